@@ -30,7 +30,7 @@ from torch import nn
 
 from fedmia.defenses import _canaries
 from fedmia.defenses._accounting import epsilon_spent, noise_for
-from fedmia.defenses._canaries import Steps, add_scores, audit_steps, coins, guessed
+from fedmia.defenses._canaries import Steps, add_scores, audit_steps, draw_coins, guess_canaries
 from fedmia.defenses._noise import ReleaseNoise
 from fedmia.defenses._persample import private_optimizer
 from fedmia.defenses.gaussian import Gaussian
@@ -117,7 +117,7 @@ def dpsgd(case: Case, noise: float, seed: int) -> dict[str, Any]:
         Augment(), Train(), rng(seed, "job"), 0, count, torch.device("cpu"),
     )  # fmt: skip
     stream, memory = rng(seed, "canaries"), dict[str, Any]()
-    inside = coins(memory, case.canaries, stream)
+    inside = draw_coins(memory, case.canaries, stream)
     with ExitStack() as planted:
         if case.violation == "no clipping":
             planted.enter_context(patch.object(_canaries, "private_optimizer", unclipped))
@@ -125,7 +125,7 @@ def dpsgd(case: Case, noise: float, seed: int) -> dict[str, Any]:
             planted.enter_context(patch.object(_canaries, "poisson_rows", fixed_batches()))
         steps = Steps(noise, CLIP, rate, rate * 50, count)
         add_scores(memory, audit_steps(job, steps, inside, stream))
-    return guessed(memory, "one-run-gdp" if rate >= 1 else "one-run")
+    return guess_canaries(memory, "one-run-gdp" if rate >= 1 else "one-run")
 
 
 def release(case: Case, _: float, seed: int) -> dict[str, Any]:
@@ -136,7 +136,7 @@ def release(case: Case, _: float, seed: int) -> dict[str, Any]:
     replace(defense, canaries=0).release(*states, memory, rng(seed, "scale"))
     memory["scale"] /= NOISE[case.violation]
     defense.release(*states, memory, rng(seed, "release"))
-    return guessed(memory, defense.audit)
+    return guess_canaries(memory, defense.audit)
 
 
 def row(case: Case) -> dict[str, Any]:

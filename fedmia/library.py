@@ -167,7 +167,7 @@ def audit(
         from fedmia.config.audit import Audit
         from fedmia.config.tree import from_tree
         from fedmia.evaluation.audits.images import deal_sets
-        from fedmia.evaluation.encoder import device_of, examine, folder, look
+        from fedmia.evaluation.encoder import check_embeddings, device_of, examine, folder
         from fedmia.report.publish import publish
         from fedmia.runtime.progress import AuditDisplay
     given_images = {"members": members, "nonmembers": nonmembers}
@@ -210,7 +210,7 @@ def audit(
         released = load_module(encoder, load_options, name=called)
         data_split = deal_sets(settings_of_audit, sets["members"], sets["nonmembers"], Views())
         data_split = replace(data_split, shadow_data=sets.get("shadow_data"))
-        look(released, data_split, settings_of_audit.allow_random)
+        check_embeddings(released, data_split, settings_of_audit.allow_random)
     display = AuditDisplay(len(settings_of_audit.attacks), quiet)
     scores = examine(
         settings_of_audit, released, data_split, device, place, display, watch, lambda: False

@@ -90,7 +90,7 @@ def simulate(invocation: Invocation, watch: Stopwatch, stop: Event) -> int:
         observing.report(report)
         whole = scores.interrupted is None and scores.failure is None
         if checkpoint and whole and not scores.failed:  # else --resume scores those again
-            checkpoint.over()
+            checkpoint.delete()
             SnapshotStore(checkpoint.root.parent / SNAPSHOTS).drop_controls()
     show(report, place.folder, json=invocation.json, quiet=invocation.quiet)
     if scores.failure is not None:
@@ -114,8 +114,8 @@ def open_checkpoint(prepared: PreparedRun, place: OutFolder) -> Iterator[Checkpo
     try:
         yield checkpoint
     except BaseException as error:  # but a kill: what was written so far stays
-        if not checkpoint.begun():
-            checkpoint.over()
+        if not checkpoint.exists():
+            checkpoint.delete()
             place.give_up()
         if isinstance(error, OSError | SafetensorError):
             raise FederationError(

@@ -27,7 +27,7 @@ Seen = Callable[[Update], None]
 Metrics = dict[str, float]
 
 
-def unseen(update: Update) -> None:
+def ignore_update(update: Update) -> None:
     """Nobody is told."""
 
 
@@ -129,7 +129,7 @@ class FederatedStrategy(Options, Strategy):
         """The privacy statement for a client after the rounds aggregated; None: none is made."""
         return None
 
-    def told(self, against: Adversary) -> Metrics:
+    def aggregation_metrics(self, against: Adversary) -> Metrics:
         """What is reported of the aggregation: of its last round, or over all."""
         return {}
 
@@ -173,8 +173,8 @@ class FederatedStrategy(Options, Strategy):
     # -- the rounds ----------------------------------------------------------------------------
 
     def rounds(
-        self, grid: Grid, course: RoundRange, state: State, crew: FailurePolicy,
-        seen: Seen = unseen,
+        self, grid: Grid, course: RoundRange, state: State, failure_policy: FailurePolicy,
+        seen: Seen = ignore_update,
     ) -> Iterator[Round]:  # fmt: skip
         """The rounds of `course` from `state`, each as it is done, after a roll call of the nodes.
 
@@ -184,17 +184,19 @@ class FederatedStrategy(Options, Strategy):
         Raises:
             FederationError: as the crew's policy says.
         """
-        self.course, self.nodes = course, self.nodes or call_roll(grid, crew.clients)
+        self.course, self.nodes = course, self.nodes or call_roll(grid, failure_policy.clients)
         names = {node: client for client, node in self.nodes.items()}
         arrays = record(state)
         for turn in range(1, course.last - course.first + 1):
             began, round = time.perf_counter(), course.first + turn
             asked = self.configure_train(turn, arrays, ConfigRecord(), grid)
             orders = {names[order.metadata.dst_node_id]: order for order in asked}
-            orders = {client: orders[client] for client in crew.present(orders)}
+            orders = {client: orders[client] for client in failure_policy.present(orders)}
             judge = ReplyReader(self._global, names, round)
-            metrics = self._fold(replies(grid, orders, judge, crew, course.branch), seen)
-            crew.suffice(round, len(metrics))
+            metrics = self._aggregate_updates(
+                replies(grid, orders, judge, failure_policy, course.branch), seen
+            )
+            failure_policy.require_updates(round, len(metrics))
             arrays = record(self._global)
             yield Round(round, self._global, metrics, time.perf_counter() - began)
 
@@ -228,7 +230,7 @@ class FederatedStrategy(Options, Strategy):
             content["broadcast"] = record(sent)
         return [
             Message(content, dst_node_id=self.nodes[c], message_type=MessageType.TRAIN)
-            for c in cohort(course, round, len(self.nodes))
+            for c in draw_cohort(course, round, len(self.nodes))
         ]
 
     def aggregate_train(
@@ -239,12 +241,16 @@ class FederatedStrategy(Options, Strategy):
         names = {node: client for client, node in self.nodes.items()}
         judge = ReplyReader(self._global, names, self.course.first + server_round)
         try:
-            self._fold(map(judge, sorted(replies, key=lambda m: names[m.metadata.src_node_id])))
+            self._aggregate_updates(
+                map(judge, sorted(replies, key=lambda m: names[m.metadata.src_node_id]))
+            )
         except RejectedReply as error:
             raise FederationError(f"round {judge.round}: a client {error}") from error
         return record(self._global), MetricRecord()
 
-    def _fold(self, updates: Iterable[Update], seen: Seen = unseen) -> dict[int, Metrics]:
+    def _aggregate_updates(
+        self, updates: Iterable[Update], seen: Seen = ignore_update
+    ) -> dict[int, Metrics]:
         """Aggregate the updates that rest on images; metrics of all of them, by client."""
         metrics = dict[int, Metrics]()
 
@@ -280,7 +286,7 @@ def call_roll(grid: Grid, clients: int, patience: float = 120.0) -> dict[int, in
     Raises:
         FederationError: fewer nodes than clients after `patience` seconds.
     """
-    ids = connected(grid, clients, patience)
+    ids = wait_for_nodes(grid, clients, patience)
     asked = [Message(RecordDict(), dst_node_id=i, message_type=MessageType.QUERY) for i in ids]
     found = {}
     for reply in grid.send_and_receive(asked):
@@ -293,7 +299,7 @@ def call_roll(grid: Grid, clients: int, patience: float = 120.0) -> dict[int, in
     return found
 
 
-def connected(grid: Grid, clients: int, patience: float = 120.0) -> list[int]:
+def wait_for_nodes(grid: Grid, clients: int, patience: float = 120.0) -> list[int]:
     """Flower node ids, as many as there are clients or more.
 
     Raises:
@@ -307,7 +313,7 @@ def connected(grid: Grid, clients: int, patience: float = 120.0) -> list[int]:
     return ids
 
 
-def cohort(course: RoundRange, round: int, clients: int) -> list[int]:
+def draw_cohort(course: RoundRange, round: int, clients: int) -> list[int]:
     """Sorted partition ids that take part in `round`: a seeded draw without replacement."""
     size = max(1, int(course.participation * clients + 0.5))
     if size >= clients:

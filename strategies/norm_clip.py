@@ -40,7 +40,7 @@ class NormClip(FederatedStrategy):
         }
         return as_received(clipped_mean, received)
 
-    def told(self, against: Adversary) -> Metrics:
+    def aggregation_metrics(self, against: Adversary) -> Metrics:
         return dict(self.last)
 
     def passing(

@@ -26,7 +26,11 @@ class RejectedReply(Exception):
 
 
 def replies(
-    grid: Grid, orders: Mapping[int, Message], judge: ReplyReader, crew: FailurePolicy, branch: str
+    grid: Grid,
+    orders: Mapping[int, Message],
+    judge: ReplyReader,
+    failure_policy: FailurePolicy,
+    branch: str,
 ) -> Iterator[Update]:
     """The update of each client that was ordered, by partition id, less those that are dropped.
 
@@ -58,7 +62,7 @@ def replies(
                 yield update
                 break
             except RejectedReply as error:
-                if not crew.failed(branch, judge.round, client, str(error)):
+                if not failure_policy.note_failure(branch, judge.round, client, str(error)):
                     break
                 out |= pushed(grid, client, orders)
 
@@ -130,13 +134,13 @@ class ReplyReader:
         if self.first is not None and (odd := sorted(set(state) ^ self.first[1])):
             raise RejectedReply(f"sent other tensors than client {self.first[0]}: {odd[:3]}")
         for name, tensor in state.items():
-            if tensor.shape != self.received[name].shape or not finite(tensor):
+            if tensor.shape != self.received[name].shape or not all_finite(tensor):
                 raise RejectedReply(
                     f"sent a '{name}' that is not finite or of another shape; a lower "
                     f"{opt('train.lr')} or a milder attack helps if training diverged"
                 )
 
 
-def finite(tensor: Tensor) -> bool:
+def all_finite(tensor: Tensor) -> bool:
     """Whether every value is. A sum that is says so of all at a tenth of the time."""
     return bool(tensor.sum().isfinite()) or bool(tensor.isfinite().all())

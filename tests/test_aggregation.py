@@ -95,14 +95,14 @@ def test_aggregation__told_is_that_of_the_main_branch() -> None:
         yield from (Round(n, {}, {}, 0.0) for n in range(course.first + 1, course.last + 1))
 
     run: Any = SimpleNamespace(
-        schedule=Schedule(settings), _root=0, crew=None, active=False, aggregation=None,
-        _record=lambda *_: None, _checkpoint=lambda: None, _aggregated=lambda rule: rule.name,
+        schedule=Schedule(settings), _root=0, failure_policy=None, active=False, aggregation=None,
+        _record=lambda *_: None, _checkpoint=lambda: None, _describe_aggregation=lambda rule: rule.name,
         _prepare_fork=lambda *_: None,
     )  # fmt: skip
     for branch in ("main", "placebo"):
         rule: Any = SimpleNamespace(rounds=rounds, name=f"rule of {branch}")
         at = BranchState(branch, 0, {}, rule)
-        FederatedRun._stretch(run, None, at, 2, craft=False)  # type: ignore[arg-type]
+        FederatedRun._run_rounds(run, None, at, 2, craft=False)  # type: ignore[arg-type]
         assert at.round == 2
         assert run.aggregation == "rule of main"
 

@@ -95,9 +95,9 @@ def test_pretrain__clients_train_in_rounds_of_their_own(
     seen: list[int] = []
     plain = ClientRound.train
 
-    def counted(desk: ClientRound) -> Any:
-        seen.append(desk.task.round)
-        return plain(desk)
+    def counted(client_round: ClientRound) -> Any:
+        seen.append(client_round.task.round)
+        return plain(client_round)
 
     monkeypatch.setattr(ClientRound, "train", counted)
     reported(
@@ -140,10 +140,10 @@ def test_client_that_raises__one_line_names_it_and_exit_code_1(
 ) -> None:
     plain = Honest.work
 
-    def work(role: Honest, desk: ClientRound) -> Any:
-        if desk.task.client == 2 and desk.task.round == 2:
+    def work(role: Honest, client_round: ClientRound) -> Any:
+        if client_round.task.client == 2 and client_round.task.round == 2:
             raise RuntimeError("out of memory\non device 3")
-        return plain(role, desk)
+        return plain(role, client_round)
 
     monkeypatch.setattr(Honest, "work", work)
     assert main(shlex.split(f"{FRESH}--attacks none --out {tmp_path / 'RUN'}")) == 1

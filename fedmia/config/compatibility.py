@@ -10,7 +10,7 @@ from typing import Any
 from fedmia.config.experiment import Experiment
 from fedmia.config.forms import missing_option
 from fedmia.config.roles import refusal
-from fedmia.defenses._stack import exclusive
+from fedmia.defenses._stack import check_exclusive
 from fedmia.defenses.base import RunConditions
 from fedmia.options import registry
 from fedmia.options.errors import InputError, opt, prefix_errors
@@ -244,7 +244,7 @@ def _defense(experiment: Experiment) -> None:
             if names.count(name) > 1:
                 raise InputError(f"{opt('defense.name', name)} is given twice to client {client}")
         with prefix_errors(f"{opt('defense.name', ','.join(names))}, client {client}"):
-            exclusive(own)
+            check_exclusive(own)
 
 
 def _pretrain(experiment: Experiment) -> None:

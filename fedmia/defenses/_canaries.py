@@ -61,7 +61,9 @@ def other_stream(stream: np.random.Generator) -> np.random.Generator:
     return np.random.Generator(ahead)
 
 
-def coins(memory: dict[str, Any], count: int, stream: np.random.Generator) -> NDArray[np.bool_]:
+def draw_coins(
+    memory: dict[str, Any], count: int, stream: np.random.Generator
+) -> NDArray[np.bool_]:
     """(count,) which canaries are in, thrown in the first round and kept in `memory`."""
     if "canaries" not in memory:
         thrown = stream.random(count) < 0.5
@@ -75,7 +77,7 @@ def add_scores(memory: dict[str, Any], scores: FloatArray) -> None:
     kept["scores"] = (np.array(kept["scores"]) + scores).tolist()
 
 
-def guessed(memory: dict[str, Any], audit: str = "one-run") -> dict[str, Any]:
+def guess_canaries(memory: dict[str, Any], audit: str = "one-run") -> dict[str, Any]:
     """Fields of `Epsilon`; empty where no canaries were sent. With a run each (`audit`) all of them
     are guessed: in where the score is over 0."""
     if "canaries" not in memory:

@@ -39,24 +39,24 @@ class LeakEstimate:
     loss: float
 
 
-def halves(outlook: PreparationContext) -> tuple[IntArray, IntArray]:
+def split_public(preparation: PreparationContext) -> tuple[IntArray, IntArray]:
     """Positions of the public images in two halves: to train on, and to hold out."""
-    order = outlook.rng.permutation(len(outlook.public))
+    order = preparation.rng.permutation(len(preparation.public))
     half = len(order) // 2
     return np.sort(order[:half]), np.sort(order[half:])
 
 
 def estimates(
-    outlook: PreparationContext, parts: tuple[IntArray, IntArray], change: Callable[[Job], None]
+    preparation: PreparationContext, parts: tuple[IntArray, IntArray], change: Callable[[Job], None]
 ) -> Iterator[LeakEstimate]:
     """One estimate a round of a federation of one, trained on the first of `parts`.
 
     Args:
         change: of each round's job, before the client's own defences change it.
     """
-    assert outlook.rehearse_alone is not None
-    inside, outside = (torch.from_numpy(outlook.public[part]) for part in parts)
-    for view in outlook.rehearse_alone(parts[0], change):
+    assert preparation.rehearse_alone is not None
+    inside, outside = (torch.from_numpy(preparation.public[part]) for part in parts)
+    for view in preparation.rehearse_alone(parts[0], change):
         rows, losses = view.views_and_losses(outside, VIEWS, "held")
         known = similarity(view.embed_views(inside, VIEWS))
         found = auc_estimate(known, similarity(rows))

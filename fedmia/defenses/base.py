@@ -111,11 +111,11 @@ class Defense(Options, ABC):
         """
         return None
 
-    def prepare(self, outlook: PreparationContext, memory: dict[str, Any]) -> None:
+    def prepare(self, preparation: PreparationContext, memory: dict[str, Any]) -> None:
         """Called once, before the client's first round; what it learns goes into `memory`."""
         return None
 
-    def rests(self, memory: dict[str, Any]) -> bool:
+    def sits_out(self, memory: dict[str, Any]) -> bool:
         """Asked before each round: True, and the client neither trains nor sends."""
         return False
 

@@ -23,8 +23,8 @@ from fedmia.defenses._canaries import (
     add_scores,
     audit_steps,
     check_noise,
-    coins,
-    guessed,
+    draw_coins,
+    guess_canaries,
     other_stream,
 )
 from fedmia.defenses._persample import (
@@ -189,13 +189,13 @@ class DPSGD(Defense):
             standing="heuristic" if kept or limit else "guaranteed",
             assumptions=(UNIT + rests + (CENTRAL_LIMIT if limit else "")).strip(),
             unit="image",
-            **guessed(memory, "one-run-gdp" if full else "one-run"),
+            **guess_canaries(memory, "one-run-gdp" if full else "one-run"),
         )
 
     def _audit(self, job: Job, steps: AuditedSteps, memory: dict[str, Any]) -> None:
         """The round's steps once more, on canaries alone; the client's training knows nothing."""
         stream = other_stream(job.rng)
-        inside = coins(memory, self.canaries, stream)
+        inside = draw_coins(memory, self.canaries, stream)
         add_scores(memory, audit_steps(job, steps, inside, stream))
 
     def _noise(self, job: Job, memory: dict[str, Any]) -> float:

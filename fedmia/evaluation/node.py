@@ -15,7 +15,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from clients.client_context import ClientContext
 from fedmia.attacks.base import DatasetAttack
 from fedmia.evaluation.federated.snapshots import Evaluation
-from fedmia.evaluation.run import attacked, client_rows
+from fedmia.evaluation.run import client_rows, score_all_attacks
 from fedmia.evaluation.steps.assemble import assemble
 from fedmia.evaluation.steps.controls import POSERS
 from fedmia.federation.run import FederationResult, PreparedRun
@@ -39,7 +39,7 @@ BESIDE = (
 
 
 def scored(
-    prepared: PreparedRun, site: ClientContext, client: int, store: StateStore, last: int, final: State,
+    prepared: PreparedRun, client_context: ClientContext, client: int, store: StateStore, last: int, final: State,
     untrained: State,
 ) -> RecordDict:  # fmt: skip
     """The run's attacks on the final encoder and on the untrained one: scores, sides apart."""
@@ -52,21 +52,21 @@ def scored(
         snapshots = SnapshotStore(Path(made))
         snapshots.save("main", Snapshot(0, untrained, {}))
         snapshots.save("main", Snapshot(last, final, {}))
-        run = FederationResult(prepared, site, store, snapshots, [], True)
-        found = attacked(Evaluation(run, options))
-    told = _client(run, client, beside_scores)
+        run = FederationResult(prepared, client_context, store, snapshots, [], True)
+        found = score_all_attacks(Evaluation(run, options))
+    told = _client(run, client, void_beside_scores)
     told |= {"split": prepared.split.counts(), "pixels": found["pixels"]}
     for kind, attacks in {"attacks": found["attacks"], **found["controls"]}.items():
         told[kind] = [ScoredAttack(**{key: getattr(a, key) for key in TOLD}) for a in attacks]
     return _answer(told)
 
 
-def kept_in(
-    prepared: PreparedRun, site: ClientContext, client: int, store: StateStore
+def state_defenses(
+    prepared: PreparedRun, client_context: ClientContext, client: int, store: StateStore
 ) -> RecordDict:
     """The client's statement, and no score."""
     with tempfile.TemporaryDirectory(prefix="fedmia-") as made:
-        run = FederationResult(prepared, site, store, SnapshotStore(Path(made)), [], True)
+        run = FederationResult(prepared, client_context, store, SnapshotStore(Path(made)), [], True)
         return _answer(_client(run, client, lambda epsilon: epsilon))
 
 
@@ -79,7 +79,7 @@ def _answer(told: dict[str, Any]) -> RecordDict:
     return answer
 
 
-def beside_scores(epsilon: Epsilon) -> Epsilon:
+def void_beside_scores(epsilon: Epsilon) -> Epsilon:
     """A statement on weights, where scores of the images lie beside it."""
     return replace(epsilon, standing=WEIGHTS, assumptions=epsilon.assumptions + BESIDE)
 
@@ -91,7 +91,7 @@ def _client(
     (row,) = (r for r in client_rows(run, run.prepared.data.labels, 1) if r.id == client)
 
     def told(part: ClientDefence) -> ClientDefence:
-        metrics = run.site.defended(client).open(dict(part.metrics))
+        metrics = run.client_context.build_defenses(client).leaving_metrics(dict(part.metrics))
         spent = part.epsilon and stated(part.epsilon)
         parts, beside = tuple(map(told, part.parts)), tuple(map(stated, part.beside))
         return ClientDefence(part.name, spent, metrics, parts, beside)
@@ -128,7 +128,7 @@ def material(client: int, content: RecordDict, done: FederationResult) -> RunSco
     if "pixels" in found:
         note, lost = "The node scored its own images; its scores alone made this report.", []
         if server and server.epsilon:
-            server = replace(server, epsilon=beside_scores(server.epsilon))
+            server = replace(server, epsilon=void_beside_scores(server.epsilon))
     else:
         note, lost = f"No attack was scored: {KEPT}.", list(experiment.attack)
     return assemble(

@@ -19,22 +19,25 @@ ServerMain = Callable[[Grid], None]
 
 
 def run_inline(
-    server: ServerMain, site: ClientContext, store: StateStore, timeout: float | None = None
+    server: ServerMain,
+    client_context: ClientContext,
+    store: StateStore,
+    timeout: float | None = None,
 ) -> None:
     """Run `server` against clients in this process, as many at once as the cores allow."""
     logging.getLogger("flwr").setLevel(logging.ERROR)  # it logs every round of every branch
-    clients = len(site.roles)
-    workers = max(1, min(clients, count_cores() // site.threads))
+    clients = len(client_context.roles)
+    workers = max(1, min(clients, count_cores() // client_context.threads))
     grid = InlineGrid(
-        lambda kept, halt: client_app(site.halted_by(halt), kept),
-        clients, workers, site.threads, store, timeout,
+        lambda kept, halt: client_app(client_context.with_halt(halt), kept),
+        clients, workers, client_context.threads, store, timeout,
     )  # fmt: skip
     with closing(grid):
         server(grid)
 
 
 def run_ray(
-    server: ServerMain, site: ClientContext, store: StateStore, cpus: float, gpus: float,
+    server: ServerMain, client_context: ClientContext, store: StateStore, cpus: float, gpus: float,
     address: str | None = None, timeout: float | None = None,
 ) -> None:  # fmt: skip
     """Run `server` against actors of a Ray cluster, each of `cpus` cores and `gpus` GPUs.
@@ -52,7 +55,13 @@ def run_ray(
     connect(address)
     try:
         with closing(
-            RayGrid(site, len(site.roles), ClientResources(cpus, gpus), store, timeout)
+            RayGrid(
+                client_context,
+                len(client_context.roles),
+                ClientResources(cpus, gpus),
+                store,
+                timeout,
+            )
         ) as grid:
             server(grid)
     finally:

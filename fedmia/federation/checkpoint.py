@@ -123,7 +123,7 @@ class Checkpoint:
         Raises:
             OSError: the one before could not be written.
         """
-        self.settle()
+        self.wait_for_writes()
         generation, files = self.generation + 1, dict[str, str]()
         new: dict[str, tuple[State, Any]] = {}
         for name, part in parts.items():
@@ -156,7 +156,7 @@ class Checkpoint:
         for name in gone:
             (self.root / name).unlink(missing_ok=True)
 
-    def settle(self) -> None:
+    def wait_for_writes(self) -> None:
         """Wait for what is being written.
 
         Raises:
@@ -186,11 +186,11 @@ class Checkpoint:
         """
         return Archive(self.root / "scores", key)
 
-    def begun(self) -> bool:
+    def exists(self) -> bool:
         """Whether there is anything to go on with."""
         return (self.root / INDEX).is_file()
 
-    def over(self) -> None:
+    def delete(self) -> None:
         """Delete everything: the run is reported on whole, or was never begun."""
         self._writer.shutdown()
         (self.root / INDEX).unlink(missing_ok=True)  # first, so that half of it is none

@@ -92,12 +92,12 @@ Packed = tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]
 class Worker:
     """An actor: one client after the other, each from the state that comes with its order."""
 
-    def __init__(self, site: ClientContext, images: ByteArray, gpus: float) -> None:
+    def __init__(self, client_context: ClientContext, images: ByteArray, gpus: float) -> None:
         TaskIdentity.task_id = TaskIdentity.run_id = 1
         TaskIdentity.node_id = SERVER
-        site.__dict__["images"] = images  # in the object store of its machine
-        self._site = site
-        torch.set_num_threads(site.threads)
+        client_context.__dict__["images"] = images  # in the object store of its machine
+        self._site = client_context
+        torch.set_num_threads(client_context.threads)
         if torch.cuda.is_available() and 0 < gpus < 1:  # a share of Ray's is no limit by itself
             torch.cuda.set_per_process_memory_fraction(gpus)
 
@@ -135,7 +135,7 @@ class RayGrid(LocalGrid):
     """
 
     def __init__(
-        self, site: ClientContext, clients: int, share: ClientResources, store: StateStore,
+        self, client_context: ClientContext, clients: int, share: ClientResources, store: StateStore,
         timeout: float | None = None,
     ) -> None:  # fmt: skip
         if not (fit := share.fit()):
@@ -144,7 +144,11 @@ class RayGrid(LocalGrid):
             raise InputError(f"no node of the Ray cluster holds a client of {asked}{more}")
         workers = min(clients, fit)
         super().__init__(clients, workers, store, timeout)
-        self._told = ray.put(site), ray.put(np.ascontiguousarray(site.images)), share.gpus
+        self._told = (
+            ray.put(client_context),
+            ray.put(np.ascontiguousarray(client_context.images)),
+            share.gpus,
+        )
         self._kind: Any = ray.remote(
             num_cpus=share.cpus, num_gpus=share.gpus, max_restarts=0, max_task_retries=0
         )(Worker)

@@ -71,7 +71,7 @@ class FederationResult:
     """
 
     prepared: PreparedRun
-    site: ClientContext
+    client_context: ClientContext
     store: StateStore
     snapshots: SnapshotStore
     rounds: list[RoundInfo]
@@ -85,13 +85,13 @@ class FederationResult:
     @cached_property
     def split(self) -> Split:
         """Roles of images, of those clients alone that stayed to the end."""
-        return self.prepared.split.without(self.gone)
+        return self.prepared.split.without_clients(self.gone)
 
     def sets(self) -> ImageSets:
         """Those formed before the first round, less what was of a client that is gone."""
         before, now = self.prepared.split, self.split
         formed = form_sets(
-            len(before.scored_members), len(before.scored_nonmembers), self.site.seed
+            len(before.scored_members), len(before.scored_nonmembers), self.client_context.seed
         )
         stayed = np.isin(before.scored_members, now.scored_members)
         whole = formed.members[stayed[formed.members].all(axis=1)]
@@ -130,7 +130,7 @@ def prepare(experiment: Experiment) -> PreparedRun:
     else:
         data, split = decoded(found, roles)
     foresee(experiment, split)
-    notes = [*deal.told(data, clients), *split_notes(split, data)]
+    notes = [*deal.notes(data, clients), *split_notes(split, data)]
     if not data.labelled:
         notes.append(NO_PROBES)
     # Sizes, constants and pairs that do not suit are refused before anything is written.
@@ -190,7 +190,7 @@ def fingerprint(prepared: PreparedRun) -> str:
     return found.hexdigest()
 
 
-def make_site(prepared: PreparedRun, workdir: Path, stop: Event) -> ClientContext:
+def make_client_context(prepared: PreparedRun, workdir: Path, stop: Event) -> ClientContext:
     """What the clients are told; the images go to a file that every worker maps: those that have a
     role, so that the file of a large source is mostly holes."""
     experiment, data, split = prepared.experiment, prepared.data, prepared.split
@@ -274,9 +274,9 @@ class Nodes:
 
 
 def federate(
-    prepared: PreparedRun, site: ClientContext, folder: Path, snapshots: SnapshotStore, *,
+    prepared: PreparedRun, client_context: ClientContext, folder: Path, snapshots: SnapshotStore, *,
     probe: Callable[[State], float | None], watch: Stopwatch, display: Display,
-    reader: RoundRecorder | None = None, nodes: Nodes | None = None, checkpoint: Checkpoint | None = None,
+    round_recorder: RoundRecorder | None = None, nodes: Nodes | None = None, checkpoint: Checkpoint | None = None,
 ) -> FederationResult:  # fmt: skip
     """Run the rounds on the backend asked for; what clients keep lies in `folder`.
 
@@ -287,18 +287,28 @@ def federate(
     Raises:
         FederationError: a client failed.
     """
-    torch.set_num_threads(site.threads)
+    torch.set_num_threads(client_context.threads)
     experiment, split = prepared.experiment, prepared.split
     kept = checkpoint.clients if checkpoint else folder / "clients"
     store: StateStore = nodes.store if nodes else Ledger(kept)
     options = experiment.federation
     least = max(options.min_clients, experiment.strategy.build("strategy").least)
-    crew = FailurePolicy(
+    failure_policy = FailurePolicy(
         options.clients, options.on_failure, options.client_timeout, least,
         partial(_indispensable, split, frozenset(experiment.malicious_clients)),
     )  # fmt: skip
     run = FederatedRun(
-        experiment, site, split, store, snapshots, probe, reader, watch, display, crew, checkpoint
+        experiment,
+        client_context,
+        split,
+        store,
+        snapshots,
+        probe,
+        round_recorder,
+        watch,
+        display,
+        failure_policy,
+        checkpoint,
     )
     if checkpoint:
         run.resume()
@@ -307,24 +317,24 @@ def federate(
     elif nodes:
         run.run(nodes.grid)
     elif experiment.backend == "ray":
-        cpus = experiment.cpus_per_client or site.threads
+        cpus = experiment.cpus_per_client or client_context.threads
         run_ray(
-            run.run, site, store, cpus, experiment.gpus_per_client, experiment.ray_address,
-            crew.timeout,
+            run.run, client_context, store, cpus, experiment.gpus_per_client, experiment.ray_address,
+            failure_policy.timeout,
         )  # fmt: skip
     else:
         # Both parse Python, which no two threads may do at once (see `arrays.Live`).
         with watch.part("import"):
             importlib.import_module("torch._dynamo")  # else at an optimizer's first step
-        len(site.images)  # opens the file
-        run_inline(run.run, site, store, crew.timeout)
+        len(client_context.images)  # opens the file
+        run_inline(run.run, client_context, store, failure_policy.timeout)
     if run.failure is not None and not run.rounds:
         raise run.failure
-    gone, archive = frozenset(crew.gone), Archive(None)
+    gone, archive = frozenset(failure_policy.gone), Archive(None)
     if checkpoint and run.head:
         archive = checkpoint.archive(f"{run.head.branch} {run.head.round} {sorted(gone)}")
     return FederationResult(
-        prepared, site, store, snapshots, run.rounds, run.complete, tuple(crew.faults), gone,
+        prepared, client_context, store, snapshots, run.rounds, run.complete, tuple(failure_policy.faults), gone,
         str(run.failure) if run.failure else None, archive, run.aggregation,
     )  # fmt: skip
 
@@ -333,7 +343,7 @@ def _indispensable(split: Split, malicious: frozenset[int], gone: frozenset[int]
     """Why a run cannot do without the clients in `gone`; None if it can."""
     if gone & malicious:
         return "the attacker's client cannot be dropped"
-    left = split.without(gone)
+    left = split.without_clients(gone)
     known, scored = len(left.known_members), len(left.scored_members)
     if len(split.members) and min(known, scored) < 2:
         return (

@@ -16,7 +16,7 @@ from fedmia.config.forms import split_dataset
 from fedmia.config.tree import from_tree
 from fedmia.data.base import Request
 from fedmia.data.images import ImageSet, IntArray, digests
-from fedmia.federation.run import PreparedRun, make_site
+from fedmia.federation.run import PreparedRun, make_client_context
 from fedmia.options import registry
 from fedmia.options.errors import InputError, opt
 from fedmia.options.seeding import ENTROPY, rng, root
@@ -46,7 +46,9 @@ def check(experiment: Experiment) -> None:
 
 
 @functools.lru_cache(maxsize=1)  # a simulation's actors answer many messages of one run
-def own(settings: str, client: int, sources: tuple[str, ...]) -> tuple[PreparedRun, ClientContext]:
+def prepare_own(
+    settings: str, client: int, sources: tuple[str, ...]
+) -> tuple[PreparedRun, ClientContext]:
     """The run as the node of `client` sees it: nobody's images but its own.
 
     Raises:
@@ -62,18 +64,18 @@ def own(settings: str, client: int, sources: tuple[str, ...]) -> tuple[PreparedR
     data = ImageSet(images, np.zeros(len(images), np.int64), "private images")
     split = _split(experiment, client, digests(images), len(sides[0]))
     prepared = PreparedRun(experiment, data, split, None, [], ENTROPY)
-    return prepared, site_of(prepared)
+    return prepared, remote_context(prepared)
 
 
-def site_of(prepared: PreparedRun) -> ClientContext:
+def remote_context(prepared: PreparedRun) -> ClientContext:
     """The site of a run whose node keeps no file of the images."""
     with tempfile.TemporaryDirectory(prefix="fedmia-") as made:
-        site = make_site(prepared, Path(made), Event())
-        len(site.images)  # opens the file, which stays open when its name is gone
-    return site
+        client_context = make_client_context(prepared, Path(made), Event())
+        len(client_context.images)  # opens the file, which stays open when its name is gone
+    return client_context
 
 
-def nobody(experiment: Experiment, channels: int, size: int) -> PreparedRun:
+def prepare_server(experiment: Experiment, channels: int, size: int) -> PreparedRun:
     """The run as the server sees it: the shape of the images, and none of them."""
     empty = np.zeros(0, np.int64)
     data = ImageSet(np.zeros((0, channels, size, size), np.uint8), empty, "private images")

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedmia.defenses._canaries import guessed
+from fedmia.defenses._canaries import guess_canaries
 from fedmia.defenses._noise import ReleaseNoise
 from fedmia.heads.stack import HeadStack
 from fedmia.options import registry
@@ -75,7 +75,7 @@ def audit_noise(
     heights = torch.from_numpy(sensitivity[law.order] * (inside - 0.5)).view(-1, 1, 1)
     heads = add_noise(HeadStack((heights,), (torch.zeros(count, 1, 1),)), law, scale, rng)
     memory = {"canaries": {"in": inside, "scores": heads.weights[0].flatten().numpy()}}
-    guesses = guessed(memory, law.audit)
+    guesses = guess_canaries(memory, law.audit)
     return Epsilon(setting.epsilon, getattr(law, "delta", 0.0), 1, "empirical", "", **guesses)
 
 

@@ -12,7 +12,7 @@ from threading import Event
 from fedmia.config.compatibility import check_gpu
 from fedmia.config.experiment import Experiment
 from fedmia.evaluation.federated.snapshots import Evaluation
-from fedmia.federation.run import FederationResult, make_site, prepare
+from fedmia.federation.run import FederationResult, make_client_context, prepare
 from fedmia.options.errors import InputError, style_of_file
 from fedmia.records import Curves
 from fedmia.records.rows import RoundRow
@@ -56,10 +56,10 @@ def reopen_run(run: Run, device: str) -> Iterator[ReopenedRun]:
     with TemporaryDirectory(prefix="fedmia-") as work:
         with style_of_file(files.config):
             prepared = prepare(experiment)
-            site = make_site(prepared, Path(work), Event())
+            client_context = make_client_context(prepared, Path(work), Event())
         store = SnapshotStore(files.snapshots)
         done = FederationResult(
-            prepared, site, MemoryStore(), store, [], True, gone=files.dropped()
+            prepared, client_context, MemoryStore(), store, [], True, gone=files.dropped()
         )
         kept = [r for r in done.schedule.evaluated() if r in store.rounds("main")]
         if not kept:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fedmia.evaluation.run import side_by_side
+from fedmia.evaluation.run import run_side_by_side
 from fedmia.papers.claims import claims
 from fedmia.papers.folder import ReopenedRun
 from fedmia.papers.reading import SnapshotFeatures, SnapshotScores, read_features, score_snapshot
@@ -54,7 +54,7 @@ def gather_results(run: ReopenedRun, beside: Mapping[str, Curves]) -> PaperResul
     work: dict[str, Callable[[], Any]] = {
         str(r): partial(_round, run, r, by_step=r == run.scored_at) for r in run.rounds
     }
-    found = side_by_side(work, run.evaluation.site.threads)
+    found = run_side_by_side(work, run.evaluation.client_context.threads)
     readings, judged, climbs = zip(*(found[str(r)] for r in run.rounds), strict=True)
     own = {} if run.curves is None else {run.experiment.strategy.name: run.curves}
     return PaperResults(

@@ -87,7 +87,7 @@ class SnapshotFeatures:
         own_scorer = replace(
             scorer, build=lambda _: PrecomputedFeatures(rows=rows, classifier=classifier)
         )
-        return own_scorer.scored(name, view)
+        return own_scorer.score_attack(name, view)
 
 
 def read_features(evaluation: Evaluation, snapshot: Snapshot) -> SnapshotFeatures:
@@ -141,7 +141,7 @@ def configured_attack(evaluation: Evaluation, name: str) -> Any:
 
 def layers_of(evaluation: Evaluation) -> tuple[str, ...]:
     """Names of the encoder's layers, the first first."""
-    return tuple(evaluation.site.method(-1, None).encoder.layers)
+    return tuple(evaluation.client_context.method(-1, None).encoder.layers)
 
 
 @dataclass(frozen=True)

@@ -40,9 +40,9 @@ def score_static_ascent(
         return built[-1]
 
     scorer = replace(evaluation.scorer, build=build)
-    scored = scorer.scored(NAME, view)
+    scored = scorer.score_attack(NAME, view)
     if not by_step:
         return StaticAscentScores(snapshot.round, scored)
     losses = built[0].by_step(view, scorer.candidates)  # the first one built was fitted on all
-    members, nonmembers = scorer.apart(losses.T)
+    members, nonmembers = scorer.split_sides(losses.T)
     return StaticAscentScores(snapshot.round, scored, members.T, nonmembers.T)

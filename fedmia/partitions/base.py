@@ -63,7 +63,7 @@ class Partition(Options, ABC):
             )
         return data.labels
 
-    def told(self, data: ImageSet, clients: int) -> list[str]:
+    def notes(self, data: ImageSet, clients: int) -> list[str]:
         """Notes for the report: who the clients are."""
         return []
 

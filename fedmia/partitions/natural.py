@@ -46,7 +46,7 @@ class Natural(OwnerPartition):
         found = values[np.minimum(places, clients - 1)] == column
         return np.where(found, places, -1).astype(np.int64)
 
-    def told(self, data: ImageSet, clients: int) -> list[str]:
+    def notes(self, data: ImageSet, clients: int) -> list[str]:
         values = self._values(data, clients)[1][:SHOWN].tolist()
         named = [f"{client} is {value}" for client, value in enumerate(values)]
         more = f" and {clients - SHOWN} more" if clients > SHOWN else ""

@@ -120,7 +120,7 @@ def train_one(
     first, memory = _resume(shadow, method, optimizer, say)
     count(first)
     for epoch in range(first, made.epochs):
-        if guard is not None and guard.rests(memory):
+        if guard is not None and guard.sits_out(memory):
             count(made.epochs - epoch)
             break
         job = Job(

@@ -28,7 +28,7 @@ class ShadowDefense(Protocol):
     def layers(self) -> Sequence[tuple[str, Options]]:
         """Name and options of each, in order."""
 
-    def rests(self, memory: dict[str, Any]) -> bool:
+    def sits_out(self, memory: dict[str, Any]) -> bool:
         """Whether training is over."""
 
     def train(self, job: Job, memory: dict[str, Any]) -> dict[str, float]:

@@ -18,7 +18,7 @@ from fedmia.config.tree import to_tree
 from fedmia.evaluation.audits.images import AuditSplit
 from fedmia.evaluation.audits.resume import content
 from fedmia.evaluation.audits.runs import run_of
-from fedmia.evaluation.encoder import brought, device_of, images_for, look
+from fedmia.evaluation.encoder import check_embeddings, device_of, images_for, load_encoder
 from fedmia.options.errors import InputError, opt
 from fedmia.runtime.cores import count_cores
 from fedmia.study.child import command
@@ -59,11 +59,11 @@ def add_digests(cells: Sequence[Cell[Audit]]) -> list[Cell[Audit]]:
     held: dict[tuple[Path | None, int | None], AuditSplit] = {}
     digests: dict[str, str] = {}
     for audit in [cell.first for cell in cells if cell.nth == 0]:
-        released = brought(audit, device_of(audit))
+        released = load_encoder(audit, device_of(audit))
         run = run_of(audit)
         source = None if run is None else run.path, audit.size or released.size
         if source not in held:
             held[source] = images_for(audit, released)
-        look(released, held[source], audit.allow_random)
+        check_embeddings(released, held[source], audit.allow_random)
         digests[audit.encoder] = content(audit, released, held[source])
     return [replace(cell, files=digests[cell.first.encoder]) for cell in cells]

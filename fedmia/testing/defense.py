@@ -64,11 +64,11 @@ class DefenseCase(Case):
         """The memory of a client before its first round."""
         memory: dict[str, Any] = {}
         public = textures(12, seed=2).numpy()
-        outlook = PreparationContext(
+        preparation = PreparationContext(
             ROUNDS, 10, self._rehearse, rng(0, "outlook"), public,
             rehearse_alone=self._rehearse_alone,
         )  # fmt: skip
-        self.defense.prepare(outlook, memory)
+        self.defense.prepare(preparation, memory)
         return memory
 
     def _rehearse(self, positions: Any) -> State:
@@ -91,7 +91,7 @@ class DefenseCase(Case):
         memory, released, memories = self.prepared(), self.received, []
         for turn in range(ROUNDS):
             released = self.received
-            if not self.defense.rests(memory):
+            if not self.defense.sits_out(memory):
                 job = self.job()
                 self.defense.adapt(job, memory)
                 self.defense.train(job, memory)

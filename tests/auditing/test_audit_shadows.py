@@ -273,9 +273,9 @@ def test_shadow_encoders__say_what_the_attacker_knows_of_the_views(
     shadows(make_plan(knowledge=knowledge, count=1, epochs=1), pool, cache=tmp_path)
     flags = f"--encoder tests.auditing.brought:tiny --shadow-encoders {tmp_path} {archives.flags}"
     asked, cpu = parse(AUDIT, flags.split()).settings, torch.device("cpu")
-    released, dealt = prepare(asked, cpu)
-    given = ProvidedShadows(asked, dealt)
-    own = OwnShadows(asked, released, dealt, None, cpu, print, print, bool, given)
+    released, audit_split = prepare(asked, cpu)
+    given = ProvidedShadows(asked, audit_split)
+    own = OwnShadows(asked, released, audit_split, None, cpu, print, print, bool, given)
     known = "algorithm" in knowledge
     assert own.augment() == (MoCo().augment if known else crop_alone(MoCoV2().augment))
     assert own.augment().jitter_p == float(known)

@@ -561,7 +561,7 @@ class Idle(Defense):
 
 @dataclass(frozen=True)
 class Hoards(Defense):
-    def prepare(self, outlook: Any, memory: dict[str, Any]) -> None:
+    def prepare(self, preparation: Any, memory: dict[str, Any]) -> None:
         memory["weights"] = torch.zeros(2)
 
 

@@ -64,9 +64,11 @@ def make_desk(tmp_path: Path, textures: Callable[..., torch.Tensor]) -> MakeDesk
             "batch_norm": "average", "channels": 3, "size": 8, "mean": (0.5,) * 3,
             "std": (0.25,) * 3, "total_rounds": 4, "device": "cpu", "threads": 1,
         }  # fmt: skip
-        site = ClientContext(**{**values, **more})
-        start = site.method(-1, None).shared_state() if received is None else received
-        return ClientRound(site, store or MemoryStore(), RoundTask(0, round, "main", False), start)
+        client_context = ClientContext(**{**values, **more})
+        start = client_context.method(-1, None).shared_state() if received is None else received
+        return ClientRound(
+            client_context, store or MemoryStore(), RoundTask(0, round, "main", False), start
+        )
 
     return make
 

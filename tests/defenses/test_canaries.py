@@ -150,7 +150,9 @@ def test_dpsgd__canaries_enter_steps_at_the_rate_of_images(
     share = sum(taken) / inside.sum() / 20
     assert share == pytest.approx(rate, rel=0.1)
     kinds = {0.1: "one-run", 1.0: "one-run-gdp"}
-    stated = Epsilon(1.0, 1e-5, 1, "guaranteed", "", **_canaries.guessed(memory, kinds[rate]))
+    stated = Epsilon(
+        1.0, 1e-5, 1, "guaranteed", "", **_canaries.guess_canaries(memory, kinds[rate])
+    )
     assert shown(stated) < 1.0
 
 
@@ -221,22 +223,23 @@ def test_guessed__the_surest_on_both_sides(inside: Any, correct: tuple[int, ...]
     """Of 100 canaries with the scores 0 to 99: 2, 17 and 35 highest in, as many lowest out."""
     told = [int(i in inside) for i in range(100)]
     memory = {"canaries": {"in": told, "scores": [float(i) for i in range(100)]}}
-    found = _canaries.guessed(memory)
+    found = _canaries.guess_canaries(memory)
     assert found == {
         "canaries": 100, "guesses": (4, 34, 70), "correct": correct, "audit": "one-run",
     }  # fmt: skip
     signed = {"canaries": {"in": told, "scores": [i - 30.0 for i in range(100)]}}
-    found = _canaries.guessed(signed, "own-runs-gdp")
+    found = _canaries.guess_canaries(signed, "own-runs-gdp")
     right = sum((i > 30) == bool(told[i]) for i in range(100))
     assert (found["guesses"], found["correct"]) == ((100,), (right,))
-    assert _canaries.guessed({}) == {}
+    assert _canaries.guess_canaries({}) == {}
 
 
 def test_coins__are_thrown_once_and_scores_add() -> None:
     memory: dict[str, Any] = {}
-    first = _canaries.coins(memory, 400, rng(0, "a"))
+    first = _canaries.draw_coins(memory, 400, rng(0, "a"))
     assert (
-        150 < first.sum() < 250 and first.tolist() == _canaries.coins(memory, 400, rng(1)).tolist()
+        150 < first.sum() < 250
+        and first.tolist() == _canaries.draw_coins(memory, 400, rng(1)).tolist()
     )
     for _ in range(3):
         _canaries.add_scores(memory, np.arange(400.0))

@@ -249,20 +249,22 @@ def test_train__two_rounds_continue_what_one_desk_began(make_desk: Any) -> None:
     kept = store.load("main", 0)
     assert kept is not None and kept.memory["defense"]["dpsgd"]["history"] == [[1.0, 0.5, 2]]
     momenta = {n: t.clone() for n, t in kept.tensors.items() if n.startswith("optimizer.")}
-    desk = make_desk("dpsgd", options, store, 2, first)
-    second = Honest().answer(desk).state
+    client_round = make_desk("dpsgd", options, store, 2, first)
+    second = Honest().answer(client_round).state
     # By hand: one method and one optimizer, never stored.
-    site = desk.site
-    method = site.method(0, 10)
+    client_context = client_round.client_context
+    method = client_context.method(0, 10)
     method.load_shared(make_desk("dpsgd", options).received)
     method.begin_first_round()
     by_hand = make_desk("dpsgd", options)
     from fedmia.ssl.train import make_optimizer
 
-    optimizer = make_optimizer(method, site.train)
+    optimizer = make_optimizer(method, client_context.train)
     memory: dict[str, Any] = {}
     for round in (1, 2):
-        job = site.job(method, site.images[by_hand.indices], 1, rng(0, "train", round, 0))
+        job = client_context.job(
+            method, client_context.images[by_hand.indices], 1, rng(0, "train", round, 0)
+        )
         job.optimizer, job.step = optimizer, (round - 1) * 2
         by_hand.defense.train(job, memory)
         if round == 1:

@@ -146,7 +146,7 @@ def test_client__that_diverged_sends_noise_and_goes_on_from_before(make_desk: An
             assert not all(t.isfinite().all() for t in trained.values())
             at.received = first.received
             released, more = at.release(trained)
-            update = at.settle(released, metrics | more)
+            update = at.finish_round(released, metrics | more)
         else:
             update = Honest().answer(at)
         assert all(t.isfinite().all() for t in update.state.values())
@@ -171,9 +171,9 @@ def test_sensitivity__of_trainings_that_diverged_is_refused(value: float) -> Non
     def rehearse(positions: Any) -> State:
         return {"w": torch.tensor([1.0 if 0 in positions else value])}
 
-    outlook = PreparationContext(1, 4, rehearse, rng(0, "x"), np.zeros((0, 1, 8, 8), np.uint8))
+    preparation = PreparationContext(1, 4, rehearse, rng(0, "x"), np.zeros((0, 1, 8, 8), np.uint8))
     with pytest.raises(InputError, match="training diverged; lower train.lr"):
-        sampled_sensitivity(outlook, 20, 2)
+        sampled_sensitivity(preparation, 20, 2)
 
     def heads(rows: torch.Tensor) -> DefenseStack:
         return DefenseStack(

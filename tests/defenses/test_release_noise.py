@@ -38,7 +38,7 @@ def flat(after: State, before: State) -> np.ndarray:
     return np.concatenate([(after[n].double() - before[n].double()).flatten() for n in after])
 
 
-def outlook(rounds: int, images: int = 4) -> PreparationContext:
+def preparation(rounds: int, images: int = 4) -> PreparationContext:
     return PreparationContext(rounds, images, lambda positions: {}, rng(0, "outlook"), NONE)
 
 
@@ -107,7 +107,7 @@ def test_privacy__target_is_spent_exactly_after_the_planned_rounds(
     cls: Any, rounds: int, states: States
 ) -> None:
     defense, memory = cls(epsilon=3.0, clip=0.5), {}
-    defense.prepare(outlook(rounds), memory)
+    defense.prepare(preparation(rounds), memory)
     assert defense.privacy(memory).value == 0.0
     spent = []
     for turn in range(rounds):
@@ -203,13 +203,13 @@ def test_check__averaged_batch_norm_is_refused(cls: Any) -> None:
 def test_honest__the_rounds_of_the_run_reach_the_defence(name: str, make_desk: Any) -> None:
     store, received = MemoryStore(), None
     for round in (1, 2, 3, 4):
-        desk = make_desk(name, {"epsilon": 5.0}, store, round, received)
-        update = Honest().answer(desk)
+        client_round = make_desk(name, {"epsilon": 5.0}, store, round, received)
+        update = Honest().answer(client_round)
         received = update.state
         assert update.metrics["noise_std"] > 0
     kept = store.load("main", 0)
     assert kept is not None and kept.memory["defense"][name]["planned"] == 4
-    stated = desk.defense.statement(kept.memory["defense"])
+    stated = client_round.defense.statement(kept.memory["defense"])
     assert stated.name == name and stated.epsilon.value == pytest.approx(5.0, rel=1e-6)
     assert all(t.isfinite().all() for t in received.values())
 

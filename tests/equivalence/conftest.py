@@ -21,7 +21,7 @@ from fedmia.evaluation.federated.observer import Observer
 from fedmia.evaluation.federated.recorder import TrajectoryRecorder
 from fedmia.federation.forks import Fork
 from fedmia.federation.run import FederationResult as Unrecorded
-from fedmia.federation.run import PreparedRun, federate, make_site, prepare
+from fedmia.federation.run import PreparedRun, federate, make_client_context, prepare
 from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.ssl.base import State
@@ -78,11 +78,11 @@ class Run(Unrecorded):
         """What the active client uploaded, by round."""
         return {r: s.state for r, s in self.recorder.uploads[branch].items()}
 
-    def notebook(self) -> TrajectoryRecorder:
+    def trajectory_recorder(self) -> TrajectoryRecorder:
         """What the attack's client would have noted."""
         attack = self.prepared.active
         assert attack is not None
-        book = TrajectoryRecorder(Observer(self.prepared.experiment, self.site), attack)
+        book = TrajectoryRecorder(Observer(self.prepared.experiment, self.client_context), attack)
         for branch, models in self.recorder.models.items():
             for round, snapshot in models.items():
                 book.received(branch, round, snapshot)
@@ -94,14 +94,14 @@ class Run(Unrecorded):
         return book
 
 
-def federated(setup: PreparedRun, folder: Path, **site: Any) -> Run:
+def federated(setup: PreparedRun, folder: Path, **client_context: Any) -> Run:
     """The rounds of every branch on the inline backend; `site` replaces fields of the clients'."""
     folder.mkdir()
     recorder = Recorder()
     found = federate(
-        setup, replace(make_site(setup, folder, Event()), **site), folder,
+        setup, replace(make_client_context(setup, folder, Event()), **client_context), folder,
         SnapshotStore(folder / "snapshots"), probe=lambda state: None,
-        watch=Stopwatch(time.perf_counter()), display=Display(0, True), reader=recorder,
+        watch=Stopwatch(time.perf_counter()), display=Display(0, True), round_recorder=recorder,
     )  # fmt: skip
     return Run(**vars(found), recorder=recorder)
 

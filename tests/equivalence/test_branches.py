@@ -13,7 +13,7 @@ import torch
 
 from clients.client_context import ClientContext
 from clients.client_round import ClientRound
-from fedmia.federation.run import make_site
+from fedmia.federation.run import make_client_context
 
 from .conftest import FederationResult, Run, federated, prepared, same, unattacked, weights
 
@@ -78,7 +78,7 @@ def test_placebo__trains_the_same_way_on_images_that_nobody_is_scored_on(
     setup, run = prepared(even), finished(even)
     main, placebo = weights(run), weights(run, "placebo")
     assert same(main[0], placebo[0]) and not same(main[CLEAN], placebo[CLEAN])
-    parts, split = run.site.parts, setup.split
+    parts, split = run.client_context.parts, setup.split
     evaluated = np.concatenate(
         [split.members, split.known_nonmembers, split.scored_nonmembers, split.test_eval]
     )
@@ -141,9 +141,9 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Watched:
     rates: dict[int, set[float]] = {}
     train, plain = ClientRound.train, ClientContext.job
 
-    def noted(desk: ClientRound) -> Any:
-        trained.add((desk.task.client, desk.task.round))
-        return train(desk)
+    def noted(client_round: ClientRound) -> Any:
+        trained.add((client_round.task.client, client_round.task.round))
+        return train(client_round)
 
     def rated(self: ClientContext, method: Any, images: Any, round: int, *rest: Any) -> Any:
         job = plain(self, method, images, round, *rest)
@@ -188,11 +188,13 @@ def test_attacked_rate__is_the_honest_one_of_attacked_rounds_alone(watched: Watc
 @pytest.mark.parametrize(("mode", "rate"), [("constant", 0.08), ("schedule", 0)])
 def test_attacked_rate__modes(mode: str, rate: float, tmp_path: Path) -> None:
     flags = f"--federation.attacked_rate {mode} --attack.ascent.lr 0.5 --train.lr 0.08"
-    site = make_site(prepared(ACTIVE + flags), tmp_path, Event())
+    client_context = make_client_context(prepared(ACTIVE + flags), tmp_path, Event())
     for round in (1, 3):
         for attacked in (False, True):
             images = np.zeros((4, 1, 8, 8), dtype=np.uint8)
-            job = site.job(site.method(0, 4), images, round, np.random.default_rng(0), attacked)
+            job = client_context.job(
+                client_context.method(0, 4), images, round, np.random.default_rng(0), attacked
+            )
             follows = 0.04 * (1 + np.cos(np.pi * (round - 1) / 4))
             job.begin_step()
             got = job.optimizer.param_groups[0]["lr"]

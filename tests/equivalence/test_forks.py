@@ -24,11 +24,11 @@ SETS = Ascent(pairs=1, steps=1, lr=0.05)
 BATCHES = AscentAlgorithm1(batch=16, steps=1, lr=0.05)
 
 
-def notebook(run: Run, attack: Ascent, sets: Any = None) -> TrajectoryRecorder:
+def trajectory_recorder(run: Run, attack: Ascent, sets: Any = None) -> TrajectoryRecorder:
     """Of the run's forked round, acted on by an attack, with all sets or some."""
-    sets = run.site.sets if sets is None else sets
-    site = replace(run.site, attack=attack, sets=sets)
-    book = TrajectoryRecorder(Observer(run.prepared.experiment, site), attack)
+    sets = run.client_context.sets if sets is None else sets
+    client_context = replace(run.client_context, attack=attack, sets=sets)
+    book = TrajectoryRecorder(Observer(run.prepared.experiment, client_context), attack)
     book.received("main", FIRST, run.recorder.models["main"][FIRST])
     return book
 
@@ -42,7 +42,7 @@ def alone(book: TrajectoryRecorder, kind: str, rows: Any, idle: bool = False) ->
 
 
 def run_weights(book: TrajectoryRecorder) -> Any:
-    return book.observer.site.method(-1, None).shared_state()
+    return book.observer.client_context.method(-1, None).shared_state()
 
 
 @pytest.mark.parametrize(
@@ -71,15 +71,15 @@ def test_sets__each_has_its_round_whatever_the_others(finished: FederationResult
     """Its readings are of its own climb, to the bit, with one set fewer, the first or the last; and
     are not those of the round in which all climbed."""
     run = finished(ACTIVE)
-    sets = run.site.sets[:3]
-    whole = notebook(run, SETS, sets)
+    sets = run.client_context.sets[:3]
+    whole = trajectory_recorder(run, SETS, sets)
     whole.forked(run.recorder.replayed["main"])
     assert whole.rounds_alone("main", "sets") == [FIRST]
     assert whole.rounds_alone("main", "batches") == [] == whole.rounds_alone("zero", "sets")
     for left in (0, 2):
-        fewer = notebook(run, SETS, [s for i, s in enumerate(sets) if i != left])
+        fewer = trajectory_recorder(run, SETS, [s for i, s in enumerate(sets) if i != left])
         fewer.forked(run.recorder.replayed["main"])
-        for rows in fewer.observer.site.sets:
+        for rows in fewer.observer.client_context.sets:
             for idle in (False, True):
                 np.testing.assert_array_equal(
                     alone(fewer, "sets", rows, idle), alone(whole, "sets", rows, idle)
@@ -88,12 +88,12 @@ def test_sets__each_has_its_round_whatever_the_others(finished: FederationResult
     rows = sets[0]
     before, sent, after = alone(whole, "sets", rows)
     assert (sent > before).mean() > 0.5 and not np.array_equal(sent, after)
-    own = notebook(run, SETS)
+    own = trajectory_recorder(run, SETS)
     own.received("main", FIRST + 1, run.recorder.models["main"][FIRST + 1])
     own.sent("main", FIRST, run.recorder.uploads["main"][FIRST])
     view: Any = own.observer.view(run.recorder.models["main"][FIRST], Signals())
     assert not np.array_equal(own.of("main", view, own.targets[rows]).after[0], after)
-    zero = notebook(run, SETS)
+    zero = trajectory_recorder(run, SETS)
     zero.received("zero", FIRST + 1, run.recorder.models["zero"][FIRST + 1])
     idle = alone(whole, "sets", rows, idle=True)
     np.testing.assert_array_equal(idle[0], idle[1])
@@ -106,10 +106,10 @@ def test_sets__what_auto_chooses_does_not_depend_on_which_set_is_first(
     finished: FederationResult,
 ) -> None:
     run = finished(ACTIVE)
-    attack, sets = Ascent(pairs=1, steps=1), run.site.sets[:3]
+    attack, sets = Ascent(pairs=1, steps=1), run.client_context.sets[:3]
     read = []
     for some in (sets, sets[1:], sets[:0:-1]):
-        book = notebook(run, attack, some)
+        book = trajectory_recorder(run, attack, some)
         book.forked(run.recorder.replayed["main"])
         read.append((book.choices["main"], alone(book, "sets", sets[1])))
     for choice, values in read[1:]:
@@ -129,19 +129,21 @@ def test_batches__each_has_its_round_and_half_of_the_held_as_queue(
         return losses(method, *rest)
 
     monkeypatch.setattr(ascent, "attack_losses", noted)
-    book = notebook(run, BATCHES)
-    site, batches = book.observer.site, book._batches(16)
-    half = len(site.held) / 2
+    book = trajectory_recorder(run, BATCHES)
+    client_context, batches = book.observer.client_context, book._batches(16)
+    half = len(client_context.held) / 2
     assert {len(acted) for acted, _ in batches} == {16}
     assert all(set(read) <= set(acted) for acted, read in batches)
-    known = np.isin(site.targets, np.concatenate(site.known))
+    known = np.isin(client_context.targets, np.concatenate(client_context.known))
     assert {len(set(known[acted])) for acted, _ in batches} == {1}
-    assert sorted(int(i) for _, read in batches for i in read) == list(range(len(site.targets)))
+    assert sorted(int(i) for _, read in batches for i in read) == list(
+        range(len(client_context.targets))
+    )
     some = [batches[0], batches[1], batches[-1]]
     monkeypatch.setattr(book, "_batches", lambda size: some)
     book.forked(run.recorder.replayed["main"])
     assert keys <= {int(half), int(half + 0.5)} and min(keys) > 10
-    fewer = notebook(run, BATCHES)
+    fewer = trajectory_recorder(run, BATCHES)
     monkeypatch.setattr(fewer, "_batches", lambda size: some[1:])
     fewer.forked(run.recorder.replayed["main"])
     for _, rows in some[1:]:  # the last is filled with images of the first, whose own it leaves
@@ -152,18 +154,18 @@ def test_batches__each_has_its_round_and_half_of_the_held_as_queue(
 
 def test_notes__give_the_forks_again(finished: FederationResult) -> None:
     run = finished(ACTIVE)
-    book = notebook(run, BATCHES, run.site.sets[:2])
+    book = trajectory_recorder(run, BATCHES, run.client_context.sets[:2])
     book._batches = lambda size: [(np.arange(16),) * 2]  # type: ignore[method-assign]
     book.forked(run.recorder.replayed["main"])
     tensors, about = book.notes()
-    again = notebook(run, BATCHES, run.site.sets[:2])
+    again = trajectory_recorder(run, BATCHES, run.client_context.sets[:2])
     again.choices["placebo"] = {"lr": 7.0}
     again.restore({n: t.clone() for n, t in tensors.items()}, about)
     assert again.notes()[1] == about and again.notes()[0].keys() == tensors.keys()
     assert "placebo" not in again.choices and again.queries == book.queries
     for kind in ("sets", "batches"):
         assert again.rounds_alone("main", kind) == [FIRST]
-        rows = np.concatenate(run.site.sets[:2]) if kind == "sets" else np.arange(16)
+        rows = np.concatenate(run.client_context.sets[:2]) if kind == "sets" else np.arange(16)
         for idle in (False, True):
             np.testing.assert_array_equal(
                 alone(again, kind, rows, idle), alone(book, kind, rows, idle)
@@ -179,7 +181,7 @@ def test_forked__main_is_replayed_for_sets_and_what_goes_by_batches_everywhere(
         (SETS, None, [True, False, False]), (SETS, (), [False] * 3),
         (BATCHES, (), [True, False, True]),
     ):  # fmt: skip
-        assert [notebook(run, attack, sets).forks(b) for b in branches] == want
+        assert [trajectory_recorder(run, attack, sets).forks(b) for b in branches] == want
 
 
 def test_first_attacked_round__of_main_is_a_snapshot_of_the_fork(

@@ -23,16 +23,18 @@ class Loud(Role):
     sees: ClassVar[Threat | None] = Threat("white_box", "client")
     crafts: ClassVar[bool] = True
 
-    def work(self, desk: ClientRound) -> tuple[State, dict[str, float]]:
-        trained, metrics, method = desk.train()
-        return desk.craft(method, trained) if desk.crafts else trained, metrics | {"loud": 1.0}
+    def work(self, client_round: ClientRound) -> tuple[State, dict[str, float]]:
+        trained, metrics, method = client_round.train()
+        return client_round.craft(method, trained) if client_round.crafts else trained, metrics | {
+            "loud": 1.0
+        }
 
 
 class Idler(Role):
     """Sends back what it received; attacks nothing."""
 
-    def work(self, desk: ClientRound) -> tuple[State, dict[str, float]]:
-        return desk.received, {}
+    def work(self, client_round: ClientRound) -> tuple[State, dict[str, float]]:
+        return client_round.received, {}
 
 
 @dataclass

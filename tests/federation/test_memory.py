@@ -17,7 +17,7 @@ from clients.client_round import ClientRound
 from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
 from fedmia.federation.rounds import FederatedRun
-from fedmia.federation.run import fingerprint, make_site, prepare
+from fedmia.federation.run import fingerprint, make_client_context, prepare
 from fedmia.simulate import main
 from fedmia.ssl.train import Job
 
@@ -65,11 +65,11 @@ def test_site__holds_the_images_that_have_a_role(tmp_path: Path) -> None:
     source = "--dataset synthetic --data.pixels 64 --data.images 600 --split.public 8 "
     prepared = prepare(parse(SIMULATE, shlex.split(source + TINY)).settings)
     used = np.sort(prepared.split.used)
-    site = make_site(prepared, tmp_path, Event())
-    assert 0 < len(used) < 200 and site.images.shape == (600, 3, 64, 64)
-    assert np.array_equal(site.images[used], prepared.data.images[used])
-    assert not np.delete(site.images, used, axis=0).any()
-    assert site.images_file.stat().st_blocks * 512 < site.images.nbytes / 2
+    client_context = make_client_context(prepared, tmp_path, Event())
+    assert 0 < len(used) < 200 and client_context.images.shape == (600, 3, 64, 64)
+    assert np.array_equal(client_context.images[used], prepared.data.images[used])
+    assert not np.delete(client_context.images, used, axis=0).any()
+    assert client_context.images_file.stat().st_blocks * 512 < client_context.images.nbytes / 2
 
     def changed(at: int) -> str:
         images = prepared.data.images.copy()

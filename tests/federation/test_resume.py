@@ -180,13 +180,13 @@ def test_interrupted__is_reported_on_and_goes_on(
 def test_finished_attacks__are_not_scored_again(
     whole: dict[str, Any], tmp_path: Path, monkeypatch: Patch
 ) -> None:
-    scored, names = Scorer.scored, list[str]()
+    scored, names = Scorer.score_attack, list[str]()
 
     def noted(self: Scorer, name: str, *given: Any, **more: Any) -> Any:
         names.append(name)
         return scored(self, name, *given, **more)
 
-    monkeypatch.setattr(Scorer, "scored", noted)
+    monkeypatch.setattr(Scorer, "score_attack", noted)
     with monkeypatch.context() as patch, pytest.raises(Killed):
         patch.setattr("fedmia.simulate.publish", lambda *given: (_ for _ in ()).throw(Killed()))
         main([*shlex.split(TINY), "--out", str(tmp_path / "RUN")])
@@ -308,7 +308,7 @@ def test_files__are_written_once_and_pruned(tmp_path: Path, monkeypatch: Patch) 
 
     def checked(self: Checkpoint, *given: Any) -> None:
         write(self, *given)
-        self.settle()
+        self.wait_for_writes()
         index = json.loads((self.root / checkpoint.INDEX).read_text())
         named = {*index["files"].values(), *(name for *_, name in index["clients"]["files"])}
         there = {p.name: p.stat() for p in self.root.rglob("*.safetensors")}
@@ -366,7 +366,7 @@ def test_index__takes_its_place_when_all_that_it_names_is_on_disk(
         for client in range(3 if round < 3 else 1):
             ledger.save("main", client, ClientState({"w": torch.full((2,), 10.0 * round + client)}))
         kept.write({}, {"head": ({"w": torch.full((2,), float(round))}, {"round": round})}, ledger)
-        kept.settle()
+        kept.wait_for_writes()
         found = Checkpoint(tmp_path)
         index = found.read()
         assert index is not None and found.get("head")[1] == {"round": round}

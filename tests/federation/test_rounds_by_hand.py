@@ -81,7 +81,7 @@ def test_behind__rounds_of_all_branches(branch: str, round: int, behind: int) ->
         branches=lambda: ["main", "zero", "placebo"],
         schedule=SimpleNamespace(last=10, clean=7),
     )  # fmt: skip
-    assert FederatedRun._behind(run) == behind  # type: ignore[arg-type]
+    assert FederatedRun._finished_rounds(run) == behind  # type: ignore[arg-type]
 
 
 class Told(FedAvg):
@@ -89,7 +89,9 @@ class Told(FedAvg):
 
     asked: RoundRange
 
-    def rounds(self, grid: Any, course: RoundRange, state: Any, crew: Any, seen: Any = None) -> Any:
+    def rounds(
+        self, grid: Any, course: RoundRange, state: Any, failure_policy: Any, seen: Any = None
+    ) -> Any:
         self.asked = course
         for round in range(course.first + 1, course.last + 1):
             seen(Update(0, round, {}, 1, {}))
@@ -101,16 +103,16 @@ def stretched(branch: str, clean: int, active: bool) -> tuple[SimpleNamespace, l
     notes, strategy = list[Any](), Told()
     head = BranchState(branch, 2, {"w": torch.tensor(2.0)}, strategy)
     run = SimpleNamespace(
-        schedule=Schedule(settings(ACTIVE)), _root=77, crew=None, aggregation="none", active=active,
-        _seen=lambda course, state, update: notes.append(("seen", update.round, float(state["w"]))),
+        schedule=Schedule(settings(ACTIVE)), _root=77, failure_policy=None, aggregation="none", active=active,
+        _note_update=lambda course, state, update: notes.append(("seen", update.round, float(state["w"]))),
         _record=lambda course, state, done: notes.append(("done", done.number, float(state["w"]))),
-        _aggregated=lambda of: f"after {head.round + 1}",
+        _describe_aggregation=lambda of: f"after {head.round + 1}",
         _begin_beside=lambda at: notes.append(("beside", at.round, float(at.state["w"]))),
         _checkpoint=lambda: notes.append(("kept", head.round)),
         _prepare_fork=lambda course, at: notes.append(("fork", at.round, float(at.state["w"]))),
     )  # fmt: skip
-    FederatedRun._stretch(run, None, head, 6, craft=True)  # type: ignore[arg-type]
-    FederatedRun._stretch(run, None, head, 6, craft=True)  # type: ignore[arg-type]  # nothing is left
+    FederatedRun._run_rounds(run, None, head, 6, craft=True)  # type: ignore[arg-type]
+    FederatedRun._run_rounds(run, None, head, 6, craft=True)  # type: ignore[arg-type]  # nothing is left
     return run, notes, strategy
 
 
@@ -135,12 +137,12 @@ def test_stretch__controls_begin_at_the_last_clean_round_of_main(branch: str, ac
     notes, strategy = list[Any](), Told()
     head = BranchState(branch, 6, {"w": torch.tensor(6.0)}, strategy)
     run = SimpleNamespace(
-        schedule=Schedule(settings(ACTIVE)), _root=1, crew=None, aggregation=None, active=active,
-        _seen=lambda *_: None, _record=lambda *_: None, _aggregated=lambda of: None,
+        schedule=Schedule(settings(ACTIVE)), _root=1, failure_policy=None, aggregation=None, active=active,
+        _note_update=lambda *_: None, _record=lambda *_: None, _describe_aggregation=lambda of: None,
         _begin_beside=lambda at: notes.append((at.round, float(at.state["w"]))),
         _checkpoint=lambda: None, _prepare_fork=lambda *_: None,
     )  # fmt: skip
-    FederatedRun._stretch(run, None, head, 8, craft=False)  # type: ignore[arg-type]
+    FederatedRun._run_rounds(run, None, head, 8, craft=False)  # type: ignore[arg-type]
     assert notes == ([(7, 7.0)] if active and branch == "main" else [])
     assert (head.round, float(head.state["w"])) == (8, 8.0)
 
@@ -149,14 +151,14 @@ def recorded(stopped: bool = False, craft: bool = True, crafted: Any = None) -> 
     """What is noted of round 10, the last, of clients whose losses are 1, 3, and malicious 100."""
     notes = list[Any]()
     run = SimpleNamespace(
-        watch=Stopwatch(0.0), site=SimpleNamespace(stopped=lambda: stopped), _crafted=crafted,
+        watch=Stopwatch(0.0), client_context=SimpleNamespace(is_stopped=lambda: stopped), _crafted=crafted,
         snapshots=SimpleNamespace(drop_updates=lambda *of: notes.append(("drop", *of))),
-        reader=SimpleNamespace(sent=lambda *of: notes.append(("sent", *of))),
+        round_recorder=SimpleNamespace(sent=lambda *of: notes.append(("sent", *of))),
         experiment=settings(ACTIVE), schedule=SimpleNamespace(last=10),
         _snapshot=lambda branch, round, state: state,
         _read=lambda branch, round, state: notes.append(("read", branch, round, state)),
         _note=lambda *of: notes.append(("note", *of)),
-        _replay=lambda reader, round: notes.append(("over", round)),
+        _replay=lambda round_recorder, round: notes.append(("over", round)),
         display=SimpleNamespace(round=lambda *of: notes.append(("shown", *of))),
     )  # fmt: skip
     run.watch.move = lambda *_: None  # type: ignore[method-assign]
@@ -222,7 +224,7 @@ def test_seen__updates_of_kept_rounds_and_what_they_started_from(tmp_path: Path)
             course = RoundRange(branch, 0, 3, branch == "zero", 1.0, 0)
             update = Update(client, round, {"w": torch.tensor(10.0 * client + round)}, 1, {})
             received = {"w": torch.tensor(-float(round))}
-            FederatedRun._seen(run, course, received, update)  # type: ignore[arg-type]
+            FederatedRun._note_update(run, course, received, update)  # type: ignore[arg-type]
         assert (run._crafted is None) == (branch == "main")
     assert run._crafted is not None and float(run._crafted["w"]) == 12.0
     for branch, rounds in (("main", [2]), ("zero", []), ("placebo", [2])):
@@ -281,7 +283,7 @@ def test_snapshot__holds_the_holders_bank_and_not_its_key_encoder() -> None:
 def test_indispensable__two_known_and_two_scored_members() -> None:
     def why(known: int, scored: int, gone: tuple[int, ...] = (1,), members: int = 9) -> Any:
         left = SimpleNamespace(known_members=np.arange(known), scored_members=np.arange(scored))
-        split = SimpleNamespace(without=lambda gone: left, members=np.arange(members))
+        split = SimpleNamespace(without_clients=lambda gone: left, members=np.arange(members))
         return _indispensable(split, frozenset({4}), frozenset(gone))  # type: ignore[arg-type]
 
     assert why(2, 2) is None and why(0, 0, members=0) is None

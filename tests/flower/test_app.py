@@ -19,7 +19,7 @@ from fedmia.config.tree import to_tree
 from fedmia.federation.inline import InlineGrid
 from fedmia.federation.run import prepare
 from fedmia.flower import client, server
-from fedmia.flower.private import own
+from fedmia.flower.private import prepare_own
 from fedmia.flower.store import NodeStore, ask
 from fedmia.options.errors import InputError
 from fedmia.runtime.stopwatch import Stopwatch
@@ -144,9 +144,9 @@ def test_rehearsal__a_round_whose_reply_is_lost_is_done_again_to_the_same_end(
     """Its node had kept the new state by then."""
     lost, work = [], client.client_app
 
-    def losing(site: Any, store: Any) -> Any:
+    def losing(client_context: Any, store: Any) -> Any:
         def answer(message: Message, context: Any) -> Message:
-            reply = work(site, store)(message, context)
+            reply = work(client_context, store)(message, context)
             if store.round == 2 and context.node_config["partition-id"] == 1 and not lost:
                 lost.append(reply)
                 return Message(Error(code=0, reason="the line broke"), reply_to=message)
@@ -236,8 +236,8 @@ def test_private__an_image_has_one_role_however_often_the_node_has_it(tmp_path: 
     def dealt() -> Any:
         for side, images in sides.items():
             np.savez(tmp_path / f"{side}.npz", x=images, y=np.zeros(len(images), np.int64))
-        own.cache_clear()
-        return own(settings, 0, tuple(f"npz:{tmp_path / side}.npz" for side in sides))[0]
+        prepare_own.cache_clear()
+        return prepare_own(settings, 0, tuple(f"npz:{tmp_path / side}.npz" for side in sides))[0]
 
     prepared = dealt()
     split, names = prepared.split, prepared.data.digests()

@@ -14,8 +14,8 @@ from flwr.app import ConfigRecord, RecordDict
 from fedmia import __version__
 from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
-from fedmia.evaluation.node import WEIGHTS, beside_scores
-from fedmia.flower.nodes import agree
+from fedmia.evaluation.node import WEIGHTS, void_beside_scores
+from fedmia.flower.nodes import check_agreement
 from fedmia.flower.private import _split
 from fedmia.flower.releases import digest
 from fedmia.flower.store import NodeStates, NodeStore, kept_record
@@ -80,16 +80,16 @@ def test_digest__tells_orders_apart_by_all_that_was_ordered() -> None:
 
 def test_agree__names_the_first_client_that_differs() -> None:
     same = {"fedmia": __version__, "channels": 3, "size": 8}
-    agree({0: same, 1: dict(same)}, channels=3, size=8)
+    check_agreement({0: same, 1: dict(same)}, channels=3, size=8)
     for odd in ({"fedmia": "0.0.1"}, {"channels": 1}, {"size": 32}):
         ((name, value),) = odd.items()
         with pytest.raises(FederationError, match=f"client 1: {name} {value}, not {same[name]}"):
-            agree({0: same, 1: {**same, **odd}, 2: {**same, **odd}}, channels=3, size=8)
+            check_agreement({0: same, 1: {**same, **odd}, 2: {**same, **odd}}, channels=3, size=8)
 
 
 def test_beside_scores__withdraws_the_standing_and_nothing_else() -> None:
     stated = Epsilon(3.0, 1e-6, 4, "guaranteed", "It holds.", unit="client", noise_source="entropy")
-    found = beside_scores(stated)
+    found = void_beside_scores(stated)
     assert found.standing == WEIGHTS and found.assumptions.startswith("It holds. It covers the wei")
     assert (found.value, found.delta, found.rounds) == (3.0, 1e-6, 4)
     assert (found.unit, found.noise_source) == ("client", "entropy")

@@ -67,9 +67,9 @@ def test_natural__integers_keep_their_order_and_notes_name_the_clients():
     data = images_of(np.array([10, 9, 9, 10, 2, 7, 7]), 7)
     law = Natural("site")
     assert law.kinds(data, 3).tolist() == [2, 1, 1, 2, -1, 0, 0]
-    assert law.told(data, 3) == ["Clients by site: 0 is 7, 1 is 9, 2 is 10."]
+    assert law.notes(data, 3) == ["Clients by site: 0 is 7, 1 is 9, 2 is 10."]
     many = images_of(np.arange(30), 30)
-    assert law.told(many, 25)[0].endswith("19 is 19 and 5 more.")
+    assert law.notes(many, 25)[0].endswith("19 is 19 and 5 more.")
 
 
 def test_natural__needs_a_column_that_the_source_has():

@@ -24,7 +24,7 @@ from fedmia.options.seeding import rng
 from fedmia.ssl.base import State
 from fedmia.storage.snapshot import SingleStateStore, Update
 from strategies import replies
-from strategies.base import FederatedStrategy, RoundRange, call_roll, cohort
+from strategies.base import FederatedStrategy, RoundRange, call_roll, draw_cohort
 from strategies.failure_policy import TRIES, FailurePolicy, FederationError
 from strategies.fedavg import FedAvg
 
@@ -128,14 +128,14 @@ def app_of(reply: Reply) -> AppOf:
 
 def federate(
     strategy: FederatedStrategy, grid_type: type[InlineGrid] = InlineGrid, reply: Reply = drift,
-    clients: int = 4, rounds: int = 3, share: float = 1.0, first: int = 5, crew: FailurePolicy | None = None,
+    clients: int = 4, rounds: int = 3, share: float = 1.0, first: int = 5, failure_policy: FailurePolicy | None = None,
 ) -> tuple[State, Seen]:  # fmt: skip
     grid = grid_type(app_of(reply), clients, 2, 1)
     seen: Seen = []
     taken: list[Update] = []
     try:
         course = RoundRange("main", first, first + rounds, False, share, 0)
-        members = crew or FailurePolicy(clients)
+        members = failure_policy or FailurePolicy(clients)
         for done in strategy.rounds(grid, course, some_state(99), members, taken.append):
             assert done.seconds >= 0 and list(done.metrics) == [u.client for u in taken]
             seen.append((done.number, {n: t.clone() for n, t in done.state.items()}, taken.copy()))
@@ -201,7 +201,7 @@ def test_every_strategy__only_the_cohort_trains(name: str) -> None:
     _, seen = federate(registry.build("strategy", name, {}), clients=5, share=0.4, rounds=4)
     for round, _, ups in seen:
         course = RoundRange("main", 5, 9, False, 0.4, 0)
-        assert [u.client for u in ups] == cohort(course, round, 5)
+        assert [u.client for u in ups] == draw_cohort(course, round, 5)
     assert len({tuple(u.client for u in ups) for _, _, ups in seen}) > 1
 
 
@@ -240,26 +240,30 @@ def test_fold__of_clients_that_rest_nothing_but_their_metrics_counts() -> None:
     strategy, ups = FedAvg(), [replace(u, metrics={"loss": float(u.client)}) for u in updates(3)]
     strategy._global, taken = some_state(99), list[Update]()
     ups[1] = replace(ups[1], examples=0)
-    told = strategy._fold(iter(ups), taken.append)
+    told = strategy._aggregate_updates(iter(ups), taken.append)
     assert told == {c: {"loss": float(c)} for c in range(3)} and taken == ups
     want = FedAvg().aggregate(some_state(99), [ups[0], ups[2]])
     assert exactly(strategy._global, want)
-    assert len(strategy._fold(replace(u, examples=0) for u in ups)) == 3
+    assert len(strategy._aggregate_updates(replace(u, examples=0) for u in ups)) == 3
     assert exactly(strategy._global, want)
 
 
 def test_suffice__the_least_number_is_enough() -> None:
-    crew = FailurePolicy(4, least=3)
-    crew.suffice(6, 3)
+    failure_policy = FailurePolicy(4, least=3)
+    failure_policy.require_updates(6, 3)
     with pytest.raises(FederationError, match="round 6: 2 clients answered, at least 3"):
-        crew.suffice(6, 2)
+        failure_policy.require_updates(6, 2)
 
 
 def test_finite__large_values_whose_sum_is_not() -> None:
     large = torch.full((4,), 3e38)
-    assert replies.finite(large) and replies.finite(-large) and replies.finite(torch.tensor([1, 2]))
+    assert (
+        replies.all_finite(large)
+        and replies.all_finite(-large)
+        and replies.all_finite(torch.tensor([1, 2]))
+    )
     for odd in (float("nan"), float("inf"), -float("inf")):
-        assert not replies.finite(torch.tensor([1.0, odd, 3e38]))
+        assert not replies.all_finite(torch.tensor([1.0, odd, 3e38]))
 
 
 def spoiled(how: str) -> Reply:
@@ -329,27 +333,27 @@ def once(how: str) -> Reply:
 @pytest.mark.parametrize("name", NAMES)
 def test_retry__gives_the_run_that_nothing_befell(name: str, how: str) -> None:
     build = lambda: registry.build("strategy", name, {})  # noqa: E731
-    crew = FailurePolicy(4, "retry")
-    end, _ = federate(build(), reply=once(how), crew=crew)
+    failure_policy = FailurePolicy(4, "retry")
+    end, _ = federate(build(), reply=once(how), failure_policy=failure_policy)
     assert exactly(end, federate(build())[0])
-    assert [(f.round, f.client, f.action) for f in crew.faults] == [(7, 2, "retried")]
+    assert [(f.round, f.client, f.action) for f in failure_policy.faults] == [(7, 2, "retried")]
 
 
 def test_retry__ends_after_its_tries() -> None:
-    crew = FailurePolicy(4, "retry")
+    failure_policy = FailurePolicy(4, "retry")
     with pytest.raises(FederationError, match=rf"round 7: client 2 sent .*\({TRIES} times\)"):
-        federate(FedAvg(), reply=spoiled("nan"), crew=crew)
-    assert [f.action for f in crew.faults] == ["retried"] * (TRIES - 1) + ["stopped"]
+        federate(FedAvg(), reply=spoiled("nan"), failure_policy=failure_policy)
+    assert [f.action for f in failure_policy.faults] == ["retried"] * (TRIES - 1) + ["stopped"]
 
 
 def test_retry__tries_are_those_of_one_order() -> None:
     """What befell a client in other rounds or branches, or another client, is no try of it."""
-    crew = FailurePolicy(4, "retry")
+    failure_policy = FailurePolicy(4, "retry")
     for branch, round, client in (("main", 1, 2), ("main", 2, 2), ("zero", 2, 2), ("zero", 2, 3)):
         for _ in range(TRIES - 1):
-            assert crew.failed(branch, round, client, "is slow")
+            assert failure_policy.note_failure(branch, round, client, "is slow")
     with pytest.raises(FederationError, match=rf"round 2: client 3 .*\({TRIES} times\)"):
-        crew.failed("zero", 2, 3, "is slow")
+        failure_policy.note_failure("zero", 2, 3, "is slow")
     asked = list[int]()
 
     def tired(client: int, round: int, state: State) -> State:
@@ -360,7 +364,8 @@ def test_retry__tries_are_those_of_one_order() -> None:
         return drift(client, round, state)
 
     assert exactly(
-        federate(FedAvg(), reply=tired, crew=FailurePolicy(4, "retry"))[0], federate(FedAvg())[0]
+        federate(FedAvg(), reply=tired, failure_policy=FailurePolicy(4, "retry"))[0],
+        federate(FedAvg())[0],
     )
     assert asked == [round for round in (6, 7, 8) for _ in range(TRIES)]
 
@@ -369,32 +374,39 @@ def test_retry__tries_are_those_of_one_order() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_drop__goes_on_without_the_client(name: str, how: str) -> None:
     """In this round and in later ones: the aggregate is that of the others alone."""
-    crew = FailurePolicy(4, "drop")
-    _, seen = federate(registry.build("strategy", name, {}), reply=spoiled(how), crew=crew)
+    failure_policy = FailurePolicy(4, "drop")
+    _, seen = federate(
+        registry.build("strategy", name, {}), reply=spoiled(how), failure_policy=failure_policy
+    )
     assert [[u.client for u in ups] for _, _, ups in seen] == [[0, 1, 2, 3], [0, 1, 3], [0, 1, 3]]
-    assert crew.gone == {2} and [f.action for f in crew.faults] == ["dropped"]
+    assert failure_policy.gone == {2} and [f.action for f in failure_policy.faults] == ["dropped"]
 
 
 def test_drop__not_whom_the_run_needs_and_not_too_many() -> None:
     with pytest.raises(FederationError, match=r"round 7: client 2 .* \(it holds the key\)"):
-        crew = FailurePolicy(
+        failure_policy = FailurePolicy(
             4, "drop", indispensable=lambda gone: "it holds the key" * (gone == {2})
         )
-        federate(FedAvg(), reply=spoiled("nan"), crew=crew)
+        federate(FedAvg(), reply=spoiled("nan"), failure_policy=failure_policy)
     with pytest.raises(FederationError, match="round 7: 3 clients answered, at least 4"):
-        federate(FedAvg(), reply=spoiled("nan"), crew=FailurePolicy(4, "drop", least=4))
+        federate(FedAvg(), reply=spoiled("nan"), failure_policy=FailurePolicy(4, "drop", least=4))
 
 
 def test_drop__whom_the_run_needs_beside_those_that_are_gone() -> None:
     """Either of two may go, both may not."""
-    crew = FailurePolicy(
+    failure_policy = FailurePolicy(
         4, "drop", indispensable=lambda gone: "one of them stays" * (gone >= {1, 2})
     )
-    assert not crew.failed("main", 6, 1, "is late") and crew.gone == {1}
-    assert not crew.failed("main", 6, 3, "is late") and crew.gone == {1, 3}
+    assert not failure_policy.note_failure("main", 6, 1, "is late") and failure_policy.gone == {1}
+    assert not failure_policy.note_failure("main", 6, 3, "is late") and failure_policy.gone == {
+        1,
+        3,
+    }
     with pytest.raises(FederationError, match=r"round 7: client 2 is late \(one of them stays\)"):
-        crew.failed("main", 7, 2, "is late")
-    assert crew.gone == {1, 3} and [f.action for f in crew.faults][-1] == "stopped"
+        failure_policy.note_failure("main", 7, 2, "is late")
+    assert (
+        failure_policy.gone == {1, 3} and [f.action for f in failure_policy.faults][-1] == "stopped"
+    )
 
 
 @pytest.mark.slow
@@ -414,18 +426,18 @@ def test_late_client__is_given_up(policy: str, monkeypatch: pytest.MonkeyPatch) 
         def __init__(self, *given: Any) -> None:
             super().__init__(*given, timeout=0.3)
 
-    crew, began = FailurePolicy(4, policy), time.monotonic()
+    failure_policy, began = FailurePolicy(4, policy), time.monotonic()
     try:
         if policy == "stop":
             with pytest.raises(FederationError, match="client 2 failed: no answer within 0.3 s"):
-                federate(FedAvg(), Impatient, reply=reply, crew=crew)
+                federate(FedAvg(), Impatient, reply=reply, failure_policy=failure_policy)
         else:
-            end, seen = federate(FedAvg(), Impatient, reply=reply, crew=crew)
+            end, seen = federate(FedAvg(), Impatient, reply=reply, failure_policy=failure_policy)
             assert exactly(end, federate(FedAvg())[0]) == (policy == "retry")
             assert [len(ups) for _, _, ups in seen] == ([4] * 3 if policy == "retry" else [4, 3, 3])
     finally:
         free.set()
-    assert time.monotonic() - began < 15 and len(crew.faults) == 1
+    assert time.monotonic() - began < 15 and len(failure_policy.faults) == 1
 
 
 def test_many_clients__few_updates_wait() -> None:

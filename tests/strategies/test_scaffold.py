@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedmia.federation.run import PreparedRun, make_site
+from fedmia.federation.run import PreparedRun, make_client_context
 from fedmia.options import registry
 from fedmia.options.seeding import rng
 from fedmia.simulate import main
@@ -34,21 +34,23 @@ PLAIN = (
 
 def algorithm_1(setup: PreparedRun, folder: Path) -> tuple[list[State], State, list[State]]:
     """Algorithm 1, option II, eta_g 1, all clients: x of every round, c, and every c_i."""
-    site = make_site(setup, folder, Event())
-    x = site.method(-1, None).shared_state()
+    client_context = make_client_context(setup, folder, Event())
+    x = client_context.method(-1, None).shared_state()
     c = {n: torch.zeros_like(t) for n, t in x.items()}
     controls = [dict(c), dict(c)]
-    parts = site.parts["members"]
-    clients = [site.method(i, len(parts[i])) for i in (0, 1)]  # queue and key encoder live on
-    models, spec = [x], registry.build("ssl", *site.ssl)
+    parts = client_context.parts["members"]
+    clients = [
+        client_context.method(i, len(parts[i])) for i in (0, 1)
+    ]  # queue and key encoder live on
+    models, spec = [x], registry.build("ssl", *client_context.ssl)
     for round in range(1, ROUNDS + 1):
         ends, moved = [], []
         for i, method in enumerate(clients):
             method.load_shared(x)
             method.begin_first_round() if round == 1 else method.begin_round()
             job = Job(
-                method, make_optimizer(method, site.train), site.images[parts[i]], spec.augment,
-                site.train, rng(site.seed, "train", round, i), 0, 1, torch.device("cpu"),
+                method, make_optimizer(method, client_context.train), client_context.images[parts[i]], spec.augment,
+                client_context.train, rng(client_context.seed, "train", round, i), 0, 1, torch.device("cpu"),
             )  # fmt: skip
             steps = 0
             method.train()

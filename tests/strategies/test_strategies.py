@@ -13,7 +13,7 @@ from fedmia.ssl.base import State
 from fedmia.storage.snapshot import Update
 from strategies.base import (
     RoundRange,
-    cohort,
+    draw_cohort,
 )
 from strategies.fedavg import FedAvg
 from strategies.fedavgm import FedAvgM
@@ -112,11 +112,11 @@ def test_cohort__is_seeded_sorted_and_of_the_size_asked(
     for seed in (0, 1):
         for round in range(1, 9):
             course = RoundRange("main", 0, 8, False, share, seed)
-            picked = cohort(course, round, clients)
+            picked = draw_cohort(course, round, clients)
             assert picked == sorted(set(picked)) and len(picked) == size
             assert set(picked) <= set(range(clients))
             other = RoundRange("zero", 4, 8, True, share, seed)
-            assert cohort(other, round, clients) == picked  # branches are paired
+            assert draw_cohort(other, round, clients) == picked  # branches are paired
             drawn.append(tuple(picked))
     if size < clients:
         assert len(set(drawn)) > 1

@@ -61,7 +61,7 @@ class AuditSplit:
             self.known_members, self.known_nonmembers,
         ])  # fmt: skip
 
-    def without(self, held: NDArray[np.bool_], why: str) -> AuditSplit:
+    def drop_nonmembers(self, held: NDArray[np.bool_], why: str) -> AuditSplit:
         """Less the scored non-members at which `held` (N,) is true, with a note that says `why`.
 
         Raises:

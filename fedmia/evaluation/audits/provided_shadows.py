@@ -21,7 +21,7 @@ from fedmia.encoders.base import LoadOptions
 from fedmia.encoders.run import build_plugin
 from fedmia.encoders.run import load as load_run
 from fedmia.evaluation.audits.images import AuditSplit
-from fedmia.evaluation.audits.runs import dealt_again, run_of, trusted
+from fedmia.evaluation.audits.runs import dealt_again, run_of, trust_setting
 from fedmia.options.errors import InputError, opt
 from fedmia.options.seeding import rng
 from fedmia.shadows.cache import seal
@@ -60,7 +60,7 @@ class ProvidedShadows:
     """
 
     audit: Audit
-    dealt: AuditSplit
+    audit_split: AuditSplit
 
     def __post_init__(self) -> None:
         self._classes, self._held = Labels(), set[bytes]()
@@ -74,10 +74,10 @@ class ProvidedShadows:
         """Federations, none where they are encoders of the cache."""
         inside = sorted(f.parent for f in self.path.glob(f"*/{CONFIG}"))
         folders = [self.path] if (self.path / CONFIG).is_file() else inside
-        return [RunFolder(folder, trusted(self.audit)) for folder in folders]
+        return [RunFolder(folder, trust_setting(self.audit)) for folder in folders]
 
     @cached_property
-    def told(self) -> list[ShadowRecord]:
+    def shadow_records(self) -> list[ShadowRecord]:
         """Of each; empty where one cannot be read: `load` says why."""
         if not self.runs:
             return [
@@ -99,7 +99,7 @@ class ProvidedShadows:
     def paired(self) -> bool:
         """Whether some are of an attacker who knows the defence and others of a naive one."""
         try:
-            return len(set(_sides([t.defense for t in self.told], self.path))) > 1
+            return len(set(_sides([t.defense for t in self.shadow_records], self.path))) > 1
         except InputError:
             return False
 
@@ -112,7 +112,7 @@ class ProvidedShadows:
         """
         known = _sides([t.defense for t in self._loaded], self.path)
         found = [t for t, knows in zip(self._loaded, known, strict=True) if knows is not naive]
-        theirs, shape = found[0].members.shape, self.dealt.scored_members.shape
+        theirs, shape = found[0].members.shape, self.audit_split.scored_members.shape
         if theirs[1] != shape[1]:
             raise InputError(
                 f"{opt('shadow_encoders')}: trained on images of {tuple(theirs[1:])}, the "
@@ -120,7 +120,7 @@ class ProvidedShadows:
             )
         return found
 
-    def apart(self) -> AuditSplit:
+    def drop_known_images(self) -> AuditSplit:
         """The images less those non-members that the shadows know: none of them is scored, but by
         online shadows, which half of the images under attack were put into.
 
@@ -133,15 +133,15 @@ class ProvidedShadows:
         except UntrustedPluginError:
             raise
         except InputError:  # the attacks that ask for shadows say so
-            return self.dealt
+            return self.audit_split
         if members and self.runs:
             raise InputError(
                 f"{opt('shadow_encoders')}: runs in '{self.path}' hold {members} of the members "
                 "under attack; a shadow is trained on images of the attacker's own"
             )
         if members or not others.any():
-            return self.dealt
-        return self.dealt.without(others, "as the given shadow encoders know them")
+            return self.audit_split
+        return self.audit_split.drop_nonmembers(others, "as the given shadow encoders know them")
 
     def content(self) -> str:
         """Digest (hex) of all that they are.
@@ -161,20 +161,23 @@ class ProvidedShadows:
     def labels(self) -> Labels:
         """Classes of the audit's images, and of the federations'."""
         assert self._loaded is not None
-        return self.dealt.labels | self._classes
+        return self.audit_split.labels | self._classes
 
     def notes(self) -> list[str]:
         """Which federations they are, and that the target's defences are others than theirs."""
         found = []
-        for run, told in zip(self.runs, self.told, strict=False):
+        for run, told in zip(self.runs, self.shadow_records, strict=False):
             held = run.facts().get("federation", {})
             found.append(
                 f"Shadow encoder {run.path.name}: a federation of {held.get('clients')} clients "
                 f"over {held.get('rounds')} rounds, under {named(told.defense)}."
             )
         target = run_of(self.audit)
-        if target is not None and self.told:
-            theirs, own = under(target.facts()), max((t.defense for t in self.told), key=len)
+        if target is not None and self.shadow_records:
+            theirs, own = (
+                under(target.facts()),
+                max((t.defense for t in self.shadow_records), key=len),
+            )
             if named(theirs) != named(own):
                 found.append(
                     f"The run was trained under {named(theirs)}, the shadow encoders under "
@@ -228,7 +231,7 @@ class ProvidedShadows:
         names |= self._held
         inside = [
             np.array([d in names for d in digests(resize_all(side.numpy(), size, "scored images"))])
-            for side in (self.dealt.scored_members, self.dealt.scored_nonmembers)
+            for side in (self.audit_split.scored_members, self.audit_split.scored_nonmembers)
         ]
         return int(inside[0].sum()), inside[1]
 

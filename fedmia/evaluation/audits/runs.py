@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from fedmia.federation.run import PreparedRun
 
 
-def trusted(audit: Audit) -> Trust:
+def trust_setting(audit: Audit) -> Trust:
     """Which plugins from outside an audit may import that a run's folder names: those that its own
     settings name, or all."""
     return audit.trust_plugins or outside_plugins(to_tree(audit))
@@ -33,7 +33,7 @@ def trusted(audit: Audit) -> Trust:
 def run_of(audit: Audit) -> RunFolder | None:
     """The run whose model is audited, as `RUN` or `RUN@ROUND`, None for other encoders."""
     for folder in (audit.encoder, audit.encoder.rpartition("@")[0]):
-        if folder and (found := RunFolder(Path(folder), trusted(audit))).config.is_file():
+        if folder and (found := RunFolder(Path(folder), trust_setting(audit))).config.is_file():
             return found
     return None
 
@@ -56,7 +56,7 @@ def dealt_again(run: RunFolder, otherwise: str) -> PreparedRun:
             f"{str(error.name).partition('.')[0]}: install it, or {otherwise}"
         ) from None
     prepared = prepare(from_tree(Experiment, run.tree()))
-    return replace(prepared, split=prepared.split.without(run.dropped()))
+    return replace(prepared, split=prepared.split.without_clients(run.dropped()))
 
 
 def from_run(audit: Audit, run: RunFolder) -> AuditSplit:

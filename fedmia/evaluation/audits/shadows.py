@@ -44,7 +44,7 @@ class OwnShadows:
 
     audit: Audit
     released: LoadedEncoder
-    dealt: AuditSplit
+    audit_split: AuditSplit
     cache: Path | None
     device: torch.device
     say: Callable[[str], None]
@@ -58,13 +58,13 @@ class OwnShadows:
 
         Shadows that were trained before say what they were trained by.
         """
-        if self.given is not None and (told := self.given.told):
+        if self.given is not None and (told := self.given.shadow_records):
             own = told[0].augment
             return own if all(one.known for one in told) else crop_alone(own)
         plan = self.audit.plan()
         if not self.audit.shadows:
             return self.released.augment
-        return attacker_augment(plan, self.released.augment, self.dealt.views)
+        return attacker_augment(plan, self.released.augment, self.audit_split.views)
 
     def make(
         self, held: Tensor, augment: Augment, pixels: PixelCache, *, naive: bool = False
@@ -180,7 +180,7 @@ class OwnShadows:
     @cached_property
     def images(self) -> ShadowImages:
         """What the shadows are trained on."""
-        return ShadowImages(self.audit, self.dealt, self.say)
+        return ShadowImages(self.audit, self.audit_split, self.say)
 
     def _trained(self, naive: bool) -> list[TrainedShadow]:
         if self.given is not None:
@@ -200,7 +200,7 @@ class OwnShadows:
     def _target(self) -> TargetTraining:
         """What is recorded of the encoder's training: all of it for a fedmia run."""
         encoder: Any = self.released.method.encoder
-        shape = self.dealt.scored_members.shape
+        shape = self.audit_split.scored_members.shape
         known: dict[str, Any] = {}
         if (run := run_of(self.audit)) is not None:
             tree = run.tree()
@@ -213,7 +213,7 @@ class OwnShadows:
             size=int(shape[2]),
             mean=tuple(encoder.mean.flatten().tolist()),
             std=tuple(encoder.std.flatten().tolist()),
-            views=self.dealt.views,
+            views=self.audit_split.views,
             **known,
         )
 

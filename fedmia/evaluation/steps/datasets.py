@@ -38,7 +38,7 @@ class CandidateSets:
     held: Mapping[int, IntArray]
     posing: Sequence[IntArray]
 
-    def asked(self, posers: bool) -> list[tuple[IntArray, IntArray]]:
+    def questions(self, posers: bool) -> list[tuple[IntArray, IntArray]]:
         """Each set with all non-members that are not in it; clients first."""
         every = np.arange(self.first, len(self.images))
         sets = [*self.held.values(), *(self.posing if posers else ())]
@@ -76,7 +76,7 @@ def suspects(
     return CandidateSets(*both, first, held, posing)
 
 
-def inferred(
+def infer_sets(
     attack: DatasetAttack, view: BlackBox, known: Known, of: CandidateSets, seed: int, posers: bool
 ) -> tuple[list[ClientInference], list[ClientInference]]:
     """What the attack says of each client's set, and of each poser's where asked for. It hears of
@@ -87,7 +87,7 @@ def inferred(
     """
     require(view.threat, attack.needs, attack.name)
     attack.fit(view, known, rng(seed, "fit", attack.name))
-    asked = of.asked(posers)
+    asked = of.questions(posers)
     order = rng(seed, "infer", attack.name, "order").permutation(len(asked))
     draw = rng(seed, "infer", attack.name)
     told = attack.infer(view, of.images, of.classes, [asked[i] for i in order], draw)
@@ -105,6 +105,6 @@ def inference(
     untrained: BlackBox | None,
 ) -> DatasetInference:  # fmt: skip
     """The attack on the encoder, with posers, and on the untrained one without."""
-    clients, posers = inferred(attack, view, known, of, seed, posers=True)
-    null = [] if untrained is None else inferred(attack, untrained, known, of, seed, False)[0]
+    clients, posers = infer_sets(attack, view, known, of, seed, posers=True)
+    null = [] if untrained is None else infer_sets(attack, untrained, known, of, seed, False)[0]
     return DatasetInference(attack.name, attack.paper, clients, posers, null)

@@ -35,7 +35,7 @@ class Failures:
     beside: dict[tuple[str, str], str] = field(default_factory=dict)
     broken: set[str] = field(default_factory=set)
 
-    def survive(self, piece: str, attack: str, call: Callable[[], Result]) -> Result | None:
+    def attempt(self, piece: str, attack: str, call: Callable[[], Result]) -> Result | None:
         """What `call` returns; None where it raises, which is noted.
 
         Raises:

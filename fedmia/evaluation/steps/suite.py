@@ -70,7 +70,7 @@ class AttackSuite(Generic[Model]):
     ) -> ScoredAttack:
         """One attack on one model by an attacker that knows `known`; `how`: as `Scorer.scored`."""
         view = self.view(model, name, known, budget)
-        return self.scorer.knowing(known).scored(name, view, **how)
+        return self.scorer.with_known(known).score_attack(name, view, **how)
 
     def infer(
         self, name: str, classes: tuple[IntArray, IntArray], owner: IntArray, deal: Partition,
