@@ -25,7 +25,7 @@ from fedmia.defenses.gaussian import Gaussian
 from fedmia.defenses.laplace import Laplace
 from fedmia.defenses.logistic import Logistic
 from fedmia.heads.sensitivity import sample_sensitivity
-from fedmia.heads.stack import DefenseStack
+from fedmia.heads.stack import HeadStack
 from fedmia.nets.smallnet import SmallNet
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng, torch_rng
@@ -175,10 +175,8 @@ def test_sensitivity__of_trainings_that_diverged_is_refused(value: float) -> Non
     with pytest.raises(InputError, match="training diverged; lower train.lr"):
         sampled_sensitivity(preparation, 20, 2)
 
-    def heads(rows: torch.Tensor) -> DefenseStack:
-        return DefenseStack(
-            (torch.full((len(rows), 2, 1), value),), (torch.zeros(len(rows), 1, 1),)
-        )
+    def heads(rows: torch.Tensor) -> HeadStack:
+        return HeadStack((torch.full((len(rows), 2, 1), value),), (torch.zeros(len(rows), 1, 1),))
 
     with pytest.raises(InputError, match="a head diverged; lower lr"):
         sample_sensitivity(heads, np.arange(6), 3, rng(0, "x"))
