@@ -154,8 +154,8 @@ def main() -> int:
         work = arguments.work or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         work.mkdir(parents=True, exist_ok=True)
         common = write_images(work, arguments.size, arguments.images) + (
-            f"--attacks {chosen} --size {arguments.size} --threads {arguments.threads} --device cpu "
-            f"{arguments.flags}"
+            f"--attacks {chosen} --size {arguments.size} --threads {arguments.threads} "
+            f"--device cpu {arguments.flags}"
         )
         network = write_network(arguments.model, arguments.size, work)
         forms = {f: audited(network[f] + common, work / f"audit-{f}") for f in selected_forms}

@@ -315,8 +315,8 @@ def table(results: dict[str, Any]) -> str:
     if results["kills"]:
         same = sum(r["same_report"] for r in results["kills"])
         lines.append(
-            f"kill -9 at {len(results['kills'])} random moments, resumed: {same} reports are that of "
-            "the run that was left alone."
+            f"kill -9 at {len(results['kills'])} random moments, resumed: {same} reports are that "
+            "of the run that was left alone."
         )
     return "\n".join(lines) + "\n"
 

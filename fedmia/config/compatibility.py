@@ -137,14 +137,15 @@ def _aggregation(experiment: Experiment) -> None:
     federation, mention = experiment.federation, opt("strategy.name", experiment.strategy.name)
     if built.least > (cohort_size := _drawn(experiment)):
         raise InputError(
-            f"{mention} with these options needs >= {built.least} clients a round, got {cohort_size}"
+            f"{mention} with these options needs >= {built.least} clients a round, "
+            f"got {cohort_size}"
         )
     with prefix_errors(mention):
         built.check(_norm(experiment))
     if built.private and experiment.pretrain.mode == "pooled":
         raise InputError(
-            f"{opt('pretrain.mode', 'pooled')} with {mention}: the server would train on the private "
-            "images themselves, which its noise does not cover"
+            f"{opt('pretrain.mode', 'pooled')} with {mention}: the server would train on the "
+            "private images themselves, which its noise does not cover"
         )
     if not federation.secure_aggregation:
         return

@@ -247,8 +247,8 @@ def _compared(tradeoff: Tradeoff) -> None:
     for key in tradeoff.strengths:
         if not any(_measured(key, name) is not None for name in defenses):
             raise InputError(
-                f"{opt(f'strengths.{key}')}: no such defence is compared{suggest_nearest(key, defenses)} "
-                f"({opt('defenses', tradeoff.defenses)})"
+                f"{opt(f'strengths.{key}')}: no such defence is compared"
+                f"{suggest_nearest(key, defenses)} ({opt('defenses', tradeoff.defenses)})"
             )
 
 

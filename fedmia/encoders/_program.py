@@ -110,7 +110,8 @@ def load_black_box(
     context = LoadContext(where, load_options, weights=Weights("exported program"))
     if program.size is not None and load_options.size not in (None, program.size):
         raise InputError(
-            f"{opt('size', load_options.size)}: {where} takes {program.size}x{program.size} images only"
+            f"{opt('size', load_options.size)}: {where} takes {program.size}x{program.size} images "
+            "only"
         )
     channels = CHANNELS if program.channels is None else (program.channels,)
     sizes = SIZES if program.size is None else (program.size,)
