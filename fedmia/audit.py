@@ -34,11 +34,16 @@ from fedmia.study.audits import encoders as several  # noqa: E402
 
 
 def main(argv: Sequence[str] | None = None, tongue: Tongue | None = None) -> int:
-    """Run the command line; the exit code: 0, 2 bad input or nothing could run, 1 an attack
-    broke (the others are reported), 130 interrupted.
+    """Run the command line of an audit.
 
     Args:
-        tongue: how the report of one audit says its options; None: as they were given.
+        argv: arguments without the program's name; None: those of the process.
+        tongue: how the report spells the options of one audit; None: as the user gave them.
+
+    Returns:
+        The exit code: 0, 1 an attack failed (the others are reported), 2 bad input or no attack
+            could
+        run, 130 interrupted.
     """
     watch = Stopwatch(_STARTED)
     watch.claim("import")
@@ -53,7 +58,17 @@ def main(argv: Sequence[str] | None = None, tongue: Tongue | None = None) -> int
 
 
 def run_audits(invocation: Invocation, watch: Stopwatch, stop: Event, tongue: Tongue | None) -> int:
-    """One audit, or a series of them; the exit code."""
+    """Run one audit, or a series of audits of several encoders or seeds.
+
+    Args:
+        invocation: what the user asked for; its settings are a `Series`.
+        watch: the clock of the command.
+        stop: set by the first Ctrl-C.
+        tongue: how the report spells the options of one audit; None: as the user gave them.
+
+    Returns:
+        The exit code, as of `main`.
+    """
     if len(invocation.settings.cells) > 1:
         return several(invocation, stop)
     one = invocation.settings.cells[0].first
@@ -62,7 +77,15 @@ def run_audits(invocation: Invocation, watch: Stopwatch, stop: Event, tongue: To
 
 
 def run_audit(invocation: Invocation, watch: Stopwatch, stop: Event) -> int:
-    """Load, attack, report; the exit code.
+    """Load the encoder and the images, run the attacks, write the report.
+
+    Args:
+        invocation: what the user asked for; its settings are an `Audit`.
+        watch: the clock of the command.
+        stop: set by the first Ctrl-C.
+
+    Returns:
+        The exit code, as of `main`.
 
     Raises:
         InputError: bad input, or no attack could run.
@@ -90,7 +113,14 @@ def run_audit(invocation: Invocation, watch: Stopwatch, stop: Event) -> int:
 
 
 def report_nothing_ran(scores: RunScores, interrupted: bool) -> int:
-    """Say in one line why there is nothing to report; the exit code.
+    """Print in one line why there is nothing to report.
+
+    Args:
+        scores: the results of the audit; no attack in them has scores.
+        interrupted: whether the user ended the audit.
+
+    Returns:
+        The exit code: 130 interrupted, 1 every attack failed.
 
     Raises:
         InputError: no attack could run.

@@ -65,10 +65,16 @@ def run(
     work: Callable[[Invocation], int],
     failures: tuple[type[Exception], ...] = (),
 ) -> int:
-    """Parse, print a page or `work`; errors in one line on standard error; the exit code.
+    """Parse the arguments, then print a page or do the work; print an error as one line.
 
     Args:
-        failures: what `work` may raise where the run itself failed.
+        command: the command as its front ends read it.
+        arguments: without the program's name.
+        work: does what the invocation asks for; returns the exit code.
+        failures: exceptions by which `work` says that the run itself failed.
+
+    Returns:
+        The exit code: that of `work`, 0 after a page, 1 a failed run, 2 bad input.
     """
     if (code := answer_page(command, arguments)) is not None:
         return code
@@ -88,8 +94,16 @@ def run(
 
 
 def answer_page(command: Command, arguments: Sequence[str]) -> int | None:
-    """The exit code of a command line that asks for a page or has a wrong flag, which is printed;
-    None of any other. It imports neither the settings nor torch.
+    """Print the page that the arguments ask for, or the error of a wrong flag.
+
+    This imports neither the settings nor torch.
+
+    Args:
+        command: the command as its front ends read it.
+        arguments: without the program's name.
+
+    Returns:
+        The exit code; None where the arguments ask for no page and no flag is wrong.
     """
     try:
         flags = read(command, arguments)
@@ -112,11 +126,18 @@ def print_bad_input(error: InputError) -> int:
 
 
 def parse(command: Command, arguments: Sequence[str]) -> Invocation:
-    """The invocation that the arguments (without the program's name) ask for.
+    """Read the arguments and the files that they name.
+
+    Args:
+        command: the command as its front ends read it.
+        arguments: without the program's name.
+
+    Returns:
+        What the user asked for, with the complete settings.
 
     Raises:
-        InputError: anything wrong in the arguments or the file, or that the checks refuse; its
-            options are said as the user gave them.
+        InputError: an argument or a file is wrong, or a check refuses the settings. The message
+            spells the options as the user gave them.
     """
     flags = read(command, arguments)
     own_options, speak = flags.command, FlagStyle(command, flags.typed)
@@ -154,11 +175,19 @@ def parse(command: Command, arguments: Sequence[str]) -> Invocation:
 
 
 def resume_settings(own_options: Mapping[str, str], typed: Mapping[str, str]) -> dict[str, str]:
-    """The command's own options for `--resume RUN`: the run's settings are its own.
+    """The command's own options for `--resume RUN`: the settings are those of the run.
+
+    Args:
+        own_options: options of the command, such as `resume` and `quiet`, with their values.
+        typed: options of the settings that the user typed, with their values.
+
+    Returns:
+        The options of the command, with the run's settings file as `config` and its folder as
+        `out`.
 
     Raises:
-        InputError: RUN is no run, something is given that its settings say, or these name a
-            plugin from outside that is not trusted.
+        InputError: RUN is no run, the user gives options that its settings already say, or its
+            settings name a plugin from outside that is not trusted.
     """
     from fedmia.storage.runfolder import RunFolder  # torch; no page has a use for it
 
@@ -191,11 +220,17 @@ def _read(command: Command, file: Path, above: tuple[Path, ...] = ()) -> dict[st
 
 
 def find_config(name: str, presets: tuple[str, ...]) -> Path:
-    """The file that `--config NAME` means: a path, or a preset beside the source if it is one of
-    those that the patterns `presets` hold.
+    """The file that `--config NAME` means.
+
+    Args:
+        name: a path, or the name of a preset beside the source.
+        presets: glob patterns of the command's presets.
+
+    Returns:
+        The path of an existing file.
 
     Raises:
-        InputError: neither.
+        InputError: there is neither such a file nor such a preset.
     """
     path = Path(name)
     if path.is_file():

@@ -128,7 +128,14 @@ class ParsedFlags:
 
 @dataclass(frozen=True)
 class FlagStyle:
-    """How options are said to who typed flags over the `tree` of a `file` (a `Tongue`)."""
+    """Spells options as flags for a user who typed flags over a file (a `Tongue`).
+
+    Attributes:
+        command: the command as its front ends read it.
+        typed: the options that the user typed, with their text.
+        file: the file of settings, or None.
+        tree: what the file holds.
+    """
 
     command: Command
     typed: Mapping[str, str]
@@ -159,9 +166,16 @@ def _holds(tree: Any, path: str) -> bool:
 def read(command: Command, arguments: Sequence[str]) -> ParsedFlags:
     """Split the command line into options of the settings and of the command.
 
+    Args:
+        command: the command as its front ends read it.
+        arguments: without the program's name.
+
+    Returns:
+        The tree of the settings' options, what the user typed, and the command's own options.
+
     Raises:
-        InputError: an unknown flag (with the nearest), one given twice, a value missing or too
-            many.
+        InputError: an unknown flag (with the nearest one), a flag given twice, a value missing or
+            one too many.
     """
     parsed = ParsedFlags()
     waiting = list(arguments)
@@ -197,11 +211,16 @@ def read(command: Command, arguments: Sequence[str]) -> ParsedFlags:
 
 
 def refuse_options(command: Command, flags: ParsedFlags) -> None:
-    """Refuse an option that its plugin does not have, as far as flags and the index tell it: which
-    plugin a file names is not read here.
+    """Refuse an option that its plugin does not have, as far as flags and the index tell.
+
+    A plugin that only a file names is checked later, when the settings are built.
+
+    Args:
+        command: the command as its front ends read it.
+        flags: the command line as `read` gives it.
 
     Raises:
-        InputError: naming the nearest option.
+        InputError: an option that the plugin does not have; the message names the nearest one.
     """
     known = index().get("plugins", {})
     for name, (kind, default) in command.shape.plugins.items():

@@ -17,7 +17,15 @@ _LEFT = 28  # columns of the flags
 
 
 def help_page(command: Command, columns: int | None = None) -> str:
-    """The text of `--help`, at most `columns` wide (default: the terminal's, to 100)."""
+    """The text of `--help`.
+
+    Args:
+        command: the command as its front ends read it.
+        columns: width in characters; None: that of the terminal, at most 100.
+
+    Returns:
+        The page, lines ended by newlines.
+    """
     width = columns or min(100, shutil.get_terminal_size((80, 24)).columns)
     shape = command.shape
     flags = {path: f"{command.flag_of(path)} {hole}" for path, (hole, _) in shape.options.items()}
@@ -54,7 +62,14 @@ def _wrapped(text: str, width: int) -> list[str]:
 
 
 def list_page(kind: str = "", columns: int | None = None) -> str:
-    """The text of `--list`: every plugin by kind; with `kind`, that kind's options too.
+    """The text of `--list`: every plugin by kind.
+
+    Args:
+        kind: list this kind alone, with the options of its plugins; empty: all kinds.
+        columns: width in characters; None: that of the terminal, at most 100.
+
+    Returns:
+        The page, lines ended by newlines.
 
     Raises:
         InputError: an unknown kind.
@@ -92,7 +107,16 @@ def _within(path: str, patterns: tuple[str, ...]) -> bool:
 
 
 def row(term: str, text: str, width: int) -> Iterator[str]:
-    """`left` and `text` in two columns; a long `left` has its own line."""
+    """Two columns; a long term has a line of its own.
+
+    Args:
+        term: text of the left column.
+        text: text of the right column, which is wrapped.
+        width: of the page in characters.
+
+    Yields:
+        The lines.
+    """
     wrapped = textwrap.wrap(text, max(20, width - _LEFT), break_on_hyphens=False) or [""]
     if len(term) + 4 > _LEFT:
         yield f"  {term}"

@@ -25,6 +25,19 @@ from fedmia.threat import PRECISIONS
 class Audit(Settings):
     """One audit. The fields after `precision` hold only the options that were given.
 
+    Attributes:
+        data_dir: folder of the data sources' files.
+        size: pixels a side; None: the encoder's.
+        mean: mean of each channel, pixels in [0, 1]; None: the encoder's.
+        std: standard deviation of each channel; None: the encoder's.
+        shadow_defense: defences under which the attacker trains its shadows, in order.
+        shadow: options of the shadows' training, by name.
+        augment: options of the attacker's views, by name.
+        members_options: options of the data source of the members.
+        nonmembers_options: options of the data source of the non-members.
+        shadow_data_options: options of the data source of the shadows.
+        attack: options of each attack, by its name.
+
     Raises:
         InputError: on construction, for an unknown attack or option or a value out of range.
     """

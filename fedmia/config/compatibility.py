@@ -223,7 +223,15 @@ def _honest(experiment: Experiment, clients: tuple[int, ...], where: str) -> Non
 
 
 def norm_kind(model: Mapping[str, Any], ssl: Mapping[str, Any]) -> str:
-    """`group` or `batch`, by the options of the encoder and of the method."""
+    """Which norm the encoder has, by the options of the encoder and of the method.
+
+    Args:
+        model: the encoder's options.
+        ssl: the self-supervised method's options.
+
+    Returns:
+        `group` or `batch`.
+    """
     return "batch" if ssl.get("head_norm") == "batch" else str(model.get("norm", "group"))
 
 

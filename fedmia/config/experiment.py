@@ -123,9 +123,14 @@ class Experiment(Settings):
     `attacks` comes out as the names themselves: `main` and `all` become the built-in attacks that
     the attacker's role permits. `attack` holds the options of each of them.
 
+    Attributes:
+        attack: options of each attack, by its name.
+        defense: the defences of the clients, in the order in which they act.
+
     Raises:
         InputError: on construction, for an unknown plugin or option or a value out of range.
-            `fedmia.config.compatibility.check_experiment` asks whether the values suit one another.
+            `fedmia.config.compatibility.check_experiment` checks whether the values suit one
+            another.
     """
 
     seed: int = option(0, "root of all randomness", ge=0)
@@ -279,14 +284,18 @@ class Experiment(Settings):
 
 
 def expand_attacks(names: tuple[str, ...], attacker: str, sums: bool = False) -> tuple[str, ...]:
-    """The attacks that `names` stands for: those named, with `main` and `all` written out as far as
-    the attacker permits, or none (`("none",)`).
+    """The attacks that names stand for: `main` and `all` become names of attacks.
 
     Args:
-        sums: whether the server sees sums of updates alone.
+        names: of attacks, `main`, `all` or `none`.
+        attacker: the attacker's role; `main` and `all` become the attacks that it permits.
+        sums: whether the server sees only sums of updates.
+
+    Returns:
+        Names of attacks in order; `("none",)` where there is none.
 
     Raises:
-        InputError: an unknown attack, or one named twice.
+        InputError: an unknown attack, or one that is named twice.
     """
     if names == ("none",):
         return ()

@@ -20,10 +20,17 @@ Layers = list[Tree]
 
 
 def expand_layers(path: str, value: Any) -> Layers | Tree:
-    """The layers that `value` says at `path`; a mapping as it is where it names none.
+    """The layers that a value of a list of plugins means.
+
+    Args:
+        path: of the field, for errors.
+        value: names (`a,b`), a list of names and mappings, or a mapping of options.
+
+    Returns:
+        A list of layers; a mapping of options without a name stays a mapping.
 
     Raises:
-        InputError: it says neither, or options of which it is not clear whose they are.
+        InputError: another value, or options that could belong to more than one layer.
     """
     if value is None or isinstance(value, str):
         return [{"name": name} for name in _names(value)]
@@ -39,8 +46,19 @@ def expand_layers(path: str, value: Any) -> Layers | Tree:
 
 
 def overlay_layers(path: str, below: Any, above: Layers | Tree) -> Layers | Tree:
-    """`above` over `below`: a layer keeps the options that one of its name has below; a mapping
-    without a name changes options of those below."""
+    """Combine two values of a list of plugins; the upper one wins.
+
+    A layer keeps the options that a layer of its name has below. A mapping without a name changes
+    the options of the layers below.
+
+    Args:
+        path: of the field, for errors.
+        below: layers, or a mapping of options.
+        above: likewise, laid over them.
+
+    Returns:
+        The combined layers, or a mapping of options where no layer is named.
+    """
     if not isinstance(below, list):
         return above
     if isinstance(above, list):
@@ -104,8 +122,15 @@ def plain_layers(layers: Sequence[Any]) -> Layers | None:
 def copy_mapping(path: str, value: Any) -> Tree:
     """A copy of a mapping, its keys as text.
 
+    Args:
+        path: of the mapping in the settings, for errors.
+        value: the mapping.
+
+    Returns:
+        A dictionary.
+
     Raises:
-        InputError: no mapping.
+        InputError: the value is no mapping.
     """
     if not isinstance(value, Mapping):
         raise InputError(f"{opt(path)} must be a mapping of options, got {value!r}")
@@ -113,7 +138,15 @@ def copy_mapping(path: str, value: Any) -> Tree:
 
 
 def split_file_path(field: str, kind: str, tree: Tree) -> Tree:
-    """`name: file:PATH` as `name: file` with its `path`, of a plugin that takes one.
+    """Read `name: file:PATH` as `name: file` with `path: PATH`, where the plugin takes a path.
+
+    Args:
+        field: the field that holds the plugin.
+        kind: of the plugin.
+        tree: `name` and options of the plugin.
+
+    Returns:
+        The tree, its path among the options.
 
     Raises:
         InputError: two paths.

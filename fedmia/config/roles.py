@@ -42,11 +42,15 @@ def is_client(attacker: str) -> bool:
 
 
 def granted_threat(attacker: str, sums: bool = False) -> Threat:
-    """The threat that a run with this attacker grants.
+    """The threat model that a run with this attacker grants.
 
     Args:
-        sums: whether the server sees sums of updates alone: then it knows what a client knows that
-            takes part in every round, the models.
+        attacker: name of the attacker's role.
+        sums: whether the server sees only sums of updates. It then knows the models alone, as a
+            client that takes part in every round.
+
+    Returns:
+        The access and the vantage of the attacker.
 
     Raises:
         InputError: no such role, or one that attacks nothing.
@@ -67,11 +71,17 @@ def may_craft(attacker: str) -> bool:
 def refusal(
     attack: type[Any], attacker: str, shadows: bool | None = None, sums: bool = False
 ) -> str | None:
-    """Why a run with this attacker cannot hold the attack class, or None if it can.
+    """Why a run with this attacker cannot run an attack.
 
     Args:
-        sums: whether the server sees sums of updates alone.
-        shadows: whether it asks for shadows with its options; None: with its default ones.
+        attack: class of the attack.
+        attacker: name of the attacker's role.
+        shadows: whether the attack, under its options, asks for shadow encoders; None: as under its
+            default options.
+        sums: whether the server sees only sums of updates.
+
+    Returns:
+        The reason in words; None where the run can.
     """
     if issubclass(attack, ActiveAttack) and not may_craft(attacker):
         return f"needs {_any(map(may_craft, ATTACKERS))}: it uploads crafted updates"

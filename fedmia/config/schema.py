@@ -38,11 +38,15 @@ OUTSIDE = r"^[\w.]+:\w+"  # package.module:Class
 
 
 def settings_schema(root: type, title: str, more: Iterable[str] = ()) -> Schema:
-    """The schema of the settings `root`.
+    """The JSON Schema of a command's settings.
 
     Args:
+        root: dataclass of the settings.
         title: the command.
         more: keys that its file may have beside the settings.
+
+    Returns:
+        A schema of draft 2020-12.
     """
     defs: Schema = {}
     own = {name: _of_form(form, defs) for name, form in field_forms(root).items()}
@@ -92,7 +96,15 @@ def _of_form(form: Form, defs: Schema) -> Schema:
 
 
 def option_schema(one: dataclasses.Field[Any], kind: Any) -> Schema:
-    """The schema of an option: its help, default, type, range and choices."""
+    """The JSON Schema of an option: its help, default, type, range and choices.
+
+    Args:
+        one: the dataclass field.
+        kind: its type.
+
+    Returns:
+        A schema.
+    """
     return {
         "description": format_error(one.metadata["help"]),
         "default": plain(one.default),

@@ -65,9 +65,10 @@ class Cell(Generic[Asked]):
 
 @dataclass(frozen=True)
 class RunBatch:
-    """What is to be done side by side.
+    """Runs to be done side by side.
 
     Attributes:
+        cells: the runs in order.
         jobs: how many at once; None: as many as the cores allow, one where they need a GPU.
         keep_snapshots: keep the models of every run by round.
     """
@@ -91,9 +92,10 @@ class RepeatedRuns(Settings):
 
 @dataclass(frozen=True)
 class Sweep(RepeatedRuns):
-    """One sweep. Every cell of it is built, so that a wrong one is refused before any runs.
+    """One sweep. Every cell of it is built, so a wrong cell is refused before any cell runs.
 
     Attributes:
+        grid: one or more grids: path of an option -> its values.
         base: tree of the experiment that every cell starts from.
         cells: the runs, all of the first seed before those of the second.
 

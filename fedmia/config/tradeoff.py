@@ -73,9 +73,10 @@ class DefensePoint:
 
 @dataclass(frozen=True)
 class Tradeoff(RepeatedRuns):
-    """One trade-off, as the sweep that it is.
+    """One trade-off between privacy and utility, as the sweep that it is.
 
     Attributes:
+        strengths: defence, or defence and option -> the values that are compared.
         base: tree of the experiment that every run starts from.
         trades: the points, the undefended one first.
         sweep: its cells of one seed are the trades, in their order.

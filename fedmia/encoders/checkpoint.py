@@ -171,8 +171,8 @@ def _check(
         )
     if (extra := _strangers(tensors, ready)) and not load_options.allow_missing:
         raise InputError(
-            f"weights '{load_options.checkpoint}': {len(extra)} of its trunk's tensors find no place "
-            f"in {where} ({', '.join(extra[:3])}{', ..' * (len(extra) > 3)}): it is of another "
+            f"weights '{load_options.checkpoint}': {len(extra)} of its trunk's tensors find no "
+            f"place in {where} ({', '.join(extra[:3])}{', ..' * (len(extra) > 3)}): it is of another "
             f"network; {way or 'name that: timm:NAME or package.module:factory'}{lax}them out"
         )
 
