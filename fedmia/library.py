@@ -55,7 +55,7 @@ def view(
     access: str | None = None,
     precision: str = "float32",
 ) -> BlackBox:
-    """What an attacker holds of an encoder: pass it to an attack's `fit` and `score`.
+    """What an attacker can ask of an encoder: pass it to an attack's `fit` and `score`.
 
     Attacks that share a view share what they compute; `view.queries` counts as if they did not.
 
@@ -65,10 +65,11 @@ def view(
             returned. It is copied, and stays as it is.
         size: pixels a side of the images to come; None tries the usual sizes.
         channels: of the images; None: what the first convolution takes.
-        mean, std: normalisation of pixels in [0, 1] before they reach a module, one value or one
-            a channel; None: ImageNet's for 3 channels, else 0.5 and 0.25. For a module that
-            normalises by itself: mean 0, std 1.
+        mean: mean of each channel, pixels in [0, 1], or one value for all; None: ImageNet's for 3
+            channels, else 0.5. A module that normalises by itself takes mean 0 and std 1.
+        std: standard deviation of each channel, likewise; None: ImageNet's, else 0.25.
         augment: recipe of the attacker's views; None: the encoder's, MoCo v2's for a module.
+        device: where the encoder runs.
         seed: of the views; a view depends on it and on the image's bytes alone.
         held: uint8 (H, C, H, W) images of the attacker's own, for attacks on the contrastive loss,
             which use them as negatives; the known images will do.
@@ -242,7 +243,15 @@ def split_attacks(
 
 
 def build_image_set(images: Tensor, labels: Any, side: str) -> ImageSet:
-    """uint8 (N, C, S, S) images with labels 0..classes-1, zeros where there are none.
+    """Images of one side of an audit as an `ImageSet`.
+
+    Args:
+        images: uint8 (N, C, S, S).
+        labels: (N,) integers, or None.
+        side: what errors call the images.
+
+    Returns:
+        The images with labels 0..classes-1, zeros where there are none.
 
     Raises:
         InputError: images that are not square, or labels that are not one integer an image.

@@ -60,17 +60,35 @@ class Folder(FileDataset):
 def read_classes(
     where: str, classes: dict[str, list[Path]], size: int | None, name: str
 ) -> EncodedSet:
-    """The files of each named class, class by class, of the source that errors call `where`."""
+    """The files of each named class as encoded images, class by class.
+
+    Args:
+        where: what errors call the source.
+        classes: class -> its files.
+        size: pixels a side; None: that of the images.
+        name: of the data set.
+
+    Returns:
+        The images, not decoded; labels 0..classes-1 in the order of `classes`.
+    """
     files = [f for c in classes.values() for f in c]
     labels = np.repeat(np.arange(len(classes)), [len(c) for c in classes.values()])
     return EncodedSet(where, [(str(f), f) for f in files], labels, name, size, tuple(classes))
 
 
 def folder_names(root: Path, files: list[Path], depth: str) -> NDArray[np.str_]:
-    """(N,) names of the folders that `files` lie in, `depth` below `root`: "1", "2", ...
+    """The name of the folder that each file lies in.
+
+    Args:
+        root: the data source's folder.
+        files: (N,) paths below `root`.
+        depth: how many levels below `root` the folders lie: "1", "2", ...
+
+    Returns:
+        (N,) names.
 
     Raises:
-        InputError: no such depth, or a file lies less deep.
+        InputError: `depth` is no such number, or a file lies less deep.
     """
     if not depth.isascii() or not depth.isdigit() or int(depth) < 1:
         raise InputError(f"folder: {opt('partition.column')} must be a depth >= 1, got '{depth}'")

@@ -26,7 +26,12 @@ UNLABELLED = {  # subsets without labels -> files of their images
 
 @dataclass(frozen=True, slots=True)
 class PlanarImage:
-    """One image of a file that holds each channel of each image column by column."""
+    """One image of a file that stores each channel of each image column by column.
+
+    Attributes:
+        file: the binary file of the data set.
+        index: of the image in the file, from 0.
+    """
 
     file: Path
     index: int

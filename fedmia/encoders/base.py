@@ -29,14 +29,15 @@ Constants = tuple[tuple[float, ...], tuple[float, ...]]
 
 @dataclass(frozen=True)
 class Weights:
-    """What was understood of where an encoder's weights come from.
+    """Where an encoder's weights come from.
 
     Attributes:
-        form: of the file, in a few words. loaded: how many of its tensors were loaded.
-        dropped: names of those that were not.
-        missing: names of the encoder's own that the file lacks: they are random.
+        form: of the file, in a few words.
+        loaded: number of its tensors that were loaded.
+        dropped: names of its tensors that were not.
+        missing: names of tensors that the encoder has and the file lacks: they are random.
         head: the projection head that the file holds too, or None.
-        round: of the run whose model it is, None of no run.
+        round: of the run whose model it is; None: the encoder is not of a run.
     """
 
     form: str
@@ -80,12 +81,15 @@ class LoadedEncoder:
 
 @dataclass(frozen=True)
 class LoadOptions:
-    """What the user says besides the encoder's name; None leaves it to the encoder.
+    """Options of loading an encoder. None leaves a choice to the encoder.
 
     Attributes:
-        checkpoint: file of weights. size: pixels a side.
-        mean, std: normalisation of pixels in [0, 1], one value or one a channel, in any form.
-        device: or its name. seed: of random weights, of the untrained control, of the first bank.
+        checkpoint: file of weights.
+        size: pixels a side.
+        mean: mean of each channel, pixels in [0, 1]; one value serves for all channels.
+        std: standard deviation of each channel, likewise.
+        device: where the encoder runs, or its name.
+        seed: of random weights, of the untrained control and of the first bank.
         key: which of the checkpoint's networks, by the name that its code gives it; None: the one
             that its authors evaluate.
         allow_missing: whether weights that the checkpoint lacks may stay random.
@@ -119,10 +123,20 @@ class LoadOptions:
     def channel_constants(
         self, channels: int, own: Constants | None, notes: list[str]
     ) -> Constants:
-        """Mean and standard deviation, one value a channel: given, else `own`, else usual ones.
+        """Mean and standard deviation, one value a channel.
+
+        Args:
+            channels: number of channels of the images.
+            own: the encoder's own normalisation, or None.
+            notes: gets a line where neither the user nor the encoder gives one.
+
+        Returns:
+            The user's values, else `own`, else ImageNet's for 3 channels and 0.5 and 0.25 for
+            others.
 
         Raises:
-            InputError: a number of values that is neither one nor the number of channels.
+            InputError: the number of values is neither one nor `channels`, or a deviation is not
+                positive.
         """
         usual = IMAGENET if channels == 3 else PLAIN
         if own is None and (self.mean is None or self.std is None):
@@ -174,22 +188,27 @@ class EncoderForm(Options, ABC):
 
     @abstractmethod
     def load(self, source: str, load_options: LoadOptions) -> LoadedEncoder:
-        """The encoder that `source` names; nothing is downloaded.
+        """Load the encoder that `source` names; nothing is downloaded.
 
         Args:
             source: what the user gave, without the form's prefix.
+            load_options: the user's options.
+
+        Returns:
+            The encoder with its control.
 
         Raises:
-            InputError: there is none, it is broken, or its extra is not installed.
+            InputError: there is no such encoder, it is broken, or its extra is not installed.
         """
 
 
 @dataclass
 class LoadContext:
-    """An encoder on its way from its form to a `Released`.
+    """What loading an encoder has collected so far.
 
     Attributes:
-        where: what messages and the report call it. wanted: by the user.
+        where: what messages and the report call the encoder.
+        load_options: the user's options.
         notes: what the reader of the report should know.
         weights: where its weights come from.
     """
@@ -206,10 +225,14 @@ def channel_constants(values: Sequence[float] | float | None) -> tuple[float, ..
 
 
 def load(spec: str, **options: Any) -> LoadedEncoder:
-    """The encoder that `spec` names, in one of the `forms`. Nothing is ever downloaded.
+    """Load the encoder that a user names. Nothing is ever downloaded.
 
     Args:
-        options: the fields of `Wanted`.
+        spec: a value of `--encoder`, such as `RUN@10`, `FILE.onnx` or `timm:NAME`.
+        options: the fields of `LoadOptions`.
+
+    Returns:
+        The encoder with its control.
 
     Raises:
         InputError: no such encoder, weights that do not fit, an extra that is not installed.
@@ -272,10 +295,18 @@ def find_form(spec: str) -> tuple[EncoderForm, str]:
 
 
 def import_extra(module: str, what: str, name: str) -> Any:
-    """A module of a library that only some need.
+    """Import a library that is installed only with an extra.
+
+    Args:
+        module: to import.
+        what: needs it, for the error.
+        name: of the extra.
+
+    Returns:
+        The module.
 
     Raises:
-        InputError: it is not installed; `what` needs the extra of this name.
+        InputError: the extra is not installed.
     """
     try:
         return importlib.import_module(module)
@@ -290,7 +321,16 @@ def first_line(error: BaseException) -> str:
 
 
 def unknown_model_error(library: str, name: str, known: Sequence[str]) -> InputError:
-    """The error for a model that a library lacks; its list is too long to print."""
+    """The error for a model that a library lacks. The full list is too long to print.
+
+    Args:
+        library: its name.
+        name: of the model.
+        known: names of the models that the library has.
+
+    Returns:
+        The error, with the nearest name.
+    """
     return InputError(
         f"unknown {library} model '{name}'{suggest_nearest(name, known)} ({len(known)} are known)"
     )

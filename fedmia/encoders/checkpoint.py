@@ -35,14 +35,19 @@ ASIDE = re.compile(
 def load_checkpoint(context: LoadContext, module: nn.Module, *, adapt: bool = False) -> Weights:
     """Load every parameter and running statistic of `module` from the checkpoint.
 
-    Tables of positions are resampled to the module's grid, and the statistics of a batch norm
+    Tables of positions are resampled to the module's grid. The statistics of a batch norm that is
     split in parts are averaged, as its code does when it evaluates.
 
     Args:
-        adapt: whether a ResNet's stem and norms, a ViT's heads, may become those of the file.
+        context: names the checkpoint.
+        module: the network, changed in place.
+        adapt: whether a ResNet's stem and norms, and a ViT's heads, may become those of the file.
+
+    Returns:
+        What was loaded.
 
     Raises:
-        InputError: a tensor that the file lacks and that the user does not let go, or of another
+        InputError: the file lacks a tensor and the user does not allow that, or has it in another
             shape.
     """
     path, notes = context.load_options.checkpoint, context.notes
@@ -65,10 +70,19 @@ def load_checkpoint(context: LoadContext, module: nn.Module, *, adapt: bool = Fa
 def load_tensors(
     context: LoadContext, module: nn.Module, match: EncoderMatch, tensors: Tensors
 ) -> Weights:
-    """Load `given`, what was found by the module's names, into the module.
+    """Load tensors into a module by the module's names.
+
+    Args:
+        context: names the checkpoint.
+        module: the network, changed in place.
+        match: the encoder in the file.
+        tensors: its tensors, by the names of the module.
+
+    Returns:
+        What was loaded.
 
     Raises:
-        InputError: as `fit`.
+        InputError: as `load_checkpoint`.
     """
     own, ready, notes = module.state_dict(), dict[str, Tensor](), context.notes
     for name, tensor in tensors.items():
@@ -156,7 +170,7 @@ def _check(
     """Raise InputError for the first tensor that is missing or of another shape, or strangers."""
     where, load_options = context.where, context.load_options
     needed = [n for n, t in own.items() if t.is_floating_point()]
-    head_fits = sum(n in ready for n in needed)
+    fitting = sum(n in ready for n in needed)
     way, lax = match.advice(load_options.checkpoint, where), f"; {opt('allow_missing')} leaves "
     for name in needed:
         if name in ready or (name not in tensors and load_options.allow_missing and head_fits):
@@ -167,13 +181,13 @@ def _check(
             wrong, more = f"is {shape}, {where} needs {tuple(own[name].shape)}", ""
         raise InputError(
             f"weights '{load_options.checkpoint}': tensor '{match.prefix + name}' {wrong} "
-            f"({head_fits} of {len(needed)} tensors fit){way and '; ' + way}{more}"
+            f"({fitting} of {len(needed)} tensors fit){way and '; ' + way}{more}"
         )
     if (extra := _strangers(tensors, ready)) and not load_options.allow_missing:
         raise InputError(
             f"weights '{load_options.checkpoint}': {len(extra)} of its trunk's tensors find no "
-            f"place in {where} ({', '.join(extra[:3])}{', ..' * (len(extra) > 3)}): it is of another "
-            f"network; {way or 'name that: timm:NAME or package.module:factory'}{lax}them out"
+            f"place in {where} ({', '.join(extra[:3])}{', ..' * (len(extra) > 3)}): it is of "
+            f"another network; {way or 'name that: timm:NAME or package.module:factory'}{lax}them out"
         )
 
 
@@ -220,6 +234,14 @@ def _layer(tensors: Tensors) -> nn.Module | None:
 
 @torch.no_grad()
 def head_fits(head: nn.Module, width: int) -> bool:
-    """Whether the head takes vectors of length `width`."""
+    """Whether a projection head takes the encoder's vectors.
+
+    Args:
+        head: the head.
+        width: D, length of the vectors.
+
+    Returns:
+        True where it does.
+    """
     layer = next(m for m in head.modules() if isinstance(m, nn.Linear))
     return bool(layer.in_features == width)

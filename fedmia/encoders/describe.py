@@ -23,16 +23,17 @@ def probe_encoder(
     """Embed a few of the user's images, and say what is odd about the features.
 
     Args:
+        released: the encoder.
         images: uint8 (N, C, H, W), N >= 1, as they will be audited.
-        allow_random: take an encoder that answers one image in two ways, with a note.
+        allow_random: accept, with a note, an encoder that answers one image in two ways.
 
     Returns:
-        Notes: outputs that are the same for all images, or not the same for one image asked for
-        twice, a map of one place.
+        Notes: outputs that are the same for all images, outputs that differ between two calls with
+        one image, a map of one place.
 
     Raises:
-        InputError: no images, channels or size that the encoder does not take, features that
-            are not finite, or not the same when they are asked for again.
+        InputError: no images, channels or a size that the encoder does not take, features that
+            are not finite, or that differ when they are asked for again.
     """
     check_images(released, images)
     encoder = released.method.encoder.eval()
@@ -79,7 +80,15 @@ def probe_encoder(
 
 
 def check_images(released: LoadedEncoder, images: Tensor) -> None:
-    """Raise InputError unless the encoder takes the channels and the size of the images."""
+    """Refuse images that the encoder does not take.
+
+    Args:
+        released: the encoder.
+        images: uint8 (N, C, H, W).
+
+    Raises:
+        InputError: no image, or another number of channels or another size than the encoder takes.
+    """
     if not len(images):
         raise InputError(f"no image to show to {released.name}")
     channels, height, width = images.shape[1:]
@@ -95,14 +104,30 @@ def check_images(released: LoadedEncoder, images: Tensor) -> None:
 
 
 def changed_layers(before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> set[str]:
-    """The layers whose outputs (B, ..) of the same images differ."""
+    """The layers whose outputs differ between two passes.
+
+    Args:
+        before: layer -> outputs (B, ..).
+        after: layer -> outputs (B, ..) of the same images.
+
+    Returns:
+        Names of the layers.
+    """
     pairs = ((name, old, after[name]) for name, old in before.items())
     return {name for name, old, new in pairs if (new - old).abs().max() > SAME * old.abs().max()}
 
 
 @torch.no_grad()
 def describe(released: LoadedEncoder, size: int) -> EncoderInfo:
-    """Where its weights come from, its preprocessing, and its outputs for images of `size`."""
+    """Describe an encoder for the report.
+
+    Args:
+        released: the encoder.
+        size: pixels a side of the audited images.
+
+    Returns:
+        Where its weights come from, its preprocessing, and its outputs for images of `size`.
+    """
     net, weights = released.method.encoder, released.weights
     blank = net.mean.new_zeros(1, released.channels or net.mean.shape[1], size, size)
     headed = not isinstance(net.head, nn.Identity)

@@ -19,10 +19,13 @@ from fedmia.options.errors import InputError
 
 
 class TorchProgram(Program):
-    """An exported program, run where its weights are.
+    """An exported program, run on the device of its weights.
 
     Args:
-        least: permute the weight tensors of so many dimensions or more, None: leave all.
+        program: that `torch.export` saved.
+        where: what errors call it.
+        load_options: the user's options.
+        least: permute the weight tensors of so many dimensions or more; None: leave all.
 
     Raises:
         InputError: it takes more than one tensor, or none of floats.

@@ -44,14 +44,21 @@ class Factory(EncoderForm):
 
 
 def wrap(context: LoadContext, module: nn.Module, channels: int | None = None) -> LoadedEncoder:
-    """Any torch module as a released encoder. The module itself is taken: moved, its weights of
-    torch's default dtype and trainable, set to evaluation.
+    """Any torch module as an encoder to attack.
+
+    The module itself is changed: moved to the device, its weights made trainable and of torch's
+    default dtype, set to evaluation.
 
     Args:
+        context: names the encoder.
+        module: from pixels (B, C, H, W) to vectors (B, D), maps (B, D, h, w) or tokens (B, N, D).
         channels: of the images; None: what its first convolution takes.
 
+    Returns:
+        The encoder with its control.
+
     Raises:
-        InputError: it takes no images, or returns something else than vectors, maps or tokens.
+        InputError: it takes no images, or returns something else.
     """
     module.to("cpu", torch.get_default_dtype()).eval()  # blank pixels are tried there
     convs = [m.in_channels for m in module.modules() if isinstance(m, nn.Conv2d)]

@@ -33,12 +33,11 @@ POOLER = "pooler."  # that many models have, and many files lack: then the class
 
 
 class ImageTower(nn.Module):
-    """The image side of a model: pixels (B, C, H, W) -> its outputs by name.
+    """The image side of a model. A masked autoencoder sees every patch, in order.
 
     Args:
+        model: of transformers.
         resized: whether positions are interpolated to the images' size.
-
-    A masked autoencoder sees every patch, in order.
     """
 
     def __init__(self, model: Any, resized: bool) -> None:
@@ -54,6 +53,7 @@ class ImageTower(nn.Module):
                 model._modules.pop(part, None)
 
     def forward(self, pixels: Tensor) -> Any:
+        """The model's outputs by name, of pixels (B, C, H, W)."""
         options: dict[str, Any] = {"interpolate_pos_encoding": True} if self.resized else {}
         if "noise" in self.takes:
             patch = self.model.config.patch_size

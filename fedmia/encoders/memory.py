@@ -28,13 +28,17 @@ def load_module(
     name: str | None = None,
     channels: int | None = None,
 ) -> LoadedEncoder:
-    """A copy of `encoder`, ready to be attacked, on the device that `wanted` says.
+    """A copy of a module in memory, ready to be attacked.
 
     Args:
         encoder: a module from normalised pixels (B, C, H, W) to vectors (B, D), maps (B, D, h, w)
             or tokens (B, N, D); a method of `fedmia.ssl`; or what `load` returned.
+        load_options: the user's options; they give the device.
         name: what the report calls it; None: its class.
         channels: of the images; None: what its first convolution takes.
+
+    Returns:
+        The encoder with its control.
 
     Raises:
         InputError: it is none of these, or takes no such images.
@@ -71,13 +75,17 @@ def encoder_name(encoder: Encoder) -> str:
 
 
 def as_tensor(images: Images, what: str) -> Tensor:
-    """`images` as a tensor on the CPU.
+    """Images as a tensor on the CPU.
 
     Args:
+        images: uint8 (N, C, H, W), C in {1, 3}, a tensor or an array.
         what: how an error calls them.
 
+    Returns:
+        uint8 (N, C, H, W).
+
     Raises:
-        InputError: anything but uint8 (N, C, H, W), C in {1, 3}, as a tensor or an array.
+        InputError: the images are anything else.
     """
     expected = f"{what} must be uint8 (N, C, H, W), 0 to 255, with 1 or 3 channels"
     if not isinstance(images, Tensor | np.ndarray):

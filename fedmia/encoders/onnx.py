@@ -20,10 +20,12 @@ WEIGHTS = ("float16", "float32", "float64", "bfloat16", "int8", "uint8")
 
 
 class Session(Program):
-    """An inference session, on the GPU where it can.
+    """An inference session, on the GPU where ONNX Runtime can use it.
 
     Args:
         model: path, or the bytes of a model.
+        where: what errors call it.
+        device: of the audit.
 
     Raises:
         InputError: the model cannot be read, takes more than one input, or no floats.
@@ -88,12 +90,20 @@ class OnnxFile(EncoderForm):
 
 
 def permuted_model(path: str, seed: int, least: int) -> bytes:
-    """Bytes of the model in `path`, the entries of its weight tensors permuted.
+    """A copy of a model whose weights are permuted within each tensor.
 
-    Weights are initializers and constants; those of fewer than `least` dimensions stay.
+    Weights are initializers and constants.
+
+    Args:
+        path: of the model.
+        seed: of the permutations.
+        least: tensors of fewer dimensions stay as they are.
+
+    Returns:
+        Bytes of the model.
 
     Raises:
-        InputError: no weights were found, or the model is too large to be held in one piece.
+        InputError: it has no weights, or is too large to be held in one piece.
     """
     onnx = _import("onnx")
     model = onnx.load(path)

@@ -46,10 +46,17 @@ class RunModel(EncoderForm):
 
 
 def load(spec: str, load_options: LoadOptions) -> LoadedEncoder:
-    """The run's method with the global weights of a round, the last one unless `@ROUND` is given.
+    """The global model of a run, of a round or of the last one.
 
-    What the network was built for is the run's own: --size only resizes the images. The control
+    The network is built for the run's own image size; `--size` only resizes the images. The control
     is the run's first model.
+
+    Args:
+        spec: `RUN` or `RUN@ROUND`, the run's folder.
+        load_options: the user's options.
+
+    Returns:
+        The encoder with its control.
 
     Raises:
         InputError: no finished run, a round that was not kept, or a size that cannot be known.
@@ -143,7 +150,15 @@ def _config(run: RunFolder) -> Tree:
 
 
 def build_plugin(kind: str, tree: Mapping[str, Any]) -> Any:
-    """The plugin of section `kind`, with its options."""
+    """Build a plugin from a run's settings.
+
+    Args:
+        kind: of the plugin, which is also the section's name.
+        tree: the run's settings.
+
+    Returns:
+        The plugin with its options.
+    """
     options = {k: v for k, v in tree[kind].items() if k != "name"}
     return _built(kind, tree[kind]["name"], options)
 

@@ -107,11 +107,13 @@ ADVICE = (
 
 @dataclass(frozen=True)
 class EncoderMatch:
-    """The encoder in a file.
+    """The encoder that a scheme finds in a file.
 
     Attributes:
-        trunk, head: its tensors by their names without what `scheme` puts before them.
-        prefix: of the trunk's names in the file, for messages.
+        scheme: the code base's way to name its tensors.
+        trunk: the backbone's tensors, by their names without the scheme's prefix.
+        head: those of the projection head, likewise.
+        prefix: of the backbone's names in the file, for messages.
         others: names of the file's tensors that belong to neither.
     """
 
@@ -122,7 +124,15 @@ class EncoderMatch:
     others: list[str]
 
     def advice(self, path: object, where: str) -> str:
-        """What to give with the file `path` in place of `where`, as its names tell; else ``."""
+        """Which form of `--encoder` the names of the tensors suggest.
+
+        Args:
+            path: of the file.
+            where: the form that the user gave.
+
+        Returns:
+            The advice; empty: there is none.
+        """
         names, form = [*(self.prefix + n for n in self.trunk), *self.others], where.split(":")[0]
         fit = (what for name, what in ADVICE if any(re.search(name, n) for n in names))
         what = next(fit, "").format(opt("checkpoint", path))
@@ -132,11 +142,16 @@ class EncoderMatch:
 def find_encoder(
     contents: Any, path: Path, key: str | None, score: Callable[[EncoderMatch], float]
 ) -> EncoderMatch:
-    """The encoder in `contents` under the scheme whose names score best.
+    """The encoder in a file, under the scheme whose names score best.
 
     Args:
-        key: of the schemes that may be taken, or an entry of the file; None: any.
-        score: of what one scheme reads in one entry; 0: no such network.
+        contents: what the file holds, nested mappings of tensors.
+        path: of the file, for errors.
+        key: name of a scheme, or an entry of the file; None: any.
+        score: rates what one scheme reads in one entry; 0: no such network.
+
+    Returns:
+        The best match.
 
     Raises:
         InputError: no tensors, or nothing called `key`.

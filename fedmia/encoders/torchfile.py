@@ -156,13 +156,18 @@ def _refused(path: Path, error: Exception) -> InputError:
 
 
 def folder_weights(folder: Path, form: str, files: tuple[str, ...] = IN_FOLDERS) -> Path:
-    """The file of weights in a folder that has a configuration too.
+    """The file of weights in a folder that also holds a configuration.
 
     Args:
-        form: how the user names such a folder. files: that may hold the weights, the first wins.
+        folder: the folder.
+        form: how the user names such a folder, for errors.
+        files: names of files that may hold the weights; the first that exists is taken.
+
+    Returns:
+        Path of the file.
 
     Raises:
-        InputError: no such folder, or one of the two is not in it.
+        InputError: no such folder, or it lacks one of the two.
     """
     if not folder.is_dir():
         raise InputError(f"{form}: no such folder: '{folder}' (nothing is downloaded)")

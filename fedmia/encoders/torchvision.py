@@ -24,7 +24,18 @@ HEADS = ("fc", "classifier", "heads", "head")
 
 
 def patches(self: Any, x: Tensor) -> Tensor:
-    """A ViT's, without the check of the images' size; that of its positions remains."""
+    """Cut images into patches, as torchvision's ViT does, but without its check of the images'
+    size.
+
+    The check of the positions' number remains.
+
+    Args:
+        self: the ViT.
+        x: (B, C, H, W).
+
+    Returns:
+        (B, patches, width).
+    """
     tokens: Tensor = self.conv_proj(x)
     return tokens.flatten(2).transpose(1, 2)
 

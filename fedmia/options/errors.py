@@ -17,7 +17,12 @@ _NOTED = re.compile("\u27e8([^\u27e8\u27e9\u2254]*)(?:\u2254([^\u27e9]*))?\u27e9
 
 
 class OptionMention(NamedTuple):
-    """An option that a message names: its path in the settings, and a value where one is told."""
+    """An option that a message names.
+
+    Attributes:
+        path: of the option in the settings.
+        value: its value as text; None: the message gives none.
+    """
 
     path: str
     value: str | None = None
@@ -60,7 +65,16 @@ class InputError(ValueError):
 
 
 def opt(path: str, value: Any = ...) -> str:
-    """The option at `path` in a message, with the value that it has or should have."""
+    """Mention an option in a message. `format_error` later spells it as a flag, a key or an
+    argument.
+
+    Args:
+        path: of the option in the settings.
+        value: that it has or should have; `...`: none is shown.
+
+    Returns:
+        Text that marks the option within the message.
+    """
     return (
         f"\u27e8{path}\u27e9" if value is ... else f"\u27e8{path}\u2254{format_value(value)}\u27e9"
     )
@@ -82,17 +96,41 @@ def _joined(parts: Iterable[str | OptionMention], tongue: Tongue) -> str:
 
 
 def spell_in_python(path: str, value: str | None) -> str:
-    """`known`, `known=50`."""
+    """Spell an option as a keyword argument: `known`, `known=50`.
+
+    Args:
+        path: of the option in the settings.
+        value: its text, or None.
+
+    Returns:
+        The text.
+    """
     return path if value is None else f"{path}={value}"
 
 
 def format_error(text: str, tongue: Tongue = spell_in_python) -> str:
-    """`text` on one line, its options written as `tongue` does."""
+    """A message on one line, its options spelled in a style.
+
+    Args:
+        text: with mentions of options as `opt` makes them.
+        tongue: spells one option.
+
+    Returns:
+        Plain text.
+    """
     return _joined(_parts(text), tongue)
 
 
 def map_options(text: str, rename: Callable[[str], str]) -> str:
-    """`text` with the path of each option in it renamed."""
+    """Replace the path of each option that a message mentions.
+
+    Args:
+        text: with mentions of options as `opt` makes them.
+        rename: old path -> new path.
+
+    Returns:
+        The text, its options still marked.
+    """
     return _NOTED.sub(lambda noted: noted[0].replace(noted[1], rename(noted[1]), 1), text)
 
 
@@ -143,13 +181,30 @@ def format_value(value: Any) -> str:
 
 
 def suggest_nearest(name: str, known: Iterable[str]) -> str:
-    """`; did you mean 'x'?` for the known name nearest to `name`, or the empty string."""
+    """The end of an error that suggests a name.
+
+    Args:
+        name: that is not known.
+        known: names.
+
+    Returns:
+        `; did you mean 'x'?` with the nearest known name; empty: none is near.
+    """
     match = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     return f"; did you mean '{match[0]}'?" if match else ""
 
 
 def unknown_name(what: str, name: str, known: Iterable[str]) -> InputError:
-    """The error for a name that is not among the known ones, with the nearest of them."""
+    """The error for a name that is not known.
+
+    Args:
+        what: kind of thing that the name should be.
+        name: that is not known.
+        known: names.
+
+    Returns:
+        The error, with the nearest name and the list of the known ones.
+    """
     listed = sorted(known)
     return InputError(
         f"unknown {what} '{name}'{suggest_nearest(name, listed)} "

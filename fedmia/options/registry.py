@@ -50,7 +50,14 @@ def names(kind: str) -> list[str]:
 
 
 def load(kind: str, name: str) -> type[Any]:
-    """The class of the plugin called `name`.
+    """The class of a plugin.
+
+    Args:
+        kind: of the plugin, one of KINDS.
+        name: a built-in plugin or `package.module:Class`.
+
+    Returns:
+        The class.
 
     Raises:
         InputError: no such plugin (the message lists the known ones and the nearest), or the
@@ -66,7 +73,15 @@ def load(kind: str, name: str) -> type[Any]:
 
 
 def build(kind: str, name: str, options: Mapping[str, Any]) -> Any:
-    """An instance of plugin `name` with `options` as its keyword arguments.
+    """Build a plugin.
+
+    Args:
+        kind: of the plugin, one of KINDS.
+        name: a built-in plugin or `package.module:Class`.
+        options: keyword arguments of the plugin's class.
+
+    Returns:
+        An instance of the plugin.
 
     Raises:
         InputError: unknown plugin or option, or a value out of range.
@@ -134,7 +149,14 @@ def _named(file: str) -> str:
 
 
 def load_outside(kind: str, name: str) -> Any:
-    """What `package.module:NAME` names.
+    """Import what a user names from outside fedmia.
+
+    Args:
+        kind: what the name should be, for the error.
+        name: `package.module:NAME`.
+
+    Returns:
+        The object of that name.
 
     Raises:
         InputError: it cannot be imported.

@@ -46,7 +46,15 @@ def load_all(path: Path) -> Tree:
 
 
 def dump(tree: Mapping[str, Any], run: Mapping[str, Any] | None = None) -> str:
-    """YAML of a tree; `run` is kept beside it under `_run`."""
+    """Write a tree as YAML.
+
+    Args:
+        tree: nested mappings, lists and scalars.
+        run: facts about the run, kept under `_run`; None: none.
+
+    Returns:
+        The text of the file.
+    """
     whole = dict(tree) if run is None else {**tree, RUN_KEY: plain(dict(run))}
     # All but ASCII is escaped: PyYAML reads some line breaks that it writes as they are otherwise.
     return yaml.safe_dump(whole, sort_keys=False, width=96)
