@@ -60,16 +60,20 @@ class ScoredImages:
 
 
 def open_run(folder: str | Path, *, trust_plugins: bool = False) -> Run:
-    """The run, audit or finished cell that lies in `folder`.
+    """Open the folder of a run, an audit or a finished cell of a study.
 
     Args:
+        folder: its path.
         trust_plugins: import plugins from outside (`package.module:Class`) that its settings name,
-            which executes whatever they hold. Without, `settings`, `encoder` and `images` of a run
+            which executes their code. Without it, `settings`, `encoder` and `images` of a run
             with such plugins are refused, and all else is read as data.
 
+    Returns:
+        The run; its parts are read when they are first asked for.
+
     Raises:
-        InputError: no run there, but nothing or the results of another command; settings that are
-            no YAML; a format that is not read here.
+        InputError: the folder holds no run, or the results of another command; its settings are no
+            YAML; its format is of another version.
     """
     opened = RunFolder(Path(folder), trust_plugins)
     if not opened.config.is_file():

@@ -52,11 +52,19 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def simulate(invocation: Invocation, watch: Stopwatch, stop: Event) -> int:
-    """One run, printed and written where asked: prepare, execute, publish.
+    """Do one run: prepare, execute, publish; print and write what the user asked for.
+
+    Args:
+        invocation: what the user asked for; its settings are an `Experiment`.
+        watch: the clock of the command.
+        stop: set by the first Ctrl-C.
+
+    Returns:
+        The exit code: 0, or 130 where the user interrupted the run.
 
     Raises:
         InputError: before anything is written.
-        FederationError: the rounds ended before their time; those that are finished are reported.
+        FederationError: the rounds ended before their time; the finished ones are reported.
     """
     if (
         invocation.out
@@ -100,7 +108,14 @@ def simulate(invocation: Invocation, watch: Stopwatch, stop: Event) -> int:
 
 @contextmanager
 def open_checkpoint(prepared: PreparedRun, place: OutFolder) -> Iterator[Checkpoint | None]:
-    """The checkpoint of a run with a folder, held while the context is open.
+    """Hold the checkpoint of a run while the context is open.
+
+    Args:
+        prepared: the run.
+        place: its folder, or nowhere.
+
+    Yields:
+        The checkpoint; None without a folder.
 
     Raises:
         FederationError: a file could not be written.

@@ -173,9 +173,9 @@ def _check(
     fitting = sum(n in ready for n in needed)
     way, lax = match.advice(load_options.checkpoint, where), f"; {opt('allow_missing')} leaves "
     for name in needed:
-        if name in ready or (name not in tensors and load_options.allow_missing and head_fits):
+        if name in ready or (name not in tensors and load_options.allow_missing and fitting):
             continue
-        wrong, more = "is missing", f"{lax}it random" if head_fits else ""
+        wrong, more = "is missing", f"{lax}it random" if fitting else ""
         if name in tensors:
             shape = tuple(tensors[name].shape)
             wrong, more = f"is {shape}, {where} needs {tuple(own[name].shape)}", ""
@@ -187,7 +187,8 @@ def _check(
         raise InputError(
             f"weights '{load_options.checkpoint}': {len(extra)} of its trunk's tensors find no "
             f"place in {where} ({', '.join(extra[:3])}{', ..' * (len(extra) > 3)}): it is of "
-            f"another network; {way or 'name that: timm:NAME or package.module:factory'}{lax}them out"
+            f"another network; {way or 'name that: timm:NAME or package.module:factory'}{lax}"
+            "them out"
         )
 
 

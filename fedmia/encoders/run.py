@@ -211,8 +211,8 @@ def _size(
     request = Request(source[1], place, None, int(tree.get("seed", 0)))
     try:
         encoded = source[0].encoded(request)
-        first_line = source[0].load(request) if encoded is None else encoded.pick(np.array([0]))[0]
-        return first_line.size
+        sample = source[0].load(request) if encoded is None else encoded.pick(np.array([0]))[0]
+        return sample.size
     except (InputError, OSError):
         return None
 

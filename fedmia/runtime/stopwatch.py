@@ -39,7 +39,12 @@ class Stopwatch:
         self._mark = now
 
     def move(self, name: str, seconds: float) -> None:
-        """Take `seconds` out of the overhead and charge them to `name`."""
+        """Take seconds out of the overhead and charge them to a part.
+
+        Args:
+            name: of the part.
+            seconds: to move.
+        """
         self.claim()
         self.seconds["overhead_s"] -= seconds
         self.seconds[name] += seconds

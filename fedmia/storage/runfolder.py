@@ -45,11 +45,12 @@ PLAIN = ("device", "ray_address", "encoder")
 class RunFolder:
     """The folder of a run, an audit or a finished cell.
 
-    Its settings may name plugins from outside (`package.module:Class`), and whoever wrote them
-    decides what importing those executes. So its settings are told to those alone who trust the
-    plugins in them.
+    Its settings may name plugins from outside (`package.module:Class`), and importing those
+    executes
+    code of whoever wrote the settings. So only a reader who trusts these plugins gets the settings.
 
-    Args:
+    Attributes:
+        path: of the folder.
         trust: whether such plugins may be imported: all, none, or those of these names.
     """
 
