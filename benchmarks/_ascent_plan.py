@@ -180,7 +180,7 @@ def _one(
     if not alike:
         pairs = ", ".join(dict.fromkeys(f"{one.data}={one.regime}" for one in known))
         raise SystemExit(f"{text}: {name}={regime} is not planned ({pairs})")
-    apart = {one.config: _apart(one.points, points) for one in alike}
+    apart = {one.config: list_differences(one.points, points) for one in alike}
     planned = next((one for one in alike if not apart[one.config]), None)
     if planned is None:
         config, why = min(apart.items(), key=lambda item: len(item[1]))
@@ -203,7 +203,9 @@ def _parts(text: str) -> tuple[str, str, str]:
     return parts[0], parts[1], parts[2]
 
 
-def _apart(planned: Sequence[Mapping[str, Any]], points: Sequence[Mapping[str, Any]]) -> list[str]:
+def list_differences(
+    planned: Sequence[Mapping[str, Any]], points: Sequence[Mapping[str, Any]]
+) -> list[str]:
     """What differs between two sweeps, a text each."""
     texts = [
         f"{path} is {own.get(path)}, but {ours.get(path)}"

@@ -9,7 +9,9 @@ import time
 from collections.abc import Mapping, Sequence
 
 
-def measured(command: Sequence[str], more: Mapping[str, str] | None = None) -> dict[str, float]:
+def measure_process(
+    command: Sequence[str], more: Mapping[str, str] | None = None
+) -> dict[str, float]:
     """Seconds of a process and of its own processors (`wall_s`, `cpu_s`), peak memory in MiB.
 
     Args:

@@ -61,7 +61,7 @@ def gain(auc: float, control: float) -> float:
     return auc - max(control, 0.5)
 
 
-def measured(values: Mapping[int, tuple[float, float]]) -> Row:
+def measure_row(values: Mapping[int, tuple[float, float]]) -> Row:
     """Numbers of one row from the AUCs of attack and control by seed."""
     gains = {seed: gain(*aucs) for seed, aucs in values.items()}
     return {
@@ -128,7 +128,7 @@ def _question(regime: str, question: Mapping[str, str], cells: Sequence[Cell]) -
         raise SystemExit(f"{question['data']}: run {lost[0]} has no {attack} beside {control}")
     aucs = [a["auc"] for c in cells for a in c["results"]["attacks"] if a["name"] == "similarity"]
     return {
-        "regime": regime, **question, **measured(values), "chosen": chosen(cells, attack),
+        "regime": regime, **question, **measure_row(values), "chosen": chosen(cells, attack),
         "similarity": spread(aucs), "knn": spread(c["results"]["knn"] for c in cells),
         "unsound": {str(c["seed"]): c["results"]["verdict_code"] for c in cells
                     if c["results"]["verdict_code"] in UNSOUND},
@@ -171,7 +171,7 @@ def _point(planned: Planned, cells: Sequence[Cell]) -> Iterator[Row]:
         yield {
             **head, "attack": attack, "control": control, "of": of,
             "setting": setting(cells[0]["grid"], attack),
-            **measured(values), "chosen": chosen(cells, attack),
+            **measure_row(values), "chosen": chosen(cells, attack),
         }  # fmt: skip
 
 
@@ -217,7 +217,7 @@ MORE = ["regime", "data", "attack", "control", "setting", "of", "federations", "
 def markdown(rows: Sequence[Row], more: Sequence[Row], swept: Sequence[Swept]) -> str:
     """Both tables as the findings show them, and what stands between."""
     parts = [
-        *([shortness(swept)] if missing(swept) else []),
+        *([list_short_sweeps(swept)] if missing(swept) else []),
         _table(HEAD, [
             [row["question"] if row["kind"] == "primary" else "secondary", row["data"],
              f"`{row['attack']}`", f"`{row['control']}`", str(row["n"]), over_models(row["auc"]),
@@ -242,7 +242,7 @@ def missing(swept: Sequence[Swept]) -> int:
     return sum(s.short for s in swept if s.cells or s.planned.primary)
 
 
-def shortness(swept: Sequence[Swept]) -> str:
+def list_short_sweeps(swept: Sequence[Swept]) -> str:
     """Which sweeps have fewer runs than were planned."""
     lines = [f"{s.planned.config} {len(s.cells)} of {len(s.cells) + s.short}"
             for s in swept if s.short and (s.cells or s.planned.primary)]  # fmt: skip
@@ -295,7 +295,7 @@ def picture(plan: Mapping[str, Any], swept: Sequence[Swept]) -> Figure:
     both: Sequence[Axes] = figure.subplots(1, 2, sharex=True, sharey=True)
     for axes, regime in zip(both, regimes, strict=True):
         for place, (data, _, reading, names) in enumerate(lines):
-            values = measured(pairs(cells_of(swept, regime, data)).get(names, {}))
+            values = measure_row(pairs(cells_of(swept, regime, data)).get(names, {}))
             _line(axes, place, values, "#b2442f" if reading == "rise" else "#2f6db2")
         axes.axvline(0, color="#777777", linewidth=1, linestyle="--", zorder=0)
         axes.grid(axis="x", alpha=0.3)

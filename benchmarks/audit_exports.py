@@ -100,7 +100,7 @@ def export(name: str, size: int, files: dict[str, Path]) -> None:
         )
 
 
-def audited(flags: str, out: Path) -> dict[str, Any]:
+def run_audit(flags: str, out: Path) -> dict[str, Any]:
     """What an audit found, and how long it took."""
     started = time.perf_counter()
     with contextlib.redirect_stdout(io.StringIO()):
@@ -158,7 +158,7 @@ def main() -> int:
             f"--device cpu {arguments.flags}"
         )
         network = write_network(arguments.model, arguments.size, work)
-        forms = {f: audited(network[f] + common, work / f"audit-{f}") for f in selected_forms}
+        forms = {f: run_audit(network[f] + common, work / f"audit-{f}") for f in selected_forms}
         sizes = {
             form: sum(file.stat().st_size for file in work.glob(f"{arguments.model}.{form}*"))
             for form in ("pt2", "onnx")

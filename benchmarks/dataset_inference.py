@@ -114,14 +114,14 @@ def measure(data: ImageSet, name: str, count: int, seed: int) -> dict[str, Any]:
     results: dict[str, Any] = {"images_a_set": float(np.median([len(s) for s in sets]))}
     for test, call in TESTS.items():
 
-        def told(v: Values, some: list[IntArray], call: Test = call) -> Values:
+        def share_of_alarms(v: Values, some: list[IntArray], call: Test = call) -> Values:
             rests = (np.setdiff1d(every, one) for one in some)
             pairs = zip(some, rests, strict=True)
             return np.array([call(v, second, data.labels, *pair, draw) for pair in pairs])
 
-        null = told(suspect, sets)
+        null = share_of_alarms(suspect, sets)
         power = [
-            told(suspect + SHIFT * suspect.std() * np.isin(every, one), [one])
+            share_of_alarms(suspect + SHIFT * suspect.std() * np.isin(every, one), [one])
             for one in sets[:RAISED]
         ]
         results[test] = {

@@ -109,12 +109,12 @@ def one_fault(
     if report is None:
         wrong.append("no report")
     else:
-        wrong += judged(report, policy, clean, code)
+        wrong += judge_fault(report, policy, clean, code)
     row = {"backend": backend, "kind": kind, "when": when, "policy": policy, "code": code}
     return row | {"seconds": round(seconds, 1), "wrong": wrong}
 
 
-def judged(report: Report, policy: str, clean: Report, code: int) -> list[str]:
+def judge_fault(report: Report, policy: str, clean: Report, code: int) -> list[str]:
     """What is wrong with the report of a run with one fault."""
     faults = [(f["client"], f["round"], f["action"]) for f in report["faults"]]
     action = {"stop": "stopped", "retry": "retried", "drop": "dropped"}[policy]
@@ -212,7 +212,7 @@ def process_faults(folder: Path) -> list[dict[str, Any]]:
     for number, (what, target, at, error) in enumerate(places):
         out, began = folder / str(number), time.perf_counter()
         module, _, name = target.rpartition(".")
-        owner = _found(module)
+        owner = resolve_target(module)
         plain = getattr(owner, name)
 
         calls = itertools.count()
@@ -247,7 +247,7 @@ def process_faults(folder: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def _found(path: str) -> Any:
+def resolve_target(path: str) -> Any:
     """A module, or a class in one."""
     import importlib
 

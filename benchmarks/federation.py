@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from _process import measured  # beside this script
+from _process import measure_process  # beside this script
 
 from fedmia.report.figures import canvas
 from fedmia.runtime.environment import describe
@@ -61,7 +61,9 @@ def measure(side: str, case: tuple[str, int, int, str, float]) -> dict[str, Any]
     """
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "RUN"
-        measurement: dict[str, Any] = measured(command(side, case, out), {"OMP_NUM_THREADS": "1"})
+        measurement: dict[str, Any] = measure_process(
+            command(side, case, out), {"OMP_NUM_THREADS": "1"}
+        )
         measurement["s_a_round"] = measurement["wall_s"] / case[2]
         if (out / "report.json").is_file():
             timing = json.loads((out / "report.json").read_text(encoding="utf-8"))["timing"]

@@ -71,7 +71,7 @@ class Case:
     more: Mapping[str, Any] = field(default_factory=dict)
 
 
-def drawn(module: Any) -> Any:
+def draw_parameters(module: Any) -> Any:
     """Vectors and tables away from where they start, attention that differs between heads."""
     for name, tensor in module.named_parameters():
         if tensor.ndim < 2 or any(word in name for word in ("token", "pos", "table")):
@@ -126,7 +126,7 @@ def hugging(kind: str, width: int, heads: int, depth: int = 2, **more: Any) -> A
         "layer_norm_eps": 1e-6,
     }  # fmt: skip
     config = getattr(transformers, f"{kind}Config")(**(options | more))
-    return drawn(getattr(transformers, f"{kind}Model")(config))
+    return draw_parameters(getattr(transformers, f"{kind}Model")(config))
 
 
 def token(model: Any, **more: Any) -> Compute:
@@ -139,11 +139,11 @@ def vit(width: int = 384, heads: int = 6, **more: Any) -> Any:
     from timm.models.vision_transformer import VisionTransformer
 
     options = {"depth": 2, "num_classes": 0, "norm_layer": NORM} | more
-    return drawn(VisionTransformer(SIDE, 14, embed_dim=width, num_heads=heads, **options))
+    return draw_parameters(VisionTransformer(SIDE, 14, embed_dim=width, num_heads=heads, **options))
 
 
-def named(name: str, **more: Any) -> Any:
-    return drawn(timm.create_model(name, num_classes=0, **more))
+def build_named(name: str, **more: Any) -> Any:
+    return draw_parameters(timm.create_model(name, num_classes=0, **more))
 
 
 def prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -166,7 +166,7 @@ def widths(width: int) -> Case:
 
 
 def seresnet() -> Case:
-    net = named("seresnet50")
+    net = build_named("seresnet50")
     refused = "64 of its trunk's tensors find no place"
     ways = {"": refused, "timm:resnet50": refused, "timm:seresnet50": net}
     return Case({"state_dict": net.state_dict()}, ways)
@@ -189,7 +189,7 @@ def registers_named() -> Case:
 
 
 def layer_scale() -> Case:
-    net = named("deit3_small_patch16_224")
+    net = build_named("deit3_small_patch16_224")
     tensors = renamed(net.state_dict(), (r"ls([12])\.gamma", r"gamma_\1"))
     ways = {"": net, "timm:deit3_small_patch16_224": net}
     return Case({"model": tensors}, ways, size=224)
@@ -231,7 +231,7 @@ def clip() -> Case:
 
     net = open_clip.create_model("ViT-B-32-quickgelu")
     # OpenAI's are in half precision
-    net.load_state_dict({n: t.half().float() for n, t in drawn(net).state_dict().items()})
+    net.load_state_dict({n: t.half().float() for n, t in draw_parameters(net).state_dict().items()})
     numbers = ("input_resolution", "context_length", "vocab_size")
     tensors = {n: t.half() for n, t in net.state_dict().items() if n != "attn_mask"}
     tensors |= {n: torch.tensor(224) for n in numbers}
@@ -253,13 +253,13 @@ def clip() -> Case:
 
 
 def archived_resnet() -> Case:
-    net: Any = drawn(models.resnet18(weights=None))
+    net: Any = draw_parameters(models.resnet18(weights=None))
     net.fc = nn.Identity()
     return Case(partial(archive, net.state_dict()), {"": net}, "traced.pt")
 
 
 def vissl() -> Case:
-    net: Any = drawn(models.resnet50(weights=None))
+    net: Any = draw_parameters(models.resnet50(weights=None))
     net.fc = nn.Identity()
     trunk = prefixed("_feature_blocks.", net.state_dict())
     heads = {"0.clf.0.weight": torch.zeros(1000, 2048)}
@@ -386,12 +386,12 @@ def bare_safetensors() -> Case:
 
 
 def swav() -> Case:
-    net: Any = drawn(models.resnet50(weights=None))
+    net: Any = draw_parameters(models.resnet50(weights=None))
     net.fc = nn.Identity()
     head = nn.Sequential(
         nn.Linear(2048, 2048), nn.BatchNorm1d(2048), nn.ReLU(), nn.Linear(2048, 128)
     )
-    names = net.state_dict() | prefixed("projection_head.", drawn(head).state_dict())
+    names = net.state_dict() | prefixed("projection_head.", draw_parameters(head).state_dict())
     names["prototypes.weight"] = torch.zeros(3000, 128)
     contents = prefixed("module.", names)
     return Case(contents, {"": net}, "swav.pth.tar", more={"head": head})
@@ -399,7 +399,7 @@ def swav() -> Case:
 
 def safetensors_of_timm() -> Case:
     """What needs no translation still loads."""
-    net = named("vit_small_patch16_224")
+    net = build_named("vit_small_patch16_224")
 
     def write(path: Path) -> None:
         save_file(net.state_dict(), path)
@@ -422,7 +422,7 @@ CASES: dict[str, Callable[[], Case]] = {
 }  # fmt: skip
 
 
-def apart(actual: Tensor, expected: Tensor) -> float:
+def relative_difference(actual: Tensor, expected: Tensor) -> float:
     """Largest difference over the largest value; 1 for features of another shape."""
     if actual.shape != expected.shape:
         return 1.0
@@ -460,9 +460,9 @@ def tried(name: str, folder: Path) -> Iterator[dict[str, Any]]:
                 yield row | {"error": 1.0, "right": False}  # it should have been refused
                 continue
             vector = expected(x)
-            error = apart(got["avgpool"], vector)
+            error = relative_difference(got["avgpool"], vector)
             if "head" in case.more:
-                error = max(error, apart(got["encoder"], case.more["head"](vector)))
+                error = max(error, relative_difference(got["encoder"], case.more["head"](vector)))
         yield row | {"error": error, "right": error <= BOUND, "notes": released.notes}
 
 

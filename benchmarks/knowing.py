@@ -53,7 +53,7 @@ QUIET = ["--attacker", "none", "--attacks", "none", "--federation.snapshots", "1
 OTHERS = 300  # non-members of a shadow federation; what is left tests its encoder
 
 
-def done(module: str, flags: list[str], out: Path) -> dict[str, Any]:
+def run_command(module: str, flags: list[str], out: Path) -> dict[str, Any]:
     """The report of a command, which is run unless it has been."""
     if not (out / "report.json").exists():
         command = [sys.executable, "-m", f"fedmia.{module}", *flags, "--quiet", "--out", str(out)]
@@ -70,10 +70,10 @@ def one_encoder(name: str, seed: int, arguments: argparse.Namespace) -> dict[str
         own = ["--defense", name, f"--defense.{option}", theirs]
         under = ["--shadow-defense", name, f"--shadow-defense.{option}", ours]
     run = arguments.work / f"{name}-{seed}"
-    done("simulate", [*QUIET, *own, "--seed", str(seed)], run)
+    run_command("simulate", [*QUIET, *own, "--seed", str(seed)], run)
     flags = ["--encoder", str(run), "--attacks", arguments.attack, "--shadows", "1", *under]
     flags += ["--cache", str(arguments.work / "shadows"), "--seed", str(seed)]
-    return done("audit", flags, arguments.work / f"{name}-{seed}-{arguments.attack}")
+    return run_command("audit", flags, arguments.work / f"{name}-{seed}-{arguments.attack}")
 
 
 def own_images(run: Path, seed: int, file: Path) -> None:
@@ -86,7 +86,7 @@ def own_images(run: Path, seed: int, file: Path) -> None:
 def federation(name: str, seed: int, arguments: argparse.Namespace) -> dict[str, Any]:
     """The audit of a federation by a shadow federation that knows its defence and a naive one."""
     run, images = arguments.work / f"{name}-{seed}", arguments.work / f"images-{seed}.npz"
-    done("simulate", [*QUIET, *SENT[name], "--seed", str(seed)], run)
+    run_command("simulate", [*QUIET, *SENT[name], "--seed", str(seed)], run)
     if not images.exists():
         own_images(run, seed, images)
     shadows = arguments.work / f"{name}-{seed}-shadows"
@@ -97,7 +97,7 @@ def federation(name: str, seed: int, arguments: argparse.Namespace) -> dict[str,
         flags += ["--dataset", f"npz:{images}", "--split.nonmembers", str(OTHERS)]
         for constant in ("mean", "std"):  # the archive does not tell what its images were
             flags += [f"--data.{constant}", str(getattr(Digits, constant)[0])]
-        done("simulate", [*flags, "--seed", str(1000 + seed)], shadow_run)
+        run_command("simulate", [*flags, "--seed", str(1000 + seed)], shadow_run)
         if not (shadows / one).exists():
             (shadows / one).symlink_to(shadow_run.resolve())
     flags = [
@@ -108,7 +108,7 @@ def federation(name: str, seed: int, arguments: argparse.Namespace) -> dict[str,
         "--shadow-encoders",
         str(shadows),
     ]
-    return done(
+    return run_command(
         "audit", [*flags, "--seed", str(seed)], arguments.work / f"{name}-{seed}-{arguments.attack}"
     )
 

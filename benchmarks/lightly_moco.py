@@ -140,7 +140,7 @@ class Viewed(Dataset[list[Tensor]]):
         return views
 
 
-def by_lightly(images: ByteArray, settings: Settings, seed: int) -> tuple[LightlyMoCo, float]:
+def train_by_lightly(images: ByteArray, settings: Settings, seed: int) -> tuple[LightlyMoCo, float]:
     """The loop of lightly's example: the module, and the mean loss of its last epoch."""
     torch.manual_seed(seed)
     random.seed(seed)
@@ -173,7 +173,7 @@ def by_lightly(images: ByteArray, settings: Settings, seed: int) -> tuple[Lightl
     return model, float(np.mean(losses))
 
 
-def by_ours(images: ByteArray, settings: Settings, seed: int) -> tuple[LightlyMoCo, float]:
+def train_by_ours(images: ByteArray, settings: Settings, seed: int) -> tuple[LightlyMoCo, float]:
     """Our loop, one epoch a job, as a holder trains; its weights in lightly's module."""
     method = settings.method(seed)
     train = Train(
@@ -193,7 +193,7 @@ def by_ours(images: ByteArray, settings: Settings, seed: int) -> tuple[LightlyMo
     return LightlyMoCo(encoder.backbone, encoder.head, settings.dim), metrics["loss"]
 
 
-def trained(code: str, seed: int, settings: Settings, work: Path) -> float:
+def train_once(code: str, seed: int, settings: Settings, work: Path) -> float:
     """The checkpoint of one loop and seed, trained unless it is there; its last loss."""
     torch.set_num_threads(1)
     file = work / f"{code}-{seed}.ckpt"
@@ -201,7 +201,7 @@ def trained(code: str, seed: int, settings: Settings, work: Path) -> float:
     if not metrics_file.exists():
         with np.load(work / "members.npz") as archive:
             images = np.ascontiguousarray(archive["x"].transpose(0, 3, 1, 2))
-        loop = {"lightly": by_lightly, "ours": by_ours}[code]
+        loop = {"lightly": train_by_lightly, "ours": train_by_ours}[code]
         model, loss = loop(images, settings, seed)
         torch.save({"epoch": settings.epochs, "state_dict": model.state_dict()}, file)
         metrics_file.write_text(json.dumps(loss))
@@ -216,7 +216,9 @@ def write_images(cifar: Path, members: int, others: int, work: Path) -> None:
         np.savez(work / f"{side}.npz", x=x, y=y)
 
 
-def audited(files: Sequence[Path], settings: Settings, known: int, work: Path) -> dict[str, Any]:
+def audit_checkpoints(
+    files: Sequence[Path], settings: Settings, known: int, work: Path
+) -> dict[str, Any]:
     """`series.json` of the audit of all checkpoints."""
     views = vars(settings.views)
     command = [
@@ -235,7 +237,7 @@ def audited(files: Sequence[Path], settings: Settings, known: int, work: Path) -
     return series
 
 
-def compared(series: Mapping[str, Any], seeds: int, work: Path) -> list[dict[str, Any]]:
+def compare_loops(series: Mapping[str, Any], seeds: int, work: Path) -> list[dict[str, Any]]:
     """Each attack's AUC, and kNN: over the trainings of each loop, and lightly's less ours: by seed
     on the same images, and over seeds."""
     paths = {Path(c["encoder"]).stem: work / "audit" / c["path"] for c in series["cells"]}
@@ -334,11 +336,11 @@ def main() -> None:
             write_images(arguments.cifar, arguments.members, arguments.others, work)
         runs = [(code, seed) for seed in range(arguments.seeds) for code in CODES]
         with ProcessPoolExecutor(arguments.jobs, get_context("spawn")) as pool:
-            futures = [pool.submit(trained, code, seed, settings, work) for code, seed in runs]
+            futures = [pool.submit(train_once, code, seed, settings, work) for code, seed in runs]
             losses = {f"{c}-{s}": one.result() for (c, s), one in zip(runs, futures, strict=True)}
         files = [work / f"{name}.ckpt" for name in losses]
-        series = audited(files, settings, arguments.known, work)
-        rows = compared(series, arguments.seeds, work)
+        series = audit_checkpoints(files, settings, arguments.known, work)
+        rows = compare_loops(series, arguments.seeds, work)
     where = describe()
     where["versions"] |= {"lightly": version("lightly")}
     points = [{**p, "encoder": p["name"], "run": p["name"]} for p in series["points"]]

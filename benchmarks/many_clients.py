@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from _process import measured  # beside this script
+from _process import measure_process  # beside this script
 
 from fedmia.report.figures import canvas
 from fedmia.runtime.environment import describe
@@ -51,7 +51,9 @@ def measure(clients: int, members: int, rounds: int, backend: str) -> dict[str, 
     flags = f"{SMALL} {sizes} --dataset synthetic --data.images {images}".split()
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "RUN"
-        measurement = measured([sys.executable, "-m", "fedmia.simulate", *flags, "--out", str(out)])
+        measurement = measure_process(
+            [sys.executable, "-m", "fedmia.simulate", *flags, "--out", str(out)]
+        )
         timing = json.loads((out / "report.json").read_text(encoding="utf-8"))["timing"]
         size = sum(f.stat().st_size for f in out.rglob("*") if f.is_file())
     return {

@@ -50,11 +50,13 @@ WHOLE: dict[str, tuple[list[str], int]] = {
 }
 
 
-def done(flags: list[str], out: Path) -> tuple[dict[str, Any], dict[str, float]]:
+def run_command(flags: list[str], out: Path) -> tuple[dict[str, Any], dict[str, float]]:
     """Report and cost of a run, which is made unless it has been."""
     cost, command = out / "cost.json", [sys.executable, "-m", "fedmia.simulate", *flags]
     if not cost.exists():
-        used = _process.measured([*command, "--quiet", "--out", str(out)], {"OMP_NUM_THREADS": "1"})
+        used = _process.measure_process(
+            [*command, "--quiet", "--out", str(out)], {"OMP_NUM_THREADS": "1"}
+        )
         cost.write_text(json.dumps(used))
     return json.loads((out / "report.json").read_text()), json.loads(cost.read_text())
 
@@ -92,7 +94,7 @@ def main() -> None:
             chosen = arguments.only is None or name in arguments.only
             if not (chosen or (out / "cost.json").exists()):
                 continue
-            report, cost = done([*flags, *own, "--seed", str(seed)], out)
+            report, cost = run_command([*flags, *own, "--seed", str(seed)], out)
             results.setdefault(name, {"flags": flags, "seeds": []})["seeds"].append(
                 row(report, last, cost)
             )

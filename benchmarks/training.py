@@ -62,12 +62,12 @@ class Client:
         self.spec = MoCo()
         source = Synthetic(images=IMAGES, pixels=self.size)
         self.images = source.load(Request(None, None, None, 0)).images
-        self.method = self.built()
+        self.method = self.build_method()
         self.views = next(self.job(self.method).batches())
         with torch.no_grad():
             self.direction = torch.randn_like(self.method.encoder(self.views[0]))
 
-    def built(self) -> MomentumContrast:
+    def build_method(self) -> MomentumContrast:
         """An untrained method in training."""
         backbone = registry.build("model", self.net, {}).build(3, self.size)
         recipe = Recipe((0.5,) * 3, (0.25,) * 3, IMAGES)
@@ -94,13 +94,13 @@ class Client:
 
     def turn(self, private: bool) -> dict[str, float]:
         """Seconds a step: bare, of a round, of its augmentation, of a round under DP-SGD."""
-        job = self.job(self.built())
+        job = self.job(self.build_method())
         steps = job.total_steps
         results = {
             "bare": seconds(lambda: [self.bare() for _ in range(steps)], self.device) / steps,
             "augmentation": seconds(lambda: list(job.batches()), self.device) / steps,
         }
-        plain, defended = (self.job(self.built()) for _ in range(2))
+        plain, defended = (self.job(self.build_method()) for _ in range(2))
         results["step"] = seconds(plain.run, self.device) / steps
         if private:
             results["private"] = seconds(lambda: DPSGD().train(defended, {}), self.device) / steps

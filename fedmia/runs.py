@@ -322,13 +322,13 @@ class Run:
         Raises:
             InputError: the data source cannot be read again, or holds other images by now.
         """
-        of = self._of_audit if self._is_audit() else self._of_run
-        return self._as_scored(of())
+        of = self._audit_images if self._is_audit() else self._run_images
+        return self._sort_as_scored(of())
 
     def _is_audit(self) -> bool:
         return "encoder" in self._files.facts()
 
-    def _of_run(self) -> ScoredImages:
+    def _run_images(self) -> ScoredImages:
         """The scored images of a run."""
         from fedmia.evaluation.audits.runs import dealt_again
 
@@ -346,7 +346,7 @@ class Run:
             nonmember_labels=data.labels[outside],
         )
 
-    def _of_audit(self) -> ScoredImages:
+    def _audit_images(self) -> ScoredImages:
         """The scored images of an audit, of the size at which its encoder was shown them."""
         from fedmia.evaluation.audits.images import deal
         from fedmia.evaluation.audits.runs import from_run, run_of
@@ -368,7 +368,7 @@ class Run:
             nonmember_labels=scored.nonmember_labels,
         )
 
-    def _as_scored(self, images: ScoredImages) -> ScoredImages:
+    def _sort_as_scored(self, images: ScoredImages) -> ScoredImages:
         """The images in the order of scores.csv, where there is one.
 
         Raises:
@@ -408,10 +408,10 @@ class Run:
         """Name -> what draws the figure again."""
         from fedmia.report.figures import draw
 
-        every = draw.figures(self._shown(), self.records)
+        every = draw.figures(self._figure_scores(), self.records)
         return {name: drawing for name, drawing in every.items() if name not in NOT_KEPT}
 
-    def _shown(self) -> RunScores:
+    def _figure_scores(self) -> RunScores:
         """As much of what the report was made of as its figures show."""
         from fedmia.records import RunScores, ScoredAttack
 

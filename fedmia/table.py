@@ -148,12 +148,12 @@ def _numbers(kind: Any, record: Mapping[str, Any], outer: Columns) -> Iterator[E
     here = dict(outer)
     for field in fields:
         if field.column:
-            here = _inside(here, {field.column: record[field.name]})
+            here = _add_columns(here, {field.column: record[field.name]})
     for field in fields:
         if field.numeric and field.column not in KEY:
             yield from _values(field, record, here)
         elif field.record is not None:
-            yield from _records(field, record[field.name], _within(here, field))
+            yield from _records(field, record[field.name], _own_columns(here, field))
 
 
 def _records(field: Field, value: Any, here: Columns) -> Iterator[Entry]:
@@ -163,13 +163,13 @@ def _records(field: Field, value: Any, here: Columns) -> Iterator[Entry]:
         return
     for i, record in enumerate(value):
         place = {"subject": i} if field.indexed else {}
-        yield from _numbers(field.record, record, _inside(here, place))
+        yield from _numbers(field.record, record, _add_columns(here, place))
 
 
 def _values(field: Field, record: Mapping[str, Any], here: Columns) -> Iterator[Entry]:
     """The number of a field, or each of its numbers, with its intervals and p-values."""
     value = record[field.name]
-    here = {**_within(here, field), "metric": field.metric}
+    here = {**_own_columns(here, field), "metric": field.metric}
     if isinstance(value, Mapping):
         for key, one in value.items():
             parts = {name: (record.get(name) or {}).get(key) for name, _ in field.parts}
@@ -194,14 +194,14 @@ def _number(field: Field, value: Any, beside: Columns, here: Columns) -> Iterato
     yield field, row
 
 
-def _within(here: Columns, field: Field) -> dict[str, Any]:
+def _own_columns(here: Columns, field: Field) -> dict[str, Any]:
     """The columns of what lies in a field; of one of the report's own its name is the subject."""
     own = {"subject": field.subject, "control": field.control, "family": field.family}
     columns = {column: value for column, value in own.items() if value}
-    return _inside(here, columns if here or columns else {"subject": field.name})
+    return _add_columns(here, columns if here or columns else {"subject": field.name})
 
 
-def _inside(outer: Columns, more: Columns) -> dict[str, Any]:
+def _add_columns(outer: Columns, more: Columns) -> dict[str, Any]:
     """`outer` with the columns `more`; a subject or a control goes on with its own."""
     return {**outer} | {
         name: f"{outer[name]}/{value}" if name in PATHS and outer.get(name) else value

@@ -159,14 +159,14 @@ def complaints(name: str, page: str) -> Iterator[str]:
         for marker in MARKER.finditer(text):
             tokens = NUMBER.findall(bare(text[ends : marker.start()]))
             listed = marker[1] or "; ".join([SET] * int(marker[2]))
-            yield from (f"{name}:{block.line}: {c}" for c in _compared(tokens, listed))
+            yield from (f"{name}:{block.line}: {c}" for c in _compare(tokens, listed))
             ends = marker.end()
         unmarked = NUMBER.findall(bare(re.sub(r"<!--.*?-->", "", text[ends:], flags=re.S)))
         if unmarked:
             yield f"{name}:{block.line}: no result file is named for {', '.join(unmarked)}"
 
 
-def _compared(tokens: list[str], marker: str) -> Iterator[str]:
+def _compare(tokens: list[str], marker: str) -> Iterator[str]:
     expected: list[tuple[str, float | None]] = []
     for part in marker.split("|"):
         file, _, listed = (" ".join(part.split())).rpartition(": ")

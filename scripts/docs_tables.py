@@ -151,14 +151,14 @@ def knowing_sent() -> str:
     return table(
         head,
         [
-            [f"`{a['defense']}`", mean(a["naive"]), _apart(a), mean(b["naive"]), _apart(b),
-             short(a["knn"]["mean"])]
+            [f"`{a['defense']}`", mean(a["naive"]), _difference(a), mean(b["naive"]),
+             _difference(b), short(a["knn"]["mean"])]
             for a, b in both
         ],
     )  # fmt: skip
 
 
-def _apart(row: Any) -> str:
+def _difference(row: Any) -> str:
     return change(row["difference"]) if row["difference"]["n"] else DASH
 
 

@@ -144,21 +144,21 @@ class FlagStyle:
 
     def __call__(self, path: str, value: str | None) -> str:
         path = self.command.alias.get(path, path)
-        if path not in self.typed and _holds(self.tree, path):
+        if path not in self.typed and _has_path(self.tree, path):
             return f"{path} in {self.file}" if value is None else f"{path}: {value} in {self.file}"
         flag = self.typed.get(path) or self.command.flag_of(path)
         return flag if value is None else f"{flag} {value}"
 
 
-def _holds(tree: Any, path: str) -> bool:
+def _has_path(tree: Any, path: str) -> bool:
     if isinstance(tree, list):  # layers, by their options or by name and option
         layers = [(one, f"{one.get('name')}.") for one in tree if isinstance(one, Mapping)]
-        return any(_holds(one, path.removeprefix(name)) for one, name in layers)
+        return any(_has_path(one, path.removeprefix(name)) for one, name in layers)
     if not isinstance(tree, Mapping):
         return False
     # The names of plugins in `attack.NAME.OPTION` may hold dots themselves.
     return path in tree or any(
-        path.startswith(f"{key}.") and _holds(value, path[len(key) + 1 :])
+        path.startswith(f"{key}.") and _has_path(value, path[len(key) + 1 :])
         for key, value in tree.items()
     )
 

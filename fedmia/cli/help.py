@@ -30,11 +30,11 @@ def help_page(command: Command, columns: int | None = None) -> str:
     shape = command.shape
     flags = {path: f"{command.flag_of(path)} {hole}" for path, (hole, _) in shape.options.items()}
     grouped = {
-        title: [p for p in flags if _within(p, patterns)]
+        title: [p for p in flags if _matches(p, patterns)]
         for title, patterns in command.groups.items()
     }
     ungrouped = flags.keys() - {p for paths in grouped.values() for p in paths}
-    lines = [*_wrapped(command.usage, width), "", *_wrapped(command.intro, width), "", "Run"]
+    lines = [*_wrap(command.usage, width), "", *_wrap(command.intro, width), "", "Run"]
     for name, (hole, text) in {**command.own, **shape.lists}.items():
         lines += row(f"--{name} {hole}", text, width)
     for path in [path for path in flags if path in ungrouped]:
@@ -45,7 +45,7 @@ def help_page(command: Command, columns: int | None = None) -> str:
         lines += ["", title]
         for path in paths:
             lines += row(flags[path], shape.options[path][1], width)
-    return "\n".join([*lines, "", *_wrapped(command.outro, width)])
+    return "\n".join([*lines, "", *_wrap(command.outro, width)])
 
 
 def schema_page(command: Command) -> str:
@@ -57,7 +57,7 @@ def schema_page(command: Command) -> str:
     return json.dumps(settings_schema(command.settings, title, more), indent=1)
 
 
-def _wrapped(text: str, width: int) -> list[str]:
+def _wrap(text: str, width: int) -> list[str]:
     return textwrap.wrap(text, width, break_on_hyphens=False)
 
 
@@ -102,7 +102,7 @@ def _kind(kind: str, width: int, detail: bool) -> list[str]:
     return lines
 
 
-def _within(path: str, patterns: tuple[str, ...]) -> bool:
+def _matches(path: str, patterns: tuple[str, ...]) -> bool:
     return any(path == w or (w.endswith(".") and path.startswith(w)) for w in patterns)
 
 

@@ -1,7 +1,7 @@
 """`python -m fedmia.cli.index`: write `index.json`, the options of commands and of plugins.
 
-It holds what the classes of settings and plugins say, so that help, and a flag that there is not,
-need neither. To be run again where an option changes, which a test sees to.
+It holds the options of settings and plugins, so that help and the error for an unknown flag need
+no import of them. Run it again after every change of an option; a test checks that.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What an audit is asked: its options, checked together."""
+"""The options of an audit, checked together."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Audit(Settings):
     )
     allow_missing: bool = option(False, "audit an encoder whose file lacks weights or has others")
     allow_random: bool = option(
-        False, "audit an encoder that answers one image differently when asked again"
+        False, "audit an encoder whose output for one image changes from call to call"
     )
     members: str | None = option(
         None, "dataset of images that the encoder was trained on (none: a fedmia run's own)"
@@ -74,7 +74,10 @@ class Audit(Settings):
     std: tuple[float, ...] | None = channel_std("the encoder's")
     attacks: tuple[str, ...] = option(("all",), "attacks to run, or all")
     query_budget: int | None = option(
-        None, "most images that one attack may embed; it knows fewer images to keep it", ge=1
+        None,
+        "most images that one attack may embed; an attack that would need more learns from fewer "
+        "known images",
+        ge=1,
     )
     sweep: str | None = option(
         None, "known=25,50,.. or query_budget=1000,2000,..: every attack at each value"
@@ -87,13 +90,13 @@ class Audit(Settings):
     )
     shadow_encoders: str | None = option(
         None,
-        "folder of shadow encoders trained before, or of runs on images of the attacker's own; "
-        "beside some under the target's defence, those without it are a naive attacker's",
+        "folder of shadow encoders trained before, or of runs on the attacker's own images; where "
+        "some have the target's defence, those without it serve an attacker who ignores it",
     )
     shadow_defense: tuple[Layer, ...] = plugins(
         "defense",
-        "defences of the target's training that the attacker knows, in order: its shadows are "
-        "trained under them, beside shadows that are not (default none)",
+        "defences of the target's training that the attacker knows, in order: it trains shadows "
+        "with them, and others without (default none)",
     )
     cache: str | None = option(None, "folder that keeps trained shadows (none: OUT/shadows)")
     seed: int = option(0, "root of all randomness", ge=0)
@@ -141,7 +144,7 @@ class Audit(Settings):
             parse_points(self.sweep)
 
     def _check_shadows(self) -> None:
-        """Refuse what says how shadows are trained where none are, or says it twice."""
+        """Refuse options of the shadows' training without shadows, and options that contradict."""
         if self.shadows and self.shadow_encoders is not None:
             trains, reads = opt("shadows"), opt("shadow_encoders")
             raise InputError(f"{trains} trains encoders, {reads} reads them: give one")

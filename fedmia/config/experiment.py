@@ -46,8 +46,8 @@ class Federation(Options):
     )
     attacked_rate: str = option(
         "schedule",
-        "learning rate of honest clients in these rounds: schedule (as train.schedule goes on) or "
-        "constant (their first, a jump where the schedule has fallen)",
+        "learning rate of honest clients in attacked rounds: schedule (train.schedule continues) "
+        "or constant (the first rate again, a jump where the schedule has fallen)",
         choices=("schedule", "constant"),
         gone={"matched": "an attack matches honest clients, by attack.NAME.lr matched"},
     )
@@ -60,30 +60,30 @@ class Federation(Options):
     snapshots: int = option(6, "evenly spread rounds whose model is evaluated", ge=1)
     keep_updates: int | None = option(
         None,
-        "evenly spread rounds of which every client's update is kept, in files as large as the "
+        "evenly spread rounds whose client updates are kept, each in a file as large as the "
         "model (none: the evaluated rounds with --attacker server, else 0)",
         ge=0,
     )
     placebo: bool | Literal["auto"] = option(
         "auto",
-        "the federation once more on other images, as a control where nothing can leak (auto: with "
-        "an active attack, a server that attacks, or an attack on rounds)",
+        "train the federation once more on other images, as a control where nothing can leak "
+        "(auto: with an active attack, a server that attacks, or an attack on rounds)",
     )
     on_failure: str = option(
         "stop",
-        "what becomes of a client that fails, is late or sends what cannot be averaged: the run "
-        "stops and reports on the finished rounds, the client gets its order again (3 times in "
-        "all), or it is dropped for good, from the statistics too",
+        "when a client fails, is late or sends what cannot be averaged: stop the run and report "
+        "its finished rounds, retry the client (3 attempts in all), or drop it for good, also from "
+        "the statistics",
         choices=("stop", "retry", "drop"),
     )
     client_timeout: float | None = option(
         None, "seconds that a client may work on a round (none: no limit)", gt=0
     )
-    min_clients: int = option(1, "clients whose update a round needs", ge=1)
+    min_clients: int = option(1, "fewest clients that must send an update in a round", ge=1)
     secure_aggregation: bool = option(
         False,
-        "the server sees the sum of a round's updates and none by itself (a view that attacks and "
-        "strategies are held to: nothing is encrypted)",
+        "the server sees only the sum of a round's updates (attacks and strategies are limited to "
+        "this view; nothing is encrypted)",
     )
 
 
@@ -106,11 +106,11 @@ class Pretrain(Options):
             f"{opt('federation.attack_rounds')} may be attacked"
         },
     )
-    epochs: int = option(0, "epochs of the server's training (100 where it has a --pretrain)", ge=0)
+    epochs: int = option(0, "epochs of the server's training (100 with --pretrain)", ge=0)
 
     @staticmethod
     def implied(tree: Values) -> Values:
-        """What a mode means for options that are not given."""
+        """The default epochs of a mode, where the tree gives none."""
         if "mode" not in tree:
             return {}
         return {"epochs": 0 if tree["mode"] == "none" else 100}
@@ -136,7 +136,8 @@ class Experiment(Settings):
     seed: int = option(0, "root of all randomness", ge=0)
     attacker: str = option(
         "none",
-        "role of the last client(s), or the honest but curious server, and then no client's",
+        "role of the last client(s), or the honest-but-curious server (then every client is "
+        "honest)",
         choices=ATTACKERS,
     )
     malicious: int = option(1, "clients that take the attacker's role", ge=1)
@@ -145,13 +146,14 @@ class Experiment(Settings):
     )
     attacks: tuple[str, ...] = option(
         ("main",),
-        "attacks to run, named or by the lists main (federated contrastive learning) and all; of "
-        "either, what the attacker's role permits; none",
+        "attacks to run: names, or the lists main (federated contrastive learning) and all, as "
+        "far as the attacker's role permits; or none",
     )
     attack: Mapping[str, Values] = mapping("attack")
     query_budget: int | None = option(
         None,
-        "most images that one attack may embed; it knows fewer images to keep it",
+        "most images that one attack may embed; an attack that would need more learns from fewer "
+        "known images",
         ge=1,
         omitted=True,
     )
@@ -303,7 +305,7 @@ def expand_attacks(names: tuple[str, ...], attacker: str, sums: bool = False) ->
     for name in names:
         if names.count(name) > 1:
             raise InputError(f"attack '{name}' is named twice")
-        expanded += [n for n in _stands_for(name, attacker, sums) if n not in expanded]
+        expanded += [n for n in _expand_name(name, attacker, sums) if n not in expanded]
     return tuple(expanded)
 
 
@@ -316,7 +318,7 @@ def attack_names(tree: Mapping[str, Any]) -> tuple[str, ...]:
     return expand_attacks(names, str(tree.get("attacker", Experiment.attacker)), sums)
 
 
-def _stands_for(name: str, attacker: str, sums: bool) -> list[str]:
+def _expand_name(name: str, attacker: str, sums: bool) -> list[str]:
     if name not in ("all", "main"):
         registry.load("attack", name)
         return [name]

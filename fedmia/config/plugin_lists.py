@@ -35,7 +35,7 @@ def expand_layers(path: str, value: Any) -> Layers | Tree:
     if value is None or isinstance(value, str):
         return [{"name": name} for name in _names(value)]
     if isinstance(value, Mapping):
-        return _of_mapping(path, {str(k): v for k, v in value.items()})
+        return _layers_of_mapping(path, {str(k): v for k, v in value.items()})
     if not isinstance(value, list | tuple):
         raise InputError(f"{opt(path)} must be names or a list of layers, got {value!r}")
     layers = [{"name": one} if isinstance(one, str) else one for one in value]
@@ -64,7 +64,7 @@ def overlay_layers(path: str, below: Any, above: Layers | Tree) -> Layers | Tree
     if isinstance(above, list):
         first = {one["name"]: one for one in reversed(below)}
         return [{**first.get(one["name"], {}), **one} for one in above]
-    return _with_options(path, below, above)
+    return _add_options(path, below, above)
 
 
 def _names(value: str | None) -> list[str]:
@@ -72,7 +72,7 @@ def _names(value: str | None) -> list[str]:
     return [] if names == ["none"] else names
 
 
-def _of_mapping(path: str, tree: Tree) -> Layers | Tree:
+def _layers_of_mapping(path: str, tree: Tree) -> Layers | Tree:
     """The layers of a mapping with a `name`."""
     if "name" not in tree:
         return tree
@@ -81,10 +81,10 @@ def _of_mapping(path: str, tree: Tree) -> Layers | Tree:
     if names is not None and not isinstance(names, str):
         raise InputError(f"{opt(f'{path}.name')} must be a string, got {names!r}")
     layers: Layers = [{"name": type(names)(n)} for n in _names(names)] if names else []
-    return _with_options(path, layers, options) if options else layers
+    return _add_options(path, layers, options) if options else layers
 
 
-def _with_options(path: str, layers: Layers, options: Tree) -> Layers | Tree:
+def _add_options(path: str, layers: Layers, options: Tree) -> Layers | Tree:
     """The layers `held` with options of a single one, and those of each by its name."""
     own = {k: v for k, v in options.items() if not isinstance(v, Mapping)}
     by_name = {k: v for k, v in options.items() if isinstance(v, Mapping)}

@@ -84,7 +84,7 @@ def refusal(
         The reason in words; None where the run can.
     """
     if issubclass(attack, ActiveAttack) and not may_craft(attacker):
-        return f"needs {_any(map(may_craft, ATTACKERS))}: it uploads crafted updates"
+        return f"needs {_list_attackers(map(may_craft, ATTACKERS))}: it uploads crafted updates"
     if attack.uses_shadows if shadows is None else shadows:
         return "needs shadow encoders: python -m fedmia.audit --encoder RUN trains them"
     needs = attack.needs
@@ -96,10 +96,11 @@ def refusal(
             f"{opt('federation.secure_aggregation', 'true')} shows the sum alone"
         )
     what = "what a client sees" if needs.vantage == "client" else "each client's own update"
-    return f"needs {_any(granted_threat(a).covers(needs) for a in ATTACKERS)}: it uses {what}"
+    attackers = _list_attackers(granted_threat(a).covers(needs) for a in ATTACKERS)
+    return f"needs {attackers}: it uses {what}"
 
 
-def _any(fit: Any) -> str:
+def _list_attackers(fit: Any) -> str:
     """The attackers that `fit`, as in "--attacker passive, active or server"."""
     *first, last = [name for name, fits in zip(ATTACKERS, fit, strict=True) if fits]
     return opt("attacker", f"{', '.join(first)} or {last}" if first else last)

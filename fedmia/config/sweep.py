@@ -119,11 +119,11 @@ class Sweep(RepeatedRuns):
     def __post_init__(self) -> None:
         super().__post_init__()
         from_tree(Experiment, self.base)
-        object.__setattr__(self, "grid", tuple(_grid(one) for one in _listed(self.grid)))
+        object.__setattr__(self, "grid", tuple(_grid(one) for one in _as_grids(self.grid)))
         object.__setattr__(self, "cells", self._cells())
-        self._compared()
+        self._check_baseline()
 
-    def _compared(self) -> None:
+    def _check_baseline(self) -> None:
         """Refuse a baseline that does not run, or that has no other attack beside it."""
         names = dict.fromkeys(name for cell in self.cells for name in cell.first.attacks)
         if self.baseline is None:
@@ -156,17 +156,18 @@ class Sweep(RepeatedRuns):
     def _cell(self, point: Mapping[str, Any]) -> Cell[Experiment]:
         tree: Tree = {}
         for path, value in point.items():
-            branch, where = tree, _where(path)
+            branch, where = tree, _find_place(path)
             for part in where[:-1]:
                 branch = branch.setdefault(part, {})
             branch[where[-1]] = value
         lower, upper = (normalize(Experiment, t) for t in (self.base, tree))
-        with prefix_errors(_named(point)):
+        with prefix_errors(_label_point(point)):
             whole = merge(Experiment, lower, upper, experiment.attack_names)
             built = from_tree(Experiment, whole, tongue=self.tongue)
         complete_tree = to_tree(built)
         return Cell(
-            {path: _seen(complete_tree, _where(path), v) for path, v in point.items()}, built
+            {path: _read_value(complete_tree, _find_place(path), v) for path, v in point.items()},
+            built,
         )
 
     def tree(self) -> Tree:
@@ -186,7 +187,7 @@ def check_sweep(sweep: Sweep) -> None:
         InputError: one line that names the cell, the value and the reason.
     """
     for cell in sweep.cells[: len(sweep.cells) // sweep.seeds]:
-        with prefix_errors(_named(cell.grid)):
+        with prefix_errors(_label_point(cell.grid)):
             suits.check_experiment(cell.first)
 
 
@@ -211,11 +212,11 @@ def tree_key(tree: Mapping[str, Any]) -> str:
     return json.dumps(plain(dict(tree)), sort_keys=True)
 
 
-def _named(point: Mapping[str, Any]) -> str:
+def _label_point(point: Mapping[str, Any]) -> str:
     return opt("grid", label(point)) if point else ""
 
 
-def _listed(grid: Any) -> Sequence[Any]:
+def _as_grids(grid: Any) -> Sequence[Any]:
     """A file may give one grid alone."""
     if isinstance(grid, Mapping):
         return (grid,)
@@ -231,7 +232,7 @@ def _grid(grid: Any) -> dict[str, Sequence[Any]]:
     heads = {f"{path}.{head}": path for path, head in _heads().items()}
     values_by_path: dict[str, Sequence[Any]] = {}
     for name, values in grid.items():
-        path = ".".join(_where(str(name)))
+        path = ".".join(_find_place(str(name)))
         path = heads.get(path, path)
         if path == "seed":
             raise InputError(f"{opt('grid', 'seed')}: {opt('seeds', 'N')} says how many seeds")
@@ -248,7 +249,7 @@ def _heads() -> dict[str, str]:
     return {name: form.head for name, form in field_forms(Experiment).items() if form.head}
 
 
-def _where(path: str) -> tuple[str, ...]:
+def _find_place(path: str) -> tuple[str, ...]:
     shape, heads = flag_layout(Experiment), _heads()
     place = shape.place(f"{path}.{heads[path]}" if path in heads else path)
     if place is None:
@@ -257,7 +258,7 @@ def _where(path: str) -> tuple[str, ...]:
     return place
 
 
-def _seen(tree: Any, where: tuple[str, ...], value: Any) -> Any:
+def _read_value(tree: Any, where: tuple[str, ...], value: Any) -> Any:
     """The value that an option came to have; a list as it was given."""
     for part in where:
         tree = tree.get(part) if isinstance(tree, Mapping) else tree

@@ -107,7 +107,10 @@ class Tradeoff(RepeatedRuns):
             name = opt("defense.name", base.defense[0].name)
             raise InputError(f"{name}: {opt('defenses')} says what is compared")
         whole = merge(Experiment, MILD, normalize(Experiment, self.base), experiment.attack_names)
-        trades = (DefensePoint(), *(t for name in self._named() for t in self._trades(name)))
+        trades = (
+            DefensePoint(),
+            *(t for name in self._defense_names() for t in self._trades(name)),
+        )
         object.__setattr__(self, "trades", trades)
         object.__setattr__(self, "sweep", self._sweep(whole))
 
@@ -118,9 +121,9 @@ class Tradeoff(RepeatedRuns):
         try:
             return Sweep(grid=grids, base=whole, tongue=self.tongue, **own)
         except InputError as error:
-            raise InputError(map_options(error.text, _said)) from None
+            raise InputError(map_options(error.text, _tradeoff_option)) from None
 
-    def _named(self) -> list[str]:
+    def _defense_names(self) -> list[str]:
         """The defences but `none`, each once."""
         for name in self.defenses:
             if self.defenses.count(name) > 1:
@@ -131,7 +134,9 @@ class Tradeoff(RepeatedRuns):
         """A defence at each of its strengths."""
         kind = defender_kind(name)
         cls = registry.load(kind, name)
-        strength_options = [(k, o) for k in self.strengths if (o := _measured(k, name)) is not None]
+        strength_options = [
+            (k, o) for k in self.strengths if (o := _strength_option(k, name)) is not None
+        ]
         if len(strength_options) > 1:
             both = " and ".join(opt(f"strengths.{key}") for key, _ in strength_options)
             raise InputError(f"{both} are two strengths of one defence")
@@ -190,8 +195,8 @@ def check(tradeoff: Tradeoff) -> None:
     Raises:
         InputError: one line that names the point, the value and the reason.
     """
-    _attacked(tradeoff.sweep.cells[0].first)
-    _compared(tradeoff)
+    _check_attacks(tradeoff.sweep.cells[0].first)
+    _check_compared(tradeoff)
     for trade, cell in zip(tradeoff.trades, tradeoff.sweep.cells, strict=False):
         with prefix_errors("" if trade.defense == NONE else opt("defenses", trade.label)):
             suits.check_experiment(cell.first)
@@ -225,7 +230,7 @@ def _is_strategy(name: str) -> bool:
     return True
 
 
-def _measured(key: str, name: str) -> str | None:
+def _strength_option(key: str, name: str) -> str | None:
     """The option that a key of the strengths names of defence `name`; empty: its own measure; None
     where it speaks of another."""
     if key == name:
@@ -233,26 +238,26 @@ def _measured(key: str, name: str) -> str | None:
     return key.removeprefix(f"{name}.") if key.startswith(f"{name}.") else None
 
 
-def _attacked(undefended: Experiment) -> None:
+def _check_attacks(undefended: Experiment) -> None:
     """Refuse an experiment that measures no leakage."""
     if not undefended.attacks:
         got = f"{opt('attacker', undefended.attacker)} {opt('attacks', undefended.attacks)}"
         raise InputError(f"{got}: no attack is run, so nothing tells what leaks")
 
 
-def _compared(tradeoff: Tradeoff) -> None:
+def _check_compared(tradeoff: Tradeoff) -> None:
     """Refuse strengths of what is not compared, and a trade-off of nothing."""
     defenses = [name for name in tradeoff.defenses if name != NONE]
     if not defenses:
         raise InputError(f"{opt('defenses')} names no defence, so nothing is compared")
     for key in tradeoff.strengths:
-        if not any(_measured(key, name) is not None for name in defenses):
+        if not any(_strength_option(key, name) is not None for name in defenses):
             raise InputError(
                 f"{opt(f'strengths.{key}')}: no such defence is compared"
                 f"{suggest_nearest(key, defenses)} ({opt('defenses', tradeoff.defenses)})"
             )
 
 
-def _said(path: str) -> str:
+def _tradeoff_option(path: str) -> str:
     """The option of a trade-off that an option of its sweep came from."""
     return "defenses" if path == "grid" else path

@@ -60,7 +60,7 @@ class EncodedSet(LabelledImages):
         """
         self._gallery.add([self.files[i] for i in indices], indices)
         images = self._set()
-        return images, self._apart(images.images[indices], indices)
+        return images, self._find_differences(images.images[indices], indices)
 
     def pick(self, indices: IntArray) -> tuple[ImageSet, bool]:
         """The images at `indices` alone, in that order; and as `decode`.
@@ -72,9 +72,9 @@ class EncodedSet(LabelledImages):
         few.add([self.files[i] for i in indices], np.arange(len(indices)))
         column = None if self.column is None else self.column[indices]
         picked = ImageSet(few.images(), self.labels[indices], self.name, self.classes, column)
-        return picked, self._apart(picked.images, indices)
+        return picked, self._find_differences(picked.images, indices)
 
-    def _apart(self, images: ByteArray, indices: IntArray) -> bool:
+    def _find_differences(self, images: ByteArray, indices: IntArray) -> bool:
         """Whether the images decoded from `indices` differ; of those that do not, the names are
         one from now on."""
         first: dict[bytes, int] = {}

@@ -54,9 +54,9 @@ def load_checkpoint(context: LoadContext, module: nn.Module, *, adapt: bool = Fa
     assert path is not None
     own = module.state_dict()
     match = find_encoder(
-        read(path), path, context.load_options.key, lambda one: _named(one, module, own)[0]
+        read(path), path, context.load_options.key, lambda one: _match_names(one, module, own)[0]
     )
-    _, renamed, how = _named(match, module, own)
+    _, renamed, how = _match_names(match, module, own)
     notes += how
     if adapt:
         relu = _resnet.canonical_names(match.trunk)[1]
@@ -86,7 +86,7 @@ def load_tensors(
     """
     own, ready, notes = module.state_dict(), dict[str, Tensor](), context.notes
     for name, tensor in tensors.items():
-        if name in own and (fitted := _fitted(name, tensor, own[name])) is not None:
+        if name in own and (fitted := _fit_shape(name, tensor, own[name])) is not None:
             ready[name] = fitted
             if fitted.shape != tensor.shape and is_positions(name):
                 notes.append(f"Positions '{name}' were resampled to the size of the images.")
@@ -99,7 +99,7 @@ def load_tensors(
     unread = [match.scheme.head + n for n in match.head if n not in read_too]
     names = {id(t): match.prefix + n for n, t in match.trunk.items()}
     dropped = [names.get(id(t), n) for n, t in tensors.items() if n not in ready]
-    if extra := len(_strangers(tensors, ready)):
+    if extra := len(_unknown_tensors(tensors, ready)):
         notes.append(f"{extra} of the file's weights find no place in {context.where}: left out.")
     missing = [n for n, t in own.items() if t.is_floating_point() and n not in ready]
     if missing:
@@ -108,7 +108,9 @@ def load_tensors(
     return Weights(form, count, (*dropped, *unread, *match.others), tuple(missing), head)
 
 
-def _named(match: EncoderMatch, module: nn.Module, own: Tensors) -> tuple[int, Tensors, list[str]]:
+def _match_names(
+    match: EncoderMatch, module: nn.Module, own: Tensors
+) -> tuple[int, Tensors, list[str]]:
     """How many of a trunk's tensors get names of `own`, all by the names that fit best, notes."""
     trunk = match.trunk
     ways = [(_resnet.canonical_names(trunk)[0] if _resnet.is_resnet(own) else trunk, list[str]())]
@@ -144,7 +146,7 @@ def _storage(tensor: Tensor) -> int:
     return tensor.untyped_storage().data_ptr()
 
 
-def _fitted(name: str, tensor: Tensor, own: Tensor) -> Tensor | None:
+def _fit_shape(name: str, tensor: Tensor, own: Tensor) -> Tensor | None:
     """The tensor in the shape that is needed, or None where it has another meaning."""
     if tensor.shape == own.shape:
         return tensor
@@ -155,7 +157,7 @@ def _fitted(name: str, tensor: Tensor, own: Tensor) -> Tensor | None:
     return None
 
 
-def _strangers(tensors: Tensors, ready: Tensors) -> list[str]:
+def _unknown_tensors(tensors: Tensors, ready: Tensors) -> list[str]:
     """A trunk's tensors that are not `ready` but shape features, as counters and zeros do not."""
     return [
         n for n, t in tensors.items()
@@ -183,7 +185,7 @@ def _check(
             f"weights '{load_options.checkpoint}': tensor '{match.prefix + name}' {wrong} "
             f"({fitting} of {len(needed)} tensors fit){way and '; ' + way}{more}"
         )
-    if (extra := _strangers(tensors, ready)) and not load_options.allow_missing:
+    if (extra := _unknown_tensors(tensors, ready)) and not load_options.allow_missing:
         raise InputError(
             f"weights '{load_options.checkpoint}': {len(extra)} of its trunk's tensors find no "
             f"place in {where} ({', '.join(extra[:3])}{', ..' * (len(extra) > 3)}): it is of "
@@ -200,7 +202,7 @@ def read_head(tensors: Tensors) -> nn.Module | None:
     The output is the projection; prototypes are left out.
     """
     act = nn.GELU if any(n.startswith(PROTOTYPES) for n in tensors) else nn.ReLU
-    own = {_short(n): t for n, t in tensors.items() if not n.startswith(PROTOTYPES)}
+    own = {_short_name(n): t for n, t in tensors.items() if not n.startswith(PROTOTYPES)}
     if "weight" in own:
         own = {f"0.{n}": t for n, t in own.items()}
     groups: dict[int, dict[str, Tensor]] = {}
@@ -219,7 +221,7 @@ def read_head(tensors: Tensors) -> nn.Module | None:
     return head.eval()
 
 
-def _short(name: str) -> str:
+def _short_name(name: str) -> str:
     """Without what code bases call the nn.Sequential inside the head."""
     return name.removeprefix("layers.").removeprefix("mlp.")
 

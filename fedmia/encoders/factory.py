@@ -36,7 +36,7 @@ class Factory(EncoderForm):
         """
         context, module = (
             LoadContext(source, load_options),
-            build_seeded(lambda: _made(source), load_options.seed),
+            build_seeded(lambda: _call_factory(source), load_options.seed),
         )
         if load_options.checkpoint is not None:
             context.weights = checkpoint.load_checkpoint(context, module)
@@ -70,7 +70,7 @@ def wrap(context: LoadContext, module: nn.Module, channels: int | None = None) -
     return load_white_box(context, *hook_backbone(context, module, counts))
 
 
-def _made(spec: str) -> nn.Module:
+def _call_factory(spec: str) -> nn.Module:
     from fedmia.options import registry  # a module in memory needs none
 
     factory = registry.load_outside("encoder", spec)

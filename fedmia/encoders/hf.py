@@ -90,9 +90,9 @@ class HuggingFaceFolder(EncoderForm):
         weights_file = folder_weights(folder, "hf:FOLDER", FILES)
         transformers = import_extra("transformers", "hf:FOLDER", "hf")
         try:
-            with _quiet(transformers.logging):
+            with _silence(transformers.logging):
                 model, missing, unused = build_seeded(
-                    lambda: _made(transformers, folder), load_options.seed
+                    lambda: _build_model(transformers, folder), load_options.seed
                 )
         except Exception as error:  # of many libraries, which share no class
             raise InputError(f"{where} cannot be loaded: {first_line(error)}") from None
@@ -120,7 +120,7 @@ class HuggingFaceFolder(EncoderForm):
         return load_white_box(context, backbone, tried, own, size)
 
 
-def _made(transformers: Any, folder: Path) -> tuple[Any, tuple[str, ...], tuple[str, ...]]:
+def _build_model(transformers: Any, folder: Path) -> tuple[Any, tuple[str, ...], tuple[str, ...]]:
     """The model, the names that the file lacks, and those of it that were not used."""
     config = transformers.AutoConfig.from_pretrained(
         folder, local_files_only=True, trust_remote_code=False
@@ -175,7 +175,7 @@ def _side(size: Any) -> int | None:
 
 
 @contextmanager
-def _quiet(logging: Any) -> Iterator[None]:
+def _silence(logging: Any) -> Iterator[None]:
     """Without the bars and tables of what transformers loads: the report has it."""
     before, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()

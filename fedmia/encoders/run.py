@@ -83,7 +83,7 @@ def load(spec: str, load_options: LoadOptions) -> LoadedEncoder:
             f"run '{folder}' does not tell the size of its images, and its data cannot be read: "
             f"give {opt('size')}"
         )
-    mean, std = load_options.channel_constants(channels, _own(tree, source), notes)
+    mean, std = load_options.channel_constants(channels, _own_constants(tree, source), notes)
     net: Net = build_plugin("model", tree)
     spec_ssl: SSL = build_plugin("ssl", tree)
 
@@ -100,7 +100,7 @@ def load(spec: str, load_options: LoadOptions) -> LoadedEncoder:
                 ) from None
         return ssl_method.to(load_options.device).eval()
 
-    fixed = not _takes(method(None), channels, 2 * size)
+    fixed = not _takes_size(method(None), channels, 2 * size)
     if fixed and load_options.size not in (None, size):
         takes = f"run '{folder}' takes {size}x{size} images only"
         raise InputError(f"{opt('size', load_options.size)}: {takes}")
@@ -160,10 +160,10 @@ def build_plugin(kind: str, tree: Mapping[str, Any]) -> Any:
         The plugin with its options.
     """
     options = {k: v for k, v in tree[kind].items() if k != "name"}
-    return _built(kind, tree[kind]["name"], options)
+    return _build_complete(kind, tree[kind]["name"], options)
 
 
-def _built(kind: str, name: str, options: Mapping[str, Any]) -> Any:
+def _build_complete(kind: str, name: str, options: Mapping[str, Any]) -> Any:
     complete = dict(options)
     for one, type_ in option_fields(registry.load(kind, name)):
         if one.name in complete:
@@ -180,13 +180,13 @@ def _source(tree: Mapping[str, Any]) -> tuple[Dataset, str | None] | None:
         name = f"{name}:{attribute}"
     own = ("name", "dir", "size", "mean", "std")
     try:
-        built = _built("dataset", name, {k: v for k, v in data.items() if k not in own})
+        built = _build_complete("dataset", name, {k: v for k, v in data.items() if k not in own})
     except InputError:
         return None
     return built, path or None
 
 
-def _own(
+def _own_constants(
     tree: Mapping[str, Any], source: tuple[Dataset, str | None] | None
 ) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
     """Mean and deviation that the run used: its flags', else its data source's."""
@@ -233,7 +233,7 @@ def _channels(state: State, folder: Path) -> int:
 
 
 @torch.no_grad()
-def _takes(method: SSLMethod, channels: int, size: int) -> bool:
+def _takes_size(method: SSLMethod, channels: int, size: int) -> bool:
     """Whether the encoder takes images of `size` too."""
     device = method.encoder.mean.device
     try:

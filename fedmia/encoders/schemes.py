@@ -168,12 +168,12 @@ def find_encoder(
         schemes = (*by_key, *inner, Scheme(PLAIN, key, f"{key}."))
     best: tuple[float, EncoderMatch] | None = None
     for scheme in schemes:
-        for one in _under(scheme, tables):
+        for one in _read_scheme(scheme, tables):
             points = score(one)
             if best is None or points > best[0]:
                 best = points, one
     if best is None or (key is not None and best[0] == 0):
-        known = sorted({s.key for s in SCHEMES if any(o.trunk for o in _under(s, tables))})
+        known = sorted({s.key for s in SCHEMES if any(o.trunk for o in _read_scheme(s, tables))})
         more = f" (it has {', '.join(known)})" if known else ""
         raise InputError(
             f"{opt('checkpoint_key', key)}: no such network in {path.name}"
@@ -197,7 +197,7 @@ def _weight(value: object) -> bool:
     return isinstance(value, Tensor) and not value.is_sparse
 
 
-def _under(scheme: Scheme, tables: Mapping[str, dict[str, Tensor]]) -> Iterator[EncoderMatch]:
+def _read_scheme(scheme: Scheme, tables: Mapping[str, dict[str, Tensor]]) -> Iterator[EncoderMatch]:
     """Each entry of the file as `scheme` reads it, with and without the outermost wrappers."""
     places = dict.fromkeys((*KEYS, "", *tables)) if scheme.within is None else (scheme.within,)
     for table in (tables[place] for place in places if place in tables):

@@ -116,7 +116,7 @@ class TimmModel(EncoderForm):
             raise unknown_model_error("timm", name, timm.list_models())
         elif not timm.get_pretrained_cfg(name, allow_unregistered=True).fixed_input_size:
             sized = None
-        module: Any = _made(timm, name, context, sized).eval()
+        module: Any = _build_model(timm, name, context, sized).eval()
         load_weights(context, module)
         return _released(context, module, timm.data.resolve_model_data_config(module))
 
@@ -136,7 +136,7 @@ def _released(context: LoadContext, module: Any, data: Mapping[str, Any]) -> Loa
     return load_white_box(context, backbone, tried, known, size)
 
 
-def _made(timm: Any, name: str, context: LoadContext, sized: int | None) -> Any:
+def _build_model(timm: Any, name: str, context: LoadContext, sized: int | None) -> Any:
     """timm's model without a classifier, for images of side `sized` where it asks for a size; one
     that resamples its positions for other images, if it can.
 

@@ -105,7 +105,7 @@ def read(path: Path) -> Any:
         pickle.UnpicklingError, SafetensorError, RuntimeError, EOFError, OSError, ValueError,
         LookupError, AttributeError, TypeError,
     ) as error:  # fmt: skip
-        raise _refused(path, error) from None
+        raise _refusal(path, error) from None
 
 
 def _stand_ins() -> list[Any]:
@@ -136,7 +136,7 @@ def _script(path: Path) -> dict[str, Tensor]:
         return torch.load(copy, map_location="cpu", weights_only=True).tensors
 
 
-def _refused(path: Path, error: Exception) -> InputError:
+def _refusal(path: Path, error: Exception) -> InputError:
     """The error for a file that cannot be read, or asks for what is no data, naming that.
 
     torch's own words are not repeated where they advise to read the file whatever it runs.

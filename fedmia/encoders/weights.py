@@ -35,7 +35,7 @@ class WeightsFile(EncoderForm):
         """
         path = Path(source)
         context = LoadContext(path.name, replace(load_options, checkpoint=path))
-        match = find_encoder(read(path), path, load_options.key, _known)
+        match = find_encoder(read(path), path, load_options.key, _count_known)
         vit = _vit.canonical_names(match.trunk)
         if _vit.is_vit(vit):
             module = build_seeded(
@@ -61,7 +61,7 @@ class WeightsFile(EncoderForm):
         )
 
 
-def _known(one: EncoderMatch) -> float:
+def _count_known(one: EncoderMatch) -> float:
     """How many tensors belong to a network that can be built; 0 for no such network."""
     if _vit.is_vit(vit := _vit.canonical_names(one.trunk)):
         return sum(n.startswith(("blocks.", "patch_embed.", "norm.")) for n in vit)

@@ -50,23 +50,23 @@ class ObserverThread:
             try:
                 call()
             except BaseException as error:  # SystemExit too: trackers end the process they are in
-                self._answers.put(_said(error))
+                self._answers.put(_error_line(error))
             else:
                 self._answers.put(None)
 
 
-def _built(name: str, folder: Path | None) -> RunObserver:
+def _build_observer(name: str, folder: Path | None) -> RunObserver:
     try:
         observer: RunObserver = registry.build("observer", name, {})
         observer.check(folder)
     except InputError:
         raise
     except Exception as error:  # code from outside
-        raise InputError(f"observer '{name}': {_said(error)}") from None
+        raise InputError(f"observer '{name}': {_error_line(error)}") from None
     return observer
 
 
-def _said(error: BaseException) -> str:
+def _error_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
 
 
@@ -84,10 +84,12 @@ class RunObservers:
     def __init__(self, names: Sequence[str], folder: Path | None) -> None:
         self._folder = folder
         self._lines: dict[str, ObserverThread] = {}
-        self._built = {name: _built(name, folder) for name in names}
+        self._build_observer = {name: _build_observer(name, folder) for name in names}
 
     def __enter__(self) -> Self:
-        self._lines = {name: ObserverThread(observer) for name, observer in self._built.items()}
+        self._lines = {
+            name: ObserverThread(observer) for name, observer in self._build_observer.items()
+        }
         return self
 
     def __exit__(self, *_: object) -> None:

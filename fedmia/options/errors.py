@@ -61,7 +61,7 @@ class InputError(ValueError):
         return tuple(path for path, _ in self.options)
 
     def __str__(self) -> str:
-        return _joined(self.parts, self.tongue)
+        return _join_parts(self.parts, self.tongue)
 
 
 def opt(path: str, value: Any = ...) -> str:
@@ -90,7 +90,7 @@ def _parts(text: str) -> tuple[str | OptionMention, ...]:
     return (*parts, text[end:])
 
 
-def _joined(parts: Iterable[str | OptionMention], tongue: Tongue) -> str:
+def _join_parts(parts: Iterable[str | OptionMention], tongue: Tongue) -> str:
     format_error = (part if isinstance(part, str) else tongue(*part) for part in parts)
     return " ".join("".join(format_error).split())
 
@@ -118,7 +118,7 @@ def format_error(text: str, tongue: Tongue = spell_in_python) -> str:
     Returns:
         Plain text.
     """
-    return _joined(_parts(text), tongue)
+    return _join_parts(_parts(text), tongue)
 
 
 def map_options(text: str, rename: Callable[[str], str]) -> str:

@@ -123,11 +123,11 @@ def check_type(where: str, value: Any, kind: Any) -> None:
     Raises:
         InputError: the value has another type.
     """
-    if not any(_is(value, one) for one in union_members(kind)):
+    if not any(_matches_type(value, one) for one in union_members(kind)):
         raise InputError(f"{where} must be {type_name(kind)}, got {value!r}")
 
 
-def _is(value: Any, kind: Any) -> bool:
+def _matches_type(value: Any, kind: Any) -> bool:
     origin = typing.get_origin(kind)
     if kind is type(None):
         return value is None
@@ -138,8 +138,8 @@ def _is(value: Any, kind: Any) -> bool:
         if not isinstance(value, tuple):
             return False
         if len(args) == 2 and args[1] is Ellipsis:
-            return all(_is(v, args[0]) for v in value)
-        return len(value) == len(args) and all(map(_is, value, args))
+            return all(_matches_type(v, args[0]) for v in value)
+        return len(value) == len(args) and all(map(_matches_type, value, args))
     if kind in (int, float):
         return isinstance(value, (int, kind)) and not isinstance(value, bool)
     return isinstance(value, origin or kind)

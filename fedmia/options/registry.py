@@ -67,7 +67,7 @@ def load(kind: str, name: str) -> type[Any]:
         return _outside(kind, name)
     # The file of that name, then the families that it may be of.
     for file in sorted(_files(kind), key=len, reverse=True):
-        if name.startswith(_named(file)) and (cls := _plugins(kind, file).get(name)):
+        if name.startswith(_name_of_file(file)) and (cls := _plugins(kind, file).get(name)):
             return cls
     raise unknown_name(kind, name, names(kind))
 
@@ -109,22 +109,22 @@ def paper(cls: type) -> str:
 
 def _files(kind: str) -> tuple[str, ...]:
     """Files that may hold a plugin of `kind`."""
-    return _listed(tuple(importlib.import_module(KINDS[kind][0]).__path__))
+    return _list_files(tuple(importlib.import_module(KINDS[kind][0]).__path__))
 
 
 @functools.cache  # files do not come and go while the process runs
-def _listed(folders: tuple[str, ...]) -> tuple[str, ...]:
+def _list_files(folders: tuple[str, ...]) -> tuple[str, ...]:
     files = [m.name for m in pkgutil.iter_modules(folders)]
     return tuple(f for f in files if not f.startswith("_") and f != "base")
 
 
 def _plugins(kind: str, file: str) -> dict[str, type[Any]]:
     """The public plugins of a file, by name."""
-    return _held(importlib.import_module(f"{KINDS[kind][0]}.{file}"), file, base(kind))
+    return _module_plugins(importlib.import_module(f"{KINDS[kind][0]}.{file}"), file, base(kind))
 
 
 @functools.cache
-def _held(module: ModuleType, file: str, parent: type) -> dict[str, type[Any]]:
+def _module_plugins(module: ModuleType, file: str, parent: type) -> dict[str, type[Any]]:
     classes = [
         c
         for n, c in vars(module).items()
@@ -134,16 +134,18 @@ def _held(module: ModuleType, file: str, parent: type) -> dict[str, type[Any]]:
         and issubclass(c, parent)
         and dataclasses.is_dataclass(c)
     ]
-    plugins = {str(vars(c).get("name", _named(file))): c for c in classes}
-    if len(plugins) < len(classes) or not all(name.startswith(_named(file)) for name in plugins):
+    plugins = {str(vars(c).get("name", _name_of_file(file))): c for c in classes}
+    if len(plugins) < len(classes) or not all(
+        name.startswith(_name_of_file(file)) for name in plugins
+    ):
         raise InputError(
             f"{module.__name__} holds {len(classes)} public plugins, called {', '.join(plugins)}: "
-            f"each declares a name of its own that begins with {_named(file)}"
+            f"each declares a name of its own that begins with {_name_of_file(file)}"
         )
     return plugins
 
 
-def _named(file: str) -> str:
+def _name_of_file(file: str) -> str:
     """How a name is written whose file is `file`."""
     return file.replace("_", "-")
 

@@ -614,11 +614,11 @@ class NamingNull(TypedDict):
 
     Attributes:
         accuracy: share of such non-members that are named its client.
-        difference: of the members named right over it, in [-1, 1].
+        difference: share of members named right, less `accuracy`; in [-1, 1].
         difference_ci: 95 % confidence interval [low, high] of `difference`; null where there is
             none.
-        n_members: that a non-member is like.
-        alike: class or client: what the two share.
+        n_members: number of members that some non-member is like.
+        alike: what the two share: `class` or `client`.
     """
 
     accuracy: float
@@ -641,7 +641,7 @@ class NamingRow(NamingCounts, TypedDict):
 
     Attributes:
         attack: name of the attack.
-        chance: right by always naming the client with most scored members.
+        chance: accuracy of always naming the client with most scored members.
     """
 
     attack: Attack
@@ -657,10 +657,10 @@ class ClientInferenceRow(TypedDict):
 
     Attributes:
         client: partition id.
-        difference: of what is compared, over non-members of the same class.
-        n: images tested.
-        n_nonmembers: of their classes.
-        p_value_untrained: on the untrained encoder.
+        difference: mean of its images less that of non-members of the same classes.
+        n: number of images tested.
+        n_nonmembers: number of non-members of their classes.
+        p_value_untrained: p-value on the untrained encoder, in (0, 1].
     """
 
     client: Client
@@ -694,7 +694,8 @@ class InferenceRow(TypedDict):
         attack: name of the attack.
         paper: where it was published; may be empty.
         clients: one row a client.
-        void: posers, or clients of the untrained encoder, are found too often for chance.
+        void: whether posers, or clients of the untrained encoder, are found more often than by
+            chance.
         statement: what was found, one sentence.
     """
 
@@ -713,9 +714,9 @@ class RoundRow(TypedDict):
     Attributes:
         round: 1, 2, ...
         under_attack: whether the model had received a crafted update.
-        loss: mean of the honest clients.
-        knn: accuracy of the global encoder.
-        leakage_ci: 95 %.
+        loss: mean training loss of the honest clients.
+        knn: kNN accuracy of the global encoder, in [0, 1].
+        leakage_ci: 95 % confidence interval of each AUC in `leakage`.
     """
 
     round: Round
@@ -735,10 +736,10 @@ class Family(TypedDict):
     Attributes:
         level: joint confidence level, such as 0.95.
         intervals: number of intervals of attacks.
-        intervals_clients: a family of their own.
-        intervals_sets: another.
+        intervals_clients: number of intervals of clients, a family of their own.
+        intervals_sets: number of intervals of sets, a family of their own.
         method: how they are corrected.
-        widest: width.
+        widest: width of the widest interval.
     """
 
     level: float
@@ -805,7 +806,7 @@ class FaultRow(TypedDict):
         round: 1, 2, ...
         client: partition id.
         reason: why, in one line.
-        action: stopped, retried, dropped.
+        action: `stopped`, `retried` or `dropped`.
     """
 
     branch: Annotated[str, Field(column="branch")]
@@ -820,7 +821,7 @@ class OutputRow(TypedDict):
 
     Attributes:
         name: name of the layer.
-        kind: map, pooled, projection.
+        kind: `map`, `pooled` or `projection`.
     """
 
     name: str
@@ -832,11 +833,11 @@ class EncoderRow(TypedDict):
     """What an audit understood of the encoder that it was given.
 
     Attributes:
-        form: form of the file or folder.
-        loaded: tensors of its file.
+        form: of the file or folder, in a few words.
+        loaded: number of tensors that were loaded from its file.
         dropped: names of its tensors that were left out.
-        missing: names of the encoder's own that it lacks: random.
-        size: pixels a side.
+        missing: names of tensors that the encoder has and its file lacks; they are random.
+        size: pixels a side of the audited images.
         outputs: the outputs that attacks can read.
         crops: sizes of an image's parts that it takes.
         round: of the run whose model it is; null: of no run.
@@ -859,28 +860,28 @@ class Report(TypedDict):
 
     Attributes:
         verdict: what the report says first, one sentence.
-        verdict_code: leaks, not-established, collapsed, shift, control-failed.
-        dataset_inference: nor on these.
+        verdict_code: `leaks`, `not-established`, `collapsed`, `shift` or `control-failed`.
+        dataset_inference: results by attack; no verdict rests on them.
         utility: accuracies of the probes.
         health: whether the encoder still tells images apart; null: not measured.
-        regime: null without `similarity`.
-        aggregation: of a federation.
-        client_ranking: null where no two clients separate.
-        lower_bound: of claimed epsilons, by the run's attacks.
-        client_distribution: of more clients than a page shows.
+        regime: of the scored encoder; null without the attack `similarity`.
+        aggregation: what the server does with updates; absent from an audit.
+        client_ranking: which clients leak most, one sentence; null where no two separate.
+        lower_bound: of the claimed epsilons, by the run's attacks; absent without a claim.
+        client_distribution: absent where the page shows every client.
         named_clients: attacks that name the client of an image.
         family: the intervals that hold together.
         subject: what was attacked.
         not_run: attacks that could not run.
-        failure: why it did; null where the user ended it.
+        failure: why the run ended early; null: it did not, or the user ended it.
         faults: clients that failed.
         notes: sentences for the reader.
-        encoder: of an audit.
+        encoder: the audited encoder; absent from a run.
         config: the settings.
         versions: of Python and the packages.
         hardware: of the machine.
         sweep: attacks at each value of a sweep; absent without one.
-        timing: seconds, the only wall clocks.
+        timing: seconds of wall-clock time, by part.
     """
 
     verdict: str

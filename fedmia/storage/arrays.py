@@ -73,10 +73,10 @@ def make_lazy(arrays: ArrayRecord) -> None:
 
 def tensors(arrays: ArrayRecord) -> State:
     """The tensors of a record, to be read and not changed."""
-    return {name: torch.from_numpy(_shared(array)) for name, array in arrays.items()}
+    return {name: torch.from_numpy(_as_numpy(array)) for name, array in arrays.items()}
 
 
-def _shared(array: Array) -> NDArray[Any]:
+def _as_numpy(array: Array) -> NDArray[Any]:
     values: NDArray[Any] | None = vars(array).get("values")
     # What came through Ray cannot be written, of which torch would warn.
     return array.numpy() if values is None or not values.flags.writeable else values
