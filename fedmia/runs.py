@@ -40,7 +40,7 @@ NOT_KEPT = {"features": "the attacks' features are not kept"}  # figures of more
 
 @dataclass(frozen=True, eq=False)
 class ScoredImages:
-    """The images that attacks were scored on, as they were dealt.
+    """The images that attacks were scored on.
 
     Attributes:
         members: uint8 (N, C, S, S) images that were trained on.
@@ -109,7 +109,7 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Whether nothing of it is left to do."""
+        """Whether the run is complete."""
         return self._files.finished() is not None
 
     @cached_property
@@ -269,7 +269,7 @@ class Run:
 
     @cached_property
     def curves(self) -> Curves | None:
-        """Losses by attacked round of the images under test; None where no client attacked."""
+        """Losses of the scored images by attacked round; None where no client attacked."""
         from fedmia.report.curves import from_npz
 
         file = self.folder / CURVES
@@ -277,11 +277,11 @@ class Run:
 
     @property
     def figures(self) -> list[str]:
-        """Names that `figure` takes, those of which this run has no data included."""
+        """Names that `figure` takes; this run may have no data for some of them."""
         return sorted(self._figures())
 
     def figure(self, name: str) -> Figure:
-        """One of the report's figures drawn again, by its name in `figures/`, without `.png`.
+        """Draw one of the report's figures again.
 
         Raises:
             InputError: no such figure, or one of which the folder holds no data.
@@ -317,7 +317,7 @@ class Run:
 
     @cached_property
     def images(self) -> ScoredImages:
-        """The images that were scored, read from the data source again, in `scores.csv`'s order.
+        """Read the scored images from the data source again, in the order of `scores.csv`.
 
         Raises:
             InputError: the data source cannot be read again, or holds other images by now.
@@ -347,7 +347,7 @@ class Run:
         )
 
     def _audit_images(self) -> ScoredImages:
-        """The scored images of an audit, of the size at which its encoder was shown them."""
+        """The scored images of an audit, at the size that its encoder got."""
         from fedmia.evaluation.audits.images import deal
         from fedmia.evaluation.audits.runs import from_run, run_of
 
@@ -412,7 +412,7 @@ class Run:
         return {name: drawing for name, drawing in every.items() if name not in NOT_KEPT}
 
     def _figure_scores(self) -> RunScores:
-        """As much of what the report was made of as its figures show."""
+        """The part of the scores that figures show."""
         from fedmia.records import RunScores, ScoredAttack
 
         act = self.curves.act if self.curves else ""

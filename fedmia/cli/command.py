@@ -1,4 +1,4 @@
-"""A command line from its arguments to checked settings, and its errors to exit codes."""
+"""From command-line arguments to checked settings, and from errors to exit codes."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ PRESETS = (
     if (BESIDE / "smoke.yaml").is_file()
     else Path(sysconfig.get_path("data")) / "share" / "fedmia" / "configs"
 )
-# Presets by the names that they had, with what else is said of them.
+# Old names of presets, with what to use instead.
 RENAMED = {"cifar10-overfit": ("cifar10-one-holder", "ten clients are 'overfit-cifar10'")}
 BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130  # exit codes
 
 
 @dataclass(frozen=True)
 class Invocation:
-    """What the user asked for.
+    """A parsed command line.
 
     Attributes:
         settings: the checked settings; None where only a page was asked for.
@@ -203,7 +203,7 @@ def resume_settings(own_options: Mapping[str, str], typed: Mapping[str, str]) ->
 
 
 def _read(command: Command, file: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
-    """The tree of a file, over that of the file or preset that its key `base` names.
+    """Read a file of settings, laid over the file or preset that its key `base` names.
 
     Raises:
         InputError: a file that cannot be read, or whose base is itself.

@@ -1,4 +1,4 @@
-"""The command line as tokens: which flag stands for which option, and its text. No values yet."""
+"""Splits the command line into options and their text; values are converted later."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ class Command:
 
     @cached_property
     def shape(self) -> FlagLayout:
-        """What flags there are: of the index where it knows the settings, which imports none of
-        them; else of the dataclass."""
+        """The flags of the command: from the index where it has the settings, which imports none
+        of them; else from the dataclass."""
         known = index().get("shapes", {}).get(str(self.root))
         return FlagLayout(**known) if known else flag_layout(self.settings)
 
@@ -100,20 +100,20 @@ class Command:
         return "--" + (short if "." in short else short.replace("_", "-"))
 
     def commands(self) -> set[str]:
-        """Words that are flags, but no options of the settings."""
+        """Flags that are no options of the settings."""
         return {*self.own, *SWITCHES, "list"}
 
 
 @functools.cache  # a file of the package, which does not change while the process runs
 def index() -> dict[str, Any]:
-    """Shapes of the commands' settings and options of plugins, which `fedmia.cli.index` writes."""
+    """The index that `fedmia.cli.index` writes: layouts of settings and options of plugins."""
     file = Path(__file__).with_name("index.json")
     return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
 
 
 @dataclass
 class ParsedFlags:
-    """What the command line said.
+    """A command line that is split, but not converted.
 
     Attributes:
         tree: the settings' options, each value a `Text`.
@@ -238,7 +238,7 @@ def refuse_options(command: Command, flags: ParsedFlags) -> None:
 
 
 def _is_bool(command: Command, path: tuple[str, ...]) -> bool:
-    """Whether an option is true or false: its flag alone says true."""
+    """Whether an option is true or false, so that its flag without a value means true."""
     hole, _ = command.shape.options.get(".".join(path), ("", ""))
     return hole == "BOOL"
 
@@ -256,15 +256,15 @@ def _add_lists(command: Command, parsed: ParsedFlags, key: str, text: str) -> No
 
 
 def _option(command: Command, key: str, text: str) -> str:
-    """Path of the option that a grid's `OPTION=VALUE,..` names, the empty string without one."""
+    """The path in `OPTION=VALUE,..` of a grid; empty: there is none."""
     name, equals, _ = text.partition("=")
     with prefix_errors(f"--{key} {text}"):
         return ".".join(_path(command, name)) if equals and name else ""
 
 
 def _add(lists: dict[str, Any], key: str, path: str, text: str, hole: str) -> None:
-    """One list of values under its path: `partition.alpha=0.1,1`. Values that are lists stand
-    between semicolons."""
+    """Add a list of values under its path: `partition.alpha=0.1,1`. Semicolons separate values
+    that are lists themselves."""
     name, equals, values = text.partition("=")
     if not equals or not path:
         raise InputError(f"--{key} must be {hole}=VALUE,VALUE,.., got '{text}'")
@@ -295,7 +295,7 @@ def _put(
 
 
 def _path(command: Command, name: str) -> tuple[str, ...]:
-    """Where a flag's value goes: `partition.alpha` -> ("partition", "alpha")."""
+    """The keys of a flag in the tree: `partition.alpha` -> ("partition", "alpha")."""
     key = name.replace("-", "_")
     if key in command.commands():
         return (key,)

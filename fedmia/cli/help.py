@@ -1,4 +1,4 @@
-"""`--help` and `--list`, written from the options and the plugins themselves."""
+"""The pages of `--help`, `--schema` and `--list`, made from the options and the plugins."""
 
 from __future__ import annotations
 

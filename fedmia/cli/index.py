@@ -20,7 +20,7 @@ FILE = Path(__file__).with_name("index.json")
 
 
 def build() -> dict[str, Any]:
-    """The shape of each command's settings, by the name of their class; each plugin's options."""
+    """The flag layout of each command by the class of its settings, and each plugin's options."""
     commands = COMMANDS.values()
     return {
         "shapes": {

@@ -85,7 +85,7 @@ def _layers_of_mapping(path: str, tree: Tree) -> Layers | Tree:
 
 
 def _add_options(path: str, layers: Layers, options: Tree) -> Layers | Tree:
-    """The layers `held` with options of a single one, and those of each by its name."""
+    """Add options to layers: those of a single layer, and those of each layer by its name."""
     own = {k: v for k, v in options.items() if not isinstance(v, Mapping)}
     by_name = {k: v for k, v in options.items() if isinstance(v, Mapping)}
     names = [one["name"] for one in layers]

@@ -1,4 +1,4 @@
-"""Who attacks, and which attacks that lets run: what the attacker's role says of itself, asked."""
+"""The attacker's roles: which threat model a role grants, and which attacks it permits."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from fedmia.options import registry
 from fedmia.options.errors import InputError, opt
 from fedmia.threat import Threat
 
-# The attackers that are no client. The server is honest but curious: it aggregates as it should,
-# and keeps what it is sent.
+# Attackers that are no client. The server is honest but curious: it aggregates as it should,
+# and attacks what it receives.
 OUTSIDER, SERVER = "none", "server"
 APART: Mapping[str, Threat] = {
     OUTSIDER: Threat("white_box", "outsider"),
@@ -20,7 +20,7 @@ APART: Mapping[str, Threat] = {
 
 
 class Attackers(Sequence[str]):
-    """Names that `--attacker` takes; `package.module:Class` is one too. Read when asked."""
+    """Names that `--attacker` takes, read off the plugins; `package.module:Class` is one too."""
 
     def __getitem__(self, at: Any) -> Any:
         roles = [n for n in registry.names("role") if registry.load("role", n).sees]
@@ -101,6 +101,6 @@ def refusal(
 
 
 def _list_attackers(fit: Any) -> str:
-    """The attackers that `fit`, as in "--attacker passive, active or server"."""
+    """List the attackers where `fit` is true: "--attacker passive, active or server"."""
     *first, last = [name for name, fits in zip(ATTACKERS, fit, strict=True) if fits]
     return opt("attacker", f"{', '.join(first)} or {last}" if first else last)

@@ -1,4 +1,4 @@
-"""What several audits are asked: one audit's options, several encoders, and the seeds."""
+"""The options of several audits: those of one audit, several encoders, and the seeds."""
 
 from __future__ import annotations
 
@@ -70,12 +70,12 @@ def split_encoders(text: str) -> tuple[str, ...]:
 
 
 def short_names(specs: Sequence[str]) -> list[str]:
-    """Each encoder by the end of its path, where that tells them all apart."""
+    """Names of encoders: the end of each path, or the whole path where ends are equal."""
     short = [Path(spec).name for spec in specs]
     return short if len(set(short)) == len(short) else list(specs)
 
 
 def split_round(spec: str) -> tuple[str, int | None]:
-    """The run and its round, of `RUN@ROUND`; any other encoder has no round."""
+    """Split `RUN@ROUND` into run and round; the round is None for any other encoder."""
     run, at, turn = spec.rpartition("@")
     return (run, int(turn)) if at and turn.isdigit() and not Path(spec).exists() else (spec, None)

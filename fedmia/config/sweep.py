@@ -1,4 +1,4 @@
-"""What a sweep is asked: an experiment, options of it with several values each, and the seeds."""
+"""The options of a sweep: an experiment, several values of some options, and the seeds."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Cell(Generic[Asked]):
 
     @cached_property
     def key(self) -> str:
-        """What tells it from every other run: its complete settings, and its files."""
+        """What identifies the run: its complete settings, and its files."""
         return tree_key(self.tree) + self.files
 
     @property
@@ -80,7 +80,7 @@ class RunBatch:
 
 @dataclass(frozen=True)
 class RepeatedRuns(Settings):
-    """What every command of many runs is asked: each of them with several seeds, side by side."""
+    """Options of every command of many runs: how many seeds, and how many runs side by side."""
 
     seeds: int = option(1, "runs of each point of the grid, with seeds SEED, SEED+1, ..", ge=1)
     jobs: int | None = option(
@@ -141,7 +141,7 @@ class Sweep(RepeatedRuns):
 
     @property
     def runs(self) -> RunBatch:
-        """Its cells, as they are done."""
+        """Its cells, with how many of them run at once."""
         return RunBatch(self.cells, self.jobs, self.keep_snapshots)
 
     def _cells(self) -> tuple[Cell[Experiment], ...]:
@@ -203,7 +203,7 @@ def label(point: Mapping[str, Any]) -> str:
 
 
 def format_grid_value(value: Any) -> str:
-    """A value of the grid as one types it."""
+    """A value of the grid as a user types it."""
     return format_value(tuple(value) if isinstance(value, list) else value)
 
 
@@ -217,7 +217,7 @@ def _label_point(point: Mapping[str, Any]) -> str:
 
 
 def _as_grids(grid: Any) -> Sequence[Any]:
-    """A file may give one grid alone."""
+    """A list of grids; a file may give a single grid without the list."""
     if isinstance(grid, Mapping):
         return (grid,)
     if not isinstance(grid, list | tuple) or not grid:
@@ -259,14 +259,14 @@ def _find_place(path: str) -> tuple[str, ...]:
 
 
 def _read_value(tree: Any, where: tuple[str, ...], value: Any) -> Any:
-    """The value that an option came to have; a list as it was given."""
+    """The value of an option in a complete tree; a list stays as the user gave it."""
     for part in where:
         tree = tree.get(part) if isinstance(tree, Mapping) else tree
     return plain(parse_values(value)) if isinstance(tree, list) else tree
 
 
 def parse_values(value: Any) -> Any:
-    """Values with those of flags, which are text, as the type that they look like."""
+    """Convert values of flags, which are text, to the type that they look like."""
     if isinstance(value, Mapping):
         return {key: parse_values(own) for key, own in value.items()}
     if isinstance(value, list | tuple):

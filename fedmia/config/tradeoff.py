@@ -1,4 +1,4 @@
-"""What a trade-off is asked: defences, each at several strengths, and the seeds."""
+"""The options of a trade-off: defences, several strengths of each, and the seeds."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from fedmia.options.values import convert, plain
 from fedmia.options.yamlfile import Tree
 
 NONE = "none"  # the undefended federation, which every other is compared with
-# Of every run, unless the user says otherwise: without an active step there is one branch to train.
+# Defaults of every run: without an active step there is only one branch to train.
 MILD: Tree = {"attacker": "passive", "federation": {"snapshots": 1}}
 
 
@@ -58,7 +58,7 @@ class DefensePoint:
         )
 
     def grid(self, with_clients: bool) -> Grid:
-        """The grid of a sweep whose one point it is.
+        """The grid of a sweep that has this point alone.
 
         Args:
             named: whether the experiment names clients that defend themselves.
@@ -154,7 +154,7 @@ class Tradeoff(RepeatedRuns):
             yield DefensePoint(name, measure, value, kind)
 
     def _values(self, cls: type, key: str, measure: str) -> Sequence[Any]:
-        """The strengths under `key`, as the type of the option that they are of.
+        """The strengths under `key`, converted to the type of their option.
 
         Raises:
             InputError: no such option, no values, one twice, or one out of its range.
@@ -208,7 +208,7 @@ def attack_names(tree: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def defender_kind(name: str) -> str:
-    """`defense` or `strategy`: what defends under that name.
+    """Whether a name is that of a defence or of a strategy.
 
     Raises:
         InputError: neither does.
@@ -231,8 +231,8 @@ def _is_strategy(name: str) -> bool:
 
 
 def _strength_option(key: str, name: str) -> str | None:
-    """The option that a key of the strengths names of defence `name`; empty: its own measure; None
-    where it speaks of another."""
+    """The option of defence `name` that a key of the strengths means; empty: its own measure; None:
+    the key is of another defence."""
     if key == name:
         return ""
     return key.removeprefix(f"{name}.") if key.startswith(f"{name}.") else None
@@ -246,7 +246,7 @@ def _check_attacks(undefended: Experiment) -> None:
 
 
 def _check_compared(tradeoff: Tradeoff) -> None:
-    """Refuse strengths of what is not compared, and a trade-off of nothing."""
+    """Refuse strengths of a defence that is not compared, and a trade-off without defences."""
     defenses = [name for name in tradeoff.defenses if name != NONE]
     if not defenses:
         raise InputError(f"{opt('defenses')} names no defence, so nothing is compared")
@@ -259,5 +259,5 @@ def _check_compared(tradeoff: Tradeoff) -> None:
 
 
 def _tradeoff_option(path: str) -> str:
-    """The option of a trade-off that an option of its sweep came from."""
+    """The option of the trade-off that set an option of its sweep."""
     return "defenses" if path == "grid" else path

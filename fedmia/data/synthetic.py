@@ -57,7 +57,7 @@ class Synthetic(Dataset):
 
 @dataclass(frozen=True)
 class _ClassTextures:
-    """What the classes look like. K classes, C channels.
+    """Textures of the classes. K classes, C channels.
 
     Attributes:
         angle: (K,) orientation of the grating, radians in [0, pi).

@@ -120,8 +120,8 @@ def find_input_size(
     size: int | None = None,
     sizes: Sequence[int] = SIZES,
 ) -> TrialPass:
-    """The first pixels that `run` takes: of the size that the user gave, else of `size`, else of
-    the usual `sizes`.
+    """The first size of blank pixels that `run` takes: the size that the user gave, else of
+    `size`, else of the usual `sizes`.
 
     Raises:
         InputError: it takes none of them.

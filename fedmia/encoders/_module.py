@@ -1,4 +1,4 @@
-"""From a torch module that somebody else wrote to a `Released` encoder."""
+"""Make a `LoadedEncoder` of any torch module."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def load_white_box(
 
 @torch.no_grad()
 def _width(encoder: Encoder, blank: Tensor) -> int:
-    """Length of its outputs."""
+    """Length of the encoder's output vectors."""
     return int(encoder.eval()(blank).shape[1])
 
 

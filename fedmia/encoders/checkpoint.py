@@ -222,7 +222,7 @@ def read_head(tensors: Tensors) -> nn.Module | None:
 
 
 def _short_name(name: str) -> str:
-    """Without what code bases call the nn.Sequential inside the head."""
+    """The name without what code bases call the nn.Sequential inside the head."""
     return name.removeprefix("layers.").removeprefix("mlp.")
 
 

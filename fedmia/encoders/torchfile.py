@@ -47,7 +47,7 @@ class ModuleStub(OptionsStub):
 
 
 def make_dict(*args: object) -> dict[object, object]:
-    """Stands for a function that makes a dictionary."""
+    """Replaces a function that makes a dictionary."""
     return {}
 
 

@@ -23,7 +23,7 @@ PATIENCE = 60.0  # seconds that a call may take before the run goes on without t
 
 
 class ObserverThread:
-    """A thread that calls one observer, so that one that hangs can be left behind."""
+    """A thread that calls one observer, so that an observer that hangs stops nothing else."""
 
     def __init__(self, observer: RunObserver) -> None:
         self._observer = observer
@@ -32,7 +32,7 @@ class ObserverThread:
         Thread(target=self._work, name="observer", daemon=True).start()
 
     def tell(self, method: str, *arguments: Any) -> str | None:
-        """Call a method with copies of what is given; why that failed, or None."""
+        """Call a method with copies of the arguments; return why it failed, or None."""
         self._calls.put(partial(getattr(self._observer, method), *copy.deepcopy(arguments)))
         try:
             # Printed results are the report's alone.
@@ -109,7 +109,7 @@ class RunObservers:
         self._tell("scalars", drop_missing(scalars), round)
 
     def report(self, report: Report) -> None:
-        """The run is over, its files are written."""
+        """The run is over and its files are written."""
         if not self._lines:
             return
         for round, values in round_values(report):

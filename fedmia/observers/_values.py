@@ -60,5 +60,5 @@ def _name(template: str, row: Row, end: str) -> str | None:
 
 
 def drop_missing(values: Mapping[str, float | None]) -> dict[str, float]:
-    """Those that are known."""
+    """The values that are not None."""
     return {name: value for name, value in values.items() if value is not None}

@@ -1,4 +1,4 @@
-"""The one exception that stands for bad input, and how it names options to whoever gave them."""
+"""The exception for bad input, and how its message spells options: as flags, keys or arguments."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-# Writes an option, and its value where one is told, as its user does: a flag, a key of a file..
+# Spells an option, and its value where there is one: as a flag, as a key of a file, ..
 Tongue = Callable[[str, str | None], str]
-# How `opt` writes one into a text, where it stays legible should nobody say it otherwise.
+# How `opt` marks an option in a text; the mark stays legible where nothing spells it otherwise.
 _NOTED = re.compile("\u27e8([^\u27e8\u27e9\u2254]*)(?:\u2254([^\u27e9]*))?\u27e9")
 
 
@@ -81,7 +81,7 @@ def opt(path: str, value: Any = ...) -> str:
 
 
 def _parts(text: str) -> tuple[str | OptionMention, ...]:
-    """The words of a text and the options between them."""
+    """Split a text into words and mentions of options."""
     parts: list[str | OptionMention] = []
     end = 0
     for noted in _NOTED.finditer(text):
@@ -136,7 +136,7 @@ def map_options(text: str, rename: Callable[[str], str]) -> str:
 
 @contextmanager
 def prefix_errors(where: str) -> Iterator[None]:
-    """Errors inside begin with `where`, an option or what else they are of, if it says anything."""
+    """Put `where` before the message of every InputError raised inside; empty: leave it."""
     try:
         yield
     except InputError as error:
@@ -145,7 +145,7 @@ def prefix_errors(where: str) -> Iterator[None]:
 
 @contextmanager
 def option_style(speak: Tongue) -> Iterator[None]:
-    """Errors inside say their options as `speak` does, unless they know better."""
+    """Give every InputError raised inside the style `speak`, unless it has one."""
     try:
         yield
     except InputError as error:
@@ -156,7 +156,7 @@ def option_style(speak: Tongue) -> Iterator[None]:
 
 @contextmanager
 def style_of_file(file: Path) -> Iterator[None]:
-    """Errors inside say their options to who wrote them all into `file`; the first names it."""
+    """Let every InputError raised inside spell options as keys of a file, which it names."""
     try:
         yield
     except InputError as error:
@@ -170,7 +170,7 @@ def _in_file(where: str, first: tuple[str, ...], path: str, value: str | None) -
 
 
 def format_value(value: Any) -> str:
-    """`value` as one types it after a flag."""
+    """A value as a user types it after a flag."""
     if value is None:
         return "none"
     if isinstance(value, bool):

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 from fedmia.options.errors import InputError, format_error, format_value, unknown_name
 
-# Name of a limit, how it is said, and whether a value keeps it.
+# Name of a limit, its sign in messages, and whether a value is within it.
 LIMITS: Sequence[tuple[str, str, Callable[[Any, Any], bool]]] = (
     ("gt", ">", operator.gt),
     ("ge", ">=", operator.ge),

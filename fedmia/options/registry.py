@@ -1,4 +1,4 @@
-"""Find a plugin by its file name: `load("attack", "partcrop")` is that of `attacks/partcrop.py`.
+"""Find plugins by file name: `load("attack", "partcrop")` is the one in `attacks/partcrop.py`.
 
 File name = YAML name = command-line name; a `-` in the name is `_` in the file name. A file holds
 one public class derived from its kind's base, or a family of them: `nets/resnet.py` those of
@@ -146,7 +146,7 @@ def _module_plugins(module: ModuleType, file: str, parent: type) -> dict[str, ty
 
 
 def _name_of_file(file: str) -> str:
-    """How a name is written whose file is `file`."""
+    """The plugin's name for a file: dashes in place of underscores."""
     return file.replace("_", "-")
 
 

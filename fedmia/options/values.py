@@ -1,4 +1,4 @@
-"""Values of options as text (flags) and as YAML: to the type of the option, and back to plain."""
+"""Convert values of options from text (flags) or YAML to the option's type, and back."""
 
 from __future__ import annotations
 

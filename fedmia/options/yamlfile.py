@@ -1,4 +1,4 @@
-"""YAML files of settings: read strictly, written so that they read back the same."""
+"""Read and write YAML files of settings; what is written reads back the same."""
 
 from __future__ import annotations
 

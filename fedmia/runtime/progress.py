@@ -75,11 +75,11 @@ class Display(ProgressBars):
             self._also(branch, round, loss, knn, seconds)
 
     def say(self, what: str) -> None:
-        """What is being done after the rounds."""
+        """Show the step that follows the rounds."""
         self._bar.update(self._task, description=what, seen="")
 
     def skip(self, rounds: int) -> None:
-        """So many rounds were done before."""
+        """Count rounds that an earlier process finished."""
         self._bar.update(self._task, completed=rounds)
 
 
@@ -114,7 +114,7 @@ class AuditDisplay(ProgressBars):
                 print(f"fedmia: {attack} on the {model} encoder", file=sys.stderr)
 
     def ran(self, count: int) -> None:
-        """Only `count` of the attacks could run, so the control has as many to go."""
+        """Only `count` of the attacks could run, so the control runs as many."""
         self._bar.update(self._attacks, total=self._total + count)
 
     def epochs(self, done: int, total: int) -> None:
@@ -127,7 +127,7 @@ class AuditDisplay(ProgressBars):
         self._bar.update(self._epochs, completed=done, total=total, visible=True)
 
     def say(self, line: str) -> None:
-        """A line for the user."""
+        """Show a line to the user."""
         if self._plain:
             print(f"fedmia: {line}", file=sys.stderr)
         elif not self._quiet:

@@ -50,7 +50,7 @@ class Stopwatch:
         self.seconds[name] += seconds
 
     def add(self, seconds: Mapping[str, float]) -> None:
-        """Count what an earlier process needed for the same run."""
+        """Add the seconds of an earlier process of the same run."""
         for name, more in seconds.items():
             self.seconds[name] += more
 

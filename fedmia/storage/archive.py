@@ -1,4 +1,4 @@
-"""Results on disk, to be gone on with: safetensors with JSON in them, never pickle."""
+"""Results on disk, for a run that is resumed: safetensors with JSON in them, never pickle."""
 
 from __future__ import annotations
 

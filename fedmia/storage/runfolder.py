@@ -24,7 +24,7 @@ Trust = bool | Collection[str]  # whether plugins from outside may be imported, 
 
 
 class UntrustedPluginError(InputError):
-    """The settings in a folder name a plugin from outside that nobody trusts."""
+    """A folder's settings name a plugin from outside that the user does not trust."""
 
 
 # Options that may hold `name:PATH`, where `name` is a plugin of fedmia's own that takes a path.
@@ -100,7 +100,7 @@ class RunFolder:
         return tree
 
     def facts(self) -> Tree:
-        """The settings as data, to be compared or told of; nothing may be built of them.
+        """The settings as data, to compare or to print; nothing may be built of them.
 
         Raises:
             InputError: as `format`.
@@ -142,7 +142,7 @@ class RunFolder:
         return report if isinstance(report, dict) else None
 
     def whole(self) -> dict[str, Any] | None:
-        """Its report.json where that tells of the whole run, else None."""
+        """Its report.json where the run is complete, else None."""
         report = self.known()
         if report is None or not {"verdict", "attacks", "timing"} <= report.keys():
             return None
@@ -150,11 +150,11 @@ class RunFolder:
         return None if ended_early else report
 
     def finished(self) -> dict[str, Any] | None:
-        """Its report.json, None where something of the run is left to do."""
+        """Its report.json, None where the run can still be resumed."""
         return None if (self.path / CHECKPOINT).exists() else self.whole()
 
     def begun(self) -> bool:
-        """Whether it holds a run that can be gone on with."""
+        """Whether it holds a run that can be resumed."""
         return (self.path / CHECKPOINT / CHECKPOINT_INDEX).is_file()
 
     def dropped(self) -> frozenset[int]:

@@ -1,4 +1,4 @@
-"""What the federation leaves behind: updates in flight, what clients keep, snapshots on disk."""
+"""Client updates, the state that clients keep between rounds, and snapshots on disk."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def write_tensors(tensors: State, path: Path, about: object = None) -> None:
 
 
 def read_tensors(path: Path) -> tuple[State, Any]:
-    """What `write_tensors` wrote: the state, and what it was told about it, or None."""
+    """Read a file of `write_tensors`: the state, and what was written about it, or None."""
     with safe_open(path, framework="pt") as file:
         about = (file.metadata() or {}).get("about")
         state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
