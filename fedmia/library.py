@@ -131,13 +131,13 @@ def audit(
 ) -> Report:
     """The report of `python -m fedmia.audit` on images in memory: attacks, controls, verdict.
 
-    The images are dealt by seed and content into those that the attacker knows and those that are
-    scored; an image's side is never told to an attack.
+    Seed and content of the images decide which of them the attacker knows and which are scored.
+    An attack never learns whether a scored image is a member.
 
     Args:
         encoder: as for `view`.
-        members, nonmembers: uint8 (N, C, S, S) images that it was trained on, and others of the
-            same distribution that it was not.
+        members: uint8 (N, C, S, S) images that it was trained on.
+        nonmembers: uint8 (M, C, S, S) images of the same distribution that it was not trained on.
         attacks: `all`, or names, or attacks with their options: `["lpla", Similarity(views=8)]`.
         labels: integers (N,) of members, of non-members and, third if given, of `shadow_data`, for
             the probes and for `baseline-b`; None: neither runs.

@@ -46,8 +46,10 @@ class ScoredImages:
         members: uint8 (N, C, S, S) images that were trained on.
         nonmembers: uint8 (M, C, S, S) others.
         owners: int64 (N,) client that held each member; 0 in an audit, which knows of no clients.
-        member_ids, nonmember_ids: int64 (N,), (M,) as in `scores.csv`: places in the data source.
-        member_labels, nonmember_labels: int64 (N,), (M,) classes, zeros where unlabelled.
+        member_ids: int64 (N,) places in the data source, as in `scores.csv`.
+        nonmember_ids: int64 (M,) likewise.
+        member_labels: int64 (N,) classes, zeros where unlabelled.
+        nonmember_labels: int64 (M,) likewise.
     """
 
     members: NDArray[np.uint8]

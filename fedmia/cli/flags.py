@@ -34,7 +34,9 @@ class Command:
 
     Attributes:
         root: dataclass of the settings, or `module:Class` of it.
-        usage, intro, outro: of the help page.
+        usage: of the help page.
+        intro: what the help page says first.
+        outro: what it says last.
         own: options of the command, no part of the settings: name -> placeholder and help.
         runs: `module:function` that names the attacks that a tree of settings runs.
         check: `module:function` that refuses built settings whose parts do not suit one another.

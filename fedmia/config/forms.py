@@ -317,14 +317,16 @@ class PluginForm(Form):
 
 @dataclass(frozen=True)
 class MappingForm(Form):
-    """A mapping whose keys no field says.
+    """A mapping whose keys the user chooses.
 
     Attributes:
         kind: its keys name plugins of this kind, each with options; with `of` they are options of
             the one plugin of this kind that the option `of` beside it names.
-        of, default: that option, and its value where none is given.
+        of: that option, or None.
+        default: the value of that option where none is given.
         flat: they stand among the options beside it, not in a mapping of their own.
-        classes, without: its keys are options of these classes, but some; only what is given.
+        classes: its keys are options of these dataclasses; it holds only those that are given.
+        without: options of these classes that it does not take.
         about: its keys have lists of values; help of their flag.
         several: it is a list of such mappings.
     """

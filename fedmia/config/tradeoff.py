@@ -61,7 +61,7 @@ class DefensePoint:
         """The grid of a sweep that has this point alone.
 
         Args:
-            named: whether the experiment names clients that defend themselves.
+            with_clients: whether the experiment names clients that defend themselves.
         """
         grid: dict[str, Sequence[Any]] = {self.kind: (self.defense,)}
         if self.option:

@@ -105,7 +105,9 @@ class TrialPass(NamedTuple):
     """What an encoder did with blank pixels.
 
     Attributes:
-        channels, size: of the pixels that it took. fixed: whether it took no other size.
+        channels: of the pixels that it took.
+        size: of these, pixels a side.
+        fixed: whether it took no other size.
     """
 
     channels: int
@@ -162,7 +164,9 @@ def hook_backbone(
     """The module as a backbone, its stages found by one pass of blank pixels.
 
     Args:
-        channels, size, sizes: to try, as `trial` does.
+        channels: numbers of channels to try.
+        size: to try first, pixels a side, or None.
+        sizes: to try then.
         flat_is_map: whether an output as long as the last map is that map, flattened.
 
     Raises:

@@ -49,7 +49,8 @@ class PositionGrid(NamedTuple):
     """A transformer of one image size on other sizes: what its positions are for.
 
     Attributes:
-        side: pixels a side of the images that it takes by itself. patch: of a patch.
+        side: pixels a side of the images that it takes by itself.
+        patch: pixels a side of a patch.
         tables: names of its tables of positions (.., N, D).
     """
 

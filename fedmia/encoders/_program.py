@@ -23,7 +23,9 @@ class Program(ABC):
 
     Attributes:
         where: what messages call it.
-        batch, channels, size: of its input (B, C, H, W), None where it takes any.
+        batch: B of its input (B, C, H, W); None: it takes any.
+        channels: C, likewise.
+        size: H and W, likewise.
     """
 
     where: str

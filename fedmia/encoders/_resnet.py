@@ -54,7 +54,8 @@ def adapt(module: nn.Module, tensors: Mapping[str, Tensor], relu: bool, padding:
     """Give a ResNet of torchvision's or timm's names the stem and the norms of a file; notes.
 
     Args:
-        tensors: by canonical names. relu: whether a ReLU follows the first norm.
+        tensors: by canonical names.
+        relu: whether a ReLU follows the first norm.
         padding: of a 3x3 first convolution.
     """
     conv, stem = getattr(module, "conv1", None), tensors.get("conv1.weight")

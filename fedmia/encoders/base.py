@@ -220,7 +220,7 @@ class LoadContext:
 
 
 def channel_constants(values: Sequence[float] | float | None) -> tuple[float, ...] | None:
-    """One value or one a channel, as `Wanted` has them."""
+    """One value or one a channel, as `LoadOptions` has them."""
     return None if values is None else tuple(float(v) for v in np.ravel(np.asarray(values)))
 
 

@@ -50,7 +50,7 @@ def load_module(
         return replace(encoder, name=called, method=method, notes=list(encoder.notes))
     if not isinstance(encoder, nn.Module):
         raise InputError(
-            "encoder must be a torch module, a method of fedmia.ssl or a Released, got "
+            "encoder must be a torch module, a method of fedmia.ssl or a LoadedEncoder, got "
             + type(encoder).__name__
         )
     context, module = (

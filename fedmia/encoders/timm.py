@@ -33,7 +33,8 @@ class TimmBackbone(Trunk):
 
     Args:
         module: built with `num_classes=0`, in evaluation mode.
-        size, channels: of blank pixels, from which the stages are found.
+        channels: of blank pixels, from which the stages are found.
+        size: of these, pixels a side.
     """
 
     def __init__(self, module: Any, channels: int, size: int) -> None:

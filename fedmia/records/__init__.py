@@ -165,7 +165,8 @@ class ClientInference:
         p_value: one-sided, small where the encoder knows the set; None where no other image is of
             its classes.
         difference: of what the attack compares, over others of the same class; None likewise.
-        n, others: images of the set that were tested, and of their classes beside them.
+        n: number of images of the set that were tested.
+        others: number of non-members of their classes.
     """
 
     client: int | None
@@ -385,10 +386,14 @@ class Curves:
     Attributes:
         act: what it does to its update, in a word that also names the figures: `ascent`.
         rounds: (R,) federated rounds.
-        members, nonmembers: (R, n), (R, m) loss of each image under the aggregated model.
-        control_members, control_nonmembers: the same without the act, or None.
-        before_members, before_nonmembers: (n,), (m,) losses before the first crafted update.
-        after_members, after_nonmembers: (n,), (m,) losses right after the local act.
+        members: (R, n) loss of each member under the aggregated model.
+        nonmembers: (R, m) loss of each non-member.
+        control_members: (R, n) the same without the act, or None.
+        control_nonmembers: (R, m) likewise.
+        before_members: (n,) losses before the first crafted update.
+        before_nonmembers: (m,) likewise.
+        after_members: (n,) losses right after the local act.
+        after_nonmembers: (m,) likewise.
     """
 
     act: str
