@@ -75,8 +75,7 @@ class Audit(Settings):
     attacks: tuple[str, ...] = option(("all",), "attacks to run, or all")
     query_budget: int | None = option(
         None,
-        "most images that one attack may embed; an attack that would need more learns from fewer "
-        "known images",
+        "most images that one attack may embed; it uses fewer known images to stay within this",
         ge=1,
     )
     sweep: str | None = option(

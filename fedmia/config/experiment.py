@@ -152,8 +152,7 @@ class Experiment(Settings):
     attack: Mapping[str, Values] = mapping("attack")
     query_budget: int | None = option(
         None,
-        "most images that one attack may embed; an attack that would need more learns from fewer "
-        "known images",
+        "most images that one attack may embed; it uses fewer known images to stay within this",
         ge=1,
         omitted=True,
     )
