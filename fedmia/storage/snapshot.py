@@ -378,3 +378,7 @@ def _round(round: int) -> str:
 def _number(path: Path) -> int:
     """3 of `round-0003.safetensors` or `round-0003/before.safetensors`."""
     return int(re.findall(r"-(\d+)", str(path))[-1])
+
+
+# Their names before 0.2, which strategies from outside import.
+Local, LocalState = StrategyContext, ClientState
