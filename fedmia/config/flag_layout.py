@@ -1,6 +1,7 @@
-"""The outline of a command's settings: what reading flags and writing their help takes, as data.
+"""What flags a command has, as plain data: enough to read a command line and to write its help.
 
-It is read off the dataclass (`shape_of`), or off an index of it where that must not be imported.
+It is read off the settings' dataclass (`flag_layout`), or off the index that `fedmia.cli.index`
+writes, where importing the settings would be slow.
 """
 
 from __future__ import annotations
@@ -33,10 +34,16 @@ class FlagLayout:
     lists: Mapping[str, Sequence[str]]
 
     def place(self, path: str) -> tuple[str, ...] | None:
-        """Where in a tree the option of that path stands: `partition.alpha` is ("partition",
-        "alpha").
+        """The keys under which a tree holds the option of a path.
 
-        None: no such option. Whether a plugin has it is not asked.
+        `partition.alpha` is ("partition", "alpha"). Whether the plugin has the option is not
+        checked.
+
+        Args:
+            path: of an option, as a flag writes it.
+
+        Returns:
+            The keys from the root on; None: there is no such option.
         """
         head, _, rest = path.partition(".")
         if head.replace("-", "_") in self.named and "." in rest:
@@ -52,7 +59,7 @@ class FlagLayout:
 
 @functools.cache  # a class does not change while the process runs
 def flag_layout(root: type) -> FlagLayout:
-    """The shape of the settings `root`."""
+    """The layout of the flags of the settings `root`."""
     fields = field_forms(root)
     opens = {name: form for name, form in fields.items() if isinstance(form, MappingForm)}
     each = {name: form.kind for name, form in opens.items() if form.kind and not form.of}

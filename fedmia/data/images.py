@@ -20,7 +20,7 @@ UNLABELLED = ("",)  # classes of a source that tells none: every label is 0
 
 
 class LabelledImages:
-    """Images of which each has a class; `labels` and `classes` as of ImageSet."""
+    """Images with labels; `labels` and `classes` are those of ImageSet."""
 
     labels: IntArray
     classes: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""The folder of `--out`: refused where occupied, made, given up where nothing came of it."""
+"""The folder of `--out`: refused where occupied, made, and removed where the run left nothing."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class OutFolder:
         return None if self.folder is None else self.folder / name
 
     def begin(self, tree: dict[str, object]) -> None:
-        """Make the folder, and write down the settings that its results are of.
+        """Make the folder and write the settings into it.
 
         Raises:
             InputError: it cannot be made or written to.
@@ -74,7 +74,7 @@ class OutFolder:
             ) from None
 
     def give_up(self) -> None:
-        """Remove what `begin` made, unless something worth keeping lies there by now."""
+        """Remove what `begin` made, unless the folder holds results by now."""
         if self.folder is None or any(p.name != CONFIG for p in self.folder.iterdir()):
             return
         for path in self._made:
