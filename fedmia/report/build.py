@@ -41,17 +41,17 @@ from fedmia.report.verdict import UNSOUND, verdict
 from fedmia.statistics.intervals import LEVEL, wilson
 
 ONE_MODEL = (
-    "Intervals condition on the one model that was trained: they tell how the scores would vary "
-    "with other images, not with another training"
+    "All intervals hold for the one model that was trained: they cover the choice of images, not the "
+    "variation between trainings"
 )
 SEEDS = "; python -m fedmia.sweep --seeds 5 shows the spread between models."
 METHOD = "Bonferroni over Wilson intervals of the AUC with DeLong's (1988) variance"
 NO_RULE = Aggregation("")  # of what is no federation
 EXACT = ("config", "choices", "delta")  # asked for, chosen or assumed: no measurement
 ORACLE = (
-    "oracle_accuracy takes the best threshold on the scored images themselves, as in the paper: "
-    "an upper bound; accuracy takes the attack's own: of the shadows that it was fitted on, else "
-    "of the attacker's known images (threshold_source)."
+    "oracle_accuracy takes the best threshold on the scored images, as in the paper: an upper bound. "
+    "accuracy takes the attack's own threshold: from the shadow models on which it was fitted, else "
+    "from the attacker's known images (threshold_source)."
 )
 
 
@@ -219,12 +219,12 @@ def notes(run: RunScores, clients: Sequence[ClientRow]) -> list[str]:
     by = declared_attack(run)
     if by is not None and any(c["auc"] is not None for c in clients):
         shown = "" if not by.under_attack else ", scored on the model under attack"
-        against = "non-members weighted to their own class mix (Kish's effective n)"
+        against = "non-members weighted to the client's class mix (Kish's effective n)"
         if run.whose is not None:
-            against = "the non-members that they own"
+            against = "the non-members that each client owns"
         found.append(
-            f"Clients are compared by {by.name}{shown}, against {against}; null_auc scores "
-            "non-members posing as their members."
+            f"Clients are compared by {by.name}{shown}, against {against}. null_auc is of the null: "
+            "non-members that pose as the client's members."
         )
     return found + dropped(run) + [n for n in run.notes if n not in found]
 

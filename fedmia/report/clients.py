@@ -157,7 +157,11 @@ def ranking(rows: Sequence[ClientRow]) -> str | None:
     tell = _names_under if len(scored) <= FEW else _counts_under
     if not (parts := tell(scored)):
         return None
-    return f"By {scored[0][0]['attack']} AUC, leaks separate: " + "; ".join(parts) + "."
+    return (
+        f"By {scored[0][0]['attack']} AUC, these clients leak measurably more: "
+        + "; ".join(parts)
+        + "."
+    )
 
 
 def _names_under(scored: Sequence[tuple[ClientRow, Auc]]) -> list[str]:

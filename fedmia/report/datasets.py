@@ -44,14 +44,16 @@ def statement(clients: Sequence[InferredRow], posers: Sequence[float], void: boo
     told = [str(c["client"]) for c in asked if (c["p_value_holm"] or 0.0) <= FOUND]
     control = f"{alarms(posers, 0.05)} of {len(posers)} posing sets of non-members have p <= 0.05"
     if void:
-        return f"Control failed, no client is said to be found: {control}"
+        return f"Control failed, so no client is named: {control}"
     if len(asked) == 1:
-        said = "The set was trained on" if told else "That the set was trained on is not shown"
+        said = (
+            "The encoder was trained on the set" if told else "No evidence of training on the set"
+        )
         p = min(c["p_value"] or 0.0 for c in asked)
         return f"{said} (p = {p:.4f}); {control}"
     more = f" and {len(told) - FEW:,} more" if len(told) > FEW else ""
     who = f": {', '.join(told[:FEW])}{more}" if told else ""
     return (
-        f"The data sets of {len(told)} of {len(asked)} clients are found, p <= {FOUND} for all "
-        f"clients together{who}; {control}"
+        f"The data sets of {len(told)} of {len(asked)} clients are detected, Holm's p <= {FOUND}"
+        f"{who}; {control}"
     )

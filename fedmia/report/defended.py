@@ -78,13 +78,13 @@ def statement(groups: Sequence[GroupRow], by: str) -> str | None:
     low, high = row["auc_ci_simultaneous"]
     alike = row["null_ci"] is not None and row["auc"] <= row["null_ci"][1]
     if low > 0.5 and not alike:
-        found = "images of defended clients leak all the same"
+        found = "images of defended clients still leak"
     elif low > 0.5:
-        found = "images of defended clients score no higher than non-members posing as them"
+        found = "images of defended clients score no higher than posing non-members"
     else:
-        found = "no leak of defended clients' images is shown"
+        found = "no leak of defended clients' images is established"
     said = f"{found}: {by} AUC {row['auc']:.2f} [{low:.2f}, {high:.2f}]"
     if (other := rows.get(UNDEFENDED)) is not None:
         low, high = other["auc_ci_simultaneous"]
-        said += f", of undefended ones {other['auc']:.2f} [{low:.2f}, {high:.2f}]"
+        said += f", of undefended clients {other['auc']:.2f} [{low:.2f}, {high:.2f}]"
     return said[0].upper() + said[1:]

@@ -72,7 +72,7 @@ def at_least(*defences: DefencePart) -> str:
     if refuted := sum(b["refuted"] for _, b in held):
         return f"{shown} ({'' if len(held) == 1 else f'{refuted} of {len(held)} '}REFUTED)"
     beyond = any(claim is not None and claim > b["most"] for claim, b in held)
-    return f"{shown}, which can show {first['most']:.1f} at most" if beyond else shown
+    return f"{shown}, an audit that can show at most {first['most']:.1f}" if beyond else shown
 
 
 def defended_lines(report: Report) -> list[str]:
@@ -175,10 +175,11 @@ def clients_sentence(report: Report) -> str | None:
     said = f"By client, AUC {min(aucs):.2f} to {max(aucs):.2f} ({by}, {len(rows)} clients"
     if nulls:
         said += (
-            f"; their nulls span {min(n[0] for n in nulls):.2f} to {max(n[1] for n in nulls):.2f}"
+            f"; nulls, non-members posing as theirs, {min(n[0] for n in nulls):.2f} to "
+            f"{max(n[1] for n in nulls):.2f}"
         )
     return f"{said}). No ranking: " + (
-        "there is only one." if len(rows) == 1 else "the simultaneous intervals overlap."
+        "there is only one client." if len(rows) == 1 else "the simultaneous intervals overlap."
     )
 
 
@@ -186,15 +187,17 @@ def bound_sentence(report: Report) -> str | None:
     """The lower bound by the run's attacks beside what clients claim."""
     if (bound := report.get("lower_bound")) is None:
         return None
-    said = f"Attacks show epsilon {bound['value']:.2f} at least"
+    said = f"The attacks show an epsilon of at least {bound['value']:.2f}"
     if bound["value"]:
         said += f" ({bound['attack']}, at {bound['rate']:g} false alarms"
-        said += f"; 95 %, corrected for {bound['tried']} bounds tried)"
+        said += f"; 95 %, corrected for {bound['tried']} tested bounds)"
     else:
-        said += f" (95 %, {bound['tried']} bounds tried)"
-    said += f" on {bound['n_members']} members of clients that claim up to {bound['claim']:.3g} at "
+        said += f" (95 %, {bound['tried']} tested bounds)"
+    said += (
+        f", on {bound['n_members']} members of clients that claim at most {bound['claim']:.3g} at "
+    )
     said += f"delta {bound['delta']:g}"
-    end = "REFUTED" if bound["refuted"] else "no contradiction, and no proof"
+    end = "REFUTED" if bound["refuted"] else "no contradiction to the claim, but no proof of it"
     return f"{said}: {end}. {bound['standing']}."
 
 
@@ -206,12 +209,12 @@ def distribution_sentence(spread: ClientDistribution, by: str) -> str:
 
     said = f"By client, AUC {middle(spread['percentiles'])} ({by}, {spread['clients']:,} clients"
     if spread["null_percentiles"] is not None:
-        said += f"; their nulls {middle(spread['null_percentiles'])}"
-    said += f"). Simultaneous intervals over 0.5: {spread['over_half']:,}"
-    said += f", under it: {spread['under_half']:,}"
+        said += f"; nulls, non-members posing as theirs, {middle(spread['null_percentiles'])}"
+    said += f"). Clients with a simultaneous interval over 0.5: {spread['over_half']:,}"
+    said += f", under 0.5: {spread['under_half']:,}"
     if spread["with_null"]:
-        said += f"; over the band of their own null: {spread['over_null']:,}"
-        said += f" (if nothing leaks, about {spread['over_null_expected']:,.0f})"
+        said += f"; with an AUC over the range of their null: {spread['over_null']:,}"
+        said += f" (expected without a leak: {spread['over_null_expected']:,.0f})"
     return f"{said}."
 
 
@@ -226,7 +229,7 @@ def aggregation_sentence(report: Report) -> str | None:
     said = f"Server: {epsilon(row) + at_least(row) if spent else row['name']}"
     said += f"{f'; {told}' if told else ''}."
     if row["view"] == "sums":
-        said += " It sees sums of updates alone (a view; nothing is encrypted)."
+        said += " The server sees only sums of updates (its view in the simulation; nothing is encrypted)."
     return f"{said} {spent['assumptions']}" if spent else said
 
 
@@ -241,19 +244,19 @@ def named_sentence(report: Report) -> str | None:
     for row in report["named_clients"]:
         text = (
             f"{row['attack']} names the client of {row['correct']} of {row['n']} scored members: "
-            f"{estimate(row['accuracy'], row['ci'])}, where always naming the largest would give "
+            f"{estimate(row['accuracy'], row['ci'])}. Always naming the largest client would give "
             f"{number(row['chance'])}"
         )
         if row["placebo"]:
             placebo = estimate(row["placebo"]["accuracy"], row["placebo"]["ci"])
-            text += f" and clients that never saw them give {placebo}"
+            text += f", and the placebo, clients that never saw these images, {placebo}"
         said.append(f"{text}.")
         if null := row["null"]:
             nulls = null, row["placebo"] and row["placebo"]["null"]
             over = [f"{n['difference']:+.2f} {interval(n['difference_ci'])}" for n in nulls if n]
-            like = f"the same {null['alike']} are named that client in"
+            like = f"the same {null['alike']} are given to that client at a rate of"
             like = f"Non-members of {like} {estimate(null['accuracy'], null['ci'])}"
-            said.append(f"{like}; beyond it {', of clients that never saw them '.join(over)}.")
+            said.append(f"{like}; the difference is {', and under the placebo '.join(over)}.")
     return " ".join(said) or None
 
 
@@ -265,16 +268,18 @@ def per_client_sentence(report: Report) -> str | None:
         if found is None:
             continue
         text = (
-            f"Asked whether one given client trained on an image, {row['attack']} has AUC "
+            f"For the question whether one given client trained on an image, {row['attack']} has AUC "
             f"{estimate(found['auc'], found['auc_ci'])} (TPR "
             f"{number(found['tpr_at_fpr']['0.01'])} at 1 % FPR; {found['n_members']} members, "
-            f"{found['n_nonmembers']} non-members asked about {found['clients']} clients)"
+            f"{found['n_nonmembers']} non-members, {found['clients']} clients)"
         )
         placebo = row["placebo"] and row["placebo"]["per_client"]
         if placebo:
             control = estimate(placebo["auc"], placebo["auc_ci"])
-            text += f", and of clients that never saw them {control}"
-        said.append(f"{text}. Each interval is of 95 % by itself; no verdict rests on it.")
+            text += f", and under the placebo, clients that never saw these images, {control}"
+        said.append(
+            f"{text}. Each 95 % interval covers one number alone; the verdict does not use it."
+        )
     return " ".join(said) or None
 
 
@@ -292,6 +297,6 @@ def utility_sentence(report: Report) -> str | None:
     if not parts:
         return None
     if after is not None:
-        parts.append(f"kNN after the attack, at round {after['round']}, {number(after['knn'])}")
+        parts.append(f"kNN {number(after['knn'])} after the attack, at round {after['round']}")
     of = "" if utility["round"] is None else f" of the model of round {utility['round']}"
     return f"Utility{of} on {utility['n']:,} test images: {', '.join(parts)}."

@@ -51,5 +51,5 @@ def statement(attack: str, over: str, difference: float, ci: Interval) -> str:
     if ci[0] > 0:
         return f"{attack} adds {numbers} over {over}"
     if ci[1] < 0:
-        return f"{attack} tells less than {over}: {numbers}"
+        return f"{attack} finds less than {over}: {numbers}"
     return f"{attack} adds nothing measurable over {over}: {numbers}"

@@ -130,7 +130,7 @@ def _rates(row: AttackRow) -> Cell:
 
 def paired(report: Report) -> Table:
     """Attacks against their paired controls."""
-    head = ["attack", "control", "difference of AUCs", "95 %", "simultaneous", ""]
+    head = ["attack", "control", "difference of AUCs", "95 %", "simultaneous", "in words"]
     rows = []
     for p in report["paired"]:
         difference = DASH if p["difference"] is None else f"{p['difference']:+.3f}"
@@ -142,7 +142,7 @@ def paired(report: Report) -> Table:
 
 def sets(report: Report) -> Table:
     """Sets of one kind under each attack, the best told apart first, beside their controls."""
-    head = ["attack", "a set's score", "AUC, 95 %", "simultaneous", "control on the same sets"]
+    head = ["attack", "score of a set", "AUC, 95 %", "simultaneous", "control on the same sets"]
     rows = []
     for s in sorted(report["sets"], key=lambda s: -s["auc"]):
         how = "the set climbed alone" if s["judged"] == ALONE else "mean of its images' scores"
@@ -159,7 +159,12 @@ def sets(report: Report) -> Table:
 
 def datasets(row: InferenceRow) -> Table:
     """One p-value a client, beside that of the untrained encoder; of many, the smallest."""
-    head = ["client", "p-value", "Holm", "difference", "untrained encoder", "images"]
+    head: list[str | Cell] = [
+        "client", "p-value", "p-value, Holm",
+        Cell("difference", ("mean score of the set, minus that of non-members",)),
+        Cell("p-value, untrained", ("the same test on an untrained encoder",)),
+        Cell("images", ("of the set + non-members of its classes",)),
+    ]  # fmt: skip
     rows = []
     for c in told_apart(row["clients"]):
         p, together, null = map(_small, (c["p_value"], c["p_value_holm"], c["p_value_untrained"]))
@@ -189,10 +194,11 @@ def controls(report: Report) -> Table:
     for label, name, row in held:
         n = f"{row['n_members']} + {row['n_nonmembers']}"
         ci = row["auc_ci_simultaneous"]
-        holds = "" if ci is None else "holds 0.5" if ci[0] <= 0.5 <= ci[1] else "EXCLUDES 0.5"
+        holds = "" if ci is None else "includes 0.5" if ci[0] <= 0.5 <= ci[1] else "EXCLUDES 0.5"
         auc = estimate(row["auc"], row["auc_ci"])
         rows.append(Row([label, name, auc, interval(ci), holds, n]))
-    return Table(["control", "attack", "AUC, 95 %", "simultaneous", "", "n"], rows)
+    n = Cell("n", ("members + non-members",))
+    return Table(["control", "attack", "AUC, 95 %", "simultaneous", "result", n], rows)
 
 
 def utility(report: Report) -> Table:
@@ -212,9 +218,9 @@ def utility(report: Report) -> Table:
 def clients(report: Report) -> Table:
     """Clients with their defence and epsilon, AUC and null; of many, why each is shown."""
     head = ["client", "images", "role", "defence", "scored members", "AUC, 95 %"]
-    head += ["simultaneous", "null: posing non-members"]
+    head += ["simultaneous", "null: non-members posing as its members"]
     many, rows = crowded(report), []
-    head += ["shown as"] if many else []
+    head += ["why it is listed"] if many else []
     for one in shown(report):
         c = one.row
         defence = Cell(DASH)
@@ -288,7 +294,7 @@ def sweep(report: Report) -> Table:
         else:
             cells = [DASH, DASH, f"not run: {row['not_run']}", DASH, DASH]
         rows.append(Row([row["attack"], f"{row['value']:,}", *cells[known:]]))
-    heads = ["known a side"] if known else ["query budget", "known a side"]
+    heads = ["known members"] if known else ["query budget", "known members"]
     return Table(["attack", *heads, "queries", "AUC, 95 %", "simultaneous", "accuracy"], rows)
 
 

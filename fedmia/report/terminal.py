@@ -25,7 +25,7 @@ from fedmia.report.format import (
 )
 from fedmia.report.lowerbounds import SHOUT
 
-HOW = {MEAN: "mean of image scores", ALONE: "each climbed alone"}
+HOW = {MEAN: "mean of image scores", ALONE: "ascent on each set alone"}
 COLOURS = {"leaks": "red", "not-established": "green"}  # else yellow
 
 
@@ -85,7 +85,7 @@ def legend(report: Report) -> list[str]:
     """What the table's signs mean, as far as they occur."""
     shadows = any(r["threshold_source"] == "shadow" for r in report["attacks"])
     source = "known images or shadows" if shadows else "known images"
-    found = [f"n: scored members + non-members; accuracy at a threshold from {source}."]
+    found = [f"n: scored members + non-members. Accuracy: at a threshold from {source}."]
     if any(r["under_attack"] for r in report["attacks"]):
         found.append("* scored on the model under attack.")
     return found
@@ -97,7 +97,9 @@ def lines(report: Report) -> list[str]:
     pixels = report["controls"]["pixels"]
     if pixels is not None and pixels["auc"] is not None:
         ci = interval(pixels["auc_ci_simultaneous"])
-        found.append(f"Pixels only, without the model: AUC {number(pixels['auc'])} {ci}.")
+        found.append(
+            f"Classifier on pixels only, without the model: AUC {number(pixels['auc'])} {ci}."
+        )
     found += [said for said in sentences(report).values() if said]
     if report["sets"]:
         found.append(sets_line(report["sets"]))
@@ -113,4 +115,4 @@ def sets_line(rows: Sequence[SetRow]) -> str:
         if row["judged"] == ALONE and row is not best:
             said.append(f"{row['attack']} {estimate(row['auc'], row['auc_ci'])} ({HOW[ALONE]})")
     n = f"{best['n_member_sets']} + {best['n_nonmember_sets']} sets of {best['size']} images"
-    return f"Sets, {n}, AUC by itself 95 %: {', '.join(said)}."
+    return f"Sets of images ({n}), AUC with its 95 % interval: {', '.join(said)}."

@@ -41,7 +41,9 @@ def verdict(
     """
     core, code = _core(with_auc(attacks), controls, paired)
     if collapsed is not None and code == "not-established":
-        said = f"The encoder has collapsed, so this says nothing of its training: {collapsed}"
+        said = (
+            f"The encoder has collapsed, so the result says nothing about its training: {collapsed}"
+        )
         core, code = f"{said}; {core[0].lower()}{core[1:]}", "collapsed"
     tail = ""
     if collapsed is not None and code != "collapsed":
@@ -66,8 +68,8 @@ def _core(found: Found, controls: Controls, paired: Sequence[PairedRow]) -> tupl
     alone = None if pixels is None else known_auc(pixels)
     if pixels is not None and alone is not None and excludes_half(alone):
         return (
-            "Shift between the sets; leakage not established: a classifier of raw pixels that "
-            f"never sees the model tells members from non-members with {numbers(pixels, alone)}",
+            "Shift between the sets; leakage not established: a classifier on raw pixels, without "
+            f"the model, separates members from non-members with {numbers(pixels, alone)}",
             "shift",
         )
     failed = failed_control(controls)
@@ -87,7 +89,7 @@ def _core(found: Found, controls: Controls, paired: Sequence[PairedRow]) -> tupl
     server = row["threat"]["vantage"] == "server"
     what = "The clients' updates leak" if server else "The encoder leaks"
     return (
-        f"{what} membership: {row['name']} tells members from non-members "
+        f"{what} membership: {row['name']} separates members from non-members "
         f"with {numbers(row, auc, model_of(row))}" + _paired(paired) + _reversed(found),
         "leaks",
     )
@@ -124,8 +126,8 @@ def _nothing(found: Found) -> str:
     if len(found) == 1:
         return f"No leakage established: {row['name']} has {told}, which does not lie over 0.5"
     return (
-        f"No leakage established: no simultaneous interval of {len(found)} attacks lies over "
-        f"0.5; the one that reaches highest is that of {row['name']}, {told}"
+        f"No leakage established: none of the simultaneous intervals of {len(found)} attacks lies "
+        f"over 0.5; {row['name']} has the one with the highest upper end, {told}"
     )
 
 

@@ -151,5 +151,5 @@ def left_out(names: Sequence[str]) -> list[str]:
 def doubtful(points: Iterable[Mapping[str, Any]], runs: str) -> list[str]:
     """The note on verdicts under which an AUC is no leak alone."""
     codes = {code for point in points for code in point["verdicts"]} & {"shift", "control-failed"}
-    said = f"{runs} with the verdict {' or '.join(sorted(codes))} have an AUC that is no leak alone"
-    return [f"{said}: see their own pages."] if codes else []
+    said = f"In {runs.lower()} with the verdict {' or '.join(sorted(codes))} an AUC over 0.5 does not show a leak"
+    return [f"{said}: see the page of the run."] if codes else []

@@ -27,7 +27,7 @@ def by_round(run: RunScores) -> Figure | None:
     if curves.control_members is not None and curves.control_nonmembers is not None:
         panels.append((f"without {curves.act}", curves.control_members, curves.control_nonmembers))
     n = canvas.counts(curves.members.shape[1], curves.nonmembers.shape[1])
-    heading = f"Loss of the images under test, median and middle half ({n})"
+    heading = f"Loss of the scored images, median and quartiles ({n})"
     figure, grid = _panels(1, len(panels), 4.2 * len(panels) + 0.3, 3.9, heading)
     for axes, (title, members, nonmembers) in zip(grid[0], panels, strict=True):
         _band(axes, curves.rounds, nonmembers, canvas.NONMEMBER, "non-members", "s--")

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 Line = tuple[str, str, Auc]  # the attack (empty: a control of the one above), its kind, AUC
 SHAPES = ("s", "D", "^", "v", "P", "X")
-SWEPT = {"known": "known images a side", "query_budget": "query budget, images embedded"}
+SWEPT = {
+    "known": "known members (and as many non-members)",
+    "query_budget": "query budget, images embedded",
+}
 APART = 0.012  # of the axis of a sweep, between the markers of two attacks at one value
 
 
@@ -66,9 +69,9 @@ def forest(report: Report) -> Figure | None:
     axes.set_xlim(max(0.0, min([0.4, *ends]) - 0.03), min(1.0, max([0.75, *ends]) + 0.03))
     axes.set_ylim(place - 0.8, -0.4)
     axes.set_yticks([])
-    canvas.auc_axis(axes, "AUC, members against non-members (0.5: nothing told)")
+    canvas.auc_axis(axes, "AUC, members against non-members (0.5: no leakage)")
     n = canvas.counts(sized[0]["n_members"], sized[0]["n_nonmembers"])
-    axes.set_title(f"Leakage by attack, controls beside ({n})")
+    axes.set_title(f"Leakage by attack, with controls ({n})")
     _forest_legend(figure, kinds, report)
     return figure
 
@@ -190,6 +193,6 @@ def by_value(report: Report) -> Figure | None:
     axes.set_xlabel(SWEPT.get(first["sweep"], first["sweep"]))
     axes.set_ylabel("AUC, 95 % interval")
     n = canvas.counts(first["n_members"], first["n_nonmembers"])
-    axes.set_title(f"Leakage by what the attacker has ({n})")
+    axes.set_title(f"Leakage by the attacker's resources ({n})")
     canvas.legend(axes)
     return figure

@@ -114,5 +114,5 @@ def holdings(report: Report) -> Figure | None:
     else:
         figure.colorbar(image, ax=axes, label="images", shrink=0.8)
     of = f" of {len(rows)} of {len(report['clients']):,} clients" if crowded(report) else ""
-    axes.set_title(f"Who holds what ({int(table.sum()):,} images{of})")
+    axes.set_title(f"Images of each class by client ({int(table.sum()):,} images{of})")
     return figure

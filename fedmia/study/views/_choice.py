@@ -23,8 +23,8 @@ from fedmia.study.views._trades import best_of, leaks, values
 
 WITHIN = 0.05
 COSTS = (
-    "A choice made on the members themselves costs privacy that no epsilon here counts (private "
-    "selection; Papernot and Steinke, 2022). Made on public images it costs none."
+    "Choosing a defence by its result on the members costs privacy that no epsilon here counts "
+    "(private selection; Papernot and Steinke, 2022). Choosing it on public images costs none."
 )
 
 
@@ -62,16 +62,16 @@ def sentence(found: Sequence[formats.TradePoint], choice: formats.TradeChoice) -
     if bare["best"] is None or bare["knn"]["mean"] is None:
         return "The undefended federation has no result, so nothing is compared with it."
     if choice["least"] is None:
-        return f"No defence that was tried keeps kNN within 5 % of the undefended {knn}."
+        return f"No tested defence keeps kNN within 5 % of the undefended {knn}."
     least = next(point for point in found if point["label"] == choice["least"])
     if least["defense"] == NONE:
         return (
-            f"No defence that was tried leaks less than none within 5 % of the undefended kNN of "
-            f"{knn}: {_leak(bare)}."
+            f"No tested defence leaks less than no defence and keeps kNN within 5 % of the "
+            f"undefended {knn}: {_leak(bare)}."
         )
     said = (
-        f"Of these, {least['label']} leaks least within 5 % of the undefended kNN "
-        f"({number(least['knn']['mean'])} of {knn}): {_leak(least)}; undefended, {_leak(bare)}. "
+        f"{least['label']} leaks least of the defences that keep kNN within 5 % "
+        f"({number(least['knn']['mean'])}, undefended {knn}): {_leak(least)}; undefended, {_leak(bare)}. "
         f"{_alike(choice, bare['label'], least['knn']['n'])}"
     )
     epsilon = math.inf if least["epsilon"] is None else least["epsilon"]
@@ -79,22 +79,22 @@ def sentence(found: Sequence[formats.TradePoint], choice: formats.TradeChoice) -
         said += " Its epsilon is no meaningful guarantee."
     spare = choice["spare"]
     if spare is not None and (spare["ci"] is None or spare["ci"][0] < 0):
-        said += " That it loses no more than 5 % of kNN holds for the mean, and is not settled."
+        said += " Its mean loses at most 5 % of kNN; the interval does not exclude a larger loss."
     return said
 
 
 def _alike(choice: formats.TradeChoice, bare: str, models: int) -> str:
     """What the models cannot tell from the least leaking one."""
     if models < 2:
-        return "One model cannot tell it from the others, nor from no defence."
+        return "With one model it is not measurably better than the others or than no defence."
     others = [name for name in choice["alike"] if name != bare]
     over = f"Over {models} models"
     if bare in choice["alike"]:
-        more = f", nor from {_listed(others)}" if others else ""
-        return f"{over} it cannot be told apart from {bare}{more}."
+        more = f" or than {_listed(others)}" if others else ""
+        return f"{over} it does not leak measurably less than {bare}{more}."
     if others:
-        return f"{over} it leaks less than {bare}, and cannot be told apart from {_listed(others)}."
-    return f"{over} it leaks less than {bare} and than each other one that keeps kNN."
+        return f"{over} it leaks less than {bare}, but not measurably less than {_listed(others)}."
+    return f"{over} it leaks less than {bare} and than each other defence that keeps kNN."
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -58,13 +58,13 @@ class Baseline(View):
 
     title: ClassVar[str] = "Attack against attack"
     about: ClassVar[str] = (
-        "Mean over models, one a seed, of what an attack has over the baseline on the same model "
-        "and the same images, with Student's 95 % interval between models, each by itself. p: "
-        "two-sided t test that the mean difference is 0; Holm's p holds for all comparisons of "
-        "this table together."
+        "Each difference compares an attack with the baseline on the same model and the same images. "
+        "The table has its mean over models, one for each seed, with Student's 95 % interval between "
+        "models. p is of the two-sided t test that the mean difference is 0. Holm's p is corrected "
+        "for all comparisons of this table."
     )
     captions: ClassVar[Mapping[str, str]] = {
-        "baseline": "AUC of each attack less that of the baseline: a dot a model, around them the "
+        "baseline": "AUC of each attack minus that of the baseline: one dot for each model, with the "
         "mean and its 95 % interval between models."
     }
 
@@ -104,7 +104,7 @@ class Baseline(View):
         over = Cell("p, Holm", (f"over all {len(report['comparisons'])}",))
         listed = (
             Column("point", lambda row: row["point"] or DASH), said("attack", "attack"),
-            said("of", "measure"), change(f"less {report['baseline']}, 95 %", "difference"),
+            said("measure", "measure"), change(f"minus {report['baseline']}, 95 %", "difference"),
             ends("difference"), plain("p", "p"), plain(over, "p_holm"), models("difference"),
         )  # fmt: skip
         return {"comparisons": columns.table(listed, report["comparisons"])}
@@ -116,14 +116,14 @@ class Baseline(View):
              {row["attack"]: list(row["by_seed"].values()) for row in rows})
             for point, rows in together((row["point"], row) for row in aucs).items()
         ]  # fmt: skip
-        return {"baseline": forest(lines, f"AUC less that of {report['baseline']}", 0.0)}
+        return {"baseline": forest(lines, f"AUC minus AUC of {report['baseline']}", 0.0)}
 
 
 def sentence(rows: Sequence[Comparison], baseline: str) -> str:
     """In how many points each attack lies over the baseline, by its corrected AUC."""
     rows = [row for row in rows if row["measure"] == "AUC"]
     if all(row["p"] is None for row in rows):
-        return f"Nothing is settled against {baseline}: two seeds or more tell models apart."
+        return f"No comparison with {baseline} has an interval: that needs two seeds or more."
     parts = []
     for name in dict.fromkeys(row["attack"] for row in rows):
         own = [row for row in rows if row["attack"] == name]

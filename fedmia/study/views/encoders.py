@@ -43,7 +43,7 @@ ATTACKS = (
     Column("by seed", lambda row: " ".join(number(auc, DIGITS) for auc in row["by_seed"])),
     plain("TPR at 1 % FPR", "tpr_at_1_percent_fpr"),
     plain(Cell("untrained control", ("AUC",)), "untrained"),
-    Column(Cell("less the last, 95 %", ("then all differences together",)),
+    Column(Cell("minus the last encoder, 95 %", ("simultaneous over all differences",)),
            lambda row: _signed(row["difference"])),
 )  # fmt: skip
 POINTS = (
@@ -68,8 +68,8 @@ class EncodersView(Whole):
     file: ClassVar[str] = "series"
     beside: ClassVar[Mapping[str, str]] = {"curve": "series.png"}
     captions: ClassVar[Mapping[str, str]] = {
-        "curve": "AUC of the most leaking attacks, and beneath it what use the encoder is. Bars: "
-        "95 % intervals, each by itself; dots: single seeds."
+        "curve": "Top: AUC of the most leaking attacks. Bottom: utility of the encoder. Bars: 95 % "
+        "intervals, for each number alone; dots: single seeds."
     }
 
     def report(self, study: Study) -> formats.SeriesReport:
@@ -148,8 +148,9 @@ def notes(
     lines = []
     if seeds > 1:
         lines.append(
-            f"{seeds} seeds audit each encoder: other views, and other known images unless a run "
-            "names its own; the same model. How much other trainings differ, they do not tell."
+            f"{seeds} seeds audit each encoder. Each seed has its own views, and its own known images "
+            "unless a run names them. The model is the same, so the seeds do not cover the variation "
+            "between trainings."
         )
     lines += doubtful(points, "Audits")  # type: ignore[arg-type]
     return lines + left_out([row["name"] for row in rows if row["state"] != "finished"])
@@ -337,7 +338,7 @@ def draw(report: formats.SeriesReport) -> Figure | None:
             look = {"color": canvas.GREY, "linestyle": canvas.DASHES[j % len(canvas.DASHES)]}
             below.plot([], [], **look, label=run)
     canvas.half_line(above)
-    above.set_ylabel("AUC (0.5: nothing told)")
+    above.set_ylabel("AUC (0.5: no leakage)")
     below.set_ylabel("accuracy")
     if all(point["round"] is not None for point in points):
         canvas.whole_rounds(below)

@@ -157,10 +157,12 @@ def _stopped(noised: Sequence[formats.HeadRow]) -> str:
     left = [r for r in small if leaks(r)]
     best = min(small, key=lambda r: r["utility_loss"]["mean"] or 0.0)
     who = f"{best['mechanism']} at {best['epsilon']:g}"
-    said = f"Of epsilons of at most {MEANINGFUL:g}, {who} costs least, "
-    said += f"{best['utility_loss']['mean'] or 0.0:.0%} of utility; "
+    said = f"Of all settings with epsilon at most {MEANINGFUL:g}, {who} costs least utility: "
+    said += f"{best['utility_loss']['mean'] or 0.0:.0%}; "
     names = ", ".join(f"{r['mechanism']} at {r['epsilon']:g}" for r in left)
-    return said + (f"a leak is left under {names}." if left else "no leak is established there.")
+    return said + (
+        f"a leak remains under {names}." if left else "no leak is established at these settings."
+    )
 
 
 def notes(asked: Head, released: Released, shadows: int) -> list[str]:
@@ -168,13 +170,12 @@ def notes(asked: Head, released: Released, shadows: int) -> list[str]:
     found = [said(note, asked.tongue) for note in released.notes]
     found.append(
         f"The attacker has {shadows} shadow head{'s' * (shadows > 1)} on the same encoder, trained "
-        "as the head is on images of the same source; classifiers and thresholds are fitted on "
+        "like the head on images of the same source. Classifiers and thresholds are fitted on "
         "their answers alone. The knowing attacker also knows the law and the scale of the noise."
     )
     found.append(
-        "Images that a head is trained on are drawn at random from all: which of them the encoder "
-        "itself was trained on says nothing of that. The encoder is not noised; what it leaks, "
-        "python -m fedmia.audit measures."
+        "The images of a head are drawn at random from all images, independently of the encoder's "
+        "training set. The encoder gets no noise; python -m fedmia.audit measures its leakage."
     )
     found.append(f"The untrained control is {released.untrained_how}.")
     return found
@@ -212,7 +213,7 @@ def _attack(row: formats.HeadAttack) -> Cell:
 
 def _epsilon(row: formats.HeadRow) -> Cell:
     if row["epsilon"] is None:
-        return Cell(DASH, ("nothing is promised",))
+        return Cell(DASH, ("no guarantee",))
     standing = str(row["standing"]) if row["meaningful"] else "no meaningful guarantee"
     delta = (f"delta {row['delta']:g}",) if row["delta"] else ()
     shown = (f"at least {b['value']:.2f} by canaries",) if (b := row["lower_bound"]) else ()
@@ -234,7 +235,9 @@ CONTROLS = (
     Column("control", lambda row: row["control"]),
     Column("utility, 95 %", lambda row: _mean(row["utility"])), *map(_of, ATTACKS),
 )  # fmt: skip
-UNTRAINED = Cell("untrained encoder", ("heads without noise: they leak by themselves",))
+UNTRAINED = Cell(
+    "untrained encoder", ("heads without noise on it; what leaks is the heads' own training",)
+)
 PLACEBO = Cell("placebo", ("a head that saw none of the images",))
 
 
@@ -247,9 +250,9 @@ class HeadView(Whole):
     captions: ClassVar[Mapping[str, str]] = {
         "fig-1": "As Fig. 1 of the paper: utility loss by epsilon, mean over heads with its 95 % "
         "band. Grey: no meaningful guarantee.",
-        "fig-2": "As Fig. 2 of the paper: accuracy of the attack by epsilon (top), and against the "
-        "utility loss at the same epsilon (bottom). Left the paper's attacker; right one that "
-        "trains on shadow heads under the same noise. Line: without noise.",
+        "fig-2": "As Fig. 2 of the paper. Top: accuracy of the attack by epsilon. Bottom: accuracy "
+        "against the utility loss at the same epsilon. Left: the paper's attacker. Right: an attacker "
+        "that trains on shadow heads with the same noise. Line: without noise.",
     }
 
     def report(self, study: Heads) -> formats.HeadReport:  # type: ignore[override]

@@ -34,8 +34,8 @@ PAIRS = (
     models("difference"),
 )  # fmt: skip
 SETS = (
-    said("attack", "attack"), said("judged", "judged"), said("images a set", "size"),
-    mean("mean AUC, 95 %", "auc"), ends("auc"), change("less its control, 95 %", "difference"),
+    said("attack", "attack"), said("score of a set", "judged"), said("images a set", "size"),
+    mean("mean AUC, 95 %", "auc"), ends("auc"), change("minus its control, 95 %", "difference"),
     *TESTED, models("auc"),
 )  # fmt: skip
 POINTS = (
@@ -63,10 +63,10 @@ class SweepView(Whole):
 
     file: ClassVar[str] = "sweep"
     captions: ClassVar[Mapping[str, str]] = {
-        "attacks": "AUC of each attack by point of the grid: a dot a model, around them the mean "
-        "and its 95 % interval between models.",
-        "pairs": "What each attack adds to its paired control: a dot a model, around them the mean "
-        "and its 95 % interval between models.",
+        "attacks": "AUC of each attack at each point of the grid: one dot for each model, with the "
+        "mean and its 95 % interval between models.",
+        "pairs": "AUC that each attack adds to its paired control: one dot for each model, with the "
+        "mean and its 95 % interval between models.",
     }
 
     sweep: Sweep | None = None
@@ -109,8 +109,8 @@ class SweepView(Whole):
     def draw(self, report: formats.SweepReport) -> dict[str, bytes | None]:
         cells = report["cells"]
         return {
-            "attacks": forest(_lines(cells, _aucs), "AUC (0.5: nothing told)", 0.5, 0.0),
-            "pairs": forest(_lines(cells, _pairs), "AUC less that of the paired control", 0.0),
+            "attacks": forest(_lines(cells, _aucs), "AUC (0.5: no leakage)", 0.5, 0.0),
+            "pairs": forest(_lines(cells, _pairs), "AUC minus AUC of the paired control", 0.0),
         }
 
     def more(self, report: formats.SweepReport) -> Callable[[Console], None]:
@@ -165,7 +165,7 @@ def notes(cells: Sequence[formats.CellRow], sweep: Sweep) -> list[str]:
         )
     commits = {c["results"]["commit"] for c in cells if c["results"] is not None}
     if len(commits) > 1:
-        lines.append(f"The runs are of {len(commits)} commits of fedmia.")
+        lines.append(f"The runs were made by {len(commits)} commits of fedmia.")
     return lines + left_out([cell["name"] for cell in cells if cell["results"] is None])
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 NO_GUARANTEE, DAGGER = "no meaningful guarantee", "†"
-LESS = "less undefended"
+LESS = "change to undefended"
 
 
 def _tpr(point: formats.TradePoint) -> str:
@@ -45,11 +45,11 @@ def _auc(row: formats.TradeAttack | None) -> Cell:
 
 
 POINTS = (
-    Column("defence", lambda p: Cell(p["label"], ("on the front",) * p["front"])),
+    Column("defence", lambda p: Cell(p["label"], ("on the Pareto front",) * p["front"])),
     Column("epsilon at most", lambda p: epsilon(p)), said("best attack", "best"),
     Column(Cell("mean AUC", ("95 %, simultaneous",)), lambda p: _auc(best_of(p))),
     change(LESS, "auc_change"), Column("TPR at 1 % FPR, 95 %", _tpr),
-    mean("weighted kNN, 95 %", "knn"), change("over untrained", "knn_over_untrained"),
+    mean("weighted kNN, 95 %", "knn"), change("kNN minus untrained", "knn_over_untrained"),
     change(LESS, "knn_change"), mean("linear probe, 95 %", "linear"),
     Column("verdicts", lambda p: columns.verdicts(p["verdicts"])),
     Column(columns.MODELS, lambda p: over(p)),
@@ -57,7 +57,7 @@ POINTS = (
 GROUPS = (
     said("defence", "label"), said("best attack", "best"),
     mean("mean AUC of defended clients, 95 %", "defended"),
-    mean("of undefended ones", "undefended"), change("difference", "difference"),
+    mean("mean AUC of undefended clients, 95 %", "undefended"), change("difference", "difference"),
     models("difference"),
 )  # fmt: skip
 
@@ -69,9 +69,9 @@ class TradeoffView(Whole):
     file: ClassVar[str] = "tradeoff"
     beside: ClassVar[Mapping[str, str]] = {"tradeoff": "tradeoff.png"}
     captions: ClassVar[Mapping[str, str]] = {
-        "tradeoff": "Use against privacy: down and to the right is better. A line leads from mild "
-        "to strong, beside each point stands its strength. Bars: 95 % intervals between models, "
-        "each by itself."
+        "tradeoff": "Utility and privacy: down and to the right is better. A line joins the points of "
+        "one defence, labelled with their strength. Bars: 95 % intervals between models, for each "
+        "mean alone."
     }
 
     def report(self, study: Study) -> formats.TradeoffReport:
@@ -136,7 +136,7 @@ class TradeoffView(Whole):
                 epsilon(point).replace(f", {NO_GUARANTEE}", DAGGER),
                 over(point),
             )
-        table.caption = f"* on the front   {DAGGER} {NO_GUARANTEE}"
+        table.caption = f"* on the Pareto front   {DAGGER} {NO_GUARANTEE}"
         if report["choice"]["least"] is not None:
             table.caption += f"\n{COSTS}"
         table.caption_justify = "left"
@@ -148,7 +148,7 @@ def notes(swept: formats.SweepReport) -> list[str]:
     lines = swept["notes"] + doubtful(swept["points"], "Runs")  # type: ignore[arg-type]
     if any("collapsed" in point["verdicts"] for point in swept["points"]):
         lines.append(
-            "A collapsed encoder tells no images apart: it leaks little and serves nobody."
+            "A collapsed encoder gives all images one output: it leaks little and is of no use."
         )
     return lines
 
@@ -212,8 +212,8 @@ def draw(report: formats.TradeoffReport) -> Figure | None:
             (1 - WITHIN) * undefended, color=canvas.GREY, linewidth=1, linestyle=":", zorder=0,
             label="95 % of the undefended kNN",
         )  # fmt: skip
-    axes.set_xlabel("weighted kNN accuracy (use)")
-    axes.set_ylabel("AUC of the best attack (0.5: nothing told)")
+    axes.set_xlabel("weighted kNN accuracy (utility)")
+    axes.set_ylabel("AUC of the best attack (0.5: no leakage)")
     canvas.legend(axes)
     return figure
 
