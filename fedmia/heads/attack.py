@@ -39,10 +39,10 @@ def fit_classifiers(pairs: Tensor, member: Tensor, seed: int) -> HeadStack:
     )  # fmt: skip
 
 
-def score_answers(classifier: HeadStack, asked: Tensor) -> FloatArray:
+def score_answers(classifier: HeadStack, pairs: Tensor) -> FloatArray:
     """(K, N) log odds of membership of (K, N, 2 classes), by one classifier; over 0: a member."""
-    found = classifier.logits(asked.flatten(0, 1))[0]
-    odds = (found[:, 1] - found[:, 0]).view(asked.shape[:2])
+    logits = classifier.logits(pairs.flatten(0, 1))[0]
+    odds = (logits[:, 1] - logits[:, 0]).view(pairs.shape[:2])
     return np.asarray(odds.double().numpy(), dtype=np.float64)
 
 

@@ -65,8 +65,8 @@ def add_noise(
 
 
 def audit_noise(
-    setting: ReleaseSetting, delta: float, sensitivity: Mapping[int, float], scale: float, count: int,
-    rng: np.random.Generator,
+    setting: ReleaseSetting, delta: float, sensitivity: Mapping[int, float], scale: float,
+    count: int, rng: np.random.Generator,
 ) -> Epsilon:  # fmt: skip
     """A setting's statement with the guesses of `count` canaries: made-up heads of one weight, the
     sampled sensitivity apart, by coin. They audit the noise, not whether the sensitivity is enough.

@@ -66,8 +66,8 @@ def init_heads(count: int, widths: Sequence[int], generator: torch.Generator) ->
     weights, biases = [], []
     for before, after in zip(widths, widths[1:], strict=False):
         bound = (6 / (before + after)) ** 0.5
-        drawn = torch.rand(before, after, generator=generator) * 2 * bound - bound
-        weights.append(drawn.repeat(count, 1, 1))
+        weight = torch.rand(before, after, generator=generator) * 2 * bound - bound
+        weights.append(weight.repeat(count, 1, 1))
         biases.append(torch.zeros(count, 1, after))
     return HeadStack(tuple(weights), tuple(biases))
 
@@ -95,9 +95,9 @@ def train_heads(
     for _ in range(epochs):
         for places in torch.randperm(rows.shape[1], generator=generator).split(batch):
             chosen = rows[:, places]
-            found = stack.logits(inputs[chosen]).flatten(0, 1)
+            logits = stack.logits(inputs[chosen]).flatten(0, 1)
             # The mean of each network's batch; the networks share no weight, so sums do not mix.
-            loss = F.cross_entropy(found, labels[chosen].flatten(), reduction="sum") / len(places)
+            loss = F.cross_entropy(logits, labels[chosen].flatten(), reduction="sum") / len(places)
             stepper.zero_grad(set_to_none=True)
             loss.backward()
             stepper.step()

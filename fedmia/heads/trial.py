@@ -125,9 +125,9 @@ class HeadExperiment:
         seed: of this head.
     """
 
-    def __init__(self, labelled: LabelledFeatures, asked: Head, seed: int) -> None:
-        self.labelled, self.config, self.seed = labelled, asked, seed
-        self.split = split_images(len(labelled.labels), asked.images, rng(seed, "head", "deal"))
+    def __init__(self, labelled: LabelledFeatures, config: Head, seed: int) -> None:
+        self.labelled, self.config, self.seed = labelled, config, seed
+        self.split = split_images(len(labelled.labels), config.images, rng(seed, "head", "deal"))
         self.queried = np.concatenate([self.split.members, self.split.others])
         self.head = self._fit("head")(torch.from_numpy(self.split.members)[None])
         self.shadows = self._fit("shadows")(torch.from_numpy(self.split.shadow_in))
@@ -135,15 +135,15 @@ class HeadExperiment:
 
     def _fit(self, name: str) -> partial[HeadStack]:
         """Heads on given rows; every call with one name draws the same randomness."""
-        asked, labelled = self.config, self.labelled
-        hidden = [asked.hidden] if asked.hidden else []
+        config, labelled = self.config, self.labelled
+        hidden = [config.hidden] if config.hidden else []
         return partial(
             train_heads, labelled.features, labelled.labels,
             widths=[labelled.features.shape[1], *hidden, labelled.classes],
             optimizer=partial(
-                torch.optim.SGD, lr=asked.lr, momentum=0.9, weight_decay=asked.weight_decay
+                torch.optim.SGD, lr=config.lr, momentum=0.9, weight_decay=config.weight_decay
             ),
-            epochs=asked.epochs, batch=asked.batch_size, seed=seed_words(self.seed, name)[0],
+            epochs=config.epochs, batch=config.batch_size, seed=seed_words(self.seed, name)[0],
         )  # fmt: skip
 
     def sensitivity(self) -> Mapping[int, float]:
@@ -156,13 +156,13 @@ class HeadExperiment:
 
         As many of either half, those of the members first (`member`).
         """
-        found = []
+        inputs = []
         for rows in (self.split.shadow_in, self.split.shadow_out):
             places = torch.from_numpy(rows)
-            said = predict_probabilities(shadows, self.labelled.features[places])
-            asked = attack.classifier_inputs(said, self.labelled.labels[places])
-            found.append(asked.flatten(0, 1)[: attack.PAIRS // 2])
-        return torch.cat(found)
+            probabilities = predict_probabilities(shadows, self.labelled.features[places])
+            pairs = attack.classifier_inputs(probabilities, self.labelled.labels[places])
+            inputs.append(pairs.flatten(0, 1)[: attack.PAIRS // 2])
+        return torch.cat(inputs)
 
     def measure_release(
         self, heads: HeadStack, scale: float, classifiers: Mapping[str, HeadStack]
@@ -181,12 +181,14 @@ class HeadExperiment:
     ) -> dict[str, AttackRates]:
         """What each attack gets right of members and others, on any heads."""
         labels = self.labelled.labels[self.queried]
-        said = predict_probabilities(heads, self.labelled.features[self.queried])
-        asked = attack.classifier_inputs(said, labels)
-        found = {
-            n: self._rates(attack.score_answers(c, asked), 0.0) for n, c in classifiers.items()
+        probabilities = predict_probabilities(heads, self.labelled.features[self.queried])
+        pairs = attack.classifier_inputs(probabilities, labels)
+        attack_rates = {
+            n: self._rates(attack.score_answers(c, pairs), 0.0) for n, c in classifiers.items()
         }
-        return found | {CONFIDENCE: self._rates(attack.label_log_probability(said, labels), None)}
+        return attack_rates | {
+            CONFIDENCE: self._rates(attack.label_log_probability(probabilities, labels), None)
+        }
 
     def _rates(self, scores: FloatArray, threshold: float | None) -> AttackRates:
         n = len(self.split.members)
@@ -203,8 +205,8 @@ class HeadExperiment:
 
     def _share(self, heads: HeadStack, rows: IntArray) -> float:
         """Share of the rows' images that the heads classify right, the mean over heads."""
-        said = heads.logits(self.labelled.features[rows]).argmax(dim=2)
-        return float((said == self.labelled.labels[rows]).double().mean())
+        predictions = heads.logits(self.labelled.features[rows]).argmax(dim=2)
+        return float((predictions == self.labelled.labels[rows]).double().mean())
 
     def train_accuracy(self) -> float:
         """Share of the head's own images that it classifies right."""
@@ -217,21 +219,21 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 
 def run_trial(
-    labelled: LabelledFeatures, asked: Head, seed: int, settings: Sequence[ReleaseSetting]
+    labelled: LabelledFeatures, config: Head, seed: int, settings: Sequence[ReleaseSetting]
 ) -> HeadTrial:
     """Train a head and its shadows, and attack it without noise and at each setting.
 
     The knowing attacker noises its shadows by the same law and scale.
     """
-    bench = HeadExperiment(labelled, asked, seed)
+    bench = HeadExperiment(labelled, config, seed)
     sensitivity = bench.sensitivity() if settings else {}
     shadows, releases, scales = [bench.shadows], [bench.head], [0.0]
     for setting in settings:
-        law = mechanism(setting, asked.delta)
+        law = mechanism(setting, config.delta)
         scale = noise_scale(law, setting.epsilon, sensitivity)
         name = setting.mechanism, repr(setting.epsilon)
         draw, known = (rng(seed, "head", side, *name) for side in ("release", "shadow"))
-        releases.append(add_noise(bench.head.take([0] * asked.draws), law, scale, draw))
+        releases.append(add_noise(bench.head.take([0] * config.draws), law, scale, draw))
         shadows.append(add_noise(bench.shadows, law, scale, known))
         scales.append(scale)
     member = torch.tensor([1, 0]).repeat_interleave(attack.PAIRS // 2)
@@ -239,7 +241,7 @@ def run_trial(
         torch.stack([bench.pairs(s) for s in shadows]), member, seed_words(seed, "classifier")[0]
     )
     naive = fitted.take([0])
-    found = [
+    results = [
         bench.measure_release(
             release, scale, {NAIVE: naive} | ({KNOWING: fitted.take([i])} if i else {})
         )
@@ -248,7 +250,7 @@ def run_trial(
     return HeadTrial(
         train_accuracy=bench.train_accuracy(),
         sensitivity=sensitivity,
-        plain=found[0],
-        noised=dict(zip(settings, found[1:], strict=True)),
+        plain=results[0],
+        noised=dict(zip(settings, results[1:], strict=True)),
         placebo=bench.attack_heads(bench.shadows.take([0]), {NAIVE: naive}),
     )

@@ -112,8 +112,8 @@ def _federated(curves: Curves | None) -> list[Claim]:
 
 
 def _claim(place: str, verdict: str, remark: str, *numbers: Numbers) -> Claim:
-    said = {"place": place, "says": RULES[place][0], "verdict": verdict, "remark": remark}
-    return {**said, "numbers": numbers}
+    claim = {"place": place, "says": RULES[place][0], "verdict": verdict, "remark": remark}
+    return {**claim, "numbers": numbers}
 
 
 def _usable(*losses: FloatArray | None) -> bool:
@@ -144,20 +144,20 @@ def welch(a: FloatArray, b: FloatArray) -> tuple[float, float]:
     return float(a.mean() - b.mean()) - half, float(a.mean() - b.mean()) + half
 
 
-def _verdict(found: Numbers, *, falls: bool = False) -> str:
+def _verdict(numbers: Numbers, *, falls: bool = False) -> str:
     """Whether non-members surpass members, and, with `falls`, the loss of members falls."""
-    (low, high), (least, most) = found["difference_ci"], found["auc_ci"]
-    down, up = found["members_ci"] if falls else (-np.inf, -np.inf)
+    (low, high), (least, most) = numbers["difference_ci"], numbers["auc_ci"]
+    down, up = numbers["members_ci"] if falls else (-np.inf, -np.inf)
     surpasses = low > 0 and least > 0.5
     if down > 0 or high < 0 or (most < SMALL and not surpasses):
         return NOT_HELD
     return HELD if surpasses and up < 0 else UNDECIDED
 
 
-def text(found: Sequence[Claim]) -> Table:
+def text(listed: Sequence[Claim]) -> Table:
     """A row a claim: sentence, verdict, numbers (medians in brackets), and what decides."""
     rows = []
-    for one in found:
+    for one in listed:
         verdict = ": ".join(filter(None, (one["verdict"], one["remark"])))
         numbers = Cell("", tuple(map(_line, one["numbers"])))
         rows.append(Row([one["place"], one["says"], verdict, numbers, RULES[one["place"]][1]]))

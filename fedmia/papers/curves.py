@@ -97,8 +97,8 @@ def by_round(
     figure, grid = _panels(9.4, 4.3, f"{heading} ({n})")
     pairs: Any = (("accuracy", "accuracy_ci", "balanced accuracy"), ("auc", "auc_ci", "AUC"))
     for axes, (key, ci, label) in zip(grid, pairs, strict=True):
-        for i, (name, found) in enumerate(rows.items()):
-            known: list[Any] = [(r, row) for r, row in found if row[key] is not None]  # type: ignore[literal-required]
+        for i, (name, series) in enumerate(rows.items()):
+            known: list[Any] = [(r, row) for r, row in series if row[key] is not None]  # type: ignore[literal-required]
             if not known:
                 continue
             xs, values, cis = zip(*((r, row[key], row[ci]) for r, row in known), strict=True)
@@ -175,32 +175,49 @@ def federated(curves: Curves, by_strategy: Mapping[str, Curves]) -> Figure:
         by_strategy: the curves of this run and of those beside it, by what names them.
     """
     n = canvas.counts(curves.members.shape[1], curves.nonmembers.shape[1])
-    figure, (left, right) = _panels(9.4, 4.3, f"Loss of the images under test ({n})")
-    _both(left, curves.rounds.tolist(), list(curves.members), list(curves.nonmembers))
+    figure, (own_axes, right) = _panels(9.4, 4.3, f"Loss of the images under test ({n})")
+    _both(own_axes, curves.rounds.tolist(), list(curves.members), list(curves.nonmembers))
     before = "before the attack", "D", -1, curves.before_members, curves.before_nonmembers
     upload = "first upload", "*", 0, curves.after_members, curves.after_nonmembers
     for label, marker, at, ours, others in (before, upload):
         if ours is not None and others is not None:
             x, shape = curves.rounds[:1] + at, {"linestyle": "", "marker": marker, "markersize": 8}
-            left.plot(x, ours.mean(), **shape, color=canvas.MEMBER, label=label)
-            left.plot(x, others.mean(), **shape, color=canvas.NONMEMBER)
-    left.set_title(f"(a) with {curves.act} in every round", weight="normal")
-    for i, (name, found) in enumerate(by_strategy.items()):
-        pairs = [(f"{name}, {found.act}", found.members, found.nonmembers, 1.8)]
-        if found.control_members is not None and found.control_nonmembers is not None:
-            label = f"{name}, no {found.act}"
-            pairs.append((label, found.control_members, found.control_nonmembers, 0.8))
+            own_axes.plot(x, ours.mean(), **shape, color=canvas.MEMBER, label=label)
+            own_axes.plot(x, others.mean(), **shape, color=canvas.NONMEMBER)
+    own_axes.set_title(f"(a) with {curves.act} in every round", weight="normal")
+    for i, (name, curves_of_strategy) in enumerate(by_strategy.items()):
+        pairs = [
+            (
+                f"{name}, {curves_of_strategy.act}",
+                curves_of_strategy.members,
+                curves_of_strategy.nonmembers,
+                1.8,
+            )
+        ]
+        if (
+            curves_of_strategy.control_members is not None
+            and curves_of_strategy.control_nonmembers is not None
+        ):
+            label = f"{name}, no {curves_of_strategy.act}"
+            pairs.append(
+                (
+                    label,
+                    curves_of_strategy.control_members,
+                    curves_of_strategy.control_nonmembers,
+                    0.8,
+                )
+            )
         for label, members, others, width in pairs:
             look: Any = {"color": canvas.COLOURS[(i + 2) % 7], "linewidth": width}
             look |= {"markersize": 5, "markerfacecolor": "white" if width < 1 else look["color"]}
-            right.plot(found.rounds, members.mean(axis=1), "o-", **look, label=label)
-            right.plot(found.rounds, others.mean(axis=1), "s--", **look)
+            right.plot(curves_of_strategy.rounds, members.mean(axis=1), "o-", **look, label=label)
+            right.plot(curves_of_strategy.rounds, others.mean(axis=1), "s--", **look)
     right.set_title("(b) by aggregation; dashed: non-members", weight="normal")
-    for axes in (left, right):
+    for axes in (own_axes, right):
         _scale(axes, "y", np.concatenate([line.get_ydata() for line in axes.lines]))
         axes.grid(axis="y")
         canvas.whole_rounds(axes)
-    left.set_ylabel("mean loss on the aggregated model")
-    left.legend(loc="best")
+    own_axes.set_ylabel("mean loss on the aggregated model")
+    own_axes.legend(loc="best")
     right.legend(loc="best")
     return figure

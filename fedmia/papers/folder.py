@@ -61,17 +61,17 @@ def reopen_run(run: Run, device: str) -> Iterator[ReopenedRun]:
         done = FederationResult(
             prepared, client_context, MemoryStore(), store, [], True, gone=files.dropped()
         )
-        kept = [r for r in done.schedule.evaluated() if r in store.rounds("main")]
-        if not kept:
+        stored_rounds = [r for r in done.schedule.evaluated() if r in store.rounds("main")]
+        if not stored_rounds:
             raise InputError(f"run '{run.folder}' holds no snapshots in snapshots/main")
         attacked = {r["round"] for r in history if r["under_attack"]}
-        clean = [r for r in kept if r not in attacked]
+        clean = [r for r in stored_rounds if r not in attacked]
         yield ReopenedRun(
             folder=run.folder,
             experiment=experiment,
             evaluation=Evaluation(done, {n: dict(o) for n, o in experiment.attack.items()}),
-            rounds=tuple(kept),
-            scored_at=(clean or kept)[-1],
+            rounds=tuple(stored_rounds),
+            scored_at=(clean or stored_rounds)[-1],
             history=history,
             curves=run.curves,
         )

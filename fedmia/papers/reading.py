@@ -122,7 +122,9 @@ def _part(
     internal: Internal = configured_attack(evaluation, "internal")
     three = combined.inputs(view, images)
     outputs = view.features(images, view.layers)
-    layers = {name: top_confidences(found, TOP) for name, found in outputs.items()}
+    layers = {
+        name: top_confidences(outputs_of_layer, TOP) for name, outputs_of_layer in outputs.items()
+    }
     chosen = view.layers[-3:] if internal.layers is None else internal.layers
     return {
         "cosines": pairwise_cosines(view.embed_views(images, similarity.views))[:, :TOP],

@@ -101,6 +101,6 @@ def surface(
     if normal[axis] == 0:
         grids[axis] = np.full_like(rest, np.nan)
         return tuple(grids)
-    found = rest / normal[axis]
-    grids[axis] = np.where((found >= low[axis]) & (found <= high[axis]), found, np.nan)
+    solved = rest / normal[axis]
+    grids[axis] = np.where((solved >= low[axis]) & (solved <= high[axis]), solved, np.nan)
     return tuple(grids)

@@ -65,13 +65,13 @@ class Confidence(TypedDict):
 def rates(scored: ScoredAttack) -> MethodRates:
     """What the paper's tables and the figures by round say of an attack, beside its AUC."""
     row: Mapping[str, Any] = attack_row(scored, 1)
-    found: Any = {name: row[name] for name in MethodRates.__annotations__}
-    return found  # type: ignore[no-any-return]
+    picked: Any = {name: row[name] for name in MethodRates.__annotations__}
+    return picked  # type: ignore[no-any-return]
 
 
-def table_2(judged: SnapshotScores) -> MethodRates:
+def table_2(scores: SnapshotScores) -> MethodRates:
     """The cosine similarity attack: the three largest pairwise cosines in one classifier."""
-    return rates(judged.methods["similarity"])
+    return rates(scores.methods["similarity"])
 
 
 def table_3(reading: SnapshotFeatures) -> list[Confidence]:
@@ -101,9 +101,9 @@ def _mean(values: FloatArray) -> tuple[list[float], list[float]]:
     return values.mean(axis=0).tolist(), (spread / np.sqrt(max(len(values), 1))).tolist()
 
 
-def table_4(judged: SnapshotScores) -> dict[str, MethodRates]:
+def table_4(scores: SnapshotScores) -> dict[str, MethodRates]:
     """The three classifiers on the combined features, by name."""
-    return {name: rates(judged.classifiers[name]) for name in CLASSIFIERS}
+    return {name: rates(scores.classifiers[name]) for name in CLASSIFIERS}
 
 
 # -- as text ---------------------------------------------------------------------------------------
@@ -113,14 +113,15 @@ def text_2(row: MethodRates, run: str) -> Table:
     """Table II, the run above the datasets of the paper."""
     rows = [Row([run, *_numbers(row)])]
     rows += [
-        Row([f"{PAPER}{name}", "", *format_numbers(said), ""]) for name, said in TABLE_2.items()
+        Row([f"{PAPER}{name}", "", *format_numbers(paper_values), ""])
+        for name, paper_values in TABLE_2.items()
     ]
     return Table(["", "AUC", "accuracy", "precision", "recall", "n"], rows)
 
 
 def text_3(rows: Sequence[Confidence], run: str) -> Table:
     """Table III, each layer of the run above the paper's (CIFAR-10)."""
-    found = []
+    lines = []
     for row in rows:
         sides = [
             ", ".join(f"{100 * m:.1f} % ± {196 * s:.1f}" for m, s in zip(mean, se, strict=True))
@@ -128,18 +129,18 @@ def text_3(rows: Sequence[Confidence], run: str) -> Table:
                 (row["members"], row["members_se"]), (row["nonmembers"], row["nonmembers_se"]),
             )
         ]  # fmt: skip
-        found.append(Row([row["layer"], run, *sides, _n(row["n_members"], row["n_nonmembers"])]))
-        if (said := TABLE_3.get(row["layer"])) is not None:
-            found.append(Row([row["layer"], f"{PAPER}CIFAR-10", *said, ""]))
-    return Table(["layer", "", "members", "non-members", "n"], found)
+        lines.append(Row([row["layer"], run, *sides, _n(row["n_members"], row["n_nonmembers"])]))
+        if (paper_values := TABLE_3.get(row["layer"])) is not None:
+            lines.append(Row([row["layer"], f"{PAPER}CIFAR-10", *paper_values, ""]))
+    return Table(["layer", "", "members", "non-members", "n"], lines)
 
 
 def text_4(rows: Mapping[str, MethodRates], run: str) -> Table:
     """Table IV, the run's classifiers above the paper's."""
-    found = [Row([run, CLASSIFIERS[name], *_numbers(row)]) for name, row in rows.items()]
-    for (data, name), said in TABLE_4.items():
-        found.append(Row([f"{PAPER}{data}", name, "", *format_numbers(said), ""]))
-    return Table(["", "classifier", "AUC", "accuracy", "precision", "recall", "n"], found)
+    lines = [Row([run, CLASSIFIERS[name], *_numbers(row)]) for name, row in rows.items()]
+    for (data, name), paper_values in TABLE_4.items():
+        lines.append(Row([f"{PAPER}{data}", name, "", *format_numbers(paper_values), ""]))
+    return Table(["", "classifier", "AUC", "accuracy", "precision", "recall", "n"], lines)
 
 
 def _numbers(row: Mapping[str, Any]) -> list[str]:

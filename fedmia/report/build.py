@@ -41,7 +41,8 @@ from fedmia.report.verdict import UNSOUND, verdict
 from fedmia.statistics.intervals import LEVEL, wilson
 
 ONE_MODEL = (
-    "All intervals hold for the one model that was trained: they cover the choice of images, not the "
+    "All intervals hold for the one model that was trained: they cover the choice of images, "
+    "not the "
     "variation between trainings"
 )
 SEEDS = "; python -m fedmia.sweep --seeds 5 shows the spread between models."
@@ -49,8 +50,10 @@ METHOD = "Bonferroni over Wilson intervals of the AUC with DeLong's (1988) varia
 NO_RULE = Aggregation("")  # of what is no federation
 EXACT = ("config", "choices", "delta")  # asked for, chosen or assumed: no measurement
 ORACLE = (
-    "oracle_accuracy takes the best threshold on the scored images, as in the paper: an upper bound. "
-    "accuracy takes the attack's own threshold: from the shadow models on which it was fitted, else "
+    "oracle_accuracy takes the best threshold on the scored images, as in the paper: an upper "
+    "bound. "
+    "accuracy takes the attack's own threshold: from the shadow models on which it was fitted, "
+    "else "
     "from the attacker's known images (threshold_source)."
 )
 
@@ -79,17 +82,22 @@ def build_report(run: RunScores) -> Report:
     health = health_row(run.health, useful)
     gone = health_sentence(health, useful) if health and health["collapsed"] else None
     failure = None if run.failure is None else format_error(run.failure)
-    told = verdict(attacks, controls, paired, run.pretrain, run.interrupted, gone, failure)
+    verdict_and_code = verdict(
+        attacks, controls, paired, run.pretrain, run.interrupted, gone, failure
+    )
     bounds = bounds_family(run)
     bound, server = by_attacks(run, bounds), aggregation_row(run.aggregation or NO_RULE, bounds)
-    if shout := refuted(clients, server, bound, told[1] not in UNSOUND):
-        told = f"{shout}; {told[0][0].lower()}{told[0][1:]}", told[1]
+    if shout := refuted(clients, server, bound, verdict_and_code[1] not in UNSOUND):
+        verdict_and_code = (
+            f"{shout}; {verdict_and_code[0][0].lower()}{verdict_and_code[0][1:]}",
+            verdict_and_code[1],
+        )
     swept = sweep_rows(run.sweep, len(run.attacks)) if run.sweep else None
     report = row_of(
         Report,
         run,
-        verdict=told[0],
-        verdict_code=told[1],
+        verdict=verdict_and_code[0],
+        verdict_code=verdict_and_code[1],
         attacks=attacks,
         sets=[set_row(s, len(run.sets)) for s in run.sets],
         dataset_inference=[inference_row(i) for i in run.inferences],
@@ -134,16 +142,16 @@ def encoder_row(info: EncoderInfo | None, round: int | None) -> EncoderRow | Non
 
 def control_rows(run: RunScores, family: int) -> Controls:
     """The report's `controls`."""
-    sets = {name: [attack_row(a, family) for a in held] for name, held in run.controls.items()}
+    sets = {name: [attack_row(a, family) for a in scored] for name, scored in run.controls.items()}
     pixels = None if run.pixels is None else auc_numbers(*run.pixels, family)
     return cast(Controls, {"untrained": [], **sets, "pixels": pixels})
 
 
 def family_size(run: RunScores) -> int:
     """How many intervals hold together: each that the verdict or a control may rest on."""
-    held = [*run.attacks, *(p.attack for p in run.pairs)]
-    held += [a for attacks in run.controls.values() for a in attacks]
-    count = sum(len(a.scores_members) > 0 and len(a.scores_nonmembers) > 0 for a in held)
+    scored = [*run.attacks, *(p.attack for p in run.pairs)]
+    scored += [a for attacks in run.controls.values() for a in attacks]
+    count = sum(len(a.scores_members) > 0 and len(a.scores_nonmembers) > 0 for a in scored)
     return max(count + (run.pixels is not None), 1)
 
 
@@ -151,11 +159,18 @@ def widest_interval(
     attacks: Sequence[AttackRow], controls: Controls, paired: Sequence[PairedRow]
 ) -> float | None:
     """Width of the widest simultaneous interval of the family, None where there is none."""
-    rows = [*attacks, *(row for held in control_sets(controls).values() for row in held)]
-    found = [r["auc_ci_simultaneous"] for r in rows] + [p["ci_simultaneous"] for p in paired]
+    rows = [
+        *attacks,
+        *(
+            row
+            for control_rows_of_set in control_sets(controls).values()
+            for row in control_rows_of_set
+        ),
+    ]
+    intervals = [r["auc_ci_simultaneous"] for r in rows] + [p["ci_simultaneous"] for p in paired]
     if (pixels := controls["pixels"]) is not None:
-        found.append(pixels["auc_ci_simultaneous"])
-    return max((ci[1] - ci[0] for ci in found if ci is not None), default=None)
+        intervals.append(pixels["auc_ci_simultaneous"])
+    return max((ci[1] - ci[0] for ci in intervals if ci is not None), default=None)
 
 
 def utility(probes: Mapping[str, Probe], turn: int | None = None) -> UtilityRow:
@@ -203,30 +218,31 @@ def sweep_rows(sweep: AttackSweep, attacks: int) -> list[SweepRow]:
 
 def notes(run: RunScores, clients: Sequence[ClientRow]) -> list[str]:
     """The notes of every report, then those that this run calls for, then the evaluation's own."""
-    found = [ONE_MODEL + (SEEDS if run.rounds else ".")]  # an audit trains no model
+    texts = [ONE_MODEL + (SEEDS if run.rounds else ".")]  # an audit trains no model
     if run.attacks:
-        found.append(ORACLE)
+        texts.append(ORACLE)
     for name, attacks in (("", run.attacks), *run.controls.items()):
         for a in attacks:
             who = f"{a.name}{f' ({name} control)' if name else ''}"
             both = np.concatenate([a.scores_members, a.scores_nonmembers])
             if len(a.scores_members) == 0 or len(a.scores_nonmembers) == 0:
-                found.append(f"{who}: no scores on one side, so it says nothing.")
+                texts.append(f"{who}: no scores on one side, so it says nothing.")
             elif np.ptp(both) == 0:
-                found.append(f"{who}: every score is the same, so its AUC is 0.5 by definition.")
+                texts.append(f"{who}: every score is the same, so its AUC is 0.5 by definition.")
     if any(a.act == "ascent" for a in run.attacks):
-        found.append(ASCENT)
+        texts.append(ASCENT)
     by = declared_attack(run)
     if by is not None and any(c["auc"] is not None for c in clients):
-        shown = "" if not by.under_attack else ", scored on the model under attack"
+        condition = "" if not by.under_attack else ", scored on the model under attack"
         against = "non-members weighted to the client's class mix (Kish's effective n)"
         if run.whose is not None:
             against = "the non-members that each client owns"
-        found.append(
-            f"Clients are compared by {by.name}{shown}, against {against}. null_auc is of the null: "
+        texts.append(
+            f"Clients are compared by {by.name}{condition}, against {against}. null_auc is of "
+            f"the null: "
             "non-members that pose as the client's members."
         )
-    return found + dropped(run) + [n for n in run.notes if n not in found]
+    return texts + dropped(run) + [n for n in run.notes if n not in texts]
 
 
 def to_json_types(value: Any, key: str = "", *, exact: bool = False) -> Any:

@@ -79,9 +79,9 @@ def leak_of(
     kinds, others = run.alike()
     mix, scores = kinds[mine], attack.scores_nonmembers
     weights = mix_weights(mix, others)
-    found = auc_estimate(attack.scores_members[mine], scores, weights)
+    estimate = auc_estimate(attack.scores_members[mine], scores, weights)
     null = null_of(mix, scores, others, rng(run.seed, *stream))
-    return Leak(found, effective_size(weights), null)
+    return Leak(estimate, effective_size(weights), null)
 
 
 def client_leak(

@@ -35,9 +35,9 @@ CLIENT = {
 
 def text(head: Iterable[str], lines: Iterable[Iterable[object]]) -> str:
     """CSV text of a head and lines; None is empty."""
-    held = io.StringIO()
-    csv.writer(held, lineterminator="\n").writerows([head, *lines])
-    return held.getvalue()
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="\n").writerows([head, *lines])
+    return buffer.getvalue()
 
 
 def value_at_path(row: Any, path: str) -> Any:
@@ -92,8 +92,8 @@ def clients_csv(report: Report) -> str:
     }
     lines = []
     for row in rows:
-        held = [*(row["classes"] or ())]
+        class_counts = [*(row["classes"] or ())]
         values = [value_at_path(row, path) for path in CLIENT.values()]
         values += [by.get(row["id"]) for by in tests.values()]
-        lines.append([*values, *held, *[None] * (classes - len(held))])
+        lines.append([*values, *class_counts, *[None] * (classes - len(class_counts))])
     return text([*CLIENT, *tests, *(f"class {k}" for k in range(classes))], lines)

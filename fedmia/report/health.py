@@ -52,7 +52,7 @@ def health_sentence(row: HealthRow | None, utility: Utility) -> str | None:
     """What is known of it: `outputs of different images have mean cosine 1.0000, ...`."""
     if row is None:
         return None
-    said = [f"outputs for different images have mean cosine {row['cosine']:.4f}"]
+    parts = [f"outputs for different images have mean cosine {row['cosine']:.4f}"]
     if row["loss"] is not None and row["chance"] is not None:
-        said.append(f"training loss {row['loss']:.2f} where {row['chance']:.2f} is chance")
-    return ", ".join([*said, *(probes_below_untrained(utility) if row["collapsed"] else [])])
+        parts.append(f"training loss {row['loss']:.2f} where {row['chance']:.2f} is chance")
+    return ", ".join([*parts, *(probes_below_untrained(utility) if row["collapsed"] else [])])

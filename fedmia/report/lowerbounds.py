@@ -70,7 +70,8 @@ def by_canaries(epsilon: Epsilon, family: int) -> CanaryBoundRow:
     guesses, each = epsilon.guesses, (1 - LEVEL) / family
     together = epsilon_lower_bound(epsilon, epsilon.correct, each)
     return {
-        "value": epsilon_lower_bound(epsilon, epsilon.correct, 1 - LEVEL), "value_simultaneous": together,
+        "value": epsilon_lower_bound(epsilon, epsilon.correct, 1 - LEVEL),
+        "value_simultaneous": together,
         "most": epsilon_lower_bound(epsilon, guesses, each), "audit": epsilon.audit,
         "canaries": epsilon.canaries, "guesses": list(guesses), "correct": list(epsilon.correct),
         "refuted": epsilon.value is not None and together > epsilon.value,
@@ -90,16 +91,16 @@ def epsilon_lower_bound(epsilon: Epsilon, correct: Sequence[int], error: float) 
 
 def claims(run: RunScores) -> dict[int, Epsilon]:
     """The statement of each client that names a value."""
-    told = {c.id: c.defence.epsilon for c in run.clients if c.defence is not None}
-    return {k: e for k, e in told.items() if e is not None and e.value is not None}
+    stated = {c.id: c.defence.epsilon for c in run.clients if c.defence is not None}
+    return {k: e for k, e in stated.items() if e is not None and e.value is not None}
 
 
 def bounds_family(run: RunScores) -> int:
     """How many lower bounds hold together: one a defence audited, the server's rule among them, and
     one by attacks on claims."""
-    held = [p.epsilon for c in run.clients if c.defence for p in c.defence.parts or (c.defence,)]
-    held += [run.aggregation.epsilon] if run.aggregation else []
-    return max(1, sum(e is not None and e.canaries > 0 for e in held) + bool(claims(run)))
+    stated = [p.epsilon for c in run.clients if c.defence for p in c.defence.parts or (c.defence,)]
+    stated += [run.aggregation.epsilon] if run.aggregation else []
+    return max(1, sum(e is not None and e.canaries > 0 for e in stated) + bool(claims(run)))
 
 
 def by_attacks(run: RunScores, family: int) -> AttackBoundRow | None:
@@ -108,24 +109,24 @@ def by_attacks(run: RunScores, family: int) -> AttackBoundRow | None:
     Corrected for every attack and rate tried. Pooled pre-training shows the server the images
     outside any mechanism, so attacks then say nothing of a claim.
     """
-    told = claims(run)
+    stated = claims(run)
     usable = [a for a in run.attacks if len(a.scores_members) and len(a.scores_nonmembers)]
-    if not told or not usable or run.pretrain == "pooled":
+    if not stated or not usable or run.pretrain == "pooled":
         return None
-    members = np.flatnonzero(np.isin(run.member_client, list(told)))
+    members = np.flatnonzero(np.isin(run.member_client, list(stated)))
     others = _alike(run, members)
     if not len(members) or not len(others):
         return None
-    worst = max(e.value for e in told.values() if e.value is not None)
-    delta = max(e.delta for e in told.values())
+    worst = max(e.value for e in stated.values() if e.value is not None)
+    delta = max(e.delta for e in stated.values())
 
     def best(error: float) -> tuple[float, ScoredAttack, float, str]:
         each = error / len(usable)
-        found = [
+        bounds = [
             (rates_bound(a.scores_members[members], a.scores_nonmembers[others], delta, each), a)
             for a in usable
         ]
-        bound, attack = max(found, key=lambda f: f[0].epsilon)
+        bound, attack = max(bounds, key=lambda f: f[0].epsilon)
         return bound.epsilon, attack, bound.rate, bound.says
 
     value, attack, rate, says = best(1 - LEVEL)
@@ -133,7 +134,7 @@ def by_attacks(run: RunScores, family: int) -> AttackBoundRow | None:
     return {
         "value": value, "value_simultaneous": together, "delta": delta, "attack": attack.name,
         "rate": rate, "says": says, "tried": TRIED * len(usable), "n_members": len(members),
-        "n_nonmembers": len(others), "clients": len(told), "claim": worst,
+        "n_nonmembers": len(others), "clients": len(stated), "claim": worst,
         "refuted": together > worst, "standing": EMPIRICAL,
     }  # fmt: skip
 
@@ -149,10 +150,10 @@ def _alike(run: RunScores, members: IntArray) -> IntArray:
     mix = dict(zip(*np.unique(kinds[members], return_counts=True), strict=True))
     factor = min(((others == k).sum() / n for k, n in mix.items()), default=0.0)
     stream = rng(run.seed, "lower-bound")
-    drawn = [
+    samples = [
         stream.permutation(np.flatnonzero(others == k))[: int(factor * n)] for k, n in mix.items()
     ]
-    return np.sort(np.concatenate(drawn)) if drawn else np.zeros(0, dtype=np.int64)
+    return np.sort(np.concatenate(samples)) if samples else np.zeros(0, dtype=np.int64)
 
 
 def refuted(
@@ -171,19 +172,19 @@ def refuted(
         if (defence := row["defence"])
         for part in defence["parts"] or (defence,)
     ]
-    found = [
+    violations = [
         (bound, spent, f"{who} claims epsilon {spent['value']:.3g} by {part['name']}")
         for who, part in [("the server", server), *claims]
         if (spent := part["epsilon"])
         if (bound := spent.get("lower_bound")) and bound["refuted"]
     ]
-    if found:
-        bound, spent, said = max(
-            found, key=lambda f: f[0]["value_simultaneous"] / max(f[1]["value"] or 0.0, 1e-9)
+    if violations:
+        bound, spent, text = max(
+            violations, key=lambda f: f[0]["value_simultaneous"] / max(f[1]["value"] or 0.0, 1e-9)
         )
-        more = f", and {len(found) - 1} more claims likewise" if len(found) > 1 else ""
+        more = f", and {len(violations) - 1} more claims likewise" if len(violations) > 1 else ""
         return (
-            f"{SHOUT}: {said}, yet {bound['canaries']:,} canaries show more than "
+            f"{SHOUT}: {text}, yet {bound['canaries']:,} canaries show more than "
             f"{bound['value_simultaneous']:.3g} at delta {spent['delta']:g}{more}"
         )
     if attacks and attacks["refuted"] and sound:

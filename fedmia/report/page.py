@@ -13,15 +13,18 @@ from fedmia.report.format import by_reason, sentences
 from fedmia.report.selection import FEW
 
 CAPTIONS: Mapping[str, str] = {
-    "attacks": "AUC of each attack with its 95 % interval (thick) and its simultaneous 95 % interval "
+    "attacks": "AUC of each attack with its 95 % interval (thick) and its simultaneous 95 % "
+    "interval "
     "(thin). Its controls stand below it in grey.",
-    "roc": "ROC curve of each attack on log axes: the left end shows the members that it finds at few "
+    "roc": "ROC curve of each attack on log axes: the left end shows the members that it finds "
+    "at few "
     "false positives.",
     "clients": "AUC of each client's members against non-members of the same class mix, or against "
     "non-members that the client owns. Grey: the null, non-members that pose as its members.",
     "clients-distribution": "Histogram of the AUC over clients. Grey: the null, as many draws of "
     "non-members that pose as the clients' members, where nothing can leak.",
-    "rounds": "AUC of each attack by round with 95 % bands, and utility and loss of the same rounds.",
+    "rounds": "AUC of each attack by round with 95 % bands, and utility and loss of the same "
+    "rounds.",
     "layers": "AUC of the attack on each layer of the encoder, by round.",
     "sweep": "AUC of each attack with its 95 % interval, at each value of the sweep.",
     "features": "The three features that the combined attack uses, of members and non-members.",
@@ -33,7 +36,8 @@ CAPTIONS_OF_ACT: Mapping[str, str] = {
     "same federation without.",
     "-losses": "Loss of the scored images before the first crafted update and right after the "
     "local {}.",
-    "-thresholds": "Accuracy by threshold. Marked: the threshold chosen on the known images, and the "
+    "-thresholds": "Accuracy by threshold. Marked: the threshold chosen on the known images, "
+    "and the "
     "best one on the scored images.",
 }
 

@@ -170,9 +170,9 @@ def datasets(row: InferenceRow) -> Table:
         p, together, null = map(_small, (c["p_value"], c["p_value_holm"], c["p_value_untrained"]))
         difference = number(c["difference"], 4)
         holm, n = c["p_value_holm"], _whole(f"{c['n']} + {c['n_nonmembers']:,}")
-        found = holm is not None and holm <= FOUND and not row["void"]
+        detected = holm is not None and holm <= FOUND and not row["void"]
         cells = [str(c["client"]), p, together, difference, null, n]
-        rows.append(Row(cells, "leaks" if found else ""))
+        rows.append(Row(cells, "leaks" if detected else ""))
     return Table(head, rows)
 
 
@@ -183,36 +183,39 @@ def _small(value: float | None) -> str:
 
 def controls(report: Report) -> Table:
     """Every control in full; a simultaneous interval that excludes 0.5 voids the run."""
-    held: list[tuple[str, str, AucRow]] = [
+    labelled_rows: list[tuple[str, str, AucRow]] = [
         (label, row["name"], row)
         for label, rows in control_sets(report["controls"]).items()
         for row in rows
     ]
     if (pixels := report["controls"]["pixels"]) is not None:
-        held.append(("pixels", DASH, pixels))
+        labelled_rows.append(("pixels", DASH, pixels))
     rows = []
-    for label, name, row in held:
+    for label, name, row in labelled_rows:
         n = f"{row['n_members']} + {row['n_nonmembers']}"
         ci = row["auc_ci_simultaneous"]
         holds = "" if ci is None else "includes 0.5" if ci[0] <= 0.5 <= ci[1] else "EXCLUDES 0.5"
         auc = estimate(row["auc"], row["auc_ci"])
         rows.append(Row([label, name, auc, interval(ci), holds, n]))
-    n = Cell("n", ("members + non-members",))
-    return Table(["control", "attack", "AUC, 95 %", "simultaneous", "result", n], rows)
+    sizes = Cell("n", ("members + non-members",))
+    return Table(["control", "attack", "AUC, 95 %", "simultaneous", "result", sizes], rows)
 
 
 def utility(report: Report) -> Table:
     """Probes of the encoder beside those of the untrained one, and of the last."""
     here, after = report["utility"], report["utility"]["after_attack"]
-    held: dict[str, UtilityRow] = {"accuracy, 95 %": here, "untrained encoder": here["untrained"]}
-    if after is not None:
-        held[f"after the attack, round {after['round']}"] = after
-    kinds = {
-        "weighted kNN": [estimate(row["knn"], row["knn_ci"]) for row in held.values()],
-        "linear probe": [estimate(row["linear"], row["linear_ci"]) for row in held.values()],
+    columns: dict[str, UtilityRow] = {
+        "accuracy, 95 %": here,
+        "untrained encoder": here["untrained"],
     }
-    rows = [Row([k, *told, f"{here['n']:,}"]) for k, told in kinds.items() if told[0] != DASH]
-    return Table(["probe", *held, "n"], rows)
+    if after is not None:
+        columns[f"after the attack, round {after['round']}"] = after
+    kinds = {
+        "weighted kNN": [estimate(row["knn"], row["knn_ci"]) for row in columns.values()],
+        "linear probe": [estimate(row["linear"], row["linear_ci"]) for row in columns.values()],
+    }
+    rows = [Row([k, *values, f"{here['n']:,}"]) for k, values in kinds.items() if values[0] != DASH]
+    return Table(["probe", *columns, "n"], rows)
 
 
 def clients(report: Report) -> Table:
@@ -246,12 +249,12 @@ def _defence(row: DefenceRow) -> Cell:
 
 def defended(report: Report) -> Table | None:
     """Defended and undefended clients: leakage by attack, and utility for their classes."""
-    if (found := report["defended"]) is None:
+    if (groups_row := report["defended"]) is None:
         return None
     head = ["clients", "scored members", "attack", "AUC, 95 %", "simultaneous"]
     head += ["null: posing non-members", "kNN for their classes"]
     rows = []
-    for group in found["groups"]:
+    for group in groups_row["groups"]:
         who = f"{len(group['clients'])} {group['group']}"
         knn = estimate(group["knn"], group["knn_ci"])
         n = str(group["n_members"])
@@ -269,14 +272,14 @@ def defended(report: Report) -> Table | None:
 
 def rounds(report: Report) -> Table:
     """Rounds whose snapshot was scored, and the last one."""
-    held, rows = report["rounds"], []
-    for r in held:
-        if r["leakage"] or r["knn"] is not None or r is held[-1]:
+    history, rows = report["rounds"], []
+    for r in history:
+        if r["leakage"] or r["knn"] is not None or r is history[-1]:
             name = f"{r['round']}{' *' if r['under_attack'] else ''}"
             aucs = tuple(f"{n} {number(auc, 3)}" for n, auc in r["leakage"].items())
-            seen = [number(r["loss"], 3), number(r["knn"], 3)]
+            numbers = [number(r["loss"], 3), number(r["knn"], 3)]
             phase = "attacked" if r["under_attack"] else "clean"
-            rows.append(Row([name, phase, *seen, Cell("", aucs, "grid")]))
+            rows.append(Row([name, phase, *numbers, Cell("", aucs, "grid")]))
     return Table(["round", "phase", "loss", "kNN", "AUC by attack"], rows)
 
 
@@ -302,20 +305,20 @@ def encoder(row: EncoderRow) -> list[tuple[str, str]]:
     """What an audit understood of its encoder; names that are many are counted."""
     shapes = {o["name"]: "x".join(map(str, o["shape"])) for o in row["outputs"]}
     outputs = [f"{o['name']} ({o['kind']}, {shapes[o['name']]})" for o in row["outputs"]]
-    told: Json = {**row, "outputs": outputs}
-    many = {k: f"{len(v)}, e.g. {v[0]}" for k in ("dropped", "missing") if (v := told[k])}
-    return flat({**told, **many})
+    values: Json = {**row, "outputs": outputs}
+    many = {k: f"{len(v)}, e.g. {v[0]}" for k in ("dropped", "missing") if (v := values[k])}
+    return flat({**values, **many})
 
 
 def flat(values: Json, before: str = "") -> list[tuple[str, str]]:
     """(dotted key, text) of every leaf of a nested mapping."""
-    found: list[tuple[str, str]] = []
+    leaves: list[tuple[str, str]] = []
     for key, value in values.items():
         name = f"{before}{key}"
         if isinstance(value, Mapping) and value:
-            found += flat(value, f"{name}.")
+            leaves += flat(value, f"{name}.")
         elif isinstance(value, list | tuple):
-            found.append((name, ", ".join(map(str, value)) or "none"))
+            leaves.append((name, ", ".join(map(str, value)) or "none"))
         else:
-            found.append((name, "none" if value is None else str(value)))
-    return found
+            leaves.append((name, "none" if value is None else str(value)))
+    return leaves

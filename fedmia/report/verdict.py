@@ -41,10 +41,10 @@ def verdict(
     """
     core, code = _core(rows_with_auc(attacks), controls, paired)
     if collapsed is not None and code == "not-established":
-        said = (
+        sentence = (
             f"The encoder has collapsed, so the result says nothing about its training: {collapsed}"
         )
-        core, code = f"{said}; {core[0].lower()}{core[1:]}", "collapsed"
+        core, code = f"{sentence}; {core[0].lower()}{core[1:]}", "collapsed"
     tail = ""
     if collapsed is not None and code != "collapsed":
         tail += f"; the encoder has collapsed: {collapsed}"
@@ -63,7 +63,7 @@ def excludes_half(auc: KnownAuc) -> bool:
     return not auc.together[0] <= 0.5 <= auc.together[1]
 
 
-def _core(found: Found, controls: Controls, paired: Sequence[PairedRow]) -> tuple[str, str]:
+def _core(scored: Found, controls: Controls, paired: Sequence[PairedRow]) -> tuple[str, str]:
     pixels = controls["pixels"]
     alone = None if pixels is None else known_auc(pixels)
     if pixels is not None and alone is not None and excludes_half(alone):
@@ -80,17 +80,17 @@ def _core(found: Found, controls: Controls, paired: Sequence[PairedRow]) -> tupl
             f"where there is nothing to leak, has {numbers(row, auc)}, which excludes 0.5",
             "control-failed",
         )
-    if not found:
+    if not scored:
         return "No leakage established: no attack was scored", "not-established"
-    strongest = strongest_leak(found)
+    strongest = strongest_leak(scored)
     if strongest is None:
-        return _nothing(found) + _reversed(found), "not-established"
+        return _nothing(scored) + _reversed(scored), "not-established"
     row, auc = strongest
     server = row["threat"]["vantage"] == "server"
     what = "The clients' updates leak" if server else "The encoder leaks"
     return (
         f"{what} membership: {row['name']} separates members from non-members "
-        f"with {numbers(row, auc, model_of(row))}" + _paired(paired) + _reversed(found),
+        f"with {numbers(row, auc, model_of(row))}" + _paired(paired) + _reversed(scored),
         "leaks",
     )
 
@@ -114,25 +114,25 @@ def failed_control(controls: Controls) -> tuple[str, AttackRow, KnownAuc] | None
     return max(failed, key=lambda f: abs(f[2].value - 0.5), default=None)
 
 
-def strongest_leak(found: Found) -> tuple[AttackRow, KnownAuc] | None:
+def strongest_leak(scored: Found) -> tuple[AttackRow, KnownAuc] | None:
     """The attack of highest AUC whose simultaneous interval lies over 0.5."""
-    leaks = [(row, auc) for row, auc in found if auc.together[0] > 0.5]
+    leaks = [(row, auc) for row, auc in scored if auc.together[0] > 0.5]
     return max(leaks, key=lambda f: f[1].value, default=None)
 
 
-def _nothing(found: Found) -> str:
-    row, auc = max(found, key=lambda f: f[1].together[1])
-    told = numbers(row, auc, model_of(row))
-    if len(found) == 1:
-        return f"No leakage established: {row['name']} has {told}, which does not lie over 0.5"
+def _nothing(scored: Found) -> str:
+    row, auc = max(scored, key=lambda f: f[1].together[1])
+    values = numbers(row, auc, model_of(row))
+    if len(scored) == 1:
+        return f"No leakage established: {row['name']} has {values}, which does not lie over 0.5"
     return (
-        f"No leakage established: none of the simultaneous intervals of {len(found)} attacks lies "
-        f"over 0.5; {row['name']} has the one with the highest upper end, {told}"
+        f"No leakage established: none of the simultaneous intervals of {len(scored)} attacks lies "
+        f"over 0.5; {row['name']} has the one with the highest upper end, {values}"
     )
 
 
-def _reversed(found: Found) -> str:
-    turned = [row["name"] for row, auc in found if auc.together[1] < 0.5]
+def _reversed(scored: Found) -> str:
+    turned = [row["name"] for row, auc in scored if auc.together[1] < 0.5]
     if not turned:
         return ""
     verb = "is" if len(turned) == 1 else "are"

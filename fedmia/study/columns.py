@@ -106,8 +106,8 @@ def number_over_cis(value: float | None, *cis: Any, digits: int = DIGITS) -> Cel
 
 
 def screen(
-    left: Sequence[str],
-    right: Sequence[str],
+    text_heads: Sequence[str],
+    number_heads: Sequence[str],
     lines: Iterable[Sequence[str]],
     once: Sequence[int] = (),
 ) -> Any:
@@ -117,9 +117,9 @@ def screen(
         once: columns that only the first of the lines shows whose first cells are equal.
     """
     grid = rich.table.Table(box=None, pad_edge=False, padding=(0, 1), header_style="bold")
-    for head in left:
+    for head in text_heads:
         grid.add_column(head, overflow="fold")
-    for head in right:
+    for head in number_heads:
         grid.add_column(head, justify="right")
     last = None
     for line in lines:

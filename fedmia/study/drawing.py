@@ -33,7 +33,7 @@ def forest(
     names = list(dict.fromkeys(name for _, lines in points for name in lines))
     if not names:
         return None
-    step, named = APART / len(names), set[str]()
+    step, labelled = APART / len(names), set[str]()
     figure, axes = canvas.one(8.5, 1.6 + len(points) * max(0.5, 0.17 * len(names)))
     for place, (_, lines) in enumerate(points):
         for name, values in lines.items():
@@ -46,9 +46,9 @@ def forest(
             axes.plot(values, [height] * len(values), **own, marker=".", markersize=6)
             axes.plot(
                 [fmean(values)], [height], **own, marker=look["marker"], markersize=8,
-                markerfacecolor="none", label=None if name in named else name,
+                markerfacecolor="none", label=None if name in labelled else name,
             )  # fmt: skip
-            named.add(name)
+            labelled.add(name)
         if place:
             axes.axhline(place - 0.5, color="#e3e3e3", linewidth=0.8)
     axes.axvline(nothing, color=canvas.GREY, linewidth=1, linestyle=(0, (4, 3)), zorder=0)

@@ -118,7 +118,7 @@ STATES = ("finished", "failed", "not run")
 
 @contextmanager
 def run_cells(
-    runs: RunBatch, tree: Tree, asked: Invocation, stop: Event, work: RunLauncher
+    runs: RunBatch, tree: Tree, invocation: Invocation, stop: Event, work: RunLauncher
 ) -> Iterator[Study]:
     """Do the runs that are not finished yet; their folder is held while the context is open.
 
@@ -128,19 +128,19 @@ def run_cells(
     Raises:
         InputError: no folder, or one of something else.
     """
-    if asked.out is None:
+    if invocation.out is None:
         raise InputError(f"{opt('out', 'FOLDER')} is missing: the runs are kept there")
-    began, quiet = time.perf_counter(), asked.quiet or asked.json
-    folder = StudyFolder(asked.out, runs, tree, work.is_resumable)
+    began, quiet = time.perf_counter(), invocation.quiet or invocation.json
+    folder = StudyFolder(invocation.out, runs, tree, work.is_resumable)
     with folder.locked():
         failed = _run(folder, runs, stop, quiet, work.start)
         finished = {
-            key: (made.relative_to(folder.out).as_posix(), report)
-            for key, (made, report) in folder.finished().items()
+            key: (run_folder.relative_to(folder.out).as_posix(), report)
+            for key, (run_folder, report) in folder.finished().items()
         }
         seconds = time.perf_counter() - began
         code = INTERRUPTED if stop.is_set() else FAILED if failed else 0
-        yield Study(asked.settings, runs.cells, finished, failed, seconds, folder.out, code)
+        yield Study(invocation.settings, runs.cells, finished, failed, seconds, folder.out, code)
 
 
 def side_by_side(runs: RunBatch) -> int:
@@ -174,9 +174,9 @@ def _run(
         display.ended(task.name, reason)
 
     def task(name: str, cell: Cell[Any]) -> StudyProcess:
-        config, made, log = folder.begin(cell)
+        config, run_folder, log = folder.begin(cell)
         return StudyProcess(
-            name, start(config, made), log, cell.threads or max(1, count_cores() // jobs)
+            name, start(config, run_folder), log, cell.threads or max(1, count_cores() // jobs)
         )
 
     with SweepDisplay(len(waiting), quiet) as display:

@@ -18,7 +18,7 @@ BySeed = Mapping[int, float]
 
 def point_rows(cells: Sequence[formats.CellRow]) -> list[formats.PointRow]:
     """One row a point of the grid, with the p-values that hold together for all of them."""
-    points = [_point(held) for held in group_by_point(cells).values()]
+    points = [_point(cells_of_point) for cells_of_point in group_by_point(cells).values()]
     fill_holm([row for point in points for row in (*point["pairs"], *point["sets"])])
     return points
 
@@ -36,7 +36,9 @@ def differences(cells: Sequence[formats.CellRow]) -> Iterator[formats.Difference
         if a.keys() != b.keys() or len(paths := [path for path in a if a[path] != b[path]]) != 1:
             continue
         ours, theirs = _measures(one), _measures(other)
-        for measure, attack in sorted(ours, key=lambda named: MEASURES.index(named[0])):
+        for measure, attack in sorted(
+            ours, key=lambda measure_and_attack: MEASURES.index(measure_and_attack[0])
+        ):
             less = change(theirs.get((measure, attack), {}), ours[measure, attack])
             if less["n"]:
                 yield {
@@ -99,37 +101,41 @@ def _attacks(cells: Sequence[formats.CellRow]) -> list[formats.AttackSpread]:
     return [
         {
             "name": name,
-            "auc": _over(held, "auc"),
-            "tpr_at_1_percent_fpr": _over(held, "tpr_at_1_percent_fpr"),
+            "auc": _over(rows_of_attack, "auc"),
+            "tpr_at_1_percent_fpr": _over(rows_of_attack, "tpr_at_1_percent_fpr"),
             "controls": {
-                label: spread(row["controls"].get(label) for row in held)
-                for label in held[0]["controls"]
+                label: spread(row["controls"].get(label) for row in rows_of_attack)
+                for label in rows_of_attack[0]["controls"]
             },
-            "choices": {row["seed"]: row["choices"] for row in held if row["choices"]},
+            "choices": {row["seed"]: row["choices"] for row in rows_of_attack if row["choices"]},
         }
-        for (name,), held in _rows(rows, "name").items()
+        for (name,), rows_of_attack in _rows(rows, "name").items()
     ]
 
 
 def _pairs(results: Sequence[formats.CellResults]) -> list[formats.PairSpread]:
     rows = _rows((row for one in results for row in one["pairs"]), "attack", "control")
     return [
-        {"attack": attack, "control": control, **test_difference(row["difference"] for row in held)}
-        for (attack, control), held in rows.items()
+        {
+            "attack": attack,
+            "control": control,
+            **test_difference(row["difference"] for row in rows_of_pair),
+        }
+        for (attack, control), rows_of_pair in rows.items()
     ]
 
 
 def _sets(results: Sequence[formats.CellResults]) -> list[formats.SetSpread]:
     rows = _rows((row for one in results for row in one["sets"]), "attack", "judged", "size")
-    made: list[formats.SetSpread] = []
-    for (attack, judged, size), held in rows.items():
-        controls = [row["control"] for row in held if row["control"]]
-        made.append({
-            "attack": attack, "judged": judged, "size": size, "auc": _over(held, "auc"),
+    spreads: list[formats.SetSpread] = []
+    for (attack, how, size), rows_of_set in rows.items():
+        controls = [row["control"] for row in rows_of_set if row["control"]]
+        spreads.append({
+            "attack": attack, "judged": how, "size": size, "auc": _over(rows_of_set, "auc"),
             "control": controls[0]["name"] if controls else None,
             **test_difference(control["difference"] for control in controls),
         })  # fmt: skip
-    return made
+    return spreads
 
 
 def _measures(cells: Sequence[formats.CellRow]) -> dict[tuple[str, str | None], dict[int, float]]:
@@ -142,9 +148,9 @@ def _measures(cells: Sequence[formats.CellRow]) -> dict[tuple[str, str | None], 
             ("auc", row["name"]): row["auc"] for row in results["attacks"]
         }
         values |= {(name, None): results[name] for name in PROBES}  # type: ignore[literal-required]
-        for named, value in values.items():
+        for measure_and_attack, value in values.items():
             if value is not None:
-                by_seed.setdefault(named, {})[cell["seed"]] = value
+                by_seed.setdefault(measure_and_attack, {})[cell["seed"]] = value
     return by_seed
 
 

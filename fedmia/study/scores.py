@@ -25,11 +25,11 @@ def read(file: Path) -> tuple[tuple[str, ...], Sides]:
     with file.open(encoding="utf-8", newline="") as text:
         head, *lines = list(csv.reader(text))
     truth = np.array([line[1] == "1" for line in lines], dtype=bool)
-    found = {}
+    scores_by_attack = {}
     for i, name in enumerate(head[4:], 4):
         scores = np.array([float(line[i]) for line in lines])
-        found[name] = ScoredAttack(name, "", "", "", scores[truth], scores[~truth])
-    return tuple(f"{line[0]} {line[1]}" for line in lines), found
+        scores_by_attack[name] = ScoredAttack(name, "", "", "", scores[truth], scores[~truth])
+    return tuple(f"{line[0]} {line[1]}" for line in lines), scores_by_attack
 
 
 def difference(

@@ -112,11 +112,12 @@ class StudyPage(View):
             (out / self.beside[name]).write_bytes(figures[name])
         return write_files(out / self.file, report, self.page(report, figures, out))
 
-    def show(self, report: Any, asked: Invocation, page: Path | None) -> None:
+    def show(self, report: Any, invocation: Invocation, page: Path | None) -> None:
         """Print the report: as JSON, as its sentence alone, or as a table and where its page is."""
         more = self.more(report)
         print_summary(
-            report, lambda: self.terminal(report), page, json=asked.json, quiet=asked.quiet,
+            report, lambda: self.terminal(report), page,
+            json=invocation.json, quiet=invocation.quiet,
             more=more,
         )  # fmt: skip
 
@@ -151,5 +152,8 @@ def note_left_out(names: Sequence[str]) -> list[str]:
 def note_doubtful_verdicts(points: Iterable[Mapping[str, Any]], runs: str) -> list[str]:
     """The note on verdicts under which an AUC is no leak alone."""
     codes = {code for point in points for code in point["verdicts"]} & {"shift", "control-failed"}
-    said = f"In {runs.lower()} with the verdict {' or '.join(sorted(codes))} an AUC over 0.5 does not show a leak"
-    return [f"{said}: see the page of the run."] if codes else []
+    sentence = (
+        f"In {runs.lower()} with the verdict {' or '.join(sorted(codes))} an AUC over 0.5 does not "
+        "show a leak"
+    )
+    return [f"{sentence}: see the page of the run."] if codes else []

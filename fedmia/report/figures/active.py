@@ -61,7 +61,7 @@ def _band(
 @canvas.styled
 def distributions(curves: Curves) -> Figure | None:
     """Loss of members and of non-members before and after the act (of static ascent: Fig. 11)."""
-    held = [
+    panels_with_data = [
         (title, before, after)
         for title, before, after in (
             ("members", curves.before_members, curves.after_members),
@@ -69,19 +69,23 @@ def distributions(curves: Curves) -> Figure | None:
         )
         if before is not None and after is not None and len(before) and len(after)
     ]
-    if not held:
+    if not panels_with_data:
         return None
     # The outermost half per cent piles up in the end bins.
-    low, high = np.quantile(np.concatenate([x for _, *pair in held for x in pair]), [0.005, 0.995])
+    low, high = np.quantile(
+        np.concatenate([x for _, *pair in panels_with_data for x in pair]), [0.005, 0.995]
+    )
     edges = np.linspace(low, high if high > low else low + 1, 31)
-    middle = np.median([np.median(x) for _, *pair in held for x in pair])
+    middle = np.median([np.median(x) for _, *pair in panels_with_data for x in pair])
     if wide := 0 < low < 10 * middle < high:  # after a strong climb one bin would hold them all
         edges = np.geomspace(low, high, 31)
     heading = f"Loss before and after the local {curves.act}"
-    figure, grid = _panels(1, len(held), 4.2 * len(held) + 0.3, 3.6, heading)
+    figure, grid = _panels(
+        1, len(panels_with_data), 4.2 * len(panels_with_data) + 0.3, 3.6, heading
+    )
     filled = {"histtype": "stepfilled", "color": canvas.GREY, "alpha": 0.45}
     outlined = {"histtype": "step", "color": canvas.RED}
-    for axes, (title, before, after) in zip(grid[0], held, strict=True):
+    for axes, (title, before, after) in zip(grid[0], panels_with_data, strict=True):
         for when, losses, look in (("before", before, filled), ("after", after, outlined)):
             shares, inside = np.full(len(losses), 100 / len(losses)), losses.clip(*edges[[0, -1]])
             look = look | {"linewidth": 1.6, "label": f"{when} {curves.act}"}
@@ -99,20 +103,20 @@ def thresholds(run: RunScores, report: Report, act: str) -> Figure | None:
     """Balanced accuracy by threshold of the attacks that read `act`, with the threshold chosen on
     known images marked; None without such an attack."""
     rows = {r["name"]: r for r in report["attacks"]}
-    drawn = [
+    with_scores = [
         a
         for a in run.attacks
         if a.act == act and len(a.scores_members) and len(a.scores_nonmembers)
     ]
-    if not drawn:
+    if not with_scores:
         return None
-    across = min(3, len(drawn))
-    down = -(-len(drawn) // across)
+    across = min(3, len(with_scores))
+    down = -(-len(with_scores) // across)
     size = max(4.6, 3.2 * across), 0.8 + 2.9 * down
     figure, grid = _panels(down, across, *size, f"Accuracy by threshold under {act}")
-    for axes in grid.flat[len(drawn) :]:
+    for axes in grid.flat[len(with_scores) :]:
         axes.set_visible(False)
-    for axes, attack in zip(grid.flat, drawn, strict=False):
+    for axes, attack in zip(grid.flat, with_scores, strict=False):
         _accuracy(axes, attack, rows[attack.name])
     for axes in grid[:, 0]:
         axes.set_ylabel("balanced accuracy")

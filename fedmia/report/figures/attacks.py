@@ -27,7 +27,7 @@ APART = 0.012  # of the axis of a sweep, between the markers of two attacks at o
 
 def beside(report: Report, name: str) -> list[tuple[str, KnownAuc]]:
     """(label, AUC) of every control of attack `name`: the control sets', then the paired ones."""
-    found = [
+    controls = [
         (label, auc)
         for label, rows in control_sets(report["controls"]).items()
         for row, auc in rows_with_auc(rows)
@@ -36,8 +36,8 @@ def beside(report: Report, name: str) -> list[tuple[str, KnownAuc]]:
     for pair in report["paired"]:
         if pair["attack"] == name and pair["difference"] is not None:
             ends = pair["auc_control_ci"], pair["auc_control_ci_simultaneous"]
-            found.append((pair["control"], KnownAuc(pair["auc_control"], *ends)))
-    return found
+            controls.append((pair["control"], KnownAuc(pair["auc_control"], *ends)))
+    return controls
 
 
 @canvas.styled
@@ -146,8 +146,8 @@ def scatter(run: RunScores, most: int = 1000) -> Figure | None:
     if attack is None or attack.features_members is None or attack.features_nonmembers is None:
         return None
     members, nonmembers = (
-        held[:: max(1, -(-len(held) // most))]
-        for held in (attack.features_members, attack.features_nonmembers)
+        features[:: max(1, -(-len(features) // most))]
+        for features in (attack.features_members, attack.features_nonmembers)
     )
     figure = canvas.new(6.5, 5.6)
     axes: Any = figure.add_subplot(projection="3d")

@@ -87,7 +87,7 @@ def look(i: int) -> dict[str, Any]:
     """Colour, dashes and marker of the i-th line; where colours come again, the markers move on."""
     turn = i // len(COLOURS)
     lists = {"color": (COLOURS, i), "linestyle": (DASHES, i), "marker": (MARKERS, i + turn)}
-    return {name: held[at % len(held)] for name, (held, at) in lists.items()}
+    return {name: choices[at % len(choices)] for name, (choices, at) in lists.items()}
 
 
 def legend(axes: Axes, columns: int = 3) -> None:

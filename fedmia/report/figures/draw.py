@@ -22,7 +22,7 @@ def figures(run: RunScores, report: Report) -> dict[str, Callable[[], Figure | N
         run: the scores behind `report`.
         report: what `build_report(run)` returned.
     """
-    named: dict[str, Callable[[], Figure | None]] = {
+    by_name: dict[str, Callable[[], Figure | None]] = {
         "attacks": partial(attacks.forest, report),
         "roc": partial(attacks.roc_curves, run),
         "clients": partial(clients.leakage, report),
@@ -34,11 +34,11 @@ def figures(run: RunScores, report: Report) -> dict[str, Callable[[], Figure | N
     }
     if run.curves is not None:
         act = run.curves.act
-        named[act] = partial(active.by_round, run)
-        named[f"{act}-losses"] = partial(active.distributions, run.curves)
+        by_name[act] = partial(active.by_round, run)
+        by_name[f"{act}-losses"] = partial(active.distributions, run.curves)
     for act in dict.fromkeys(a.act for a in run.attacks if a.act):
-        named[f"{act}-thresholds"] = partial(active.thresholds, run, report, act)
-    return {**named, "holdings": partial(clients.holdings, report)}
+        by_name[f"{act}-thresholds"] = partial(active.thresholds, run, report, act)
+    return {**by_name, "holdings": partial(clients.holdings, report)}
 
 
 def draw(name: str, run: RunScores, report: Report) -> Figure | None:
@@ -57,5 +57,5 @@ def draw_all(run: RunScores, report: Report) -> dict[str, bytes]:
         run: the scores behind `report`.
         report: what `build_report(run)` returned.
     """
-    drawn = ((name, one()) for name, one in figures(run, report).items())
-    return {name: canvas.png(figure) for name, figure in drawn if figure is not None}
+    figures_by_name = ((name, one()) for name, one in figures(run, report).items())
+    return {name: canvas.png(figure) for name, figure in figures_by_name if figure is not None}

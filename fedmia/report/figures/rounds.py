@@ -20,10 +20,10 @@ def series(rounds: Sequence[RoundRow], key: Named, name: str) -> tuple[list[int]
     return known((r["round"], r[key].get(name)) for r in rounds)
 
 
-def known(found: Iterable[tuple[int, float | None]]) -> tuple[list[int], list[float]]:
+def known(points: Iterable[tuple[int, float | None]]) -> tuple[list[int], list[float]]:
     """(rounds, values) without those of no value."""
-    kept = [(x, y) for x, y in found if y is not None]
-    return [x for x, _ in kept], [y for _, y in kept]
+    known_points = [(x, y) for x, y in points if y is not None]
+    return [x for x, _ in known_points], [y for _, y in known_points]
 
 
 def names(rounds: Sequence[RoundRow], key: Named) -> list[str]:
@@ -36,9 +36,9 @@ def shade(axes: Axes, rounds: Sequence[RoundRow], *, label: bool = True) -> None
     """Shade the rounds under attack."""
     attacked = [r["round"] for r in rounds if r["under_attack"]]
     if attacked:
-        said = "under attack" if label else None
+        text = "under attack" if label else None
         ends = min(attacked) - 0.5, max(attacked) + 0.5
-        axes.axvspan(*ends, color=canvas.ORANGE, alpha=0.15, linewidth=0, label=said)
+        axes.axvspan(*ends, color=canvas.ORANGE, alpha=0.15, linewidth=0, label=text)
 
 
 @canvas.styled

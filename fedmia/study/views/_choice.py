@@ -29,58 +29,59 @@ COSTS = (
 
 
 def choose(
-    found: Sequence[formats.TradePoint], by_point: Sequence[Sequence[formats.TradeRow]]
+    points: Sequence[formats.TradePoint], by_point: Sequence[Sequence[formats.TradeRow]]
 ) -> formats.TradeChoice:
     """The choice among points, the undefended one first, with the rows of each.
 
     A point of which a run failed is no candidate: its mean is that of the runs that went well.
     """
-    knns = [values(h, "knn", point["best"]) for point, h in zip(found, by_point, strict=True)]
-    aucs = [leaks(point, held) for point, held in zip(found, by_point, strict=True)]
-    kept = [
-        i for i, point in enumerate(found)
+    knns = [values(h, "knn", point["best"]) for point, h in zip(points, by_point, strict=True)]
+    aucs = [leaks(point, rows) for point, rows in zip(points, by_point, strict=True)]
+    candidates = [
+        i for i, point in enumerate(points)
         if aucs[i] and not point["failed"] and _keeps(knns[i], knns[0])
     ] if aucs[0] else []  # fmt: skip
     choice: formats.TradeChoice = {
-        "within": WITHIN, "candidates": [found[i]["label"] for i in kept], "least": None,
+        "within": WITHIN, "candidates": [points[i]["label"] for i in candidates], "least": None,
         "alike": [], "level": LEVEL, "spare": None,
     }  # fmt: skip
-    if len(kept) > 1:
-        least = min(kept, key=lambda i: fmean(aucs[i].values()))
-        others = [i for i in kept if i != least]
+    if len(candidates) > 1:
+        least = min(candidates, key=lambda i: fmean(aucs[i].values()))
+        others = [i for i in candidates if i != least]
         level = (1 - LEVEL) / len(others)
-        alike = [found[i]["label"] for i in others if not _leaks_more(aucs[i], aucs[least], level)]
+        alike = [points[i]["label"] for i in others if not _leaks_more(aucs[i], aucs[least], level)]
         spare = change(knns[least], _floor(knns[0]))
-        choice |= {"least": found[least]["label"], "alike": alike, "spare": spare}
+        choice |= {"least": points[least]["label"], "alike": alike, "spare": spare}
     return choice
 
 
-def sentence(found: Sequence[formats.TradePoint], choice: formats.TradeChoice) -> str:
+def sentence(points: Sequence[formats.TradePoint], choice: formats.TradeChoice) -> str:
     """What a reader should take home, its uncertainty with it."""
-    bare = found[0]
+    bare = points[0]
     knn = number(bare["knn"]["mean"])
     if bare["best"] is None or bare["knn"]["mean"] is None:
         return "The undefended federation has no result, so nothing is compared with it."
     if choice["least"] is None:
         return f"No tested defence keeps kNN within 5 % of the undefended {knn}."
-    least = next(point for point in found if point["label"] == choice["least"])
+    least = next(point for point in points if point["label"] == choice["least"])
     if least["defense"] == NONE:
         return (
             f"No tested defence leaks less than no defence and keeps kNN within 5 % of the "
             f"undefended {knn}: {_leak(bare)}."
         )
-    said = (
+    text = (
         f"{least['label']} leaks least of the defences that keep kNN within 5 % "
-        f"({number(least['knn']['mean'])}, undefended {knn}): {_leak(least)}; undefended, {_leak(bare)}. "
+        f"({number(least['knn']['mean'])}, undefended {knn}): {_leak(least)}; undefended, "
+        f"{_leak(bare)}. "
         f"{_alike(choice, bare['label'], least['knn']['n'])}"
     )
     epsilon = math.inf if least["epsilon"] is None else least["epsilon"]
     if least["standing"] is not None and epsilon > MEANINGFUL:
-        said += " Its epsilon is no meaningful guarantee."
+        text += " Its epsilon is no meaningful guarantee."
     spare = choice["spare"]
     if spare is not None and (spare["ci"] is None or spare["ci"][0] < 0):
-        said += " Its mean loses at most 5 % of kNN; the interval does not exclude a larger loss."
-    return said
+        text += " Its mean loses at most 5 % of kNN; the interval does not exclude a larger loss."
+    return text
 
 
 def _alike(choice: formats.TradeChoice, bare: str, models: int) -> str:

@@ -58,13 +58,16 @@ class Baseline(View):
 
     title: ClassVar[str] = "Attack against attack"
     about: ClassVar[str] = (
-        "Each difference compares an attack with the baseline on the same model and the same images. "
-        "The table has its mean over models, one for each seed, with Student's 95 % interval between "
+        "Each difference compares an attack with the baseline on the same model and the same "
+        "images. "
+        "The table has its mean over models, one for each seed, with Student's 95 % interval "
+        "between "
         "models. p is of the two-sided t test that the mean difference is 0. Holm's p is corrected "
         "for all comparisons of this table."
     )
     captions: ClassVar[Mapping[str, str]] = {
-        "baseline": "AUC of each attack minus that of the baseline: one dot for each model, with the "
+        "baseline": "AUC of each attack minus that of the baseline: one dot for each model, "
+        "with the "
         "mean and its 95 % interval between models."
     }
 
@@ -104,7 +107,8 @@ class Baseline(View):
         over = Cell("p, Holm", (f"over all {len(report['comparisons'])}",))
         listed = (
             Column("point", lambda row: row["point"] or DASH), text_column("attack", "attack"),
-            text_column("measure", "measure"), change(f"minus {report['baseline']}, 95 %", "difference"),
+            text_column("measure", "measure"),
+            change(f"minus {report['baseline']}, 95 %", "difference"),
             ends("difference"), decimal("p", "p"), decimal(over, "p_holm"), models("difference"),
         )  # fmt: skip
         return {"comparisons": columns.table(listed, report["comparisons"])}

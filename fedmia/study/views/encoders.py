@@ -74,7 +74,7 @@ class EncodersView(StudyPage):
 
     def report(self, study: Study) -> formats.SeriesReport:
         by_encoder = group_by_key((cell.first.encoder, cell) for cell in study.cells)
-        points = [_point(held, study) for held in by_encoder.values()]
+        points = [_point(cells_of_encoder, study) for cells_of_encoder in by_encoder.values()]
         fill_differences(points, list(by_encoder.values()), study)
         rows = [_cell(cell, study) for cell in study.cells]
         lines = notes(points, rows, study.settings.seeds) + not_run(study)
@@ -111,8 +111,8 @@ class EncodersView(StudyPage):
         for point in report["points"]:
             knn = estimate(point["knn"], point["knn_ci"], DIGITS)
             rows = sorted(point["attacks"], key=lambda r: -(r["auc"] or 0.0))
-            told = [(row["name"], estimate(row["auc"], row["auc_ci"], DIGITS)) for row in rows]
-            lines += [(point["name"], *one, knn) for one in told or [(DASH, DASH)]]
+            attacks = [(row["name"], estimate(row["auc"], row["auc_ci"], DIGITS)) for row in rows]
+            lines += [(point["name"], *one, knn) for one in attacks or [(DASH, DASH)]]
         heads = ("encoder", "attack"), ("AUC, 95 %", "kNN, 95 %")
         return columns.screen(*heads, lines, once=(0, 3))
 
@@ -128,16 +128,16 @@ def leading(points: Sequence[formats.SeriesPoint]) -> str | None:
 
 def sentence(points: Sequence[formats.SeriesPoint], states: Sequence[str]) -> str:
     """The leading attack and the kNN, on the first and on the last encoder."""
-    name, told = leading(points), []
+    name, parts = leading(points), []
     ends = [points[0], points[-1]] if len(points) > 1 else [points[0]]
     for point in ends if name is not None else []:
         auc = next((row for row in point["attacks"] if row["name"] == name), None)
         if auc is not None:
             line = f"AUC {estimate(auc['auc'], auc['auc_ci'])}"
             knn = f", kNN {estimate(point['knn'], point['knn_ci'])}"
-            told.append(f"{point['name']} {line}{knn * (point['knn'] is not None)}")
+            parts.append(f"{point['name']} {line}{knn * (point['knn'] is not None)}")
     missing = [f"{word}: {states.count(word)}" for word in ("failed", "not run") if word in states]
-    first = [f"{name}: {'; '.join(told)}"] if told else ["no audit is finished"]
+    first = [f"{name}: {'; '.join(parts)}"] if parts else ["no audit is finished"]
     return "; ".join([*first, *missing]) + "."
 
 
@@ -148,8 +148,10 @@ def notes(
     lines = []
     if seeds > 1:
         lines.append(
-            f"{seeds} seeds audit each encoder. Each seed has its own views, and its own known images "
-            "unless a run names them. The model is the same, so the seeds do not cover the variation "
+            f"{seeds} seeds audit each encoder. Each seed has its own views, and its own known "
+            f"images "
+            "unless a run names them. The model is the same, so the seeds do not cover the "
+            "variation "
             "between trainings."
         )
     lines += note_doubtful_verdicts(points, "Audits")  # type: ignore[arg-type]
@@ -171,17 +173,19 @@ def not_run(study: Study) -> list[str]:
 def models(points: Sequence[formats.SeriesPoint]) -> list[formats.SeriesModels]:
     """Rounds that more than one run has, over the runs."""
     rounds = group_by_key((point["round"], point) for point in points if point["round"] is not None)
-    made: list[formats.SeriesModels] = []
-    for turn, held in sorted(rounds.items()):
-        aucs = group_by_key((row["name"], row["auc"]) for point in held for row in point["attacks"])
-        if len(held) > 1:
-            made.append({
+    rows: list[formats.SeriesModels] = []
+    for turn, points_of_round in sorted(rounds.items()):
+        aucs = group_by_key(
+            (row["name"], row["auc"]) for point in points_of_round for row in point["attacks"]
+        )
+        if len(points_of_round) > 1:
+            rows.append({
                 "round": turn,
                 "attacks": {name: spread(values) for name, values in aucs.items()},
-                "knn": spread(point["knn"] for point in held),
-                "linear": spread(point["linear"] for point in held),
+                "knn": spread(point["knn"] for point in points_of_round),
+                "linear": spread(point["linear"] for point in points_of_round),
             })  # fmt: skip
-    return made
+    return rows
 
 
 def _point(cells: Cells, study: Study) -> formats.SeriesPoint:
@@ -216,14 +220,14 @@ def _point(cells: Cells, study: Study) -> formats.SeriesPoint:
 def _attack(reports: Sequence[Report], name: str) -> formats.SeriesAttack:
     """An attack on one encoder, over the seeds."""
     rows = [next((r for r in report["attacks"] if r["name"] == name), None) for report in reports]
-    held = [row for row in rows if row is not None]
+    known = [row for row in rows if row is not None]
     beside = [control_of(report, "untrained", name) for report in reports]
     return {
         "name": name,
-        "auc": mean_of(row["auc"] for row in held),
-        "auc_ci": mean_interval(row["auc_ci"] for row in held),
+        "auc": mean_of(row["auc"] for row in known),
+        "auc_ci": mean_interval(row["auc_ci"] for row in known),
         "by_seed": [None if row is None else row["auc"] for row in rows],
-        "tpr_at_1_percent_fpr": mean_of(row["tpr_at_fpr"]["0.01"] for row in held),
+        "tpr_at_1_percent_fpr": mean_of(row["tpr_at_fpr"]["0.01"] for row in known),
         "untrained": mean_of(row["auc"] for row in beside if row is not None),
         "difference": None,
     }
@@ -239,11 +243,11 @@ def fill_differences(
     pairs = [(i, ends[run]) for i, run in enumerate(runs) if i != ends[run]]
     family = sum(len(points[i]["attacks"]) for i, _ in pairs)
     for i, last in pairs:
-        held = [both_of(a, b, study) for a, b in zip(cells[i], cells[last], strict=True)]
+        score_pairs = [both_of(a, b, study) for a, b in zip(cells[i], cells[last], strict=True)]
         for row in points[i]["attacks"]:
             known = [
                 scores.difference(a[row["name"]], b[row["name"]], family)
-                for a, b in held if row["name"] in a and row["name"] in b
+                for a, b in score_pairs if row["name"] in a and row["name"] in b
             ]  # fmt: skip
             row["difference"] = _mean_difference(known, points[last]["name"])
 
@@ -315,12 +319,12 @@ def draw(report: formats.SeriesReport) -> Figure | None:
     figure = canvas.new(8, 6.4)
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
     lines = _lines(points)
-    apart = APART * max(1.0, *(x for _, held in lines for x, _ in held))
-    for j, (_, held) in enumerate(lines):
+    apart = APART * max(1.0, *(x for _, places in lines for x, _ in places))
+    for j, (_, places) in enumerate(lines):
         dashes = {"linestyle": canvas.DASHES[j % len(canvas.DASHES)]}
         for i, name in enumerate(names):
             rows: list[Any] = [
-                (x, row) for x, point in held for row in point["attacks"] if row["name"] == name
+                (x, row) for x, point in places for row in point["attacks"] if row["name"] == name
             ]
             shift = apart * (i - (len(names) - 1) / 2)
             _line(above, rows, "auc", canvas.look(i) | dashes, shift, name * (j == 0))
@@ -332,7 +336,7 @@ def draw(report: formats.SeriesReport) -> Figure | None:
                 above.plot(*zip(*dots, strict=True), ".", **look)
         for i, (key, name) in enumerate((("knn", "weighted kNN"), ("linear", "linear probe"))):
             look = {"color": (canvas.INK, canvas.GREY)[i], "marker": "os"[i]} | dashes
-            _line(below, held, key, look, apart * (i - 0.5), name * (j == 0))
+            _line(below, places, key, look, apart * (i - 0.5), name * (j == 0))
     if len(lines) > 1:  # their dashes tell the runs apart
         for j, (run, _) in enumerate(lines):
             look = {"color": canvas.GREY, "linestyle": canvas.DASHES[j % len(canvas.DASHES)]}
@@ -362,7 +366,7 @@ def _lines(points: Sequence[formats.SeriesPoint]) -> list[tuple[str, list[tuple[
     if any(point["round"] is None for point in points):
         return [("the encoders", [(float(i), point) for i, point in enumerate(points)])]
     runs = group_by_key((point["run"], (float(point["round"] or 0), point)) for point in points)
-    return [(run, sorted(held, key=lambda at: at[0])) for run, held in runs.items()]
+    return [(run, sorted(places, key=lambda at: at[0])) for run, places in runs.items()]
 
 
 def _line(

@@ -51,30 +51,30 @@ def tried(settings: int) -> int:
 
 
 def rows(
-    trials: Sequence[HeadTrial], asked: Head, settings: Sequence[ReleaseSetting]
+    trials: Sequence[HeadTrial], config: Head, settings: Sequence[ReleaseSetting]
 ) -> list[formats.HeadRow]:
     """Heads without noise, then at each setting in order."""
     family = tried(len(settings))
-    found = [row(None, [t.plain for t in trials], asked, family)]
+    head_rows = [row(None, [t.plain for t in trials], config, family)]
     for s in settings:
-        found.append(row(s, [t.noised[s] for t in trials], asked, family))
-        if asked.canaries:
+        head_rows.append(row(s, [t.noised[s] for t in trials], config, family))
+        if config.canaries:
             sensitivity, scale = trials[0].sensitivity, trials[0].noised[s].scale
-            draw = rng(asked.seed, "head", "canaries", s.mechanism, repr(s.epsilon))
-            audit = audit_noise(s, asked.delta, sensitivity, scale, asked.canaries, draw)
-            found[-1]["lower_bound"] = by_canaries(audit, len(settings))
-    return found
+            draw = rng(config.seed, "head", "canaries", s.mechanism, repr(s.epsilon))
+            audit = audit_noise(s, config.delta, sensitivity, scale, config.canaries, draw)
+            head_rows[-1]["lower_bound"] = by_canaries(audit, len(settings))
+    return head_rows
 
 
 def row(
-    setting: ReleaseSetting | None, measured: Sequence[ReleaseResult], asked: Head, family: int
+    setting: ReleaseSetting | None, measured: Sequence[ReleaseResult], config: Head, family: int
 ) -> formats.HeadRow:
     """Heads at one setting, None: without noise."""
     mechanism, epsilon = (setting.mechanism, setting.epsilon) if setting else (None, None)
     return {
         "mechanism": mechanism,
         "epsilon": epsilon,
-        "delta": asked.delta if mechanism == "gaussian" else 0.0,
+        "delta": config.delta if mechanism == "gaussian" else 0.0,
         "standing": None if setting is None else "empirical",
         "meaningful": epsilon is not None and epsilon <= MEANINGFUL,
         "unit": "image",
@@ -107,9 +107,9 @@ def leaks(row: formats.HeadRow) -> list[formats.HeadAttack]:
     return [a for a in row["attacks"] if (ci := a["auc_ci_simultaneous"]) and ci[0] > 0.5]
 
 
-def sentence(found: Sequence[formats.HeadRow], heads: int) -> str:
+def sentence(head_rows: Sequence[formats.HeadRow], heads: int) -> str:
     """What a head leaks without noise, and what each mechanism takes to stop it."""
-    plain, noised = found[0], found[1:]
+    plain, noised = head_rows[0], head_rows[1:]
     wrong = [r for r in noised if (bound := r["lower_bound"]) and bound["refuted"]]
     names = ", ".join(f"{r['mechanism']} at {r['epsilon']:g}" for r in wrong)
     parts = [f"{SHOUT} by canaries: {names}."] if wrong else []
@@ -137,12 +137,12 @@ def by_mechanism(noised: Sequence[formats.HeadRow]) -> dict[str, list[formats.He
     return group_by_key((str(row["mechanism"]), row) for row in noised)
 
 
-def _cheapest(name: str, found: Sequence[formats.HeadRow]) -> str:
+def _cheapest(name: str, head_rows: Sequence[formats.HeadRow]) -> str:
     """The least epsilon at which a mechanism costs at most TOLERABLE of utility."""
-    kept = [r for r in found if (r["utility_loss"]["mean"] or 0.0) <= TOLERABLE]
-    if not kept:
+    tolerable = [r for r in head_rows if (r["utility_loss"]["mean"] or 0.0) <= TOLERABLE]
+    if not tolerable:
         return f"{name} costs over {TOLERABLE:.0%} of utility at every epsilon tried."
-    least = min(kept, key=lambda r: r["epsilon"] or 0.0)
+    least = min(tolerable, key=lambda r: r["epsilon"] or 0.0)
     worst = max((a["auc"]["mean"] or 0.0) for a in least["attacks"])
     doubt = "" if least["meaningful"] else ", no meaningful guarantee"
     return (
@@ -156,39 +156,39 @@ def _stopped(noised: Sequence[formats.HeadRow]) -> str:
     small = [r for r in noised if r["meaningful"]]
     if not small:
         return ""
-    left = [r for r in small if leaks(r)]
+    leaking = [r for r in small if leaks(r)]
     best = min(small, key=lambda r: r["utility_loss"]["mean"] or 0.0)
     who = f"{best['mechanism']} at {best['epsilon']:g}"
     format_error = (
         f"Of all settings with epsilon at most {MEANINGFUL:g}, {who} costs least utility: "
     )
     format_error += f"{best['utility_loss']['mean'] or 0.0:.0%}; "
-    names = ", ".join(f"{r['mechanism']} at {r['epsilon']:g}" for r in left)
+    names = ", ".join(f"{r['mechanism']} at {r['epsilon']:g}" for r in leaking)
     return format_error + (
-        f"a leak remains under {names}." if left else "no leak is established at these settings."
+        f"a leak remains under {names}." if leaking else "no leak is established at these settings."
     )
 
 
-def notes(asked: Head, released: LoadedEncoder, shadows: int) -> list[str]:
+def notes(config: Head, released: LoadedEncoder, shadows: int) -> list[str]:
     """What the reader of the numbers should know."""
-    found = [format_error(note, asked.tongue) for note in released.notes]
-    found.append(
+    texts = [format_error(note, config.tongue) for note in released.notes]
+    texts.append(
         f"The attacker has {shadows} shadow head{'s' * (shadows > 1)} on the same encoder, trained "
         "like the head on images of the same source. Classifiers and thresholds are fitted on "
         "their answers alone. The knowing attacker also knows the law and the scale of the noise."
     )
-    found.append(
+    texts.append(
         "The images of a head are drawn at random from all images, independently of the encoder's "
         "training set. The encoder gets no noise; python -m fedmia.audit measures its leakage."
     )
-    found.append(f"The untrained control is {released.untrained_how}.")
-    return found
+    texts.append(f"The untrained control is {released.untrained_how}.")
+    return texts
 
 
 def ratio(trials: Sequence[HeadTrial]) -> str:
     """Why mechanisms that are scaled by another norm cost as much as they do."""
-    found = [t.sensitivity[1] / t.sensitivity[2] for t in trials if t.sensitivity[2]]
-    many = f"{statistics.fmean(found):.1f}" if found else "unknown"
+    ratios = [t.sensitivity[1] / t.sensitivity[2] for t in trials if t.sensitivity[2]]
+    many = f"{statistics.fmean(ratios):.1f}" if ratios else "unknown"
     return (
         f"The sensitivity in L1 is {many} times that in L2 (mean over heads; the paper's Table 1 "
         "has 1.26). Logistic and Laplace noise grow with the first, Gaussian noise with the second."
@@ -220,8 +220,8 @@ def _epsilon(row: formats.HeadRow) -> Cell:
         return Cell(DASH, ("no guarantee",))
     standing = str(row["standing"]) if row["meaningful"] else "no meaningful guarantee"
     delta = (f"delta {row['delta']:g}",) if row["delta"] else ()
-    shown = (f"at least {b['value']:.2f} by canaries",) if (b := row["lower_bound"]) else ()
-    return Cell(f"{row['epsilon']:g} for one {row['unit']}", (*delta, standing, *shown))
+    bound = (f"at least {b['value']:.2f} by canaries",) if (b := row["lower_bound"]) else ()
+    return Cell(f"{row['epsilon']:g} for one {row['unit']}", (*delta, standing, *bound))
 
 
 def _mean(value: Spread | None) -> Cell | str:
@@ -255,24 +255,25 @@ class HeadView(StudyPage):
         "fig-1": "As Fig. 1 of the paper: utility loss by epsilon, mean over heads with its 95 % "
         "band. Grey: no meaningful guarantee.",
         "fig-2": "As Fig. 2 of the paper. Top: accuracy of the attack by epsilon. Bottom: accuracy "
-        "against the utility loss at the same epsilon. Left: the paper's attacker. Right: an attacker "
+        "against the utility loss at the same epsilon. Left: the paper's attacker. Right: an "
+        "attacker "
         "that trains on shadow heads with the same noise. Line: without noise.",
     }
 
     def report(self, study: HeadTrials) -> formats.HeadReport:  # type: ignore[override]
-        asked, trials, dealt = study.config, study.trials, study.split()
+        config, trials, split = study.config, study.trials, study.split()
         family, environment = tried(len(study.settings)), describe()
-        listed = rows(trials, asked, study.settings)
-        shadows = len(dealt.shadow_in)
+        listed = rows(trials, config, study.settings)
+        shadows = len(split.shadow_in)
         return {
             "format": formats.FORMAT,
-            "sentence": sentence(listed, asked.seeds),
+            "sentence": sentence(listed, config.seeds),
             "encoder": study.released.name,
             "data": study.images.name,
-            "heads": asked.seeds,
-            "releases": asked.draws,
-            "n_members": len(dealt.members),
-            "n_nonmembers": len(dealt.others),
+            "heads": config.seeds,
+            "releases": config.draws,
+            "n_members": len(split.members),
+            "n_nonmembers": len(split.others),
             "shadows": shadows,
             "weights": study.weights(),
             "fitted": spread(t.train_accuracy for t in trials),
@@ -280,14 +281,14 @@ class HeadView(StudyPage):
                 f"l{order}": spread((t.sensitivity[order] for t in trials), high=math.inf)
                 for order in (1, 2)
             },
-            "assumptions": ASSUMPTIONS.format(pairs=asked.samples),
+            "assumptions": ASSUMPTIONS.format(pairs=config.samples),
             "rows": listed,
             "controls": {
-                "untrained": row(None, [t.plain for t in study.controls], asked, family),
+                "untrained": row(None, [t.plain for t in study.controls], config, family),
                 "placebo": attack_rows([t.placebo for t in trials], family),
             },
-            "notes": [*notes(asked, study.released, shadows), ratio(trials)],
-            "config": to_tree(asked),
+            "notes": [*notes(config, study.released, shadows), ratio(trials)],
+            "config": to_tree(config),
             "versions": environment["versions"] | {"commit": environment["commit"]},
             "timing": {},
         }

@@ -44,7 +44,8 @@ PAIRS = (
     models("difference"),
 )  # fmt: skip
 SETS = (
-    text_column("attack", "attack"), text_column("score of a set", "judged"), text_column("images a set", "size"),
+    text_column("attack", "attack"), text_column("score of a set", "judged"),
+    text_column("images a set", "size"),
     mean("mean AUC, 95 %", "auc"), ends("auc"), change("minus its control, 95 %", "difference"),
     *TESTED, models("auc"),
 )  # fmt: skip
@@ -75,7 +76,8 @@ class SweepView(StudyPage):
     captions: ClassVar[Mapping[str, str]] = {
         "attacks": "AUC of each attack at each point of the grid: one dot for each model, with the "
         "mean and its 95 % interval between models.",
-        "pairs": "AUC that each attack adds to its paired control: one dot for each model, with the "
+        "pairs": "AUC that each attack adds to its paired control: one dot for each model, with "
+        "the "
         "mean and its 95 % interval between models.",
     }
 
@@ -233,8 +235,8 @@ def _attack(report: Report, row: Any) -> formats.CellAttack:
         "tpr_at_1_percent_fpr": row["tpr_at_fpr"]["0.01"],
         "controls": {label: control["auc"] for label, control in beside.items() if control},
     }
-    kept: Any = {key: (row | more)[key] for key in formats.CellAttack.__annotations__}
-    return kept  # type: ignore[no-any-return]
+    picked: Any = {key: (row | more)[key] for key in formats.CellAttack.__annotations__}
+    return picked  # type: ignore[no-any-return]
 
 
 def _aucs(results: formats.CellResults) -> Known:
@@ -255,12 +257,12 @@ def _lines(
     """Each point with the values of its models, as `forest` draws them."""
     return [
         (
-            label(held[0]["grid"]).replace(", ", "\n") or "the experiment",
+            label(cells_of_point[0]["grid"]).replace(", ", "\n") or "the experiment",
             group_by_key(
-                one for cell in held if cell["results"] for one in values(cell["results"])
+                one for cell in cells_of_point if cell["results"] for one in values(cell["results"])
             ),
         )
-        for held in group_by_point(cells).values()
+        for cells_of_point in group_by_point(cells).values()
     ]
 
 

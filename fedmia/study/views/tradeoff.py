@@ -69,7 +69,8 @@ class TradeoffView(StudyPage):
     file: ClassVar[str] = "tradeoff"
     beside: ClassVar[Mapping[str, str]] = {"tradeoff": "tradeoff.png"}
     captions: ClassVar[Mapping[str, str]] = {
-        "tradeoff": "Utility and privacy: down and to the right is better. A line joins the points of "
+        "tradeoff": "Utility and privacy: down and to the right is better. A line joins the "
+        "points of "
         "one defence, labelled with their strength. Bars: 95 % intervals between models, for each "
         "mean alone."
     }
@@ -169,9 +170,11 @@ def lost(report: formats.TradeoffReport) -> Iterator[tuple[str, str]]:
 
 def _short(point: formats.TradePoint) -> str:
     """The defence and its strength without the option's name, which fills a terminal's line."""
-    given = point["strength"] is not None
+    has_strength = point["strength"] is not None
     return (
-        point["defense"] + f" {format_grid_value(point['strength'])}" if given else point["label"]
+        point["defense"] + f" {format_grid_value(point['strength'])}"
+        if has_strength
+        else point["label"]
     )
 
 
@@ -180,10 +183,10 @@ def epsilon(point: formats.TradePoint) -> str:
     value = point["epsilon"]
     if point["standing"] is None:
         return DASH
-    shown = "none" if value is None else f"{value:.3g}"
-    shown += f" for one {point['unit']}" if point["unit"] else ""
+    text = "none" if value is None else f"{value:.3g}"
+    text += f" for one {point['unit']}" if point["unit"] else ""
     little = value is None or value > MEANINGFUL
-    return f"{shown}, {NO_GUARANTEE if little else point['standing']}"
+    return f"{text}, {NO_GUARANTEE if little else point['standing']}"
 
 
 def over(point: formats.TradePoint) -> str:
@@ -221,17 +224,17 @@ def draw(report: formats.TradeoffReport) -> Figure | None:
 
 
 def _curve(
-    axes: Axes, name: str, i: int, held: Sequence[tuple[formats.TradePoint, tuple[float, float]]]
+    axes: Axes, name: str, i: int, points: Sequence[tuple[formats.TradePoint, tuple[float, float]]]
 ) -> None:
     """A defence from mild to strong, with the intervals of each point, in the i-th look."""
     bare = name == NONE
     look: dict[str, Any] = canvas.look(i - 1) | {"linestyle": "-"}
     if bare:
         look = {"color": canvas.INK, "marker": "*", "linestyle": "-"}
-    across, up = zip(*(at for _, at in held), strict=True)
+    across, up = zip(*(at for _, at in points), strict=True)
     label = "no defence" if bare else name
     axes.plot(across, up, **look, markersize=12 if bare else 7, linewidth=1.2, label=label)
-    for point, at in held:
+    for point, at in points:
         best, bars = best_of(point), {"color": look["color"], "linewidth": 2.5, "alpha": 0.3}
         cross(axes, at, point["knn"]["ci"], best["auc"]["ci"] if best else None, **bars)
         if point["option"]:
