@@ -17,8 +17,10 @@ def dropped(run: RunScores) -> list[str]:
     """What became of clients that failed and did not stop the run."""
     lines = []
     for fault in run.faults:
-        what = f"Client {fault.client} {format_error(fault.reason)} in round {fault.round} of "
-        f"{fault.branch}"
+        what = (
+            f"Client {fault.client} {format_error(fault.reason)} in round {fault.round} of "
+            f"{fault.branch}"
+        )
         if fault.action == "retried":
             lines.append(f"{what}; it got its order again.")
         elif fault.action == "dropped":

@@ -231,8 +231,7 @@ def aggregation_sentence(report: Report) -> str | None:
     sentence = f"Server: {epsilon(row) + at_least(row) if spent else row['name']}"
     sentence += f"{f'; {metrics}' if metrics else ''}."
     if row["view"] == "sums":
-        sentence += " The server sees only sums of updates (its view in the simulation; nothing "
-        "is encrypted)."
+        sentence += " The server sees only sums of updates (a simulated view, no encryption)."
     return f"{sentence} {spent['assumptions']}" if spent else sentence
 
 
@@ -272,8 +271,7 @@ def per_client_sentence(report: Report) -> str | None:
             continue
         text = (
             f"For the question whether one given client trained on an image, {row['attack']} "
-            f"has AUC "
-            f"{estimate(result['auc'], result['auc_ci'])} (TPR "
+            f"has AUC {estimate(result['auc'], result['auc_ci'])} (TPR "
             f"{number(result['tpr_at_fpr']['0.01'])} at 1 % FPR; {result['n_members']} members, "
             f"{result['n_nonmembers']} non-members, {result['clients']} clients)"
         )
