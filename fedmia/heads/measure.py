@@ -34,8 +34,13 @@ class HeadTrials:
     """Every trial of the heads that were asked for.
 
     Attributes:
-        images: their labelled images. labelled: the features of these.
-        trials: one a head. controls: on the encoder without what training put into it.
+        config: the settings of the command.
+        released: the encoder.
+        images: labelled images from which heads draw theirs.
+        labelled: the features of these images.
+        settings: every mechanism at every epsilon.
+        trials: one for each head.
+        controls: the same on the encoder without its trained weights.
     """
 
     config: Head
@@ -59,6 +64,9 @@ class HeadTrials:
 
 def prepare(config: Head) -> tuple[LoadedEncoder, ImageSet]:
     """The encoder and the labelled images, checked against each other; no image twice.
+
+    Returns:
+        The encoder and its labelled images.
 
     Raises:
         InputError: either is missing or broken, they do not fit, or there are too few.
@@ -100,7 +108,15 @@ def _here(option: str) -> str:
 @torch.no_grad()
 def features(method: SSLMethod, images: ImageSet) -> LabelledFeatures:
     """Features of unit length, on the CPU: encoders differ in length, and with it what a learning
-    rate and a weight mean."""
+    rate and a weight mean.
+
+    Args:
+        method: holds the encoder.
+        images: N labelled images.
+
+    Returns:
+        Float32 (N, D) of length 1, and the classes of the images.
+    """
     device, parts = method.encoder.mean.device, []
     for part in in_parts(torch.from_numpy(images.images), device):
         outputs = method.encoder(part).flatten(1)
@@ -118,7 +134,13 @@ def measure(
     """Train and attack every head.
 
     Args:
-        ended: told of each head that is done.
+        config: the settings of the command.
+        released: the encoder, as `prepare` returns it.
+        images: labelled images, as `prepare` returns them.
+        ended: called after each head.
+
+    Returns:
+        The trials of all heads and of the controls.
     """
     settings = [ReleaseSetting(m, e) for m in config.mechanisms for e in config.epsilons]
     own, none = features(released.method, images), features(released.untrained(), images)

@@ -28,6 +28,10 @@ def sample_sensitivity(
         fit: heads trained on the rows (K, n), all with the same randomness.
         members: rows of the head's images, at least 2.
         pairs: m; the cost is 2 m heads.
+        rng: draws the pairs.
+
+    Returns:
+        Order of the norm -> the largest distance of the sampled pairs.
 
     Raises:
         InputError: trainings that diverged.

@@ -17,7 +17,8 @@ class HeadStack:
     """K networks: linear layers with ReLU between them, no batch norm, nothing but weights.
 
     Attributes:
-        weights: of each layer (K, in, out). biases: of each (K, 1, out).
+        weights: of each layer, float32 (K, inputs, outputs).
+        biases: of each layer, float32 (K, 1, outputs).
     """
 
     weights: tuple[Tensor, ...]
@@ -61,7 +62,12 @@ def init_heads(count: int, widths: Sequence[int], generator: torch.Generator) ->
     """`count` times the same network: Glorot and Bengio's (2010) uniform weights, no biases.
 
     Args:
+        count: K.
         widths: inputs, hidden layers, classes.
+        generator: draws the weights.
+
+    Returns:
+        K equal networks.
     """
     weights, biases = [], []
     for before, after in zip(widths, widths[1:], strict=False):
@@ -82,10 +88,17 @@ def train_heads(
     whose rows differ in one place differ by that image alone.
 
     Args:
-        inputs: float32 (N, D). labels: int64 (N,), 0..classes-1.
+        inputs: float32 (N, D).
+        labels: int64 (N,), 0..classes-1.
         rows: int64 (K, n), the rows of `inputs` that each network is trained on.
+        widths: inputs, hidden layers, classes.
         optimizer: of a list of tensors; its rate stays as it is.
+        epochs: passes over `rows`.
         batch: rows a step; the last step of an epoch may have fewer.
+        seed: of the initial weights and the order.
+
+    Returns:
+        K trained networks.
     """
     generator = torch.Generator().manual_seed(seed)
     stack = init_heads(len(rows), widths, generator)

@@ -36,7 +36,13 @@ NAIVE, KNOWING, CONFIDENCE = "shadow", "shadow-knowing", "confidence"
 
 @dataclass(frozen=True)
 class LabelledFeatures:
-    """Features of labelled images: float32 (N, D), and classes int64 (N,), 0..classes-1."""
+    """Features of labelled images: float32 (N, D), and classes int64 (N,), 0..classes-1.
+
+    Attributes:
+        features: float32 (N, D).
+        labels: int64 (N,), 0..classes-1.
+        classes: how many.
+    """
 
     features: Tensor
     labels: Tensor
@@ -48,8 +54,10 @@ class HeadSplit:
     """Rows of one head's images, all apart.
 
     Attributes:
-        members: of the head. others: asked about, never trained on.
-        shadow_in, shadow_out: (k, n) of each of the attacker's k shadow heads.
+        members: rows of the head's own images.
+        others: rows of the scored non-members.
+        shadow_in: (k, n) rows on which each of the attacker's k shadow heads is trained.
+        shadow_out: (k, n) rows of as many images that it has not seen.
     """
 
     members: IntArray
@@ -61,7 +69,13 @@ class HeadSplit:
 @dataclass(frozen=True)
 class AttackRates:
     """What an attack gets right of one head, mean over its releases; `tpr` at an FPR of 1 %, None
-    below 100 others; `accuracy` is balanced, at the classifier's own threshold, None without."""
+    below 100 others; `accuracy` is balanced, at the classifier's own threshold, None without.
+
+    Attributes:
+        auc: in [0, 1].
+        accuracy: balanced, at the classifier's own threshold; None without one.
+        tpr: at an FPR of 1 %; None below 100 non-members.
+    """
 
     auc: float
     accuracy: float | None
@@ -70,7 +84,14 @@ class AttackRates:
 
 @dataclass(frozen=True)
 class ReleaseResult:
-    """A head at one setting: share of others classified right, the share lost, and the attacks."""
+    """A head at one setting: share of others classified right, the share lost, and the attacks.
+
+    Attributes:
+        scale: of the noise on each weight; 0 without noise.
+        utility: share of the non-members that the heads classify right.
+        loss: share of the utility without noise that is lost (Definition 6.1).
+        attacks: by the attack's name.
+    """
 
     scale: float
     utility: float
@@ -85,8 +106,9 @@ class HeadTrial:
     Attributes:
         train_accuracy: share of its own images that it classifies right.
         sensitivity: {1: L1, 2: L2}, empty where nothing is noised.
-        plain: without noise. noised: at each setting.
-        placebo: the attacks on the same images, asked about a head that saw none of them.
+        plain: without noise.
+        noised: at each setting.
+        placebo: the attacks on the same images and a head that saw none of them.
     """
 
     train_accuracy: float
@@ -101,6 +123,14 @@ def split_images(count: int, images: int, generator: np.random.Generator) -> Hea
 
     A shadow head has as many images as the head; where that gives fewer than the paper's 2,000
     pairs, there are several of them.
+
+    Args:
+        count: N labelled images.
+        images: of one head.
+        generator: draws the split.
+
+    Returns:
+        Rows of the head, of the non-members and of the shadow heads, all disjoint.
 
     Raises:
         InputError: fewer than four times the head's images.
@@ -122,6 +152,8 @@ class HeadExperiment:
     """One head, its shadows, and what is asked of both.
 
     Args:
+        labelled: features and classes of all images.
+        config: the settings of the command.
         seed: of this head.
     """
 
@@ -167,7 +199,16 @@ class HeadExperiment:
     def measure_release(
         self, heads: HeadStack, scale: float, classifiers: Mapping[str, HeadStack]
     ) -> ReleaseResult:
-        """The attacks on releases of the head, by name; and the head's use."""
+        """The attacks on releases of the head, by name; and the head's use.
+
+        Args:
+            heads: releases of the head.
+            scale: of their noise.
+            classifiers: by the attack's name.
+
+        Returns:
+            Utility and attacks, the mean over releases.
+        """
         accuracy = self._accuracy(heads)
         return ReleaseResult(
             scale,
@@ -179,7 +220,15 @@ class HeadExperiment:
     def attack_heads(
         self, heads: HeadStack, classifiers: Mapping[str, HeadStack]
     ) -> dict[str, AttackRates]:
-        """What each attack gets right of members and others, on any heads."""
+        """What each attack gets right of members and others, on any heads.
+
+        Args:
+            heads: K heads.
+            classifiers: by the attack's name.
+
+        Returns:
+            Rates of each attack, those of `confidence` last.
+        """
         labels = self.labelled.labels[self.queried]
         probabilities = predict_probabilities(heads, self.labelled.features[self.queried])
         pairs = attack.classifier_inputs(probabilities, labels)
@@ -224,6 +273,15 @@ def run_trial(
     """Train a head and its shadows, and attack it without noise and at each setting.
 
     The knowing attacker noises its shadows by the same law and scale.
+
+    Args:
+        labelled: features and classes of all images.
+        config: the settings of the command.
+        seed: of this head.
+        settings: mechanisms and epsilons to release it under.
+
+    Returns:
+        The head without noise, at each setting, and its placebo.
     """
     bench = HeadExperiment(labelled, config, seed)
     sensitivity = bench.sensitivity() if settings else {}

@@ -54,7 +54,11 @@ def claims(climb: StaticAscentScores | None, curves: Curves | None) -> list[Clai
     (why it was not run, or what else follows) and `numbers`, of which the first decides.
 
     Args:
-        climb: the static climb with its losses by step. curves: of the active client's rounds.
+        climb: the static ascent with its losses by step.
+        curves: losses of the rounds in which a client acts.
+
+    Returns:
+        One claim for each rule.
     """
     return [*_static(climb), *_federated(curves)]
 
@@ -122,7 +126,16 @@ def _usable(*losses: FloatArray | None) -> bool:
 
 def contrast(of: str, members: FloatArray, nonmembers: FloatArray) -> Numbers:
     """Means, medians, intervals, and what (m,) non-members have over (n,) members: difference of
-    the means, and `auc`, the share of pairs in which the non-member's is larger."""
+    the means, and `auc`, the share of pairs in which the non-member's is larger.
+
+    Args:
+        of: what is compared.
+        members: (n,) values.
+        nonmembers: (m,) values.
+
+    Returns:
+        The statistics by name.
+    """
     ours, others = members.astype(np.float64), nonmembers.astype(np.float64)
     row = auc_numbers(-ours, -others, 1)
     return {
@@ -136,7 +149,15 @@ def contrast(of: str, members: FloatArray, nonmembers: FloatArray) -> Numbers:
 
 
 def welch(a: FloatArray, b: FloatArray) -> tuple[float, float]:
-    """Welch's 95 % interval of mean(a) - mean(b); with zeros for b, Student's of mean(a)."""
+    """Welch's 95 % interval of mean(a) - mean(b); with zeros for b, Student's of mean(a).
+
+    Args:
+        a: (n,) values.
+        b: (m,) values; zeros for a one-sample interval.
+
+    Returns:
+        The ends of the interval.
+    """
     parts = [v.var(ddof=1) / len(v) for v in (a, b)]
     spread = sum(p**2 / (len(v) - 1) for p, v in zip(parts, (a, b), strict=True))
     freedom = sum(parts) ** 2 / spread if spread else 1.0

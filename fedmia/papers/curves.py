@@ -64,7 +64,15 @@ def _scale(axes: Axes, side: str, values: Any) -> None:
 
 @canvas.drawn
 def overfitting(readings: Sequence[SnapshotFeatures], history: History) -> Figure:
-    """Fig. 5: loss and cosine similarity of members and non-members by evaluated round."""
+    """Fig. 5: loss and cosine similarity of members and non-members by evaluated round.
+
+    Args:
+        readings: features of each evaluated round.
+        history: the report's rounds.
+
+    Returns:
+        The figure.
+    """
     sides = [r.scored("combined") for r in readings]
     n = canvas.counts(len(sides[0][0]), len(sides[0][1]))
     heading = f"Mean, its 95 % interval (dark), middle half (light) ({n})"
@@ -89,8 +97,13 @@ def by_round(
     """Figs. 6 and 8: accuracy and AUC of each name by round, with 95 % bands.
 
     Args:
-        rows: (round, rates) by name of a layer or a method.
-        dashed: the name that the others are compared with.
+        rows: name -> rates by round.
+        history: the report's rounds; those under attack are shaded.
+        heading: title of the figure.
+        dashed: the name whose line is dashed.
+
+    Returns:
+        The figure.
     """
     first = next(iter(rows.values()))[0][1]
     n = canvas.counts(first["n_members"], first["n_nonmembers"])
@@ -172,7 +185,11 @@ def federated(curves: Curves, by_strategy: Mapping[str, Curves]) -> Figure:
     (b) under other ways to aggregate: each strategy with the act and, thin, without it.
 
     Args:
-        by_strategy: the curves of this run and of those beside it, by what names them.
+        curves: of this run.
+        by_strategy: of this run and of those beside it, by aggregation rule.
+
+    Returns:
+        The figure.
     """
     n = canvas.counts(curves.members.shape[1], curves.nonmembers.shape[1])
     figure, (own_axes, right) = _panels(9.4, 4.3, f"Loss of the images under test ({n})")

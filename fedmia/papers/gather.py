@@ -25,7 +25,12 @@ class PaperResults:
     """A run's evaluated rounds, in order, one entry a round in each list.
 
     Attributes:
-        at: place in them of the round that passive attacks are scored on.
+        at: index of the round that passive attacks score.
+        features: of each evaluated round.
+        scores: of each evaluated round.
+        static_ascents: of each evaluated round.
+        history: the report's rounds.
+        curves: losses by attacked round, None without an active attack.
         by_strategy: curves of this run and of those beside it.
     """
 
@@ -50,7 +55,15 @@ class PaperResults:
 
 
 def gather_results(run: ReopenedRun, beside: Mapping[str, Curves]) -> PaperResults:
-    """Read, judge and climb every evaluated round; rounds run side by side."""
+    """Read, judge and climb every evaluated round; rounds run side by side.
+
+    Args:
+        run: the reopened run.
+        beside: curves of other runs, by strategy.
+
+    Returns:
+        Features and scores of all its evaluated rounds.
+    """
     work: dict[str, Callable[[], Any]] = {
         str(r): partial(_round, run, r, by_step=r == run.scored_at) for r in run.rounds
     }

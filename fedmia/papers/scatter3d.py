@@ -91,7 +91,17 @@ def surface(
     normal: NDArray[np.float64], offset: float, low: FloatArray, high: FloatArray
 ) -> tuple[NDArray[np.float64], ...]:
     """The plane as (x, y, z) grids within a box, NaN outside it; solved for the axis along which
-    it is steepest, given the box's sides."""
+    it is steepest, given the box's sides.
+
+    Args:
+        normal: (3,), orthogonal to the plane.
+        offset: of the plane from the origin, along `normal`.
+        low: (3,), corner of the box.
+        high: (3,), the opposite corner.
+
+    Returns:
+        Grids of x, y and z.
+    """
     axis = int(np.argmax(np.abs(normal) * (high - low)))
     free = [i for i in range(3) if i != axis]
     grids: list[NDArray[np.float64]] = [np.zeros(0)] * 3

@@ -42,7 +42,14 @@ TABLE_4: Mapping[tuple[str, str], tuple[float, float, float]] = {
 
 class MethodRates(ThresholdRow, TypedDict):
     """One attack or classifier at a threshold chosen on the attacker's known images; rates and AUC
-    in [0, 1], each interval of 95 % by itself."""
+    in [0, 1], each interval of 95 % by itself.
+
+    Attributes:
+        auc: in [0, 1].
+        auc_ci: its 95 % interval.
+        n_members: scored members.
+        n_nonmembers: scored non-members.
+    """
 
     auc: float | None
     auc_ci: Interval | None
@@ -51,7 +58,17 @@ class MethodRates(ThresholdRow, TypedDict):
 
 
 class Confidence(TypedDict):
-    """Mean of the three largest softmax outputs of a layer, in [0, 1], and its standard error."""
+    """Mean of the three largest softmax outputs of a layer, in [0, 1], and its standard error.
+
+    Attributes:
+        layer: its name.
+        members: mean of the members.
+        members_se: its standard error.
+        nonmembers: mean of the non-members.
+        nonmembers_se: its standard error.
+        n_members: scored members.
+        n_nonmembers: scored non-members.
+    """
 
     layer: str
     members: list[float]
@@ -110,7 +127,15 @@ def table_4(scores: SnapshotScores) -> dict[str, MethodRates]:
 
 
 def text_2(row: MethodRates, run: str) -> Table:
-    """Table II, the run above the datasets of the paper."""
+    """Table II, the run above the datasets of the paper.
+
+    Args:
+        row: rates of the run.
+        run: its name.
+
+    Returns:
+        The table.
+    """
     rows = [Row([run, *_numbers(row)])]
     rows += [
         Row([f"{PAPER}{name}", "", *format_numbers(paper_values), ""])
@@ -120,7 +145,15 @@ def text_2(row: MethodRates, run: str) -> Table:
 
 
 def text_3(rows: Sequence[Confidence], run: str) -> Table:
-    """Table III, each layer of the run above the paper's (CIFAR-10)."""
+    """Table III, each layer of the run above the paper's (CIFAR-10).
+
+    Args:
+        rows: confidences of the run's layers.
+        run: its name.
+
+    Returns:
+        The table.
+    """
     lines = []
     for row in rows:
         sides = [
@@ -136,7 +169,15 @@ def text_3(rows: Sequence[Confidence], run: str) -> Table:
 
 
 def text_4(rows: Mapping[str, MethodRates], run: str) -> Table:
-    """Table IV, the run's classifiers above the paper's."""
+    """Table IV, the run's classifiers above the paper's.
+
+    Args:
+        rows: rates of the run's classifiers, by name.
+        run: its name.
+
+    Returns:
+        The table.
+    """
     lines = [Row([run, CLASSIFIERS[name], *_numbers(row)]) for name, row in rows.items()]
     for (data, name), paper_values in TABLE_4.items():
         lines.append(Row([f"{PAPER}{data}", name, "", *format_numbers(paper_values), ""]))
@@ -150,6 +191,7 @@ def _numbers(row: Mapping[str, Any]) -> list[str]:
 
 
 def format_numbers(values: Sequence[float]) -> list[str]:
+    """The paper's values with three digits after the point, one cell each."""
     return [f"{value:.3f}" for value in values]
 
 

@@ -133,7 +133,15 @@ def build_report(run: RunScores) -> Report:
 
 
 def encoder_row(info: EncoderInfo | None, round: int | None) -> EncoderRow | None:
-    """The report's `encoder`, None of a run's own."""
+    """The report's `encoder`, None of a run's own.
+
+    Args:
+        info: of an encoder that was brought; None for a run's own.
+        round: of the run, None where it has none.
+
+    Returns:
+        The row of `report.json`.
+    """
     if info is None:
         return None
     outputs = [dict(zip(("name", "kind", "shape"), out, strict=True)) for out in info.outputs]
@@ -141,7 +149,15 @@ def encoder_row(info: EncoderInfo | None, round: int | None) -> EncoderRow | Non
 
 
 def control_rows(run: RunScores, family: int) -> Controls:
-    """The report's `controls`."""
+    """The report's `controls`.
+
+    Args:
+        run: the scores.
+        family: number of simultaneous intervals.
+
+    Returns:
+        Rows by control set, and the pixel classifier.
+    """
     sets = {name: [attack_row(a, family) for a in scored] for name, scored in run.controls.items()}
     pixels = None if run.pixels is None else auc_numbers(*run.pixels, family)
     return cast(Controls, {"untrained": [], **sets, "pixels": pixels})
@@ -158,7 +174,16 @@ def family_size(run: RunScores) -> int:
 def widest_interval(
     attacks: Sequence[AttackRow], controls: Controls, paired: Sequence[PairedRow]
 ) -> float | None:
-    """Width of the widest simultaneous interval of the family, None where there is none."""
+    """Width of the widest simultaneous interval of the family, None where there is none.
+
+    Args:
+        attacks: rows of the attacks.
+        controls: rows of the controls.
+        paired: rows of the paired differences.
+
+    Returns:
+        The width, in [0, 2].
+    """
     rows = [
         *attacks,
         *(
@@ -174,7 +199,15 @@ def widest_interval(
 
 
 def utility(probes: Mapping[str, Probe], turn: int | None = None) -> UtilityRow:
-    """kNN and linear probe accuracy with Wilson intervals; null where a probe did not run."""
+    """kNN and linear probe accuracy with Wilson intervals; null where a probe did not run.
+
+    Args:
+        probes: by name, `knn` and `linear`.
+        turn: round of the model, None where it has none.
+
+    Returns:
+        The row of `report.json`.
+    """
 
     def ci(probe: Probe) -> tuple[float, float] | None:
         return None if probe.value is None else wilson(round(probe.value * probe.n), probe.n)
@@ -202,7 +235,15 @@ def round_row(info: RoundInfo) -> RoundRow:
 
 
 def sweep_rows(sweep: AttackSweep, attacks: int) -> list[SweepRow]:
-    """The report's `sweep`; its simultaneous intervals hold over all values of all attacks."""
+    """The report's `sweep`; its simultaneous intervals hold over all values of all attacks.
+
+    Args:
+        sweep: scores at each value.
+        attacks: how many attacks were swept.
+
+    Returns:
+        A row for each attack and value.
+    """
     rows: list[SweepRow] = []
     for point in sweep.points:
         place: SweepPlace = {
@@ -217,7 +258,15 @@ def sweep_rows(sweep: AttackSweep, attacks: int) -> list[SweepRow]:
 
 
 def notes(run: RunScores, clients: Sequence[ClientRow]) -> list[str]:
-    """The notes of every report, then those that this run calls for, then the evaluation's own."""
+    """The notes of every report, then those that this run calls for, then the evaluation's own.
+
+    Args:
+        run: the scores.
+        clients: rows of the clients.
+
+    Returns:
+        The notes, each one sentence or more.
+    """
     texts = [ONE_MODEL + (SEEDS if run.rounds else ".")]  # an audit trains no model
     if run.attacks:
         texts.append(ORACLE)
@@ -247,7 +296,16 @@ def notes(run: RunScores, clients: Sequence[ClientRow]) -> list[str]:
 
 def to_json_types(value: Any, key: str = "", *, exact: bool = False) -> Any:
     """`value` in strict JSON types: floats rounded unless `exact` or under a key of EXACT, null for
-    what is not finite."""
+    what is not finite.
+
+    Args:
+        value: any value of a report.
+        key: under which it stands; it may name an exact value.
+        exact: whether floats keep all digits.
+
+    Returns:
+        Dictionaries, lists, strings, numbers, booleans and None.
+    """
     exact = exact or key in EXACT
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()

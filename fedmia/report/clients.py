@@ -51,7 +51,13 @@ def declared_attack(run: RunScores) -> ScoredAttack | None:
 @dataclass(frozen=True, eq=False)
 class Leak:
     """Leakage of some members against non-members like them: its AUC, Kish's number of these, and
-    what non-members score who pose as those members."""
+    what non-members score who pose as those members.
+
+    Attributes:
+        auc: of the members against weighted non-members.
+        effective: Kish's effective number of these non-members.
+        null: what non-members score that pose as the members; None where there are too few.
+    """
 
     auc: AucEstimate
     effective: float
@@ -74,7 +80,13 @@ def leak_of(
     """Leakage of the members `mine` (n,), one at least, each of a kind that a non-member has.
 
     Args:
+        run: the scores.
+        attack: whose scores are compared.
+        mine: (n,), which members.
         stream: names the draws of the null.
+
+    Returns:
+        Their leakage.
     """
     kinds, others = run.alike()
     mix, scores = kinds[mine], attack.scores_nonmembers
@@ -90,7 +102,13 @@ def client_leak(
     """How many scored members of a client can be compared, and their leakage; None of nobody's.
 
     Args:
-        like: (n,) members that can be compared.
+        run: the scores.
+        attack: the declared attack; None where there is none.
+        client: whose members are compared.
+        like: (n,), members that have non-members of their kind.
+
+    Returns:
+        How many of its members were compared, and their leakage; None without any.
     """
     mine = run.member_client == client.id
     if attack is None or not (mine & like).any():
@@ -125,7 +143,15 @@ def client_rows(run: RunScores) -> tuple[list[ClientRow], ClientDistribution | N
 
 
 def distribution(rows: Sequence[ClientRow], nulls: Sequence[FloatArray]) -> ClientDistribution:
-    """How the AUCs of all clients spread, beside those of their nulls' draws."""
+    """How the AUCs of all clients spread, beside those of their nulls' draws.
+
+    Args:
+        rows: of all clients.
+        nulls: AUCs of each client's null draws.
+
+    Returns:
+        The row of `report.json`.
+    """
     scored = rows_with_auc(rows)
     bands = [(auc.value, row["null_ci"]) for row, auc in scored if row["null_ci"] is not None]
     percent = np.arange(101)

@@ -34,14 +34,30 @@ CLIENT = {
 
 
 def text(head: Iterable[str], lines: Iterable[Iterable[object]]) -> str:
-    """CSV text of a head and lines; None is empty."""
+    """CSV text of a head and lines; None is empty.
+
+    Args:
+        head: names of the columns.
+        lines: cells of each row.
+
+    Returns:
+        The file's text, lines ended by a newline.
+    """
     buffer = io.StringIO()
     csv.writer(buffer, lineterminator="\n").writerows([head, *lines])
     return buffer.getvalue()
 
 
 def value_at_path(row: Any, path: str) -> Any:
-    """What lies at the end of a path, None where the path breaks off."""
+    """What lies at the end of a path, None where the path breaks off.
+
+    Args:
+        row: nested dictionaries.
+        path: keys joined by dots.
+
+    Returns:
+        The value at the end of the path.
+    """
     for step in path.split("/"):
         if row is not None:
             row = row.get(step) if isinstance(row, Mapping) else row[int(step)]

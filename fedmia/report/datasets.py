@@ -39,7 +39,16 @@ def inference_row(run: DatasetInference) -> InferenceRow:
 
 
 def statement(clients: Sequence[ClientInferenceRow], posers: Sequence[float], void: bool) -> str:
-    """Whose data set was found, beside the false alarms among posers."""
+    """Whose data set was found, beside the false alarms among posers.
+
+    Args:
+        clients: rows of the tested sets.
+        posers: p-values of the posing sets.
+        void: whether a control failed.
+
+    Returns:
+        The sentence, without its final stop.
+    """
     tested = [c for c in clients if c["p_value_holm"] is not None]
     detected = [str(c["client"]) for c in tested if (c["p_value_holm"] or 0.0) <= FOUND]
     control = f"{alarms(posers, 0.05)} of {len(posers)} posing sets of non-members have p <= 0.05"

@@ -58,7 +58,15 @@ def knn_of(
     clients: Sequence[ClientInfo], probe: Probe | None
 ) -> tuple[float | None, Interval | None]:
     """kNN accuracy where classes weigh as the clients' images have them, and Wilson's interval at
-    Kish's number of test images; None where classes are not known or none is tested."""
+    Kish's number of test images; None where classes are not known or none is tested.
+
+    Args:
+        clients: of one group.
+        probe: the kNN probe with its accuracy by class.
+
+    Returns:
+        Accuracy in [0, 1] and its 95 % interval.
+    """
     if probe is None or not probe.by_class or not all(c.classes for c in clients):
         return None, None
     right, of = np.array(probe.by_class, dtype=float).T
@@ -74,7 +82,15 @@ def knn_of(
 
 
 def statement(groups: Sequence[GroupRow], by: str) -> str | None:
-    """Whether images of defended clients leak through the common model all the same."""
+    """Whether images of defended clients leak through the common model all the same.
+
+    Args:
+        groups: rows of the defended and the undefended clients.
+        by: name of the declared attack.
+
+    Returns:
+        The sentence, None where no defended member was scored.
+    """
     rows = {g["group"]: next((r for r in g["leakage"] if r["attack"] == by), None) for g in groups}
     if (row := rows[DEFENDED]) is None:
         return None

@@ -25,17 +25,42 @@ DASH = "–"
 
 
 def number(value: float | None, digits: int = 2) -> str:
-    """`0.64`, or a dash for what could not be known."""
+    """`0.64`, or a dash for what could not be known.
+
+    Args:
+        value: None where it is not known.
+        digits: after the point.
+
+    Returns:
+        The text.
+    """
     return DASH if value is None else f"{value:.{digits}f}"
 
 
 def interval(value: Interval | None, digits: int = 2) -> str:
-    """`[0.55, 0.72]`, or the empty string."""
+    """`[0.55, 0.72]`, or the empty string.
+
+    Args:
+        value: its ends; None where it is not known.
+        digits: after the point.
+
+    Returns:
+        The text.
+    """
     return "" if value is None else f"[{value[0]:.{digits}f}, {value[1]:.{digits}f}]"
 
 
 def estimate(value: float | None, ci: Interval | None, digits: int = 2) -> str:
-    """`0.64 [0.55, 0.72]`, or a dash."""
+    """`0.64 [0.55, 0.72]`, or a dash.
+
+    Args:
+        value: None where it is not known.
+        ci: its interval; None where it is not known.
+        digits: after the point.
+
+    Returns:
+        The text.
+    """
     return f"{number(value, digits)} {interval(ci, digits)}".strip()
 
 
@@ -106,7 +131,16 @@ def epsilons(rows: Sequence[DefenceRow]) -> str:
 
 
 def control_of(report: Report, label: str, name: str) -> AttackRow | None:
-    """The row of attack `name` under control set `label`, None where there is none."""
+    """The row of attack `name` under control set `label`, None where there is none.
+
+    Args:
+        report: of the run.
+        label: of the control set, as `placebo`.
+        name: of the attack.
+
+    Returns:
+        The row.
+    """
     rows = control_sets(report["controls"])[label]
     return next((r for r in rows if r["name"] == name), None)
 
@@ -202,7 +236,15 @@ def bound_sentence(report: Report) -> str | None:
 
 
 def distribution_sentence(spread: ClientDistribution, by: str) -> str:
-    """Median and middle nine tenths of all clients, and how many stand out, beside their nulls."""
+    """Median and middle nine tenths of all clients, and how many stand out, beside their nulls.
+
+    Args:
+        spread: the report's `client_distribution`.
+        by: name of the attack.
+
+    Returns:
+        The sentence.
+    """
 
     def middle(p: Sequence[float]) -> str:
         return f"median {p[50]:.2f}, nine in ten {p[5]:.2f} to {p[95]:.2f}"

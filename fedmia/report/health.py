@@ -19,6 +19,13 @@ def health_row(health: Health | None, utility: Utility) -> HealthRow | None:
     at chance or a probe of it is under that of the untrained encoder. Outputs alike need be no more
     than a large common part of theirs. A loss under chance clears nobody: outputs that move
     together, away from the queue's older keys, keep it low for as long as the learning rate lasts.
+
+    Args:
+        health: what was measured on the encoder; None where nothing was.
+        utility: probes of the encoder and of the untrained one.
+
+    Returns:
+        The row of `report.json`.
     """
     if health is None:
         return None
@@ -49,7 +56,15 @@ def probes_below_untrained(utility: Utility) -> list[str]:
 
 
 def health_sentence(row: HealthRow | None, utility: Utility) -> str | None:
-    """What is known of it: `outputs of different images have mean cosine 1.0000, ...`."""
+    """What is known of it: `outputs of different images have mean cosine 1.0000, ...`.
+
+    Args:
+        row: the report's `health`.
+        utility: probes of the encoder and of the untrained one.
+
+    Returns:
+        The text, without a final stop.
+    """
     if row is None:
         return None
     parts = [f"outputs for different images have mean cosine {row['cosine']:.4f}"]

@@ -45,7 +45,15 @@ EMPIRICAL = (
 
 
 def epsilon_row(epsilon: Epsilon, family: int) -> EpsilonRow:
-    """A statement with its bound by canaries; `family`: the lower bounds of the report."""
+    """A statement with its bound by canaries; `family`: the lower bounds of the report.
+
+    Args:
+        epsilon: of a defence.
+        family: number of lower bounds in the report.
+
+    Returns:
+        The row of `report.json`.
+    """
     return row_of(
         EpsilonRow,
         epsilon,
@@ -55,18 +63,42 @@ def epsilon_row(epsilon: Epsilon, family: int) -> EpsilonRow:
 
 
 def part_row(done: ClientDefence | Aggregation, family: int) -> DefencePart:
-    """A defence or a server's rule: its name, its statement and its metrics."""
+    """A defence or a server's rule: its name, its statement and its metrics.
+
+    Args:
+        done: what was done to the update.
+        family: number of lower bounds in the report.
+
+    Returns:
+        The row of `report.json`.
+    """
     spent = None if done.epsilon is None else epsilon_row(done.epsilon, family)
     return row_of(DefencePart, done, epsilon=spent)
 
 
 def aggregation_row(done: Aggregation, family: int) -> AggregationRow:
-    """The report's `aggregation`: what the server does with updates."""
+    """The report's `aggregation`: what the server does with updates.
+
+    Args:
+        done: the server's rule.
+        family: number of lower bounds in the report.
+
+    Returns:
+        The row of `report.json`.
+    """
     return row_of(AggregationRow, done, **part_row(done, family))
 
 
 def by_canaries(epsilon: Epsilon, family: int) -> CanaryBoundRow:
-    """The bound of an audited statement. `family`: lower bounds that hold together."""
+    """The bound of an audited statement. `family`: lower bounds that hold together.
+
+    Args:
+        epsilon: of an audited defence.
+        family: number of lower bounds in the report.
+
+    Returns:
+        The row of `report.json`.
+    """
     guesses, each = epsilon.guesses, (1 - LEVEL) / family
     together = epsilon_lower_bound(epsilon, epsilon.correct, each)
     return {
@@ -80,7 +112,16 @@ def by_canaries(epsilon: Epsilon, family: int) -> CanaryBoundRow:
 
 def epsilon_lower_bound(epsilon: Epsilon, correct: Sequence[int], error: float) -> float:
     """The epsilon at its delta that `correct` guesses exceed with confidence 1 - `error`, by the
-    bound that `epsilon.audit` names; of mu-GDP, the epsilon that mu comes to."""
+    bound that `epsilon.audit` names; of mu-GDP, the epsilon that mu comes to.
+
+    Args:
+        epsilon: of an audited defence.
+        correct: number of correct guesses, of each number of guesses.
+        error: probability that the bound is too high, in (0, 1).
+
+    Returns:
+        The bound, 0 or more.
+    """
     m, guesses = epsilon.canaries, epsilon.guesses
     if epsilon.audit == "one-run":
         return one_run_bound(m, guesses, correct, epsilon.delta, error)
@@ -108,6 +149,13 @@ def by_attacks(run: RunScores, family: int) -> AttackBoundRow | None:
 
     Corrected for every attack and rate tried. Pooled pre-training shows the server the images
     outside any mechanism, so attacks then say nothing of a claim.
+
+    Args:
+        run: the scores.
+        family: number of lower bounds in the report.
+
+    Returns:
+        The row of `report.json`.
     """
     stated = claims(run)
     usable = [a for a in run.attacks if len(a.scores_members) and len(a.scores_nonmembers)]
@@ -162,9 +210,14 @@ def refuted(
     """The sentence that shouts, None where no claim lies under its lower bound.
 
     Args:
-        server: its rule.
+        clients: rows of the clients.
+        server: row of the server's rule.
+        attacks: the bound by the run's attacks; None where there is none.
         sound: whether members and non-members differ in nothing but membership, without which a
             bound by attacks says nothing.
+
+    Returns:
+        The sentence, which begins with SHOUT.
     """
     claims = [
         (f"client {row['id']}", part)

@@ -33,7 +33,16 @@ def auc_ci_of(scored: ScoredAttack) -> Sequence[float] | None:
 
 
 def auc_numbers(members: FloatArray, nonmembers: FloatArray, family: int) -> AucRow:
-    """AUC, its 95 % and simultaneous intervals and both n; nulls where a side is empty."""
+    """AUC, its 95 % and simultaneous intervals and both n; nulls where a side is empty.
+
+    Args:
+        members: (n,) scores.
+        nonmembers: (m,) scores.
+        family: number of simultaneous intervals.
+
+    Returns:
+        The row of `report.json`.
+    """
     n, m = len(members), len(nonmembers)
     estimate = auc_estimate(members, nonmembers) if n and m else None
     return {
@@ -50,6 +59,13 @@ def attack_row(attack: ScoredAttack, family: int) -> AttackRow:
 
     An attack fitted on shadows decides by their threshold, any other by the one that is best on the
     attacker's known images; `_refitted` is the latter for all. No scored image chooses one.
+
+    Args:
+        attack: its scores.
+        family: number of simultaneous intervals.
+
+    Returns:
+        The row of `report.json`.
     """
     # float64 first: a midpoint between neighbouring float32 scores is not a float32.
     members = attack.scores_members.astype(np.float64)

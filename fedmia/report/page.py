@@ -51,7 +51,15 @@ def templates() -> Environment:
 
 
 def picture(caption: str, png: bytes) -> tuple[str, str]:
-    """A figure as the templates show it: caption, and the bytes in base 64."""
+    """A figure as the templates show it: caption, and the bytes in base 64.
+
+    Args:
+        caption: of the figure.
+        png: its bytes.
+
+    Returns:
+        Caption and base 64 text.
+    """
     return caption, base64.b64encode(png).decode("ascii")
 
 
@@ -59,8 +67,11 @@ def page(report: Report, figures: Mapping[str, bytes]) -> str:
     """The whole HTML document.
 
     Args:
-        report: what `build_report` returned; every string in it is escaped.
-        figures: name -> PNG, as `draw_all` returns them; a figure without a caption shows its name.
+        report: what `fedmia.report.build.build_report` returned.
+        figures: name -> PNG bytes.
+
+    Returns:
+        The HTML text.
     """
     acts = [n.removesuffix("-thresholds") for n in figures if n.endswith("-thresholds")]
     captions = dict(CAPTIONS)

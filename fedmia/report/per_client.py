@@ -68,7 +68,12 @@ def per_client(run: RunScores, attack: ScoredAttack, *stream: str) -> PerClientR
     left out.
 
     Args:
-        stream: names the bootstrap's stream beside the attack's name.
+        run: the scores.
+        attack: with scores by client.
+        stream: names the draws of the interval.
+
+    Returns:
+        The row of `report.json`.
     """
     if attack.client_ids is None:
         return None
@@ -104,7 +109,15 @@ def per_client(run: RunScores, attack: ScoredAttack, *stream: str) -> PerClientR
 def named_null(run: RunScores, attack: ScoredAttack) -> NamingNull | None:
     """The null of the clients that `attack` names, and what it names right beyond it; None without
     scores by client, or with fewer than two images of a side to compare. Members that no
-    non-member is like are left out. See `fedmia.statistics.by_client.named_alike`."""
+    non-member is like are left out. See `fedmia.statistics.by_client.named_alike`.
+
+    Args:
+        run: the scores.
+        attack: that names clients.
+
+    Returns:
+        The row of `report.json`.
+    """
     ids, named_clients, others = (
         attack.client_ids,
         attack.named_members,

@@ -15,7 +15,12 @@ LARGE = 1.5  # times the median: below, a client holds about as much as the othe
 
 @dataclass(frozen=True)
 class SelectedClient:
-    """A client, and why it is shown; empty where all are."""
+    """A client, and why it is shown; empty where all are.
+
+    Attributes:
+        row: of the client.
+        why: reasons to list it; empty where all clients are listed.
+    """
 
     row: ClientRow
     why: list[str] = field(default_factory=list)

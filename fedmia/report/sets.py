@@ -12,6 +12,13 @@ from fedmia.statistics.intervals import LEVEL
 def set_row(sets: SetScores, family: int) -> SetRow:
     """One entry of the report's `sets`; `family`: its rows, whose intervals hold together.
 
+    Args:
+        sets: scores of sets of members and of non-members.
+        family: number of rows, for simultaneous intervals.
+
+    Returns:
+        The row of `report.json`.
+
     Raises:
         ValueError: no sets on one side.
     """

@@ -37,7 +37,13 @@ from fedmia.report.selection import has_many_clients, select_clients, select_inf
 
 @dataclass(frozen=True)
 class Cell:
-    """Text, and lines under it that are set smaller. `css`: a class of the page's style."""
+    """Text, and lines under it that are set smaller. `css`: a class of the page's style.
+
+    Attributes:
+        text: the first line.
+        small: lines under it, set smaller.
+        css: class of the page's style.
+    """
 
     text: str
     small: tuple[str, ...] = ()
@@ -46,7 +52,12 @@ class Cell:
 
 @dataclass(frozen=True)
 class Row:
-    """Cells in the order of the table's head; text is a cell of one line. `css`: as of a cell."""
+    """Cells in the order of the table's head; text is a cell of one line. `css`: as of a cell.
+
+    Attributes:
+        cells: one for each column; a string is a cell of one line.
+        css: class of the page's style.
+    """
 
     cells: Sequence[str | Cell]
     css: str = ""
@@ -54,7 +65,12 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """A head, and rows of as many cells."""
+    """A head, and rows of as many cells.
+
+    Attributes:
+        head: names of the columns.
+        rows: each with as many cells.
+    """
 
     head: Sequence[str | Cell]
     rows: Sequence[Row]
@@ -311,7 +327,15 @@ def encoder(row: EncoderRow) -> list[tuple[str, str]]:
 
 
 def flat(values: Json, before: str = "") -> list[tuple[str, str]]:
-    """(dotted key, text) of every leaf of a nested mapping."""
+    """(dotted key, text) of every leaf of a nested mapping.
+
+    Args:
+        values: a nested mapping.
+        before: prefix of every key.
+
+    Returns:
+        Key and text of each leaf, in order.
+    """
     leaves: list[tuple[str, str]] = []
     for key, value in values.items():
         name = f"{before}{key}"

@@ -36,8 +36,16 @@ def verdict(
     leak, of an encoder that gives all images one output), `not-established`, tried in this order.
 
     Args:
+        attacks: rows of the attacks.
+        controls: rows of the controls.
+        paired: rows of the paired differences.
+        pretrain: how the encoder was pre-trained; `pooled` showed the server all images.
+        interrupted: last round of a run that did not end; None of a finished one.
         collapsed: how it shows that the encoder has collapsed, None where it has not.
         failure: why the run ended after round `interrupted`, None where the user ended it.
+
+    Returns:
+        The sentence and its code.
     """
     core, code = _core(rows_with_auc(attacks), controls, paired)
     if collapsed is not None and code == "not-established":
@@ -96,7 +104,16 @@ def _core(scored: Found, controls: Controls, paired: Sequence[PairedRow]) -> tup
 
 
 def numbers(row: AucRow, auc: KnownAuc, model: str = "") -> str:
-    """`AUC 0.64 [0.55, 0.72] (simultaneous 95 % interval; 112 members, 500 non-members)`."""
+    """`AUC 0.64 [0.55, 0.72] (simultaneous 95 % interval; 112 members, 500 non-members)`.
+
+    Args:
+        row: of the attack or control.
+        auc: its AUC and intervals.
+        model: which model was scored, in words.
+
+    Returns:
+        The text.
+    """
     low, high = auc.together
     sizes = f"{row['n_members']} members, {row['n_nonmembers']} non-members"
     n = f"{sizes}; {model}" if model else sizes

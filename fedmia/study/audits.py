@@ -30,6 +30,14 @@ from fedmia.study.views.encoders import EncodersView
 def encoders(invocation: Invocation, stop: Event, start: Start | None = None) -> int:
     """`python -m fedmia.audit` of several encoders, or with several seeds.
 
+    Args:
+        invocation: of the command.
+        stop: set when the user interrupts.
+        start: makes the command line of an audit; None for the usual one.
+
+    Returns:
+        The exit code.
+
     Raises:
         InputError: an encoder or images that an audit refuses, before any is begun; no folder, or
             one of something else.
@@ -45,7 +53,16 @@ def encoders(invocation: Invocation, stop: Event, start: Start | None = None) ->
 
 
 def audit_command(config: Path, folder: Path, trust_plugins: bool = False) -> Sequence[str]:
-    """The command line of an audit."""
+    """The command line of an audit.
+
+    Args:
+        config: file of the audit's settings.
+        folder: of the audit.
+        trust_plugins: whether plugins named by other folders are imported.
+
+    Returns:
+        The arguments.
+    """
     trust = ["--trust-plugins"] if trust_plugins else []
     return command("fedmia.audit", "--config", config, "--out", folder, *trust)
 

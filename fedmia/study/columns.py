@@ -36,39 +36,96 @@ class Column:
 def table(
     columns: Iterable[Column], rows: Iterable[Any], css: Callable[[Any], str] = lambda row: ""
 ) -> Table:
-    """The rows under the columns; `css`: class of a row in the page's style."""
+    """The rows under the columns; `css`: class of a row in the page's style.
+
+    Args:
+        columns: in order.
+        rows: whatever the columns read.
+        css: class of a row in the page's style.
+
+    Returns:
+        The table.
+    """
     listed = list(columns)
     lines = [Row([column.cell(row) for column in listed], css(row)) for row in rows]
     return Table([column.head for column in listed], lines)
 
 
 def text_column(head: str | Cell, key: str) -> Column:
-    """A text, or a dash for none."""
+    """A text, or a dash for none.
+
+    Args:
+        head: of the column.
+        key: of the row.
+
+    Returns:
+        The column.
+    """
     return Column(head, lambda row: DASH if row[key] is None else str(row[key]))
 
 
 def count(head: str | Cell, key: str) -> Column:
-    """How many: `1,200`, or a dash."""
+    """How many: `1,200`, or a dash.
+
+    Args:
+        head: of the column.
+        key: of the row.
+
+    Returns:
+        The column.
+    """
     return Column(head, lambda row: DASH if row[key] is None else f"{row[key]:,}")
 
 
 def decimal(head: str | Cell, key: str) -> Column:
-    """A number, as `0.612`."""
+    """A number, as `0.612`.
+
+    Args:
+        head: of the column.
+        key: of the row.
+
+    Returns:
+        The column.
+    """
     return Column(head, lambda row: number(row[key], DIGITS))
 
 
 def number_with_ci(head: str | Cell, key: str) -> Column:
-    """A number with the interval beside it under `KEY_ci`."""
+    """A number with the interval beside it under `KEY_ci`.
+
+    Args:
+        head: of the column.
+        key: of the number; its interval stands under `KEY_ci`.
+
+    Returns:
+        The column.
+    """
     return Column(head, lambda row: estimate(row[key], row[f"{key}_ci"], DIGITS))
 
 
 def mean(head: str | Cell, key: str) -> Column:
-    """A mean over models with its interval."""
+    """A mean over models with its interval.
+
+    Args:
+        head: of the column.
+        key: of a spread over models.
+
+    Returns:
+        The column.
+    """
     return Column(head, lambda row: over_models(row[key]))
 
 
 def change(head: str | Cell, key: str) -> Column:
-    """A difference with its interval; a dash where there is none."""
+    """A difference with its interval; a dash where there is none.
+
+    Args:
+        head: of the column.
+        key: of a spread of differences, or None.
+
+    Returns:
+        The column.
+    """
     return Column(head, lambda row: DASH if row[key] is None else signed(row[key]))
 
 
@@ -101,7 +158,16 @@ def verdicts(codes: Mapping[str, int]) -> str:
 
 
 def number_over_cis(value: float | None, *cis: Any, digits: int = DIGITS) -> Cell:
-    """A number over its intervals."""
+    """A number over its intervals.
+
+    Args:
+        value: None where it is not known.
+        cis: its intervals; None for those that are not known.
+        digits: after the point.
+
+    Returns:
+        The cell.
+    """
     return Cell(number(value, digits), tuple(interval(ci, digits) for ci in cis if ci))
 
 
@@ -114,7 +180,13 @@ def screen(
     """A table of the terminal: columns that break their lines, then columns of numbers.
 
     Args:
-        once: columns that only the first of the lines shows whose first cells are equal.
+        text_heads: heads of columns that break their lines.
+        number_heads: heads of columns of numbers.
+        lines: cells of each row.
+        once: columns that show a cell on the first of the lines alone whose first cells are equal.
+
+    Returns:
+        The table of rich.
     """
     grid = rich.table.Table(box=None, pad_edge=False, padding=(0, 1), header_style="bold")
     for head in text_heads:

@@ -27,8 +27,12 @@ def forest(
 
     Args:
         points: name of each, and its lines.
-        nothing: the value where nothing is told.
-        least: that a value can be.
+        about: label of the horizontal axis.
+        nothing: the value without any leakage, where a vertical line stands.
+        least: the lower bound of the values, which cuts their intervals.
+
+    Returns:
+        PNG bytes, None without any value.
     """
     names = list(dict.fromkeys(name for _, lines in points for name in lines))
     if not names:
@@ -64,7 +68,17 @@ def band(
     axes: Axes, xs: Sequence[float], values: Sequence[Any], cis: Sequence[Any],
     look: Mapping[str, Any], alpha: float, **more: Any,
 ) -> None:  # fmt: skip
-    """A line in its band; a value without an interval is its own."""
+    """A line in its band; a value without an interval is its own.
+
+    Args:
+        axes: to draw on.
+        xs: across.
+        values: upwards.
+        cis: interval of each value; None where there is none.
+        look: colour and marker.
+        alpha: opacity of the band.
+        more: passed on to the line.
+    """
     pairs = zip(values, cis, strict=True)
     low, high = zip(*(ci or (value, value) for value, ci in pairs), strict=True)
     axes.fill_between(xs, low, high, color=look["color"], alpha=alpha, linewidth=0)
@@ -75,7 +89,15 @@ def cross(
     axes: Axes, at: tuple[float, float], across: Interval | None, up: Interval | None,
     **look: Any,
 ) -> None:  # fmt: skip
-    """The intervals of a point, across and upwards, as bars."""
+    """The intervals of a point, across and upwards, as bars.
+
+    Args:
+        axes: to draw on.
+        at: the point (x, y).
+        across: interval of x; None for none.
+        up: interval of y; None for none.
+        look: colour and width.
+    """
     if across is not None:
         axes.plot(across, [at[1]] * 2, **look)
     if up is not None:

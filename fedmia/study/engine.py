@@ -32,7 +32,8 @@ class RunLauncher:
     """How the runs are made.
 
     Attributes:
-        is_resumable: whether a folder holds a run that can be gone on with.
+        start: makes the command line of the process of a run.
+        is_resumable: whether a folder holds a run that can be continued.
     """
 
     start: Start
@@ -48,7 +49,8 @@ class Study:
         cells: the runs, all points at the first seed before those at the second.
         finished: key of each finished run -> its folder under `out`, and its report.
         failed: key -> why.
-        seconds: that it took this time.
+        seconds: that this call took.
+        out: folder of the study.
         code: exit code.
     """
 
@@ -89,7 +91,15 @@ class Study:
         return [cell for i in range(count) for cell in self.cells[i::count]]
 
     def state(self, cell: Cell[Any], **place: Any) -> dict[str, Any]:
-        """What every file says of a run (`State`), its `place` in the study after its name."""
+        """What every file says of a run (`State`), its `place` in the study after its name.
+
+        Args:
+            cell: the run.
+            place: keys that a file adds after its name.
+
+        Returns:
+            The fields of `RunState`.
+        """
         path, report = self.finished.get(cell.key, (None, None))
         lost = "failed" if cell.key in self.failed else "not run"
         return {
@@ -123,7 +133,14 @@ def run_cells(
     """Do the runs that are not finished yet; their folder is held while the context is open.
 
     Args:
-        tree: the settings as the file of the command says them.
+        runs: all runs of the study.
+        tree: the settings as the file of the command has them.
+        invocation: of the command.
+        stop: set when the user interrupts.
+        work: how runs are made.
+
+    Yields:
+        The study, with all runs that are finished.
 
     Raises:
         InputError: no folder, or one of something else.

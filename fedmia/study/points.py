@@ -58,12 +58,28 @@ def group_by_point(cells: Sequence[formats.CellRow]) -> dict[str, list[formats.C
 
 
 def change(ours: BySeed, theirs: BySeed) -> Spread:
-    """Over seeds that both have, the first less the second."""
+    """Over seeds that both have, the first less the second.
+
+    Args:
+        ours: seed -> value.
+        theirs: seed -> value.
+
+    Returns:
+        The spread of the differences.
+    """
     return spread(paired_differences(ours, theirs), -1.0)
 
 
 def paired_differences(ours: BySeed, theirs: BySeed) -> list[float]:
-    """By seed that both have, the first less the second; rounded, so that equal ones are equal."""
+    """By seed that both have, the first less the second; rounded, so that equal ones are equal.
+
+    Args:
+        ours: seed -> value.
+        theirs: seed -> value.
+
+    Returns:
+        One difference for each common seed, by rising seed.
+    """
     return [round(ours[seed] - theirs[seed], 6) for seed in sorted(ours.keys() & theirs.keys())]
 
 

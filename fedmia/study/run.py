@@ -24,7 +24,15 @@ def run_study(
     view; the exit code.
 
     Args:
-        tree: the settings as the file of the command says them.
+        invocation: of the command.
+        stop: set when the user interrupts.
+        runs: all runs of the study.
+        tree: the settings as the file of the command has them.
+        work: how runs are made.
+        views: each writes its files; the last is printed.
+
+    Returns:
+        The exit code.
 
     Raises:
         InputError: no folder, or one of something else.

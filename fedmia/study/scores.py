@@ -35,7 +35,16 @@ def read(file: Path) -> tuple[tuple[str, ...], Sides]:
 def difference(
     first: ScoredAttack, last: ScoredAttack, family: int
 ) -> tuple[float, Interval, Interval]:
-    """AUC(first) - AUC(last), its interval by itself, and with `family` of them together."""
+    """AUC(first) - AUC(last), its interval by itself, and with `family` of them together.
+
+    Args:
+        first: scores (members, non-members).
+        last: scores of the same images.
+        family: number of simultaneous intervals.
+
+    Returns:
+        The difference in [-1, 1], its 95 % interval and its simultaneous one.
+    """
     apart = auc_estimate(*first.sides).value - auc_estimate(*last.sides).value
     each, together = (
         difference_interval(first.sides, last.sides, LEVEL, count) for count in (1, family)

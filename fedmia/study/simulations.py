@@ -23,7 +23,16 @@ from fedmia.study.views.tradeoff import TradeoffView
 
 
 def sweep(invocation: Invocation, stop: Event, start: Start | None = None) -> int:
-    """`python -m fedmia.sweep`; `start`: makes the command line of a run's process."""
+    """`python -m fedmia.sweep`; `start`: makes the command line of a run's process.
+
+    Args:
+        invocation: of the command.
+        stop: set when the user interrupts.
+        start: makes the command line of a run's process; None for the usual one.
+
+    Returns:
+        The exit code.
+    """
     config: Sweep = invocation.settings
     work, view = (
         RunLauncher(start or simulate_command, is_resumable),
@@ -48,7 +57,16 @@ def sections(config: Sweep) -> dict[str, View]:
 
 
 def tradeoff(invocation: Invocation, stop: Event, start: Start | None = None) -> int:
-    """`python -m fedmia.tradeoff`: the sweep that it is, and what compares the defences."""
+    """`python -m fedmia.tradeoff`: the sweep that it is, and what compares the defences.
+
+    Args:
+        invocation: of the command.
+        stop: set when the user interrupts.
+        start: makes the command line of a run's process; None for the usual one.
+
+    Returns:
+        The exit code.
+    """
     config: Tradeoff = invocation.settings
     work, views = (
         RunLauncher(start or simulate_command, is_resumable),
@@ -58,7 +76,15 @@ def tradeoff(invocation: Invocation, stop: Event, start: Start | None = None) ->
 
 
 def simulate_command(config: Path, folder: Path) -> Sequence[str]:
-    """The command line of a run, begun or gone on with."""
+    """The command line of a run, begun or gone on with.
+
+    Args:
+        config: file of the run's settings.
+        folder: of the run.
+
+    Returns:
+        The arguments.
+    """
     if not is_resumable(folder):
         return command("fedmia.simulate", "--config", config, "--out", folder)
     # What lies there is of the study's own settings, whose plugins its user named.

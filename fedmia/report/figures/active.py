@@ -101,7 +101,16 @@ def distributions(curves: Curves) -> Figure | None:
 @canvas.styled
 def thresholds(run: RunScores, report: Report, act: str) -> Figure | None:
     """Balanced accuracy by threshold of the attacks that read `act`, with the threshold chosen on
-    known images marked; None without such an attack."""
+    known images marked; None without such an attack.
+
+    Args:
+        run: the scores.
+        report: of this run.
+        act: of the malicious client, as `ascent`.
+
+    Returns:
+        The figure, None where no attack reads `act`.
+    """
     rows = {r["name"]: r for r in report["attacks"]}
     with_scores = [
         a

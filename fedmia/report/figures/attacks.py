@@ -26,7 +26,15 @@ APART = 0.012  # of the axis of a sweep, between the markers of two attacks at o
 
 
 def beside(report: Report, name: str) -> list[tuple[str, KnownAuc]]:
-    """(label, AUC) of every control of attack `name`: the control sets', then the paired ones."""
+    """(label, AUC) of every control of attack `name`: the control sets', then the paired ones.
+
+    Args:
+        report: of the run.
+        name: of the attack.
+
+    Returns:
+        Label and AUC of each control.
+    """
     controls = [
         (label, auc)
         for label, rows in control_sets(report["controls"]).items()
@@ -141,7 +149,15 @@ def _roc_line(axes: Axes, attack: ScoredAttack, i: int, floor: float) -> None:
 @canvas.styled
 def scatter(run: RunScores, most: int = 1000) -> Figure | None:
     """The three features of the combined attack in space (Fig. 9 of the paper), at most `most`
-    images a side; None where no attack handed its features over."""
+    images a side; None where no attack handed its features over.
+
+    Args:
+        run: the scores.
+        most: points of each side.
+
+    Returns:
+        The figure, None without the combined attack.
+    """
     attack = next((a for a in run.attacks if a.features_members is not None), None)
     if attack is None or attack.features_members is None or attack.features_nonmembers is None:
         return None

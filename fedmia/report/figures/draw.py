@@ -21,6 +21,9 @@ def figures(run: RunScores, report: Report) -> dict[str, Callable[[], Figure | N
     Args:
         run: the scores behind `report`.
         report: what `build_report(run)` returned.
+
+    Returns:
+        Name -> a function that draws the figure.
     """
     by_name: dict[str, Callable[[], Figure | None]] = {
         "attacks": partial(attacks.forest, report),
@@ -44,6 +47,14 @@ def figures(run: RunScores, report: Report) -> dict[str, Callable[[], Figure | N
 def draw(name: str, run: RunScores, report: Report) -> Figure | None:
     """The figure of that name, None where the run lacks the data.
 
+    Args:
+        name: of the figure.
+        run: the scores behind `report`.
+        report: what `build_report(run)` returned.
+
+    Returns:
+        The figure.
+
     Raises:
         KeyError: no figure of a run like this has that name.
     """
@@ -56,6 +67,9 @@ def draw_all(run: RunScores, report: Report) -> dict[str, bytes]:
     Args:
         run: the scores behind `report`.
         report: what `build_report(run)` returned.
+
+    Returns:
+        Name -> PNG bytes.
     """
     figures_by_name = ((name, one()) for name, one in figures(run, report).items())
     return {name: canvas.png(figure) for name, figure in figures_by_name if figure is not None}

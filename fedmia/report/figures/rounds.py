@@ -16,7 +16,16 @@ Named = Literal["leakage", "layers"]
 
 
 def series(rounds: Sequence[RoundRow], key: Named, name: str) -> tuple[list[int], list[float]]:
-    """(rounds, AUCs) of attack or layer `name`, where they are known."""
+    """(rounds, AUCs) of attack or layer `name`, where they are known.
+
+    Args:
+        rounds: the report's rounds.
+        key: `leakage` or `layers`.
+        name: of the attack or layer.
+
+    Returns:
+        Rounds, and their AUCs.
+    """
     return known((r["round"], r[key].get(name)) for r in rounds)
 
 
@@ -27,13 +36,27 @@ def known(points: Iterable[tuple[int, float | None]]) -> tuple[list[int], list[f
 
 
 def names(rounds: Sequence[RoundRow], key: Named) -> list[str]:
-    """Names whose AUC `key` knows of any round, in the order met."""
+    """Names whose AUC `key` knows of any round, in the order met.
+
+    Args:
+        rounds: the report's rounds.
+        key: `leakage` or `layers`.
+
+    Returns:
+        The names, without repetition.
+    """
     met = dict.fromkeys(name for r in rounds for name in r[key])
     return [name for name in met if series(rounds, key, name)[0]]
 
 
 def shade(axes: Axes, rounds: Sequence[RoundRow], *, label: bool = True) -> None:
-    """Shade the rounds under attack."""
+    """Shade the rounds under attack.
+
+    Args:
+        axes: to draw on.
+        rounds: the report's rounds.
+        label: whether the legend names the shade.
+    """
     attacked = [r["round"] for r in rounds if r["under_attack"]]
     if attacked:
         text = "under attack" if label else None

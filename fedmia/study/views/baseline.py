@@ -37,7 +37,14 @@ class Comparison(formats.TestedDifference):
 
 
 class BaselineReport(TypedDict):
-    """What `sweep.json` holds of the view."""
+    """What `sweep.json` holds of the view.
+
+    Attributes:
+        sentence: what a reader should take home.
+        baseline: attack that the others are compared with.
+        method: of the correction for many comparisons.
+        comparisons: by point, attack and measure.
+    """
 
     sentence: str
     baseline: str
@@ -124,7 +131,15 @@ class Baseline(View):
 
 
 def sentence(rows: Sequence[Comparison], baseline: str) -> str:
-    """In how many points each attack lies over the baseline, by its corrected AUC."""
+    """In how many points each attack lies over the baseline, by its corrected AUC.
+
+    Args:
+        rows: the comparisons.
+        baseline: attack that the others are compared with.
+
+    Returns:
+        The sentence.
+    """
     rows = [row for row in rows if row["measure"] == "AUC"]
     if all(row["p"] is None for row in rows):
         return f"No comparison with {baseline} has an interval: that needs two seeds or more."
@@ -153,7 +168,15 @@ def is_score(row: Row) -> bool:
 
 def apart(ours: Scores, theirs: Scores) -> dict[int | None, float]:
     """Seed -> difference, of those that both have of as many images; rounded, so that equal ones
-    are equal."""
+    are equal.
+
+    Args:
+        ours: seed -> row of an attack.
+        theirs: seed -> row of the baseline.
+
+    Returns:
+        Seed -> difference.
+    """
     return {
         seed: round(row["value"] - other["value"], 6)  # type: ignore[operator]
         for seed, row in sorted(ours.items())  # type: ignore[type-var]

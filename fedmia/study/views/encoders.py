@@ -127,7 +127,15 @@ def leading(points: Sequence[formats.SeriesPoint]) -> str | None:
 
 
 def sentence(points: Sequence[formats.SeriesPoint], states: Sequence[str]) -> str:
-    """The leading attack and the kNN, on the first and on the last encoder."""
+    """The leading attack and the kNN, on the first and on the last encoder.
+
+    Args:
+        points: the encoders.
+        states: of the audits: finished, failed or not run.
+
+    Returns:
+        The sentence.
+    """
     name, parts = leading(points), []
     ends = [points[0], points[-1]] if len(points) > 1 else [points[0]]
     for point in ends if name is not None else []:
@@ -144,7 +152,16 @@ def sentence(points: Sequence[formats.SeriesPoint], states: Sequence[str]) -> st
 def notes(
     points: Sequence[formats.SeriesPoint], rows: Sequence[formats.SeriesCell], seeds: int
 ) -> list[str]:
-    """What a reader of the means must know."""
+    """What a reader of the means must know.
+
+    Args:
+        points: the encoders.
+        rows: the audits.
+        seeds: how many.
+
+    Returns:
+        The notes.
+    """
     lines = []
     if seeds > 1:
         lines.append(
@@ -237,7 +254,13 @@ def fill_differences(
     points: Sequence[formats.SeriesPoint], cells: Sequence[Cells], study: Study
 ) -> None:
     """Fill in each attack's difference from the last encoder of the same run, or from the last of
-    those that have no round."""
+    those that have no round.
+
+    Args:
+        points: the encoders.
+        cells: the audits of each.
+        study: the runs.
+    """
     runs = [None if point["round"] is None else point["run"] for point in points]
     ends = {run: i for i, run in enumerate(runs)}
     pairs = [(i, ends[run]) for i, run in enumerate(runs) if i != ends[run]]
@@ -255,7 +278,16 @@ def fill_differences(
 def both_of(
     one: Asked[Audit], other: Asked[Audit], study: Study
 ) -> tuple[scores.Sides, scores.Sides]:
-    """Scores of two audits of the same images; empty where either is not finished."""
+    """Scores of two audits of the same images; empty where either is not finished.
+
+    Args:
+        one: an audit.
+        other: of the same images.
+        study: the runs.
+
+    Returns:
+        Scores by attack, of each of the two.
+    """
     if not {one.key, other.key} <= study.finished.keys():
         return {}, {}
     files = (Path(study.out, study.finished[c.key][0], SCORES) for c in (one, other))

@@ -53,7 +53,16 @@ def tried(settings: int) -> int:
 def rows(
     trials: Sequence[HeadTrial], config: Head, settings: Sequence[ReleaseSetting]
 ) -> list[formats.HeadRow]:
-    """Heads without noise, then at each setting in order."""
+    """Heads without noise, then at each setting in order.
+
+    Args:
+        trials: one for each head.
+        config: the settings of the command.
+        settings: mechanisms and epsilons.
+
+    Returns:
+        Rows of `head.json`.
+    """
     family = tried(len(settings))
     head_rows = [row(None, [t.plain for t in trials], config, family)]
     for s in settings:
@@ -69,7 +78,17 @@ def rows(
 def row(
     setting: ReleaseSetting | None, measured: Sequence[ReleaseResult], config: Head, family: int
 ) -> formats.HeadRow:
-    """Heads at one setting, None: without noise."""
+    """Heads at one setting, None: without noise.
+
+    Args:
+        setting: mechanism and epsilon; None without noise.
+        measured: one result for each head.
+        config: the settings of the command.
+        family: number of simultaneous intervals.
+
+    Returns:
+        The row of `head.json`.
+    """
     mechanism, epsilon = (setting.mechanism, setting.epsilon) if setting else (None, None)
     return {
         "mechanism": mechanism,
@@ -89,7 +108,15 @@ def row(
 def attack_rows(
     heads: Sequence[Mapping[str, AttackRates]], family: int
 ) -> list[formats.HeadAttack]:
-    """Each attack over the heads. `family`: AUCs whose intervals hold together."""
+    """Each attack over the heads. `family`: AUCs whose intervals hold together.
+
+    Args:
+        heads: rates by attack, of each head.
+        family: number of simultaneous intervals.
+
+    Returns:
+        Rows of `head.json`.
+    """
     return [
         {
             "name": name,
@@ -108,7 +135,15 @@ def leaks(row: formats.HeadRow) -> list[formats.HeadAttack]:
 
 
 def sentence(head_rows: Sequence[formats.HeadRow], heads: int) -> str:
-    """What a head leaks without noise, and what each mechanism takes to stop it."""
+    """What a head leaks without noise, and what each mechanism takes to stop it.
+
+    Args:
+        head_rows: without noise first.
+        heads: how many.
+
+    Returns:
+        The sentence.
+    """
     plain, noised = head_rows[0], head_rows[1:]
     wrong = [r for r in noised if (bound := r["lower_bound"]) and bound["refuted"]]
     names = ", ".join(f"{r['mechanism']} at {r['epsilon']:g}" for r in wrong)
@@ -170,7 +205,16 @@ def _stopped(noised: Sequence[formats.HeadRow]) -> str:
 
 
 def notes(config: Head, released: LoadedEncoder, shadows: int) -> list[str]:
-    """What the reader of the numbers should know."""
+    """What the reader of the numbers should know.
+
+    Args:
+        config: the settings of the command.
+        released: the encoder.
+        shadows: shadow heads of the attacker.
+
+    Returns:
+        The notes.
+    """
     texts = [format_error(note, config.tongue) for note in released.notes]
     texts.append(
         f"The attacker has {shadows} shadow head{'s' * (shadows > 1)} on the same encoder, trained "

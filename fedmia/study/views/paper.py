@@ -105,6 +105,13 @@ def make(invocation: Invocation) -> int:
 def compared(config: Paper, own: str) -> dict[str, Curves]:
     """Curves of the runs of `beside`, by strategy, and by folder where that names another too.
 
+    Args:
+        config: the settings of the command.
+        own: strategy of the run itself.
+
+    Returns:
+        Name -> curves.
+
     Raises:
         InputError: one is no finished run, or kept no curves.
     """
@@ -168,9 +175,10 @@ def write(folder: Path, report: dict[str, Any], drawings: Mapping[str, bytes | s
     """tables.json, tables.md, the figures and the page that holds them all.
 
     Args:
-        told: `numbers`, with the names of the run and of its data; what could not be drawn is
+        folder: of the files.
+        report: `numbers`, with the names of the run and of its data; what could not be drawn is
             added.
-        drawn: what `figures` returned.
+        drawings: what `figures` returned.
     """
     pictures = {name: drawing for name, drawing in drawings.items() if isinstance(drawing, bytes)}
     report["not_drawn"] = {

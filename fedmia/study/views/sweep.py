@@ -168,7 +168,15 @@ def sentence(cells: Sequence[formats.CellRow]) -> str:
 
 
 def notes(cells: Sequence[formats.CellRow], sweep: Sweep) -> list[str]:
-    """What a reader of the means must know."""
+    """What a reader of the means must know.
+
+    Args:
+        cells: the runs.
+        sweep: the settings of the command.
+
+    Returns:
+        The notes.
+    """
     lines = []
     if sweep.seeds == 1:
         lines.append(
@@ -205,7 +213,15 @@ def attacks(report: formats.SweepReport) -> list[Column]:
 
 
 def results_of(study: Study, key: str) -> formats.CellResults | None:
-    """What a sweep keeps of a run, None unless it is finished."""
+    """What a sweep keeps of a run, None unless it is finished.
+
+    Args:
+        study: the runs.
+        key: of the run.
+
+    Returns:
+        Its verdict, attacks, pairs, sets and probes.
+    """
     return results(study.finished[key][1]) if key in study.finished else None
 
 
