@@ -145,10 +145,10 @@ def test_sentence__least_epsilon_at_a_tolerable_cost_and_what_is_left() -> None:
     assert said.startswith("Without noise the attack has AUC 0.90") and "the heads leak." in said
     assert "gaussian keeps utility within 5% from epsilon 25 on, no meaningful guarantee" in said
     assert "the best attack there has AUC 0.80." in said
-    assert "gaussian at 5 costs least, 6% of utility; a leak is left under gaussian at 5." in said
+    assert "gaussian at 5 costs least utility: 6%; a leak remains under gaussian at 5." in said
     few = compare.sentence(rows[:2], 10)
     assert "gaussian costs over 5% of utility at every epsilon tried." in few
-    assert few.endswith("no leak is established there.")
+    assert few.endswith("no leak is established at these settings.")
 
 
 def test_rows__canaries_are_noised_at_the_scale_of_their_setting(

@@ -244,7 +244,7 @@ def test_notes__what_a_reader_of_the_means_must_know() -> None:
     (seeds,) = notes([run("a", "1")], one)
     assert seeds.startswith("One seed: there is no interval")
     commits, missing = notes([run("a", "1"), *lost, run("b", None)], two)
-    assert "of 2 commits" in commits and missing == "Left out of every mean: x, y."
+    assert "by 2 commits" in commits and missing == "Left out of every mean: x, y."
     told = [run("a", "1"), run("b", "1")]
     for cell, code in zip(told, ("leaks", "shift"), strict=True):
         cell["results"]["verdict_code"] = code

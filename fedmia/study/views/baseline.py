@@ -142,7 +142,10 @@ def sentence(rows: Sequence[Comparison], baseline: str) -> str:
     """
     rows = [row for row in rows if row["measure"] == "AUC"]
     if all(row["p"] is None for row in rows):
-        return f"No comparison with {baseline} has an interval: that needs two seeds or more."
+        return (
+            f"No difference to {baseline} can be tested: that takes two seeds or more, and models "
+            "that differ."
+        )
     parts = []
     for name in dict.fromkeys(row["attack"] for row in rows):
         own = [row for row in rows if row["attack"] == name]
