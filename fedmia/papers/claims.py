@@ -19,7 +19,7 @@ from fedmia.papers.tables import rates
 from fedmia.records import Curves, FloatArray
 from fedmia.report.format import estimate
 from fedmia.report.metrics import auc_numbers
-from fedmia.report.tables import Cell, Row, Table
+from fedmia.report.tables import Table, TextCell, TextRow
 from fedmia.statistics.intervals import tail
 from fedmia.statistics.thresholds import oracle_accuracy
 
@@ -180,8 +180,8 @@ def text(listed: Sequence[Claim]) -> Table:
     rows = []
     for one in listed:
         verdict = ": ".join(filter(None, (one["verdict"], one["remark"])))
-        numbers = Cell("", tuple(map(_line, one["numbers"])))
-        rows.append(Row([one["place"], one["says"], verdict, numbers, RULES[one["place"]][1]]))
+        numbers = TextCell("", tuple(map(_line, one["numbers"])))
+        rows.append(TextRow([one["place"], one["says"], verdict, numbers, RULES[one["place"]][1]]))
     return Table(["the paper", "says", "on this run", "numbers, 95 % (medians)", "rule"], rows)
 
 

@@ -12,7 +12,7 @@ from fedmia.records import FloatArray, ScoredAttack
 from fedmia.records.rows import Interval, ThresholdRow
 from fedmia.report.format import estimate
 from fedmia.report.metrics import attack_row
-from fedmia.report.tables import Cell, Row, Table
+from fedmia.report.tables import Table, TextCell, TextRow
 
 CLASSIFIERS: Mapping[str, str] = {"svm": "SVM", "lr": "LR", "lda": "LDA"}
 PAPER = "the paper, "
@@ -136,9 +136,9 @@ def text_2(row: MethodRates, run: str) -> Table:
     Returns:
         The table.
     """
-    rows = [Row([run, *_numbers(row)])]
+    rows = [TextRow([run, *_numbers(row)])]
     rows += [
-        Row([f"{PAPER}{name}", "", *format_numbers(paper_values), ""])
+        TextRow([f"{PAPER}{name}", "", *format_numbers(paper_values), ""])
         for name, paper_values in TABLE_2.items()
     ]
     return Table(["", "AUC", "accuracy", "precision", "recall", "n"], rows)
@@ -162,9 +162,11 @@ def text_3(rows: Sequence[Confidence], run: str) -> Table:
                 (row["members"], row["members_se"]), (row["nonmembers"], row["nonmembers_se"]),
             )
         ]  # fmt: skip
-        lines.append(Row([row["layer"], run, *sides, _n(row["n_members"], row["n_nonmembers"])]))
+        lines.append(
+            TextRow([row["layer"], run, *sides, _n(row["n_members"], row["n_nonmembers"])])
+        )
         if (paper_values := TABLE_3.get(row["layer"])) is not None:
-            lines.append(Row([row["layer"], f"{PAPER}CIFAR-10", *paper_values, ""]))
+            lines.append(TextRow([row["layer"], f"{PAPER}CIFAR-10", *paper_values, ""]))
     return Table(["layer", "", "members", "non-members", "n"], lines)
 
 
@@ -178,9 +180,9 @@ def text_4(rows: Mapping[str, MethodRates], run: str) -> Table:
     Returns:
         The table.
     """
-    lines = [Row([run, CLASSIFIERS[name], *_numbers(row)]) for name, row in rows.items()]
+    lines = [TextRow([run, CLASSIFIERS[name], *_numbers(row)]) for name, row in rows.items()]
     for (data, name), paper_values in TABLE_4.items():
-        lines.append(Row([f"{PAPER}{data}", name, "", *format_numbers(paper_values), ""]))
+        lines.append(TextRow([f"{PAPER}{data}", name, "", *format_numbers(paper_values), ""]))
     return Table(["", "classifier", "AUC", "accuracy", "precision", "recall", "n"], lines)
 
 
@@ -205,7 +207,7 @@ def markdown(table: Table) -> str:
     return "\n".join("| " + " | ".join(map(plain, cells)) + " |" for cells in lines) + "\n"
 
 
-def plain(cell: str | Cell) -> str:
+def plain(cell: str | TextCell) -> str:
     """A cell in one line, in which no bar ends it."""
     text = cell if isinstance(cell, str) else " ".join(filter(None, [cell.text, *cell.small]))
     return text.replace("|", "\\|")

@@ -36,7 +36,7 @@ from fedmia.report.selection import has_many_clients, select_clients, select_inf
 
 
 @dataclass(frozen=True)
-class Cell:
+class TextCell:
     """Text, and lines under it that are set smaller. `css`: a class of the page's style.
 
     Attributes:
@@ -51,7 +51,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Row:
+class TextRow:
     """Cells in the order of the table's head; text is a cell of one line. `css`: as of a cell.
 
     Attributes:
@@ -59,7 +59,7 @@ class Row:
         css: class of the page's style.
     """
 
-    cells: Sequence[str | Cell]
+    cells: Sequence[str | TextCell]
     css: str = ""
 
 
@@ -72,13 +72,13 @@ class Table:
         rows: each with as many cells.
     """
 
-    head: Sequence[str | Cell]
-    rows: Sequence[Row]
+    head: Sequence[str | TextCell]
+    rows: Sequence[TextRow]
 
 
-def _over(value: float | None, *intervals: Interval | None) -> Cell:
+def _over(value: float | None, *intervals: Interval | None) -> TextCell:
     """An AUC over its intervals."""
-    return Cell(number(value), tuple(_whole(interval(i)) for i in intervals if i))
+    return TextCell(number(value), tuple(_whole(interval(i)) for i in intervals if i))
 
 
 def _line(label: str, value: float | None, ci: Interval | None) -> str:
@@ -94,12 +94,12 @@ def attacks(report: Report) -> Table:
     """Attacks, most leaking first, each with its intervals and its controls in the same row."""
     sets = [name for name, rows in control_sets(report["controls"]).items() if rows]
     head = [
-        Cell("attack", ("access, vantage, source",)),
-        Cell("AUC", ("95 %", "simultaneous")),
-        *(Cell(f"{name} control", ("simultaneous",)) for name in sets),
-        Cell("at its threshold", ("95 %",)),
-        Cell("TPR at an FPR of", ("95 %",)),
-        Cell("n", ("members + non-members",)),
+        TextCell("attack", ("access, vantage, source",)),
+        TextCell("AUC", ("95 %", "simultaneous")),
+        *(TextCell(f"{name} control", ("simultaneous",)) for name in sets),
+        TextCell("at its threshold", ("95 %",)),
+        TextCell("TPR at an FPR of", ("95 %",)),
+        TextCell("n", ("members + non-members",)),
     ]
     rows = []
     for row in most_leaking_first(report["attacks"]):
@@ -110,18 +110,18 @@ def attacks(report: Report) -> Table:
         more = (how, model_of(row), chosen and f"chosen: {chosen}", row["paper"])
         n = _whole(f"{row['n_members']} + {row['n_nonmembers']}")
         cells = [
-            Cell(row["name"], tuple(line for line in more if line)),
+            TextCell(row["name"], tuple(line for line in more if line)),
             _over(row["auc"], row["auc_ci"], ci),
-            *(_over(c["auc"], c["auc_ci_simultaneous"]) if c else Cell(DASH) for c in controls),
+            *(_over(c["auc"], c["auc_ci_simultaneous"]) if c else TextCell(DASH) for c in controls),
             _declared(row),
             _rates(row),
-            Cell(n, ("images", f"{row['queries']:,} queries")),
+            TextCell(n, ("images", f"{row['queries']:,} queries")),
         ]
-        rows.append(Row(cells, "leaks" if ci is not None and ci[0] > 0.5 else ""))
+        rows.append(TextRow(cells, "leaks" if ci is not None and ci[0] > 0.5 else ""))
     return Table(head, rows)
 
 
-def _declared(row: AttackRow) -> Cell:
+def _declared(row: AttackRow) -> TextCell:
     """A line for each number of the attack that declares a label."""
     values: Json = row
     lines = []
@@ -129,10 +129,10 @@ def _declared(row: AttackRow) -> Cell:
         other, needed = field.only
         if field.label and (not other or values[other] == needed):
             lines.append(_line(field.label, values[name], values.get(f"{name}_ci")))
-    return Cell("", tuple(lines), "numbers")
+    return TextCell("", tuple(lines), "numbers")
 
 
-def _rates(row: AttackRow) -> Cell:
+def _rates(row: AttackRow) -> TextCell:
     """The TPR at each FPR."""
     rates, ends = row["tpr_at_fpr"], row["tpr_at_fpr_ci"]
     low = tuple(
@@ -141,7 +141,7 @@ def _rates(row: AttackRow) -> Cell:
         else _line(f"{100 * float(t):g} %:", rates[t], ends[t])
         for t in rates
     )
-    return Cell("", low, "numbers")
+    return TextCell("", low, "numbers")
 
 
 def paired(report: Report) -> Table:
@@ -152,7 +152,7 @@ def paired(report: Report) -> Table:
         difference = DASH if p["difference"] is None else f"{p['difference']:+.3f}"
         ends = [_whole(interval(ci, 3)) for ci in (p["ci"], p["ci_simultaneous"])]
         cells = [p["attack"], p["control"], difference, *ends, p["statement"]]
-        rows.append(Row(cells))
+        rows.append(TextRow(cells))
     return Table(head, rows)
 
 
@@ -163,23 +163,23 @@ def sets(report: Report) -> Table:
     for s in sorted(report["sets"], key=lambda s: -s["auc"]):
         how = "the set climbed alone" if s["judged"] == ALONE else "mean of its images' scores"
         together = s["auc_ci_simultaneous"]
-        beside: str | Cell = DASH
+        beside: str | TextCell = DASH
         if (c := s["control"]) is not None:
             more = f"difference {c['difference']:+.2f} {interval(c['difference_ci'])}"
-            beside = Cell(f"{c['name']} {estimate(c['auc'], c['auc_ci'])}", (_whole(more),))
+            beside = TextCell(f"{c['name']} {estimate(c['auc'], c['auc_ci'])}", (_whole(more),))
         cells = [s["attack"], how, estimate(s["auc"], s["auc_ci"]), interval(together), beside]
         n = f"{s['n_member_sets']} + {s['n_nonmember_sets']} of {s['size']}"
-        rows.append(Row([*cells, _whole(n)], "leaks" if together[0] > 0.5 else ""))
-    return Table([*head, Cell("sets", ("of members + of non-members",))], rows)
+        rows.append(TextRow([*cells, _whole(n)], "leaks" if together[0] > 0.5 else ""))
+    return Table([*head, TextCell("sets", ("of members + of non-members",))], rows)
 
 
 def datasets(row: InferenceRow) -> Table:
     """One p-value a client, beside that of the untrained encoder; of many, the smallest."""
-    head: list[str | Cell] = [
+    head: list[str | TextCell] = [
         "client", "p-value", "p-value, Holm",
-        Cell("difference", ("mean score of the set, minus that of non-members",)),
-        Cell("p-value, untrained", ("the same test on an untrained encoder",)),
-        Cell("images", ("of the set + non-members of its classes",)),
+        TextCell("difference", ("mean score of the set, minus that of non-members",)),
+        TextCell("p-value, untrained", ("the same test on an untrained encoder",)),
+        TextCell("images", ("of the set + non-members of its classes",)),
     ]  # fmt: skip
     rows = []
     for c in select_inferred(row["clients"]):
@@ -188,7 +188,7 @@ def datasets(row: InferenceRow) -> Table:
         holm, n = c["p_value_holm"], _whole(f"{c['n']} + {c['n_nonmembers']:,}")
         detected = holm is not None and holm <= FOUND and not row["void"]
         cells = [str(c["client"]), p, together, difference, null, n]
-        rows.append(Row(cells, "leaks" if detected else ""))
+        rows.append(TextRow(cells, "leaks" if detected else ""))
     return Table(head, rows)
 
 
@@ -212,8 +212,8 @@ def controls(report: Report) -> Table:
         ci = row["auc_ci_simultaneous"]
         holds = "" if ci is None else "includes 0.5" if ci[0] <= 0.5 <= ci[1] else "EXCLUDES 0.5"
         auc = estimate(row["auc"], row["auc_ci"])
-        rows.append(Row([label, name, auc, interval(ci), holds, n]))
-    sizes = Cell("n", ("members + non-members",))
+        rows.append(TextRow([label, name, auc, interval(ci), holds, n]))
+    sizes = TextCell("n", ("members + non-members",))
     return Table(["control", "attack", "AUC, 95 %", "simultaneous", "result", sizes], rows)
 
 
@@ -230,7 +230,9 @@ def utility(report: Report) -> Table:
         "weighted kNN": [estimate(row["knn"], row["knn_ci"]) for row in columns.values()],
         "linear probe": [estimate(row["linear"], row["linear_ci"]) for row in columns.values()],
     }
-    rows = [Row([k, *values, f"{here['n']:,}"]) for k, values in kinds.items() if values[0] != DASH]
+    rows = [
+        TextRow([k, *values, f"{here['n']:,}"]) for k, values in kinds.items() if values[0] != DASH
+    ]
     return Table(["probe", *columns, "n"], rows)
 
 
@@ -242,25 +244,25 @@ def clients(report: Report) -> Table:
     head += ["why it is listed"] if many else []
     for one in select_clients(report):
         c = one.row
-        defence = Cell(DASH)
+        defence = TextCell(DASH)
         if c["defence"]:
             defence = _defence(c["defence"])
         auc = _whole(estimate(c["auc"], c["auc_ci"]))
         together = _whole(interval(c["auc_ci_simultaneous"])) or DASH
         null = _whole(estimate(c["null_auc"], c["null_ci"]))
         size, n = f"{c['size']:,}", str(c["n_members"])
-        cells: list[str | Cell]
+        cells: list[str | TextCell]
         cells = [str(c["id"]), size, c["role"], defence, n, auc, together, null]
-        rows.append(Row([*cells, ", ".join(one.why)] if many else cells))
+        rows.append(TextRow([*cells, ", ".join(one.why)] if many else cells))
     return Table(head, rows)
 
 
-def _defence(row: DefenceRow) -> Cell:
+def _defence(row: DefenceRow) -> TextCell:
     """A client's defences: what they promise, what that rests on, and each of several."""
     first, *others = (epsilon(one) + at_least(one) for one in statements(row))
     small = [one["epsilon"]["assumptions"] for one in statements(row) if one["epsilon"]]
     parts = tuple(epsilon(part) + at_least(part) for part in row["parts"])
-    return Cell(first, (*others, *(parts if len(parts) > 1 else ()), *small))
+    return TextCell(first, (*others, *(parts if len(parts) > 1 else ()), *small))
 
 
 def defended(report: Report) -> Table | None:
@@ -280,9 +282,9 @@ def defended(report: Report) -> Table | None:
             null = _whole(estimate(leak["null_auc"], leak["null_ci"]))
             name = f"{leak['attack']}{' *' if leak['under_attack'] else ''}"
             first = ["", "", ""] if i else [who, n, knn]
-            rows.append(Row([first[0], first[1], name, auc, together, null, first[2]]))
+            rows.append(TextRow([first[0], first[1], name, auc, together, null, first[2]]))
         if not group["leakage"]:
-            rows.append(Row([who, n, DASH, DASH, DASH, DASH, knn]))
+            rows.append(TextRow([who, n, DASH, DASH, DASH, DASH, knn]))
     return Table(head, rows)
 
 
@@ -295,7 +297,7 @@ def rounds(report: Report) -> Table:
             aucs = tuple(f"{n} {number(auc, 3)}" for n, auc in r["leakage"].items())
             numbers = [number(r["loss"], 3), number(r["knn"], 3)]
             phase = "attacked" if r["under_attack"] else "clean"
-            rows.append(Row([name, phase, *numbers, Cell("", aucs, "grid")]))
+            rows.append(TextRow([name, phase, *numbers, TextCell("", aucs, "grid")]))
     return Table(["round", "phase", "loss", "kNN", "AUC by attack"], rows)
 
 
@@ -312,7 +314,7 @@ def sweep(report: Report) -> Table:
             cells += [interval(row["auc_ci_simultaneous"]) or DASH, number(row["accuracy"])]
         else:
             cells = [DASH, DASH, f"not run: {row['not_run']}", DASH, DASH]
-        rows.append(Row([row["attack"], f"{row['value']:,}", *cells[known:]]))
+        rows.append(TextRow([row["attack"], f"{row['value']:,}", *cells[known:]]))
     heads = ["known members"] if known else ["query budget", "known members"]
     return Table(["attack", *heads, "queries", "AUC, 95 %", "simultaneous", "accuracy"], rows)
 

@@ -12,12 +12,12 @@ from typing import Any
 import rich.table
 
 from fedmia.report.format import DASH, estimate, interval, number
-from fedmia.report.tables import Cell, Row, Table
+from fedmia.report.tables import Table, TextCell, TextRow
 from fedmia.statistics.spread import Spread
 
 DIGITS = 3
-MODELS = Cell("models", ("one a seed",))
-Value = Callable[[Any], str | Cell]
+MODELS = TextCell("models", ("one a seed",))
+Value = Callable[[Any], str | TextCell]
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Column:
         cell: what a row says under it.
     """
 
-    head: str | Cell
+    head: str | TextCell
     cell: Value
 
 
@@ -47,11 +47,11 @@ def table(
         The table.
     """
     listed = list(columns)
-    lines = [Row([column.cell(row) for column in listed], css(row)) for row in rows]
+    lines = [TextRow([column.cell(row) for column in listed], css(row)) for row in rows]
     return Table([column.head for column in listed], lines)
 
 
-def text_column(head: str | Cell, key: str) -> Column:
+def text_column(head: str | TextCell, key: str) -> Column:
     """A text, or a dash for none.
 
     Args:
@@ -64,7 +64,7 @@ def text_column(head: str | Cell, key: str) -> Column:
     return Column(head, lambda row: DASH if row[key] is None else str(row[key]))
 
 
-def count(head: str | Cell, key: str) -> Column:
+def count(head: str | TextCell, key: str) -> Column:
     """How many: `1,200`, or a dash.
 
     Args:
@@ -77,7 +77,7 @@ def count(head: str | Cell, key: str) -> Column:
     return Column(head, lambda row: DASH if row[key] is None else f"{row[key]:,}")
 
 
-def decimal(head: str | Cell, key: str) -> Column:
+def decimal(head: str | TextCell, key: str) -> Column:
     """A number, as `0.612`.
 
     Args:
@@ -90,7 +90,7 @@ def decimal(head: str | Cell, key: str) -> Column:
     return Column(head, lambda row: number(row[key], DIGITS))
 
 
-def number_with_ci(head: str | Cell, key: str) -> Column:
+def number_with_ci(head: str | TextCell, key: str) -> Column:
     """A number with the interval beside it under `KEY_ci`.
 
     Args:
@@ -103,7 +103,7 @@ def number_with_ci(head: str | Cell, key: str) -> Column:
     return Column(head, lambda row: estimate(row[key], row[f"{key}_ci"], DIGITS))
 
 
-def mean(head: str | Cell, key: str) -> Column:
+def mean(head: str | TextCell, key: str) -> Column:
     """A mean over models with its interval.
 
     Args:
@@ -116,7 +116,7 @@ def mean(head: str | Cell, key: str) -> Column:
     return Column(head, lambda row: over_models(row[key]))
 
 
-def change(head: str | Cell, key: str) -> Column:
+def change(head: str | TextCell, key: str) -> Column:
     """A difference with its interval; a dash where there is none.
 
     Args:
@@ -157,7 +157,7 @@ def verdicts(codes: Mapping[str, int]) -> str:
     return ", ".join(f"{code} {count}" for code, count in codes.items()) or DASH
 
 
-def number_over_cis(value: float | None, *cis: Any, digits: int = DIGITS) -> Cell:
+def number_over_cis(value: float | None, *cis: Any, digits: int = DIGITS) -> TextCell:
     """A number over its intervals.
 
     Args:
@@ -168,7 +168,7 @@ def number_over_cis(value: float | None, *cis: Any, digits: int = DIGITS) -> Cel
     Returns:
         The cell.
     """
-    return Cell(number(value, digits), tuple(interval(ci, digits) for ci in cis if ci))
+    return TextCell(number(value, digits), tuple(interval(ci, digits) for ci in cis if ci))
 
 
 def screen(
@@ -205,3 +205,7 @@ def _ends(value: Spread) -> str:
     if value["n"] < 2:
         return DASH
     return f"{number(value['least'], DIGITS)} to {number(value['greatest'], DIGITS)}"
+
+
+said = text_column  # its name before 0.2
+plain = decimal  # its name before 0.2

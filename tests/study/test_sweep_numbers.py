@@ -10,7 +10,7 @@ import pytest
 
 from fedmia.cli.command import parse
 from fedmia.cli.commands import SWEEP
-from fedmia.report.tables import Cell
+from fedmia.report.tables import TextCell
 from fedmia.statistics.pvalues import holm
 from fedmia.statistics.spread import p_value
 from fedmia.study.engine import Study
@@ -210,7 +210,7 @@ def test_results__keep_what_attacks_chose_and_both_aucs_of_each_pair() -> None:
 
 def test_page__says_what_the_models_of_a_point_chose(compared: SweepReport) -> None:
     names = [row.cells[2] for row in SweepView().tables(compared)["attacks"].rows]
-    first = [n for n in names if isinstance(n, Cell) and n.text == "ascent"][0]
+    first = [n for n in names if isinstance(n, TextCell) and n.text == "ascent"][0]
     report = json.loads(GOLDEN.read_text(encoding="utf-8"))
     own = next(row["choices"] for row in report["attacks"] if row["name"] == "ascent")
     said = ", ".join(f"{name}={value:g}" for name, value in own.items())

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar, TypedDict
 
 from fedmia.report.format import DASH
-from fedmia.report.tables import Cell, Table
+from fedmia.report.tables import Table, TextCell
 from fedmia.statistics.intervals import LEVEL
 from fedmia.study import columns, formats
 from fedmia.study.columns import Column, change, decimal, ends, models, text_column
@@ -111,7 +111,7 @@ class Baseline(View):
                 }
 
     def tables(self, report: BaselineReport) -> dict[str, Table]:
-        over = Cell("p, Holm", (f"over all {len(report['comparisons'])}",))
+        over = TextCell("p, Holm", (f"over all {len(report['comparisons'])}",))
         listed = (
             Column("point", lambda row: row["point"] or DASH), text_column("attack", "attack"),
             text_column("measure", "measure"),

@@ -14,12 +14,12 @@ import numpy as np
 
 from fedmia.config.audit import Audit
 from fedmia.config.series import split_round
-from fedmia.config.sweep import Cell as Asked
+from fedmia.config.sweep import Cell
 from fedmia.config.tree import to_tree
 from fedmia.records.rows import Interval, Report
 from fedmia.report.figures import canvas
 from fedmia.report.format import DASH, control_of, estimate, interval, number
-from fedmia.report.tables import Cell, Table
+from fedmia.report.tables import Table, TextCell
 from fedmia.statistics.spread import DIGITS as ROUNDED
 from fedmia.statistics.spread import spread
 from fedmia.storage.manifest import SCORES
@@ -34,16 +34,16 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Cells = Sequence[Asked[Audit]]
+Cells = Sequence[Cell[Audit]]
 MOST = 6  # attacks that are drawn, the most leaking ones
 APART = 0.008  # of the width, between two intervals at one place
 ATTACKS = (
     text_column("encoder", "encoder"), text_column("attack", "name"),
-    number_with_ci(Cell("AUC, 95 %", ("mean over seeds",)), "auc"),
+    number_with_ci(TextCell("AUC, 95 %", ("mean over seeds",)), "auc"),
     Column("by seed", lambda row: " ".join(number(auc, DIGITS) for auc in row["by_seed"])),
     decimal("TPR at 1 % FPR", "tpr_at_1_percent_fpr"),
-    decimal(Cell("untrained control", ("AUC",)), "untrained"),
-    Column(Cell("minus the last encoder, 95 %", ("simultaneous over all differences",)),
+    decimal(TextCell("untrained control", ("AUC",)), "untrained"),
+    Column(TextCell("minus the last encoder, 95 %", ("simultaneous over all differences",)),
            lambda row: _signed(row["difference"])),
 )  # fmt: skip
 POINTS = (
@@ -51,7 +51,7 @@ POINTS = (
     decimal("untrained kNN", "knn_untrained"), number_with_ci("linear probe, 95 %", "linear"),
     count("test images", "n_probe"), count("members", "n_members"),
     count("non-members", "n_nonmembers"),
-    Column(Cell("verdicts", ("one a seed",)), lambda row: columns.verdicts(row["verdicts"])),
+    Column(TextCell("verdicts", ("one a seed",)), lambda row: columns.verdicts(row["verdicts"])),
     count("failed", "failed"),
 )  # fmt: skip
 MODELS = (
@@ -276,7 +276,7 @@ def fill_differences(
 
 
 def both_of(
-    one: Asked[Audit], other: Asked[Audit], study: Study
+    one: Cell[Audit], other: Cell[Audit], study: Study
 ) -> tuple[scores.Sides, scores.Sides]:
     """Scores of two audits of the same images; empty where either is not finished.
 
@@ -310,7 +310,7 @@ def _mean_difference(
     return row  # type: ignore[no-any-return]
 
 
-def _cell(cell: Asked[Audit], study: Study) -> formats.SeriesCell:
+def _cell(cell: Cell[Audit], study: Study) -> formats.SeriesCell:
     _, report = study.finished.get(cell.key, (None, None))
     row: Any = study.state(cell, encoder=cell.first.encoder)
     return row | {"verdict": report["verdict"] if report else None}  # type: ignore[no-any-return]
@@ -330,12 +330,12 @@ def mean_interval(intervals: Iterable[Interval | None]) -> Interval | None:
     return (round(float(low), ROUNDED), round(float(high), ROUNDED))
 
 
-def _signed(value: formats.SeriesDifference | None) -> str | Cell:
+def _signed(value: formats.SeriesDifference | None) -> str | TextCell:
     """`+0.012 [-0.004, 0.028]` over the simultaneous interval."""
     if value is None:
         return DASH
     line = f"{value['difference']:+.{DIGITS}f} {interval(value['ci'], DIGITS)}"
-    return Cell(line, (interval(value["ci_simultaneous"], DIGITS),))
+    return TextCell(line, (interval(value["ci_simultaneous"], DIGITS),))
 
 
 # -- the curve -------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from fedmia.records.rows import Interval
 from fedmia.report.figures import canvas
 from fedmia.report.format import DASH, estimate, interval, number
 from fedmia.report.lowerbounds import SHOUT, by_canaries
-from fedmia.report.tables import Cell, Table, flat
+from fedmia.report.tables import Table, TextCell, flat
 from fedmia.runtime.environment import describe
 from fedmia.statistics.spread import Spread, spread, t_interval, within
 from fedmia.study import columns, formats
@@ -251,25 +251,25 @@ def _by_name(rows: Sequence[formats.HeadAttack]) -> dict[str, Any]:
     return {row["name"]: row for row in rows}
 
 
-def _attack(row: formats.HeadAttack) -> Cell:
+def _attack(row: formats.HeadAttack) -> TextCell:
     right, tpr = row["accuracy"], number(row["tpr_at_1_percent_fpr"]["mean"], columns.DIGITS)
     lines = [interval(row["auc_ci_simultaneous"])]
     if right["mean"] is not None:
         lines.append(f"accuracy {estimate(right['mean'], right['ci'])}")
-    return Cell(number(row["auc"]["mean"]), (*lines, f"TPR {tpr}"))
+    return TextCell(number(row["auc"]["mean"]), (*lines, f"TPR {tpr}"))
 
 
-def _epsilon(row: formats.HeadRow) -> Cell:
+def _epsilon(row: formats.HeadRow) -> TextCell:
     if row["epsilon"] is None:
-        return Cell(DASH, ("no guarantee",))
+        return TextCell(DASH, ("no guarantee",))
     standing = str(row["standing"]) if row["meaningful"] else "no meaningful guarantee"
     delta = (f"delta {row['delta']:g}",) if row["delta"] else ()
     bound = (f"at least {b['value']:.2f} by canaries",) if (b := row["lower_bound"]) else ()
-    return Cell(f"{row['epsilon']:g} for one {row['unit']}", (*delta, standing, *bound))
+    return TextCell(f"{row['epsilon']:g} for one {row['unit']}", (*delta, standing, *bound))
 
 
-def _mean(value: Spread | None) -> Cell | str:
-    return DASH if value is None else Cell(number(value["mean"]), (interval(value["ci"]),))
+def _mean(value: Spread | None) -> TextCell | str:
+    return DASH if value is None else TextCell(number(value["mean"]), (interval(value["ci"]),))
 
 
 SMALL = ("AUC", "simultaneous", "accuracy, 95 %", "TPR at 1 % FPR")
@@ -277,16 +277,16 @@ SETTINGS = (
     Column("noise", lambda row: row["mechanism"] or "none"), Column("epsilon", _epsilon),
     Column("scale", lambda row: number(row["scale"]["mean"], columns.DIGITS)),
     Column("utility loss, 95 %", lambda row: _mean(row["utility_loss"])),
-    *(Column(Cell(name, SMALL), _of(name).cell) for name in ATTACKS),
+    *(Column(TextCell(name, SMALL), _of(name).cell) for name in ATTACKS),
 )  # fmt: skip
 CONTROLS = (
     Column("control", lambda row: row["control"]),
     Column("utility, 95 %", lambda row: _mean(row["utility"])), *map(_of, ATTACKS),
 )  # fmt: skip
-UNTRAINED = Cell(
+UNTRAINED = TextCell(
     "untrained encoder", ("heads without noise on it; what leaks is the heads' own training",)
 )
-PLACEBO = Cell("placebo", ("a head that saw none of the images",))
+PLACEBO = TextCell("placebo", ("a head that saw none of the images",))
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from rich.console import Console
 from fedmia.config.sweep import Sweep, format_grid_value, label
 from fedmia.records.rows import Report, control_sets
 from fedmia.report.format import DASH, control_of, number
-from fedmia.report.tables import Cell, Table
+from fedmia.report.tables import Table, TextCell
 from fedmia.study import columns, formats
 from fedmia.study.columns import (
     DIGITS,
@@ -203,7 +203,7 @@ def attacks(report: formats.SweepReport) -> list[Column]:
         mean("TPR at 1 % FPR, 95 %", "tpr_at_1_percent_fpr"),
         *(
             Column(
-                Cell(f"{name} control", ("mean AUC",)),
+                TextCell(f"{name} control", ("mean AUC",)),
                 lambda row, name=name: number((row["controls"].get(name) or NONE)["mean"], DIGITS),  # type: ignore[misc]
             )
             for name in controls
@@ -295,11 +295,11 @@ def _card(cell: formats.CellRow, out: Path) -> dict[str, str]:
     }
 
 
-def _chosen(row: formats.AttackSpread) -> str | Cell:
+def _chosen(row: formats.AttackSpread) -> str | TextCell:
     """An attack's name, under it each choice of its options with how many models led to it."""
     counts = Counter(label(choices) for choices in row["choices"].values())
     chosen = tuple(f"chosen: {options} ({models})" for options, models in counts.most_common())
-    return Cell(row["name"], chosen) if chosen else row["name"]
+    return TextCell(row["name"], chosen) if chosen else row["name"]
 
 
 def _place(point: Mapping[str, Any], path: str) -> str:

@@ -14,7 +14,7 @@ from fedmia.config.tradeoff import NONE, Tradeoff
 from fedmia.records import MEANINGFUL
 from fedmia.report.figures import canvas
 from fedmia.report.format import DASH, estimate
-from fedmia.report.tables import Cell, Table
+from fedmia.report.tables import Table, TextCell
 from fedmia.study import columns, formats
 from fedmia.study.columns import Column, change, mean, models, number_over_cis, text_column
 from fedmia.study.drawing import cross
@@ -38,16 +38,16 @@ def _tpr(point: formats.TradePoint) -> str:
     return columns.over_models(best["tpr"]) if (best := best_of(point)) else DASH
 
 
-def _auc(row: formats.TradeAttack | None) -> Cell:
+def _auc(row: formats.TradeAttack | None) -> TextCell:
     if row is None or row["auc"]["mean"] is None:
-        return Cell(DASH)
+        return TextCell(DASH)
     return number_over_cis(row["auc"]["mean"], row["auc"]["ci"], row["auc_ci_simultaneous"])
 
 
 POINTS = (
-    Column("defence", lambda p: Cell(p["label"], ("on the Pareto front",) * p["front"])),
+    Column("defence", lambda p: TextCell(p["label"], ("on the Pareto front",) * p["front"])),
     Column("epsilon at most", lambda p: epsilon(p)), text_column("best attack", "best"),
-    Column(Cell("mean AUC", ("95 %, simultaneous",)), lambda p: _auc(best_of(p))),
+    Column(TextCell("mean AUC", ("95 %, simultaneous",)), lambda p: _auc(best_of(p))),
     change(LESS, "auc_change"), Column("TPR at 1 % FPR, 95 %", _tpr),
     mean("weighted kNN, 95 %", "knn"), change("kNN minus untrained", "knn_over_untrained"),
     change(LESS, "knn_change"), mean("linear probe, 95 %", "linear"),
