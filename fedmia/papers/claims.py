@@ -9,7 +9,7 @@ means (Welch) and by the AUC of single images, and medians stand beside.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import scipy
@@ -46,12 +46,28 @@ RULES: Mapping[str, tuple[str, str]] = {
     "Alg. 1, line 25": ("if |L - L_agg| < T then classify as a member", SURPASSES),
 }
 Numbers = Mapping[str, Any]
-Claim = Mapping[str, Any]
+
+
+class Claim(TypedDict):
+    """One sentence of the paper beside what this run shows of it.
+
+    Attributes:
+        place: in the paper.
+        says: the sentence.
+        verdict: HELD, NOT_HELD, UNDECIDED or NOT_RUN.
+        remark: why it was not run, or what else follows; empty for none.
+        numbers: what it was decided by; the first decides.
+    """
+
+    place: str
+    says: str
+    verdict: str
+    remark: str
+    numbers: tuple[Numbers, ...]
 
 
 def claims(climb: StaticAscentScores | None, curves: Curves | None) -> list[Claim]:
-    """Every claim of RULES, in order: `place` in the paper, what it `says`, `verdict`, `remark`
-    (why it was not run, or what else follows) and `numbers`, of which the first decides.
+    """Every claim of RULES, in order.
 
     Args:
         climb: the static ascent with its losses by step.
@@ -86,38 +102,75 @@ def _static(climb: StaticAscentScores | None) -> list[Claim]:
 
 
 def _federated(curves: Curves | None) -> list[Claim]:
-    def sides(name: str) -> list[Any]:
-        return [getattr(curves, f"{name}{side}", None) for side in ("members", "nonmembers")]
-
-    before, sent, after, zero = map(sides, ("before_", "after_", "", "control_"))
+    """The claims on the rounds in which a client acts; not run without an ascent client."""
+    places = list(RULES)[2:]
+    before, sent, after = (_sides(curves, name) for name in ("before_", "after_", ""))
     if curves is None or curves.act != "ascent" or not _usable(*before, *sent, *after):
-        return [_claim(place, NOT_RUN, NO_ASCENT) for place in list(RULES)[2:]]
-
-    def changes(of: str, since: list[Any], at: Callable[[Any], FloatArray]) -> list[Numbers]:
-        # Without ascent the client uploads the model that it received.
-        both = (of, since, after), ("the same without ascent", before, zero)
-        return [
-            contrast(name, *(at(x) - start for x, start in zip(losses, starts, strict=True)))
-            for name, starts, losses in both
-            if _usable(*losses)
-        ]
-
+        return [_claim(place, NOT_RUN, NO_ASCENT) for place in places]
+    # Without ascent the client uploads the model that it received.
+    without = before, _sides(curves, "control_")
     # The upload is read in the first attacked round alone.
-    upload = changes("change from the upload to the aggregate", sent, lambda x: x[0])
-    whole = changes("change from before to the aggregates", before, lambda x: x.mean(axis=0))
-    gone = (abs(a[0] - s) for a, s in zip(after, sent, strict=True))
-    size = contrast("distance from L to L_agg", *gone)
-    verdicts = _verdict(upload[0], falls=True), _verdict(whole[0], falls=True), _verdict(size)
+    upload = _changes("change from the upload to the aggregate", (sent, after), without, _first)
+    whole = _changes("change from before to the aggregates", (before, after), without, _mean)
+    distances = [abs(_first(losses) - start) for losses, start in zip(after, sent, strict=True)]
+    distance = contrast("distance from L to L_agg", *distances)
+    falls_after_upload = _verdict(upload[0], falls=True)
+    falls_overall = _verdict(whole[0], falls=True)
+    surpasses = _verdict(distance)
     supported = {(True, True): "both", (True, False): "Sec. V-B4", (False, True): "line 25"}
-    which = supported.get((verdicts[0] == HELD, verdicts[2] == HELD), "neither")
-    remarks = "", "", f"this run supports {which}"
-    columns = list(RULES)[2:], verdicts, remarks, (upload, whole, [size])
-    return [_claim(p, v, r, *n) for p, v, r, n in zip(*columns, strict=True)]
+    which = supported.get((falls_after_upload == HELD, surpasses == HELD), "neither")
+    return [
+        _claim(places[0], falls_after_upload, "", *upload),
+        _claim(places[1], falls_overall, "", *whole),
+        _claim(places[2], surpasses, f"this run supports {which}", distance),
+    ]
+
+
+def _sides(curves: Curves | None, name: str) -> list[Any]:
+    """The losses of the members and of the non-members; None where the run has none."""
+    return [getattr(curves, f"{name}{side}", None) for side in ("members", "nonmembers")]
+
+
+def _first(losses: FloatArray) -> FloatArray:
+    """(n,) losses in the first attacked round, of (rounds, n)."""
+    return losses[0]
+
+
+def _mean(losses: FloatArray) -> FloatArray:
+    """(n,) mean losses over the attacked rounds, of (rounds, n)."""
+    return np.asarray(losses.mean(axis=0))
+
+
+def _changes(
+    of: str,
+    attacked: tuple[list[Any], list[Any]],
+    without: tuple[list[Any], list[Any]],
+    reduce_rounds: Callable[[FloatArray], FloatArray],
+) -> list[Numbers]:
+    """Contrast the change of the loss under ascent, then that without ascent where it was run.
+
+    Args:
+        of: what is compared.
+        attacked: starting losses and losses by round, each of members and non-members.
+        without: the same of the federation without ascent.
+        reduce_rounds: makes (n,) losses of (rounds, n).
+
+    Returns:
+        One or two contrasts.
+    """
+    contrasts = []
+    for name, (starts, losses) in ((of, attacked), ("the same without ascent", without)):
+        if _usable(*losses):
+            pairs = zip(losses, starts, strict=True)
+            contrasts.append(contrast(name, *(reduce_rounds(x) - start for x, start in pairs)))
+    return contrasts
 
 
 def _claim(place: str, verdict: str, remark: str, *numbers: Numbers) -> Claim:
-    claim = {"place": place, "says": RULES[place][0], "verdict": verdict, "remark": remark}
-    return {**claim, "numbers": numbers}
+    return {
+        "place": place, "says": RULES[place][0], "verdict": verdict, "remark": remark,
+        "numbers": numbers,
+    }  # fmt: skip
 
 
 def _usable(*losses: FloatArray | None) -> bool:
