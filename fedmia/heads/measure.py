@@ -84,7 +84,7 @@ def prepare(config: Head) -> tuple[LoadedEncoder, ImageSet]:
     try:
         loaded = source.load(Request(path, folder, config.size or released.size, config.seed))
     except InputError as error:
-        raise InputError(map_options(error.text, _here)) from None
+        raise InputError(map_options(error.text, rename_option)) from None
     first = sorted({name: i for i, name in reversed(list(enumerate(loaded.digests())))}.values())
     if len(first) < len(loaded):
         released.notes.append(f"{len(loaded) - len(first)} byte-equal copies were left out.")
@@ -99,7 +99,7 @@ def prepare(config: Head) -> tuple[LoadedEncoder, ImageSet]:
     return released, replace(images, labels=labels, classes=classes)
 
 
-def _here(option: str) -> str:
+def rename_option(option: str) -> str:
     """An option of a simulation's data as it is said here."""
     last = option.removeprefix("data.")
     return {"name": "data", "dir": "data_dir", "size": "size"}.get(last, f"data_options.{last}")

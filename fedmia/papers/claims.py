@@ -76,12 +76,12 @@ def claims(climb: StaticAscentScores | None, curves: Curves | None) -> list[Clai
     Returns:
         One claim for each rule.
     """
-    return [*_static(climb), *_federated(curves)]
+    return [*static_claims(climb), *federated_claims(curves)]
 
 
-def _static(climb: StaticAscentScores | None) -> list[Claim]:
+def static_claims(climb: StaticAscentScores | None) -> list[Claim]:
     ours, others = (None, None) if climb is None else (climb.members, climb.nonmembers)
-    if climb is None or ours is None or others is None or not _usable(ours, others):
+    if climb is None or ours is None or others is None or not has_finite_losses(ours, others):
         return [_claim(place, NOT_RUN, NO_CLIMB) for place in ("Fig. 10", "Fig. 12")]
     rises = ours[-1] - ours[0], others[-1] - others[0]
     rise = contrast(f"rise of the loss, steps {len(ours) - 1}", *rises)
@@ -101,11 +101,11 @@ def _static(climb: StaticAscentScores | None) -> list[Claim]:
     ]
 
 
-def _federated(curves: Curves | None) -> list[Claim]:
+def federated_claims(curves: Curves | None) -> list[Claim]:
     """The claims on the rounds in which a client acts; not run without an ascent client."""
     places = list(RULES)[2:]
     before, sent, after = (_sides(curves, name) for name in ("before_", "after_", ""))
-    if curves is None or curves.act != "ascent" or not _usable(*before, *sent, *after):
+    if curves is None or curves.act != "ascent" or not has_finite_losses(*before, *sent, *after):
         return [_claim(place, NOT_RUN, NO_ASCENT) for place in places]
     # Without ascent the client uploads the model that it received.
     without = before, _sides(curves, "control_")
@@ -160,7 +160,7 @@ def _changes(
     """
     contrasts = []
     for name, (starts, losses) in ((of, attacked), ("the same without ascent", without)):
-        if _usable(*losses):
+        if has_finite_losses(*losses):
             pairs = zip(losses, starts, strict=True)
             contrasts.append(contrast(name, *(reduce_rounds(x) - start for x, start in pairs)))
     return contrasts
@@ -173,7 +173,7 @@ def _claim(place: str, verdict: str, remark: str, *numbers: Numbers) -> Claim:
     }  # fmt: skip
 
 
-def _usable(*losses: FloatArray | None) -> bool:
+def has_finite_losses(*losses: FloatArray | None) -> bool:
     return all(x is not None and x.shape[-1] > 1 and np.isfinite(x).all() for x in losses)
 
 

@@ -14,7 +14,7 @@ from fedmia.papers.tables import MethodRates
 from fedmia.records import Curves, FloatArray
 from fedmia.records.rows import RoundRow
 from fedmia.report.figures import canvas
-from fedmia.report.figures.rounds import shade
+from fedmia.report.figures.rounds import shade_attacked
 from fedmia.statistics.thresholds import best_threshold, roc
 from fedmia.study.drawing import band
 
@@ -28,7 +28,7 @@ SPAN = 10  # times what is least, and a linear scale hides that
 
 
 def _panels(width: float, height: float, heading: str, across: int = 2) -> tuple[Figure, Any]:
-    figure = canvas.new(width, height)
+    figure = canvas.new_figure(width, height)
     figure.suptitle(heading, x=0.01, ha="left", fontsize=11, weight="bold")
     return figure, figure.subplots(1, across, squeeze=False)[0]
 
@@ -45,7 +45,7 @@ def _means(
     axes.plot(xs, mean, style, color=colour, markersize=4, linewidth=1.6, label=label)
 
 
-def _both(
+def _draw_both_sides(
     axes: Axes, xs: Sequence[int], members: Sequence[FloatArray], others: Sequence[FloatArray]
 ) -> None:
     _means(axes, xs, others, canvas.NONMEMBER, "non-members", "s--")
@@ -79,8 +79,8 @@ def overfitting(readings: Sequence[SnapshotFeatures], history: History) -> Figur
     figure, grid = _panels(8.6, 3.9, heading)
     for axes, column in zip(grid, (1, 0), strict=True):
         members, others = ([side[i][:, column] for side in sides] for i in (0, 1))
-        _both(axes, [r.round for r in readings], members, others)
-        shade(axes, history, label=axes is grid[0])
+        _draw_both_sides(axes, [r.round for r in readings], members, others)
+        shade_attacked(axes, history, label=axes is grid[0])
         axes.set_ylabel(FEATURES[column])
         canvas.whole_rounds(axes)
     canvas.legend(grid[0], 4)
@@ -118,7 +118,7 @@ def by_round(
             look = canvas.look(i) | {"linestyle": "--" if name == dashed else "-"}
             band(axes, xs, values, cis, look, 0.08, label=name)
         canvas.half_line(axes)
-        shade(axes, history, label=axes is grid[0])
+        shade_attacked(axes, history, label=axes is grid[0])
         axes.grid(axis="y")
         axes.set_ylabel(label)
         canvas.whole_rounds(axes)
@@ -136,7 +136,7 @@ def by_step(climb: StaticAscentScores) -> Figure | None:
     figure, grid = _panels(9.0, 4.1, f"Static ascent on round {climb.round}{chosen} ({n})")
     for axes, label, start in zip(grid, (FEATURES[1], "its rise"), (0, 1), strict=True):
         sides = [side - start * side[0] for side in (climb.members, climb.nonmembers)]
-        _both(axes, range(len(climb.members)), *map(list, sides))
+        _draw_both_sides(axes, range(len(climb.members)), *map(list, sides))
         _scale(axes, "y", [side[-1].mean() for side in sides])
         canvas.whole_rounds(axes)
         axes.set_xlabel("step of the ascent")
@@ -193,7 +193,9 @@ def federated(curves: Curves, by_strategy: Mapping[str, Curves]) -> Figure:
     """
     n = canvas.counts(curves.members.shape[1], curves.nonmembers.shape[1])
     figure, (own_axes, right) = _panels(9.4, 4.3, f"Loss of the images under test ({n})")
-    _both(own_axes, curves.rounds.tolist(), list(curves.members), list(curves.nonmembers))
+    _draw_both_sides(
+        own_axes, curves.rounds.tolist(), list(curves.members), list(curves.nonmembers)
+    )
     before = "before the attack", "D", -1, curves.before_members, curves.before_nonmembers
     upload = "first upload", "*", 0, curves.after_members, curves.after_nonmembers
     for label, marker, at, ours, others in (before, upload):

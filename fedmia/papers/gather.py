@@ -65,7 +65,7 @@ def gather_results(run: ReopenedRun, beside: Mapping[str, Curves]) -> PaperResul
         Features and scores of all its evaluated rounds.
     """
     work: dict[str, Callable[[], Any]] = {
-        str(r): partial(_round, run, r, by_step=r == run.scored_at) for r in run.rounds
+        str(r): partial(_score_round, run, r, by_step=r == run.scored_at) for r in run.rounds
     }
     by_round = run_side_by_side(work, run.evaluation.client_context.threads)
     features, scores, static_ascents = zip(*(by_round[str(r)] for r in run.rounds), strict=True)
@@ -81,7 +81,7 @@ def gather_results(run: ReopenedRun, beside: Mapping[str, Curves]) -> PaperResul
     )
 
 
-def _round(
+def _score_round(
     run: ReopenedRun, round: int, *, by_step: bool
 ) -> tuple[SnapshotFeatures, SnapshotScores, StaticAscentScores]:
     snapshot = run.evaluation.snapshots.load("main", round)

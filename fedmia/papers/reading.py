@@ -84,7 +84,7 @@ class SnapshotFeatures:
         rows, member = self.features[name], self.truth == 1
         return rows[~self.known & member], rows[~self.known & ~member]
 
-    def fitting(self, name: str) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    def known_features(self, name: str) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """The feature and the truth of the known images."""
         return self.features[name][self.known], self.truth[self.known]
 
@@ -126,7 +126,7 @@ def read_features(evaluation: Evaluation, snapshot: Snapshot) -> SnapshotFeature
     known, truth = scorer.known.both()
     images = torch.cat([known, scorer.members, scorer.nonmembers])
     sides = np.repeat([1, 0], [len(scorer.members), len(scorer.nonmembers)])
-    parts = [_part(evaluation, snapshot, some) for some in images.split(PART)]
+    parts = [_read_part(evaluation, snapshot, some) for some in images.split(PART)]
     features = {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
     return SnapshotFeatures(
         round=snapshot.round,
@@ -138,7 +138,7 @@ def read_features(evaluation: Evaluation, snapshot: Snapshot) -> SnapshotFeature
     )
 
 
-def _part(
+def _read_part(
     evaluation: Evaluation, snapshot: Snapshot, images: torch.Tensor
 ) -> dict[str, NDArray[np.float64]]:
     """The features of some of the images, through a view that is thrown away with its rows."""

@@ -29,9 +29,14 @@ from fedmia.report.checks import check
 from fedmia.report.clients import client_rows, declared_attack, ranking
 from fedmia.report.datasets import inference_row
 from fedmia.report.defended import defended
-from fedmia.report.faults import dropped, fault_row
+from fedmia.report.faults import fault_notes, fault_row
 from fedmia.report.health import health_row, health_sentence
-from fedmia.report.lowerbounds import aggregation_row, bounds_family, by_attacks, refuted
+from fedmia.report.lowerbounds import (
+    aggregation_row,
+    attack_bound,
+    bounds_family,
+    refutation_sentence,
+)
 from fedmia.report.metrics import attack_row, auc_ci_of, auc_numbers, auc_of
 from fedmia.report.paired import paired_row
 from fedmia.report.per_client import named_rows
@@ -86,8 +91,8 @@ def build_report(run: RunScores) -> Report:
         attacks, controls, paired, run.pretrain, run.interrupted, gone, failure
     )
     bounds = bounds_family(run)
-    bound, server = by_attacks(run, bounds), aggregation_row(run.aggregation or NO_RULE, bounds)
-    if shout := refuted(clients, server, bound, verdict_and_code[1] not in UNSOUND):
+    bound, server = attack_bound(run, bounds), aggregation_row(run.aggregation or NO_RULE, bounds)
+    if shout := refutation_sentence(clients, server, bound, verdict_and_code[1] not in UNSOUND):
         verdict_and_code = (
             f"{shout}; {verdict_and_code[0][0].lower()}{verdict_and_code[0][1:]}",
             verdict_and_code[1],
@@ -291,7 +296,7 @@ def notes(run: RunScores, clients: Sequence[ClientRow]) -> list[str]:
             f"the null: "
             "non-members that pose as the client's members."
         )
-    return texts + dropped(run) + [n for n in run.notes if n not in texts]
+    return texts + fault_notes(run) + [n for n in run.notes if n not in texts]
 
 
 def to_json_types(value: Any, key: str = "", *, exact: bool = False) -> Any:

@@ -25,7 +25,7 @@ def check(run: RunScores) -> None:
         length = len(getattr(run, what))
         if length != size:
             raise ValueError(f"{what} holds {length} entries for {size} images")
-    for where, attack, aligned in _scored(run):
+    for where, attack, aligned in _each_attack(run):
         _check_attack(attack, where, n if aligned else None, m if aligned else None)
     for sets in run.sets:
         _check_sets(sets)
@@ -33,7 +33,7 @@ def check(run: RunScores) -> None:
         _check_array(np.asarray(array), f"pixels: scores of {side}")
 
 
-def _scored(run: RunScores) -> Iterator[tuple[str, ScoredAttack, bool]]:
+def _each_attack(run: RunScores) -> Iterator[tuple[str, ScoredAttack, bool]]:
     """(what it is, scores, whether they align with the images) of all that is scored."""
     for attack in run.attacks:
         yield f"attack '{attack.name}'", attack, True

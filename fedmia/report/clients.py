@@ -129,7 +129,7 @@ def client_rows(run: RunScores) -> tuple[list[ClientRow], ClientDistribution | N
         row_of(
             ClientRow,
             client,
-            defence=_defence(client.defence, bounds),
+            defence=_defence_row(client.defence, bounds),
             classes=list(client.classes) or None,
             n_members=n,
             attack=attack and attack.name,
@@ -169,7 +169,7 @@ def distribution(rows: Sequence[ClientRow], nulls: Sequence[FloatArray]) -> Clie
     }
 
 
-def _defence(defence: ClientDefence | None, bounds: int) -> DefenceRow | None:
+def _defence_row(defence: ClientDefence | None, bounds: int) -> DefenceRow | None:
     if defence is None:
         return None
     parts = [part_row(part, bounds) for part in defence.parts]
@@ -180,7 +180,7 @@ def _defence(defence: ClientDefence | None, bounds: int) -> DefenceRow | None:
 def ranking(rows: Sequence[ClientRow]) -> str | None:
     """A sentence where simultaneous intervals of two clients separate, else None: no ranking."""
     scored = sorted(rows_with_auc(rows), key=lambda s: -s[1].value)
-    tell = _names_under if len(scored) <= FEW else _counts_under
+    tell = _name_less_leaking if len(scored) <= FEW else _count_less_leaking
     if not (parts := tell(scored)):
         return None
     return (
@@ -190,7 +190,7 @@ def ranking(rows: Sequence[ClientRow]) -> str | None:
     )
 
 
-def _names_under(scored: Sequence[tuple[ClientRow, KnownAuc]]) -> list[str]:
+def _name_less_leaking(scored: Sequence[tuple[ClientRow, KnownAuc]]) -> list[str]:
     parts = []
     for row, auc in scored:
         under = [(r["id"], a.value) for r, a in scored if a.together[1] < auc.together[0]]
@@ -200,7 +200,7 @@ def _names_under(scored: Sequence[tuple[ClientRow, KnownAuc]]) -> list[str]:
     return parts
 
 
-def _counts_under(scored: Sequence[tuple[ClientRow, KnownAuc]]) -> list[str]:
+def _count_less_leaking(scored: Sequence[tuple[ClientRow, KnownAuc]]) -> list[str]:
     """The same of many clients: the first few, and how many they leave behind."""
     ends = np.sort([auc.together[1] for _, auc in scored])
     counts = np.searchsorted(ends, [auc.together[0] for _, auc in scored])

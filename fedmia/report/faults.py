@@ -13,7 +13,7 @@ def fault_row(fault: Fault) -> FaultRow:
     return row_of(FaultRow, fault, reason=format_error(fault.reason))
 
 
-def dropped(run: RunScores) -> list[str]:
+def fault_notes(run: RunScores) -> list[str]:
     """What became of clients that failed and did not stop the run."""
     lines = []
     for fault in run.faults:

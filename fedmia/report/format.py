@@ -85,7 +85,7 @@ def statements(defence: DefenceRow) -> list[DefenceRow]:
     return [defence, *cast(list[DefenceRow], others)]
 
 
-def at_least(*defences: DefencePart) -> str:
+def lower_bound_text(*defences: DefencePart) -> str:
     """`, at least 0.15 to 1.63 by 1,000 canaries`, or nothing where there was no audit."""
     stated = [d["epsilon"] for d in defences if d["epsilon"]]
     audited = [(e["value"], b) for e in stated if (b := e.get("lower_bound")) is not None]
@@ -111,7 +111,7 @@ def defended_lines(report: Report) -> list[str]:
             kind = (spent["standing"], spent.get("unit"), spent["delta"]) if spent else ()
             key = f"{one['name']} {kind}" if many else epsilon(one)
             lines.setdefault(key, []).append((client["id"], one))
-    bounds = {k: at_least(*(one for _, one in v)) for k, v in lines.items()}
+    bounds = {k: lower_bound_text(*(one for _, one in v)) for k, v in lines.items()}
     if not many:
         who = {text: ", ".join(str(client) for client, _ in v) for text, v in lines.items()}
         return [f"Defended, client {ids}: {text}{bounds[text]}." for text, ids in who.items()]
@@ -145,7 +145,7 @@ def control_of(report: Report, label: str, name: str) -> AttackRow | None:
     return next((r for r in rows if r["name"] == name), None)
 
 
-def by_reason(report: Report) -> dict[str, str]:
+def group_by_reason(report: Report) -> dict[str, str]:
     """Attacks that could not run, those of one reason together: `a, b` -> why."""
     attacks_by_reason: dict[str, list[str]] = {}
     for row in report["not_run"]:
@@ -270,7 +270,7 @@ def aggregation_sentence(report: Report) -> str | None:
         return None
     metrics = ", ".join(f"{n.replace('_', ' ')} {v:.3g}" for n, v in row["metrics"].items())
     spent = row["epsilon"]
-    sentence = f"Server: {epsilon(row) + at_least(row) if spent else row['name']}"
+    sentence = f"Server: {epsilon(row) + lower_bound_text(row) if spent else row['name']}"
     sentence += f"{f'; {metrics}' if metrics else ''}."
     if row["view"] == "sums":
         sentence += " The server sees only sums of updates (a simulated view, no encryption)."

@@ -30,11 +30,11 @@ def health_row(health: Health | None, utility: Utility) -> HealthRow | None:
     if health is None:
         return None
     alone = health.cosine >= ALIKE_ALONE and bool(probes_below_untrained(utility))
-    collapsed = alone or (health.cosine >= ALIKE and at_chance(health))
+    collapsed = alone or (health.cosine >= ALIKE and is_at_chance(health))
     return row_of(HealthRow, health, collapsed=collapsed)
 
 
-def at_chance(health: Health) -> bool:
+def is_at_chance(health: Health) -> bool:
     """Whether the training loss is that of one output for all images."""
     if health.loss is None or health.chance is None:
         return False

@@ -58,7 +58,7 @@ def epsilon_row(epsilon: Epsilon, family: int) -> EpsilonRow:
         EpsilonRow,
         epsilon,
         assumptions=f"{epsilon.assumptions} {NOISE[epsilon.noise_source]}",
-        lower_bound=by_canaries(epsilon, family) if epsilon.canaries else None,
+        lower_bound=canary_bound(epsilon, family) if epsilon.canaries else None,
     )
 
 
@@ -89,7 +89,7 @@ def aggregation_row(done: Aggregation, family: int) -> AggregationRow:
     return row_of(AggregationRow, done, **part_row(done, family))
 
 
-def by_canaries(epsilon: Epsilon, family: int) -> CanaryBoundRow:
+def canary_bound(epsilon: Epsilon, family: int) -> CanaryBoundRow:
     """The bound of an audited statement. `family`: lower bounds that hold together.
 
     Args:
@@ -144,7 +144,7 @@ def bounds_family(run: RunScores) -> int:
     return max(1, sum(e is not None and e.canaries > 0 for e in stated) + bool(claims(run)))
 
 
-def by_attacks(run: RunScores, family: int) -> AttackBoundRow | None:
+def attack_bound(run: RunScores, family: int) -> AttackBoundRow | None:
     """The largest bound by the run's attacks; None without a claim that they could refute.
 
     Corrected for every attack and rate tried. Pooled pre-training shows the server the images
@@ -162,7 +162,7 @@ def by_attacks(run: RunScores, family: int) -> AttackBoundRow | None:
     if not stated or not usable or run.pretrain == "pooled":
         return None
     members = np.flatnonzero(np.isin(run.member_client, list(stated)))
-    others = _alike(run, members)
+    others = _sample_alike(run, members)
     if not len(members) or not len(others):
         return None
     worst = max(e.value for e in stated.values() if e.value is not None)
@@ -187,7 +187,7 @@ def by_attacks(run: RunScores, family: int) -> AttackBoundRow | None:
     }  # fmt: skip
 
 
-def _alike(run: RunScores, members: IntArray) -> IntArray:
+def _sample_alike(run: RunScores, members: IntArray) -> IntArray:
     """Non-members to compare `members` with: all where these are all, else of the same class mix.
 
     The latter are drawn from each class without a look at a score.
@@ -204,7 +204,7 @@ def _alike(run: RunScores, members: IntArray) -> IntArray:
     return np.sort(np.concatenate(samples)) if samples else np.zeros(0, dtype=np.int64)
 
 
-def refuted(
+def refutation_sentence(
     clients: Sequence[ClientRow], server: DefencePart, attacks: AttackBoundRow | None, sound: bool
 ) -> str | None:
     """The sentence that shouts, None where no claim lies under its lower bound.

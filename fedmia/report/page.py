@@ -9,7 +9,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from fedmia.records.rows import Report
 from fedmia.report import tables
-from fedmia.report.format import by_reason, sentences
+from fedmia.report.format import group_by_reason, sentences
 from fedmia.report.selection import FEW
 
 CAPTIONS: Mapping[str, str] = {
@@ -96,7 +96,7 @@ def page(report: Report, figures: Mapping[str, bytes]) -> str:
         pictures={name: picture(captions.get(name, name), png) for name, png in figures.items()},
         acts=acts,
         others=[name for name in figures if name not in captions],
-        not_run=by_reason(report),
+        not_run=group_by_reason(report),
         few=FEW,
         about={
             **({"Encoder": tables.encoder(report["encoder"])} if "encoder" in report else {}),

@@ -22,11 +22,11 @@ from fedmia.records.rows import (
 from fedmia.report.datasets import FOUND
 from fedmia.report.format import (
     DASH,
-    at_least,
     control_of,
     epsilon,
     estimate,
     interval,
+    lower_bound_text,
     model_of,
     most_leaking_first,
     number,
@@ -76,17 +76,17 @@ class Table:
     rows: Sequence[TextRow]
 
 
-def _over(value: float | None, *intervals: Interval | None) -> TextCell:
+def _auc_cell(value: float | None, *intervals: Interval | None) -> TextCell:
     """An AUC over its intervals."""
-    return TextCell(number(value), tuple(_whole(interval(i)) for i in intervals if i))
+    return TextCell(number(value), tuple(_unbroken(interval(i)) for i in intervals if i))
 
 
-def _line(label: str, value: float | None, ci: Interval | None) -> str:
+def _labelled_value(label: str, value: float | None, ci: Interval | None) -> str:
     """`recall 0.64 [0.55, 0.72]`; a line breaks before the interval alone."""
-    return f"{_whole(f'{label} {number(value)}')} {_whole(interval(ci))}".strip()
+    return f"{_unbroken(f'{label} {number(value)}')} {_unbroken(interval(ci))}".strip()
 
 
-def _whole(text: str) -> str:
+def _unbroken(text: str) -> str:
     return text.replace(" ", "\N{NO-BREAK SPACE}")
 
 
@@ -108,37 +108,40 @@ def attacks(report: Report) -> Table:
         how = f"{row['threat']['access']}, {row['threat']['vantage']}"
         chosen = ", ".join(f"{option} {value}" for option, value in row["choices"].items())
         more = (how, model_of(row), chosen and f"chosen: {chosen}", row["paper"])
-        n = _whole(f"{row['n_members']} + {row['n_nonmembers']}")
+        n = _unbroken(f"{row['n_members']} + {row['n_nonmembers']}")
         cells = [
             TextCell(row["name"], tuple(line for line in more if line)),
-            _over(row["auc"], row["auc_ci"], ci),
-            *(_over(c["auc"], c["auc_ci_simultaneous"]) if c else TextCell(DASH) for c in controls),
-            _declared(row),
-            _rates(row),
+            _auc_cell(row["auc"], row["auc_ci"], ci),
+            *(
+                _auc_cell(c["auc"], c["auc_ci_simultaneous"]) if c else TextCell(DASH)
+                for c in controls
+            ),
+            _threshold_cell(row),
+            _tpr_cell(row),
             TextCell(n, ("images", f"{row['queries']:,} queries")),
         ]
         rows.append(TextRow(cells, "leaks" if ci is not None and ci[0] > 0.5 else ""))
     return Table(head, rows)
 
 
-def _declared(row: AttackRow) -> TextCell:
+def _threshold_cell(row: AttackRow) -> TextCell:
     """A line for each number of the attack that declares a label."""
     values: Json = row
     lines = []
     for name, field in fields_of(AttackRow).items():
         other, needed = field.only
         if field.label and (not other or values[other] == needed):
-            lines.append(_line(field.label, values[name], values.get(f"{name}_ci")))
+            lines.append(_labelled_value(field.label, values[name], values.get(f"{name}_ci")))
     return TextCell("", tuple(lines), "numbers")
 
 
-def _rates(row: AttackRow) -> TextCell:
+def _tpr_cell(row: AttackRow) -> TextCell:
     """The TPR at each FPR."""
     rates, ends = row["tpr_at_fpr"], row["tpr_at_fpr_ci"]
     low = tuple(
-        f"{_whole(f'{100 * float(t):g} %: too few')} non-members"
+        f"{_unbroken(f'{100 * float(t):g} %: too few')} non-members"
         if rates[t] is None and row["auc"] is not None
-        else _line(f"{100 * float(t):g} %:", rates[t], ends[t])
+        else _labelled_value(f"{100 * float(t):g} %:", rates[t], ends[t])
         for t in rates
     )
     return TextCell("", low, "numbers")
@@ -150,7 +153,7 @@ def paired(report: Report) -> Table:
     rows = []
     for p in report["paired"]:
         difference = DASH if p["difference"] is None else f"{p['difference']:+.3f}"
-        ends = [_whole(interval(ci, 3)) for ci in (p["ci"], p["ci_simultaneous"])]
+        ends = [_unbroken(interval(ci, 3)) for ci in (p["ci"], p["ci_simultaneous"])]
         cells = [p["attack"], p["control"], difference, *ends, p["statement"]]
         rows.append(TextRow(cells))
     return Table(head, rows)
@@ -166,10 +169,10 @@ def sets(report: Report) -> Table:
         beside: str | TextCell = DASH
         if (c := s["control"]) is not None:
             more = f"difference {c['difference']:+.2f} {interval(c['difference_ci'])}"
-            beside = TextCell(f"{c['name']} {estimate(c['auc'], c['auc_ci'])}", (_whole(more),))
+            beside = TextCell(f"{c['name']} {estimate(c['auc'], c['auc_ci'])}", (_unbroken(more),))
         cells = [s["attack"], how, estimate(s["auc"], s["auc_ci"]), interval(together), beside]
         n = f"{s['n_member_sets']} + {s['n_nonmember_sets']} of {s['size']}"
-        rows.append(TextRow([*cells, _whole(n)], "leaks" if together[0] > 0.5 else ""))
+        rows.append(TextRow([*cells, _unbroken(n)], "leaks" if together[0] > 0.5 else ""))
     return Table([*head, TextCell("sets", ("of members + of non-members",))], rows)
 
 
@@ -183,16 +186,18 @@ def datasets(row: InferenceRow) -> Table:
     ]  # fmt: skip
     rows = []
     for c in select_inferred(row["clients"]):
-        p, together, null = map(_small, (c["p_value"], c["p_value_holm"], c["p_value_untrained"]))
+        p, together, null = map(
+            _format_p, (c["p_value"], c["p_value_holm"], c["p_value_untrained"])
+        )
         difference = number(c["difference"], 4)
-        holm, n = c["p_value_holm"], _whole(f"{c['n']} + {c['n_nonmembers']:,}")
+        holm, n = c["p_value_holm"], _unbroken(f"{c['n']} + {c['n_nonmembers']:,}")
         detected = holm is not None and holm <= FOUND and not row["void"]
         cells = [str(c["client"]), p, together, difference, null, n]
         rows.append(TextRow(cells, "leaks" if detected else ""))
     return Table(head, rows)
 
 
-def _small(value: float | None) -> str:
+def _format_p(value: float | None) -> str:
     """`0.0005`, or `4.5e-05` of what so few digits would round away."""
     return f"{value:.1e}" if value and value < 5e-4 else number(value, 4)
 
@@ -246,10 +251,10 @@ def clients(report: Report) -> Table:
         c = one.row
         defence = TextCell(DASH)
         if c["defence"]:
-            defence = _defence(c["defence"])
-        auc = _whole(estimate(c["auc"], c["auc_ci"]))
-        together = _whole(interval(c["auc_ci_simultaneous"])) or DASH
-        null = _whole(estimate(c["null_auc"], c["null_ci"]))
+            defence = _defence_cell(c["defence"])
+        auc = _unbroken(estimate(c["auc"], c["auc_ci"]))
+        together = _unbroken(interval(c["auc_ci_simultaneous"])) or DASH
+        null = _unbroken(estimate(c["null_auc"], c["null_ci"]))
         size, n = f"{c['size']:,}", str(c["n_members"])
         cells: list[str | TextCell]
         cells = [str(c["id"]), size, c["role"], defence, n, auc, together, null]
@@ -257,11 +262,11 @@ def clients(report: Report) -> Table:
     return Table(head, rows)
 
 
-def _defence(row: DefenceRow) -> TextCell:
+def _defence_cell(row: DefenceRow) -> TextCell:
     """A client's defences: what they promise, what that rests on, and each of several."""
-    first, *others = (epsilon(one) + at_least(one) for one in statements(row))
+    first, *others = (epsilon(one) + lower_bound_text(one) for one in statements(row))
     small = [one["epsilon"]["assumptions"] for one in statements(row) if one["epsilon"]]
-    parts = tuple(epsilon(part) + at_least(part) for part in row["parts"])
+    parts = tuple(epsilon(part) + lower_bound_text(part) for part in row["parts"])
     return TextCell(first, (*others, *(parts if len(parts) > 1 else ()), *small))
 
 
@@ -277,9 +282,9 @@ def defended(report: Report) -> Table | None:
         knn = estimate(group["knn"], group["knn_ci"])
         n = str(group["n_members"])
         for i, leak in enumerate(group["leakage"]):
-            auc = _whole(estimate(leak["auc"], leak["auc_ci"]))
-            together = _whole(interval(leak["auc_ci_simultaneous"]))
-            null = _whole(estimate(leak["null_auc"], leak["null_ci"]))
+            auc = _unbroken(estimate(leak["auc"], leak["auc_ci"]))
+            together = _unbroken(interval(leak["auc_ci_simultaneous"]))
+            null = _unbroken(estimate(leak["null_auc"], leak["null_ci"]))
             name = f"{leak['attack']}{' *' if leak['under_attack'] else ''}"
             first = ["", "", ""] if i else [who, n, knn]
             rows.append(TextRow([first[0], first[1], name, auc, together, null, first[2]]))

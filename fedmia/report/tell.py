@@ -12,7 +12,7 @@ from rich.console import Console, RenderableType
 from fedmia.report.publish import json_text
 
 
-def nothing(console: Console) -> None:
+def print_nothing(console: Console) -> None:
     """Print no more."""
 
 
@@ -55,7 +55,7 @@ def print_summary(
     *,
     json: bool,
     quiet: bool,
-    more: Callable[[Console], None] = nothing,
+    more: Callable[[Console], None] = print_nothing,
 ) -> None:
     """Print a report: as JSON, as its `sentence` alone, or as a table and where its page is.
 

@@ -13,10 +13,10 @@ from fedmia.records import ALONE, MEAN
 from fedmia.records.fields import fields_of
 from fedmia.records.rows import AttackRow, Report, SetRow, control_sets
 from fedmia.report.format import (
-    by_reason,
     control_of,
     defended_lines,
     estimate,
+    group_by_reason,
     interval,
     most_leaking_first,
     number,
@@ -42,7 +42,7 @@ def render(report: Report) -> RenderableType:
     for pair in report["paired"]:
         parts.append(Text(f"Paired: {pair['statement']}."))
     parts += [Text(line) for line in lines(report)]
-    for names, reason in by_reason(report).items():
+    for names, reason in group_by_reason(report).items():
         parts.append(Text(f"Not run: {names}: {reason}", style="dim"))
     colour = COLOURS.get(report["verdict_code"], "yellow")
     colour = "red" if report["verdict"].startswith(SHOUT) else colour

@@ -18,7 +18,7 @@ from fedmia.records.rows import (
 from fedmia.report.format import model_of
 
 UNSOUND = ("shift", "control-failed")  # codes under which no attack says a thing of training
-Found = Sequence[tuple[AttackRow, KnownAuc]]  # attacks whose AUC is known
+ScoredRows = Sequence[tuple[AttackRow, KnownAuc]]  # attacks whose AUC is known
 
 
 def verdict(
@@ -47,7 +47,7 @@ def verdict(
     Returns:
         The sentence and its code.
     """
-    core, code = _core(rows_with_auc(attacks), controls, paired)
+    core, code = _decide(rows_with_auc(attacks), controls, paired)
     if collapsed is not None and code == "not-established":
         sentence = (
             f"The encoder has collapsed, so the result says nothing about its training: {collapsed}"
@@ -71,7 +71,7 @@ def excludes_half(auc: KnownAuc) -> bool:
     return not auc.together[0] <= 0.5 <= auc.together[1]
 
 
-def _core(scored: Found, controls: Controls, paired: Sequence[PairedRow]) -> tuple[str, str]:
+def _decide(scored: ScoredRows, controls: Controls, paired: Sequence[PairedRow]) -> tuple[str, str]:
     pixels = controls["pixels"]
     alone = None if pixels is None else known_auc(pixels)
     if pixels is not None and alone is not None and excludes_half(alone):
@@ -92,13 +92,15 @@ def _core(scored: Found, controls: Controls, paired: Sequence[PairedRow]) -> tup
         return "No leakage established: no attack was scored", "not-established"
     strongest = strongest_leak(scored)
     if strongest is None:
-        return _nothing(scored) + _reversed(scored), "not-established"
+        return _no_leak_sentence(scored) + _reversed_clause(scored), "not-established"
     row, auc = strongest
     server = row["threat"]["vantage"] == "server"
     what = "The clients' updates leak" if server else "The encoder leaks"
     return (
         f"{what} membership: {row['name']} separates members from non-members "
-        f"with {numbers(row, auc, model_of(row))}" + _paired(paired) + _reversed(scored),
+        f"with {numbers(row, auc, model_of(row))}"
+        + _paired_clause(paired)
+        + _reversed_clause(scored),
         "leaks",
     )
 
@@ -131,13 +133,13 @@ def failed_control(controls: Controls) -> tuple[str, AttackRow, KnownAuc] | None
     return max(failed, key=lambda f: abs(f[2].value - 0.5), default=None)
 
 
-def strongest_leak(scored: Found) -> tuple[AttackRow, KnownAuc] | None:
+def strongest_leak(scored: ScoredRows) -> tuple[AttackRow, KnownAuc] | None:
     """The attack of highest AUC whose simultaneous interval lies over 0.5."""
     leaks = [(row, auc) for row, auc in scored if auc.together[0] > 0.5]
     return max(leaks, key=lambda f: f[1].value, default=None)
 
 
-def _nothing(scored: Found) -> str:
+def _no_leak_sentence(scored: ScoredRows) -> str:
     row, auc = max(scored, key=lambda f: f[1].together[1])
     values = numbers(row, auc, model_of(row))
     if len(scored) == 1:
@@ -148,7 +150,7 @@ def _nothing(scored: Found) -> str:
     )
 
 
-def _reversed(scored: Found) -> str:
+def _reversed_clause(scored: ScoredRows) -> str:
     turned = [row["name"] for row, auc in scored if auc.together[1] < 0.5]
     if not turned:
         return ""
@@ -156,6 +158,6 @@ def _reversed(scored: Found) -> str:
     return f"; {', '.join(turned)} {verb} reversed (interval under 0.5: members score lower)"
 
 
-def _paired(paired: Sequence[PairedRow]) -> str:
+def _paired_clause(paired: Sequence[PairedRow]) -> str:
     rows = [p for p in paired if p["difference"] is not None and p["control"] != LOSS_BEFORE]
     return f"; {rows[0]['statement']}" if rows else ""

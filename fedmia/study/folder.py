@@ -49,17 +49,17 @@ class StudyFolder:
         self.cells, self.unfinished, self.failed = (
             out / name for name in ("cells", "unfinished", "failed")
         )
-        self._place = OutFolder(out, "another run", self._ours)
+        self._place = OutFolder(out, "another run", self._belongs_here)
         self.names = names(runs.cells)
 
-    def _ours(self, config: Path) -> bool:
+    def _belongs_here(self, config: Path) -> bool:
         try:
             if MARK not in load(config):
                 return False
         except InputError:
             return False
         keys = {cell.key for cell in self.runs.cells}
-        other = next((p.name for key, p in self._found() if key not in keys), None)
+        other = next((p.name for key, p in self._finished_folders() if key not in keys), None)
         if other is not None:
             raise InputError(
                 f"{opt('out')} '{self.out}' holds {other}, which this sweep does not ask for; name "
@@ -67,7 +67,7 @@ class StudyFolder:
             )
         return True
 
-    def _found(self) -> Iterator[tuple[str, Path]]:
+    def _finished_folders(self) -> Iterator[tuple[str, Path]]:
         """Key and folder of every finished run."""
         for folder in sorted(self.cells.glob("*/")):
             if (folder / KEY).is_file():
@@ -111,7 +111,7 @@ class StudyFolder:
     def finished(self) -> dict[str, tuple[Path, Report]]:
         """Folder and report of every finished run that is asked for, by the key of its settings."""
         keys, reports = {cell.key for cell in self.runs.cells}, {}
-        for key, folder in self._found():
+        for key, folder in self._finished_folders():
             if key in keys and (report := RunFolder(folder).whole()) is not None:
                 reports[key] = folder, cast(Report, report)
         return reports

@@ -89,7 +89,7 @@ def test_difference(differences: Iterable[float | None]) -> formats.TestedDiffer
     return {"difference": spread(known, -1.0), "p": p_value(known), "p_holm": None}
 
 
-def by_code(codes: Sequence[str]) -> dict[str, int]:
+def count_codes(codes: Sequence[str]) -> dict[str, int]:
     """How many models have each verdict."""
     return {code: codes.count(code) for code in sorted(set(codes))}
 
@@ -101,11 +101,11 @@ def _point(cells: Sequence[formats.CellRow]) -> formats.PointRow:
         "grid": cells[0]["grid"],
         "finished": len(results),
         "failed": sum(cell["state"] == "failed" for cell in cells),
-        "verdicts": by_code([one["verdict_code"] for one in results]),
+        "verdicts": count_codes([one["verdict_code"] for one in results]),
         "attacks": _attacks(cells),
         "pairs": _pairs(results),
         "sets": _sets(results),
-        **{name: _over(results, name) for name in PROBES},  # type: ignore[typeddict-item]
+        **{name: _spread_of(results, name) for name in PROBES},  # type: ignore[typeddict-item]
     }
 
 
@@ -117,20 +117,20 @@ def _attacks(cells: Sequence[formats.CellRow]) -> list[formats.AttackSpread]:
     return [
         {
             "name": name,
-            "auc": _over(rows_of_attack, "auc"),
-            "tpr_at_1_percent_fpr": _over(rows_of_attack, "tpr_at_1_percent_fpr"),
+            "auc": _spread_of(rows_of_attack, "auc"),
+            "tpr_at_1_percent_fpr": _spread_of(rows_of_attack, "tpr_at_1_percent_fpr"),
             "controls": {
                 label: spread(row["controls"].get(label) for row in rows_of_attack)
                 for label in rows_of_attack[0]["controls"]
             },
             "choices": {row["seed"]: row["choices"] for row in rows_of_attack if row["choices"]},
         }
-        for (name,), rows_of_attack in _rows(rows, "name").items()
+        for (name,), rows_of_attack in _group_rows(rows, "name").items()
     ]
 
 
 def _pairs(results: Sequence[formats.CellResults]) -> list[formats.PairSpread]:
-    rows = _rows((row for one in results for row in one["pairs"]), "attack", "control")
+    rows = _group_rows((row for one in results for row in one["pairs"]), "attack", "control")
     return [
         {
             "attack": attack,
@@ -142,12 +142,12 @@ def _pairs(results: Sequence[formats.CellResults]) -> list[formats.PairSpread]:
 
 
 def _sets(results: Sequence[formats.CellResults]) -> list[formats.SetSpread]:
-    rows = _rows((row for one in results for row in one["sets"]), "attack", "judged", "size")
+    rows = _group_rows((row for one in results for row in one["sets"]), "attack", "judged", "size")
     spreads: list[formats.SetSpread] = []
     for (attack, how, size), rows_of_set in rows.items():
         controls = [row["control"] for row in rows_of_set if row["control"]]
         spreads.append({
-            "attack": attack, "judged": how, "size": size, "auc": _over(rows_of_set, "auc"),
+            "attack": attack, "judged": how, "size": size, "auc": _spread_of(rows_of_set, "auc"),
             "control": controls[0]["name"] if controls else None,
             **test_difference(control["difference"] for control in controls),
         })  # fmt: skip
@@ -170,12 +170,12 @@ def _measures(cells: Sequence[formats.CellRow]) -> dict[tuple[str, str | None], 
     return by_seed
 
 
-def _over(rows: Iterable[Any], key: str) -> Spread:
+def _spread_of(rows: Iterable[Any], key: str) -> Spread:
     """One number of several rows, over models."""
     return spread(row[key] for row in rows)
 
 
-def _rows(rows: Iterable[Any], *keys: str) -> dict[tuple[Any, ...], list[Any]]:
+def _group_rows(rows: Iterable[Any], *keys: str) -> dict[tuple[Any, ...], list[Any]]:
     """The rows that share these keys, in order."""
     return group_by_key((tuple(row[key] for key in keys), row) for row in rows)
 

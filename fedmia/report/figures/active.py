@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-@canvas.styled
+@canvas.apply_style
 def by_round(run: RunScores) -> Figure | None:
     """Median loss and middle half, members and non-members, by round under the act, and the same
     rounds without it beside (of ascent: Fig. 13 of the paper)."""
@@ -45,7 +45,7 @@ def _panels(
     down: int, across: int, width: float, height: float, heading: str
 ) -> tuple[Figure, Any]:
     """A figure and its plots (down, across), which share what goes upwards."""
-    figure = canvas.new(width, height)
+    figure = canvas.new_figure(width, height)
     figure.suptitle(heading, x=0.01, ha="left", fontsize=11, weight="bold")
     return figure, figure.subplots(down, across, sharey=True, squeeze=False)
 
@@ -58,7 +58,7 @@ def _band(
     axes.plot(rounds, middle, style, color=colour, markersize=4, linewidth=1.6, label=label)
 
 
-@canvas.styled
+@canvas.apply_style
 def distributions(curves: Curves) -> Figure | None:
     """Loss of members and of non-members before and after the act (of static ascent: Fig. 11)."""
     panels_with_data = [
@@ -98,7 +98,7 @@ def distributions(curves: Curves) -> Figure | None:
     return figure
 
 
-@canvas.styled
+@canvas.apply_style
 def thresholds(run: RunScores, report: Report, act: str) -> Figure | None:
     """Balanced accuracy by threshold of the attacks that read `act`, with the threshold chosen on
     known images marked; None without such an attack.

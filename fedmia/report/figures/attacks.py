@@ -48,7 +48,7 @@ def beside(report: Report, name: str) -> list[tuple[str, KnownAuc]]:
     return controls
 
 
-@canvas.styled
+@canvas.apply_style
 def forest(report: Report) -> Figure | None:
     """AUC of every attack with both intervals, the most leaking first, its controls under it; None
     without attacks."""
@@ -112,7 +112,7 @@ def _forest_legend(figure: Figure, kinds: Sequence[str], report: Report) -> None
         figure.text(0.99, 0.01, "* scored on the model under attack", ha="right", size=8)
 
 
-@canvas.styled
+@canvas.apply_style
 def roc_curves(run: RunScores) -> Figure | None:
     """ROC of all attacks on log axes, where the low false-positive rates count."""
     attacks = [a for a in run.attacks if len(a.scores_members) and len(a.scores_nonmembers)]
@@ -146,7 +146,7 @@ def _roc_line(axes: Axes, attack: ScoredAttack, i: int, floor: float) -> None:
     axes.plot(np.maximum(fpr, floor), np.maximum(tpr, 1e-9), **look, label=attack.name)
 
 
-@canvas.styled
+@canvas.apply_style
 def scatter(run: RunScores, most: int = 1000) -> Figure | None:
     """The three features of the combined attack in space (Fig. 9 of the paper), at most `most`
     images a side; None where no attack handed its features over.
@@ -165,7 +165,7 @@ def scatter(run: RunScores, most: int = 1000) -> Figure | None:
         features[:: max(1, -(-len(features) // most))]
         for features in (attack.features_members, attack.features_nonmembers)
     )
-    figure = canvas.new(6.5, 5.6)
+    figure = canvas.new_figure(6.5, 5.6)
     axes: Any = figure.add_subplot(projection="3d")
     look = {"s": 16, "alpha": 0.7, "linewidths": 0, "depthshade": False}
     axes.scatter(*nonmembers.T, c=canvas.SKY, marker="o", label="non-members", **look)
@@ -180,7 +180,7 @@ def scatter(run: RunScores, most: int = 1000) -> Figure | None:
     return figure
 
 
-@canvas.styled
+@canvas.apply_style
 def by_value(report: Report) -> Figure | None:
     """AUC of every attack at each value of a sweep with its 95 % interval; None without a sweep.
 

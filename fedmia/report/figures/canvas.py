@@ -34,7 +34,7 @@ STYLE: dict[Any, Any] = {
 }  # fmt: skip
 
 
-def styled(draw: Callable[P, F]) -> Callable[P, F]:
+def apply_style(draw: Callable[P, F]) -> Callable[P, F]:
     """`draw` under the figures' settings of matplotlib."""
 
     @functools.wraps(draw)
@@ -52,13 +52,13 @@ def drawn(draw: Callable[P, Figure | None]) -> Callable[P, bytes | None]:
 
     @functools.wraps(draw)
     def as_png(*args: P.args, **options: P.kwargs) -> bytes | None:
-        figure = styled(draw)(*args, **options)
+        figure = apply_style(draw)(*args, **options)
         return None if figure is None else png(figure)
 
     return as_png
 
 
-def new(width: float, height: float) -> Figure:
+def new_figure(width: float, height: float) -> Figure:
     """An empty figure of that many inches, outside pyplot's state.
 
     Args:
@@ -85,7 +85,7 @@ def one(width: float, height: float) -> tuple[Figure, Axes]:
     Returns:
         The figure and its plot.
     """
-    figure = new(width, height)
+    figure = new_figure(width, height)
     return figure, figure.add_subplot()
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 BINS = 40  # of the distribution
 
 
-@canvas.styled
+@canvas.apply_style
 def leakage(report: Report) -> Figure | None:
     """AUC of each client with both intervals over the band of its null; None without one."""
     rows = rows_with_auc(one.row for one in select_clients(report))
@@ -58,7 +58,7 @@ def _client(axes: Axes, place: int, row: ClientRow, auc: KnownAuc) -> None:
     canvas.estimate(axes, place, auc, label=label)
 
 
-@canvas.styled
+@canvas.apply_style
 def distribution(report: Report) -> Figure | None:
     """How many clients have which AUC, beside what their nulls would give; None of few clients."""
     if (spread := report.get("client_distribution")) is None:
@@ -88,7 +88,7 @@ def distribution(report: Report) -> Figure | None:
     return figure
 
 
-@canvas.styled
+@canvas.apply_style
 def holdings(report: Report) -> Figure | None:
     """Who holds what: images by client and class; None where classes were not handed over. Of many
     clients, those shown."""

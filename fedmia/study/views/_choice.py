@@ -39,7 +39,7 @@ def choose(
     aucs = [leaks(point, rows) for point, rows in zip(points, by_point, strict=True)]
     candidates = [
         i for i, point in enumerate(points)
-        if aucs[i] and not point["failed"] and _keeps(knns[i], knns[0])
+        if aucs[i] and not point["failed"] and _keeps_utility(knns[i], knns[0])
     ] if aucs[0] else []  # fmt: skip
     choice: formats.TradeChoice = {
         "within": WITHIN, "candidates": [points[i]["label"] for i in candidates], "least": None,
@@ -109,7 +109,7 @@ def _leak(point: formats.TradePoint) -> str:
     return f"{best['name']} has AUC {number(best['auc']['mean'])}{ci}"
 
 
-def _keeps(knn: BySeed, undefended: BySeed) -> bool:
+def _keeps_utility(knn: BySeed, undefended: BySeed) -> bool:
     spare = paired_differences(knn, _floor(undefended))
     return bool(spare) and fmean(spare) >= 0
 

@@ -27,7 +27,7 @@ from fedmia.study import columns, formats, scores
 from fedmia.study.columns import DIGITS, Column, count, decimal, mean, number_with_ci, text_column
 from fedmia.study.drawing import cross
 from fedmia.study.engine import Study
-from fedmia.study.points import by_code, group_by_key
+from fedmia.study.points import count_codes, group_by_key
 from fedmia.study.view import StudyPage, note_doubtful_verdicts, note_left_out, study_report
 
 if TYPE_CHECKING:
@@ -221,7 +221,7 @@ def _point(cells: Cells, study: Study) -> formats.SeriesPoint:
         "round": turn,
         "finished": len(reports),
         "failed": sum(cell.key in study.failed for cell in cells),
-        "verdicts": by_code([report["verdict_code"] for report in reports]),
+        "verdicts": count_codes([report["verdict_code"] for report in reports]),
         "n_members": row["n_members"] if row else None,
         "n_nonmembers": row["n_nonmembers"] if row else None,
         "attacks": [_attack(reports, name) for name in names],
@@ -348,7 +348,7 @@ def draw(report: formats.SeriesReport) -> Figure | None:
     names = _names(points)
     if not names:
         return None
-    figure = canvas.new(8, 6.4)
+    figure = canvas.new_figure(8, 6.4)
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
     lines = _lines(points)
     apart = APART * max(1.0, *(x for _, places in lines for x, _ in places))

@@ -23,7 +23,7 @@ from fedmia.records import MEANINGFUL
 from fedmia.records.rows import Interval
 from fedmia.report.figures import canvas
 from fedmia.report.format import DASH, estimate, interval, number
-from fedmia.report.lowerbounds import SHOUT, by_canaries
+from fedmia.report.lowerbounds import SHOUT, canary_bound
 from fedmia.report.tables import Table, TextCell, flat
 from fedmia.runtime.environment import describe
 from fedmia.statistics.spread import Spread, spread, t_interval, within
@@ -45,7 +45,7 @@ ATTACKS: Mapping[str, str] = {
 }
 
 
-def tried(settings: int) -> int:
+def count_aucs(settings: int) -> int:
     """AUCs that one file tells: of all attacks without noise, at each setting, and of controls."""
     return 3 * settings + 3 * len((NAIVE, CONFIDENCE))
 
@@ -63,7 +63,7 @@ def rows(
     Returns:
         Rows of `head.json`.
     """
-    family = tried(len(settings))
+    family = count_aucs(len(settings))
     head_rows = [row(None, [t.plain for t in trials], config, family)]
     for s in settings:
         head_rows.append(row(s, [t.noised[s] for t in trials], config, family))
@@ -71,7 +71,7 @@ def rows(
             sensitivity, scale = trials[0].sensitivity, trials[0].noised[s].scale
             draw = rng(config.seed, "head", "canaries", s.mechanism, repr(s.epsilon))
             audit = audit_noise(s, config.delta, sensitivity, scale, config.canaries, draw)
-            head_rows[-1]["lower_bound"] = by_canaries(audit, len(settings))
+            head_rows[-1]["lower_bound"] = canary_bound(audit, len(settings))
     return head_rows
 
 
@@ -149,11 +149,11 @@ def sentence(head_rows: Sequence[formats.HeadRow], heads: int) -> str:
     names = ", ".join(f"{r['mechanism']} at {r['epsilon']:g}" for r in wrong)
     parts = [f"{SHOUT} by canaries: {names}."] if wrong else []
     cheapest = [_cheapest(name, rows) for name, rows in by_mechanism(noised).items()]
-    parts += [_plain(plain, heads), *cheapest, _stopped(noised)]
+    parts += [_sentence_without_noise(plain, heads), *cheapest, _sentence_stopped(noised)]
     return " ".join(parts)
 
 
-def _plain(plain: formats.HeadRow, heads: int) -> str:
+def _sentence_without_noise(plain: formats.HeadRow, heads: int) -> str:
     naive = plain["attacks"][0]
     sentence = (
         f"Without noise the attack has AUC {number(naive['auc']['mean'])} "
@@ -186,7 +186,7 @@ def _cheapest(name: str, head_rows: Sequence[formats.HeadRow]) -> str:
     )
 
 
-def _stopped(noised: Sequence[formats.HeadRow]) -> str:
+def _sentence_stopped(noised: Sequence[formats.HeadRow]) -> str:
     """Whether any epsilon that means something leaves a leak, and the utility it costs."""
     small = [r for r in noised if r["meaningful"]]
     if not small:
@@ -242,7 +242,7 @@ def ratio(trials: Sequence[HeadTrial]) -> str:
 # -- the page --------------------------------------------------------------------------------------
 
 
-def _of(name: str) -> Column:
+def _attack_column(name: str) -> Column:
     """What an attack finds in a row that has it under its name."""
     return Column(name, lambda row: _attack(row[name]) if name in row else DASH)
 
@@ -277,11 +277,11 @@ SETTINGS = (
     Column("noise", lambda row: row["mechanism"] or "none"), Column("epsilon", _epsilon),
     Column("scale", lambda row: number(row["scale"]["mean"], columns.DIGITS)),
     Column("utility loss, 95 %", lambda row: _mean(row["utility_loss"])),
-    *(Column(TextCell(name, SMALL), _of(name).cell) for name in ATTACKS),
+    *(Column(TextCell(name, SMALL), _attack_column(name).cell) for name in ATTACKS),
 )  # fmt: skip
 CONTROLS = (
     Column("control", lambda row: row["control"]),
-    Column("utility, 95 %", lambda row: _mean(row["utility"])), *map(_of, ATTACKS),
+    Column("utility, 95 %", lambda row: _mean(row["utility"])), *map(_attack_column, ATTACKS),
 )  # fmt: skip
 UNTRAINED = TextCell(
     "untrained encoder", ("heads without noise on it; what leaks is the heads' own training",)
@@ -306,7 +306,7 @@ class HeadView(StudyPage):
 
     def report(self, study: HeadTrials) -> formats.HeadReport:  # type: ignore[override]
         config, trials, split = study.config, study.trials, study.split()
-        family, environment = tried(len(study.settings)), describe()
+        family, environment = count_aucs(len(study.settings)), describe()
         listed = rows(trials, config, study.settings)
         shadows = len(split.shadow_in)
         return {
@@ -399,7 +399,7 @@ def utility(report: formats.HeadReport) -> Figure | None:
 def protection(report: formats.HeadReport) -> Figure | None:
     """Fig. 2: accuracy of the attack at each epsilon (top) and at each utility loss (bottom), of
     the paper's attacker and of one that noises its shadows as the release is noised."""
-    figure = canvas.new(9.6, 7.4)
+    figure = canvas.new_figure(9.6, 7.4)
     grid: Any = figure.subplots(2, 2, sharey=True)
     plain = report["rows"][0]["attacks"][0]["accuracy"]
     for axes, attack in zip(grid[0], SIDES, strict=True):

@@ -52,7 +52,7 @@ POINTS = (
     mean("weighted kNN, 95 %", "knn"), change("kNN minus untrained", "knn_over_untrained"),
     change(LESS, "knn_change"), mean("linear probe, 95 %", "linear"),
     Column("verdicts", lambda p: columns.verdicts(p["verdicts"])),
-    Column(columns.MODELS, lambda p: over(p)),
+    Column(columns.MODELS, lambda p: models_cell(p)),
 )  # fmt: skip
 GROUPS = (
     text_column("defence", "label"), text_column("best attack", "best"),
@@ -120,7 +120,7 @@ class TradeoffView(StudyPage):
     def terminal(self, report: formats.TradeoffReport) -> Any:
         """One line a point; those on the front have a star."""
         table = rich.table.Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
-        names = [_short(point) + " *" * point["front"] for point in report["points"]]
+        names = [_short_label(point) + " *" * point["front"] for point in report["points"]]
         longest = max((len(word) for name in names for word in name.split()), default=0)
         table.add_column("defence", min_width=longest, overflow="fold")
         for head in ("best\nattack", "mean AUC, simul-\ntaneous 95 %", "mean kNN, 95 %"):
@@ -135,7 +135,7 @@ class TradeoffView(StudyPage):
                 estimate(best["auc"]["mean"], best["auc_ci_simultaneous"]) if best else DASH,
                 estimate(point["knn"]["mean"], point["knn"]["ci"]),
                 epsilon(point).replace(f", {NO_GUARANTEE}", DAGGER),
-                over(point),
+                models_cell(point),
             )
         table.caption = f"* on the Pareto front   {DAGGER} {NO_GUARANTEE}"
         if report["choice"]["least"] is not None:
@@ -168,7 +168,7 @@ def lost(report: formats.TradeoffReport) -> Iterator[tuple[str, str]]:
         yield f"{label} ({attacks}; seed {seeds})", why
 
 
-def _short(point: formats.TradePoint) -> str:
+def _short_label(point: formats.TradePoint) -> str:
     """The defence and its strength without the option's name, which fills a terminal's line."""
     has_strength = point["strength"] is not None
     return (
@@ -189,7 +189,7 @@ def epsilon(point: formats.TradePoint) -> str:
     return f"{text}, {NO_GUARANTEE if little else point['standing']}"
 
 
-def over(point: formats.TradePoint) -> str:
+def models_cell(point: formats.TradePoint) -> str:
     """How many models there are, and how many failed."""
     return f"{point['finished']}" + (f", {point['failed']} failed" if point["failed"] else "")
 
