@@ -80,6 +80,7 @@ def claims(climb: StaticAscentScores | None, curves: Curves | None) -> list[Clai
 
 
 def static_claims(climb: StaticAscentScores | None) -> list[Claim]:
+    """The claims on the static ascent; not run without its losses by step."""
     ours, others = (None, None) if climb is None else (climb.members, climb.nonmembers)
     if climb is None or ours is None or others is None or not has_finite_losses(ours, others):
         return [_claim(place, NOT_RUN, NO_CLIMB) for place in ("Fig. 10", "Fig. 12")]
@@ -174,6 +175,7 @@ def _claim(place: str, verdict: str, remark: str, *numbers: Numbers) -> Claim:
 
 
 def has_finite_losses(*losses: FloatArray | None) -> bool:
+    """Whether all losses exist, are finite and are of two images or more."""
     return all(x is not None and x.shape[-1] > 1 and np.isfinite(x).all() for x in losses)
 
 

@@ -99,7 +99,7 @@ def test_compare__one_correction_for_all_aucs() -> None:
     one, many = (r["attacks"][0] for r in (alone, together))
     assert one["auc_ci_simultaneous"] == pytest.approx(one["auc"]["ci"], abs=1e-6)
     assert many["auc_ci_simultaneous"][0] < one["auc_ci_simultaneous"][0]  # type: ignore[index]
-    assert compare.leaks(together) and compare.tried(24) == 78
+    assert compare.leaks(together) and compare.count_aucs(24) == 78
 
 
 def heads_at(epsilon: float | None, aucs: tuple[float, float], loss: float) -> Any:

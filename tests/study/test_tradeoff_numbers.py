@@ -346,8 +346,8 @@ def test_failed_run__is_rows_with_nulls_and_its_point_no_candidate() -> None:
          "and keeps kNN within 5 % of the undefended 0.80: similarity has AUC 0.50 [0.46, 0.54]."),
         ({"no defence": (0.70, 0.65, 0.90)}, "No tested defence keeps kNN within 5 % of "
          "the undefended 0.90."),
-        ({"dpsgd noise_multiplier=1.0": (0.5, 0.5, 0.761)}, "Its mean loses at most 5 % of kNN; "
-         "the interval does not exclude a larger loss."),
+        ({"dpsgd noise_multiplier=1.0": (0.5, 0.5, 0.761)}, "Its mean loses at most 5 % of kNN, "
+         "but a larger loss is not excluded."),
         ({"dpsgd noise_multiplier=1.0": (0.68, 0.6, 0.79), "gaussian scale=0.1": (0.7, 0.7, 0.5)},
          "Over 5 models it does not leak measurably less than no defence or than gaussian "
          "scale=0.01."),

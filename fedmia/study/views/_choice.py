@@ -80,7 +80,7 @@ def sentence(points: Sequence[formats.TradePoint], choice: formats.TradeChoice) 
         text += " Its epsilon is no meaningful guarantee."
     spare = choice["spare"]
     if spare is not None and (spare["ci"] is None or spare["ci"][0] < 0):
-        text += " Its mean loses at most 5 % of kNN; the interval does not exclude a larger loss."
+        text += " Its mean loses at most 5 % of kNN, but a larger loss is not excluded."
     return text
 
 

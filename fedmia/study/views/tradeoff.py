@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 NO_GUARANTEE, DAGGER = "no meaningful guarantee", "†"
-LESS = "change to undefended"
 
 
 def _tpr(point: formats.TradePoint) -> str:
@@ -48,9 +47,9 @@ POINTS = (
     Column("defence", lambda p: TextCell(p["label"], ("on the Pareto front",) * p["front"])),
     Column("epsilon at most", lambda p: epsilon(p)), text_column("best attack", "best"),
     Column(TextCell("mean AUC", ("95 %, simultaneous",)), lambda p: _auc(best_of(p))),
-    change(LESS, "auc_change"), Column("TPR at 1 % FPR, 95 %", _tpr),
+    change("AUC minus undefended, 95 %", "auc_change"), Column("TPR at 1 % FPR, 95 %", _tpr),
     mean("weighted kNN, 95 %", "knn"), change("kNN minus untrained", "knn_over_untrained"),
-    change(LESS, "knn_change"), mean("linear probe, 95 %", "linear"),
+    change("kNN minus undefended, 95 %", "knn_change"), mean("linear probe, 95 %", "linear"),
     Column("verdicts", lambda p: columns.verdicts(p["verdicts"])),
     Column(columns.MODELS, lambda p: models_cell(p)),
 )  # fmt: skip
