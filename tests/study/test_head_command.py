@@ -157,7 +157,7 @@ def test_rows__canaries_are_noised_at_the_scale_of_their_setting(
     """And judged with as many lower bounds as there are settings."""
     settings, calls = [ReleaseSetting("gaussian", 1.0), ReleaseSetting("laplace", 2.0)], list[Any]()
     monkeypatch.setattr(compare, "audit_noise", lambda *given: calls.append(given) or "audit")
-    monkeypatch.setattr(compare, "by_canaries", lambda audit, family: (audit, family))
+    monkeypatch.setattr(compare, "canary_bound", lambda audit, family: (audit, family))
     rates = {NAIVE: AttackRates(0.5, None, None)}
     trials = [
         HeadTrial(
