@@ -68,7 +68,7 @@ def measure(clients: int, members: int, rounds: int, backend: str) -> dict[str, 
 @canvas.drawn
 def plot(rows: Sequence[dict[str, Any]]) -> Figure:
     """Seconds by part, stacked, and peak memory, by number of clients."""
-    figure = canvas.new(8.0, 3.6)
+    figure = canvas.new_figure(8.0, 3.6)
     time_axes, right = figure.subplots(1, 2)
     names, bottom = [f"{row['clients']:,}" for row in rows], [0.0] * len(rows)
     for part, colour in zip(PARTS, canvas.COLOURS, strict=True):

@@ -19,7 +19,15 @@ OPTIONS: dict[str, dict[str, Any]] = {"fedmia.audit": {"tongue": FlagStyle(AUDIT
 
 
 def command(module: str, *arguments: object) -> Sequence[str]:
-    """The command line of `python -m MODULE ARGUMENTS --quiet` that ends when this process does."""
+    """The command line of `python -m MODULE ARGUMENTS --quiet` that ends when this process does.
+
+    Args:
+        module: of the package.
+        arguments: of the command.
+
+    Returns:
+        The arguments, that of Python first.
+    """
     line = (sys.executable, "-m", "fedmia.study.child", module, *arguments, "--quiet")
     return [str(part) for part in line]
 

@@ -27,7 +27,9 @@ def test_inference_row__whose_data_set_is_found() -> None:
     assert [c["p_value_holm"] for c in row["clients"]] == pytest.approx([0.012, 0.04, None, 0.3])
     assert [c["p_value_untrained"] for c in row["clients"]] == [0.4, 0.5, None, None]
     assert row["posers"]["alarms"] == {"0.01": 1, "0.05": 5} and not row["void"]
-    assert "2 of 3 clients are found" in row["statement"] and ": 3, 4; 5 of 100" in row["statement"]
+    assert (
+        "2 of 3 clients are detected" in row["statement"] and ": 3, 4; 5 of 100" in row["statement"]
+    )
 
 
 @pytest.mark.parametrize("where", ["posers", "untrained"])

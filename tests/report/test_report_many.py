@@ -135,7 +135,7 @@ def test_distribution__counts_and_percentiles(report: Report) -> None:
 def test_sentences__of_many_clients_are_short(report: Report, many: RunScores) -> None:
     said = sentences(report)["clients"]
     assert said is not None and "118 clients" in said and "client 7 (1.00) more than" in said
-    assert "Simultaneous intervals over 0.5: 1, under it: 0" in said
+    assert "Clients with a simultaneous interval over 0.5: 1, under 0.5: 0" in said
     printed = lines(report)
     assert max(map(len, printed)) < 700 and sum("Defended" in line for line in printed) == 1
     (line,) = (one for one in printed if "Defended" in one)
