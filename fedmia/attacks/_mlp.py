@@ -35,7 +35,7 @@ def mlp(widths: Sequence[int], activation: type[nn.Module] = nn.ReLU) -> nn.Sequ
     return nn.Sequential(*layers, nn.Linear(widths[-1], 1))
 
 
-def start_uniform(module: nn.Module, generator: torch.Generator) -> None:
+def init_uniform(module: nn.Module, generator: torch.Generator) -> None:
     """PyTorch's own start of linear layers, uniform within 1/sqrt(inputs), from `generator`."""
     for layer in module.modules():
         if isinstance(layer, nn.Linear):
@@ -53,7 +53,7 @@ def train_logits(
     optimizer: Callable[[list[nn.Parameter]], torch.optim.Optimizer],
     epochs: int,
     batch: int | None,
-    start: Start = start_uniform,
+    start: Start = init_uniform,
     rate: Callable[[int], float] | None = None,
     balanced: bool = False,
 ) -> nn.Module:
@@ -92,7 +92,7 @@ def train_logits(
         for epoch in range(epochs):
             for group, lr in zip(opt.param_groups, initial_lrs, strict=True):
                 group["lr"] = lr * (1.0 if rate is None else rate(epoch))
-            order = _dealt(truth, rng) if balanced else rng.permutation(len(inputs))
+            order = _alternate_classes(truth, rng) if balanced else rng.permutation(len(inputs))
             for rows in torch.from_numpy(order).split(size):
                 logits = model(inputs[rows]).flatten()
                 loss = F.binary_cross_entropy_with_logits(
@@ -104,7 +104,7 @@ def train_logits(
     return model.eval().requires_grad_(False)
 
 
-def _dealt(truth: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
+def _alternate_classes(truth: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
     """A random order of the images in which the two classes alternate, in their proportion."""
     order = rng.permutation(len(truth))
     place = np.empty(len(truth))

@@ -87,7 +87,7 @@ def spread(group: Tensor) -> float:
     return float(group.double().std(unbiased=False)) or 1.0
 
 
-def start_normal(module: nn.Module, generator: torch.Generator) -> None:
+def init_normal(module: nn.Module, generator: torch.Generator) -> None:
     """Weights N(0, 0.01^2) and biases 0 (Sec. 5.4), from `generator`."""
     for layer in module.modules():
         if isinstance(layer, nn.Linear):
@@ -156,7 +156,7 @@ class NetworkAttack(Attack):
         self._model = train_logits(
             self.network((inputs.shape[1], *WIDTHS[self.attacker])), inputs, truth, rng,
             optimizer=partial(torch.optim.Adam, lr=1e-3, weight_decay=5e-4),
-            epochs=self.epochs, batch=BATCH, start=start_normal, balanced=True,
+            epochs=self.epochs, batch=BATCH, start=init_normal, balanced=True,
         )  # fmt: skip
 
     def score(self, view: BlackBox, images: Tensor) -> Scores:

@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 from fedmia.attacks.ascent_static import attack_losses
 from fedmia.attacks.base import CraftContext, Scores
 from fedmia.ssl.base import State
-from fedmia.ssl.train import two_views
+from fedmia.ssl.train import draw_two_views
 from fedmia.threat import Trajectory
 
 STEPS = {False: (1, 2), True: (1, 5)}  # passes tried: over all targets, or over a batch alone
@@ -156,7 +156,7 @@ class LossReader:
         self.attack, self.turn = attack, turn
         device = next(iter(turn.method.parameters())).device
         self.pairs = [
-            two_views(images.to(device), turn.augment, turn.rng) for _ in range(attack.pairs)
+            draw_two_views(images.to(device), turn.augment, turn.rng) for _ in range(attack.pairs)
         ]
         known = dataclasses.replace(turn, targets=images)
         turn.method.load_shared(turn.received)

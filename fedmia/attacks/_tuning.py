@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from fedmia.attacks.base import Scores
 
 
-def gentlest(
+def choose_gentlest(
     climbs: Mapping[float, Scores], steps: Sequence[int], truth: NDArray[np.int64], reading: str
 ) -> tuple[int, float]:
     """Steps and rate, chosen by the AUC of the reading on known images.

@@ -21,9 +21,9 @@ from fedmia.options.errors import InputError
 from fedmia.options.option import option
 from fedmia.records import LOSS_BEFORE
 from fedmia.ssl.base import State
-from fedmia.ssl.train import make_optimizer, two_views
+from fedmia.ssl.train import draw_two_views, make_optimizer
 from fedmia.threat import ClientView, Threat, Trajectory, WhiteBox
-from fedmia.threat.whitebox import in_halves
+from fedmia.threat.whitebox import split_in_halves
 
 Adapted = Literal["auto", "matched"]
 READINGS = ("rise", "level", "line23")
@@ -162,7 +162,7 @@ class Ascent(ActiveAttack):
         for bank, rows in lots:
             method.load_local(bank)
             for part in self._batches(turn, rows):
-                view1, view2 = two_views(pixels[part].to(device), turn.augment, turn.rng)
+                view1, view2 = draw_two_views(pixels[part].to(device), turn.augment, turn.rng)
                 optimizer.zero_grad()
                 (-attack_losses(method, view1, view2, self.loss).mean()).backward()
                 optimizer.step()
@@ -183,7 +183,7 @@ class Ascent(ActiveAttack):
         """
         if self.negatives != "held" or turn.held is None:
             return [(turn.method.local_state(), rows)]
-        halves, inside = in_halves(turn.held)
+        halves, inside = split_in_halves(turn.held)
         names = digests(turn.targets.numpy())
         second = np.array([names[i] in inside for i in rows], dtype=bool)
         lots = []

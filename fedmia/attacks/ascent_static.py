@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedmia.attacks._tuning import gentlest
+from fedmia.attacks._tuning import choose_gentlest
 from fedmia.attacks.base import Attack, Known, Scores, negatives_option
 from fedmia.data.images import digests
 from fedmia.options.errors import InputError
@@ -95,7 +95,7 @@ class AscentStatic(Attack):
                 lr: self._known_climbs(view, images, min(most, steps[-1]), lr)
                 for lr, most in rates.items()
             }
-            self._chosen = gentlest(climbs, steps, truth, self.reading)
+            self._chosen = choose_gentlest(climbs, steps, truth, self.reading)
 
     def score(self, view: WhiteBox, images: Tensor) -> Scores:
         """Minus the reading of each image. Batches are formed by content, not by order."""

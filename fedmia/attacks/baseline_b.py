@@ -67,7 +67,7 @@ class BaselineB(NetworkFitted):
 
     def inputs(self, view: BlackBox, images: Tensor) -> Tensor:
         """(N, 1 + e) of ones and zeros under the target's classifier; 1 + e queries an image."""
-        return self._right(self._target, view, images)
+        return self._mark_correct(self._target, view, images)
 
     def _examples(self, view: BlackBox, known: Known) -> Iterator[tuple[Tensor, NDArray[np.int64]]]:
         """Of each shadow as many members as non-members, none of them in its classifier's task."""
@@ -78,7 +78,7 @@ class BaselineB(NetworkFitted):
             pool = Known(members, others[: len(members)])
             self.refuse_few(pool)
             images, truth = pool.both()
-            yield self._right(model, shadow.view, images), truth
+            yield self._mark_correct(model, shadow.view, images), truth
 
     def _split_shadows(self, shadow: Shadow) -> tuple[Tensor, Tensor]:
         """The non-members that the classifier learns from, and the rest; by content."""
@@ -116,7 +116,7 @@ class BaselineB(NetworkFitted):
     def _classifier(self, view: BlackBox, images: Tensor, classes: ClassNames) -> Pipeline:
         return downstream_classifier(view.embed_plain(images, self.layer), classes)
 
-    def _right(self, model: Pipeline, view: BlackBox, images: Tensor) -> Tensor:
+    def _mark_correct(self, model: Pipeline, view: BlackBox, images: Tensor) -> Tensor:
         """float64 (N, 1 + e): whether the model is right on the image, then on each view."""
         truth = view.labels(images)
         plain = view.embed_plain(images, self.layer)[:, None]

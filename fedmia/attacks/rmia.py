@@ -47,7 +47,7 @@ class _Relative(ReferenceAttack):
             signals = self.read(view, images)
             from sklearn.metrics import roc_auc_score
 
-            self._a = best_a([roc_auc_score(truth, self.ratios(signals, a)) for a in GRID])
+            self._a = choose_a([roc_auc_score(truth, self.ratios(signals, a)) for a in GRID])
             others = signals.of(truth == 0)
         else:
             self._a = self.offline_a
@@ -56,7 +56,7 @@ class _Relative(ReferenceAttack):
 
     def score(self, view: BlackBox, images: Tensor) -> Scores:
         signals = self.read(view, images)
-        return beaten(self.ratios(signals, self._a), self._population, self.gamma)
+        return dominated_share(self.ratios(signals, self._a), self._population, self.gamma)
 
     def ratios(self, signals: ReferenceSignals, a: float) -> Scores:
         """p(x | target) / p(x), (N,)."""
@@ -102,13 +102,13 @@ class RMIARounds(RoundReferenceAttack, _Relative):
     )
 
 
-def best_a(aucs: list[float]) -> float:
+def choose_a(aucs: list[float]) -> float:
     """The value of GRID of the highest AUC; of several the middle one."""
     best = np.flatnonzero(np.array(aucs) == max(aucs))
     return GRID[int(best[len(best) // 2])]
 
 
-def beaten(ratios: Scores, population: Scores, gamma: float) -> Scores:
+def dominated_share(ratios: Scores, population: Scores, gamma: float) -> Scores:
     """Share (N,) of the sorted `population` (Z,) that each ratio is at least gamma times.
 
     Within a step, the share grows by less than 1 / Z with the ratio, so that no two images whose

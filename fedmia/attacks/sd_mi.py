@@ -14,8 +14,8 @@ from fedmia.attacks._selector import (
     AnchorSelector,
     ScaledNetwork,
     TrainingRecipe,
-    in_batches,
-    in_one_batch,
+    batched_recipe,
+    full_batch_recipe,
     tanh_attacker,
 )
 from fedmia.attacks.base import Attack, Known, Scores
@@ -103,8 +103,8 @@ class SDMI(Attack):
 
     def _recipe(self) -> TrainingRecipe:
         if self.recipe == "lpla":
-            return in_batches(200)
-        return in_one_batch(5_000 if self.selector else 30_000)
+            return batched_recipe(200)
+        return full_batch_recipe(5_000 if self.selector else 30_000)
 
 
 def distances(vectors: Tensor, anchors: Tensor, kind: str) -> Tensor:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.linalg import vector_norm
 
-from fedmia.ssl.train import Batch, BatchViews, Job, views_of
+from fedmia.ssl.train import Batch, BatchViews, Job, group_views
 
 if TYPE_CHECKING:
     from opacus.optimizers import DPOptimizer
@@ -38,7 +38,7 @@ def poisson_batches(job: Job) -> Iterator[Batch]:
     As many steps as `Job.batches` takes; sizes vary and can be 0. Draws from `job.rng`.
     """
     pixels = torch.from_numpy(job.images.copy()).to(job.device)
-    return views_of(pixels, job.augment, _draw_poisson(job, len(pixels)))
+    return group_views(pixels, job.augment, _draw_poisson(job, len(pixels)))
 
 
 def _draw_poisson(job: Job, count: int) -> Iterator[BatchViews]:

@@ -11,7 +11,7 @@ from fedmia.encoders._positions import is_positions
 from fedmia.encoders.base import FAILURES, LoadedEncoder, first_line
 from fedmia.options.errors import InputError, opt
 from fedmia.records import EncoderInfo
-from fedmia.ssl.base import in_parts
+from fedmia.ssl.base import iterate_parts
 
 SAME = 1e-4  # of the largest output: what two passes of one image may differ by on a GPU
 
@@ -38,7 +38,7 @@ def probe_encoder(
     check_images(released, images)
     encoder = released.method.encoder.eval()
     odd, outputs, changes = dict.fromkeys(encoder.layers, 0), list[Tensor](), set[str]()
-    for part in in_parts(images, encoder.mean.device):
+    for part in iterate_parts(images, encoder.mean.device):
         try:
             features = encoder.features(part, encoder.layers)
         except InputError:

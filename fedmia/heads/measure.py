@@ -24,7 +24,7 @@ from fedmia.options import registry
 from fedmia.options.errors import InputError, map_options, opt
 from fedmia.options.seeding import rng
 from fedmia.runtime.device import resolve_device
-from fedmia.ssl.base import SSLMethod, in_parts
+from fedmia.ssl.base import SSLMethod, iterate_parts
 
 LOOK = 16  # images embedded first, to refuse an encoder early
 
@@ -118,7 +118,7 @@ def features(method: SSLMethod, images: ImageSet) -> LabelledFeatures:
         Float32 (N, D) of length 1, and the classes of the images.
     """
     device, parts = method.encoder.mean.device, []
-    for part in in_parts(torch.from_numpy(images.images), device):
+    for part in iterate_parts(torch.from_numpy(images.images), device):
         outputs = method.encoder(part).flatten(1)
         parts.append(F.normalize(outputs.float(), dim=1).cpu())
     labels = torch.from_numpy(images.labels)

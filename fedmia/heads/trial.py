@@ -26,7 +26,7 @@ from fedmia.options.errors import InputError, opt
 from fedmia.options.seeding import rng, seed_words
 from fedmia.records import FloatArray
 from fedmia.statistics.auc import auc
-from fedmia.statistics.thresholds import at_threshold, tpr_at_fpr
+from fedmia.statistics.thresholds import decide_at_threshold, tpr_at_fpr
 
 FPR = 0.01
 MOST_OTHERS = 5000  # non-members asked about
@@ -244,7 +244,7 @@ class HeadExperiment:
         each = list[tuple[float, float | None, float | None]]()
         for row in scores:
             sides = row[:n], row[n:]
-            at, low = at_threshold(*sides, threshold)["accuracy"], tpr_at_fpr(*sides, FPR)
+            at, low = decide_at_threshold(*sides, threshold)["accuracy"], tpr_at_fpr(*sides, FPR)
             each.append((auc(*sides), at, None if low is None else low[0]))
         aucs, accuracy, rates = zip(*each, strict=True)
         return AttackRates(float(np.mean(aucs)), _mean(accuracy), _mean(rates))

@@ -19,7 +19,7 @@ from fedmia.lowerbounds.onerun import search_largest
 def shared_run_bound(m: int, guesses: Sequence[int], correct: Sequence[int], error: float) -> float:
     """The mu that a mechanism exceeds with confidence 1 - `error`, of canaries in one run of it.
 
-    Mahloujifar, Melis, Chaudhuri (2024), arXiv 2410.22235: `excluded`, for every number of guesses.
+    Mahloujifar, Melis, Chaudhuri (2024), arXiv 2410.22235: `excludes`, for every number of guesses.
 
     Args:
         m: number of canaries, each in with probability 1/2.
@@ -30,10 +30,10 @@ def shared_run_bound(m: int, guesses: Sequence[int], correct: Sequence[int], err
     Returns:
         lower bound of mu, >= 0.
     """
-    return search_largest(guesses, correct, error, partial(excluded, m))
+    return search_largest(guesses, correct, error, partial(excludes, m))
 
 
-def excluded(m: int, r: int, v: int, mu: float, error: float) -> bool:
+def excludes(m: int, r: int, v: int, mu: float, error: float) -> bool:
     """Whether mu-GDP makes v or more right ones of r guesses about m canaries less likely than
     `error`, however the canaries depend on each other.
 

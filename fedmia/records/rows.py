@@ -610,7 +610,7 @@ class NamingCounts(TypedDict):
 
 class NamingNull(TypedDict):
     """How often non-members like a member are named its client; see
-    `fedmia.statistics.by_client.named_alike`.
+    `fedmia.statistics.by_client.matched_naming_rate`.
 
     Attributes:
         accuracy: share of such non-members that are named its client.

@@ -34,7 +34,13 @@ from fedmia.report.lowerbounds import bounds_family, epsilon_row, part_row
 from fedmia.report.selection import FEW
 from fedmia.statistics.auc import AucEstimate, auc_estimate, auc_interval
 from fedmia.statistics.intervals import LEVEL
-from fedmia.statistics.matching import OVER, NullDistribution, effective_size, mix_weights, null_of
+from fedmia.statistics.matching import (
+    OVER,
+    NullDistribution,
+    effective_size,
+    mix_weights,
+    null_distribution,
+)
 
 DECLARED = ("combined", "similarity")
 FIRST = 3  # clients that a sentence names of many
@@ -92,7 +98,7 @@ def leak_of(
     mix, scores = kinds[mine], attack.scores_nonmembers
     weights = mix_weights(mix, others)
     estimate = auc_estimate(attack.scores_members[mine], scores, weights)
-    null = null_of(mix, scores, others, rng(run.seed, *stream))
+    null = null_distribution(mix, scores, others, rng(run.seed, *stream))
     return Leak(estimate, effective_size(weights), null)
 
 

@@ -8,7 +8,7 @@ from fedmia.records import DatasetInference
 from fedmia.records.fields import row_of
 from fedmia.records.rows import ClientInferenceRow, InferenceRow, PosersRow
 from fedmia.report.selection import FEW
-from fedmia.statistics.pvalues import alarms, fails, holm
+from fedmia.statistics.pvalues import count_alarms, exceeds_false_alarms, holm
 
 LEVELS = ("0.01", "0.05")
 FOUND = 0.05  # of the p-values that Holm corrected
@@ -31,8 +31,8 @@ def inference_row(run: DatasetInference) -> InferenceRow:
     ]
     posers = [p.p_value for p in run.posers if p.p_value is not None]
     untrained = [p for p in null.values() if p is not None]
-    void = fails(posers) or fails(untrained)
-    counts = {level: alarms(posers, float(level)) for level in LEVELS}
+    void = exceeds_false_alarms(posers) or exceeds_false_alarms(untrained)
+    counts = {level: count_alarms(posers, float(level)) for level in LEVELS}
     sentence = statement(clients, posers, void)
     row: PosersRow = {"n": len(posers), "alarms": counts, "p_values": posers}
     return row_of(InferenceRow, run, clients=clients, posers=row, void=void, statement=sentence)
@@ -51,7 +51,9 @@ def statement(clients: Sequence[ClientInferenceRow], posers: Sequence[float], vo
     """
     tested = [c for c in clients if c["p_value_holm"] is not None]
     detected = [str(c["client"]) for c in tested if (c["p_value_holm"] or 0.0) <= FOUND]
-    control = f"{alarms(posers, 0.05)} of {len(posers)} posing sets of non-members have p <= 0.05"
+    control = (
+        f"{count_alarms(posers, 0.05)} of {len(posers)} posing sets of non-members have p <= 0.05"
+    )
     if void:
         return f"Control failed, so no client is named: {control}"
     if len(tested) == 1:

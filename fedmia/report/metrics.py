@@ -12,8 +12,8 @@ from fedmia.records.rows import AttackRow, AucRow, ThreatRow
 from fedmia.statistics.auc import auc, auc_estimate, auc_interval
 from fedmia.statistics.intervals import LEVEL
 from fedmia.statistics.thresholds import (
-    at_threshold,
     best_threshold,
+    decide_at_threshold,
     oracle_accuracy,
     tpr_at_fpr,
 )
@@ -76,7 +76,7 @@ def attack_row(attack: ScoredAttack, family: int) -> AttackRow:
     shadow = attack.shadow_threshold
     threshold = refitted if shadow is None else shadow
     source = "shadow" if shadow is not None else None if refitted is None else "known"
-    again = at_threshold(members, nonmembers, refitted if usable else None)
+    again = decide_at_threshold(members, nonmembers, refitted if usable else None)
     rates = {t: tpr_at_fpr(members, nonmembers, float(t)) for t in FPR_TARGETS}
     return row_of(
         AttackRow,
@@ -84,7 +84,7 @@ def attack_row(attack: ScoredAttack, family: int) -> AttackRow:
         threat=row_of(ThreatRow, attack),
         round=attack.rounds[-1] if attack.rounds else None,
         **numbers,
-        **at_threshold(members, nonmembers, threshold if usable else None),
+        **decide_at_threshold(members, nonmembers, threshold if usable else None),
         threshold_refitted=refitted,
         **{refitted_name(name): value for name, value in again.items()},
         tpr_at_fpr={t: rate and rate[0] for t, rate in rates.items()},

@@ -13,7 +13,7 @@ import numpy as np
 from fedmia.options.seeding import rng
 from fedmia.records import IntArray, RunScores, ScoredAttack
 from fedmia.records.rows import NamingCounts, NamingNull, NamingRow, PerClientRow
-from fedmia.statistics.by_client import asked, named_alike
+from fedmia.statistics.by_client import client_auc, matched_naming_rate
 from fedmia.statistics.intervals import clopper_pearson, wilson
 from fedmia.statistics.matching import mix_weights
 
@@ -90,7 +90,7 @@ def per_client(run: RunScores, attack: ScoredAttack, *stream: str) -> PerClientR
     weights = np.stack([mix_weights(kinds[clients == k], like) for k in ids])[at]
     generator = rng(run.seed, "per-client", attack.name, *stream)
     mine = attack.by_client_members[members, columns]
-    result = asked(mine, others, weights, TARGET, generator)
+    result = client_auc(mine, others, weights, TARGET, generator)
     n, m = others.shape
     rate, ci = result.reached / n, clopper_pearson(result.reached, n)
     return {
@@ -109,7 +109,7 @@ def per_client(run: RunScores, attack: ScoredAttack, *stream: str) -> PerClientR
 def named_null(run: RunScores, attack: ScoredAttack) -> NamingNull | None:
     """The null of the clients that `attack` names, and what it names right beyond it; None without
     scores by client, or with fewer than two images of a side to compare. Members that no
-    non-member is like are left out. See `fedmia.statistics.by_client.named_alike`.
+    non-member is like are left out. See `fedmia.statistics.by_client.matched_naming_rate`.
 
     Args:
         run: the scores.
@@ -129,7 +129,7 @@ def named_null(run: RunScores, attack: ScoredAttack) -> NamingNull | None:
     if ids is None or named_clients is None or others is None or min(n, len(like)) < 2:
         return None
     owners, same = run.member_client[members], kinds[members, None] == like
-    null = named_alike(
+    null = matched_naming_rate(
         named_clients[members] == owners, owners, ids[others.argmax(axis=1)], same, like
     )
     return {

@@ -49,7 +49,7 @@ class ImagePool:
     attacked: int
 
 
-def survey(pool: Pixels, candidates: Pixels | None) -> ImagePool:
+def build_image_pool(pool: Pixels, candidates: Pixels | None) -> ImagePool:
     """Sort out repeats and candidates by content.
 
     Args:
@@ -80,7 +80,7 @@ def survey(pool: Pixels, candidates: Pixels | None) -> ImagePool:
     )
 
 
-def deal(plan: ShadowPlan, ground: ImagePool) -> list[ShadowDraw]:
+def draw_shadows(plan: ShadowPlan, ground: ImagePool) -> list[ShadowDraw]:
     """Which images each shadow of the plan trains on, and which it does not.
 
     Neither the order of the pool nor that of the candidates plays a part, and shadow i does not

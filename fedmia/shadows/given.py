@@ -52,7 +52,7 @@ def load_shadows(path: Path) -> list[TrainedShadow]:
     return shadows
 
 
-def blueprints(path: Path) -> list[ShadowSettings]:
+def read_settings(path: Path) -> list[ShadowSettings]:
     """What the shadow encoders in `path` were built from and trained by, without loading them.
 
     Empty where one cannot be read: `load_shadows` says why.

@@ -190,7 +190,7 @@ class ShadowSettings:
         return self.spec.build(net, recipe, torch_rng(self.seed, "shadow", index))
 
 
-def blueprint(plan: ShadowPlan, target: TargetTraining) -> ShadowSettings:
+def build_settings(plan: ShadowPlan, target: TargetTraining) -> ShadowSettings:
     """The target's architecture and algorithm where the plan knows them, else the stand-ins.
 
     Args:
@@ -281,10 +281,10 @@ def attacker_augment(
     own: Augment = registry.build(
         "ssl", *apply_operations(choose_stand_in(plan, views), plan)
     ).augment
-    return crop_alone(own) if plan.operations is None else own
+    return keep_crop_only(own) if plan.operations is None else own
 
 
-def crop_alone(augment: Augment) -> Augment:
+def keep_crop_only(augment: Augment) -> Augment:
     """The random resized crop of a recipe, without its other stages."""
     return replace(
         augment, flip=0.0, brightness=0.0, contrast=0.0, saturation=0.0, hue=0.0, jitter_p=0.0,

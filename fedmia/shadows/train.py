@@ -15,8 +15,14 @@ from fedmia.options.errors import InputError
 from fedmia.runtime.cores import count_cores
 from fedmia.shadows._one import CUT, ShadowTraining, TrainedShadow, TrainingStopped, train_one
 from fedmia.shadows.cache import ENCODER, ShadowFolder, describe_shadow, key_of
-from fedmia.shadows.draw import ImagePool, Pixels, as_bytes, deal, survey
-from fedmia.shadows.plan import ShadowDefense, ShadowPlan, ShadowSettings, TargetTraining, blueprint
+from fedmia.shadows.draw import ImagePool, Pixels, as_bytes, build_image_pool, draw_shadows
+from fedmia.shadows.plan import (
+    ShadowDefense,
+    ShadowPlan,
+    ShadowSettings,
+    TargetTraining,
+    build_settings,
+)
 from fedmia.ssl.base import State
 
 __all__ = ["CUT", "TrainingStopped", "TrainedShadow", "shadow_notes", "train_shadows"]
@@ -67,8 +73,8 @@ def train_shadows(
             that do not fit the encoder, a learning rate at which training diverges.
         TrainingStopped: `stop` said so.
     """
-    settings = blueprint(plan, target)
-    ground = survey(pool, candidates)
+    settings = build_settings(plan, target)
+    ground = build_image_pool(pool, candidates)
     shadows = _trainings(plan, target.guard, settings, ground, pool, candidates, device, cache)
     if ground.attacked and not plan.online:
         say(f"shadow images: {ground.attacked} left out, as they are among those under attack")
@@ -125,8 +131,8 @@ def shadow_notes(
     Returns:
         one sentence a note, possibly none.
     """
-    members = deal(plan, survey(pool, candidates))[0].members
-    return [f"Shadow encoders: {n}." for n in blueprint(plan, target).spec.notes(len(members))]
+    members = draw_shadows(plan, build_image_pool(pool, candidates))[0].members
+    return [f"Shadow encoders: {n}." for n in build_settings(plan, target).spec.notes(len(members))]
 
 
 def _trainings(
@@ -148,7 +154,7 @@ def _trainings(
     if plan.online and candidates is not None:
         images = np.concatenate([images, as_bytes(candidates, "images under attack")])
     trainings = []
-    for index, draw in enumerate(deal(plan, ground)):
+    for index, draw in enumerate(draw_shadows(plan, ground)):
         folder = None
         if cache is not None:
             description = describe_shadow(settings, index, draw.digest, device)

@@ -83,7 +83,7 @@ def bank_length(length: int, images: int | None) -> int:
     return length if images is None else max(1, min(length, images // 2))
 
 
-def met_again(K: int, images: int, views: int) -> float:
+def revisit_probability(K: int, images: int, views: int) -> float:
     """Share of steps in which an image meets its own earlier key among K, from the second epoch on.
 
     Its last key came g images ago, g being spread as the sum of two uniforms over [0, N]: each

@@ -26,7 +26,7 @@ LR = 0.06  # learning rate of SGD where neither the user nor the method names on
 PART = 1 << 20
 
 
-def in_parts(images: Tensor, device: torch.device) -> Iterator[Tensor]:
+def iterate_parts(images: Tensor, device: torch.device) -> Iterator[Tensor]:
     """Images (N, C, H, W), in [0, 1] or uint8, as floats in [0, 1] on `device`: parts of at most
     PART pixels, or of one image.
 

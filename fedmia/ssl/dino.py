@@ -21,7 +21,7 @@ from fedmia.ssl._options import (
 from fedmia.ssl._prototypes import Prototypes, PrototypeSSL, freeze_for, swapped_loss
 from fedmia.ssl._twoview import KeyedTwoView, TwoViewSSL
 from fedmia.ssl.augment import Augment
-from fedmia.ssl.base import Encoder, Recipe, State, in_parts
+from fedmia.ssl.base import Encoder, Recipe, State, iterate_parts
 
 
 class DINOMethod(PrototypeSSL, KeyedTwoView):
@@ -85,7 +85,7 @@ class DINOMethod(PrototypeSSL, KeyedTwoView):
     @torch.no_grad()
     def fill_bank(self, pixels: Tensor) -> None:
         """There are no negatives; the centre becomes the mean score of `pixels`."""
-        parts = in_parts(pixels, self.encoder.mean.device)
+        parts = iterate_parts(pixels, self.encoder.mean.device)
         scores = [self.prototypes(self.encoder(part)) for part in parts]
         self.centre = torch.cat(scores).mean(dim=0)
 

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from fedmia.nets.base import Backbone, initialise
 from fedmia.options.option import option
-from fedmia.ssl._bank import Bank, bank_length, cut_note, info_nce, long_note, met_again
+from fedmia.ssl._bank import Bank, bank_length, cut_note, info_nce, long_note, revisit_probability
 from fedmia.ssl._options import (
     ViewsSSL,
     crop_option,
@@ -213,7 +213,9 @@ class MoCo(ViewsSSL):
 
     def notes(self, images: int) -> list[str]:
         if self.queue_limit == "none":
-            met = 0.0 if self.public else met_again(self.queue, images, 1 + self.symmetric)
+            met = (
+                0.0 if self.public else revisit_probability(self.queue, images, 1 + self.symmetric)
+            )
             return long_note(self.queue, images, met) if self.queue > images // 2 else []
         why = "" if self.public else ", or images would meet earlier keys of their own as negatives"
         return cut_note("queue", self.queue, images, why)

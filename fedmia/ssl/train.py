@@ -164,7 +164,7 @@ class Job:
     def batches(self) -> Iterator[Batch]:
         """Pairs of views of every batch of the round; an epoch's last may be short."""
         pixels = torch.from_numpy(np.ascontiguousarray(self.images)).to(self.device)
-        return views_of(pixels, self.augment, self._drawn(len(pixels)))
+        return group_views(pixels, self.augment, self._drawn(len(pixels)))
 
     def _drawn(self, count: int) -> Iterator[BatchViews]:
         """Every batch of the round, drawn epoch by epoch: first the order, then uniforms."""
@@ -227,7 +227,7 @@ class Job:
         return {"loss": total / max(count, 1), "seconds": time.perf_counter() - started}
 
 
-def views_of(pixels: Tensor, augment: Augment, batches: Iterable[BatchViews]) -> Iterator[Batch]:
+def group_views(pixels: Tensor, augment: Augment, batches: Iterable[BatchViews]) -> Iterator[Batch]:
     """The views of every batch of uint8 `pixels` (N, C, H, W) that was drawn.
 
     Batches are augmented several in one call, which a small one is not worth: a row of `Augment`
@@ -263,7 +263,7 @@ def _augment_together(
     return zip(*both, strict=True)
 
 
-def two_views(pixels: Tensor, augment: Augment, rng: np.random.Generator) -> Batch:
+def draw_two_views(pixels: Tensor, augment: Augment, rng: np.random.Generator) -> Batch:
     """Two independent augmentations of uint8 (B, C, H, W), floats in [0, 1] on its device.
 
     Args:

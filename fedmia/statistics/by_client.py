@@ -2,7 +2,7 @@
 
 `asked`: did this one client train on this image? That is the test of FedMIA (Zhu et al., CVPR
 2025, arXiv 2402.06289), which knows the client that it asks about.
-`named_alike`: how often does class alone name the right client? What the attack names right
+`matched_naming_rate`: how often does class alone name the right client? What the attack names right
 beyond that rate, it learned from the image.
 """
 
@@ -47,7 +47,7 @@ class ClientAuc:
     resolved: bool
 
 
-def asked(
+def client_auc(
     members: FloatArray, nonmembers: FloatArray, weights: FloatArray, target: float,
     generator: np.random.Generator,
 ) -> ClientAuc:  # fmt: skip
@@ -132,7 +132,7 @@ class MatchedNamingRate:
     difference_ci: Interval
 
 
-def named_alike(
+def matched_naming_rate(
     right: NDArray[np.bool_], owners: IntArray, named: IntArray, same: NDArray[np.bool_],
     like: IntArray,
 ) -> MatchedNamingRate:  # fmt: skip

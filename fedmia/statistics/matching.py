@@ -78,7 +78,7 @@ class NullDistribution:
         return float(low), float(high)
 
 
-def null_of(
+def null_distribution(
     mix: IntArray, scores: FloatArray, labels: IntArray, generator: np.random.Generator
 ) -> NullDistribution | None:
     """The null of a client whose scored members have the classes `mix` (n,); None where no

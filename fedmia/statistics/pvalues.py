@@ -26,7 +26,7 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
     return adjusted
 
 
-def alarms(values: Sequence[float], level: float) -> int:
+def count_alarms(values: Sequence[float], level: float) -> int:
     """How many p-values are at most `level`.
 
     Args:
@@ -39,6 +39,6 @@ def alarms(values: Sequence[float], level: float) -> int:
     return int(np.sum(np.asarray(values) <= level + 1e-12))
 
 
-def fails(values: Sequence[float]) -> bool:
+def exceeds_false_alarms(values: Sequence[float]) -> bool:
     """Whether so many p-values under 5 % would be seen in less than VOID of all true nulls."""
-    return bool(scipy.stats.binom.sf(alarms(values, 0.05) - 1, len(values), 0.05) < VOID)
+    return bool(scipy.stats.binom.sf(count_alarms(values, 0.05) - 1, len(values), 0.05) < VOID)

@@ -54,14 +54,14 @@ def spread(values: Iterable[float | None], low: float = 0.0, high: float = 1.0) 
     return {
         "n": len(known),
         "mean": _rounded(statistics.fmean(known)) if known else None,
-        "ci": within(t_interval(known), low, high),
+        "ci": clip_interval(t_interval(known), low, high),
         "sd": _rounded(statistics.stdev(known)) if len(known) > 1 else None,
         "least": min(known, default=None),
         "greatest": max(known, default=None),
     }
 
 
-def within(ci: Interval | None, low: float = 0.0, high: float = 1.0) -> Interval | None:
+def clip_interval(ci: Interval | None, low: float = 0.0, high: float = 1.0) -> Interval | None:
     """An interval rounded, and cut to what its values can be.
 
     Args:

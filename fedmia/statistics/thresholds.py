@@ -27,7 +27,7 @@ from fedmia.statistics.intervals import (
 
 
 class Decisions(TypedDict):
-    """Rates in [0, 1] with their 95 % intervals; see `at_threshold`.
+    """Rates in [0, 1] with their 95 % intervals; see `decide_at_threshold`.
 
     Attributes:
         accuracy: balanced accuracy, (TPR + TNR) / 2.
@@ -135,7 +135,9 @@ def tpr_at_fpr(
     return float(tpr[at]), rate_interval(hits, alarms, n, m, target), float(fpr[at])
 
 
-def at_threshold(members: FloatArray, nonmembers: FloatArray, threshold: float | None) -> Decisions:
+def decide_at_threshold(
+    members: FloatArray, nonmembers: FloatArray, threshold: float | None
+) -> Decisions:
     """Balanced accuracy, precision and recall of `score > threshold`, with 95 % intervals.
 
     Accuracy is (TPR + TNR) / 2 and precision TPR / (TPR + FPR): as if both were equally many, so

@@ -217,7 +217,7 @@ class WhiteBox(BlackBox):
     @cached_property
     def _halves(self) -> tuple[tuple[Tensor, Tensor], set[bytes]]:
         assert self._held is not None
-        return in_halves(self._held)
+        return split_in_halves(self._held)
 
     @torch.no_grad()
     def _fill(self, method: SSLMethod, images: Tensor) -> None:
@@ -261,7 +261,7 @@ class WhiteBox(BlackBox):
         return self._method.shared_state()
 
 
-def in_halves(held: Tensor) -> tuple[tuple[Tensor, Tensor], set[bytes]]:
+def split_in_halves(held: Tensor) -> tuple[tuple[Tensor, Tensor], set[bytes]]:
     """Images held, uint8 (N, C, H, W), in two halves by content, and the names of those in the
     second: they meet the first as negatives, and all other images the second."""
     names = digests(held.numpy())

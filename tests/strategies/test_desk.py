@@ -19,9 +19,9 @@ from fedmia.attacks.ascent import Ascent, AscentAlgorithm1
 from fedmia.attacks.ascent_static import attack_losses
 from fedmia.options.seeding import rng
 from fedmia.ssl.base import State
-from fedmia.ssl.train import Train, two_views
+from fedmia.ssl.train import Train, draw_two_views
 from fedmia.storage.snapshot import ClientState, MemoryStore, StrategyContext
-from fedmia.threat.whitebox import in_halves
+from fedmia.threat.whitebox import split_in_halves
 from strategies.fedema import FedEMA
 
 
@@ -308,13 +308,13 @@ def test_matched__climbs_as_honest_clients_train(
     crafted = at.craft(at.idle(), first)
 
     method, stream = at.idle(), rng(0, "craft", 3, 2)
-    halves, _ = in_halves(told.take(told.held))
+    halves, _ = split_in_halves(told.take(told.held))
     method.fill_bank(halves[1])  # no target is held
     weights = list(method.encoder.parameters())
     sgd = torch.optim.SGD(weights, lr=rate, momentum=0.8, weight_decay=0.3)
     for _ in range(3):
         rows = stream.permutation(6)
-        view1, view2 = two_views(told.take(rows), told.augment, stream)
+        view1, view2 = draw_two_views(told.take(rows), told.augment, stream)
         sgd.zero_grad()
         (-attack_losses(method, view1, view2, "algorithm1").mean()).backward()
         sgd.step()

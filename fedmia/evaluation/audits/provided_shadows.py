@@ -26,7 +26,7 @@ from fedmia.options.errors import InputError, opt
 from fedmia.options.seeding import rng
 from fedmia.shadows.cache import seal
 from fedmia.shadows.draw import content_digest
-from fedmia.shadows.given import blueprints, content, load_shadows
+from fedmia.shadows.given import content, load_shadows, read_settings
 from fedmia.shadows.train import TrainedShadow
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSL
@@ -87,7 +87,7 @@ class ProvidedShadows:
         if not self.runs:
             return [
                 ShadowRecord(b.spec.augment, b.known_algorithm, b.under)
-                for b in blueprints(self.path)
+                for b in read_settings(self.path)
             ]
         target = run_of(self.audit)
         own = None if target is None else target.facts().get("ssl")

@@ -24,7 +24,7 @@ from fedmia.options import registry
 from fedmia.options.errors import InputError, opt
 from fedmia.options.option import option_fields
 from fedmia.options.values import convert
-from fedmia.shadows.plan import TargetTraining, attacker_augment, blueprint, crop_alone
+from fedmia.shadows.plan import TargetTraining, attacker_augment, build_settings, keep_crop_only
 from fedmia.shadows.train import TrainedShadow, shadow_notes, train_shadows
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.train import Train
@@ -66,7 +66,7 @@ class OwnShadows:
         """
         if self.given is not None and (records := self.given.shadow_records):
             own = records[0].augment
-            return own if all(one.known for one in records) else crop_alone(own)
+            return own if all(one.known for one in records) else keep_crop_only(own)
         plan = self.audit.plan()
         if not self.audit.shadows:
             return self.released.augment
@@ -163,7 +163,7 @@ class OwnShadows:
         layers = [(one.name, one.build("defense")) for one in self.audit.shadow_defense]
         if not layers:
             return None
-        settings = blueprint(self.audit.plan(), target)
+        settings = build_settings(self.audit.plan(), target)
         setting = RunConditions(norm_kind(settings.model[1], settings.ssl[1]), settings.spec)
         for name, defense in layers:
             try:

@@ -8,7 +8,7 @@ from typing import Any
 from fedmia.config.tradeoff import DefensePoint, Tradeoff
 from fedmia.records.rows import EpsilonRow, Report
 from fedmia.statistics.intervals import LEVEL
-from fedmia.statistics.spread import spread, t_interval, within
+from fedmia.statistics.spread import clip_interval, spread, t_interval
 from fedmia.study import formats
 from fedmia.study.engine import Study
 from fedmia.study.points import BySeed, change
@@ -91,7 +91,7 @@ def points(
     for point, rows_of_point in zip(listed, by_point, strict=True):
         for row in point["attacks"]:
             aucs = list(values(rows_of_point, "auc", row["name"]).values())
-            row["auc_ci_simultaneous"] = within(t_interval(aucs, intervals(listed)))
+            row["auc_ci_simultaneous"] = clip_interval(t_interval(aucs, intervals(listed)))
     bare, best = by_point[0], listed[0]["best"]
     for point, rows_of_point in zip(listed[1:], by_point[1:], strict=True):
         point["auc_change"] = change(leaks(point, rows_of_point), values(bare, "auc", best))

@@ -26,7 +26,7 @@ from fedmia.report.format import DASH, estimate, interval, number
 from fedmia.report.lowerbounds import SHOUT, canary_bound
 from fedmia.report.tables import Table, TextCell, flat
 from fedmia.runtime.environment import describe
-from fedmia.statistics.spread import Spread, spread, t_interval, within
+from fedmia.statistics.spread import Spread, clip_interval, spread, t_interval
 from fedmia.study import columns, formats
 from fedmia.study.columns import Column
 from fedmia.study.drawing import band, cross
@@ -121,7 +121,7 @@ def attack_rows(
         {
             "name": name,
             "auc": spread(h[name].auc for h in heads),
-            "auc_ci_simultaneous": within(t_interval([h[name].auc for h in heads], family)),
+            "auc_ci_simultaneous": clip_interval(t_interval([h[name].auc for h in heads], family)),
             "accuracy": spread(h[name].accuracy for h in heads),
             "tpr_at_1_percent_fpr": spread(h[name].tpr for h in heads),
         }
