@@ -23,7 +23,7 @@ import numpy as np
 
 from fedmia.config.audit import Audit
 from fedmia.data.digits import Digits
-from fedmia.evaluation.audits.runs import from_run
+from fedmia.evaluation.audits.runs import split_of_run
 from fedmia.report.format import estimate
 from fedmia.runtime.environment import describe
 from fedmia.statistics.pvalues import holm
@@ -78,7 +78,7 @@ def one_encoder(name: str, seed: int, arguments: argparse.Namespace) -> dict[str
 
 def own_images(run: Path, seed: int, file: Path) -> None:
     """The attacker's own: half of the non-members of `run`, which an audit would train on too."""
-    spare = from_run(Audit(encoder=str(run), shadows=1, seed=seed), run)
+    spare = split_of_run(Audit(encoder=str(run), shadows=1, seed=seed), run)
     labels = spare.labels.of(spare.spare)
     np.savez(file, x=spare.spare.permute(0, 2, 3, 1).numpy(), y=labels.astype(np.int64))
 

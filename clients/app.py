@@ -39,7 +39,9 @@ def client_app(client_context: ClientContext, store: StateStore) -> ClientApp:
     def train(message: Message, context: Context) -> Message:
         torch.set_num_threads(client_context.threads)
         try:
-            update = _work(client_context, store, message, int(context.node_config["partition-id"]))
+            update = _work_round(
+                client_context, store, message, int(context.node_config["partition-id"])
+            )
         except Exception as error:  # the strategy says whose it was; Ray would print pages of it
             reason = f"{type(error).__name__}: {error}"
             return Message(Error(code=0, reason=reason), reply_to=message)
@@ -48,7 +50,7 @@ def client_app(client_context: ClientContext, store: StateStore) -> ClientApp:
     return app
 
 
-def _work(
+def _work_round(
     client_context: ClientContext, store: StateStore, message: Message, client: int
 ) -> Update:
     """One client's round."""

@@ -67,12 +67,14 @@ class ClientRound:
         Returns the weights that may leave the client, metrics, and the method.
         """
         pair = self._take_cached()
-        job, local = self._job(self.indices, self._tensors_under("strategy."), self.memory, pair)
+        job, local = self._make_job(
+            self.indices, self._tensors_under("strategy."), self.memory, pair
+        )
         method = job.method
-        self._restore(method, job.optimizer)
+        self._restore_state(method, job.optimizer)
         if self.defense and self.kept is None:
-            self.defense.prepare(self._outlook(), self._defended)
-        metrics = self.defense.train(job, self._defended)
+            self.defense.prepare(self._preparation(), self._defense_memory)
+        metrics = self.defense.train(job, self._defense_memory)
         state = method.shared_state()
         trained = {n: t for n, t in state.items() if self.client_context.is_shared(n)}
         staying = {f"running.{n}": t for n, t in state.items() if n not in trained}
@@ -83,20 +85,20 @@ class ClientRound:
     def release(self, trained: State) -> tuple[State, Metrics]:
         """Pass the trained weights through the client's defences; what leaves, and metrics."""
         stream = self.stream("release")
-        return self.defense.release(self.received, trained, self._defended, stream)
+        return self.defense.release(self.received, trained, self._defense_memory, stream)
 
     @property
     def sits_out(self) -> bool:
         """Whether a defence lets the client sit out the round."""
-        return self.defense.sits_out(self._defended)
+        return self.defense.sits_out(self._defense_memory)
 
     @property
-    def _defended(self) -> dict[str, Any]:
+    def _defense_memory(self) -> dict[str, Any]:
         """What the client's defences keep, by name."""
         memory: dict[str, Any] = self.memory.setdefault("defense", {}) if self.defense else {}
         return memory
 
-    def _outlook(self) -> PreparationContext:
+    def _preparation(self) -> PreparationContext:
         """What the client's defences know before its first round."""
         client_context, public = (
             self.client_context,
@@ -183,7 +185,7 @@ class ClientRound:
             tuning = self.stream("tune")  # whichever batch is the first
         turn = client_context.craft_context(
             method, self.received, trained, number, notes, stream, round=self.task.round,
-            batch=batch, tuning=tuning, passing=self._passing, rehearse=self._rehearse_round,
+            batch=batch, tuning=tuning, passing=self._nearest_passing, rehearse=self._rehearse_round,
         )  # fmt: skip
         crafted = attack.craft(turn)
         if batch is None:
@@ -207,13 +209,13 @@ class ClientRound:
         parts = np.array_split(pool, min(honest, max(1, len(pool) // max(1, len(own)))))
         sent = []
         for part in parts:
-            job, _ = self._job(part, {}, {}, start=start)
+            job, _ = self._make_job(part, {}, {}, start=start)
             job.method.begin_first_round()
             job.run()
             sent.append(job.method.shared_state())
         return {name: torch.stack([one[name] for one in sent]).mean(dim=0) for name in start}
 
-    def _passing(self, crafted: State) -> State:
+    def _nearest_passing(self, crafted: State) -> State:
         """What the server would let through that is nearest to `crafted`. The honest clients, or
         GUESSES of them, are guessed to send what trainings on random draws of the attacker's own
         images give, from a few of them to as many as it has."""
@@ -228,16 +230,16 @@ class ClientRound:
             honest = max(2, round(1 / client_context.share) - fellows)
             count = min(GUESSES, honest) if strategy.compares else 0
             sizes = [max(1, len(pool) * (i + 1) // count) for i in range(count)]
-            self._guesses = [self._guess(draw.choice(pool, size)) for size in sizes]
+            self._guesses = [self._guess_upload(draw.choice(pool, size)) for size in sizes]
         broadcast = self.broadcast
         passed: State = strategy.passing(self.received, crafted, broadcast, self._guesses, fellows)
         return passed
 
-    def _guess(self, indices: IntArray) -> State:
+    def _guess_upload(self, indices: IntArray) -> State:
         """Weights after training on the images at `indices` from where this client's own left its
         queue and momenta; nothing is kept."""
-        job, _ = self._job(indices, {}, copy.deepcopy(self.memory))
-        self._restore(job.method, job.optimizer)
+        job, _ = self._make_job(indices, {}, copy.deepcopy(self.memory))
+        self._restore_state(job.method, job.optimizer)
         job.run()
         return job.method.shared_state()
 
@@ -270,9 +272,9 @@ class ClientRound:
         )
 
     def _rehearse_images(self, indices: IntArray) -> State:
-        job, _ = self._job(indices, {}, {})
+        job, _ = self._make_job(indices, {}, {})
         job.method.begin_first_round()
-        self.defense.adapt(job, copy.deepcopy(self._defended))
+        self.defense.adapt(job, copy.deepcopy(self._defense_memory))
         job.run()
         return job.method.shared_state()
 
@@ -298,7 +300,7 @@ class ClientRound:
         method, optimizer = client_context.method(self.task.client, len(images)), None
         method.load_shared(client_context.method(-1, None).shared_state())
         method.begin_first_round()
-        memory = copy.deepcopy(self._defended)
+        memory = copy.deepcopy(self._defense_memory)
         for round in range(1, client_context.total_rounds + 1):
             if round > 1:
                 method.begin_round()
@@ -324,7 +326,7 @@ class ClientRound:
         )
         return pair if anew else None
 
-    def _job(
+    def _make_job(
         self, indices: IntArray, local_tensors: State, memory: dict[str, Any],
         pair: tuple[SSLMethod, Optimizer] | None = None, start: State | None = None,
     ) -> tuple[Job, StrategyContext]:  # fmt: skip
@@ -362,7 +364,7 @@ class ClientRound:
             for n, t in under(prefix, self._kept_tensors).items()
         }
 
-    def _restore(self, method: SSLMethod, optimizer: Optimizer) -> None:
+    def _restore_state(self, method: SSLMethod, optimizer: Optimizer) -> None:
         """Go on where the last round ended."""
         if not self._kept_tensors:
             method.begin_first_round()

@@ -332,9 +332,9 @@ class Run:
 
     def _run_images(self) -> ScoredImages:
         """The scored images of a run."""
-        from fedmia.evaluation.audits.runs import dealt_again
+        from fedmia.evaluation.audits.runs import redeal_split
 
-        prepared = dealt_again(self._files, "read the data source itself")
+        prepared = redeal_split(self._files, "read the data source itself")
         data, split = prepared.data, prepared.split
         inside, outside = split.scored_members, split.scored_nonmembers
         client_of = dict(zip(split.members.tolist(), split.owner.tolist(), strict=True))
@@ -351,12 +351,12 @@ class Run:
     def _audit_images(self) -> ScoredImages:
         """The scored images of an audit, at the size that its encoder got."""
         from fedmia.evaluation.audits.images import deal
-        from fedmia.evaluation.audits.runs import from_run, run_of
+        from fedmia.evaluation.audits.runs import run_of, split_of_run
 
         audit = cast("Audit", self.settings)
         run = run_of(audit)
         if audit.members is None and run is not None:
-            scored = from_run(audit, run)
+            scored = split_of_run(audit, run)
         else:
             encoder_row = (self._files.known() or {}).get("encoder", {})
             scored = deal(audit, audit.size or encoder_row.get("size"))

@@ -105,7 +105,7 @@ class DPFedAvg(FederatedStrategy):
         merged = self.mean(clip_each(received, count_updates(), bound, lengths))
         count, draw = len(lengths), self.draw or rng(self._seed(), "server", round)
         if noise:
-            merged = noised(merged, spread * bound / count, draw)
+            merged = add_noise(merged, spread * bound / count, draw)
         self.releases += 1
         self.last = {
             "clip": bound,
@@ -237,7 +237,7 @@ class DPFedAvg(FederatedStrategy):
         return self.course.seed if self.course else 0
 
 
-def noised(state: State, deviation: float, draw: Generator) -> State:
+def add_noise(state: State, deviation: float, draw: Generator) -> State:
     """Independent Gaussian noise on every float weight, drawn in float64.
 
     Args:

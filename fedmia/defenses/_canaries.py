@@ -150,11 +150,13 @@ def _score_canaries(
         private.attach_step_hook(observe)
         for _ in range(steps.count):
             (rows,) = poisson_rows(stream, int(inside.sum()), steps.rate, 1)
-            _take(private, trained, mine[inside][rows], FAR * steps.clip)
+            _take_step(private, trained, mine[inside][rows], FAR * steps.clip)
     return scores
 
 
-def _take(private: DPOptimizer, trained: Sequence[Tensor], places: IntArray, far: float) -> None:
+def _take_step(
+    private: DPOptimizer, trained: Sequence[Tensor], places: IntArray, far: float
+) -> None:
     """One step on canaries of norm `far` in the weights at `places`, none or many of them."""
     weights = sum(w.numel() for w in trained)
     parts = np.array_split(places, max(1, math.ceil(len(places) * weights / NUMBERS)))

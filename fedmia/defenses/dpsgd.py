@@ -155,7 +155,7 @@ class DPSGD(Defense):
                 job.method.after_step()
                 job.step += 1
             private.zero_grad(set_to_none=True)
-        memory["history"] = _longer(_history(memory), (noise, rate, tally.steps))
+        memory["history"] = _extend_history(_history(memory), (noise, rate, tally.steps))
         memory["rounds"] = memory.get("rounds", 0) + 1
         memory["remembers"] = job.method.remembers
         memory["metrics"] = {
@@ -267,7 +267,7 @@ def _history(memory: dict[str, Any]) -> History:
     return [(float(a), float(b), int(n)) for a, b, n in memory.get("history", [])]
 
 
-def _longer(history: History, entry: tuple[float, float, int]) -> list[list[float]]:
+def _extend_history(history: History, entry: tuple[float, float, int]) -> list[list[float]]:
     """`history` with `entry`, joined to the last one where only the count differs; JSON-able."""
     if history and history[-1][:2] == entry[:2]:
         entry = (*entry[:2], history.pop()[2] + entry[2])

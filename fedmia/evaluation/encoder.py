@@ -19,7 +19,7 @@ from fedmia.evaluation.audits.attack_suite import RELEASED, UNTRAINED, EncoderAt
 from fedmia.evaluation.audits.images import AuditSplit, deal
 from fedmia.evaluation.audits.provided_shadows import ProvidedShadows
 from fedmia.evaluation.audits.resume import same_audit
-from fedmia.evaluation.audits.runs import from_run, run_of, trust_setting
+from fedmia.evaluation.audits.runs import run_of, split_of_run, trust_setting
 from fedmia.evaluation.audits.shadows import OwnShadows
 from fedmia.evaluation.steps.assemble import assemble
 from fedmia.evaluation.steps.budgets import sweep
@@ -195,7 +195,7 @@ def images_for(audit: Audit, released: LoadedEncoder) -> AuditSplit:
         sides = [opt(side, "DATASET") for side in ("members", "nonmembers")]
         raise InputError(f"{sides[0]} and {sides[1]} are missing")
     if audit.members is None and run:
-        return from_run(audit, run)
+        return split_of_run(audit, run)
     size = audit.size or released.size
     audit_split = deal(audit, size)
     if audit.size is None and size is not None:

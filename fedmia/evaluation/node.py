@@ -125,7 +125,7 @@ def _client(
     return {"size": row.size, "defence": row.defence and told(row.defence)}
 
 
-def read(client: int, content: RecordDict) -> tuple[ClientInfo, dict[str, Any]]:
+def read_answer(client: int, content: RecordDict) -> tuple[ClientInfo, dict[str, Any]]:
     """Read a node's answer (`score_node`, `state_defenses`) on the server.
 
     Args:
@@ -155,7 +155,7 @@ def read(client: int, content: RecordDict) -> tuple[ClientInfo, dict[str, Any]]:
     }
 
 
-def material(client: int, content: RecordDict, done: FederationResult) -> RunScores:
+def scores_from_node(client: int, content: RecordDict, done: FederationResult) -> RunScores:
     """Make the scores of a report from one node's answer.
 
     Args:
@@ -167,7 +167,7 @@ def material(client: int, content: RecordDict, done: FederationResult) -> RunSco
         All that the report shows.
     """
     experiment, server = done.prepared.experiment, done.aggregation
-    info, scores = read(client, content)
+    info, scores = read_answer(client, content)
     if "pixels" in scores:
         note, lost = "The node scored its own images; its scores alone made this report.", []
         if server and server.epsilon:

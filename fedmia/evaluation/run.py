@@ -290,7 +290,7 @@ def add_leakage(evaluation: Evaluation, info: RoundInfo, names: list[str]) -> Ro
     scored = evaluation.score_attacks(RoundModel(snapshot), names, piece, threshold=False)
     by_name, layers = {s.name: s for s in scored}, dict[str, ScoredAttack]()
     if "internal" in evaluation.passive():
-        by_layer = partial(evaluation.by_layer, snapshot, threshold=False)
+        by_layer = partial(evaluation.score_layers, snapshot, threshold=False)
         layers = evaluation.kept(f"{piece} layers", "internal", by_layer) or {}
     return replace(info, leakage=by_name, layers=layers)
 

@@ -34,7 +34,7 @@ from fedmia.federation.inline import (
     LocalGrid,
     PendingMessage,
     context_of,
-    failed,
+    error_reply,
 )
 from fedmia.options.errors import InputError, opt
 from fedmia.runtime.cores import count_cores
@@ -257,7 +257,7 @@ class RayGrid(LocalGrid):
             state.new = unpack_state(new) if new is not None else None
             self._idle.append(order.actor)
         except RayError as error:
-            reply = failed(order.message, describe_failure(error))
+            reply = error_reply(order.message, describe_failure(error))
             if isinstance(error, RayActorError | OutOfMemoryError):
                 self._replace_worker()
             else:

@@ -44,7 +44,7 @@ class Fork:
         """Keep images and metrics of an honest update."""
         self.numbers[update.client] = update.examples, update.metrics
 
-    def ended(self, crafted: State) -> State:
+    def end_round(self, crafted: State) -> State:
         """Global weights after the round in which the attacker uploads `crafted`."""
         strategy = copy.deepcopy(self.strategy)
         return self.received | strategy.aggregate(self.received, self._updates(crafted))

@@ -165,7 +165,7 @@ class LocalGrid(Grid):
             if self._timeout is not None and time.monotonic() - order.began > self._timeout:
                 del self._working[key]
                 self._abandon(order)
-                late = failed(order.message, f"no answer within {self._timeout:g} s")
+                late = error_reply(order.message, f"no answer within {self._timeout:g} s")
                 self._done[order.name] = order, late, SingleStateStore(None)
 
     def _sort_orders(self, message: Message) -> PendingMessage:
@@ -209,7 +209,7 @@ def branch_of(message: Message) -> str:
     return str(config["branch"]) if config is not None else ""
 
 
-def failed(message: Message, reason: str) -> Message:
+def error_reply(message: Message, reason: str) -> Message:
     """The reply of a client that failed.
 
     Args:
@@ -296,7 +296,7 @@ class InlineGrid(LocalGrid):
             context = copy.copy(self.contexts[message.metadata.dst_node_id])
             return self._app_of(state, order.halt)(message, context), state
         except Exception as error:  # as Flower does: the strategy says whose it was
-            return failed(message, f"{type(error).__name__}: {error}"), SingleStateStore(None)
+            return error_reply(message, f"{type(error).__name__}: {error}"), SingleStateStore(None)
 
     def _wait(self) -> None:
         self._changed.wait(LOOK)

@@ -202,7 +202,7 @@ class FederatedRun:
         """
         try:
             for branch in self.branches():
-                self._branch(grid, branch)
+                self._run_branch(grid, branch)
             return
         except RunInterrupted:
             pass
@@ -274,7 +274,7 @@ class FederatedRun:
         restore_server(strategy, under("server.", tensors), about["server"])
         return BranchState(about["branch"], about["round"], under("global.", tensors), strategy)
 
-    def _branch(self, grid: Grid, branch: str) -> None:
+    def _run_branch(self, grid: Grid, branch: str) -> None:
         """The rounds of a branch that are left."""
         order = self.branches()
         if self.head is None or order.index(self.head.branch) < order.index(branch):
@@ -299,7 +299,7 @@ class FederatedRun:
             self.keep(branch, 0, state)
         return BranchState(branch, 0, state, self.experiment.strategy.build("strategy"))
 
-    def _begin_beside(self, at: BranchState) -> None:
+    def _begin_control(self, at: BranchState) -> None:
         """Where the branch beside the attacked rounds begins."""
         self.store.fork("main", "zero", len(self.client_context.roles))
         self.forked = replace(at, strategy=copy.deepcopy(at.strategy))
@@ -390,7 +390,7 @@ class FederatedRun:
             at.round, at.state = done.number, done.state
             # 4. Before the first attacked round, note where the control branch will begin.
             if self.active and (at.branch, at.round) == ("main", self.schedule.clean):
-                self._begin_beside(at)
+                self._begin_control(at)
             # 5. Write a checkpoint where one is due.
             self._checkpoint()
             # 6. Keep the state before the next round, if that round will be replayed.

@@ -27,7 +27,7 @@ from fedmia.federation.rounds import FederatedRun, RoundRecorder, Schedule
 from fedmia.options import registry
 from fedmia.options.errors import InputError, opt
 from fedmia.options.seeding import SEEDED, rng, torch_rng
-from fedmia.partitions.split import Split, decoded, make_split
+from fedmia.partitions.split import Split, decode_split, make_split
 from fedmia.records import Aggregation, Fault, RoundInfo
 from fedmia.runtime.device import resolve_device
 from fedmia.runtime.progress import Display
@@ -140,7 +140,7 @@ def prepare(experiment: Experiment) -> PreparedRun:
         data = source.load(request)
         split = roles(data)
     else:
-        data, split = decoded(encoded, roles)
+        data, split = decode_split(encoded, roles)
     foresee(experiment, split)
     notes = [*deal.notes(data, clients), *split_notes(split, data)]
     if not data.labelled:

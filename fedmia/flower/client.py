@@ -11,7 +11,7 @@ from flwr.clientapp import ClientApp
 from clients.app import client_app
 from fedmia import __version__
 from fedmia.flower.node import Node
-from fedmia.flower.store import kept_record
+from fedmia.flower.store import pack_state
 
 app = ClientApp()
 
@@ -32,7 +32,7 @@ def roll_call(message: Message, context: Context) -> Message:
     Returns:
         The client's partition id.
     """
-    record = MetricRecord({"client": Node.of(context).client})
+    record = MetricRecord({"client": Node.from_context(context).client})
     return Message(RecordDict({"metrics": record}), reply_to=message)
 
 
@@ -47,7 +47,7 @@ def begin(message: Message, context: Context) -> Message:
     Returns:
         What the node prepared.
     """
-    order, node = read_order(message), Node.of(context)
+    order, node = read_order(message), Node.from_context(context)
     answer: dict[str, Any] = {"client": node.client, "fedmia": __version__}
     answer |= node.begin(order["settings"], order["private"])
     return Message(RecordDict({"found": ConfigRecord(answer)}), reply_to=message)
@@ -64,7 +64,7 @@ def train(message: Message, context: Context) -> Message:
     Returns:
         The client's update.
     """
-    node, task = Node.of(context), message.content.config_records["config"]
+    node, task = Node.from_context(context), message.content.config_records["config"]
     client_context = node.prepared()[1]
     if node.sources:
         return node.releases().answer(
@@ -84,7 +84,7 @@ def fork(message: Message, context: Context) -> Message:
     Returns:
         An empty reply.
     """
-    order, node = read_order(message), Node.of(context)
+    order, node = read_order(message), Node.from_context(context)
     node.open().fork_one(order["source"], order["target"], node.client)
     return Message(RecordDict(), reply_to=message)
 
@@ -100,9 +100,9 @@ def kept(message: Message, context: Context) -> Message:
     Returns:
         The client's local state.
     """
-    node = Node.of(context)
+    node = Node.from_context(context)
     state = node.open().load(read_order(message)["branch"], node.client)
-    return Message(kept_record(state), reply_to=message)
+    return Message(pack_state(state), reply_to=message)
 
 
 @app.query("score")
@@ -121,7 +121,7 @@ def score(message: Message, context: Context) -> Message:
         state_defenses,
     )
 
-    node = Node.of(context)
+    node = Node.from_context(context)
     prepared, client_context = node.prepared()
     torch.set_num_threads(client_context.threads)
     final, untrained = (
@@ -144,5 +144,5 @@ def end(message: Message, context: Context) -> Message:
     Returns:
         An empty reply.
     """
-    Node.of(context).end()
+    Node.from_context(context).end()
     return Message(RecordDict(), reply_to=message)

@@ -11,7 +11,7 @@ from flwr.serverapp import Grid
 
 from fedmia.cli.command import Invocation
 from fedmia.config.experiment import Experiment
-from fedmia.evaluation.node import material
+from fedmia.evaluation.node import scores_from_node
 from fedmia.federation.run import FederationResult, Nodes, federate, make_client_context
 from fedmia.flower.nodes import check_agreement, open_nodes
 from fedmia.flower.private import check, prepare_server
@@ -44,19 +44,19 @@ def gather(grid: Grid, invocation: Invocation, place: OutFolder, watch: Stopwatc
     with open_nodes(grid, experiment, place, True) as (nodes, prepared_by):
         shape = {name: prepared_by[0][name] for name in ("channels", "size")}
         check_agreement(prepared_by, **shape)
-        done = trained(experiment, shape, Nodes(grid, MemoryStore()), place, watch)
+        done = run_rounds(experiment, shape, Nodes(grid, MemoryStore()), place, watch)
         remaining = {client: nodes[client] for client in nodes if client not in done.gone}
         with watch.part("attacks"):
             answers = collect_scores(grid, remaining, done.snapshots)
     for client, content in sorted(answers.items()):
         folder = place.under(f"client-{client:04d}")
-        report = publish(material(client, content, done), folder, watch)
+        report = publish(scores_from_node(client, content, done), folder, watch)
         print(f"client {client}: {report['verdict']} Report: {folder}/report.html")
     if done.failure is not None:  # so that Flower marks the run as failed
         raise FederationError(f"{done.failure}; the finished rounds are reported on")
 
 
-def trained(
+def run_rounds(
     experiment: Experiment, shape: dict[str, int], nodes: Nodes, place: OutFolder, watch: Stopwatch
 ) -> FederationResult:
     """Run the rounds, on a server that holds no image.

@@ -43,7 +43,7 @@ class Node:
     scores: bool = True
 
     @staticmethod
-    def of(context: Context) -> Node:
+    def from_context(context: Context) -> Node:
         """The node that a message came to.
 
         Raises:

@@ -154,7 +154,7 @@ class NodeStates(StateStore):
         ask(self._grid, self._nodes, "fork", dict.fromkeys(range(clients), order))
 
 
-def kept_record(state: ClientState | None) -> RecordDict:
+def pack_state(state: ClientState | None) -> RecordDict:
     """What a node answers to `kept`."""
     if state is None:
         return RecordDict()

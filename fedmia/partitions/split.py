@@ -225,7 +225,9 @@ def _pools(
     return np.concatenate([own, order[whose < 0]]), theirs, len(own)
 
 
-def decoded(encoded: EncodedSet, split: Callable[[EncodedSet], Split]) -> tuple[ImageSet, Split]:
+def decode_split(
+    encoded: EncodedSet, split: Callable[[EncodedSet], Split]
+) -> tuple[ImageSet, Split]:
     """Decode the images that have a role.
 
     Equal images may be encoded differently, so copies show only now. Of those only the first keeps

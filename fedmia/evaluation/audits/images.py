@@ -144,7 +144,7 @@ def deal_sets(audit: Audit, members: Found, others: Found, views: Views) -> Audi
         InputError: sides of different shape, images on both sides, or fewer images than the
             roles need.
     """
-    sides = dict(zip(SIDES, one_coding(members, others), strict=True))
+    sides = dict(zip(SIDES, unify_classes(members, others), strict=True))
     while True:
         roles = _roles(audit, *(s.digests() for s in sides.values()))
         parts = [take(s, n, np.concatenate(roles.of[n])) for n, s in sides.items()]
@@ -217,7 +217,7 @@ def _refuse_unlike(members: ImageSet, others: ImageSet) -> None:
         )
 
 
-def one_coding(*sets: Found) -> Iterator[Found]:
+def unify_classes(*sets: Found) -> Iterator[Found]:
     """Give equal classes of all sets the same number.
 
     A data source numbers the classes that it holds. Where it lacks one, its numbers mean other

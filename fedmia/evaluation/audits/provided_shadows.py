@@ -21,7 +21,7 @@ from fedmia.encoders.base import LoadOptions
 from fedmia.encoders.run import build_plugin
 from fedmia.encoders.run import load as load_run
 from fedmia.evaluation.audits.images import AuditSplit
-from fedmia.evaluation.audits.runs import dealt_again, run_of, trust_setting
+from fedmia.evaluation.audits.runs import redeal_split, run_of, trust_setting
 from fedmia.options.errors import InputError, opt
 from fedmia.options.seeding import rng
 from fedmia.shadows.cache import seal
@@ -208,7 +208,7 @@ class ProvidedShadows:
         released = load_run(
             str(run.path), LoadOptions(seed=self.audit.seed, trust_plugins=run.trust)
         )
-        prepared = dealt_again(run, "bring encoders that the audit trained")
+        prepared = redeal_split(run, "bring encoders that the audit trained")
         data, split = prepared.data, prepared.split
         others = np.concatenate([split.known_nonmembers, split.scored_nonmembers])
         both = np.concatenate([split.members, others])

@@ -40,7 +40,7 @@ def run_of(audit: Audit) -> RunFolder | None:
     return None
 
 
-def dealt_again(run: RunFolder, otherwise: str) -> PreparedRun:
+def redeal_split(run: RunFolder, otherwise: str) -> PreparedRun:
     """Prepare the audited run again, without the images of clients that it dropped.
 
     Args:
@@ -65,7 +65,7 @@ def dealt_again(run: RunFolder, otherwise: str) -> PreparedRun:
     return replace(prepared, split=prepared.split.without_clients(run.dropped()))
 
 
-def from_run(audit: Audit, run: RunFolder) -> AuditSplit:
+def split_of_run(audit: Audit, run: RunFolder) -> AuditSplit:
     """The images that a run scored and knew, from the run's own data source.
 
     Args:
@@ -78,7 +78,7 @@ def from_run(audit: Audit, run: RunFolder) -> AuditSplit:
     Raises:
         InputError: the run's data cannot be read again, or what runs need is not installed.
     """
-    prepared = dealt_again(run, f"give {opt('members')} and {opt('nonmembers')}")
+    prepared = redeal_split(run, f"give {opt('members')} and {opt('nonmembers')}")
     data, split = prepared.data, prepared.split
 
     def take(indices: IntArray) -> Tensor:

@@ -189,7 +189,7 @@ class TrajectoryRecorder:
             acted, rows = batch
             crafted = client_round.craft(client_round.idle(), client_round.received, acted)
             alone["sent"][rows] = read(Snapshot(fork.round, crafted, bank), rows)
-            alone["after"][rows] = read(Snapshot(fork.round, fork.ended(crafted), bank), rows)
+            alone["after"][rows] = read(Snapshot(fork.round, fork.end_round(crafted), bank), rows)
 
         climb(batches[0])  # chooses for all
         workers = max(1, count_cores() // client_context.threads)
@@ -198,7 +198,7 @@ class TrajectoryRecorder:
         ) as pool:
             list(pool.map(climb, batches[1:]))
         rows = np.sort(np.concatenate([rows for _, rows in batches]))
-        alone["idle"][rows] = read(Snapshot(fork.round, fork.ended(fork.received), bank), rows)
+        alone["idle"][rows] = read(Snapshot(fork.round, fork.end_round(fork.received), bank), rows)
         if all(np.isfinite(values[rows]).all() for values in alone.values()):
             where = f"{kind}.{fork.branch}.{fork.round}"  # else interrupted, or a climb diverged
             self.readings |= {f"{where}.{side}": values for side, values in alone.items()}

@@ -142,7 +142,7 @@ class Evaluation(AttackSuite[RoundModel]):
             model: the model of a round.
             names: names of attacks.
             piece: of the run's scores, by whose name each attack is scored once.
-            how: as `Scorer.scored`.
+            how: as `Scorer.score_attack`.
 
         Returns:
             The scored attacks that did not fail.
@@ -187,7 +187,7 @@ class Evaluation(AttackSuite[RoundModel]):
         )
         return [one for one in answers if one is not None]
 
-    def by_layer(self, snapshot: Snapshot, threshold: bool = True) -> dict[str, ScoredAttack]:
+    def score_layers(self, snapshot: Snapshot, threshold: bool = True) -> dict[str, ScoredAttack]:
         """Score the `internal` attack on each layer alone, from one pass over all layers.
 
         Args:

@@ -68,9 +68,9 @@ def afford(
         return known
     most, images = min(len(known.members), len(known.nonmembers)), len(suite.scorer.candidates)
     least = min(LEAST_KNOWN, most)
-    low, score = _cost(suite, model, name, first(known, least))
+    low, score = _cost(suite, model, name, first_known(known, least))
     more = min(2 * least, most)
-    slope = (_cost(suite, model, name, first(known, more))[0] - low) / (more - least or 1)
+    slope = (_cost(suite, model, name, first_known(known, more))[0] - low) / (more - least or 1)
     spent = low + score * images
     if spent > budget:
         raise InputError(
@@ -78,7 +78,7 @@ def afford(
             f"images and {least} known a side"
         )
     count = most if slope <= 0 else min(most, least + int((budget - spent) / slope))
-    return known if count == most else first(known, count)
+    return known if count == most else first_known(known, count)
 
 
 def _cost(suite: AttackSuite[Model], model: Model, name: str, known: Known) -> tuple[int, int]:
@@ -144,13 +144,13 @@ def _point(suite: AttackSuite[Model], model: Model, name: str, kind: str, value:
     elif value > min(len(known.members), len(known.nonmembers)):
         raise InputError(f"only {len(known.members)} images a side are known")
     else:
-        known = first(known, value)
+        known = first_known(known, value)
     known = afford(suite, model, name, known, budget)
     scored = partial(suite.score, model, name, known, budget)
     return SweepPoint(name, value, len(known.members), suite.once(f"{kind}-{value}", name, scored))
 
 
-def first(known: Known, count: int) -> Known:
+def first_known(known: Known, count: int) -> Known:
     """The first `count` known images of each side (they stand in random order).
 
     Args:

@@ -49,7 +49,7 @@ class CandidateSets:
         return [(one, np.setdiff1d(every, one)) for one in sets]
 
 
-def suspects(
+def form_candidate_sets(
     members: Tensor,
     nonmembers: Tensor,
     classes: tuple[IntArray, IntArray],

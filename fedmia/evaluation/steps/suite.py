@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 
 from fedmia.attacks.base import Attack, DatasetAttack, Known
 from fedmia.data.images import IntArray
-from fedmia.evaluation.steps.datasets import Partition, inference, suspects
+from fedmia.evaluation.steps.datasets import Partition, form_candidate_sets, inference
 from fedmia.evaluation.steps.failures import Failures
 from fedmia.evaluation.steps.scorer import Scorer
 from fedmia.options import registry
@@ -87,7 +87,7 @@ class AttackSuite(Generic[Model]):
     def score(
         self, model: Model, name: str, known: Known, budget: int | None, **how: Any
     ) -> ScoredAttack:
-        """One attack on one model by an attacker that knows `known`; `how`: as `Scorer.scored`.
+        """One attack on one model by an attacker that knows `known`; `how`: as `Scorer.score_attack`.
 
         Args:
             model: the model under attack.
@@ -124,5 +124,5 @@ class AttackSuite(Generic[Model]):
         scorer, attack = self.scorer, self.build(name)
         assert isinstance(attack, DatasetAttack)
         sides = scorer.members, scorer.nonmembers
-        of = suspects(*sides, classes, owner, deal, scorer.seed)
+        of = form_candidate_sets(*sides, classes, owner, deal, scorer.seed)
         return inference(attack, scorer.known, of, scorer.seed, *views)
