@@ -311,7 +311,7 @@ class Run:
 
         if self._is_audit():
             raise InputError(f"'{self.folder}' is an audit: it holds no model, it names one")
-        if round is None and (report := self._files.known()) is not None:
+        if round is None and (report := self._files.read_report_or_none()) is not None:
             round = report.get("utility", {}).get("round")
         spec = str(self.folder) if round is None else f"{self.folder}@{round}"
         encoder: nn.Module = load(spec, trust_plugins=self._files.trust).method.encoder
@@ -358,7 +358,7 @@ class Run:
         if audit.members is None and run is not None:
             scored = split_of_run(audit, run)
         else:
-            encoder_row = (self._files.known() or {}).get("encoder", {})
+            encoder_row = (self._files.read_report_or_none() or {}).get("encoder", {})
             scored = deal(audit, audit.size or encoder_row.get("size"))
         return ScoredImages(
             members=scored.scored_members.numpy(),

@@ -64,7 +64,7 @@ def load(spec: str, load_options: LoadOptions) -> LoadedEncoder:
     name, _, round_text = (spec, "", "") if Path(spec).is_dir() else spec.rpartition("@")
     folder = Path(name)
     run = RunFolder(folder, load_options.trust_plugins)
-    tree, report = _config(run), run.known() or {}
+    tree, report = _config(run), run.read_report_or_none() or {}
     store = SnapshotStore(run.snapshots)
     kept_rounds = store.rounds(BRANCH)
     if not kept_rounds:

@@ -70,13 +70,13 @@ def examine(
     """
     provided = None if audit.shadow_encoders is None else ProvidedShadows(audit, audit_split)
     audit_split = audit_split if provided is None else provided.drop_known_images()
-    cache = Path(audit.cache) if audit.cache else place.under(SHADOWS)
+    cache = Path(audit.cache) if audit.cache else place.path_to(SHADOWS)
     own = OwnShadows(
         audit, released, audit_split, cache, device, display.say, display.epochs, stopped, provided
     )
     augment = recipe(audit, own.augment(), audit_split, run_of(audit) is not None)
     has_shadows = audit.shadows or provided is not None
-    shadows, archive = own if has_shadows else None, place.under(ATTACKS)
+    shadows, archive = own if has_shadows else None, place.path_to(ATTACKS)
     suite = EncoderAttackSuite(audit, released, audit_split, augment, device, shadows, archive)
     place.begin(to_tree(audit))
     swept = None

@@ -50,7 +50,7 @@ class OutFolder:
         what = self.another if CONFIG in inside else f"'{inside[0]}'"
         raise InputError(f"{where} already holds {what}; name a new folder")
 
-    def under(self, name: str) -> Path | None:
+    def path_to(self, name: str) -> Path | None:
         """A file or folder in it, None where nothing is kept."""
         return None if self.folder is None else self.folder / name
 

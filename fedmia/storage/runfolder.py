@@ -129,11 +129,11 @@ class RunFolder:
         for name in (CONFIG, REPORT):
             if not (self.path / name).is_file():
                 raise InputError(f"folder '{self.path}' holds no finished run: no {name} in it")
-        if (report := self.known()) is None:
+        if (report := self.read_report_or_none()) is None:
             raise InputError(f"{REPORT} of run '{self.path}' is no report of a run")
         return report
 
-    def known(self) -> dict[str, Any] | None:
+    def read_report_or_none(self) -> dict[str, Any] | None:
         """Its report.json, None where there is none that can be read."""
         try:
             report = json.loads((self.path / REPORT).read_text(encoding="utf-8"))
@@ -141,9 +141,9 @@ class RunFolder:
             return None
         return report if isinstance(report, dict) else None
 
-    def whole(self) -> dict[str, Any] | None:
+    def complete_report(self) -> dict[str, Any] | None:
         """Its report.json where the run is complete, else None."""
-        report = self.known()
+        report = self.read_report_or_none()
         if report is None or not {"verdict", "attacks", "timing"} <= report.keys():
             return None
         ended_early = report.get("interrupted") is not None or report.get("failure") is not None
@@ -151,7 +151,7 @@ class RunFolder:
 
     def finished(self) -> dict[str, Any] | None:
         """Its report.json, None where the run can still be resumed."""
-        return None if (self.path / CHECKPOINT).exists() else self.whole()
+        return None if (self.path / CHECKPOINT).exists() else self.complete_report()
 
     def begun(self) -> bool:
         """Whether it holds a run that can be resumed."""
@@ -160,7 +160,7 @@ class RunFolder:
     def dropped(self) -> frozenset[int]:
         """Clients that the run dropped, none where no report tells."""
         try:
-            faults = (self.known() or {})["faults"]
+            faults = (self.read_report_or_none() or {})["faults"]
             return frozenset(f["client"] for f in faults if f["action"] == "dropped")
         except (KeyError, TypeError):
             return frozenset()

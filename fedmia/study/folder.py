@@ -112,7 +112,7 @@ class StudyFolder:
         """Folder and report of every finished run that is asked for, by the key of its settings."""
         keys, reports = {cell.key for cell in self.runs.cells}, {}
         for key, folder in self._finished_folders():
-            if key in keys and (report := RunFolder(folder).whole()) is not None:
+            if key in keys and (report := RunFolder(folder).complete_report()) is not None:
                 reports[key] = folder, cast(Report, report)
         return reports
 
@@ -130,9 +130,12 @@ class StudyFolder:
         """Move a run that ended well among the finished ones; why it cannot be, or None."""
         name = self.names[cell.key]
         unfinished, finished = self.unfinished / name, self.cells / name
-        if RunFolder(unfinished).known() is None:
+        if RunFolder(unfinished).read_report_or_none() is None:
             return "its report cannot be read"
-        if settings_of(unfinished) != tree_key(cell.tree) or RunFolder(unfinished).whole() is None:
+        if (
+            settings_of(unfinished) != tree_key(cell.tree)
+            or RunFolder(unfinished).complete_report() is None
+        ):
             return "its report is of another run, or of a part of it"
         (unfinished / KEY).write_text(cell.key, encoding="utf-8")
         if not self.runs.keep_snapshots:
