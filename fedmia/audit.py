@@ -21,7 +21,7 @@ from threading import Event  # noqa: E402
 import torch  # noqa: E402
 
 from fedmia.evaluation.encoder import device_of, examine, folder, prepare  # noqa: E402
-from fedmia.options.errors import InputError, Tongue, format_error  # noqa: E402
+from fedmia.options.errors import InputError, Spelling, format_error  # noqa: E402
 from fedmia.records import RunScores  # noqa: E402
 from fedmia.report.publish import publish, show  # noqa: E402
 from fedmia.runtime.cores import count_cores  # noqa: E402
@@ -33,7 +33,7 @@ from fedmia.shadows.train import TrainingStopped  # noqa: E402
 from fedmia.study.audits import encoders as several  # noqa: E402
 
 
-def main(argv: Sequence[str] | None = None, tongue: Tongue | None = None) -> int:
+def main(argv: Sequence[str] | None = None, spelling: Spelling | None = None) -> int:
     """Run the command line of an audit.
 
     Args:
@@ -51,13 +51,15 @@ def main(argv: Sequence[str] | None = None, tongue: Tongue | None = None) -> int
         with Interrupts("attacks and audits") as stop:
             arguments = sys.argv[1:] if argv is None else argv
             return run(
-                AUDIT, arguments, lambda invocation: run_audits(invocation, watch, stop, tongue)
+                AUDIT, arguments, lambda invocation: run_audits(invocation, watch, stop, spelling)
             )
     except TrainingStopped:
         return INTERRUPTED
 
 
-def run_audits(invocation: Invocation, watch: Stopwatch, stop: Event, tongue: Tongue | None) -> int:
+def run_audits(
+    invocation: Invocation, watch: Stopwatch, stop: Event, spelling: Spelling | None
+) -> int:
     """Run one audit, or a series of audits of several encoders or seeds.
 
     Args:
@@ -72,7 +74,7 @@ def run_audits(invocation: Invocation, watch: Stopwatch, stop: Event, tongue: To
     if len(invocation.settings.cells) > 1:
         return several(invocation, stop)
     one = invocation.settings.cells[0].first
-    one = replace(one, tongue=tongue or one.tongue)
+    one = replace(one, spelling=spelling or one.spelling)
     return run_audit(replace(invocation, settings=one), watch, stop)
 
 
@@ -99,7 +101,7 @@ def run_audit(invocation: Invocation, watch: Stopwatch, stop: Event) -> int:
     display = AuditDisplay(len(audit.attacks), quiet)
     own = [] if released.weights.round is None else released.notes  # which model of its run it is
     for note in filter(None, [bfloat16_note(audit.device, audit.precision), *own]):
-        display.say(format_error(note, audit.tongue))
+        display.say(format_error(note, audit.spelling))
     scores = examine(audit, released, data_split, device, place, display, watch, stop.is_set)
     if not (scores.attacks or scores.inferences):
         return report_nothing_ran(scores, stop.is_set())

@@ -15,7 +15,7 @@ from fedmia.cli.flags import Command, FlagStyle, read, refuse_options
 from fedmia.config.tree import from_tree, merge, normalize
 from fedmia.options.errors import (
     InputError,
-    Tongue,
+    Spelling,
     format_error,
     option_style,
     spell_in_python,
@@ -78,10 +78,10 @@ def run(
     """
     if (code := answer_page(command, arguments)) is not None:
         return code
-    speak: Tongue = spell_in_python
+    speak: Spelling = spell_in_python
     try:
         invocation = parse(command, arguments)
-        speak = invocation.settings.tongue
+        speak = invocation.settings.spelling
         with option_style(speak):
             return work(invocation)
     except InputError as error:
@@ -161,7 +161,7 @@ def parse(command: Command, arguments: Sequence[str]) -> Invocation:
             tree = merge(command.settings, lower, tree, command.attacks)
     with option_style(speak):
         trust = "trust_plugins" in own_options
-        settings: Any = from_tree(command.settings, tree, tongue=speak, trust_plugins=trust)
+        settings: Any = from_tree(command.settings, tree, spelling=speak, trust_plugins=trust)
         command.refuse(settings)
     folder = Path(own_options["out"]) if "out" in own_options else None
     return Invocation(

@@ -24,7 +24,7 @@ from fedmia.config.plugin_lists import (
 from fedmia.options import registry
 from fedmia.options.errors import (
     InputError,
-    Tongue,
+    Spelling,
     opt,
     spell_in_python,
     suggest_nearest,
@@ -57,7 +57,7 @@ class Settings(Options):
             these settings do not. It is no option, so no folder can set it for itself.
     """
 
-    tongue: Tongue = field(default=spell_in_python, kw_only=True, compare=False, repr=False)
+    spelling: Spelling = field(default=spell_in_python, kw_only=True, compare=False, repr=False)
     trust_plugins: bool = field(default=False, kw_only=True, compare=False, repr=False)
 
     def __post_init__(self) -> None:

@@ -119,7 +119,7 @@ class Tradeoff(RepeatedRuns):
         with_clients = whole.get("defended_clients") is not None
         grids = [trade.grid(with_clients) for trade in self.trades]
         try:
-            return Sweep(grid=grids, base=whole, tongue=self.tongue, **own)
+            return Sweep(grid=grids, base=whole, spelling=self.spelling, **own)
         except InputError as error:
             raise InputError(map_options(error.text, _tradeoff_option)) from None
 

@@ -273,7 +273,7 @@ def notes(suite: EncoderAttackSuite, controlled: bool, interrupted: bool) -> lis
     ran = {scored.name for scored in suite.scores}.intersection(suite.audit.attacks)
     if suite.shadows and any(suite.build(name).asks_shadows() for name in ran):
         lines += suite.shadows.notes()
-    lines = [format_error(note, suite.audit.tongue) for note in lines]
+    lines = [format_error(note, suite.audit.spelling) for note in lines]
     if controlled:
         lines.append(f"The untrained control is {suite.released.untrained_how}.")
     lines.append(POSERS)

@@ -103,7 +103,7 @@ def score(
     """
     prepared, snapshots, split = run.prepared, run.snapshots, run.split
     experiment, data = prepared.experiment, prepared.data
-    failures = Failures((InputError, FederationError), tongue=experiment.tongue)
+    failures = Failures((InputError, FederationError), spelling=experiment.spelling)
     evaluation = Evaluation(
         run, None, trajectory_recorder.observer if trajectory_recorder else None, failures
     )

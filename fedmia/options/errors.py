@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 # Spells an option, and its value where there is one: as a flag, as a key of a file, ..
-Tongue = Callable[[str, str | None], str]
+Spelling = Callable[[str, str | None], str]
 # How `opt` marks an option in a text; the mark stays legible where nothing spells it otherwise.
 _NOTED = re.compile("\u27e8([^\u27e8\u27e9\u2254]*)(?:\u2254([^\u27e9]*))?\u27e9")
 
@@ -42,13 +42,13 @@ class InputError(ValueError):
         tongue: how `str` says the options, once it is known who gave them.
     """
 
-    tongue: Tongue
+    spelling: Spelling
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self.text = text
         self.parts = _parts(text)
-        self.tongue = spell_in_python
+        self.spelling = spell_in_python
 
     @property
     def options(self) -> list[OptionMention]:
@@ -61,7 +61,7 @@ class InputError(ValueError):
         return tuple(path for path, _ in self.options)
 
     def __str__(self) -> str:
-        return _join_parts(self.parts, self.tongue)
+        return _join_parts(self.parts, self.spelling)
 
 
 def opt(path: str, value: Any = ...) -> str:
@@ -90,8 +90,8 @@ def _parts(text: str) -> tuple[str | OptionMention, ...]:
     return (*parts, text[end:])
 
 
-def _join_parts(parts: Iterable[str | OptionMention], tongue: Tongue) -> str:
-    format_error = (part if isinstance(part, str) else tongue(*part) for part in parts)
+def _join_parts(parts: Iterable[str | OptionMention], spelling: Spelling) -> str:
+    format_error = (part if isinstance(part, str) else spelling(*part) for part in parts)
     return " ".join("".join(format_error).split())
 
 
@@ -108,7 +108,7 @@ def spell_in_python(path: str, value: str | None) -> str:
     return path if value is None else f"{path}={value}"
 
 
-def format_error(text: str, tongue: Tongue = spell_in_python) -> str:
+def format_error(text: str, spelling: Spelling = spell_in_python) -> str:
     """A message on one line, its options spelled in a style.
 
     Args:
@@ -118,7 +118,7 @@ def format_error(text: str, tongue: Tongue = spell_in_python) -> str:
     Returns:
         Plain text.
     """
-    return _join_parts(_parts(text), tongue)
+    return _join_parts(_parts(text), spelling)
 
 
 def map_options(text: str, rename: Callable[[str], str]) -> str:
@@ -144,13 +144,13 @@ def prefix_errors(where: str) -> Iterator[None]:
 
 
 @contextmanager
-def option_style(speak: Tongue) -> Iterator[None]:
+def option_style(speak: Spelling) -> Iterator[None]:
     """Give every InputError raised inside the style `speak`, unless it has one."""
     try:
         yield
     except InputError as error:
-        if error.tongue is spell_in_python:
-            error.tongue = speak
+        if error.spelling is spell_in_python:
+            error.spelling = speak
         raise
 
 
@@ -160,8 +160,8 @@ def style_of_file(file: Path) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        if error.tongue is spell_in_python:
-            error.tongue = partial(_in_file, f" in {file}", error.paths[:1])
+        if error.spelling is spell_in_python:
+            error.spelling = partial(_in_file, f" in {file}", error.paths[:1])
         raise
 
 

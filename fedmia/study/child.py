@@ -15,7 +15,7 @@ from fedmia.cli.flags import FlagStyle
 from fedmia.study.processes import end_with_the_study
 
 # The report of an audit speaks of flags, not of a file that the study wrote.
-OPTIONS: dict[str, dict[str, Any]] = {"fedmia.audit": {"tongue": FlagStyle(AUDIT, {})}}
+OPTIONS: dict[str, dict[str, Any]] = {"fedmia.audit": {"spelling": FlagStyle(AUDIT, {})}}
 
 
 def command(module: str, *arguments: object) -> Sequence[str]:

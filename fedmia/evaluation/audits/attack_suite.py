@@ -77,7 +77,7 @@ class EncoderAttackSuite(AttackSuite[str]):
         super().__init__(
             audit.attack,
             Scorer(known, *scored, audit.seed, self.build),
-            Failures((), (InputError, BudgetError, TrainingStopped), audit.tongue),
+            Failures((), (InputError, BudgetError, TrainingStopped), audit.spelling),
             Archive(folder, key(audit, released, audit_split, augment, device)),
             audit.query_budget,
         )
@@ -190,7 +190,7 @@ class EncoderAttackSuite(AttackSuite[str]):
         try:
             self.method(UNTRAINED)
         except InputError as error:
-            return format_error(error.text, self.audit.tongue)
+            return format_error(error.text, self.audit.spelling)
         return None
 
     def score_encoder(self, name: str) -> ScoredAttack | DatasetInference:

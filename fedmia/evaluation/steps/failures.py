@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from fedmia.options.errors import InputError, Tongue, format_error, spell_in_python
+from fedmia.options.errors import InputError, Spelling, format_error, spell_in_python
 from fedmia.threat import BudgetError
 
 Result = TypeVar("Result")
@@ -30,7 +30,7 @@ class Failures:
 
     raised: Errors = (InputError,)
     refusals: Errors = (InputError, BudgetError)
-    tongue: Tongue = spell_in_python
+    spelling: Spelling = spell_in_python
     reasons: dict[str, str] = field(default_factory=dict)
     beside: dict[tuple[str, str], str] = field(default_factory=dict)
     broken: set[str] = field(default_factory=set)
@@ -72,7 +72,9 @@ class Failures:
         Returns:
             The reason, on one line.
         """
-        why = format_error(error.text if isinstance(error, InputError) else str(error), self.tongue)
+        why = format_error(
+            error.text if isinstance(error, InputError) else str(error), self.spelling
+        )
         if isinstance(error, self.refusals):
             return why
         self.broken.add(attack)

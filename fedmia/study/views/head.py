@@ -215,7 +215,7 @@ def notes(config: Head, released: LoadedEncoder, shadows: int) -> list[str]:
     Returns:
         The notes.
     """
-    texts = [format_error(note, config.tongue) for note in released.notes]
+    texts = [format_error(note, config.spelling) for note in released.notes]
     texts.append(
         f"The attacker has {shadows} shadow head{'s' * (shadows > 1)} on the same encoder, trained "
         "like the head on images of the same source. Classifiers and thresholds are fitted on "
