@@ -185,7 +185,8 @@ class ClientRound:
             tuning = self.stream("tune")  # whichever batch is the first
         turn = client_context.craft_context(
             method, self.received, trained, number, notes, stream, round=self.task.round,
-            batch=batch, tuning=tuning, passing=self._nearest_passing, rehearse=self._rehearse_round,
+            batch=batch, tuning=tuning, passing=self._nearest_passing,
+            rehearse=self._rehearse_round,
         )  # fmt: skip
         crafted = attack.craft(turn)
         if batch is None:

@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None, spelling: Spelling | None = None) ->
 
     Args:
         argv: arguments without the program's name; None: those of the process.
-        tongue: how the report spells the options of one audit; None: as the user gave them.
+        spelling: how the report spells the options of one audit; None: as the user gave them.
 
     Returns:
         The exit code: 0, 1 an attack failed (the others are reported), 2 bad input or no attack
@@ -66,7 +66,7 @@ def run_audits(
         invocation: what the user asked for; its settings are a `Series`.
         watch: the clock of the command.
         stop: set by the first Ctrl-C.
-        tongue: how the report spells the options of one audit; None: as the user gave them.
+        spelling: how the report spells the options of one audit; None: as the user gave them.
 
     Returns:
         The exit code, as of `main`.

@@ -52,7 +52,7 @@ class Settings(Options):
     """Base of a command's settings. Once built, every option of a chosen plugin is written out.
 
     Attributes:
-        tongue: how sentences of the report spell the options, so that the user recognises them.
+        spelling: how sentences of the report spell the options, so that the user recognises them.
         trust_plugins: whether plugins from outside may be imported that a run's folder names, and
             these settings do not. It is no option, so no folder can set it for itself.
     """

@@ -49,7 +49,7 @@ def gather(grid: Grid, invocation: Invocation, place: OutFolder, watch: Stopwatc
         with watch.part("attacks"):
             answers = collect_scores(grid, remaining, done.snapshots)
     for client, content in sorted(answers.items()):
-        folder = place.under(f"client-{client:04d}")
+        folder = place.path_to(f"client-{client:04d}")
         report = publish(scores_from_node(client, content, done), folder, watch)
         print(f"client {client}: {report['verdict']} Report: {folder}/report.html")
     if done.failure is not None:  # so that Flower marks the run as failed

@@ -39,7 +39,7 @@ class InputError(ValueError):
     Attributes:
         text: the message as it was written, to be part of another one.
         parts: words and options of the message, in turn.
-        tongue: how `str` says the options, once it is known who gave them.
+        spelling: how `str` says the options, once it is known who gave them.
     """
 
     spelling: Spelling
@@ -113,7 +113,7 @@ def format_error(text: str, spelling: Spelling = spell_in_python) -> str:
 
     Args:
         text: with mentions of options as `opt` makes them.
-        tongue: spells one option.
+        spelling: spells one option.
 
     Returns:
         Plain text.

@@ -22,7 +22,7 @@ class Failures:
     Attributes:
         raised: errors that are about the whole evaluation, and end it.
         refusals: errors of an attack that cannot run: nothing is broken.
-        tongue: how options are said in the reasons.
+        spelling: how options are said in the reasons.
         reasons: attack -> why it has no scores of the model under test.
         beside: (attack, piece of scoring) -> why it has none there, on a control or in a round.
         broken: attacks that failed anywhere.
