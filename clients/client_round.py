@@ -18,7 +18,7 @@ from fedmia.defenses.base import Metrics, PreparationContext
 from fedmia.options import registry
 from fedmia.options.seeding import rng, root
 from fedmia.ssl.base import SSLMethod, State, under
-from fedmia.ssl.optimizers import held, restore
+from fedmia.ssl.optimizers import optimizer_state, restore
 from fedmia.ssl.train import Job
 from fedmia.storage.snapshot import ClientState, StateStore, StrategyContext, Update
 from fedmia.threat import WhiteBox
@@ -380,7 +380,7 @@ class ClientRound:
         """What `_restore` takes up in the next round, by name."""
         tensors = {f"local.{n}": t for n, t in method.local_state().items()}
         if self.client_context.train.optimizer_state == "keep":
-            momenta = held(optimizer, method.trainable())
+            momenta = optimizer_state(optimizer, method.trainable())
             tensors |= {f"optimizer.{n}": t for n, t in momenta.items()}
         return tensors
 

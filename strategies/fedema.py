@@ -28,7 +28,7 @@ class FedEMA(_FedAvg):
 
     def begin(self, local: StrategyContext) -> State:
         """mu L + (1 - mu) G, with mu = min(1, lambda ||L - G||); G in the first round."""
-        own, received = local.kept, local.received
+        own, received = local.own_state, local.received
         if not own:
             return received
         gap = torch.stack([(own[n] - received[n]).double().norm() for n in own]).norm()
@@ -47,5 +47,5 @@ class FedEMA(_FedAvg):
         Returns:
             No metrics.
         """
-        local.kept = {n: trained[n] for n in local.weights}
+        local.own_state = {n: trained[n] for n in local.weights}
         return {}

@@ -40,7 +40,7 @@ class Krum(FederatedStrategy):
         """2 f + 2 < n of Proposition 2."""
         return 2 * self.malicious + 3
 
-    def kept(self, clients: int) -> int:
+    def count_averaged(self, clients: int) -> int:
         """How many updates are averaged."""
         return 1
 
@@ -57,7 +57,7 @@ class Krum(FederatedStrategy):
         """Places of the updates that are averaged, ascending."""
         scores = krum_scores(states, self.malicious)
         order = sorted(range(len(states)), key=lambda i: scores[i])
-        return sorted(order[: self.kept(len(states))])
+        return sorted(order[: self.count_averaged(len(states))])
 
     def aggregation_metrics(self, against: Adversary) -> Metrics:
         """The malicious clients' share of all updates that were averaged in rounds in which they

@@ -71,7 +71,7 @@ class Scaffold(_FedAvg):
 
     def after_backward(self, local: StrategyContext) -> None:
         """Add c - c_i to each gradient."""
-        for control, sign in ((local.broadcast, 1), (local.kept, -1)):
+        for control, sign in ((local.broadcast, 1), (local.own_state, -1)):
             for name, weight in local.weights.items():
                 if weight.grad is not None and name in control:
                     weight.grad.add_(control[name], alpha=sign)
@@ -89,8 +89,8 @@ class Scaffold(_FedAvg):
         """
         for name in local.weights if local.reach > 0 else ():
             slope = (local.received[name].double() - sent[name].double()) / local.reach
-            for control, sign in ((local.kept, 1), (local.broadcast, -1)):
+            for control, sign in ((local.own_state, 1), (local.broadcast, -1)):
                 if name in control:
                     slope += sign * control[name]
-            local.kept[name] = slope.to(sent[name].dtype)
+            local.own_state[name] = slope.to(sent[name].dtype)
         return {METRIC: local.reach}

@@ -65,7 +65,7 @@ def labelled_images(
         from torchvision.transforms.v2.functional import rgb_to_grayscale
 
         images = rgb_to_grayscale(images) if grey else images.expand(-1, 3, -1, -1).contiguous()
-    return images, subset.named()
+    return images, subset.class_labels()
 
 
 def downstream_classifier(features: Tensor, labels: ClassNames) -> Pipeline:

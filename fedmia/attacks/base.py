@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from fedmia.attacks._exchange import SetComparison
 
 Scores = NDArray[np.float64]
-Asked = tuple[IntArray, IntArray]  # places of a suspected set, and of others
+Suspect = tuple[IntArray, IntArray]  # places of a suspected set, and of others
 
 # What of an encoder may tell a member: how close an image's views lie, how long its vector is,
 # how its parts respond to its crops, how alike its patches are, the vector itself, the contrastive
@@ -363,7 +363,7 @@ class DatasetAttack(Attack):
         view: Any,
         images: Tensor,
         classes: IntArray,
-        asked: Sequence[Asked],
+        suspects: Sequence[Suspect],
         rng: np.random.Generator,
     ) -> list[SetComparison]:
         """Whether the encoder was trained on each suspected set, in the order asked; after `fit`.
@@ -421,7 +421,7 @@ class ActiveAttack(Attack):
         """
 
     @abstractmethod
-    def judge(self, seen: Trajectory) -> Scores:
+    def judge(self, trajectory: Trajectory) -> Scores:
         """(N,) scores of the images of a trajectory."""
 
     def reads_uploads(self) -> bool:

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from fedmia.attacks._cosine import pairwise_cosines
 from fedmia.attacks._exchange import DRAWS, SetComparison, exchange_test
-from fedmia.attacks.base import Asked, DatasetAttack, Known, Scores
+from fedmia.attacks.base import DatasetAttack, Known, Scores, Suspect
 from fedmia.data.images import IntArray
 from fedmia.options.option import option
 from fedmia.threat import BlackBox, Threat
@@ -73,15 +73,15 @@ class DatasetInference(DatasetAttack):
         view: BlackBox,
         images: Tensor,
         classes: IntArray,
-        asked: Sequence[Asked],
+        suspects: Sequence[Suspect],
         rng: np.random.Generator,
     ) -> list[SetComparison]:
         fits = self.statistic == "likelihood"
         rows = _unit(view, images) if fits else self._relations(view, images)
         # The test needs enough permutations to reach a p-value below the corrected level.
-        most = DRAWS if len(asked) <= MANY else ENOUGH * len(asked)
+        most = DRAWS if len(suspects) <= MANY else ENOUGH * len(suspects)
         comparisons = []
-        for suspected, others in asked:
+        for suspected, others in suspects:
             values = rows
             if fits:  # D_P1 fits the density, D_P2 is compared with D_N
                 half, suspected = np.array_split(rng.permutation(suspected), 2)

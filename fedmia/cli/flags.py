@@ -208,7 +208,7 @@ def read(command: Command, arguments: Sequence[str]) -> ParsedFlags:
         if many:
             _add_lists(command, parsed, key, text)
         else:
-            _put(command, parsed, name, path, text)
+            _store_option(command, parsed, name, path, text)
     return parsed
 
 
@@ -276,7 +276,7 @@ def _add(lists: dict[str, Any], key: str, path: str, text: str, hole: str) -> No
     lists[path] = [Text(value.strip()) for value in parted if value.strip()]
 
 
-def _put(
+def _store_option(
     command: Command, parsed: ParsedFlags, name: str, path: tuple[str, ...], text: str
 ) -> None:
     dotted = ".".join(path)

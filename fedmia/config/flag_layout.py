@@ -29,7 +29,7 @@ class FlagLayout:
     options: Mapping[str, Sequence[str]]
     gone: Sequence[str]
     heads: Mapping[str, str]
-    named: Sequence[str]
+    named_options: Sequence[str]
     plugins: Mapping[str, Sequence[str]]
     lists: Mapping[str, Sequence[str]]
 
@@ -46,7 +46,7 @@ class FlagLayout:
             The keys from the root on; None: there is no such option.
         """
         head, _, rest = path.partition(".")
-        if head.replace("-", "_") in self.named and "." in rest:
+        if head.replace("-", "_") in self.named_options and "." in rest:
             # The plugin's name keeps its dashes, and may hold dots: package.module:Class.
             plugin, _, last = rest.rpartition(".")
             return (head.replace("-", "_"), plugin, last.replace("-", "_"))
@@ -75,7 +75,7 @@ def flag_layout(root: type) -> FlagLayout:
         },
         gone=[f"{name}.{old}" for name, once in gone.items() for old in once],
         heads={k: v for name, form in fields.items() for k, v in form.heads(name).items()},
-        named=[*each, *several],
+        named_options=[*each, *several],
         plugins={
             **{name: (kind, "") for name, kind in each.items()},
             **{n: (form.kind, form.default) for n, form in plugins.items() if form.default},

@@ -22,11 +22,11 @@ from fedmia.options.values import Text, from_text, plain
 from fedmia.options.yamlfile import Tree
 
 Grid = Mapping[str, Sequence[Any]]
-Asked = TypeVar("Asked", Experiment, Audit)
+Settings = TypeVar("Asked", Experiment, Audit)
 
 
 @dataclass(frozen=True)
-class Cell(Generic[Asked]):
+class Cell(Generic[Settings]):
     """One run of a sweep, or one audit of several.
 
     Attributes:
@@ -37,7 +37,7 @@ class Cell(Generic[Asked]):
     """
 
     grid: Mapping[str, Any]
-    first: Asked
+    first: Settings
     nth: int = 0
     files: str = ""
 

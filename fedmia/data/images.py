@@ -25,7 +25,7 @@ class LabelledImages:
     labels: IntArray
     classes: tuple[str, ...]
 
-    def named(self) -> NDArray[np.str_]:
+    def class_labels(self) -> NDArray[np.str_]:
         """The class of each image as its source calls it, (N,), its number where `classes` is
         empty: comparable with other sources, where a number may mean another class."""
         return np.array(self.classes)[self.labels] if self.classes else self.labels.astype(str)

@@ -49,9 +49,9 @@ def form_sets(members: int, nonmembers: int, seed: int, size: int = SIZE) -> Ima
         The indices of the images of each set.
     """
 
-    def dealt(count: int, kind: str) -> Index:
+    def draw_sets(count: int, kind: str) -> Index:
         order = rng(seed, "sets", kind).permutation(count)
         full = min(count // size, MOST)
         return np.asarray(order[: full * size].reshape(full, size), dtype=np.int64)
 
-    return ImageSets(dealt(members, "members"), dealt(nonmembers, "nonmembers"))
+    return ImageSets(draw_sets(members, "members"), draw_sets(nonmembers, "nonmembers"))

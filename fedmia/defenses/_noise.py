@@ -40,7 +40,7 @@ CLIPPED = (
     "the client follows the protocol, that the number of its images is public, and exact "
     "arithmetic with true random noise; loss and norms in this report are not covered."
 )
-GIVEN, REHEARSED, FIXED = (
+CLIP_OPTION, REHEARSED, FIXED = (
     "given",
     "the norm of an update that public images gave in a first round",
     "a fixed amount for each weight: the run has no public images to take it from",
@@ -189,7 +189,7 @@ class ReleaseNoise(Defense):
 
     def _describe_clip(self, memory: dict[str, Any]) -> str:
         """What the guarantee rests on, and where C comes from."""
-        source = GIVEN if self.clip else REHEARSED if "clip" in memory else FIXED
+        source = CLIP_OPTION if self.clip else REHEARSED if "clip" in memory else FIXED
         known = "sensitivity" in memory
         bound = f"C = {memory['sensitivity'] / 2:.3g}" if known else "C"
         return CLIPPED.format(bound=f"{bound}, {source}")

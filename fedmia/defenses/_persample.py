@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 # Bytes of per-image gradients at once: 23 images of a ResNet-18.
-HELD = 1 << 31
+GRADIENT_BYTES = 1 << 31
 
 
 def images_at_once(weights: list[torch.nn.Parameter]) -> int:
     """Images whose gradients fit into HELD; Opacus may hold two of each, one a forward pass."""
-    return max(1, HELD // (2 * sum(w.numel() * w.element_size() for w in weights)))
+    return max(1, GRADIENT_BYTES // (2 * sum(w.numel() * w.element_size() for w in weights)))
 
 
 def sample_rate(images: int, batch_size: int) -> float:

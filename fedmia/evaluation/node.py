@@ -26,10 +26,10 @@ from fedmia.storage.archive import pack, unpack
 from fedmia.storage.snapshot import Snapshot, SnapshotStore, StateStore
 
 # What is told of an attack: nothing else of it leaves the node.
-TOLD = ("name", "paper", "access", "vantage", "act", "shadow_threshold", "queries", "seconds",
+SENT_FIELDS = ("name", "paper", "access", "vantage", "act", "shadow_threshold", "queries", "seconds",
         "choices", "scores_members", "scores_nonmembers", "known_members",
         "known_nonmembers")  # fmt: skip
-KEPT = "the node keeps the scores of its images"
+SCORES_STAY = "the node keeps the scores of its images"
 # What a statement on weights is worth to whoever also has a score of each image.
 WEIGHTS = "of the weights alone"
 BESIDE = (
@@ -71,7 +71,9 @@ def score_node(
     answer = _client(run, client, void_beside_scores)
     answer |= {"split": prepared.split.counts(), "pixels": results["pixels"]}
     for kind, attacks in {"attacks": results["attacks"], **results["controls"]}.items():
-        answer[kind] = [ScoredAttack(**{key: getattr(a, key) for key in TOLD}) for a in attacks]
+        answer[kind] = [
+            ScoredAttack(**{key: getattr(a, key) for key in SENT_FIELDS}) for a in attacks
+        ]
     return _answer(answer)
 
 
@@ -116,13 +118,13 @@ def _client(
     """Size and defence of the client, less the metrics that rest on its images."""
     (row,) = (r for r in client_rows(run, run.prepared.data.labels, 1) if r.id == client)
 
-    def told(part: ClientDefence) -> ClientDefence:
+    def sent_defense(part: ClientDefence) -> ClientDefence:
         metrics = run.client_context.build_defenses(client).leaving_metrics(dict(part.metrics))
         spent = part.epsilon and stated(part.epsilon)
-        parts, beside = tuple(map(told, part.parts)), tuple(map(stated, part.beside))
+        parts, beside = tuple(map(sent_defense, part.parts)), tuple(map(stated, part.beside))
         return ClientDefence(part.name, spent, metrics, parts, beside)
 
-    return {"size": row.size, "defence": row.defence and told(row.defence)}
+    return {"size": row.size, "defence": row.defence and sent_defense(row.defence)}
 
 
 def read_answer(client: int, content: RecordDict) -> tuple[ClientInfo, dict[str, Any]]:
@@ -173,7 +175,7 @@ def scores_from_node(client: int, content: RecordDict, done: FederationResult) -
         if server and server.epsilon:
             server = replace(server, epsilon=void_beside_scores(server.epsilon))
     else:
-        note, lost = f"No attack was scored: {KEPT}.", list(experiment.attack)
+        note, lost = f"No attack was scored: {SCORES_STAY}.", list(experiment.attack)
     return assemble(
         experiment,
         posing=experiment.posers,
@@ -184,7 +186,7 @@ def scores_from_node(client: int, content: RecordDict, done: FederationResult) -
         failure=done.failure,
         faults=done.faults,
         notes=[note] + [POSERS] * experiment.posers,
-        not_run=dict.fromkeys(lost, KEPT),
+        not_run=dict.fromkeys(lost, SCORES_STAY),
         aggregation=server,
         **scores,
     )

@@ -193,7 +193,7 @@ def score_all_attacks(
     if active and trajectories and (why := trajectories.unscored()):
         not_run[active], trajectories = why, None
     if trajectories:
-        keep, pieces = evaluation.kept, trajectories.work()
+        keep, pieces = evaluation.score_once, trajectories.work()
         work |= {p: partial(keep, p, trajectories.name, call) for p, call in pieces.items()}
     by_round = [n for n in names if kinds[n].by_round]
     for info in run.rounds:
@@ -291,7 +291,7 @@ def add_leakage(evaluation: Evaluation, info: RoundInfo, names: list[str]) -> Ro
     by_name, layers = {s.name: s for s in scored}, dict[str, ScoredAttack]()
     if "internal" in evaluation.passive():
         by_layer = partial(evaluation.score_layers, snapshot, threshold=False)
-        layers = evaluation.kept(f"{piece} layers", "internal", by_layer) or {}
+        layers = evaluation.score_once(f"{piece} layers", "internal", by_layer) or {}
     return replace(info, leakage=by_name, layers=layers)
 
 

@@ -213,7 +213,7 @@ class RayGrid(LocalGrid):
         """Give waiting orders to idle actors."""
         while self._waiting and self._idle:
             order = heapq.heappop(self._waiting)
-            message, local_state = order.message, self.kept(order)
+            message, local_state = order.message, self.load_client_state(order)
             order.actor, order.began = self._idle.pop(), time.monotonic()
             reply = order.actor.answer.remote(
                 self._store_content(message.content), message.metadata.message_type,

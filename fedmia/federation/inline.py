@@ -180,7 +180,7 @@ class LocalGrid(Grid):
         if state is not None:
             self.store.save(branch_of(order.message), self.client(order), state)
 
-    def kept(self, order: PendingMessage) -> ClientState | None:
+    def load_client_state(self, order: PendingMessage) -> ClientState | None:
         """The client's state as its last reply left it."""
         return self.store.load(branch_of(order.message), self.client(order))
 
@@ -292,7 +292,7 @@ class InlineGrid(LocalGrid):
     def _answer(self, order: PendingMessage) -> tuple[Message, SingleStateStore]:
         message, state = order.message, SingleStateStore(None)
         try:
-            state = SingleStateStore(self.kept(order))
+            state = SingleStateStore(self.load_client_state(order))
             context = copy.copy(self.contexts[message.metadata.dst_node_id])
             return self._app_of(state, order.halt)(message, context), state
         except Exception as error:  # as Flower does: the strategy says whose it was

@@ -90,7 +90,7 @@ def fork(message: Message, context: Context) -> Message:
 
 
 @app.query("kept")
-def kept(message: Message, context: Context) -> Message:
+def send_stored_state(message: Message, context: Context) -> Message:
     """Send the client's state of a branch; only in a rehearsal, where the server may read it.
 
     Args:

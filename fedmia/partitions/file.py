@@ -41,7 +41,7 @@ class File(OwnerPartition):
 
     def check(self, source: Dataset, name: str) -> None:
         super().check(source, name)
-        self._named()
+        self._path_or_refuse()
 
     def trains_on_all(self) -> bool:
         return self.whole
@@ -79,7 +79,7 @@ class File(OwnerPartition):
 
     def _read_parts(self) -> list[IntArray]:
         """Images of each client, as the file has them."""
-        path = self._named()
+        path = self._path_or_refuse()
         try:
             return READERS[path.suffix](path)
         except FileNotFoundError:
@@ -89,7 +89,7 @@ class File(OwnerPartition):
         except ValueError as error:
             raise self._wrong(" ".join(str(error).split())) from None
 
-    def _named(self) -> Path:
+    def _path_or_refuse(self) -> Path:
         if not self.path:
             raise InputError(f"partition file needs a path: {opt('partition.name', 'file:PATH')}")
         return Path(self.path)

@@ -11,7 +11,7 @@ from fedmia.report.selection import FEW
 from fedmia.statistics.pvalues import count_alarms, exceeds_false_alarms, holm
 
 LEVELS = ("0.01", "0.05")
-FOUND = 0.05  # of the p-values that Holm corrected
+SIGNIFICANCE = 0.05  # of the p-values that Holm corrected
 
 
 def inference_row(run: DatasetInference) -> InferenceRow:
@@ -50,7 +50,7 @@ def statement(clients: Sequence[ClientInferenceRow], posers: Sequence[float], vo
         The sentence, without its final stop.
     """
     tested = [c for c in clients if c["p_value_holm"] is not None]
-    detected = [str(c["client"]) for c in tested if (c["p_value_holm"] or 0.0) <= FOUND]
+    detected = [str(c["client"]) for c in tested if (c["p_value_holm"] or 0.0) <= SIGNIFICANCE]
     control = (
         f"{count_alarms(posers, 0.05)} of {len(posers)} posing sets of non-members have p <= 0.05"
     )
@@ -68,6 +68,6 @@ def statement(clients: Sequence[ClientInferenceRow], posers: Sequence[float], vo
     who = f": {', '.join(detected[:FEW])}{more}" if detected else ""
     return (
         f"The data sets of {len(detected)} of {len(tested)} clients are detected, Holm's p <= "
-        f"{FOUND}"
+        f"{SIGNIFICANCE}"
         f"{who}; {control}"
     )

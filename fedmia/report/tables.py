@@ -19,7 +19,7 @@ from fedmia.records.rows import (
     UtilityRow,
     control_sets,
 )
-from fedmia.report.datasets import FOUND
+from fedmia.report.datasets import SIGNIFICANCE
 from fedmia.report.format import (
     DASH,
     control_of,
@@ -191,7 +191,7 @@ def datasets(row: InferenceRow) -> Table:
         )
         difference = number(c["difference"], 4)
         holm, n = c["p_value_holm"], _unbroken(f"{c['n']} + {c['n_nonmembers']:,}")
-        detected = holm is not None and holm <= FOUND and not row["void"]
+        detected = holm is not None and holm <= SIGNIFICANCE and not row["void"]
         cells = [str(c["client"]), p, together, difference, null, n]
         rows.append(TextRow(cells, "leaks" if detected else ""))
     return Table(head, rows)

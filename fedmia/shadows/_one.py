@@ -17,7 +17,7 @@ from fedmia.options.seeding import rng
 from fedmia.shadows.cache import PROGRESS, DamagedShadowError, ShadowFolder
 from fedmia.shadows.plan import ShadowDefense, ShadowSettings
 from fedmia.ssl.base import SSLMethod, State, under
-from fedmia.ssl.optimizers import held, restore
+from fedmia.ssl.optimizers import optimizer_state, restore
 from fedmia.ssl.train import Job, make_optimizer
 
 Say = Callable[[str], None]  # takes a line for the user
@@ -69,7 +69,7 @@ class ShadowTraining:
     def name(self) -> str:
         return f"shadow-{self.index}"
 
-    def kept(self, file: str, say: Say) -> State | None:
+    def read_cached(self, file: str, say: Say) -> State | None:
         """What the cache has of it in `file`, None where that is nothing or damaged."""
         if self.folder is None:
             return None
@@ -152,7 +152,7 @@ def train_one(
                 about["memory"] = torch.frombuffer(
                     bytearray(json.dumps(memory).encode()), dtype=torch.uint8
                 )
-            momenta = held(optimizer, method.trainable()).items()
+            momenta = optimizer_state(optimizer, method.trainable()).items()
             momentum_tensors = {f"optimizer.{n}": t for n, t in momenta}
             folder.write(PROGRESS, _state(method) | momentum_tensors | about)
     state = {n: t.cpu().contiguous() for n, t in _state(method).items()}
@@ -166,7 +166,7 @@ def _resume(
 ) -> tuple[int, dict[str, Any]]:
     """Load the shadow's progress, or begin as a client begins its first round; epochs done, and the
     defences' memory."""
-    progress = shadow.kept(PROGRESS, say)
+    progress = shadow.read_cached(PROGRESS, say)
     if progress is None:
         method.begin_first_round()
         return 0, {}

@@ -15,7 +15,7 @@ from fedmia.options.seeding import rng
 from fedmia.shadows.plan import ShadowPlan
 
 Pixels = Tensor | NDArray[np.uint8]
-Named = list[tuple[bytes, int]]  # images by digest
+DigestPositions = list[tuple[bytes, int]]  # images by digest
 LEAST = 2  # members a shadow
 
 
@@ -43,8 +43,8 @@ class ImagePool:
         attacked: images of the pool left out because a candidate equals them.
     """
 
-    pool: Named
-    candidates: Named
+    pool: DigestPositions
+    candidates: DigestPositions
     repeated: int
     attacked: int
 
@@ -116,7 +116,9 @@ def draw_shadows(plan: ShadowPlan, ground: ImagePool) -> list[ShadowDraw]:
     return [_draw_images(plan.seed, i, images, ground.pool, candidates) for i in range(plan.count)]
 
 
-def _draw_images(seed: int, index: int, images: int, pool: Named, candidates: Named) -> ShadowDraw:
+def _draw_images(
+    seed: int, index: int, images: int, pool: DigestPositions, candidates: DigestPositions
+) -> ShadowDraw:
     """The deal of shadow `index`."""
     order = rng(seed, "shadow-candidates", index // 2).permutation(len(candidates)).tolist()
     half = len(candidates) // 2

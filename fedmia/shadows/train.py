@@ -84,7 +84,7 @@ def train_shadows(
         say(f"shadow encoders: {note}")
     done: dict[int, State] = {}
     for s in shadows:
-        if (state := s.kept(ENCODER, say)) is not None and s.folder is not None:
+        if (state := s.read_cached(ENCODER, say)) is not None and s.folder is not None:
             s.folder.describe(s.members, s.nonmembers)
             done[s.index] = state
     if done:

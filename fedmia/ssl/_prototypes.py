@@ -13,7 +13,7 @@ from fedmia.ssl._twoview import TwoView
 from fedmia.ssl.base import State
 
 # Local state with a key encoder's name: no snapshot of the holder's knowledge contains it.
-SEEN, FREEZE = "key.seen", "key.freeze"
+STEPS, FREEZE = "key.seen", "key.freeze"
 
 
 class Prototypes(SelfInitialisedLayer):
@@ -88,13 +88,13 @@ class PrototypeSSL(TwoView):
 
     def local_state(self) -> State:
         """Also how many images were seen, and how many end the freeze of the prototypes."""
-        counts = {SEEN: self.prototypes.seen, FREEZE: self.prototypes.freeze}
+        counts = {STEPS: self.prototypes.seen, FREEZE: self.prototypes.freeze}
         return super().local_state() | {n: torch.tensor(count) for n, count in counts.items()}
 
     def load_local(self, state: State) -> None:
         remaining = dict(state)
-        if SEEN in remaining:
-            self.prototypes.seen = int(remaining.pop(SEEN))
+        if STEPS in remaining:
+            self.prototypes.seen = int(remaining.pop(STEPS))
         if FREEZE in remaining:
             self.prototypes.freeze = int(remaining.pop(FREEZE))
         super().load_local(remaining)

@@ -10,7 +10,7 @@ from fedmia.nets._keyed import keyed_uniforms
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import State
 
-TAKEN = "public"  # what local state calls the seed and the number of images taken
+PUBLIC = "public"  # what local state calls the seed and the number of images taken
 
 
 class PublicImages(nn.Module):
@@ -51,9 +51,9 @@ class PublicImages(nn.Module):
         return self.augment(chosen, uniforms)
 
     def state(self) -> State:
-        return {TAKEN: torch.tensor([self.seed, self.taken])}
+        return {PUBLIC: torch.tensor([self.seed, self.taken])}
 
     def load(self, state: State) -> None:
         """Restore what `state` gave, where it is there."""
-        if TAKEN in state:
-            self.seed, self.taken = (int(value) for value in state[TAKEN])
+        if PUBLIC in state:
+            self.seed, self.taken = (int(value) for value in state[PUBLIC])

@@ -62,7 +62,7 @@ def set_decay(optimizer: Optimizer, decay: float) -> None:
             group["weight_decay"] = decay
 
 
-def held(optimizer: Optimizer, weights: Sequence[Tensor]) -> State:
+def optimizer_state(optimizer: Optimizer, weights: Sequence[Tensor]) -> State:
     """What the optimizer keeps of each weight: `<place>.<name>`, not copied.
 
     Args:

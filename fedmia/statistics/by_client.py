@@ -133,7 +133,7 @@ class MatchedNamingRate:
 
 
 def matched_naming_rate(
-    right: NDArray[np.bool_], owners: IntArray, named: IntArray, same: NDArray[np.bool_],
+    right: NDArray[np.bool_], owners: IntArray, named_clients: IntArray, same: NDArray[np.bool_],
     like: IntArray,
 ) -> MatchedNamingRate:  # fmt: skip
     """How often non-members of a member's kind are named its client.
@@ -156,7 +156,7 @@ def matched_naming_rate(
     """
     n = len(owners)
     weights = same / same.sum(axis=1, keepdims=True)
-    hits, parts = weights * (owners[:, None] == named), weights.mean(axis=0)
+    hits, parts = weights * (owners[:, None] == named_clients), weights.mean(axis=0)
     correct, null = right.astype(np.float64), hits.sum(axis=1)
     share, value = float(correct.mean()), min(float(null.mean()), 1.0)
     over_members = np.cov(correct, null) / n

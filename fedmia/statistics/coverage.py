@@ -28,7 +28,7 @@ SIZES = (
 )  # fmt: skip
 AUCS = (0.5, 0.7, 0.9, 0.95, 0.99)
 SPREADS = {"equal": 1.0, "twice": 2.0, "four times": 4.0, "half": 0.5, "rounded": 1.0, "told": 1.0}
-TOLD = 0.2  # share of the members who lie over everyone else
+FLAGRANT_SHARE = 0.2  # share of the members who lie over everyone else
 FAMILY, MEMBERS, NONMEMBERS = 15, 104, 1080  # the default run's
 
 
@@ -43,7 +43,7 @@ class ScoreDistribution:
 
     def __init__(self, name: str, truth: float = 0.5, mean: float | None = None) -> None:
         self.name, self.spread = name, SPREADS[name]
-        share = (truth - TOLD) / (1 - TOLD) if name == "told" else truth
+        share = (truth - FLAGRANT_SHARE) / (1 - FLAGRANT_SHARE) if name == "told" else truth
         self.mean = float(norm.ppf(share)) * math.hypot(1, self.spread) if mean is None else mean
         if name == "rounded" and mean is None:
             self.mean = float(brentq(lambda x: _rounded_auc(x) - truth, -9.0, 9.0))
@@ -61,7 +61,7 @@ class ScoreDistribution:
         """
         members, others = stream.normal(self.mean, self.spread, n), stream.normal(size=m)
         if self.name == "told":
-            members[stream.random(n) < TOLD] += 50
+            members[stream.random(n) < FLAGRANT_SHARE] += 50
         return (np.rint(members), np.rint(others)) if self.name == "rounded" else (members, others)
 
     def tpr(self, fpr: float) -> float:
@@ -70,7 +70,7 @@ class ScoreDistribution:
         if self.name == "rounded":
             cut = math.ceil(cut + 0.5) - 0.5
         rate = float(norm.sf((cut - self.mean) / self.spread))
-        return TOLD + (1 - TOLD) * rate if self.name == "told" else rate
+        return FLAGRANT_SHARE + (1 - FLAGRANT_SHARE) * rate if self.name == "told" else rate
 
 
 def _rounded_auc(mean: float) -> float:

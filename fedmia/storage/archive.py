@@ -15,7 +15,7 @@ from safetensors.numpy import save_file
 
 from fedmia import records
 
-Found = TypeVar("Found")
+Result = TypeVar("Found")
 
 
 class Archive:
@@ -29,7 +29,7 @@ class Archive:
     def __init__(self, folder: Path | None, key: str = "") -> None:
         self.folder, self.key = folder, key
 
-    def once(self, name: str, call: Callable[[], Found], key: str = "") -> Found:
+    def once(self, name: str, call: Callable[[], Result], key: str = "") -> Result:
         """The result of that name, computed only where none is kept.
 
         Args:
@@ -40,7 +40,7 @@ class Archive:
         Returns:
             The result.
         """
-        result: Found | None = self.load(name, key)
+        result: Result | None = self.load(name, key)
         if result is None:
             result = call()
             if result is not None:

@@ -30,7 +30,7 @@ class OutFolder:
     folder: Path | None
     another: str
     ours: Callable[[Path], bool] = lambda config: False
-    _made: list[Path] = field(default_factory=list, init=False)
+    _new_folders: list[Path] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
         if self.folder is None:
@@ -64,7 +64,7 @@ class OutFolder:
             return
         folder = self.folder.absolute()
         config = folder / CONFIG
-        self._made = [p for p in (config, folder, *folder.parents) if not p.exists()]
+        self._new_folders = [p for p in (config, folder, *folder.parents) if not p.exists()]
         try:
             folder.mkdir(parents=True, exist_ok=True)
             config.write_text(dump(tree, {"format": FORMAT, **describe()}), encoding="utf-8")
@@ -77,7 +77,7 @@ class OutFolder:
         """Remove what `begin` made, unless the folder holds results by now."""
         if self.folder is None or any(p.name != CONFIG for p in self.folder.iterdir()):
             return
-        for path in self._made:
+        for path in self._new_folders:
             if path.is_dir():
                 path.rmdir()
             else:

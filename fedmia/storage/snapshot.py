@@ -69,7 +69,7 @@ class StrategyContext:
 
     received: State
     broadcast: State
-    kept: State
+    own_state: State
     memory: dict[str, Any]
     weights: dict[str, nn.Parameter]
     reach: float = 0.0

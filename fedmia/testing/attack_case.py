@@ -145,7 +145,9 @@ class AttackCase(Case):
 
         with patch.object(Encoder, "normalise", counted):
             yield passed
-        self.kept(before, everything(view._method), " changes its target: {} differs after score")
+        self.require_equal(
+            before, everything(view._method), " changes its target: {} differs after score"
+        )
         gradients = [n for n, w in view._method.named_parameters() if w.grad is not None]
         self.must(not gradients, f" changes its target: it leaves a gradient in {gradients[:1]}")
         self.must(torch.equal(images, self.images), " changes the images that it scores")

@@ -126,8 +126,8 @@ def release_keeps_its_input_and_its_form(case: DefenseCase) -> None:
     received, trained, memory = case.received, case.trained, case.prepared()
     before = copy.deepcopy((received, trained))
     released, metrics = case.defense.release(received, trained, memory, rng(0, "release"))
-    case.kept(before[0], received, "release changes the received {} in place")
-    case.kept(before[1], trained, "release changes the trained {} in place")
+    case.require_equal(before[0], received, "release changes the received {} in place")
+    case.require_equal(before[1], trained, "release changes the trained {} in place")
     case.form(released, case.trained, "release")
     numbers = all(isinstance(v, float) for v in metrics.values())
     case.must(numbers, f"metrics of release must be floats, got {metrics}")
@@ -141,12 +141,16 @@ def zero_strength_is_the_identity(case: DefenseCase) -> None:
     off = DefenseCase(case.cls(**{k: OFF[k] for k in own & set(OFF)}))
     memory = off.rounds().memories[-1]
     released = off.defense.release(case.received, case.trained, memory, rng(0))[0]
-    case.kept(case.trained, released, "at zero strength release is not the identity: {} differs")
+    case.require_equal(
+        case.trained, released, "at zero strength release is not the identity: {} differs"
+    )
     statement = off.defense.privacy(memory)
     case.must(statement is None or statement.value is None, "zero strength promises privacy")
     if own & set(TRAINING):
         want = DefenseCase(IdentityDefense()).rounds().released
-        case.kept(want, off.rounds().released, "at zero strength it trains otherwise: {} differs")
+        case.require_equal(
+            want, off.rounds().released, "at zero strength it trains otherwise: {} differs"
+        )
 
 
 def rounds_repeat_with_the_seed(case: DefenseCase) -> None:
@@ -154,7 +158,7 @@ def rounds_repeat_with_the_seed(case: DefenseCase) -> None:
     want, (got,) = case.usual.released, call_under_seeds(case.rounds, 2)
     if changed(want, got.released):  # once more, to name the reason
         (again,) = call_under_seeds(case.rounds, 1)
-        case.kept(want, again.released, "two runs with one seed release a different {}")
+        case.require_equal(want, again.released, "two runs with one seed release a different {}")
         case.must(False, " draws from the global random generators")
 
 

@@ -80,7 +80,7 @@ class Case:
         if not holds:
             raise AssertionError(self.name + (text if text[0] in " ." else f": {text}"))
 
-    def kept(self, before: State, after: State, text: str) -> None:
+    def require_equal(self, before: State, after: State, text: str) -> None:
         """Refuse states that differ; `{}` in `text` is the first tensor that does.
 
         Args:

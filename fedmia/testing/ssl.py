@@ -117,7 +117,7 @@ def declares_views_and_learning_rate(case: SSLCase) -> None:
 def build_draws_from_its_generator(case: SSLCase) -> None:
     """Same seed, same weights, whatever the global generators hold."""
     one, two = call_under_seeds(lambda: everything(case.build()), 1, 2)
-    case.kept(one, two, "{} is not drawn from the generator of build")
+    case.require_equal(one, two, "{} is not drawn from the generator of build")
     other = changed(one, everything(case.build(seed=1)))
     case.must(other, "another seed builds the same weights")
 
@@ -166,7 +166,7 @@ def training_repeats_and_moves_the_weights(case: SSLCase) -> None:
     """To the bit, and stays finite."""
     one, (two,) = case.trained(), call_under_seeds(lambda: case.train(case.build()), 2)
     tensors = everything(one)
-    case.kept(tensors, everything(two), "two trainings with one seed differ in {}")
+    case.require_equal(tensors, everything(two), "two trainings with one seed differ in {}")
     odd = next((n for n, t in tensors.items() if not t.isfinite().all()), None)
     case.must(odd is None, f"{odd} is not finite after three steps")
     moved = changed(case.build().shared_state(), one.shared_state())
@@ -182,7 +182,7 @@ def shared_state_comes_back(case: SSLCase) -> None:
     whole = set(names) <= set(state) and len(names) == len(method.trainable())
     case.must(whole, "shared_state lacks parameters that are trained")
     other.load_shared(state)
-    case.kept(state, other.shared_state(), "load_shared loses {}")
+    case.require_equal(state, other.shared_state(), "load_shared loses {}")
     less = {n: t for n, t in state.items() if n != names[0]}
     for what, odd in (("lacks a parameter", less), ("is unknown", state | {"?": state[names[0]]})):
         try:
@@ -204,11 +204,11 @@ def local_state_comes_back(case: SSLCase) -> None:
     for other in others:
         other.load_shared(states["shared"])
         other.load_local(states["local"])
-        case.kept(states["local"], other.local_state(), "load_local loses {}")
+        case.require_equal(states["local"], other.local_state(), "load_local loses {}")
     case.train(method)
     for name, state in before.items():
         text = f"{name}_state is no copy: {{}} moves with training"
-        case.kept(state, states[name], text)
+        case.require_equal(state, states[name], text)
     if "reset" in vars(case.spec).values():
         return  # it lets something go at the end of a round, by an option of its own
     for other in others:
@@ -216,7 +216,7 @@ def local_state_comes_back(case: SSLCase) -> None:
         # Integer counters of batch norm, which nothing reads, may differ.
         got, want = (one.shared_state() | one.local_state() for one in (method, other))
         text = "local_state lacks something: a client that is restored trains otherwise, see {}"
-        case.kept(got, want, text)
+        case.require_equal(got, want, text)
 
 
 def renewed_is_as_built(case: SSLCase) -> None:
@@ -227,9 +227,9 @@ def renewed_is_as_built(case: SSLCase) -> None:
     for one in (method, built):
         one.begin_first_round()
     text = "renew is not what build is, see {}"
-    case.kept(everything(built), everything(method), text)
+    case.require_equal(everything(built), everything(method), text)
     got, want = (everything(case.train(one)) for one in (method, built))
-    case.kept(want, got, text)
+    case.require_equal(want, got, text)
 
 
 def rounds_begin_with_the_weights_received(case: SSLCase) -> None:
@@ -238,7 +238,7 @@ def rounds_begin_with_the_weights_received(case: SSLCase) -> None:
     state = method.shared_state()
     method.begin_first_round()
     method.begin_round()
-    case.kept(state, method.shared_state(), "beginning a round changes the shared {}")
+    case.require_equal(state, method.shared_state(), "beginning a round changes the shared {}")
 
 
 def output_losses_are_an_observers(case: SSLCase) -> None:
@@ -248,11 +248,11 @@ def output_losses_are_an_observers(case: SSLCase) -> None:
         if filled:
             shared = method.shared_state()
             method.fill_bank(case.views(7, seed=4)[0])
-            case.kept(shared, method.shared_state(), "fill_bank changes the shared {}")
+            case.require_equal(shared, method.shared_state(), "fill_bank changes the shared {}")
         before = everything(method)
         losses = method.output_losses(method.encoder(a), method.encoder(b))
         case.losses_of(losses, 5, "output_losses")
-        case.kept(before, everything(method), "output_losses change {}")
+        case.require_equal(before, everything(method), "output_losses change {}")
         near = torch.allclose(method.probe_losses(a, b), losses, rtol=1e-4, atol=1e-5)
         case.must(near, "probe_losses are not the output_losses of the two views")
 

@@ -66,10 +66,10 @@ def aggregate_keeps_its_inputs_and_their_form(case: StrategyCase) -> None:
     received, updates = case.received, some_updates()
     originals = copy.deepcopy((received, updates))
     got = case.new().aggregate(received, updates)
-    case.kept(originals[0], received, "aggregate changes the received {} in place")
+    case.require_equal(originals[0], received, "aggregate changes the received {} in place")
     for before, after in zip(originals[1], updates, strict=True):
         text = f"aggregate changes {{}} of client {after.client}'s update in place"
-        case.kept(before.state, after.state, text)
+        case.require_equal(before.state, after.state, text)
     case.form(got, received, "aggregate")
 
 
@@ -101,7 +101,7 @@ def aggregate_repeats(case: StrategyCase) -> None:
 
     text = "two instances aggregate the same updates otherwise: state is shared or drawn globally"
     one, other = call_under_seeds(rounds, 1, 2)
-    case.kept(one, other, f"{text} ({{}})")
+    case.require_equal(one, other, f"{text} ({{}})")
 
 
 def checkpoint_holds_what_rounds_leave(case: StrategyCase) -> None:
@@ -119,7 +119,7 @@ def checkpoint_holds_what_rounds_leave(case: StrategyCase) -> None:
         ) from None
     want = strategy.aggregate(case.received, some_updates())
     got = again.aggregate(case.received, some_updates())
-    case.kept(want, got, "a strategy from a checkpoint aggregates otherwise ({})")
+    case.require_equal(want, got, "a strategy from a checkpoint aggregates otherwise ({})")
 
 
 STRATEGY_CHECKS: tuple[Callable[[StrategyCase], None], ...] = (

@@ -41,9 +41,9 @@ class Labels:
         Raises:
             InputError: an image without a label.
         """
-        return self.named(digests(images.numpy()))
+        return self.classes_of(digests(images.numpy()))
 
-    def named(self, names: list[bytes]) -> ClassNames:
+    def classes_of(self, names: list[bytes]) -> ClassNames:
         """`of` images whose digests are known already."""
         missing = sum(name not in self._classes for name in names)
         if missing:

@@ -79,13 +79,13 @@ class Meter:
         self.queries += queries
 
 
-def require_shadows(held: bool) -> None:
+def require_shadows(has_shadows: bool) -> None:
     """Refuse an attack that reads encoders of the attacker's own where none are `held`.
 
     Raises:
         InputError: naming what gives some.
     """
-    if not held:
+    if not has_shadows:
         own, flag = opt("shadows", "N"), opt("shadow_encoders", "FOLDER")
         raise InputError(f"needs shadow encoders ({own}, or {flag})")
 

@@ -261,11 +261,11 @@ class WhiteBox(BlackBox):
         return self._method.shared_state()
 
 
-def split_in_halves(held: Tensor) -> tuple[tuple[Tensor, Tensor], set[bytes]]:
+def split_in_halves(images: Tensor) -> tuple[tuple[Tensor, Tensor], set[bytes]]:
     """Images held, uint8 (N, C, H, W), in two halves by content, and the names of those in the
     second: they meet the first as negatives, and all other images the second."""
-    names = digests(held.numpy())
+    names = digests(images.numpy())
     order = rank_digests(names)
     second = order[::2]
     first = order[1::2] or second  # one image alone serves everybody
-    return (held[first], held[second]), {names[i] for i in second}
+    return (images[first], images[second]), {names[i] for i in second}

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from fedmia.options.errors import InputError
-from fedmia.shadows.given import load_shadows, read_settings
+from fedmia.shadows.provided import load_shadows, read_settings
 from fedmia.shadows.train import TrainedShadow, TrainingStopped
 
 from .conftest import make_plan, make_target, same, train

@@ -169,7 +169,7 @@ def deal_sets(audit: Audit, members: Found, others: Found, views: Views) -> Audi
         nonmember_labels=o.labels[known:at],
         spare=torch.from_numpy(o.images[at:]),
         spared=roles.spared,
-        labels=Labels(zip(names, (m.named(), o.named()), strict=True)),
+        labels=Labels(zip(names, (m.class_labels(), o.class_labels()), strict=True)),
         names=(m.name, o.name),
         views=views,
         notes=tuple(notes),
@@ -223,7 +223,9 @@ def unify_classes(*sets: Found) -> Iterator[Found]:
     A data source numbers the classes that it holds. Where it lacks one, its numbers mean other
     classes.
     """
-    classes, numbers = np.unique(np.concatenate([s.named() for s in sets]), return_inverse=True)
+    classes, numbers = np.unique(
+        np.concatenate([s.class_labels() for s in sets]), return_inverse=True
+    )
     ends = np.cumsum([len(s) for s in sets])[:-1]
     for one, labels in zip(sets, np.split(numbers.astype(np.int64), ends), strict=True):
         yield replace(one, labels=labels, classes=tuple(classes.tolist()))
@@ -239,7 +241,7 @@ def unlike_classes(members: Found, others: Found) -> list[str]:
     Returns:
         One note, or none.
     """
-    theirs = [sorted(set(s.named().tolist())) for s in (members, others)]
+    theirs = [sorted(set(s.class_labels().tolist())) for s in (members, others)]
     if min(map(len, theirs)) < 2 or set(theirs[0]) & set(theirs[1]):
         return []
     examples = [", ".join(t[:3]) + (", .." if len(t) > 3 else "") for t in theirs]

@@ -26,7 +26,7 @@ from fedmia.options.errors import InputError, opt
 from fedmia.options.seeding import rng
 from fedmia.shadows.cache import seal
 from fedmia.shadows.draw import content_digest
-from fedmia.shadows.given import content, load_shadows, read_settings
+from fedmia.shadows.provided import content, load_shadows, read_settings
 from fedmia.shadows.train import TrainedShadow
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSL
@@ -221,7 +221,7 @@ class ProvidedShadows:
             for side, ids in (("members", split.members), ("nonmembers", others))
         )
         self._classes = self._classes | Labels(
-            [(torch.from_numpy(data.images[both]), data.named()[both])]
+            [(torch.from_numpy(data.images[both]), data.class_labels()[both])]
         )
         return TrainedShadow(
             released.method,

@@ -98,6 +98,6 @@ def content(audit: Audit, released: LoadedEncoder, audit_split: AuditSplit) -> s
 
 def _classes(labels: Labels, names: list[bytes]) -> bytes:
     try:
-        return labels.named(names).tobytes()
+        return labels.classes_of(names).tobytes()
     except InputError:  # their source has none
         return b""

@@ -110,7 +110,7 @@ def split_of_run(audit: Audit, run: RunFolder) -> AuditSplit:
         nonmember_labels=data.labels[others],
         spare=take(spare),
         spared=len(spare),
-        labels=Labels([(take(every), data.named()[every])]),
+        labels=Labels([(take(every), data.class_labels()[every])]),
         names=(data.name, data.name),
         views=prepared.experiment.data.source().views,
         notes=("Members and non-members are those of the run itself.",),

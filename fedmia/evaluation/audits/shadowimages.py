@@ -60,7 +60,7 @@ class ShadowImages:
         """
         images = self._data
         return hashlib.sha256(
-            b"".join(digests(images.images)) + images.named().tobytes()
+            b"".join(digests(images.images)) + images.class_labels().tobytes()
         ).hexdigest()
 
     @cached_property
@@ -68,7 +68,7 @@ class ShadowImages:
         """Classes of the audit's images, and of --shadow-data."""
         if self.audit.shadow_data is None:
             return self.audit_split.labels
-        own = torch.from_numpy(self._data.images), self._data.named()
+        own = torch.from_numpy(self._data.images), self._data.class_labels()
         return self.audit_split.labels | Labels([own])
 
     @cached_property

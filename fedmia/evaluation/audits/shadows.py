@@ -56,7 +56,7 @@ class OwnShadows:
     say: Callable[[str], None]
     progress: Callable[[int, int], None]
     stop: Callable[[], bool]
-    given: ProvidedShadows | None = None
+    provided: ProvidedShadows | None = None
     _shadows: dict[bool, Sequence[Shadow] | Exception] = field(default_factory=dict, init=False)
 
     def augment(self) -> Augment:
@@ -64,7 +64,7 @@ class OwnShadows:
 
         Shadows from an earlier audit say which recipe they were trained with.
         """
-        if self.given is not None and (records := self.given.shadow_records):
+        if self.provided is not None and (records := self.provided.shadow_records):
             own = records[0].augment
             return own if all(one.known for one in records) else keep_crop_only(own)
         plan = self.audit.plan()
@@ -105,7 +105,7 @@ class OwnShadows:
         self, attacker_images: Tensor, augment: Augment, pixels: PixelCache, naive: bool
     ) -> Sequence[Shadow]:
         views, trainings = [], self._trained(naive)
-        labels = self.images.labels if self.given is None else self.given.labels()
+        labels = self.images.labels if self.provided is None else self.provided.labels()
         for trained in trainings:
             own = trained.members
             alike = own.shape[1:] == attacker_images.shape[1:]
@@ -127,8 +127,8 @@ class OwnShadows:
 
     def notes(self) -> list[str]:
         """How the shadows are trained, now or before, for the report."""
-        if self.given is not None:
-            return self.given.notes()
+        if self.provided is not None:
+            return self.provided.notes()
         if not self.audit.shadows:
             return []
         notes = shadow_notes(self.audit.plan(), self._target(), *self.images.ground())
@@ -179,15 +179,17 @@ class OwnShadows:
         Raises:
             InputError: --shadow-data cannot be read.
         """
-        if self.given is not None:
-            return self.given.content()
+        if self.provided is not None:
+            return self.provided.content()
         if self.audit.shadow_data is None:
             return ""
         return self.images.contents()
 
     def paired(self) -> bool:
         """Whether some shadows are of an attacker who knows the defence, others of a naive one."""
-        return bool(self.audit.shadow_defense) or (self.given is not None and self.given.paired())
+        return bool(self.audit.shadow_defense) or (
+            self.provided is not None and self.provided.paired()
+        )
 
     @cached_property
     def images(self) -> ShadowImages:
@@ -195,8 +197,8 @@ class OwnShadows:
         return ShadowImages(self.audit, self.audit_split, self.say)
 
     def _trained(self, naive: bool) -> list[TrainedShadow]:
-        if self.given is not None:
-            return self.given.load(naive=naive)
+        if self.provided is not None:
+            return self.provided.load(naive=naive)
         target = self._target()
         return train_shadows(
             self.audit.plan(),

@@ -15,7 +15,7 @@ from fedmia.data.images import ImageSet, IntArray
 from fedmia.options import registry
 from fedmia.options.errors import InputError, map_options, opt
 
-Found = ImageSet | EncodedSet
+Source = ImageSet | EncodedSet
 
 
 def source_views(spec: str, options: Mapping[str, Any]) -> Views:
@@ -33,7 +33,7 @@ def source_views(spec: str, options: Mapping[str, Any]) -> Views:
     return views
 
 
-def find_images(audit: Audit, flag: str, size: int | None) -> Found:
+def find_images(audit: Audit, flag: str, size: int | None) -> Source:
     """Find the images of `--members` or `--nonmembers`; decode them later where the source can.
 
     Args:
@@ -48,7 +48,7 @@ def find_images(audit: Audit, flag: str, size: int | None) -> Found:
         InputError: missing, empty or corrupt, with the flag named.
     """
     source, request = _source(audit, flag, size)
-    with _named(flag):
+    with _name_flag(flag):
         return source.encoded(request) or source.load(request)
 
 
@@ -67,11 +67,11 @@ def load_images(audit: Audit, flag: str, size: int | None) -> ImageSet:
         InputError: as `find_images`.
     """
     source, request = _source(audit, flag, size)
-    with _named(flag):
+    with _name_flag(flag):
         return source.load(request)
 
 
-def take(source: Found, flag: str, indices: IntArray) -> tuple[ImageSet, bool]:
+def take(source: Source, flag: str, indices: IntArray) -> tuple[ImageSet, bool]:
     """Decode the images at `indices`, in that order.
 
     Args:
@@ -87,7 +87,7 @@ def take(source: Found, flag: str, indices: IntArray) -> tuple[ImageSet, bool]:
     """
     if isinstance(source, ImageSet):
         return source.take(indices), True
-    with _named(flag):
+    with _name_flag(flag):
         return source.pick(indices)
 
 
@@ -99,7 +99,7 @@ def _source(audit: Audit, flag: str, size: int | None) -> tuple[Dataset, Request
 
 
 @contextmanager
-def _named(flag: str) -> Iterator[None]:
+def _name_flag(flag: str) -> Iterator[None]:
     """Errors of a data source under its flag."""
 
     def of_source(option: str) -> str:

@@ -153,10 +153,10 @@ class Evaluation(AttackSuite[RoundModel]):
             known = self.known.get(name, self.scorer.known)
             return self.score(model, name, known, self.budget, rounds=rounds, **how)
 
-        results = (self.kept(piece, name, partial(scored, name)) for name in names)
+        results = (self.score_once(piece, name, partial(scored, name)) for name in names)
         return [one for one in results if one is not None]
 
-    def kept(self, piece: str, name: str, call: Callable[[], Result]) -> Result | None:
+    def score_once(self, piece: str, name: str, call: Callable[[], Result]) -> Result | None:
         """Compute the scores of one attack once; None where it failed.
 
         Args:
@@ -183,7 +183,8 @@ class Evaluation(AttackSuite[RoundModel]):
         views = [self.observed.view(model.snapshot, model.signals) for model in models]
         question = classes, client_of_members(self.run), deal, views
         answers = (
-            self.kept("inferences", name, partial(self.infer, name, *question)) for name in names
+            self.score_once("inferences", name, partial(self.infer, name, *question))
+            for name in names
         )
         return [one for one in answers if one is not None]
 

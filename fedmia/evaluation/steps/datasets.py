@@ -39,13 +39,13 @@ class CandidateSets:
     images: Tensor
     classes: IntArray
     first: int
-    held: Mapping[int, IntArray]
+    positions: Mapping[int, IntArray]
     posing: Sequence[IntArray]
 
     def questions(self, posers: bool) -> list[tuple[IntArray, IntArray]]:
         """Each set, with all non-members outside it; clients first."""
         every = np.arange(self.first, len(self.images))
-        sets = [*self.held.values(), *(self.posing if posers else ())]
+        sets = [*self.positions.values(), *(self.posing if posers else ())]
         return [(one, np.setdiff1d(every, one)) for one in sets]
 
 
@@ -115,12 +115,12 @@ def infer_sets(
     draw = rng(seed, "infer", attack.name)
     answers = attack.infer(view, of.images, of.classes, [questions[i] for i in order], draw)
     back = [answers[i] for i in np.argsort(order)]
-    ids = [*of.held, *[None] * (len(questions) - len(of.held))]
+    ids = [*of.positions, *[None] * (len(questions) - len(of.positions))]
     rows = [
         ClientInference(k, t.p_value, t.difference, t.n, t.others)
         for k, t in zip(ids, back, strict=True)
     ]
-    return rows[: len(of.held)], rows[len(of.held) :]
+    return rows[: len(of.positions)], rows[len(of.positions) :]
 
 
 def inference(

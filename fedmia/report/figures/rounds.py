@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Named = Literal["leakage", "layers"]
+FigureName = Literal["leakage", "layers"]
 
 
-def series(rounds: Sequence[RoundRow], key: Named, name: str) -> tuple[list[int], list[float]]:
+def series(rounds: Sequence[RoundRow], key: FigureName, name: str) -> tuple[list[int], list[float]]:
     """(rounds, AUCs) of attack or layer `name`, where they are known.
 
     Args:
@@ -35,7 +35,7 @@ def known_points(points: Iterable[tuple[int, float | None]]) -> tuple[list[int],
     return [x for x, _ in known_points], [y for _, y in known_points]
 
 
-def names(rounds: Sequence[RoundRow], key: Named) -> list[str]:
+def names(rounds: Sequence[RoundRow], key: FigureName) -> list[str]:
     """Names whose AUC `key` knows of any round, in the order met.
 
     Args:
