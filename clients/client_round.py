@@ -130,7 +130,7 @@ class ClientRound:
         if self._trained is not None:
             local, trained, staying = self._trained
             leaving |= self.strategy.finish(local, trained, sent)
-            staying |= {f"strategy.{n}": t for n, t in local.kept.items()}
+            staying |= {f"strategy.{n}": t for n, t in local.own_state.items()}
             if all(bool(t.isfinite().all()) for t in staying.values()):  # else as if it had rested
                 tensors = staying
         if works:

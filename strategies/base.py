@@ -83,7 +83,7 @@ class FederatedStrategy(Options, Strategy):
 
     Subclasses are dataclasses, one a file, and say `aggregate`; every other method is the identity
     by default. The client's half runs on an instance of each client's own, built anew each round:
-    what must last goes into `Local.kept` and `Local.memory`.
+    what must last goes into `StrategyContext.own_state` and `StrategyContext.memory`.
 
     Attributes:
         course: the range of rounds at work.

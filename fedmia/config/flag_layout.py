@@ -21,7 +21,7 @@ class FlagLayout:
         options: path of every option that depends on no plugin -> placeholder and help, in order.
         gone: paths of options that sections had once; reading says what one asks for instead.
         heads: beginnings of flags whose options depend on a plugin or a class -> path of the field.
-        named: fields whose options follow a plugin's name: `--attack.NAME.OPTION`.
+        named_options: fields whose options follow a plugin's name: `--attack.NAME.OPTION`.
         plugins: fields of a plugin, or of options by plugins' names -> kind, and default name.
         lists: flags given once for each of several names -> placeholder and help.
     """

@@ -22,11 +22,11 @@ from fedmia.options.values import Text, from_text, plain
 from fedmia.options.yamlfile import Tree
 
 Grid = Mapping[str, Sequence[Any]]
-Settings = TypeVar("Asked", Experiment, Audit)
+SettingsOfCell = TypeVar("SettingsOfCell", Experiment, Audit)
 
 
 @dataclass(frozen=True)
-class Cell(Generic[Settings]):
+class Cell(Generic[SettingsOfCell]):
     """One run of a sweep, or one audit of several.
 
     Attributes:
@@ -37,7 +37,7 @@ class Cell(Generic[Settings]):
     """
 
     grid: Mapping[str, Any]
-    first: Settings
+    first: SettingsOfCell
     nth: int = 0
     files: str = ""
 

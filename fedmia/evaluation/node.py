@@ -26,7 +26,8 @@ from fedmia.storage.archive import pack, unpack
 from fedmia.storage.snapshot import Snapshot, SnapshotStore, StateStore
 
 # What is told of an attack: nothing else of it leaves the node.
-SENT_FIELDS = ("name", "paper", "access", "vantage", "act", "shadow_threshold", "queries", "seconds",
+SENT_FIELDS = ("name", "paper", "access", "vantage", "act", "shadow_threshold", "queries",
+"seconds",
         "choices", "scores_members", "scores_nonmembers", "known_members",
         "known_nonmembers")  # fmt: skip
 SCORES_STAY = "the node keeps the scores of its images"

@@ -147,7 +147,7 @@ def matched_naming_rate(
     Args:
         right: (n,) whether each member is named right, two members at least.
         owners: (n,) client that holds each member.
-        named: (m,) client that each non-member is named, two at least.
+        named_clients: (m,) client that each non-member is named, two at least.
         same: (n, m) whether the two are alike; some non-member for each member.
         like: (m,) kind of each non-member.
 

@@ -15,7 +15,7 @@ from safetensors.numpy import save_file
 
 from fedmia import records
 
-Result = TypeVar("Found")
+Result = TypeVar("Result")
 
 
 class Archive:

@@ -59,9 +59,9 @@ class StrategyContext:
     Attributes:
         received: the global weights as they came, by name.
         broadcast: tensors that the server's half sent beside them.
-        kept: tensors of the strategy's own that stay with the client between the rounds of a
+        own_state: tensors of the strategy's own that stay with the client between the rounds of a
             branch; empty before its first round.
-        memory: JSON-able, kept likewise, shared with the client's defence.
+        memory: JSON-able, stays likewise, shared with the client's defence.
         weights: the parameters in training, by their names in `received`.
         reach: the learning rates of the steps so far, summed, over 1 - momentum: how far a
             gradient of 1 in every step moves a weight in the end.
@@ -73,6 +73,15 @@ class StrategyContext:
     memory: dict[str, Any]
     weights: dict[str, nn.Parameter]
     reach: float = 0.0
+
+    @property
+    def kept(self) -> State:
+        """`own_state`, by its name before 0.2."""
+        return self.own_state
+
+    @kept.setter
+    def kept(self, state: State) -> None:
+        self.own_state = state
 
 
 class StateStore(ABC):

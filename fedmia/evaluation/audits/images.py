@@ -15,7 +15,7 @@ from torch import Tensor
 from fedmia.config.audit import Audit
 from fedmia.data.base import Views
 from fedmia.data.images import NO_PROBES, ImageSet, IntArray, digests
-from fedmia.evaluation.audits.sources import Found, find_images, source_views, take
+from fedmia.evaluation.audits.sources import Source, find_images, source_views, take
 from fedmia.options.errors import InputError, opt
 from fedmia.threat import Labels
 
@@ -125,7 +125,7 @@ def deal(audit: Audit, size: int | None) -> AuditSplit:
     return deal_sets(audit, members, others, views)
 
 
-def deal_sets(audit: Audit, members: Found, others: Found, views: Views) -> AuditSplit:
+def deal_sets(audit: Audit, members: Source, others: Source, views: Views) -> AuditSplit:
     """Give every image its role, and decode the images that have one.
 
     The role depends on the seed, on the image's bytes as its source keeps them and on the number of
@@ -217,7 +217,7 @@ def _refuse_unlike(members: ImageSet, others: ImageSet) -> None:
         )
 
 
-def unify_classes(*sets: Found) -> Iterator[Found]:
+def unify_classes(*sets: Source) -> Iterator[Source]:
     """Give equal classes of all sets the same number.
 
     A data source numbers the classes that it holds. Where it lacks one, its numbers mean other
@@ -231,7 +231,7 @@ def unify_classes(*sets: Found) -> Iterator[Found]:
         yield replace(one, labels=labels, classes=tuple(classes.tolist()))
 
 
-def unlike_classes(members: Found, others: Found) -> list[str]:
+def unlike_classes(members: Source, others: Source) -> list[str]:
     """A note for sides whose classes have no name in common.
 
     Args:

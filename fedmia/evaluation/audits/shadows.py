@@ -45,7 +45,7 @@ class OwnShadows:
         say: prints one line for the user.
         progress: called with the epochs done and to do.
         stop: asked before each step.
-        given: shadows that the user brings; None: they are trained.
+        provided: shadows that the user brings; None: they are trained.
     """
 
     audit: Audit

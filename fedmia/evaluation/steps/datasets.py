@@ -32,7 +32,7 @@ class CandidateSets:
         images: uint8 (N, C, H, W), the scored members and then the scored non-members.
         classes: (N,) of them.
         first: place of the first non-member.
-        held: client -> places of its members.
+        positions: client -> places of its members.
         posing: places of each poser's non-members.
     """
 

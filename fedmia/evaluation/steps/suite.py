@@ -87,7 +87,7 @@ class AttackSuite(Generic[Model]):
     def score(
         self, model: Model, name: str, known: Known, budget: int | None, **how: Any
     ) -> ScoredAttack:
-        """One attack on one model by an attacker that knows `known`; `how` as `Scorer.score_attack`.
+        """One attack on one model by an attacker that knows `known`; `how` as in `Scorer`.
 
         Args:
             model: the model under attack.
