@@ -177,7 +177,7 @@ class ClientInference:
 
 
 @dataclass(frozen=True)
-class DatasetInference:
+class DatasetInferenceResults:
     """Dataset inference of every client by one attack: was its whole data set trained on?
 
     Attributes:
@@ -512,7 +512,7 @@ class RunScores:
     controls: Mapping[str, Sequence[ScoredAttack]] = field(default_factory=dict)
     pairs: Sequence[Pair] = ()
     sets: Sequence[SetScores] = ()
-    inferences: Sequence[DatasetInference] = ()
+    inferences: Sequence[DatasetInferenceResults] = ()
     pixels: tuple[FloatArray, FloatArray] | None = None
     utility: Mapping[str, Probe] = field(default_factory=dict)
     utility_untrained: Mapping[str, Probe] = field(default_factory=dict)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedmia.records import DatasetInference
+from fedmia.records import DatasetInferenceResults
 from fedmia.records.fields import row_of
 from fedmia.records.rows import ClientInferenceRow, InferenceRow, PosersRow
 from fedmia.report.selection import FEW
@@ -14,7 +14,7 @@ LEVELS = ("0.01", "0.05")
 SIGNIFICANCE = 0.05  # of the p-values that Holm corrected
 
 
-def inference_row(run: DatasetInference) -> InferenceRow:
+def inference_row(run: DatasetInferenceResults) -> InferenceRow:
     """One entry of the report's `dataset_inference`."""
     corrected = holm([c.p_value for c in run.clients])
     null = {c.client: c.p_value for c in run.untrained}

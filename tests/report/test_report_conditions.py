@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedmia.records import ClientInference, DatasetInference, Health, Probe, RunScores
+from fedmia.records import ClientInference, DatasetInferenceResults, Health, Probe, RunScores
 from fedmia.report.build import family_size, utility, widest_interval
 from fedmia.report.clients import client_leak, declared_attack, distribution, ranking
 from fedmia.report.datasets import inference_row
@@ -158,10 +158,10 @@ def test_told_apart__the_smallest_p_values_of_many() -> None:
 
 
 def test_inference__of_one_set_and_of_clients() -> None:
-    def sets(*p: float | None) -> DatasetInference:
+    def sets(*p: float | None) -> DatasetInferenceResults:
         held = [ClientInference(i, v, 0.1, 5, 7) for i, v in enumerate(p)]
         posers = [ClientInference(None, v, 0.0, 5, 6) for v in (0.04, 0.5, None)]
-        return DatasetInference("a", "p", held, posers)
+        return DatasetInferenceResults("a", "p", held, posers)
 
     one = inference_row(sets(0.05))
     assert one["statement"] == (

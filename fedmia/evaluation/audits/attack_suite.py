@@ -29,7 +29,7 @@ from fedmia.options.errors import InputError, format_error
 from fedmia.options.option import option_fields
 from fedmia.options.seeding import rng
 from fedmia.probes.utility import mean_cosine
-from fedmia.records import DatasetInference, Health, Probe, ScoredAttack, list_attacks
+from fedmia.records import DatasetInferenceResults, Health, Probe, ScoredAttack, list_attacks
 from fedmia.shadows.train import CUT, TrainingStopped
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSLMethod
@@ -86,7 +86,7 @@ class EncoderAttackSuite(AttackSuite[str]):
         self._methods: dict[str, SSLMethod] = {}
         self.scores = list[ScoredAttack]()
         self.controls = list[ScoredAttack]()
-        self.inferences = list[DatasetInference]()
+        self.inferences = list[DatasetInferenceResults]()
 
     # -- views: rows and drawn images are shared between them, counts are not -------------------
 
@@ -162,7 +162,7 @@ class EncoderAttackSuite(AttackSuite[str]):
                 continue
             tell(RELEASED, name, False)
             scored = self.failures.attempt("main", name, partial(self.score_encoder, name))
-            if isinstance(scored, DatasetInference):
+            if isinstance(scored, DatasetInferenceResults):
                 self.inferences.append(scored)
             elif scored is not None:
                 self.scores.append(scored)
@@ -193,7 +193,7 @@ class EncoderAttackSuite(AttackSuite[str]):
             return format_error(error.text, self.audit.spelling)
         return None
 
-    def score_encoder(self, name: str) -> ScoredAttack | DatasetInference:
+    def score_encoder(self, name: str) -> ScoredAttack | DatasetInferenceResults:
         """Score one attack on the encoder.
 
         Raises:

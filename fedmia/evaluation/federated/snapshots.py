@@ -18,7 +18,7 @@ from fedmia.federation.run import FederationResult
 from fedmia.options import registry
 from fedmia.partitions.base import Partition
 from fedmia.partitions.iid import IID
-from fedmia.records import DatasetInference, ScoredAttack
+from fedmia.records import DatasetInferenceResults, ScoredAttack
 from fedmia.storage.snapshot import Snapshot, StateFiles
 from fedmia.threat import BlackBox
 from fedmia.threat.signals import Signals
@@ -170,7 +170,7 @@ class Evaluation(AttackSuite[RoundModel]):
         # A disk that is full where scores are kept is no failure of the attack: it ends the run.
         return self.once(piece, name, partial(self.failures.attempt, piece, name, call))
 
-    def inferences(self, models: Iterable[RoundModel]) -> list[DatasetInference]:
+    def inferences(self, models: Iterable[RoundModel]) -> list[DatasetInferenceResults]:
         """Answers of attacks on data sets for each client, on the model and the untrained one."""
         names, prepared, split = self.of_kind(DatasetAttack), self.run.prepared, self.run.split
         if not names:

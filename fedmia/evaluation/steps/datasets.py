@@ -13,7 +13,7 @@ from fedmia.attacks.base import DatasetAttack, Known
 from fedmia.data.images import IntArray
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng
-from fedmia.records import ClientInference, DatasetInference
+from fedmia.records import ClientInference, DatasetInferenceResults
 from fedmia.threat import BlackBox, require
 
 POSERS = 100  # about so many sets of non-members pose as clients' sets
@@ -126,7 +126,7 @@ def infer_sets(
 def inference(
     attack: DatasetAttack, known: Known, of: CandidateSets, seed: int, view: BlackBox,
     untrained: BlackBox | None,
-) -> DatasetInference:  # fmt: skip
+) -> DatasetInferenceResults:  # fmt: skip
     """Ask the attack on the encoder with posers, and on the untrained model without.
 
     Args:
@@ -142,4 +142,4 @@ def inference(
     """
     clients, posers = infer_sets(attack, view, known, of, seed, posers=True)
     null = [] if untrained is None else infer_sets(attack, untrained, known, of, seed, False)[0]
-    return DatasetInference(attack.name, attack.paper, clients, posers, null)
+    return DatasetInferenceResults(attack.name, attack.paper, clients, posers, null)

@@ -12,7 +12,7 @@ from fedmia.evaluation.steps.failures import Failures
 from fedmia.evaluation.steps.scorer import Scorer
 from fedmia.options import registry
 from fedmia.options.errors import opt
-from fedmia.records import DatasetInference, ScoredAttack
+from fedmia.records import DatasetInferenceResults, ScoredAttack
 from fedmia.storage.archive import Archive
 from fedmia.threat import BlackBox, BudgetError
 
@@ -105,7 +105,7 @@ class AttackSuite(Generic[Model]):
     def infer(
         self, name: str, classes: tuple[IntArray, IntArray], owner: IntArray, deal: Partition,
         views: Sequence[BlackBox],
-    ) -> DatasetInference:  # fmt: skip
+    ) -> DatasetInferenceResults:  # fmt: skip
         """What an attack on data sets says of each client's scored members.
 
         Args:
