@@ -372,7 +372,8 @@ class DatasetAttack(Attack):
             view: as of `fit`.
             images: uint8 (N, C, H, W) of all sets.
             classes: (N,), which the data set's owner knows.
-            suspects: places of a suspected set, and of other images, not trained on, to compare with.
+            suspects: places of a suspected set, and of other images, not trained on,
+            to compare with.
             rng: stream of the permutations.
 
         Returns:

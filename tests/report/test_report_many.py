@@ -67,7 +67,8 @@ def make_many(run: RunScores) -> Callable[..., RunScores]:
             run, attacks=[attack], controls={}, pairs=[], curves=None, rounds=[],
             member_ids=np.arange(len(owner)), nonmember_ids=np.arange(5000, 5400),
             member_client=owner, member_labels=labels[0], nonmember_labels=labels[1],
-            clients=clients, inferences=[DatasetInferenceResults("dataset-inference", "p", asked, [])],
+            clients=clients, inferences=[DatasetInferenceResults("dataset-inference", "p", asked,
+            [])],
         )  # fmt: skip
 
     return made
