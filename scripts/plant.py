@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -29,7 +29,6 @@ import yaml
 ROOT = Path(__file__).resolve().parents[1]
 BUGS = ROOT / "tests" / "planted.yaml"
 GOLDEN = "tests/golden"
-FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+?)(?: - .*)?$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -103,7 +102,7 @@ def planted(bug: Bug, copy: Path) -> Iterator[None]:
     file = copy / bug.file
     text = file.read_text(encoding="utf-8")
     if text.count(bug.line) != 1:
-        raise ValueError(f"{bug.name}: its line occurs {text.count(bug.line)} times in {bug.file}")
+        raise ValueError(f"its line occurs {text.count(bug.line)} times in {bug.file}")
 
     def write(content: str) -> None:
         file.write_text(content, encoding="utf-8")
@@ -119,12 +118,18 @@ def planted(bug: Bug, copy: Path) -> Iterator[None]:
 
 
 def first_failure(copy: Path, paths: Sequence[str], limit: float, *, slow: bool) -> str | None:
-    """The first test among `paths` that fails in the copy; None where all pass."""
-    paths = [path for path in paths if (copy / path.partition("::")[0]).exists()]
-    if not paths:
-        return None
+    """The first test among `paths` that fails in the copy; None where all pass.
+
+    Raises:
+        ValueError: a path that is not there.
+        RuntimeError: pytest could not run them.
+    """
+    if lost := [path for path in paths if not (copy / path.partition("::")[0]).exists()]:
+        raise ValueError(f"no such tests: {', '.join(lost)}")
+    cache = copy.with_name(f"{copy.name}-cache")  # pytest notes there which test failed
+    shutil.rmtree(cache, ignore_errors=True)
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "--tb=no", "-o", f"cache_dir={cache}"]
     marker = "slow" if slow else "not slow"
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "--tb=no", "-p", "no:cacheprovider"]
     process = subprocess.Popen(
         [*command, "-m", marker, *paths], cwd=copy, env=os.environ | {"PYTHONPATH": str(copy)},
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
@@ -137,8 +142,10 @@ def first_failure(copy: Path, paths: Sequence[str], limit: float, *, slow: bool)
         return f"no end within {limit:g} s"
     if process.returncode in (0, 5):  # 5: no test of this kind
         return None
-    failed = FAILED.search(output)
-    return failed[1] if failed else f"pytest ended with {process.returncode}: {output[-300:]}"
+    failed = cache / "v" / "cache" / "lastfailed"
+    if failed.is_file():
+        return str(next(iter(json.loads(failed.read_text()))))
+    raise RuntimeError(f"pytest ended with {process.returncode}: {output[-300:]}")
 
 
 def stages(bug: Bug) -> Iterator[tuple[list[str], bool]]:
@@ -159,7 +166,7 @@ def run(bug: Bug, copy: Path, limit: float) -> Result:
         # What fails by itself says nothing of the bug.
         if test is not None and "::" in test and test not in passing:
             if (alone := first_failure(copy, [test], limit, slow=slow)) is not None:
-                raise RuntimeError(f"{bug.name}: {alone} fails without it")
+                raise RuntimeError(f"{alone} fails without it")
             passing.add(test)
         if test is not None:
             stage = " ".join(paths) + (" -m slow" if slow else "")
@@ -203,7 +210,7 @@ def main() -> int:
         try:
             return run(bug, copy, asked.limit)
         except (ValueError, RuntimeError, OSError) as error:
-            return str(error)
+            return f"{bug.name}: {error}"
         finally:
             copies.put(copy)
 
