@@ -19,7 +19,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from queue import SimpleQueue
@@ -130,22 +130,26 @@ def first_failure(copy: Path, paths: Sequence[str], limit: float, *, slow: bool)
     shutil.rmtree(cache, ignore_errors=True)
     command = [sys.executable, "-m", "pytest", "-x", "-q", "--tb=no", "-o", f"cache_dir={cache}"]
     marker = "slow" if slow else "not slow"
-    process = subprocess.Popen(
-        [*command, "-m", marker, *paths], cwd=copy, env=os.environ | {"PYTHONPATH": str(copy)},
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
-    )  # fmt: skip
+    said = copy.with_name(f"{copy.name}.log")
+    with said.open("w") as log:  # no pipe, which what a test leaves running would hold open
+        process = subprocess.Popen(
+            [*command, "-m", marker, *paths], cwd=copy, env=os.environ | {"PYTHONPATH": str(copy)},
+            stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
     try:
-        output, _ = process.communicate(timeout=limit)
+        process.wait(limit)
     except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
         return f"no end within {limit:g} s"
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
     if process.returncode in (0, 5):  # 5: no test of this kind
         return None
     failed = cache / "v" / "cache" / "lastfailed"
     if failed.is_file():
         return str(next(iter(json.loads(failed.read_text()))))
-    raise RuntimeError(f"pytest ended with {process.returncode}: {output[-300:]}")
+    raise RuntimeError(f"pytest ended with {process.returncode}: {said.read_text()[-300:]}")
 
 
 def stages(bug: Bug) -> Iterator[tuple[list[str], bool]]:
