@@ -14,7 +14,7 @@ from scipy.stats import t as student
 
 from fedmia.cli.command import parse
 from fedmia.cli.commands import SWEEP
-from fedmia.config.sweep import Sweep, key_of
+from fedmia.config.sweep import Sweep, tree_key
 from fedmia.config.tree import from_tree
 from fedmia.options.errors import InputError
 from fedmia.options.yamlfile import load
@@ -108,7 +108,7 @@ def _planned(plan: Mapping[str, Any], row: Mapping[str, Any]) -> Planned:
     first = plan["seeds"]["primary" if primary else "exploratory"]
     count = plan["federations"] if primary else sweep.seeds
     seeds = range(first, first + count)
-    grids = [key_of(cell.grid) for cell in sweep.cells[: len(sweep.cells) // sweep.seeds]]
+    grids = [tree_key(cell.grid) for cell in sweep.cells[: len(sweep.cells) // sweep.seeds]]
     return Planned(
         row["config"], row["data"], row["regime"], primary, seeds, grids, settings(sweep)
     )
@@ -220,7 +220,7 @@ def _together(planned: Planned, cells: Sequence[dict[str, Any]]) -> Swept:
     """The runs of one sweep from all of its files, in order."""
     runs: dict[tuple[str, int], dict[str, Any]] = {}
     for cell in cells:
-        place = key_of(cell["grid"]), cell["seed"]
+        place = tree_key(cell["grid"]), cell["seed"]
         if place in runs:
             raise SystemExit(f"{planned.config}: run {cell['name']} is given twice")
         runs[place] = cell

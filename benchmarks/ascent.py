@@ -34,7 +34,7 @@ from fedmia.statistics.auc import auc_estimate
 from fedmia.statistics.pvalues import holm
 from fedmia.statistics.spread import p_value, spread
 from fedmia.study.columns import over_models, signed
-from fedmia.study.points import grouped
+from fedmia.study.points import group_by_point
 from fedmia.study.scores import read as scores_of
 
 RESULTS = Path(__file__).parent / "results" / "ascent"
@@ -118,7 +118,7 @@ def cells_of(swept: Sequence[Swept], regime: str, data: str) -> list[Cell]:
     primary ones, or of the first sweep that has runs."""
     own = [s for s in swept if (s.planned.regime, s.planned.data) == (regime, data)]
     held = next((s for s in own if s.planned.primary), next((s for s in own if s.cells), None))
-    return next(iter(grouped(held.cells).values()), []) if held else []  # type: ignore[arg-type]
+    return next(iter(group_by_point(held.cells).values()), []) if held else []  # type: ignore[arg-type]
 
 
 def _question(regime: str, asked: Mapping[str, str], cells: Sequence[Cell]) -> Row:
@@ -143,7 +143,7 @@ def exploratory(plan: Mapping[str, Any], swept: Sequence[Swept]) -> list[Row]:
     rows = [
         row
         for sweep in swept
-        for held in grouped(sweep.cells).values()  # type: ignore[arg-type]
+        for held in group_by_point(sweep.cells).values()  # type: ignore[arg-type]
         for row in _point(sweep.planned, held)  # type: ignore[arg-type]
         if not (sweep.planned.primary and row["of"] == "image"
                 and (row["data"], row["attack"], row["control"]) in asked)

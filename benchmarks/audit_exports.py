@@ -35,7 +35,7 @@ from fedmia.config.audit import outside_reason
 from fedmia.data.base import Request
 from fedmia.data.synthetic import Synthetic
 from fedmia.options import registry
-from fedmia.runtime.cores import cores
+from fedmia.runtime.cores import count_cores
 from fedmia.runtime.environment import describe, version
 
 RESULTS = Path(__file__).parent / "results" / "audit_exports.json"
@@ -140,7 +140,7 @@ def main() -> int:
     parser.add_argument("--attacks", help="names (default: all that train no shadow)")
     parser.add_argument("--flags", default="", help="more flags of the audit, as one text")
     parser.add_argument("--forms", default=",".join(FORMS), help="which of them")
-    parser.add_argument("--threads", type=int, default=cores())
+    parser.add_argument("--threads", type=int, default=count_cores())
     parser.add_argument("--work", type=Path, help="folder of the networks and audits (default: "
                         "one that is removed)")  # fmt: skip
     parser.add_argument("--out", type=Path, default=RESULTS)

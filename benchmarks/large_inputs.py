@@ -23,7 +23,7 @@ import numpy as np
 from _process import measured  # beside this script
 from PIL import Image
 
-from fedmia.runtime.cores import cores
+from fedmia.runtime.cores import count_cores
 from fedmia.runtime.environment import describe, version
 
 RESULTS = Path(__file__).parent / "results" / "large_inputs.json"
@@ -99,7 +99,7 @@ def main() -> int:
     parser.add_argument("--known", type=int, default=8, help="known a side")
     parser.add_argument("--views", type=int, default=10, help="of EncoderMI-T, an image")
     parser.add_argument("--crops", type=int, default=128, help="of PartCrop, an image")
-    parser.add_argument("--threads", type=int, default=cores(), help="of torch")
+    parser.add_argument("--threads", type=int, default=count_cores(), help="of torch")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path, default=RESULTS, help="JSON file, one row a model")
     args = parser.parse_args()

@@ -30,7 +30,7 @@ from torch import nn
 
 from fedmia.defenses import _canaries
 from fedmia.defenses._accounting import epsilon_spent, noise_for
-from fedmia.defenses._canaries import Steps, add_scores, audit_steps, coins, guessed
+from fedmia.defenses._canaries import Steps, add_scores, audit_steps, draw_coins, guess_canaries
 from fedmia.defenses._noise import ReleaseNoise
 from fedmia.defenses._persample import private_optimizer
 from fedmia.defenses.gaussian import Gaussian
@@ -38,7 +38,7 @@ from fedmia.defenses.laplace import Laplace
 from fedmia.defenses.logistic import Logistic
 from fedmia.options.seeding import rng
 from fedmia.records import Epsilon
-from fedmia.report.lowerbounds import shown
+from fedmia.report.lowerbounds import epsilon_lower_bound
 from fedmia.runtime.environment import describe
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSLMethod
@@ -117,7 +117,7 @@ def dpsgd(case: Case, noise: float, seed: int) -> dict[str, Any]:
         Augment(), Train(), rng(seed, "job"), 0, count, torch.device("cpu"),
     )  # fmt: skip
     stream, memory = rng(seed, "canaries"), dict[str, Any]()
-    inside = coins(memory, case.canaries, stream)
+    inside = draw_coins(memory, case.canaries, stream)
     with ExitStack() as planted:
         if case.violation == "no clipping":
             planted.enter_context(patch.object(_canaries, "private_optimizer", unclipped))
@@ -125,7 +125,7 @@ def dpsgd(case: Case, noise: float, seed: int) -> dict[str, Any]:
             planted.enter_context(patch.object(_canaries, "poisson_rows", fixed_batches()))
         steps = Steps(noise, CLIP, rate, rate * 50, count)
         add_scores(memory, audit_steps(job, steps, inside, stream))
-    return guessed(memory, "one-run-gdp" if rate >= 1 else "one-run")
+    return guess_canaries(memory, "one-run-gdp" if rate >= 1 else "one-run")
 
 
 def release(case: Case, _: float, seed: int) -> dict[str, Any]:
@@ -136,7 +136,7 @@ def release(case: Case, _: float, seed: int) -> dict[str, Any]:
     replace(defense, canaries=0).release(*states, memory, rng(seed, "scale"))
     memory["scale"] /= NOISE[case.violation]
     defense.release(*states, memory, rng(seed, "release"))
-    return guessed(memory, defense.audit)
+    return guess_canaries(memory, defense.audit)
 
 
 def row(case: Case) -> dict[str, Any]:
@@ -148,14 +148,14 @@ def row(case: Case) -> dict[str, Any]:
         Epsilon(case.claim, delta, 1, "guaranteed", "", **one(case, noise, seed))
         for seed in range(case.seeds)
     ]
-    bounds = [shown(epsilon, epsilon.correct, ERROR) for epsilon in stated]
+    bounds = [epsilon_lower_bound(epsilon, epsilon.correct, ERROR) for epsilon in stated]
     alarms = sum(bound > case.claim for bound in bounds)
     low, high = clopper_pearson(alarms, case.seeds)
     return {
         "mechanism": case.mechanism, "claim": case.claim, "violation": case.violation,
         "canaries": case.canaries, "seeds": case.seeds, "alarms": alarms,
         "alarms_ci": [round(low, 3), round(high, 3)], "bound": round(float(np.mean(bounds)), 3),
-        "most": round(shown(stated[0], stated[0].guesses, ERROR), 3), "audit": stated[0].audit,
+        "most": round(epsilon_lower_bound(stated[0], stated[0].guesses, ERROR), 3), "audit": stated[0].audit,
         "true": spent(case, noise),
     }  # fmt: skip
 

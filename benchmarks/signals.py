@@ -29,7 +29,7 @@ from fedmia.attacks.partcrop import Crops
 from fedmia.options import registry
 from fedmia.runtime.environment import describe
 from fedmia.ssl.augment import Augment
-from fedmia.threat import PRECISIONS, Views
+from fedmia.threat import PRECISIONS, ViewRecipe
 from fedmia.threat.signals import PixelCache, Signals
 
 RESULTS = Path(__file__).parent / "results" / "signals.json"
@@ -109,7 +109,7 @@ def single_crop(recipe: Crops, side: int) -> Callable[[Tensor], Tensor]:
     return v2.Compose([cut, v2.RandomHorizontalFlip(recipe.flip)])
 
 
-Loop = tuple[Callable[[Tensor], Tensor], int, Callable[[Timed], Tensor], Views]
+Loop = tuple[Callable[[Tensor], Tensor], int, Callable[[Timed], Tensor], ViewRecipe]
 
 
 @torch.no_grad()
@@ -135,7 +135,7 @@ def measure_loop(bench: Bench, repeats: int, views: int = 24, crops: int = 128) 
 
 def _loop_turn(
     bench: Bench, single: Callable[[Tensor], Tensor], count: int,
-    ask: Callable[[Timed], Tensor], recipe: Views,
+    ask: Callable[[Timed], Tensor], recipe: ViewRecipe,
 ) -> tuple[float, ...]:  # fmt: skip
     """Seconds a view: of the loop's pixels and ours, of the loop whole and ours."""
     few = bench.images[:NAIVE].to(bench.device).float() / 255

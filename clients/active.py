@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from clients.desk import Desk
+from clients.client_round import ClientRound
 from clients.passive import Passive as _Passive
 from fedmia.defenses.base import Metrics
 from fedmia.ssl.base import State
@@ -16,7 +16,7 @@ class Active(_Passive):
 
     crafts = True
 
-    def work(self, desk: Desk) -> tuple[State, Metrics]:
-        if desk.crafts:
-            return desk.craft(desk.idle(), desk.received), {}
-        return super().work(desk)
+    def work(self, client_round: ClientRound) -> tuple[State, Metrics]:
+        if client_round.crafts:
+            return client_round.craft(client_round.idle(), client_round.received), {}
+        return super().work(client_round)

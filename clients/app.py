@@ -10,15 +10,15 @@ from flwr.app import Context, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from clients.base import Role
-from clients.desk import Desk
-from clients.site import Site, Task
+from clients.client_context import ClientContext, RoundTask
+from clients.client_round import ClientRound
 from fedmia.options import registry
 from fedmia.ssl.base import State
 from fedmia.storage.arrays import record
 from fedmia.storage.snapshot import StateStore, Update
 
 
-def client_app(site: Site, store: StateStore) -> ClientApp:
+def client_app(client_context: ClientContext, store: StateStore) -> ClientApp:
     """The Flower app of every client: `query` answers the roll call, `train` works a round."""
     app = ClientApp()
 
@@ -29,9 +29,9 @@ def client_app(site: Site, store: StateStore) -> ClientApp:
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
-        torch.set_num_threads(site.threads)
+        torch.set_num_threads(client_context.threads)
         try:
-            update = _work(site, store, message, int(context.node_config["partition-id"]))
+            update = _work(client_context, store, message, int(context.node_config["partition-id"]))
         except Exception as error:  # the strategy says whose it was; Ray would print pages of it
             reason = f"{type(error).__name__}: {error}"
             return Message(Error(code=0, reason=reason), reply_to=message)
@@ -40,13 +40,19 @@ def client_app(site: Site, store: StateStore) -> ClientApp:
     return app
 
 
-def _work(site: Site, store: StateStore, message: Message, client: int) -> Update:
+def _work(
+    client_context: ClientContext, store: StateStore, message: Message, client: int
+) -> Update:
     """One client's round."""
     config: dict[str, Any] = dict(message.content.config_records["config"])
-    received, broadcast = (_tensors(message, n, site.device) for n in ("arrays", "broadcast"))
+    received, broadcast = (
+        _tensors(message, n, client_context.device) for n in ("arrays", "broadcast")
+    )
     began = time.perf_counter()
-    role: Role = registry.build("role", site.roles[client], {})
-    update = role.answer(Desk(site, store, Task(client, **config), received, broadcast))
+    role: Role = registry.build("role", client_context.roles[client], {})
+    update = role.answer(
+        ClientRound(client_context, store, RoundTask(client, **config), received, broadcast)
+    )
     update.metrics.update(began=began, ended=time.perf_counter())
     return update
 

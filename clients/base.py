@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
-from clients.desk import Desk
+from clients.client_round import ClientRound
 from fedmia.defenses.base import Metrics
 from fedmia.ssl.base import State
 from fedmia.storage.snapshot import Update
@@ -21,9 +21,9 @@ class Role(ABC):
     crafts: ClassVar[bool] = False  # whether it uploads what an active attack crafts
 
     @abstractmethod
-    def work(self, desk: Desk) -> tuple[State, Metrics]:
+    def work(self, client_round: ClientRound) -> tuple[State, Metrics]:
         """The state to upload, and metrics."""
 
-    def answer(self, desk: Desk) -> Update:
+    def answer(self, client_round: ClientRound) -> Update:
         """The client's whole round: what it sends, and its local state stored."""
-        return desk.settle(*self.work(desk))
+        return client_round.finish_round(*self.work(client_round))

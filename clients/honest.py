@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from clients.base import Role
-from clients.desk import Desk
+from clients.client_round import ClientRound
 from fedmia.defenses.base import Metrics
 from fedmia.ssl.base import State
 
@@ -11,9 +11,9 @@ from fedmia.ssl.base import State
 class Honest(Role):
     """Trains on its own images and uploads what its defences let out; attacks nothing."""
 
-    def work(self, desk: Desk) -> tuple[State, Metrics]:
-        if desk.rests:
-            return desk.received, {}
-        trained, metrics, _ = desk.train()
-        released, more = desk.release(trained)
+    def work(self, client_round: ClientRound) -> tuple[State, Metrics]:
+        if client_round.sits_out:
+            return client_round.received, {}
+        trained, metrics, _ = client_round.train()
+        released, more = client_round.release(trained)
         return released, metrics | more

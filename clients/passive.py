@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from clients.base import Role
-from clients.desk import Desk
+from clients.client_round import ClientRound
 from fedmia.defenses.base import Metrics
 from fedmia.ssl.base import State
 from fedmia.threat import Threat
@@ -14,8 +14,8 @@ class Passive(Role):
 
     sees = Threat("white_box", "client")
 
-    def work(self, desk: Desk) -> tuple[State, Metrics]:
-        if not desk.site.attacker_trains:
-            return desk.received, {}
-        trained, metrics, _ = desk.train()
+    def work(self, client_round: ClientRound) -> tuple[State, Metrics]:
+        if not client_round.client_context.attacker_trains:
+            return client_round.received, {}
+        trained, metrics, _ = client_round.train()
         return trained, metrics

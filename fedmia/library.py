@@ -22,11 +22,11 @@ import torch
 from torch import Tensor
 
 from fedmia.attacks.base import Attack
-from fedmia.data._source import renumbered
+from fedmia.data._source import renumber_labels
 from fedmia.data.base import Views
 from fedmia.data.images import UNLABELLED, ImageSet
-from fedmia.encoders.base import Wanted, constants
-from fedmia.encoders.memory import Encoder, Images, bring, name_of, pixels
+from fedmia.encoders.base import LoadOptions, channel_constants
+from fedmia.encoders.memory import Encoder, Images, as_tensor, encoder_name, load_module
 from fedmia.options.errors import InputError, opt
 from fedmia.options.option import option_fields
 from fedmia.records.rows import Report
@@ -86,14 +86,16 @@ def view(
         InputError: an encoder that takes no such images or returns something else, or access
             that it does not grant.
     """
-    wanted = Wanted(None, size, constants(mean), constants(std), torch.device(device), seed)
-    released = bring(encoder, wanted, channels=channels)
+    wanted = LoadOptions(
+        None, size, channel_constants(mean), channel_constants(std), torch.device(device), seed
+    )
+    released = load_module(encoder, wanted, channels=channels)
     granted = ACCESS[: ACCESS.index(released.access) + 1]
     if access is not None and access not in granted:
         raise InputError(
             f"{opt('access')} to {released.name} must be {' or '.join(granted)}, got {access!r}"
         )
-    own = None if held is None else pixels(held, "held")
+    own = None if held is None else as_tensor(held, "held")
     if own is not None:
         released.method.fill_bank(own)
     return (WhiteBox if (access or granted[-1]) == "white_box" else BlackBox)(
@@ -165,7 +167,7 @@ def audit(
         from fedmia.config.audit import Audit
         from fedmia.config.tree import from_tree
         from fedmia.evaluation.audits.images import deal_sets
-        from fedmia.evaluation.encoder import device_of, examine, folder, look
+        from fedmia.evaluation.encoder import check_embeddings, device_of, examine, folder
         from fedmia.report.publish import publish
         from fedmia.runtime.progress import AuditDisplay
     given_images = {"members": members, "nonmembers": nonmembers}
@@ -174,11 +176,11 @@ def audit(
     if not 2 <= len(labels) <= len(given_images):
         raise InputError(f"labels must be of {' and '.join(given_images)}, got {len(labels)}")
     sides = zip_longest(given_images.items(), labels)
-    sets = {side: image_set(pixels(x, side), y, side) for (side, x), y in sides}
-    names, given = chosen(attacks)
-    called = name or name_of(encoder)
+    sets = {side: build_image_set(as_tensor(x, side), y, side) for (side, x), y in sides}
+    names, given = split_attacks(attacks)
+    called = name or encoder_name(encoder)
     for constant in {"mean", "std"} & settings.keys():
-        settings[constant] = constants(settings[constant])
+        settings[constant] = channel_constants(settings[constant])
     # As a YAML file would say it, so that names, types and ranges are checked as there.
     told = {
         "encoder": f"in memory: {called}",
@@ -194,11 +196,11 @@ def audit(
     asked = from_tree(Audit, told | settings, trust_plugins=trust_plugins)
     place, device = folder(asked, None if out is None else Path(out)), device_of(asked)
     with watch.part("data"):
-        wanted = Wanted(None, asked.size, asked.mean, asked.std, device, asked.seed)
-        released = bring(encoder, wanted, name=called)
+        wanted = LoadOptions(None, asked.size, asked.mean, asked.std, device, asked.seed)
+        released = load_module(encoder, wanted, name=called)
         dealt = deal_sets(asked, sets["members"], sets["nonmembers"], Views())
         dealt = replace(dealt, shadow_data=sets.get("shadow_data"))
-        look(released, dealt, asked.allow_random)
+        check_embeddings(released, dealt, asked.allow_random)
     display = AuditDisplay(len(asked.attacks), quiet)
     scores = examine(asked, released, dealt, device, place, display, watch, lambda: False)
     if not (scores.attacks or scores.inferences):
@@ -207,7 +209,7 @@ def audit(
     return publish(scores, place.folder, watch)
 
 
-def chosen(
+def split_attacks(
     attacks: str | Sequence[str | Attack],
 ) -> tuple[tuple[str, ...], dict[str, dict[str, Any]]]:
     """Names as the command line has them, and the options of attacks given as objects.
@@ -227,7 +229,7 @@ def chosen(
     return tuple(names), options
 
 
-def image_set(images: Tensor, labels: Any, side: str) -> ImageSet:
+def build_image_set(images: Tensor, labels: Any, side: str) -> ImageSet:
     """uint8 (N, C, S, S) images with labels 0..classes-1, zeros where there are none.
 
     Raises:
@@ -245,5 +247,5 @@ def image_set(images: Tensor, labels: Any, side: str) -> ImageSet:
             f"labels of {side} must be integers ({len(images)},), one an image, got "
             f"{found.dtype} {found.shape}"
         )
-    numbers, classes = renumbered(found)
+    numbers, classes = renumber_labels(found)
     return ImageSet(images.numpy(), numbers, side, classes)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from fedmia.options.errors import InputError, unknown
+from fedmia.options.errors import InputError, unknown_name
 from fedmia.storage.manifest import CURVES, SCORES
 from fedmia.storage.runfolder import RunFolder
 
@@ -119,10 +119,10 @@ class Run:
         from fedmia.config.audit import Audit
         from fedmia.config.experiment import Experiment
         from fedmia.config.tree import from_tree
-        from fedmia.options.errors import told_of
+        from fedmia.options.errors import style_of_file
 
         tree = self._files.tree()
-        with told_of(self._files.config):
+        with style_of_file(self._files.config):
             if self._is_audit():
                 return from_tree(Audit, tree, trust_plugins=self._files.trust is True)
             try:
@@ -258,9 +258,9 @@ class Run:
         """Every number of the report, a row each, with the columns of `fedmia.table.COLUMNS`."""
         import pandas as pd
 
-        from fedmia.table import COLUMNS, rows_of
+        from fedmia.table import COLUMNS, load_rows
 
-        rows = rows_of(self.folder, lambda: self.records)
+        rows = load_rows(self.folder, lambda: self.records)
         return pd.DataFrame(rows, columns=list(COLUMNS))
 
     @cached_property
@@ -286,7 +286,7 @@ class Run:
         if name in NOT_KEPT:
             raise InputError(f"figure '{name}' of '{self.folder}' has no data: {NOT_KEPT[name]}")
         if name not in figures:
-            raise unknown("figure", name, figures)
+            raise unknown_name("figure", name, figures)
         if (figure := figures[name]()) is None:
             raise InputError(f"figure '{name}' of '{self.folder}' has no data")
         return figure

@@ -8,10 +8,10 @@ _STARTED = time.perf_counter()  # before the heavy imports, which the report's t
 
 import sys  # noqa: E402
 
-from fedmia.cli.command import FAILED, INTERRUPTED, Invocation, answer, run  # noqa: E402
+from fedmia.cli.command import FAILED, INTERRUPTED, Invocation, answer_page, run  # noqa: E402
 from fedmia.cli.commands import SIMULATE  # noqa: E402
 
-if __name__ == "__main__" and (_code := answer(SIMULATE, sys.argv[1:])) is not None:
+if __name__ == "__main__" and (_code := answer_page(SIMULATE, sys.argv[1:])) is not None:
     sys.exit(_code)  # a page or a wrong flag, which take none of the heavy imports below
 
 import os  # noqa: E402
@@ -26,8 +26,8 @@ from safetensors import SafetensorError  # noqa: E402
 from fedmia.config.tree import to_tree  # noqa: E402
 from fedmia.evaluation.run import execute  # noqa: E402
 from fedmia.federation.checkpoint import Checkpoint  # noqa: E402
-from fedmia.federation.run import Prepared, fingerprint, prepare  # noqa: E402
-from fedmia.observers._observing import Observing  # noqa: E402
+from fedmia.federation.run import PreparedRun, fingerprint, prepare  # noqa: E402
+from fedmia.observers._observing import RunObservers  # noqa: E402
 from fedmia.records.rows import Report  # noqa: E402
 from fedmia.report.publish import publish, show  # noqa: E402
 from fedmia.runtime.device import bfloat16_note  # noqa: E402
@@ -38,7 +38,7 @@ from fedmia.storage.manifest import CHECKPOINT, SNAPSHOTS  # noqa: E402
 from fedmia.storage.outfolder import OutFolder  # noqa: E402
 from fedmia.storage.runfolder import RunFolder  # noqa: E402
 from fedmia.storage.snapshot import SnapshotStore  # noqa: E402
-from strategies.crew import FederationError  # noqa: E402
+from strategies.failure_policy import FederationError  # noqa: E402
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -61,7 +61,7 @@ def simulate(asked: Invocation, watch: Stopwatch, stop: Event) -> int:
     if asked.out and asked.resume and (told := RunFolder(asked.out).finished()) is not None:
         show(cast(Report, told), asked.out, json=asked.json, quiet=asked.quiet)
         return 0
-    observing = Observing(asked.observe, asked.out)
+    observing = RunObservers(asked.observe, asked.out)
     with watch.part("data"):
         prepared = prepare(asked.settings)
     note = bfloat16_note(asked.settings.device, asked.settings.train.precision)
@@ -71,7 +71,7 @@ def simulate(asked: Invocation, watch: Stopwatch, stop: Event) -> int:
     tree = to_tree(asked.settings)
     if not asked.resume:
         place.begin(tree)
-    with observing, checkpointed(prepared, place) as checkpoint:
+    with observing, open_checkpoint(prepared, place) as checkpoint:
         observing.begin(tree)
         shown = Display(prepared.total_rounds(), asked.quiet or asked.json, observing.round)
         scores = execute(prepared, place.folder, watch, stop, shown, checkpoint=checkpoint)
@@ -79,7 +79,7 @@ def simulate(asked: Invocation, watch: Stopwatch, stop: Event) -> int:
         observing.report(report)
         whole = scores.interrupted is None and scores.failure is None
         if checkpoint and whole and not scores.failed:  # else --resume scores those again
-            checkpoint.over()
+            checkpoint.delete()
             SnapshotStore(checkpoint.root.parent / SNAPSHOTS).drop_controls()
     show(report, place.folder, json=asked.json, quiet=asked.quiet)
     if scores.failure is not None:
@@ -88,7 +88,7 @@ def simulate(asked: Invocation, watch: Stopwatch, stop: Event) -> int:
 
 
 @contextmanager
-def checkpointed(prepared: Prepared, place: OutFolder) -> Iterator[Checkpoint | None]:
+def open_checkpoint(prepared: PreparedRun, place: OutFolder) -> Iterator[Checkpoint | None]:
     """The checkpoint of a run with a folder, held while the context is open.
 
     Raises:
@@ -103,8 +103,8 @@ def checkpointed(prepared: Prepared, place: OutFolder) -> Iterator[Checkpoint | 
     try:
         yield found
     except BaseException as error:  # but a kill: what was written so far stays
-        if not found.begun():
-            found.over()
+        if not found.exists():
+            found.delete()
             place.give_up()
         if isinstance(error, OSError | SafetensorError):
             raise FederationError(

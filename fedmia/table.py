@@ -205,12 +205,12 @@ def read(path: Path) -> list[Row]:
     return cast(list[Row], pq.read_table(file).to_pylist())
 
 
-def rows_of(folder: Path, report: Callable[[], Report]) -> list[Row]:
+def load_rows(folder: Path, report: Callable[[], Report]) -> list[Row]:
     """The rows of the table in a run's folder; earlier versions wrote none: made of its report."""
     return read(folder) if (folder / TABLE).is_file() else flatten(report())
 
 
-def repeated(rows: Iterable[Row]) -> list[tuple[object, ...]]:
+def repeated_keys(rows: Iterable[Row]) -> list[tuple[object, ...]]:
     """Keys that more than one row has: none in a sound table."""
     counts: dict[tuple[object, ...], int] = {}
     for row in rows:

@@ -15,7 +15,7 @@ ORDERS = (*range(2, 65), 80, 96, 128, 192, 256, 512)
 LEAST, MOST = 1e-3, 1e6  # noise multipliers that are looked for
 
 
-def composed(noise: float, rounds: int, delta: float, sensitivity: float = 1.0) -> float:
+def composed_epsilon(noise: float, rounds: int, delta: float, sensitivity: float = 1.0) -> float:
     """Epsilon at `delta` of `rounds` Gaussian releases, exact (Dong et al., 2019).
 
     Args:
@@ -25,12 +25,12 @@ def composed(noise: float, rounds: int, delta: float, sensitivity: float = 1.0) 
     return epsilon_at(sensitivity * math.sqrt(rounds) / noise, delta)
 
 
-def noise_composed(epsilon: float, rounds: int, delta: float, sensitivity: float = 1.0) -> float:
+def composed_noise(epsilon: float, rounds: int, delta: float, sensitivity: float = 1.0) -> float:
     """The noise at which `composed` gives `epsilon`."""
     return sensitivity * math.sqrt(rounds) / mu_at(epsilon, delta)
 
 
-def sampled(noise: float, rate: float, rounds: int, delta: float) -> float:
+def sampled_epsilon(noise: float, rate: float, rounds: int, delta: float) -> float:
     """Epsilon at `delta` of `rounds` Gaussian releases, each of a secret cohort of a fixed size
     drawn without replacement, one client replaced by another (Wang et al., 2019, Theorem 9; to
     epsilon by Balle et al., 2020, Theorem 21).
@@ -62,9 +62,11 @@ def sampled_renyi(noise: float, rate: float, order: int) -> float:
 
 
 @functools.lru_cache(maxsize=8)  # every round asks again
-def noise_sampled(epsilon: float, rate: float, rounds: int, delta: float) -> float:
+def sampled_noise(epsilon: float, rate: float, rounds: int, delta: float) -> float:
     """The least noise in [LEAST, MOST] at which `sampled` gives at most `epsilon`; infinite where
     none does: at a rate near 1 the theorem's factor 2 does not go away."""
-    if sampled(MOST, rate, rounds, delta) > epsilon:
+    if sampled_epsilon(MOST, rate, rounds, delta) > epsilon:
         return math.inf
-    return least_noise(lambda z: sampled(z, rate, rounds, delta), epsilon, LEAST, MOST, 1e-6)
+    return least_noise(
+        lambda z: sampled_epsilon(z, rate, rounds, delta), epsilon, LEAST, MOST, 1e-6
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from fedmia.defenses._sensitivity import measured, protected
+from fedmia.defenses._sensitivity import measure_update, protected
 from fedmia.ssl.base import State
 from fedmia.storage.snapshot import Update
 
@@ -18,7 +18,7 @@ def clipped(received: State, sent: State, bound: float) -> tuple[State, float]:
     norm's statistics stay as received, and so does all of an update without a finite norm.
     """
     names = protected(sent)
-    update, length = measured(sent, received, 2)
+    update, length = measure_update(sent, received, 2)
     kept = {n: received[n] for n in sent}
     if not length:
         return kept, length

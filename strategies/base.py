@@ -19,20 +19,20 @@ from fedmia.options.seeding import rng
 from fedmia.records import Epsilon
 from fedmia.ssl.base import State
 from fedmia.storage.arrays import record, tensors
-from fedmia.storage.snapshot import Local, Update
-from strategies.crew import Against, Crew, FederationError
-from strategies.replies import Judge, Refused, replies
+from fedmia.storage.snapshot import StrategyContext, Update
+from strategies.failure_policy import Adversary, FailurePolicy, FederationError
+from strategies.replies import RejectedReply, ReplyReader, replies
 
 Seen = Callable[[Update], None]
 Metrics = dict[str, float]
 
 
-def unseen(update: Update) -> None:
+def ignore_update(update: Update) -> None:
     """Nobody is told."""
 
 
 @dataclass(frozen=True)
-class Course:
+class RoundRange:
     """A stretch of rounds of one branch.
 
     Attributes:
@@ -91,7 +91,7 @@ class FederatedStrategy(Options, Strategy):
     strength: ClassVar[str] = ""
     strengths: ClassVar[tuple[float, ...]] = ()
 
-    course: Course | None = field(default=None, init=False, repr=False)
+    course: RoundRange | None = field(default=None, init=False, repr=False)
     nodes: dict[int, int] = field(default_factory=dict, init=False, repr=False)
     _global: State = field(default_factory=dict, init=False, repr=False)
 
@@ -125,21 +125,21 @@ class FederatedStrategy(Options, Strategy):
         """
         return None
 
-    def privacy(self, against: Against) -> Epsilon | None:
+    def privacy(self, against: Adversary) -> Epsilon | None:
         """The privacy statement for a client after the rounds aggregated; None: none is made."""
         return None
 
-    def told(self, against: Against) -> Metrics:
+    def aggregation_metrics(self, against: Adversary) -> Metrics:
         """What is reported of the aggregation: of its last round, or over all."""
         return {}
 
     # -- the client's half ---------------------------------------------------------------------
 
-    def begin(self, local: Local) -> State:
+    def begin(self, local: StrategyContext) -> State:
         """The weights that local training starts from."""
         return local.received
 
-    def after_backward(self, local: Local) -> None:
+    def after_backward(self, local: StrategyContext) -> None:
         """Change the gradients of `local.weights` in place, before each step of the optimizer.
 
         Under DP-SGD they are clipped and noised by then, so what is added here costs no privacy as
@@ -147,7 +147,7 @@ class FederatedStrategy(Options, Strategy):
         """
         return None
 
-    def finish(self, local: Local, trained: State, sent: State) -> dict[str, float]:
+    def finish(self, local: StrategyContext, trained: State, sent: State) -> dict[str, float]:
         """Keep what the next round needs; metrics that travel with the upload, and that a defence
         does not hold back: like gradients above they rest on what was received and sent alone.
 
@@ -173,8 +173,8 @@ class FederatedStrategy(Options, Strategy):
     # -- the rounds ----------------------------------------------------------------------------
 
     def rounds(
-        self, grid: Grid, course: Course, state: State, crew: Crew,
-        seen: Seen = unseen,
+        self, grid: Grid, course: RoundRange, state: State, failure_policy: FailurePolicy,
+        seen: Seen = ignore_update,
     ) -> Iterator[Round]:  # fmt: skip
         """The rounds of `course` from `state`, each as it is done, after a roll call of the nodes.
 
@@ -184,17 +184,19 @@ class FederatedStrategy(Options, Strategy):
         Raises:
             FederationError: as the crew's policy says.
         """
-        self.course, self.nodes = course, self.nodes or call_roll(grid, crew.clients)
+        self.course, self.nodes = course, self.nodes or call_roll(grid, failure_policy.clients)
         names = {node: client for client, node in self.nodes.items()}
         arrays = record(state)
         for turn in range(1, course.last - course.first + 1):
             began, round = time.perf_counter(), course.first + turn
             asked = self.configure_train(turn, arrays, ConfigRecord(), grid)
             orders = {names[order.metadata.dst_node_id]: order for order in asked}
-            orders = {client: orders[client] for client in crew.present(orders)}
-            judge = Judge(self._global, names, round)
-            metrics = self._fold(replies(grid, orders, judge, crew, course.branch), seen)
-            crew.suffice(round, len(metrics))
+            orders = {client: orders[client] for client in failure_policy.present(orders)}
+            judge = ReplyReader(self._global, names, round)
+            metrics = self._aggregate_updates(
+                replies(grid, orders, judge, failure_policy, course.branch), seen
+            )
+            failure_policy.require_updates(round, len(metrics))
             arrays = record(self._global)
             yield Round(round, self._global, metrics, time.perf_counter() - began)
 
@@ -228,7 +230,7 @@ class FederatedStrategy(Options, Strategy):
             content["broadcast"] = record(sent)
         return [
             Message(content, dst_node_id=self.nodes[c], message_type=MessageType.TRAIN)
-            for c in cohort(course, round, len(self.nodes))
+            for c in draw_cohort(course, round, len(self.nodes))
         ]
 
     def aggregate_train(
@@ -237,14 +239,18 @@ class FederatedStrategy(Options, Strategy):
         """For Flower's own loop, whose replies come all at once and must all be sound."""
         assert self.course is not None
         names = {node: client for client, node in self.nodes.items()}
-        judge = Judge(self._global, names, self.course.first + server_round)
+        judge = ReplyReader(self._global, names, self.course.first + server_round)
         try:
-            self._fold(map(judge, sorted(replies, key=lambda m: names[m.metadata.src_node_id])))
-        except Refused as error:
+            self._aggregate_updates(
+                map(judge, sorted(replies, key=lambda m: names[m.metadata.src_node_id]))
+            )
+        except RejectedReply as error:
             raise FederationError(f"round {judge.round}: a client {error}") from error
         return record(self._global), MetricRecord()
 
-    def _fold(self, updates: Iterable[Update], seen: Seen = unseen) -> dict[int, Metrics]:
+    def _aggregate_updates(
+        self, updates: Iterable[Update], seen: Seen = ignore_update
+    ) -> dict[int, Metrics]:
         """Aggregate the updates that rest on images; metrics of all of them, by client."""
         metrics = dict[int, Metrics]()
 
@@ -280,7 +286,7 @@ def call_roll(grid: Grid, clients: int, patience: float = 120.0) -> dict[int, in
     Raises:
         FederationError: fewer nodes than clients after `patience` seconds.
     """
-    ids = connected(grid, clients, patience)
+    ids = wait_for_nodes(grid, clients, patience)
     asked = [Message(RecordDict(), dst_node_id=i, message_type=MessageType.QUERY) for i in ids]
     found = {}
     for reply in grid.send_and_receive(asked):
@@ -293,7 +299,7 @@ def call_roll(grid: Grid, clients: int, patience: float = 120.0) -> dict[int, in
     return found
 
 
-def connected(grid: Grid, clients: int, patience: float = 120.0) -> list[int]:
+def wait_for_nodes(grid: Grid, clients: int, patience: float = 120.0) -> list[int]:
     """Flower node ids, as many as there are clients or more.
 
     Raises:
@@ -307,7 +313,7 @@ def connected(grid: Grid, clients: int, patience: float = 120.0) -> list[int]:
     return ids
 
 
-def cohort(course: Course, round: int, clients: int) -> list[int]:
+def draw_cohort(course: RoundRange, round: int, clients: int) -> list[int]:
     """Sorted partition ids that take part in `round`: a seeded draw without replacement."""
     size = max(1, int(course.participation * clients + 0.5))
     if size >= clients:

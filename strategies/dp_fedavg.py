@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.random import Generator
 
-from fedmia.defenses._canaries import FAR, add_scores, check_noise, coins, guessed
+from fedmia.defenses._canaries import FAR, add_scores, check_noise, draw_coins, guess_canaries
 from fedmia.defenses._sensitivity import protected, refuse_running
 from fedmia.options.errors import InputError
 from fedmia.options.option import option
@@ -20,10 +20,10 @@ from fedmia.options.seeding import rng
 from fedmia.records import Epsilon
 from fedmia.ssl.base import State
 from fedmia.storage.snapshot import Update
-from strategies._accounting import composed, noise_composed, noise_sampled, sampled
+from strategies._accounting import composed_epsilon, composed_noise, sampled_epsilon, sampled_noise
 from strategies._clipping import as_received, clip_each, clipped
-from strategies.base import FederatedStrategy, Metrics, cohort
-from strategies.crew import Against
+from strategies.base import FederatedStrategy, Metrics, draw_cohort
+from strategies.failure_policy import Adversary
 
 DEFAULT_NOISE = 0.03
 CLIP = "clip"  # C of the coming round, beside the weights
@@ -124,14 +124,16 @@ class DPFedAvg(FederatedStrategy):
             return DEFAULT_NOISE if given is None else float(given)
         if self.course is None or not self.course.total:
             raise InputError("an epsilon is of a whole run, whose rounds are not known here")
-        drawn = [cohort(self.course, r, len(self.nodes)) for r in range(1, self.course.total + 1)]
+        drawn = [
+            draw_cohort(self.course, r, len(self.nodes)) for r in range(1, self.course.total + 1)
+        ]
         rounds_of = Counter(client for one in drawn for client in one)
         most = max([n for c, n in rounds_of.items() if c not in self.course.malicious], default=1)
         if self.cohorts == "known":
-            return noise_composed(self.epsilon, most, self.delta)
-        known = noise_composed(self.epsilon, most, self.delta, 2.0)
+            return composed_noise(self.epsilon, most, self.delta)
+        known = composed_noise(self.epsilon, most, self.delta, 2.0)
         rate = self._rate(len(drawn[0]), self.course.malicious)
-        return min(known, noise_sampled(self.epsilon, rate, len(drawn), self.delta))
+        return min(known, sampled_noise(self.epsilon, rate, len(drawn), self.delta))
 
     def parts(self, noise: float) -> tuple[float, float]:
         """z of the sum, and deviation of the noise on the votes: together they tell as much as one
@@ -142,7 +144,7 @@ class DPFedAvg(FederatedStrategy):
         share = self.vote_share
         return noise / math.sqrt(1 - share), noise / (2 * math.sqrt(share))
 
-    def privacy(self, against: Against) -> Epsilon | None:
+    def privacy(self, against: Adversary) -> Epsilon | None:
         """For one client of all; None where the noise is 0: nothing is promised."""
         noise = self.noise() if self.releases else 0.0
         if self.releases and not noise:
@@ -152,13 +154,13 @@ class DPFedAvg(FederatedStrategy):
         stated = math.isfinite(value) and not against.server
         text = statement(self.cohorts == "secret", most, self.releases, against)
         if self.cohorts == "known" and most:
-            twice = composed(noise, most, self.delta, 2.0)
+            twice = composed_epsilon(noise, most, self.delta, 2.0)
             text += f" Replacing a client by another doubles C: epsilon {twice:.3g}."
         standing = "empirical" if against.server else "guaranteed"
         audit = "own-runs-gdp" if self.cohorts == "known" else "one-run"
         return Epsilon(
             value if stated else None, self.delta, self.releases, standing, text, unit="client",
-            **guessed(self.audited, audit),
+            **guess_canaries(self.audited, audit),
         )  # fmt: skip
 
     def _most(self, malicious: Sequence[int]) -> int:
@@ -187,7 +189,7 @@ class DPFedAvg(FederatedStrategy):
         spread, votes = self.parts(noise)
         twin = replace(self, canaries=0, epsilon=None, noise_multiplier=noise)
         twin.draw, none = stream, {"w": torch.zeros(1, dtype=torch.float64)}
-        for i, inside in enumerate(coins(self.audited, self.canaries, stream)):
+        for i, inside in enumerate(draw_coins(self.audited, self.canaries, stream)):
             side = (1.0 if inside else out) * (stream.random() < rate)
             sent, twin.bound = {"w": none["w"] + FAR * bound * side}, bound
             merged = twin.aggregate(none, [Update(0, round, sent, 1, {})])
@@ -198,15 +200,15 @@ class DPFedAvg(FederatedStrategy):
         add_scores(self.audited, scores)
         self.audited["rounds"] = done + 1
 
-    def _spent(self, noise: float, most: int, against: Against) -> float:
+    def _spent(self, noise: float, most: int, against: Adversary) -> float:
         if self.cohorts == "known":
-            return composed(noise, most, self.delta)
-        known = composed(noise, most, self.delta, 2.0)
+            return composed_epsilon(noise, most, self.delta)
+        known = composed_epsilon(noise, most, self.delta, 2.0)
         size = max(1, math.ceil(sum(self.rounds_of.values()) / self.releases))
         rate = self._rate(size, against.malicious)
-        return min(known, sampled(noise, rate, self.releases, self.delta))
+        return min(known, sampled_epsilon(noise, rate, self.releases, self.delta))
 
-    def told(self, against: Against) -> Metrics:
+    def aggregation_metrics(self, against: Adversary) -> Metrics:
         return dict(self.last)
 
     def passing(
@@ -231,7 +233,7 @@ def noised(state: State, deviation: float, draw: Generator) -> State:
     return found
 
 
-def statement(secret: bool, most: int, rounds: int, against: Against) -> str:
+def statement(secret: bool, most: int, rounds: int, against: Adversary) -> str:
     """What the epsilon is of, and what it rests on."""
     if secret:
         unit = "one client, all its images, replaced by another"

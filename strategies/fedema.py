@@ -9,7 +9,7 @@ import torch
 
 from fedmia.options.option import option
 from fedmia.ssl.base import State
-from fedmia.storage.snapshot import Local
+from fedmia.storage.snapshot import StrategyContext
 from strategies.fedavg import FedAvg as _FedAvg
 
 
@@ -26,7 +26,7 @@ class FedEMA(_FedAvg):
 
     tau: float = option(0.7, "mu of a client's second round; sets its lambda", ge=0, le=1)
 
-    def begin(self, local: Local) -> State:
+    def begin(self, local: StrategyContext) -> State:
         own, received = local.kept, local.received
         if not own:
             return received
@@ -35,6 +35,6 @@ class FedEMA(_FedAvg):
         mu = local.memory["ema_mu"] = min(1.0, scale * float(gap))
         return received | {n: mu * own[n] + (1 - mu) * received[n] for n in own}
 
-    def finish(self, local: Local, trained: State, sent: State) -> dict[str, float]:
+    def finish(self, local: StrategyContext, trained: State, sent: State) -> dict[str, float]:
         local.kept = {n: trained[n] for n in local.weights}
         return {}

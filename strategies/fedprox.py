@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fedmia.options.option import option
-from fedmia.storage.snapshot import Local
+from fedmia.storage.snapshot import StrategyContext
 from strategies.fedavg import FedAvg as _FedAvg
 
 
@@ -18,7 +18,7 @@ class FedProx(_FedAvg):
 
     mu: float = option(0.01, "weight of the proximal term", ge=0)
 
-    def after_backward(self, local: Local) -> None:
+    def after_backward(self, local: StrategyContext) -> None:
         if not self.mu:
             return
         for name, weight in local.weights.items():

@@ -13,7 +13,7 @@ from fedmia.options.option import option
 from fedmia.ssl.base import State
 from fedmia.storage.snapshot import Update
 from strategies.base import FederatedStrategy, Metrics
-from strategies.crew import Against
+from strategies.failure_policy import Adversary
 
 HALVINGS = 12  # of the interval in which an attacker looks for its largest update that is chosen
 
@@ -46,20 +46,20 @@ class Krum(FederatedStrategy):
 
     def aggregate(self, received: State, updates: Iterable[Update]) -> State:
         held = sorted(updates, key=lambda update: update.client)  # equals go by partition id
-        chosen = self.chosen([update.state for update in held])
+        chosen = self.chosen_updates([update.state for update in held])
         if self.course is not None and self.course.craft:
             for i in chosen:
                 name = str(held[i].client)
                 self.taken[name] = self.taken.get(name, 0) + 1
         return self.mean(held[i] for i in chosen)
 
-    def chosen(self, states: Sequence[State]) -> list[int]:
+    def chosen_updates(self, states: Sequence[State]) -> list[int]:
         """Places of the updates that are averaged, ascending."""
         scores = krum_scores(states, self.malicious)
         order = sorted(range(len(states)), key=lambda i: scores[i])
         return sorted(order[: self.kept(len(states))])
 
-    def told(self, against: Against) -> Metrics:
+    def aggregation_metrics(self, against: Adversary) -> Metrics:
         """The malicious clients' share of all updates that were averaged in rounds in which they
         might craft."""
         if not (count := sum(self.taken.values())):
@@ -83,7 +83,7 @@ class Krum(FederatedStrategy):
         low, high = 0.0, 2.0
         for _ in range(HALVINGS):
             part = (low + high) / 2
-            taken = max(self.chosen([*guesses, *[at(part)] * fellows])) >= ours
+            taken = max(self.chosen_updates([*guesses, *[at(part)] * fellows])) >= ours
             low, high = (part, high) if taken else (low, part)
         return at(low / 2)
 

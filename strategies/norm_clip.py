@@ -12,7 +12,7 @@ from fedmia.ssl.base import State
 from fedmia.storage.snapshot import Update
 from strategies._clipping import as_received, clip_each, clipped
 from strategies.base import FederatedStrategy, Metrics
-from strategies.crew import Against
+from strategies.failure_policy import Adversary
 
 
 @dataclass
@@ -40,7 +40,7 @@ class NormClip(FederatedStrategy):
         }
         return as_received(clipped_mean, received)
 
-    def told(self, against: Against) -> Metrics:
+    def aggregation_metrics(self, against: Adversary) -> Metrics:
         return dict(self.last)
 
     def passing(

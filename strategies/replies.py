@@ -15,18 +15,22 @@ from fedmia.options.errors import opt
 from fedmia.ssl.base import State
 from fedmia.storage.arrays import tensors
 from fedmia.storage.snapshot import Update
-from strategies.crew import Crew, FederationError
+from strategies.failure_policy import FailurePolicy, FederationError
 
 PATIENCE = 3600.0  # seconds without any reply after which the nodes are given up
 PAUSE = 0.05  # seconds between questions to a grid that does not wait by itself
 
 
-class Refused(Exception):
+class RejectedReply(Exception):
     """What a client did in place of an update that can be averaged: `failed: ..`, `sent ..`."""
 
 
 def replies(
-    grid: Grid, orders: Mapping[int, Message], judge: Judge, crew: Crew, branch: str
+    grid: Grid,
+    orders: Mapping[int, Message],
+    judge: ReplyReader,
+    failure_policy: FailurePolicy,
+    branch: str,
 ) -> Iterator[Update]:
     """The update of each client that was ordered, by partition id, less those that are dropped.
 
@@ -57,8 +61,8 @@ def replies(
                 accept(orders[client].metadata.dst_node_id)
                 yield update
                 break
-            except Refused as error:
-                if not crew.failed(branch, judge.round, client, str(error)):
+            except RejectedReply as error:
+                if not failure_policy.note_failure(branch, judge.round, client, str(error)):
                     break
                 out |= pushed(grid, client, orders)
 
@@ -89,7 +93,7 @@ def pulled(grid: Grid, out: Mapping[str, int], round: int) -> Iterable[Message]:
 
 
 @dataclass
-class Judge:
+class ReplyReader:
     """Reads the replies of a round, in their order.
 
     Attributes:
@@ -111,32 +115,32 @@ class Judge:
         """
         client = self.names[message.metadata.src_node_id]
         if message.has_error():
-            raise Refused(f"failed: {message.error.reason}")
+            raise RejectedReply(f"failed: {message.error.reason}")
         try:
             values = {k: float(v) for k, v in message.content["metrics"].items()}  # type: ignore[arg-type]
             sender, examples = int(values.pop("client")), int(values.pop("num-examples"))
             state = tensors(message.content["arrays"])  # type: ignore[arg-type]
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise Refused(f"sent no update: {type(error).__name__}: {error}") from error
+            raise RejectedReply(f"sent no update: {type(error).__name__}: {error}") from error
         if sender != client:
-            raise Refused(f"sent an update in the name of client {sender}")
+            raise RejectedReply(f"sent an update in the name of client {sender}")
         self._check(state)
         self.first = self.first or (client, set(state))
         return Update(client, self.round, state, examples, values)
 
     def _check(self, state: State) -> None:
         if unknown := sorted(set(state) - set(self.received)):
-            raise Refused(f"sent unknown {unknown[:3]}")
+            raise RejectedReply(f"sent unknown {unknown[:3]}")
         if self.first is not None and (odd := sorted(set(state) ^ self.first[1])):
-            raise Refused(f"sent other tensors than client {self.first[0]}: {odd[:3]}")
+            raise RejectedReply(f"sent other tensors than client {self.first[0]}: {odd[:3]}")
         for name, tensor in state.items():
-            if tensor.shape != self.received[name].shape or not finite(tensor):
-                raise Refused(
+            if tensor.shape != self.received[name].shape or not all_finite(tensor):
+                raise RejectedReply(
                     f"sent a '{name}' that is not finite or of another shape; a lower "
                     f"{opt('train.lr')} or a milder attack helps if training diverged"
                 )
 
 
-def finite(tensor: Tensor) -> bool:
+def all_finite(tensor: Tensor) -> bool:
     """Whether every value is. A sum that is says so of all at a tenth of the time."""
     return bool(tensor.sum().isfinite()) or bool(tensor.isfinite().all())

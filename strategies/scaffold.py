@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 
 from fedmia.ssl.base import State
-from fedmia.storage.snapshot import Local, Update
+from fedmia.storage.snapshot import StrategyContext, Update
 from strategies.fedavg import FedAvg as _FedAvg
 
 METRIC = "scaffold_reach"  # W of a client's round, beside its upload
@@ -59,13 +59,13 @@ class Scaffold(_FedAvg):
             self.control[name] = (c + share * (summed / stepped - c)).to(received[name].dtype)
         return merged
 
-    def after_backward(self, local: Local) -> None:
+    def after_backward(self, local: StrategyContext) -> None:
         for control, sign in ((local.broadcast, 1), (local.kept, -1)):
             for name, weight in local.weights.items():
                 if weight.grad is not None and name in control:
                     weight.grad.add_(control[name], alpha=sign)
 
-    def finish(self, local: Local, trained: State, sent: State) -> dict[str, float]:
+    def finish(self, local: StrategyContext, trained: State, sent: State) -> dict[str, float]:
         for name in local.weights if local.reach > 0 else ():
             slope = (local.received[name].double() - sent[name].double()) / local.reach
             for control, sign in ((local.kept, 1), (local.broadcast, -1)):

@@ -15,13 +15,13 @@ from fedmia import simulate
 from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
 from fedmia.config.experiment import expand_attacks
-from fedmia.config.roles import refusal, sees
-from fedmia.federation.checkpoint import Head
-from fedmia.federation.rounds import Federation, Schedule
+from fedmia.config.roles import granted_threat, refusal
+from fedmia.federation.checkpoint import BranchState
+from fedmia.federation.rounds import FederatedRun, Schedule
 from fedmia.options.registry import load
 from fedmia.report.lowerbounds import aggregation_row
 from fedmia.simulate import main
-from strategies.base import Course, Round
+from strategies.base import Round, RoundRange
 from tests.equivalence.conftest import federated, prepared
 
 TINY = (
@@ -91,26 +91,28 @@ def test_aggregation__told_is_that_of_the_main_branch() -> None:
     """Control branches aggregate too, by rules of their own; the report is of none of them."""
     settings = parse(SIMULATE, ["--rounds", "3"]).settings
 
-    def rounds(grid: Any, course: Course, *more: Any) -> Iterator[Round]:
+    def rounds(grid: Any, course: RoundRange, *more: Any) -> Iterator[Round]:
         yield from (Round(n, {}, {}, 0.0) for n in range(course.first + 1, course.last + 1))
 
     run: Any = SimpleNamespace(
-        schedule=Schedule(settings), _root=0, crew=None, active=False, aggregation=None,
-        _record=lambda *_: None, _checkpoint=lambda: None, _aggregated=lambda rule: rule.name,
+        schedule=Schedule(settings), _root=0, failure_policy=None, active=False, aggregation=None,
+        _record=lambda *_: None, _checkpoint=lambda: None, _describe_aggregation=lambda rule: rule.name,
         _prepare_fork=lambda *_: None,
     )  # fmt: skip
     for branch in ("main", "placebo"):
         rule: Any = SimpleNamespace(rounds=rounds, name=f"rule of {branch}")
-        at = Head(branch, 0, {}, rule)
-        Federation._stretch(run, None, at, 2, craft=False)  # type: ignore[arg-type]
+        at = BranchState(branch, 0, {}, rule)
+        FederatedRun._run_rounds(run, None, at, 2, craft=False)  # type: ignore[arg-type]
         assert at.round == 2
         assert run.aggregation == "rule of main"
 
 
 def test_secure_aggregation__leaves_the_server_the_models_alone() -> None:
-    whole, sums = sees("server"), sees("server", True)
+    whole, sums = granted_threat("server"), granted_threat("server", True)
     assert (whole.vantage, sums.vantage) == ("server", "client")
-    assert sees("active", True) == sees("active") and sees("none", True) == sees("none")
+    assert granted_threat("active", True) == granted_threat("active") and granted_threat(
+        "none", True
+    ) == granted_threat("none")
     named, left = (expand_attacks(("all",), "server", s) for s in (False, True))
     assert set(named) - set(left) == {"all-for-one"} and left
     assert refusal(load("attack", "all-for-one"), "server") is None
@@ -158,16 +160,16 @@ def test_run__ray_equals_inline_and_goes_on_where_it_stopped(
     class Killed(BaseException):
         """Nothing that anybody catches."""
 
-    note, calls = Federation._checkpoint, list[int]()
+    note, calls = FederatedRun._checkpoint, list[int]()
 
-    def dies(self: Federation, at_once: bool = False) -> None:
+    def dies(self: FederatedRun, at_once: bool = False) -> None:
         note(self, at_once)
         calls.append(1)
         if len(calls) == 3:
             raise Killed
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(Federation, "_checkpoint", dies)
+        patch.setattr(FederatedRun, "_checkpoint", dies)
         main([*shlex.split(TINY + flags), "--out", str(tmp_path / "again")])
     assert main(["--resume", str(tmp_path / "again"), "--quiet"]) == 0
     again = json.loads((tmp_path / "again" / "report.json").read_text())

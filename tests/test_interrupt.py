@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from fedmia.evaluation.federated.snapshots import Evaluation
-from fedmia.federation.rounds import Federation
+from fedmia.federation.rounds import FederatedRun
 from fedmia.report.figures import draw
 from fedmia.simulate import main
 from fedmia.ssl.train import Job
@@ -32,16 +32,16 @@ Patch = pytest.MonkeyPatch
 
 def interrupt_after(branch: str, round: int, monkeypatch: Patch, *, times: int = 1) -> None:
     """Ctrl-C when `round` of `branch` is done, while the next one may begin."""
-    noted = Federation._note
+    noted = FederatedRun._note
 
-    def note(self: Federation, now: str, number: int, *rest: Any) -> None:
+    def note(self: FederatedRun, now: str, number: int, *rest: Any) -> None:
         noted(self, now, number, *rest)
         if (now, number) == (branch, round):
             for _ in range(times):
                 os.kill(os.getpid(), signal.SIGINT)
                 time.sleep(0.01)  # two that arrive together are one
 
-    monkeypatch.setattr(Federation, "_note", note)
+    monkeypatch.setattr(FederatedRun, "_note", note)
 
 
 def interrupted(flags: str, out: Path, monkeypatch: Patch) -> dict[str, Any]:
@@ -126,13 +126,13 @@ def test_in_a_servers_training__nothing_is_finished(tmp_path: Path, monkeypatch:
 def test_before_the_first_round__says_that_nothing_is_finished(
     tmp_path: Path, monkeypatch: Patch
 ) -> None:
-    plain = Federation.run
+    plain = FederatedRun.run
 
-    def run(self: Federation, grid: Any) -> None:
+    def run(self: FederatedRun, grid: Any) -> None:
         os.kill(os.getpid(), signal.SIGINT)
         plain(self, grid)
 
-    monkeypatch.setattr(Federation, "run", run)
+    monkeypatch.setattr(FederatedRun, "run", run)
     report = interrupted("--rounds 3 --attacks none", tmp_path / "R", monkeypatch)
     assert report["interrupted"] == 0 and report["rounds"] == []
 

@@ -148,7 +148,7 @@ def test_view__scores_as_the_harness(
     seen: dict[str, Any] = {}
 
     def keep(harness: Any, *rest: Any, **more: Any) -> Any:
-        seen.update(dealt=harness.dealt, found=harness.scores, augment=harness.augment)
+        seen.update(dealt=harness.audit_split, found=harness.scores, augment=harness.augment)
         return gather(harness, *rest, **more)
 
     gather = run.gather

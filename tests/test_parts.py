@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from clients.desk import Desk
+from clients.client_round import ClientRound
 from clients.honest import Honest
 from fedmia.options import registry
 from fedmia.simulate import main
@@ -93,13 +93,13 @@ def test_pretrain__clients_train_in_rounds_of_their_own(
 ) -> None:
     """None of them before round 1."""
     seen: list[int] = []
-    plain = Desk.train
+    plain = ClientRound.train
 
-    def counted(desk: Desk) -> Any:
-        seen.append(desk.task.round)
-        return plain(desk)
+    def counted(client_round: ClientRound) -> Any:
+        seen.append(client_round.task.round)
+        return plain(client_round)
 
-    monkeypatch.setattr(Desk, "train", counted)
+    monkeypatch.setattr(ClientRound, "train", counted)
     reported(
         f"{TINY}--attacks none --pretrain public --pretrain-epochs 2 --split.public 16", capsys
     )
@@ -140,10 +140,10 @@ def test_client_that_raises__one_line_names_it_and_exit_code_1(
 ) -> None:
     plain = Honest.work
 
-    def work(role: Honest, desk: Desk) -> Any:
-        if desk.task.client == 2 and desk.task.round == 2:
+    def work(role: Honest, client_round: ClientRound) -> Any:
+        if client_round.task.client == 2 and client_round.task.round == 2:
             raise RuntimeError("out of memory\non device 3")
-        return plain(role, desk)
+        return plain(role, client_round)
 
     monkeypatch.setattr(Honest, "work", work)
     assert main(shlex.split(f"{FRESH}--attacks none --out {tmp_path / 'RUN'}")) == 1

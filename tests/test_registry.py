@@ -141,7 +141,7 @@ def test_load__class_outside_the_repository(package: Path) -> None:
         ("no_such_module:X", "cannot load partition"),
         ("fedmia.options.errors:Nothing", "cannot load partition"),
         ("fedmia.options.errors:InputError", "is not a Partition"),
-        ("fedmia.options.errors:nearest", "is not a Partition"),
+        ("fedmia.options.errors:suggest_nearest", "is not a Partition"),
     ],
 )
 def test_load__outside_class_that_does_not_fit(path: str, reason: str) -> None:

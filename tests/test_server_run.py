@@ -14,8 +14,8 @@ import torch
 
 from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
-from fedmia.config.compatibility import check
-from fedmia.federation.rounds import Federation
+from fedmia.config.compatibility import check_experiment
+from fedmia.federation.rounds import FederatedRun
 from fedmia.options.errors import InputError
 from fedmia.report.figures import draw
 from fedmia.simulate import main
@@ -145,7 +145,7 @@ def test_check__fewer_clients_suffice_for_other_attacks() -> None:
         SIMULATE, shlex.split("--attacker server --clients 2 --attacks similarity")
     ).settings
     assert asked is not None
-    check(asked)
+    check_experiment(asked)
 
 
 def test_attacks__main_of_a_server_holds_all_for_one() -> None:
@@ -160,14 +160,14 @@ def test_interrupted__scored_on_the_updates_that_were_kept(
     round: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Updates are kept of rounds 2 and 4: after round 1 there is none to attack."""
-    noted = Federation._note
+    noted = FederatedRun._note
 
-    def note(self: Federation, branch: str, number: int, *rest: Any) -> None:
+    def note(self: FederatedRun, branch: str, number: int, *rest: Any) -> None:
         noted(self, branch, number, *rest)
         if (branch, number) == ("main", round):
             os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr(Federation, "_note", note)
+    monkeypatch.setattr(FederatedRun, "_note", note)
     monkeypatch.setattr(draw, "draw_all", lambda scores, report: {})
     assert main(shlex.split(f"{ATTACKED} --quiet --out {tmp_path / 'RUN'}")) == 130
     report = json.loads((tmp_path / "RUN" / "report.json").read_text())

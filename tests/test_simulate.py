@@ -365,7 +365,7 @@ def test_out__an_empty_folder_may_be_there_already(tmp_path: Path, capsys: Captu
 def test_simulate__goes_on_where_an_attack_breaks(
     piece: str, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    survive, out = Failures.survive, tmp_path / "run"
+    survive, out = Failures.attempt, tmp_path / "run"
 
     def broken() -> Any:
         raise ZeroDivisionError("by\nnothing")
@@ -373,7 +373,7 @@ def test_simulate__goes_on_where_an_attack_breaks(
     def breaking(self: Failures, at: str, attack: str, call: Any) -> Any:
         return survive(self, at, attack, broken if (at, attack) == (piece, "internal") else call)
 
-    monkeypatch.setattr(Failures, "survive", breaking)
+    monkeypatch.setattr(Failures, "attempt", breaking)
     flags = FRESH + CHEAP + "--attacks similarity,internal --federation.snapshots 1"
     assert run(f"{flags} --out {out} --json") == 1
     found = strict(capsys.readouterr().out)
@@ -382,7 +382,7 @@ def test_simulate__goes_on_where_an_attack_breaks(
     assert (f"internal has no scores of untrained, it {why}" in found["notes"]) != main
     assert [a["name"] for a in found["attacks"]] == ["similarity", "internal"][: 2 - main]
 
-    monkeypatch.setattr(Failures, "survive", survive)
+    monkeypatch.setattr(Failures, "attempt", survive)
     assert run(f"--resume {out} --json") == 0
     whole = strict(capsys.readouterr().out)
     assert not whole["not_run"] and whole["attacks"][0]["auc"] == found["attacks"][0]["auc"]

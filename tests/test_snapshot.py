@@ -10,9 +10,9 @@ import torch
 from fedmia.federation.ledger import Ledger, size
 from fedmia.ssl.base import State
 from fedmia.storage.snapshot import (
-    Carried,
-    LocalState,
+    ClientState,
     MemoryStore,
+    SingleStateStore,
     Snapshot,
     SnapshotStore,
     StateStore,
@@ -46,26 +46,26 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> StateStore:
 def test_store__gives_back_what_was_kept(store: StateStore) -> None:
     assert store.load("main", 0) is None
     memory = {"epsilon": [1.5, 2.0], "note": "x", "rounds": 3}
-    store.save("main", 0, LocalState(some_state(1), memory))
-    store.save("main", 12, LocalState(some_state(2), {}))
+    store.save("main", 0, ClientState(some_state(1), memory))
+    store.save("main", 12, ClientState(some_state(2), {}))
     kept = store.load("main", 0)
     assert kept is not None and same(kept.tensors, some_state(1)) and kept.memory == memory
     other = store.load("main", 12)
     assert other is not None and same(other.tensors, some_state(2)) and other.memory == {}
     assert store.load("zero", 0) is None and store.load("main", 1) is None
-    store.save("main", 0, LocalState(some_state(3), {"rounds": 4}))
+    store.save("main", 0, ClientState(some_state(3), {"rounds": 4}))
     kept = store.load("main", 0)
     assert kept is not None and same(kept.tensors, some_state(3)) and kept.memory == {"rounds": 4}
 
 
 def test_fork__copies_what_exists_and_shares_nothing(store: StateStore) -> None:
-    store.save("main", 0, LocalState(some_state(1), {"list": [1]}))
-    store.save("main", 2, LocalState(some_state(2), {}))
+    store.save("main", 0, ClientState(some_state(1), {"list": [1]}))
+    store.save("main", 2, ClientState(some_state(2), {}))
     store.fork("main", "zero", 3)
     forked = store.load("zero", 0)
     assert forked is not None and same(forked.tensors, some_state(1))
     assert store.load("zero", 1) is None
-    store.save("zero", 0, LocalState(some_state(3), {"list": [1, 2]}))
+    store.save("zero", 0, ClientState(some_state(3), {"list": [1, 2]}))
     source = store.load("main", 0)
     assert source is not None and same(source.tensors, some_state(1))
     assert source.memory == {"list": [1]}
@@ -73,12 +73,12 @@ def test_fork__copies_what_exists_and_shares_nothing(store: StateStore) -> None:
 
 def test_ledger__holds_what_it_has_room_for(tmp_path: Path) -> None:
     """The oldest go to disk; of a state that is replaced no old file is read."""
-    room = 2 * size(LocalState(some_state(0)))
+    room = 2 * size(ClientState(some_state(0)))
     store = Ledger(tmp_path, room)
     for client in range(4):
-        store.save("main", client, LocalState(some_state(client), {"k": client}))
+        store.save("main", client, ClientState(some_state(client), {"k": client}))
     assert len(list(tmp_path.glob("*.safetensors"))) == 2
-    store.save("main", 0, LocalState(some_state(9), {"k": 9}))
+    store.save("main", 0, ClientState(some_state(9), {"k": 9}))
     for client, seed in enumerate([9, 1, 2, 3]):
         kept = store.load("main", client)
         assert kept is not None and kept.memory == {"k": seed}
@@ -86,8 +86,8 @@ def test_ledger__holds_what_it_has_room_for(tmp_path: Path) -> None:
 
 
 def test_carried__the_client_works_on_copies() -> None:
-    kept = LocalState(some_state(1), {"list": [1]})
-    mine = Carried(kept).load("main", 0)
+    kept = ClientState(some_state(1), {"list": [1]})
+    mine = SingleStateStore(kept).load("main", 0)
     assert mine is not None
     mine.tensors["a.weight"].zero_()
     mine.memory["list"].append(2)

@@ -64,9 +64,9 @@ def _lookup(name: str) -> Any:
     for some in (["base"] if name in _CONTRACT else likely, files):
         if name in (found := _classes(*some)):
             return found[name]
-    from fedmia.options.errors import nearest
+    from fedmia.options.errors import suggest_nearest
 
-    hint = nearest(name, _classes("base", *files))
+    hint = suggest_nearest(name, _classes("base", *files))
     raise AttributeError(f"module {__name__!r} has no attack {name!r}{hint}")
 
 

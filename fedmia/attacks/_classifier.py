@@ -44,7 +44,7 @@ def fit_classifier(name: str, features: NDArray[np.float64], truth: NDArray[np.i
     return make_pipeline(StandardScaler(), models[name]()).fit(features, truth)
 
 
-class Classified(Attack):
+class ClassifierAttack(Attack):
     """An attack whose known images train a small classifier on some features (its option)."""
 
     classifier: str

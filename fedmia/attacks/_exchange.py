@@ -15,7 +15,7 @@ DRAWS = 1999  # at least, so that a p-value resolves 1 / 2000
 
 
 @dataclass(frozen=True)
-class Tested:
+class SetComparison:
     """One suspected set against others of its classes.
 
     Attributes:
@@ -39,7 +39,7 @@ def exchange_test(
     other_classes: IntArray,
     rng: np.random.Generator,
     most: int = DRAWS,
-) -> Tested:
+) -> SetComparison:
     """Permutation test of `difference`, images changing sides within their class alone.
 
     It is exact whatever the values' distribution, wherever images of one class are exchangeable:
@@ -54,7 +54,7 @@ def exchange_test(
     kinds = np.intersect1d(classes, other_classes)
     n, m = int(np.isin(classes, kinds).sum()), int(np.isin(other_classes, kinds).sum())
     if not n:
-        return Tested(None, None, 0, 0)
+        return SetComparison(None, None, 0, 0)
     pools = list[tuple[Values, int, float]]()
     observed = 0.0
     for kind in kinds:
@@ -71,7 +71,7 @@ def exchange_test(
             drawn += weight * (_means(pool, k, rng) - pool.mean())
         reached += int((drawn >= observed - 1e-9 * max(abs(observed), 1e-300)).sum())
         draws += DRAWS
-    return Tested((1 + reached) / (1 + draws), observed / n, n, m)
+    return SetComparison((1 + reached) / (1 + draws), observed / n, n, m)
 
 
 def _means(pool: Values, count: int, rng: np.random.Generator) -> Values:

@@ -26,7 +26,7 @@ CHUNK = 256  # images whose pairs meet all negatives at once
 
 
 @dataclass(frozen=True)
-class Measure:
+class MembershipSignal:
     """One of SIGNALS as a number in (0, 1), from black-box answers alone.
 
     - `similarity`: (1 + c) / 2 of the mean cosine c of the image's views. Its logit is 2 artanh c.

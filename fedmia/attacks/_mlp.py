@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedmia.attacks.base import Scores
-from fedmia.runtime.threads import threads
+from fedmia.runtime.threads import limit_threads
 
 # Products of weights and images in a step up to which threads wait longer for each other than
 # they compute: on a busy machine ten times as long.
@@ -80,7 +80,7 @@ def train_logits(
     model.train()
     size = len(inputs) if batch is None else batch
     products = size * sum(w.numel() for w in weights_of)
-    with threads(1 if products <= SMALL else torch.get_num_threads()):
+    with limit_threads(1 if products <= SMALL else torch.get_num_threads()):
         for epoch in range(epochs):
             for group, lr in zip(stepper.param_groups, first, strict=True):
                 group["lr"] = lr * (1.0 if rate is None else rate(epoch))

@@ -12,9 +12,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedmia.attacks._measure import SIGNALS, Measure
+from fedmia.attacks._measure import SIGNALS, MembershipSignal
 from fedmia.attacks.base import Attack, Known, Scores, refuse_other_size
-from fedmia.data.images import digests, ranked
+from fedmia.data.images import digests, rank_digests
 from fedmia.options.errors import InputError
 from fedmia.options.option import option
 from fedmia.threat import OUTPUTS, BlackBox, ClientView, Threat
@@ -22,7 +22,7 @@ from fedmia.threat import OUTPUTS, BlackBox, ClientView, Threat
 MODES = ("auto", "offline", "online")
 
 
-class Readings(NamedTuple):
+class ReferenceSignals(NamedTuple):
     """Signals in (0, 1) of N images: of the target (N,), of R reference models (R, N), and which
     of these were trained on which image, bool (R, N)."""
 
@@ -30,13 +30,15 @@ class Readings(NamedTuple):
     references: Scores
     inside: NDArray[np.bool_]
 
-    def of(self, which: NDArray[np.bool_]) -> Readings:
+    def of(self, which: NDArray[np.bool_]) -> ReferenceSignals:
         """Those of some of the images, `which` (N,)."""
-        return Readings(self.target[which], self.references[:, which], self.inside[:, which])
+        return ReferenceSignals(
+            self.target[which], self.references[:, which], self.inside[:, which]
+        )
 
 
 @dataclass
-class Referenced(Attack):
+class ReferenceAttack(Attack):
     """An attack that reads one signal of an image from the target and from reference models."""
 
     looks_at: ClassVar[tuple[str, ...]] = ("similarity",)
@@ -68,19 +70,19 @@ class Referenced(Attack):
         Raises:
             InputError: too few known images for the signal.
         """
-        measure = Measure(self.signal, self.views, self.layer, self.temperature)
+        measure = MembershipSignal(self.signal, self.views, self.layer, self.temperature)
         return measure(view, images, self._others)
 
-    def read(self, view: BlackBox, images: Tensor) -> Readings:
+    def read(self, view: BlackBox, images: Tensor) -> ReferenceSignals:
         """Raises what `measure` and `models` raise."""
         target = self.measure(view, images)  # first: a budget too small costs no reference
         models = self.models(view, images)
         rows = np.stack([self.measure(model, images) for model, _ in models])
-        return Readings(target, rows, np.stack([inside for _, inside in models]))
+        return ReferenceSignals(target, rows, np.stack([inside for _, inside in models]))
 
 
 @dataclass
-class FromShadows(Referenced):
+class ShadowReferenceAttack(ReferenceAttack):
     """The reference models are the attacker's shadow encoders."""
 
     needs: ClassVar[Threat] = Threat("black_box", "outsider")
@@ -125,7 +127,7 @@ class FromShadows(Referenced):
 
 
 @dataclass
-class FromRounds(Referenced):
+class RoundReferenceAttack(ReferenceAttack):
     """The reference models are the global models of a federation's earlier rounds.
 
     Every round trained on the members, the early ones for little time: what an image's signal has
@@ -157,7 +159,7 @@ class FromRounds(Referenced):
 
 def by_content(images: Tensor) -> Tensor:
     """The images in an order that their bytes alone decide, so that no sum depends on theirs."""
-    return images[ranked(digests(images.numpy()))]
+    return images[rank_digests(digests(images.numpy()))]
 
 
 def mean_and_sum(values: Scores, which: NDArray[np.bool_]) -> tuple[Scores, Scores]:

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from fedmia.attacks.ascent_static import attack_losses
-from fedmia.attacks.base import Scores, Turn
+from fedmia.attacks.base import CraftContext, Scores
 from fedmia.ssl.base import State
 from fedmia.ssl.train import two_views
 from fedmia.threat import Trajectory
@@ -25,7 +25,7 @@ Rows = NDArray[np.int64]
 Lots = list[tuple[State, Rows]]  # negatives, and rows of the images that meet them
 
 
-class Climber(Protocol):
+class AscentAttack(Protocol):
     """What is rehearsed of an ascent: its options, its climb and its reading."""
 
     steps: Any
@@ -33,11 +33,11 @@ class Climber(Protocol):
     loss: str
     pairs: int
 
-    def lots(self, turn: Turn, rows: Rows) -> Lots: ...
+    def lots(self, turn: CraftContext, rows: Rows) -> Lots: ...
 
-    def optimizer(self, turn: Turn, lr: float | None) -> Optimizer: ...
+    def optimizer(self, turn: CraftContext, lr: float | None) -> Optimizer: ...
 
-    def climb(self, turn: Turn, lots: Lots, optimizer: Optimizer) -> None: ...
+    def climb(self, turn: CraftContext, lots: Lots, optimizer: Optimizer) -> None: ...
 
     def judge(self, seen: Trajectory) -> Scores: ...
 
@@ -48,7 +48,7 @@ def best(tried: Iterator[Tried]) -> dict[str, Any]:
     return {"steps": steps, "lr": lr}
 
 
-def tried(attack: Climber, turn: Turn, lots: Lots) -> Iterator[Tried]:
+def tried(attack: AscentAttack, turn: CraftContext, lots: Lots) -> Iterator[Tried]:
     """How well each number of steps at each rate tells known images by what the attack will read.
 
     All targets share the rounds: the known ones are climbed among them, as much of the climb as
@@ -69,17 +69,17 @@ def tried(attack: Climber, turn: Turn, lots: Lots) -> Iterator[Tried]:
             yield from _tried_together(attack, turn, lots, wanted, lr)
 
 
-def _wanted(attack: Climber, turn: Turn) -> tuple[int, ...]:
+def _wanted(attack: AscentAttack, turn: CraftContext) -> tuple[int, ...]:
     if attack.steps == "auto":
         return STEPS[turn.alone]
     return (turn.train.local_epochs if attack.steps == "matched" else int(attack.steps),)
 
 
 def _tried_together(
-    attack: Climber, turn: Turn, lots: Lots, wanted: Sequence[int], lr: float | None
+    attack: AscentAttack, turn: CraftContext, lots: Lots, wanted: Sequence[int], lr: float | None
 ) -> Iterator[Tried]:
     images, truth = turn.known.both()
-    read = _Reading(attack, turn, images)
+    read = LossReader(attack, turn, images)
     before, part = read(turn.received), min(1.0, turn.share * turn.turns)
     for steps, climbed in _climbs(attack, turn, lots, wanted, lr):
         mixed = mean(turn.received, climbed, part)
@@ -88,10 +88,10 @@ def _tried_together(
 
 
 def _tried_alone(
-    attack: Climber, turn: Turn, honest: State, wanted: Sequence[int], lr: float | None
+    attack: AscentAttack, turn: CraftContext, honest: State, wanted: Sequence[int], lr: float | None
 ) -> Iterator[Tried]:
     images, truth = turn.known.both()
-    size, read = len(turn.targets), _Reading(attack, turn, images)
+    size, read = len(turn.targets), LossReader(attack, turn, images)
     before = read(turn.received)
     sent, after = (np.zeros((len(wanted), len(images))) for _ in range(2))
     order = turn.rng.permutation(len(images))
@@ -109,7 +109,7 @@ def _tried_alone(
 
 
 def _climbs(
-    attack: Climber, turn: Turn, lots: Lots, wanted: Sequence[int], lr: float | None
+    attack: AscentAttack, turn: CraftContext, lots: Lots, wanted: Sequence[int], lr: float | None
 ) -> Iterator[tuple[int, State]]:
     """The weights after each number of steps that is wanted, from those received."""
     turn.method.load_shared(turn.received)
@@ -128,7 +128,7 @@ def mean(others: State, own: State, share: float) -> State:
 
 
 def _auc(
-    attack: Climber, truth: NDArray[np.int64], before: Scores, sent: Scores, after: Scores
+    attack: AscentAttack, truth: NDArray[np.int64], before: Scores, sent: Scores, after: Scores
 ) -> float:
     scores = attack.judge(Trajectory([1], before[None], sent[None], after[None]))
     worst = -1e300  # of a climb that diverged
@@ -137,10 +137,10 @@ def _auc(
     return float(roc_auc_score(truth, np.nan_to_num(scores, nan=worst, neginf=worst)))
 
 
-class _Reading:
+class LossReader:
     """Losses (N,) of images under any weights, over the same views."""
 
-    def __init__(self, attack: Climber, turn: Turn, images: Tensor) -> None:
+    def __init__(self, attack: AscentAttack, turn: CraftContext, images: Tensor) -> None:
         self.attack, self.turn = attack, turn
         device = next(iter(turn.method.parameters())).device
         self.pairs = [

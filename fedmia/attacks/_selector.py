@@ -52,7 +52,7 @@ def relu_attacker(inputs: int) -> nn.Module:
 
 
 @dataclass(frozen=True)
-class Recipe:
+class TrainingRecipe:
     """How a network is trained: on whole epochs of the known images, class-balanced.
 
     Attributes:
@@ -77,20 +77,20 @@ def halved(epoch: int) -> float:
     return 0.5 ** (epoch // 2000)
 
 
-def in_batches(epochs: int) -> Recipe:
+def in_batches(epochs: int) -> TrainingRecipe:
     """LpLA's Table 1: batch 128. No optimizer is given there: that of SD-MI's code, at 0.1.
 
     Adam at 1e-3 and 1e-4 fits the known images sooner and the others worse.
     """
-    return Recipe(epochs, 128, partial(torch.optim.SGD, lr=0.1))
+    return TrainingRecipe(epochs, 128, partial(torch.optim.SGD, lr=0.1))
 
 
-def in_one_batch(epochs: int) -> Recipe:
+def in_one_batch(epochs: int) -> TrainingRecipe:
     """SD-MI's code: full batch, plain gradient descent at 0.1, halved every 2,000 epochs."""
-    return Recipe(epochs, None, partial(torch.optim.SGD, lr=0.1), halved)
+    return TrainingRecipe(epochs, None, partial(torch.optim.SGD, lr=0.1), halved)
 
 
-class Scaled:
+class ScaledNetwork:
     """A network on inputs that are brought to [0, 1] on the known images, as SD-MI's code does.
 
     A candidate may lie outside; a feature that is constant on the known images is only shifted.
@@ -102,7 +102,7 @@ class Scaled:
         inputs: Tensor,
         truth: NDArray[np.int64],
         rng: np.random.Generator,
-        recipe: Recipe,
+        recipe: TrainingRecipe,
         steps: int,
     ) -> None:
         from sklearn.preprocessing import MinMaxScaler

@@ -15,7 +15,7 @@ from torch.optim import SGD, Optimizer
 
 from fedmia.attacks._rehearsal import Lots, Rows, best, tried
 from fedmia.attacks.ascent_static import LOSSES, attack_losses, read_losses
-from fedmia.attacks.base import ActiveAttack, Scores, Turn, negatives_option
+from fedmia.attacks.base import ActiveAttack, CraftContext, Scores, negatives_option
 from fedmia.data.images import digests
 from fedmia.options.errors import InputError
 from fedmia.options.option import option
@@ -96,7 +96,7 @@ class Ascent(ActiveAttack):
         batches = -(-targets // self.round_size)
         return np.asarray(np.arange(targets) // self.round_size == number % batches)
 
-    def craft(self, turn: Turn) -> State:
+    def craft(self, turn: CraftContext) -> State:
         turn.method.load_shared(turn.received)
         every = np.ones(len(turn.targets), dtype=bool)
         acted = every if turn.alone else self.chosen(len(turn.targets), turn.number)
@@ -110,7 +110,7 @@ class Ascent(ActiveAttack):
         shared = turn.method.shared_state()
         return {name: shared[name] for name in turn.received}
 
-    def _chosen(self, turn: Turn, lots: Lots) -> tuple[int, float | None]:
+    def _chosen(self, turn: CraftContext, lots: Lots) -> tuple[int, float | None]:
         """Steps, and the rate, None for that of honest clients. What `auto` chooses stays for the
         client's later rounds, and for those of other batches."""
         if "auto" in (self.steps, self.lr):
@@ -126,13 +126,13 @@ class Ascent(ActiveAttack):
         steps = epochs if self.steps == "matched" else int(self.steps)
         return steps, None if self.lr == "matched" else float(self.lr)
 
-    def optimizer(self, turn: Turn, lr: float | None) -> Optimizer:
+    def optimizer(self, turn: CraftContext, lr: float | None) -> Optimizer:
         """Plain SGD at `lr`, or the honest clients' own, without any momentum yet."""
         if lr is None:
             return make_optimizer(turn.method, turn.train)
         return SGD(turn.method.trainable(), lr=lr)
 
-    def climb(self, turn: Turn, lots: Lots, optimizer: Optimizer) -> None:
+    def climb(self, turn: CraftContext, lots: Lots, optimizer: Optimizer) -> None:
         """One pass over the targets of all lots, and back to what the server lets through, if that
         is known."""
         method, pixels = turn.method, turn.targets
@@ -148,7 +148,7 @@ class Ascent(ActiveAttack):
             climbed = method.shared_state()
             method.load_shared(turn.passing({n: climbed[n].clone() for n in turn.received}))
 
-    def lots(self, turn: Turn, rows: Rows) -> Lots:
+    def lots(self, turn: CraftContext, rows: Rows) -> Lots:
         """Negatives, and the targets that meet them: no image is its own negative. Keys of held
         images are those under the weights received."""
         if self.negatives != "held" or turn.held is None:
@@ -164,7 +164,7 @@ class Ascent(ActiveAttack):
                 lots.append((bank, here))
         return lots
 
-    def _batches(self, turn: Turn, rows: Rows) -> Iterator[Rows]:
+    def _batches(self, turn: CraftContext, rows: Rows) -> Iterator[Rows]:
         """The targets at `rows` in the batches of one pass, all of one size: a step climbs the mean
         of its batch, so a short one would climb each image harder."""
         if turn.alone:

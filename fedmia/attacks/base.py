@@ -22,7 +22,7 @@ from fedmia.ssl.train import Train
 from fedmia.threat import NEGATIVES, ClientView, Threat, Trajectory, WhiteBox
 
 if TYPE_CHECKING:
-    from fedmia.attacks._exchange import Tested
+    from fedmia.attacks._exchange import SetComparison
 
 Scores = NDArray[np.float64]
 Asked = tuple[IntArray, IntArray]  # places of a suspected set, and of others
@@ -237,7 +237,7 @@ class Attack(Options, ABC):
 
 
 @dataclass(frozen=True)
-class Turn:
+class CraftContext:
     """What an active attack has at hand when its client is to upload.
 
     Attributes:
@@ -292,7 +292,7 @@ class DatasetAttack(Attack):
         classes: IntArray,
         asked: Sequence[Asked],
         rng: np.random.Generator,
-    ) -> list[Tested]:
+    ) -> list[SetComparison]:
         """Whether the encoder was trained on each suspected set, in the order asked; after `fit`.
 
         Args:
@@ -322,7 +322,7 @@ class ActiveAttack(Attack):
         return False
 
     @abstractmethod
-    def craft(self, turn: Turn) -> State:
+    def craft(self, turn: CraftContext) -> State:
         """The state that the malicious client uploads."""
 
     @abstractmethod

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedmia.attacks._classifier import CLASSIFIERS, Classified
+from fedmia.attacks._classifier import CLASSIFIERS, ClassifierAttack
 from fedmia.attacks._cosine import pairwise_cosines
 from fedmia.attacks.base import Scores, negatives_option
 from fedmia.options.option import option
@@ -17,7 +17,7 @@ from fedmia.threat import Threat, WhiteBox
 
 
 @dataclass
-class Combined(Classified):
+class Combined(ClassifierAttack):
     """Cosine similarity, contrastive loss and highest softmax output, in a linear classifier."""
 
     paper: ClassVar[str] = "Chen et al., Federated Contrastive Learning, Sec. IV-B3, Eq. 7"

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fedmia.attacks._cosine import pairwise_cosines
-from fedmia.attacks._exchange import DRAWS, Tested, exchange_test
+from fedmia.attacks._exchange import DRAWS, SetComparison, exchange_test
 from fedmia.attacks.base import Asked, DatasetAttack, Known, Scores
 from fedmia.data.images import IntArray
 from fedmia.options.option import option
@@ -75,7 +75,7 @@ class DatasetInference(DatasetAttack):
         classes: IntArray,
         asked: Sequence[Asked],
         rng: np.random.Generator,
-    ) -> list[Tested]:
+    ) -> list[SetComparison]:
         fits = self.statistic == "likelihood"
         rows = _unit(view, images) if fits else self._relations(view, images)
         # A p-value that is to be told from so many must be able to be so small.

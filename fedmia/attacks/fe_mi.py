@@ -8,7 +8,13 @@ from typing import ClassVar
 import numpy as np
 from torch import Tensor
 
-from fedmia.attacks._selector import Scaled, in_batches, in_one_batch, relu_attacker, tanh_attacker
+from fedmia.attacks._selector import (
+    ScaledNetwork,
+    in_batches,
+    in_one_batch,
+    relu_attacker,
+    tanh_attacker,
+)
 from fedmia.attacks.base import Attack, Known, Scores
 from fedmia.options.option import option
 from fedmia.threat import OUTPUTS, BlackBox, Threat
@@ -48,7 +54,9 @@ class FeMI(Attack):
         images, truth = known.both()
         features = view.embed_plain(images, self.layer)
         network, recipe = RECIPES[self.recipe]
-        self._model = Scaled(network(features.shape[1]), features, truth, rng, recipe, self.steps)
+        self._model = ScaledNetwork(
+            network(features.shape[1]), features, truth, rng, recipe, self.steps
+        )
 
     def score(self, view: BlackBox, images: Tensor) -> Scores:
         return np.asarray(self._model.scores(view.embed_plain(images, self.layer)))

@@ -10,13 +10,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedmia.attacks._classifier import CLASSIFIERS, Classified
+from fedmia.attacks._classifier import CLASSIFIERS, ClassifierAttack
 from fedmia.options.option import option
 from fedmia.threat import Threat, WhiteBox
 
 
 @dataclass
-class Internal(Classified):
+class Internal(ClassifierAttack):
     """Top-K softmax confidences of internal layers, each layer read as a classifier."""
 
     paper: ClassVar[str] = "Chen et al., Federated Contrastive Learning, Sec. IV-B2, Eq. 6"

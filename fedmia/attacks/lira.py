@@ -12,8 +12,8 @@ from torch import Tensor
 
 from fedmia.attacks._measure import logit
 from fedmia.attacks._reference import (
-    FromRounds,
-    FromShadows,
+    RoundReferenceAttack,
+    ShadowReferenceAttack,
     by_content,
     first_by_content,
     mean_and_sum,
@@ -29,7 +29,7 @@ LEAST = 1e-6  # deviation; below it is rounding
 
 
 @dataclass
-class LiRA(FromShadows):
+class LiRA(ShadowReferenceAttack):
     """Likelihood ratio attack: an image's signal under Gaussians of shadows with and without it.
 
     Offline, the score is (x - mean_out) / deviation. Its normal cdf is the paper's 1 - Pr[Z > x],
@@ -104,7 +104,7 @@ class LiRA(FromShadows):
 
 
 @dataclass
-class LiRARounds(FromRounds):
+class LiRARounds(RoundReferenceAttack):
     """LiRA from rounds: how far an image's signal stands out from that of the earlier rounds.
 
     The signals of all images drift from round to round, so each model's are first brought to mean

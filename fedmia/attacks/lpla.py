@@ -19,7 +19,7 @@ LEAST_P = 0.1  # below it, the 1/p-th power of a sum of D terms leaves the range
 FLOOR = 1e-6  # least standard deviation, relative to the norms; below it is rounding
 
 
-class Fitted(NamedTuple):
+class NormGaussians(NamedTuple):
     """Mean and standard deviation of the norms of both sides; whether the norms differ at all."""
 
     mean: float
@@ -105,14 +105,14 @@ def random_pixels(like: Tensor, rng: np.random.Generator) -> Tensor:
     return torch.from_numpy(rng.integers(0, 256, size=tuple(like.shape), dtype=np.uint8))
 
 
-def fit_gaussians(members: Scores, nonmembers: Scores) -> Fitted:
+def fit_gaussians(members: Scores, nonmembers: Scores) -> NormGaussians:
     """Eq. 13: means and unbiased (k - 1) deviations of two sides of at least two norms each.
 
     A deviation below `FLOOR` times the largest norm is rounding and is raised to it.
     """
     both = np.concatenate([members, nonmembers])
     least = FLOOR * float(both.max())
-    return Fitted(
+    return NormGaussians(
         float(members.mean()),
         max(float(members.std(ddof=1)), least),
         float(nonmembers.mean()),
@@ -121,14 +121,14 @@ def fit_gaussians(members: Scores, nonmembers: Scores) -> Fitted:
     )
 
 
-def log_ratio(norms: Scores, fitted: Fitted) -> Scores:
+def log_ratio(norms: Scores, fitted: NormGaussians) -> Scores:
     """log of Eq. 14's likelihoods, members' less non-members'."""
     z = (norms - fitted.mean) / fitted.sigma
     z_other = (norms - fitted.mean_other) / fitted.sigma_other
     return (z_other**2 - z**2) / 2 + math.log(fitted.sigma_other / fitted.sigma)
 
 
-def beyond_middle(norms: Scores, fitted: Fitted) -> Scores:
+def beyond_middle(norms: Scores, fitted: NormGaussians) -> Scores:
     """Distance from the middle of the two means, positive on the members' side (Sec. 4.4)."""
     middle = (fitted.mean + fitted.mean_other) / 2
     return (norms - middle) * (1.0 if fitted.mean > fitted.mean_other else -1.0)

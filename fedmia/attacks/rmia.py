@@ -8,7 +8,13 @@ from typing import ClassVar
 import numpy as np
 from torch import Tensor
 
-from fedmia.attacks._reference import FromRounds, FromShadows, Readings, Referenced, mean_and_sum
+from fedmia.attacks._reference import (
+    ReferenceAttack,
+    ReferenceSignals,
+    RoundReferenceAttack,
+    ShadowReferenceAttack,
+    mean_and_sum,
+)
 from fedmia.attacks.base import Known, Scores
 from fedmia.options.option import option
 from fedmia.threat import BlackBox
@@ -17,7 +23,7 @@ GRID = tuple(i / 10 for i in range(11))
 
 
 @dataclass
-class _Relative(Referenced):
+class _Relative(ReferenceAttack):
     """The pairwise test of RMIA, whatever the reference models are."""
 
     least_known: ClassVar[int] = 2
@@ -52,14 +58,14 @@ class _Relative(Referenced):
         found = self.read(view, images)
         return beaten(self.ratios(found, self._a), self._population, self.gamma)
 
-    def ratios(self, found: Readings, a: float) -> Scores:
+    def ratios(self, found: ReferenceSignals, a: float) -> Scores:
         """p(x | target) / p(x), (N,)."""
         outside = mean_and_sum(found.references, ~found.inside)[0]
         return np.asarray(found.target / (((1 + a) * outside + 1 - a) / 2))
 
 
 @dataclass
-class RMIA(FromShadows, _Relative):
+class RMIA(ShadowReferenceAttack, _Relative):
     """Robust membership inference attack: the share of known non-members that an image beats.
 
     An image's ratio is p(x | target) / p(x), where p is its signal in (0, 1) and p(x) the mean over
@@ -74,7 +80,7 @@ class RMIA(FromShadows, _Relative):
 
     paper: ClassVar[str] = "Zarifzadeh et al., Low-Cost High-Power Membership Inference Attacks"
 
-    def ratios(self, found: Readings, a: float) -> Scores:
+    def ratios(self, found: ReferenceSignals, a: float) -> Scores:
         self.enough(found.inside)
         if not self._online:
             return super().ratios(found, a)
@@ -83,7 +89,7 @@ class RMIA(FromShadows, _Relative):
 
 
 @dataclass
-class RMIARounds(FromRounds, _Relative):
+class RMIARounds(RoundReferenceAttack, _Relative):
     """RMIA from rounds: an image's gain since the earlier rounds, against known non-members' gains.
 
     As `rmia` offline, with p_out the mean over the earlier global models that a client received.

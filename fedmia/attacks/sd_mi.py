@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from fedmia.attacks._selector import (
     AnchorSelector,
-    Recipe,
-    Scaled,
+    ScaledNetwork,
+    TrainingRecipe,
     in_batches,
     in_one_batch,
     tanh_attacker,
@@ -88,7 +88,7 @@ class SDMI(Attack):
         if self.selector:
             network = AnchorSelector(len(self._anchors), vectors.shape[1], network)
         steps = (0 if self.selector else STEPS) if self.steps is None else self.steps
-        self._model = Scaled(network, inputs, truth[~chosen], rng, self._recipe(), steps)
+        self._model = ScaledNetwork(network, inputs, truth[~chosen], rng, self._recipe(), steps)
 
     def score(self, view: BlackBox, images: Tensor) -> Scores:
         vectors = view.embed_plain(images, self.layer)
@@ -101,7 +101,7 @@ class SDMI(Attack):
         found = distances(vectors, self._anchors, self.distance)
         return torch.cat([found, vectors.double()], dim=1) if self.selector else found
 
-    def _recipe(self) -> Recipe:
+    def _recipe(self) -> TrainingRecipe:
         if self.recipe == "lpla":
             return in_batches(200)
         return in_one_batch(5_000 if self.selector else 30_000)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedmia.attacks._classifier import CLASSIFIERS, Classified
+from fedmia.attacks._classifier import CLASSIFIERS, ClassifierAttack
 from fedmia.attacks._cosine import pairwise_cosines
 from fedmia.attacks.base import Known, Scores
 from fedmia.options.option import option
@@ -17,7 +17,7 @@ from fedmia.threat import BlackBox, Threat
 
 
 @dataclass
-class Similarity(Classified):
+class Similarity(ClassifierAttack):
     """Pairwise cosine similarity of M views of the image under the encoder."""
 
     paper: ClassVar[str] = "Chen et al., Federated Contrastive Learning, Sec. IV-B1, Eq. 4-5"

@@ -11,9 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from fedmia.cli import help
-from fedmia.cli.flags import Command, Typed, read, refuse_options
-from fedmia.config.tree import from_tree, merge, normal
-from fedmia.options.errors import InputError, Tongue, in_python, nearest, said, told, told_of
+from fedmia.cli.flags import Command, FlagStyle, read, refuse_options
+from fedmia.config.tree import from_tree, merge, normalize
+from fedmia.options.errors import (
+    InputError,
+    Tongue,
+    format_error,
+    option_style,
+    spell_in_python,
+    style_of_file,
+    suggest_nearest,
+)
 from fedmia.options.yamlfile import load
 
 BESIDE = Path(__file__).resolve().parents[2] / "configs"
@@ -62,24 +70,24 @@ def run(
     Args:
         failures: what `work` may raise where the run itself failed.
     """
-    if (code := answer(command, arguments)) is not None:
+    if (code := answer_page(command, arguments)) is not None:
         return code
-    speak: Tongue = in_python
+    speak: Tongue = spell_in_python
     try:
         asked = parse(command, arguments)
         speak = asked.settings.tongue
-        with told(speak):
+        with option_style(speak):
             return work(asked)
     except InputError as error:
-        return bad_input(error)
+        return print_bad_input(error)
     except failures as error:
-        print("fedmia: the run failed: " + said(str(error), speak), file=sys.stderr)
+        print("fedmia: the run failed: " + format_error(str(error), speak), file=sys.stderr)
         return FAILED
     except KeyboardInterrupt:
         return INTERRUPTED
 
 
-def answer(command: Command, arguments: Sequence[str]) -> int | None:
+def answer_page(command: Command, arguments: Sequence[str]) -> int | None:
     """The exit code of a command line that asks for a page or has a wrong flag, which is printed;
     None of any other. It imports neither the settings nor torch.
     """
@@ -87,17 +95,17 @@ def answer(command: Command, arguments: Sequence[str]) -> int | None:
         flags = read(command, arguments)
         page = _page(command, flags.command)
         if page is None:
-            with told(Typed(command, flags.typed)):
+            with option_style(FlagStyle(command, flags.typed)):
                 refuse_options(command, flags)
     except InputError as error:
-        return bad_input(error)
+        return print_bad_input(error)
     if page is None:
         return None
     sys.stdout.write(page.rstrip("\n") + "\n")
     return 0
 
 
-def bad_input(error: InputError) -> int:
+def print_bad_input(error: InputError) -> int:
     """Print the error on standard error, as one line; returns the exit code 2."""
     print(f"fedmia: error: {error}", file=sys.stderr)
     return BAD_INPUT
@@ -111,26 +119,26 @@ def parse(command: Command, arguments: Sequence[str]) -> Invocation:
             options are said as the user gave them.
     """
     flags = read(command, arguments)
-    given, speak = flags.command, Typed(command, flags.typed)
+    given, speak = flags.command, FlagStyle(command, flags.typed)
     if (page := _page(command, given)) is not None:
         return Invocation(None, page=page)
     if "resume" in given:
-        given = resumed(given, flags.typed)
+        given = resume_settings(given, flags.typed)
     if given.get("out") == "":
         raise InputError("--out needs a folder, got ''")
-    with told(speak):
-        tree = normal(command.settings, flags.tree)
+    with option_style(speak):
+        tree = normalize(command.settings, flags.tree)
     observe = tuple(filter(None, given.get("observe", "").split(",")))
     if "observe" in given and not observe:
         raise InputError("--observe needs a name, got ''")
     if "config" in given:
         file = find_config(given["config"], command.presets)
-        with told_of(file):  # on its own first, so that its mistakes are named as its own
+        with style_of_file(file):  # on its own first, so that its mistakes are named as its own
             from_tree(command.settings, lower := _read(command, file))
-        speak = Typed(command, flags.typed, file, lower)
-        with told(speak):
+        speak = FlagStyle(command, flags.typed, file, lower)
+        with option_style(speak):
             tree = merge(command.settings, lower, tree, command.attacks)
-    with told(speak):
+    with option_style(speak):
         trust = "trust_plugins" in given
         settings: Any = from_tree(command.settings, tree, tongue=speak, trust_plugins=trust)
         command.refuse(settings)
@@ -140,7 +148,7 @@ def parse(command: Command, arguments: Sequence[str]) -> Invocation:
     )
 
 
-def resumed(given: Mapping[str, str], typed: Mapping[str, str]) -> dict[str, str]:
+def resume_settings(given: Mapping[str, str], typed: Mapping[str, str]) -> dict[str, str]:
     """The command's own options for `--resume RUN`: the run's settings are its own.
 
     Raises:
@@ -166,7 +174,7 @@ def _read(command: Command, file: Path, above: tuple[Path, ...] = ()) -> dict[st
     Raises:
         InputError: a file that cannot be read, or whose base is itself.
     """
-    tree = normal(command.settings, load(file))
+    tree = normalize(command.settings, load(file))
     if not command.presets or "base" not in tree:
         return tree
     name, whole = str(tree.pop("base")), (*above, file.resolve())
@@ -198,7 +206,7 @@ def find_config(name: str, presets: tuple[str, ...]) -> Path:
         return PRESETS / f"{name}.yaml"
     if path.is_dir():
         raise InputError(f"--config '{name}' is a folder; give the YAML file in it")
-    hint = nearest(name, known)
+    hint = suggest_nearest(name, known)
     raise InputError(f"no config file or preset '{name}'{hint} (presets: {', '.join(known)})")
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
-from fedmia.config.forms import no_option
-from fedmia.config.shape import Shape, shape_of
-from fedmia.options.errors import InputError, nearest, prefixed
+from fedmia.config.flag_layout import FlagLayout, flag_layout
+from fedmia.config.forms import unknown_option
+from fedmia.options.errors import InputError, prefix_errors, suggest_nearest
 from fedmia.options.values import Text
 
 # Switches of every command. `list` may be followed by a kind of plugin.
@@ -68,11 +68,11 @@ class Command:
         return resolve_name(self.root) if isinstance(self.root, str) else self.root
 
     @cached_property
-    def shape(self) -> Shape:
+    def shape(self) -> FlagLayout:
         """What flags there are: of the index where it knows the settings, which imports none of
         them; else of the dataclass."""
         known = index().get("shapes", {}).get(str(self.root))
-        return Shape(**known) if known else shape_of(self.settings)
+        return FlagLayout(**known) if known else flag_layout(self.settings)
 
     def attacks(self, tree: dict[str, Any]) -> Any:
         """Names of the attacks that a tree of settings runs."""
@@ -112,7 +112,7 @@ def index() -> dict[str, Any]:
 
 
 @dataclass
-class Flags:
+class ParsedFlags:
     """What the command line said.
 
     Attributes:
@@ -127,7 +127,7 @@ class Flags:
 
 
 @dataclass(frozen=True)
-class Typed:
+class FlagStyle:
     """How options are said to who typed flags over the `tree` of a `file` (a `Tongue`)."""
 
     command: Command
@@ -156,14 +156,14 @@ def _holds(tree: Any, path: str) -> bool:
     )
 
 
-def read(command: Command, arguments: Sequence[str]) -> Flags:
+def read(command: Command, arguments: Sequence[str]) -> ParsedFlags:
     """Split the command line into options of the settings and of the command.
 
     Raises:
         InputError: an unknown flag (with the nearest), one given twice, a value missing or too
             many.
     """
-    found = Flags()
+    found = ParsedFlags()
     waiting = list(arguments)
     while waiting:
         token = waiting.pop(0)
@@ -196,7 +196,7 @@ def read(command: Command, arguments: Sequence[str]) -> Flags:
     return found
 
 
-def refuse_options(command: Command, flags: Flags) -> None:
+def refuse_options(command: Command, flags: ParsedFlags) -> None:
     """Refuse an option that its plugin does not have, as far as flags and the index tell it: which
     plugin a file names is not read here.
 
@@ -215,7 +215,7 @@ def refuse_options(command: Command, flags: Flags) -> None:
             options = known.get(kind, {}).get(plugin, own)
             for key in own:
                 if key not in (*options, "name"):
-                    raise no_option(kind, str(plugin), f"{path}.{key}", known[kind])
+                    raise unknown_option(kind, str(plugin), f"{path}.{key}", known[kind])
 
 
 def _is_bool(command: Command, path: tuple[str, ...]) -> bool:
@@ -224,7 +224,7 @@ def _is_bool(command: Command, path: tuple[str, ...]) -> bool:
     return hole == "BOOL"
 
 
-def _add_lists(command: Command, found: Flags, key: str, text: str) -> None:
+def _add_lists(command: Command, found: ParsedFlags, key: str, text: str) -> None:
     """`--grid OPTION=VALUES`, once for each option; `--strengths NAME=VALUES;NAME=VALUES`."""
     hole = command.shape.lists[key][0].partition("=")[0]
     if hole == "OPTION":
@@ -239,7 +239,7 @@ def _add_lists(command: Command, found: Flags, key: str, text: str) -> None:
 def _option(command: Command, key: str, text: str) -> str:
     """Path of the option that a grid's `OPTION=VALUE,..` names, the empty string without one."""
     name, equals, _ = text.partition("=")
-    with prefixed(f"--{key} {text}"):
+    with prefix_errors(f"--{key} {text}"):
         return ".".join(_path(command, name)) if equals and name else ""
 
 
@@ -255,7 +255,7 @@ def _add(held: dict[str, Any], key: str, path: str, text: str, hole: str) -> Non
     held[path] = [Text(value.strip()) for value in parted if value.strip()]
 
 
-def _put(command: Command, found: Flags, name: str, path: tuple[str, ...], text: str) -> None:
+def _put(command: Command, found: ParsedFlags, name: str, path: tuple[str, ...], text: str) -> None:
     dotted = ".".join(path)
     own = dotted in command.commands()
     before = f"--{dotted}" if own and dotted in found.command else found.typed.get(dotted)
@@ -285,5 +285,5 @@ def _path(command: Command, name: str) -> tuple[str, ...]:
     fixed = command.shape.options.keys()
     own = sorted(f"--{k.replace('_', '-')}" for k in command.commands())
     known = [command.flag_of(p) for p in fixed] + own
-    hint = nearest(f"--{name}", [*known, *(f"--{p}" for p in fixed)])
+    hint = suggest_nearest(f"--{name}", [*known, *(f"--{p}" for p in fixed)])
     raise InputError(f"unknown flag '--{name}'{hint} (--help shows them all)")

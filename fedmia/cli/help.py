@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 from fedmia.cli.flags import SWITCHES, Command
 from fedmia.options import registry
-from fedmia.options.errors import unknown
-from fedmia.options.option import option_fields, placeholder, with_limits
+from fedmia.options.errors import unknown_name
+from fedmia.options.option import describe_option, option_fields, placeholder
 
 LIST = "show every plugin, or one kind of them with its options"
 _LEFT = 28  # columns of the flags
@@ -60,7 +60,7 @@ def list_page(kind: str = "", columns: int | None = None) -> str:
     """
     width = columns or min(100, shutil.get_terminal_size((80, 24)).columns)
     if kind and kind not in registry.KINDS:
-        raise unknown("kind of plugin", kind, registry.KINDS)
+        raise unknown_name("kind of plugin", kind, registry.KINDS)
     blocks = [_kind(one, width, bool(kind)) for one in ([kind] if kind else registry.KINDS)]
     return "\n\n".join("\n".join(lines) for lines in blocks)
 
@@ -82,7 +82,7 @@ def _kind(kind: str, width: int, detail: bool) -> list[str]:
         prefix = {"attack": f"attack.{name}", "dataset": "data"}.get(kind, kind)
         for one, type_ in option_fields(cls) if detail else []:
             flag = f"  --{prefix}.{one.name} {placeholder(type_, one.metadata)}"
-            lines += row(flag, with_limits(one), width)
+            lines += row(flag, describe_option(one), width)
     return lines
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from fedmia.cli.commands import COMMANDS
-from fedmia.config.forms import forms
-from fedmia.config.shape import shape_of
+from fedmia.config.flag_layout import flag_layout
+from fedmia.config.forms import field_forms
 from fedmia.options import registry
 
 FILE = Path(__file__).with_name("index.json")
@@ -23,9 +23,13 @@ def build() -> dict[str, Any]:
     """The shape of each command's settings, by the name of their class; each plugin's options."""
     commands = COMMANDS.values()
     return {
-        "shapes": {str(command.root): asdict(shape_of(command.settings)) for command in commands},
+        "shapes": {
+            str(command.root): asdict(flag_layout(command.settings)) for command in commands
+        },
         "plugins": {
-            kind: {name: list(forms(registry.load(kind, name))) for name in registry.names(kind)}
+            kind: {
+                name: list(field_forms(registry.load(kind, name))) for name in registry.names(kind)
+            }
             for kind in registry.KINDS
         },
     }

@@ -9,13 +9,13 @@ from typing import Any
 from fedmia.attacks.base import ActiveAttack
 from fedmia.config.data import channel_mean, channel_std, data_folder, image_size
 from fedmia.config.forms import Layer, Settings, Values, mapping, plugins
-from fedmia.config.points import points
+from fedmia.config.points import parse_points
 from fedmia.options import registry
 from fedmia.options.errors import InputError, opt
 from fedmia.options.option import option, option_fields, options_of
 from fedmia.options.values import convert
 from fedmia.runtime.device import DEVICES, check_device
-from fedmia.shadows.plan import Plan
+from fedmia.shadows.plan import ShadowPlan
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.train import Train
 from fedmia.threat import PRECISIONS
@@ -92,7 +92,9 @@ class Audit(Settings):
         choices=PRECISIONS,
     )
     # An epoch is a shadow's only round.
-    shadow: Values = mapping(classes=(Plan, Train), without=("local_epochs", "optimizer_state"))
+    shadow: Values = mapping(
+        classes=(ShadowPlan, Train), without=("local_epochs", "optimizer_state")
+    )
     augment: Values = mapping(classes=(Augment,))
     members_options: Values = options_of("members", "dataset")
     nonmembers_options: Values = options_of("nonmembers", "dataset")
@@ -113,7 +115,7 @@ class Audit(Settings):
             given, other = map(opt, ("members", "nonmembers")[:: 1 if self.members else -1])
             raise InputError(f"{given} is given without {other}; an audit needs both")
         self._check_shadows()
-        names = expand(self.attacks)
+        names = expand_names(self.attacks)
         for name in self.attack:
             if name not in names:
                 raise InputError(f"options for attack '{name}', which is not run")
@@ -123,7 +125,7 @@ class Audit(Settings):
         self._check_knowledge()
         Augment(**self.augment)
         if self.sweep is not None:
-            points(self.sweep)
+            parse_points(self.sweep)
 
     def _check_shadows(self) -> None:
         """Refuse what says how shadows are trained where none are, or says it twice."""
@@ -175,20 +177,24 @@ class Audit(Settings):
     def _help(self, name: str) -> str:
         return next(f.metadata["help"] for f, _ in option_fields(type(self)) if f.name == name)
 
-    def plan(self) -> Plan:
+    def plan(self) -> ShadowPlan:
         """How the shadows are trained."""
-        own = {one.name for one in fields(Plan)}
+        own = {one.name for one in fields(ShadowPlan)}
         train = {name: value for name, value in self.shadow.items() if name not in own}
         rest = {name: value for name, value in self.shadow.items() if name in own}
-        return Plan(**{"count": max(self.shadows, 1), "seed": self.seed, **rest, "train": train})
+        return ShadowPlan(
+            **{"count": max(self.shadows, 1), "seed": self.seed, **rest, "train": train}
+        )
 
 
-def runs(tree: Mapping[str, Any]) -> tuple[str, ...]:
+def attack_names(tree: Mapping[str, Any]) -> tuple[str, ...]:
     """Names of the attacks that a tree of an audit runs."""
-    return expand(convert(opt("attacks"), tree.get("attacks", Audit.attacks), tuple[str, ...]))
+    return expand_names(
+        convert(opt("attacks"), tree.get("attacks", Audit.attacks), tuple[str, ...])
+    )
 
 
-def expand(names: tuple[str, ...]) -> tuple[str, ...]:
+def expand_names(names: tuple[str, ...]) -> tuple[str, ...]:
     """Names of attacks: `("all",)` is every one of the registry, those that cannot run included,
     so that the report says why they did not.
 

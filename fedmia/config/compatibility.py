@@ -8,18 +8,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedmia.config.experiment import Experiment
-from fedmia.config.forms import needs
+from fedmia.config.forms import missing_option
 from fedmia.config.roles import refusal
-from fedmia.defenses._stack import exclusive
-from fedmia.defenses.base import Setting
+from fedmia.defenses._stack import check_exclusive
+from fedmia.defenses.base import RunConditions
 from fedmia.options import registry
-from fedmia.options.errors import InputError, opt, prefixed
+from fedmia.options.errors import InputError, opt, prefix_errors
 from fedmia.partitions.base import Partition
-from fedmia.runtime.device import gpus_without
+from fedmia.runtime.device import gpus_if_missing
 from fedmia.ssl.base import SSL
 
 
-def check(experiment: Experiment) -> None:
+def check_experiment(experiment: Experiment) -> None:
     """Refuse combinations that cannot run or whose result would be void.
 
     Raises:
@@ -30,7 +30,7 @@ def check(experiment: Experiment) -> None:
         _defended, _defense, _pretrain, _training, _public, _pixels,
     ):  # fmt: skip
         one(experiment)
-    gpu(experiment.device)
+    check_gpu(experiment.device)
 
 
 def _attacker(experiment: Experiment) -> None:
@@ -139,7 +139,7 @@ def _aggregation(experiment: Experiment) -> None:
         raise InputError(
             f"{named} with these options needs >= {built.least} clients a round, got {drawn}"
         )
-    with prefixed(named):
+    with prefix_errors(named):
         built.check(_norm(experiment))
     if built.private and experiment.pretrain.mode == "pooled":
         raise InputError(
@@ -161,7 +161,7 @@ def _aggregation(experiment: Experiment) -> None:
 def _norm(experiment: Experiment) -> str:
     """The kind of the model's norm: `group`, `batch`, or `local`, batch norm whose running
     statistics never leave the client."""
-    norm = norm_of(experiment.model.options, experiment.ssl.options)
+    norm = norm_kind(experiment.model.options, experiment.ssl.options)
     if norm == "batch" and experiment.federation.batch_norm == "local":
         return "local"
     return norm
@@ -177,7 +177,7 @@ def _machine(experiment: Experiment) -> None:
             ("gpus_per_client", 0),
         ):
             if (given := getattr(experiment, name)) != default:
-                raise needs(name, "backend", "ray", given=given)
+                raise missing_option(name, "backend", "ray", given=given)
     for name in ("cpus_per_client", "gpus_per_client"):
         asked = getattr(experiment, name) or 0
         if asked > 1 and asked != int(asked):
@@ -196,7 +196,7 @@ def _partition(experiment: Experiment) -> None:
 def _defended(experiment: Experiment) -> None:
     named = experiment.defended_clients
     if named is not None and not experiment.defense:
-        raise needs("defended_clients", "defense.name", "NAME", given=named)
+        raise missing_option("defended_clients", "defense.name", "NAME", given=named)
     for layer in experiment.defense:
         if layer.clients is not None:
             _honest(experiment, layer.clients, f"{opt('defense.name', layer.name)}, clients")
@@ -221,7 +221,7 @@ def _honest(experiment: Experiment, named: tuple[int, ...], where: str) -> None:
             raise InputError(f"{where} names client {client} twice")
 
 
-def norm_of(model: Mapping[str, Any], ssl: Mapping[str, Any]) -> str:
+def norm_kind(model: Mapping[str, Any], ssl: Mapping[str, Any]) -> str:
     """`group` or `batch`, by the options of the encoder and of the method."""
     return "batch" if ssl.get("head_norm") == "batch" else str(model.get("norm", "group"))
 
@@ -230,21 +230,21 @@ def _defense(experiment: Experiment) -> None:
     ssl: SSL = experiment.ssl.build("ssl")
     built = [(layer, layer.build("defense")) for layer in experiment.defense]
     before = experiment.pretrain.mode == "public"
-    setting = Setting(_norm(experiment), ssl, experiment.split.public, before)
+    setting = RunConditions(_norm(experiment), ssl, experiment.split.public, before)
     for layer, defense in built:
         where = opt("defense.name", layer.name)
         if ssl.coupled:
             where += f" with {opt('ssl.name', experiment.ssl.name)}"
-        with prefixed(where):
+        with prefix_errors(where):
             defense.check(setting)
     for client in experiment.defended:
-        own = [(n.name, d) for n, d in built if client in experiment.applied_by(n)]
+        own = [(n.name, d) for n, d in built if client in experiment.layer_client_ids(n)]
         names = [name for name, _ in own]
         for name in names:
             if names.count(name) > 1:
                 raise InputError(f"{opt('defense.name', name)} is given twice to client {client}")
-        with prefixed(f"{opt('defense.name', ','.join(names))}, client {client}"):
-            exclusive(own)
+        with prefix_errors(f"{opt('defense.name', ','.join(names))}, client {client}"):
+            check_exclusive(own)
 
 
 def _pretrain(experiment: Experiment) -> None:
@@ -285,13 +285,13 @@ def _pixels(experiment: Experiment) -> None:
         )
 
 
-def gpu(device: str) -> None:
+def check_gpu(device: str) -> None:
     """Refuse a GPU that is not there.
 
     Raises:
         InputError: naming those that are.
     """
-    found, asked = gpus_without(device), opt("device", device)
+    found, asked = gpus_if_missing(device), opt("device", device)
     if found == 0:
         raise InputError(f"{asked}: torch finds no CUDA GPU on this machine")
     if found is not None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedmia.config.forms import Values, all_values, dataset_and_path
+from fedmia.config.forms import Values, option_values, split_dataset
 from fedmia.data.base import Dataset, Request
 from fedmia.options import registry
 from fedmia.options.option import Options, option, options_of
@@ -45,12 +45,12 @@ class Data(Options):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "options", all_values(self.source()))
+        object.__setattr__(self, "options", option_values(self.source()))
 
     @property
     def plugin(self) -> str:
         """Name of the data source's plugin, without the path."""
-        return dataset_and_path(self.name)[0]
+        return split_dataset(self.name)[0]
 
     def source(self) -> Dataset:
         """The data source, built."""
@@ -60,4 +60,4 @@ class Data(Options):
     def request(self, seed: int) -> Request:
         """What the run asks of the source."""
         place = Path(self.dir) if self.dir is not None else None
-        return Request(dataset_and_path(self.name)[1], place, self.size, seed)
+        return Request(split_dataset(self.name)[1], place, self.size, seed)

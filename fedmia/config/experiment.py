@@ -10,8 +10,8 @@ from typing import Any, ClassVar, Literal
 from fedmia.attacks.base import ActiveAttack
 from fedmia.config.data import Data
 from fedmia.config.forms import (
-    Chosen,
     Layer,
+    PluginChoice,
     Settings,
     Values,
     mapping,
@@ -19,8 +19,8 @@ from fedmia.config.forms import (
     plugins,
     section,
 )
-from fedmia.config.points import points
-from fedmia.config.roles import ATTACKERS, is_client, refusal, sees
+from fedmia.config.points import parse_points
+from fedmia.config.roles import ATTACKERS, granted_threat, is_client, refusal
 from fedmia.options import registry
 from fedmia.options.errors import InputError, opt
 from fedmia.options.option import Options, option
@@ -125,7 +125,7 @@ class Experiment(Settings):
 
     Raises:
         InputError: on construction, for an unknown plugin or option or a value out of range.
-            Whether the values suit one another is asked by `fedmia.config.compatibility.check`.
+            Whether the values suit one another is asked by `fedmia.config.compatibility.check_experiment`.
     """
 
     seed: int = option(0, "root of all randomness", ge=0)
@@ -179,11 +179,11 @@ class Experiment(Settings):
     )
     federation: Federation = section(Federation)
     data: Data = section(Data, head="name")
-    partition: Chosen = plugin("partition", "dirichlet", "how images are dealt to clients")
+    partition: PluginChoice = plugin("partition", "dirichlet", "how images are dealt to clients")
     split: SplitOptions = section(SplitOptions)
-    model: Chosen = plugin("model", "smallnet", "encoder")
-    ssl: Chosen = plugin("ssl", "moco", "self-supervised method")
-    strategy: Chosen = plugin("strategy", "fedavg", "how the server aggregates")
+    model: PluginChoice = plugin("model", "smallnet", "encoder")
+    ssl: PluginChoice = plugin("ssl", "moco", "self-supervised method")
+    strategy: PluginChoice = plugin("strategy", "fedavg", "how the server aggregates")
     train: Train = section(Train)
     pretrain: Pretrain = section(Pretrain, head="mode")
     defense: tuple[Layer, ...] = plugins(
@@ -200,14 +200,14 @@ class Experiment(Settings):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.sweep is not None:
-            points(self.sweep)
-        sees(self.attacker)  # a role that attacks nothing is refused
+            parse_points(self.sweep)
+        granted_threat(self.attacker)  # a role that attacks nothing is refused
         check_device(self.device)
         own = self.data.source().views  # stands in for view options that are not given
         given = {k: v for k, v in dict(self.ssl.options).items() if v is not None}
         unset = {k: v for k, v in vars(own).items() if k in self.ssl.options}
         options = {**self.ssl.options, **unset, **given}
-        object.__setattr__(self, "ssl", Chosen(self.ssl.name, options))
+        object.__setattr__(self, "ssl", PluginChoice(self.ssl.name, options))
         if self.train.lr is None:
             own_rate = RATES.get(self.train.optimizer, registry.load("ssl", self.ssl.name).lr)
             object.__setattr__(self, "train", dataclasses.replace(self.train, lr=own_rate))
@@ -217,7 +217,9 @@ class Experiment(Settings):
             if name not in names:
                 listed = ", ".join(names) or "none"
                 raise InputError(f"options for attack '{name}', which is not run (run: {listed})")
-        complete = {n: Chosen(n, self.attack.get(n, {})).complete("attack").options for n in names}
+        complete = {
+            n: PluginChoice(n, self.attack.get(n, {})).complete("attack").options for n in names
+        }
         object.__setattr__(self, "attacks", names)
         object.__setattr__(self, "attack", complete)
 
@@ -230,7 +232,7 @@ class Experiment(Settings):
     @property
     def threat(self) -> Threat:
         """What the attacker is granted."""
-        return sees(self.attacker, self.federation.secure_aggregation)
+        return granted_threat(self.attacker, self.federation.secure_aggregation)
 
     @property
     def holder(self) -> int | None:
@@ -265,7 +267,7 @@ class Experiment(Settings):
         """Ids of all other clients."""
         return tuple(range(self.federation.clients - len(self.malicious_clients)))
 
-    def applied_by(self, layer: Layer) -> tuple[int, ...]:
+    def layer_client_ids(self, layer: Layer) -> tuple[int, ...]:
         """Ids of the clients that apply a defence, sorted."""
         named = self.defended_clients if layer.clients is None else layer.clients
         return self.honest_clients if named is None else tuple(sorted(named))
@@ -273,7 +275,7 @@ class Experiment(Settings):
     @property
     def defended(self) -> tuple[int, ...]:
         """Ids of the clients that apply a defence, sorted."""
-        return tuple(sorted({c for layer in self.defense for c in self.applied_by(layer)}))
+        return tuple(sorted({c for layer in self.defense for c in self.layer_client_ids(layer)}))
 
 
 def expand_attacks(names: tuple[str, ...], attacker: str, sums: bool = False) -> tuple[str, ...]:
@@ -296,7 +298,7 @@ def expand_attacks(names: tuple[str, ...], attacker: str, sums: bool = False) ->
     return tuple(found)
 
 
-def runs(tree: Mapping[str, Any]) -> tuple[str, ...]:
+def attack_names(tree: Mapping[str, Any]) -> tuple[str, ...]:
     """Names of the attacks that a tree of an experiment runs."""
     named = convert(opt("attacks"), tree.get("attacks", Experiment.attacks), tuple[str, ...])
     where, section = "secure_aggregation", tree.get("federation")

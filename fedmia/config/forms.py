@@ -14,16 +14,29 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from fedmia.config.layered import as_mapping, overlaid, plain_layers, with_path, written_out
+from fedmia.config.plugin_lists import (
+    copy_mapping,
+    expand_layers,
+    overlay_layers,
+    plain_layers,
+    split_file_path,
+)
 from fedmia.options import registry
-from fedmia.options.errors import InputError, Tongue, in_python, nearest, opt, unknown
+from fedmia.options.errors import (
+    InputError,
+    Tongue,
+    opt,
+    spell_in_python,
+    suggest_nearest,
+    unknown_name,
+)
 from fedmia.options.option import (
     Options,
     check_limits,
     check_type,
+    describe_option,
     option_fields,
     placeholder,
-    with_limits,
 )
 from fedmia.options.values import convert, plain
 from fedmia.options.yamlfile import Tree
@@ -44,18 +57,18 @@ class Settings(Options):
             these settings do not. No option, so that no folder can say it of itself.
     """
 
-    tongue: Tongue = field(default=in_python, kw_only=True, compare=False, repr=False)
+    tongue: Tongue = field(default=spell_in_python, kw_only=True, compare=False, repr=False)
     trust_plugins: bool = field(default=False, kw_only=True, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         for one in dataclasses.fields(self):
-            if isinstance(form := one.metadata.get("form"), Plugin):
+            if isinstance(form := one.metadata.get("form"), PluginForm):
                 object.__setattr__(self, one.name, form.complete(getattr(self, one.name)))
 
 
 @dataclass(frozen=True)
-class Chosen:
+class PluginChoice:
     """A plugin by name, with its options."""
 
     name: str
@@ -69,13 +82,13 @@ class Chosen:
         """
         return registry.build(kind, self.name, self.options)
 
-    def complete(self, kind: str) -> Chosen:
+    def complete(self, kind: str) -> PluginChoice:
         """The same choice with every option of the plugin written out."""
-        return dataclasses.replace(self, options=all_values(self.build(kind)))
+        return dataclasses.replace(self, options=option_values(self.build(kind)))
 
 
 @dataclass(frozen=True)
-class Layer(Chosen):
+class Layer(PluginChoice):
     """One of several plugins that are applied in order, to some clients.
 
     Attributes:
@@ -90,16 +103,16 @@ class Form:
 
     head: ClassVar[str | None] = None  # the option that one value alone stands for
 
-    def normal(self, path: str, value: Any) -> Any:
+    def normalize(self, path: str, value: Any) -> Any:
         """The value with every short form written out."""
         alone = self.head is not None and isinstance(value, str)
-        return as_mapping(path, {self.head: value} if alone else value)
+        return copy_mapping(path, {self.head: value} if alone else value)
 
-    def laid_over(self, path: str, below: Any, above: Any) -> Any:
+    def overlay(self, path: str, below: Any, above: Any) -> Any:
         """The value `above` over that `below`; both as `normal` gives them."""
         return above
 
-    def read(self, path: str, value: Any, beside: Values) -> Any:
+    def read(self, path: str, value: Any, settings_tree: Values) -> Any:
         """What the field holds, of a normal value; `beside` are those of the same mapping."""
         return value
 
@@ -115,7 +128,7 @@ class Form:
         """(path, placeholder, help) of every option of it that depends on no plugin, in order."""
         yield from ()
 
-    def chosen_again(self, below: Values, above: Values) -> bool:
+    def replaces_plugin(self, below: Values, above: Values) -> bool:
         """Whether `above` names another plugin than `below` for a mapping of its options."""
         return False
 
@@ -125,16 +138,16 @@ class Form:
 
 
 @dataclass(frozen=True)
-class Option(Form):
+class ScalarForm(Form):
     """A plain option."""
 
     field: Field
     kind: Any
 
-    def normal(self, path: str, value: Any) -> Any:
+    def normalize(self, path: str, value: Any) -> Any:
         return value
 
-    def read(self, path: str, value: Any, beside: Values) -> Any:
+    def read(self, path: str, value: Any, settings_tree: Values) -> Any:
         value = convert(opt(path), value, self.kind)
         check_type(opt(path), value, self.kind)
         check_limits(opt(path), value, self.field.metadata)
@@ -145,11 +158,11 @@ class Option(Form):
 
     def options(self, path: str) -> Iterator[tuple[str, str, str]]:
         hole = PLACEHOLDERS.get(path) or placeholder(self.kind, self.field.metadata)
-        yield path, hole, with_limits(self.field)
+        yield path, hole, describe_option(self.field)
 
 
 @dataclass(frozen=True)
-class Section(Form):
+class SectionForm(Form):
     """Options of a dataclass of their own. One that is `open` is a tree of other settings, whose
     options stand beside the root's."""
 
@@ -157,34 +170,34 @@ class Section(Form):
     head: str | None = None  # type: ignore[misc]
     open: bool = False
 
-    def normal(self, path: str, value: Any) -> Tree:
-        value = super().normal(path, value)
+    def normalize(self, path: str, value: Any) -> Tree:
+        value = super().normalize(path, value)
         return getattr(self.cls, "implied", dict)(value) | value
 
-    def laid_over(self, path: str, below: Any, above: Any) -> Tree:
-        own = forms(self.cls)
-        flat = flat_of(own)
-        if flat is not None and own[flat].chosen_again(below, above):
+    def overlay(self, path: str, below: Any, above: Any) -> Tree:
+        own = field_forms(self.cls)
+        flat = find_flat_field(own)
+        if flat is not None and own[flat].replaces_plugin(below, above):
             below = {name: value for name, value in below.items() if name in own}
         return {**below, **above}
 
-    def read(self, path: str, value: Any, beside: Values) -> Any:
+    def read(self, path: str, value: Any, settings_tree: Values) -> Any:
         return self.cls(**read_options((self.cls,), path, value))
 
     def plain(self, value: Any) -> Tree:
-        options: Tree = plain(all_values(value) | dict(getattr(value, "options", {})))
+        options: Tree = plain(option_values(value) | dict(getattr(value, "options", {})))
         return options
 
     def options(self, path: str) -> Iterator[tuple[str, str, str]]:
-        for name, form in forms(self.cls).items():
+        for name, form in field_forms(self.cls).items():
             yield from form.options(f"{path}.{name}")
 
     def heads(self, path: str) -> dict[str, str]:
-        return {path: path} if flat_of(forms(self.cls)) else {}
+        return {path: path} if find_flat_field(field_forms(self.cls)) else {}
 
 
 @dataclass(frozen=True)
-class Plugin(Form):
+class PluginForm(Form):
     """A plugin by name with its options: one, or any number of them in order (`several`)."""
 
     kind: str
@@ -193,26 +206,26 @@ class Plugin(Form):
     several: bool = False
     head: ClassVar[str | None] = "name"
 
-    def normal(self, path: str, value: Any) -> Any:
+    def normalize(self, path: str, value: Any) -> Any:
         if self.several:
-            return written_out(path, value)
-        return with_path(path, self.kind, super().normal(path, value))
+            return expand_layers(path, value)
+        return split_file_path(path, self.kind, super().normalize(path, value))
 
-    def laid_over(self, path: str, below: Any, above: Any) -> Any:
+    def overlay(self, path: str, below: Any, above: Any) -> Any:
         if self.several:
-            return overlaid(path, below, above)
+            return overlay_layers(path, below, above)
         return {**(below if above.get("name", ...) in (..., below.get("name")) else {}), **above}
 
-    def read(self, path: str, value: Any, beside: Values) -> Any:
+    def read(self, path: str, value: Any, settings_tree: Values) -> Any:
         if not self.several:
             own = dict(value)
             name = own.pop("name", self.default)
             check_type(opt(f"{path}.name"), name, str)
-            return Chosen(str(name), plugin_options(self.kind, str(name), path, own))
+            return PluginChoice(str(name), plugin_options(self.kind, str(name), path, own))
         if isinstance(value, Mapping):  # options of none
             for key, own in value.items():
                 key = f"{key}.{next(iter(own), 'OPTION')}" if isinstance(own, Mapping) else key
-                raise needs(f"{path}.{key}", f"{path}.name", "NAME")
+                raise missing_option(f"{path}.{key}", f"{path}.name", "NAME")
             return ()
         return tuple(
             self._layer(path if len(value) == 1 else f"{path}.{one['name']}", one) for one in value
@@ -247,7 +260,7 @@ class Plugin(Form):
 
 
 @dataclass(frozen=True)
-class Open(Form):
+class MappingForm(Form):
     """A mapping whose keys no field says.
 
     Attributes:
@@ -269,23 +282,23 @@ class Open(Form):
     about: str = ""
     several: bool = False
 
-    def normal(self, path: str, value: Any) -> Any:
+    def normalize(self, path: str, value: Any) -> Any:
         if self.several:
             return value
-        value = as_mapping(path, value)
+        value = copy_mapping(path, value)
         if self.kind and not self.of:
-            return {key: as_mapping(f"{path}.{key}", own) for key, own in value.items()}
+            return {key: copy_mapping(f"{path}.{key}", own) for key, own in value.items()}
         return value
 
-    def laid_over(self, path: str, below: Any, above: Any) -> Any:
+    def overlay(self, path: str, below: Any, above: Any) -> Any:
         if self.several:
-            lower = [as_mapping(path, one) for one in below] if isinstance(below, list) else None
+            lower = [copy_mapping(path, one) for one in below] if isinstance(below, list) else None
             return above if lower is None else [{**one, **more} for one in lower for more in above]
         if self.kind and not self.of:
             both = {**below, **above}
             return {name: {**below.get(name, {}), **above.get(name, {})} for name in both}
         merged = {**below, **above}
-        for name, inner in options_within(self.classes).items():
+        for name, inner in dependent_fields(self.classes).items():
             if inner.of not in above and name in below:
                 merged[name] = {**below[name], **above.get(name, {})}
             elif above.get(inner.of) != below.get(inner.of) and name not in above:
@@ -295,12 +308,12 @@ class Open(Form):
     def omits(self, value: Any) -> bool:
         return not value
 
-    def chosen_again(self, below: Values, above: Values) -> bool:
+    def replaces_plugin(self, below: Values, above: Values) -> bool:
         # Another file of one data source is the same: parquet:A, parquet:B.
         before, after = (str(tree.get(self.of)).partition(":")[0] for tree in (below, above))
         return bool(self.of) and self.of in above and before != after
 
-    def read(self, path: str, value: Any, beside: Values) -> Any:
+    def read(self, path: str, value: Any, settings_tree: Values) -> Any:
         if self.about:
             return value
         if self.classes:
@@ -308,39 +321,39 @@ class Open(Form):
         if not self.of:
             own = value.items()
             return {n: plugin_options(self.kind, n, f"{path}.{n}", v) for n, v in own}
-        name = beside.get(self.of, self.default)
+        name = settings_tree.get(self.of, self.default)
         if not isinstance(name, str):
-            raise needs(f"{path}.{next(iter(value), 'OPTION')}", self.of, "DATASET")
-        name = dataset_and_path(name)[0] if self.kind == "dataset" else name
-        return plugin_options(self.kind, name, path, as_mapping(path, value))
+            raise missing_option(f"{path}.{next(iter(value), 'OPTION')}", self.of, "DATASET")
+        name = split_dataset(name)[0] if self.kind == "dataset" else name
+        return plugin_options(self.kind, name, path, copy_mapping(path, value))
 
     def heads(self, path: str) -> dict[str, str]:
         if self.of:
             return {".".join([*path.split(".")[:-1], self.of]): path}
-        within = options_within(self.classes).items()
+        within = dependent_fields(self.classes).items()
         inner = {k: v for name, one in within for k, v in one.heads(f"{path}.{name}").items()}
         return {path: path, **inner} if self.classes else {}
 
 
 def section(cls: type, head: str | None = None) -> Any:
     """A field that holds a section, its defaults those of `cls`; one value alone is its `head`."""
-    return field(default_factory=cls, metadata={"form": Section(cls, head)})
+    return field(default_factory=cls, metadata={"form": SectionForm(cls, head)})
 
 
-def beside(cls: type) -> Any:
+def settings_tree(cls: type) -> Any:
     """A field that holds a tree of the settings `cls`, whose options stand beside the root's."""
-    return field(default_factory=dict, metadata={"form": Section(cls, open=True)})
+    return field(default_factory=dict, metadata={"form": SectionForm(cls, open=True)})
 
 
 def plugin(kind: str, default: str, about: str) -> Any:
     """A field that holds a plugin of `kind`, chosen by name."""
-    return field(default=Chosen(default), metadata={"form": Plugin(kind, about, default)})
+    return field(default=PluginChoice(default), metadata={"form": PluginForm(kind, about, default)})
 
 
 def plugins(kind: str, about: str) -> Any:
     """A field that holds plugins of `kind` in order, none at first: `--FIELD A,B`, their options
     `--FIELD.A.OPTION`, or `--FIELD.OPTION` of a single one."""
-    return field(default=(), metadata={"form": Plugin(kind, about, None, several=True)})
+    return field(default=(), metadata={"form": PluginForm(kind, about, None, several=True)})
 
 
 def mapping(
@@ -350,11 +363,11 @@ def mapping(
     """A field that holds a mapping whose keys the user chooses (`Open` says which, and of what):
     `--attack.NAME.OPTION`, `--shadow.OPTION`, `--strengths NAME=V1,V2`; with `several` a list of
     such mappings, the cells of each added up: `--grid PATH=V1,V2` adds to every one of them."""
-    form = Open(kind, classes=classes, without=without, about=about, several=several)
+    form = MappingForm(kind, classes=classes, without=without, about=about, several=several)
     return field(default_factory=lambda: ({},) if several else {}, metadata={"form": form})
 
 
-def forms(cls: type) -> dict[str, Form]:
+def field_forms(cls: type) -> dict[str, Form]:
     """The form of each field that a user may give, by its name, in order."""
     return _forms(cls)
 
@@ -368,34 +381,36 @@ def _forms(cls: Any) -> dict[str, Form]:
     defaults = {one.name: one.default for one in named}
     for one in dataclasses.fields(cls):
         form, about = one.metadata.get("form"), one.metadata
-        if isinstance(form, Section) and form.open:
-            fields |= forms(form.cls)
+        if isinstance(form, SectionForm) and form.open:
+            fields |= field_forms(form.cls)
         elif form is not None:
             fields[one.name] = form
         elif "options_of" in about:
             of = about["options_of"]
-            fields[one.name] = Open(about["kind"], of, defaults.get(of), about["flat"])
+            fields[one.name] = MappingForm(about["kind"], of, defaults.get(of), about["flat"])
         elif one.name in kinds:
-            fields[one.name] = Option(one, kinds[one.name])
+            fields[one.name] = ScalarForm(one, kinds[one.name])
     return fields
 
 
-def flat_of(fields: Mapping[str, Form]) -> str | None:
+def find_flat_field(fields: Mapping[str, Form]) -> str | None:
     """The field whose keys stand among those of the section, if one does."""
-    return next((n for n, form in fields.items() if isinstance(form, Open) and form.flat), None)
+    return next(
+        (n for n, form in fields.items() if isinstance(form, MappingForm) and form.flat), None
+    )
 
 
-def options_within(classes: tuple[type, ...]) -> dict[str, Open]:
+def dependent_fields(classes: tuple[type, ...]) -> dict[str, MappingForm]:
     """The fields of `classes` that hold options of a plugin that another one names."""
-    inner = {name: form for cls in classes for name, form in forms(cls).items()}
-    return {name: form for name, form in inner.items() if isinstance(form, Open)}
+    inner = {name: form for cls in classes for name, form in field_forms(cls).items()}
+    return {name: form for name, form in inner.items() if isinstance(form, MappingForm)}
 
 
-def in_tree_of(root: type) -> dict[str, str]:
+def tree_fields(root: type) -> dict[str, str]:
     """Fields that stand beside a root's own -> the field that holds the tree they are put in."""
     of = {one.name: one.metadata.get("form") for one in dataclasses.fields(root)}
-    sections = {name: f.cls for name, f in of.items() if isinstance(f, Section) and f.open}
-    return {inner: name for name, cls in sections.items() for inner in forms(cls)}
+    sections = {name: f.cls for name, f in of.items() if isinstance(f, SectionForm) and f.open}
+    return {inner: name for name, cls in sections.items() for inner in field_forms(cls)}
 
 
 def read_options(
@@ -407,10 +422,13 @@ def read_options(
         InputError: an unknown key (with the nearest), a wrong type, a value out of range.
     """
     known = {
-        name: one for cls in classes for name, one in forms(cls).items() if name not in without
+        name: one
+        for cls in classes
+        for name, one in field_forms(cls).items()
+        if name not in without
     }
     gone = {name: why for cls in classes for name, why in getattr(cls, "gone", {}).items()}
-    flat = flat_of(known)
+    flat = find_flat_field(known)
     values: Tree = {}
     rest: Tree = {}
     for key, value in tree.items():
@@ -421,7 +439,7 @@ def read_options(
             rest[key] = value
         elif key not in known:
             raise InputError(
-                f"unknown option {opt(where)}{nearest(where.rpartition('.')[2], known)}"
+                f"unknown option {opt(where)}{suggest_nearest(where.rpartition('.')[2], known)}"
             )
         else:
             values[key] = known[key].read(where, value, tree)
@@ -434,13 +452,17 @@ def plugin_options(kind: str, name: str, path: str, tree: Tree) -> Tree:
     """Options of plugin `name`, converted and checked."""
     cls = registry.load(kind, name)
     for key in tree:
-        if key not in forms(cls):
-            options = {n: list(forms(registry.load(kind, n))) for n in registry.names(kind)}
-            raise no_option(kind, name, f"{path}.{key}", {**options, name: list(forms(cls))})
+        if key not in field_forms(cls):
+            options = {n: list(field_forms(registry.load(kind, n))) for n in registry.names(kind)}
+            raise unknown_option(
+                kind, name, f"{path}.{key}", {**options, name: list(field_forms(cls))}
+            )
     return read_options((cls,), path, tree)
 
 
-def no_option(kind: str, name: str, path: str, options: Mapping[str, Sequence[str]]) -> InputError:
+def unknown_option(
+    kind: str, name: str, path: str, options: Mapping[str, Sequence[str]]
+) -> InputError:
     """The error for an option, at `path`, that the plugin `name` does not have.
 
     Args:
@@ -451,15 +473,15 @@ def no_option(kind: str, name: str, path: str, options: Mapping[str, Sequence[st
         return InputError(
             f"{opt(path)} is no option of {kind} '{name}', but of {', '.join(others)}"
         )
-    return unknown(f"option {opt(path)}: {kind} '{name}' has no", key, options[name])
+    return unknown_name(f"option {opt(path)}: {kind} '{name}' has no", key, options[name])
 
 
-def all_values(built: Any) -> dict[str, Any]:
+def option_values(built: Any) -> dict[str, Any]:
     """Every option of a section or a plugin with its value."""
     return {one.name: getattr(built, one.name) for one, _ in option_fields(type(built))}
 
 
-def dataset_and_path(spec: str) -> tuple[str, str | None]:
+def split_dataset(spec: str) -> tuple[str, str | None]:
     """Plugin and path of `digits`, `parquet:PATH`, `package.module:Class` or that with `:PATH`.
 
     Raises:
@@ -470,7 +492,7 @@ def dataset_and_path(spec: str) -> tuple[str, str | None]:
     path: str | None = after
     if name not in known:
         if ":" not in spec or importlib.util.find_spec(name.partition(".")[0] or "?") is None:
-            raise unknown("dataset", name, known)
+            raise unknown_name("dataset", name, known)
         attribute, _, path = after.partition(":")
         name = f"{name}:{attribute}"
     takes = registry.load("dataset", name).takes_path
@@ -481,6 +503,6 @@ def dataset_and_path(spec: str) -> tuple[str, str | None]:
     return name, path or None
 
 
-def needs(path: str, other: str, value: Any, given: Any = ...) -> InputError:
+def missing_option(path: str, other: str, value: Any, given: Any = ...) -> InputError:
     """The error for an option (of value `given`) that means nothing without another."""
     return InputError(f"{opt(path, given)} needs {opt(other, value)}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedmia.config.data import channel_mean, channel_std, data_folder, image_size
-from fedmia.config.forms import Settings, Values, dataset_and_path
+from fedmia.config.forms import Settings, Values, split_dataset
 from fedmia.options import registry
 from fedmia.options.errors import InputError, opt
 from fedmia.options.option import option, options_of
@@ -67,4 +67,4 @@ class Head(Settings):
                 raise InputError(f"{opt(name)} names none")
             if twice := [v for v in values if values.count(v) > 1]:
                 raise InputError(f"{opt(name)}: {twice[0]} is given twice")
-        registry.build("dataset", dataset_and_path(self.data)[0], self.data_options)
+        registry.build("dataset", split_dataset(self.data)[0], self.data_options)

@@ -8,7 +8,7 @@ from fedmia.options.values import from_text
 SWEEPS = ("known", "query_budget")  # what --sweep varies
 
 
-def points(text: str) -> tuple[str, tuple[int, ...]]:
+def parse_points(text: str) -> tuple[str, tuple[int, ...]]:
     """`known=25,50` -> ("known", (25, 50)).
 
     Raises:

@@ -24,7 +24,7 @@ class Attackers(Sequence[str]):
 
     def __getitem__(self, at: Any) -> Any:
         found = [n for n in registry.names("role") if registry.load("role", n).sees]
-        return [OUTSIDER, *sorted(found, key=crafts), SERVER][at]
+        return [OUTSIDER, *sorted(found, key=may_craft), SERVER][at]
 
     def __len__(self) -> int:
         return len(self[:])
@@ -41,7 +41,7 @@ def is_client(attacker: str) -> bool:
     return attacker not in APART
 
 
-def sees(attacker: str, sums: bool = False) -> Threat:
+def granted_threat(attacker: str, sums: bool = False) -> Threat:
     """The threat that a run with this attacker grants.
 
     Args:
@@ -59,7 +59,7 @@ def sees(attacker: str, sums: bool = False) -> Threat:
     return threat
 
 
-def crafts(attacker: str) -> bool:
+def may_craft(attacker: str) -> bool:
     """Whether its clients may upload what an active attack crafts."""
     return is_client(attacker) and bool(registry.load("role", attacker).crafts)
 
@@ -73,12 +73,12 @@ def refusal(
         sums: whether the server sees sums of updates alone.
         shadows: whether it asks for shadows with its options; None: with its default ones.
     """
-    if issubclass(attack, ActiveAttack) and not crafts(attacker):
-        return f"needs {_any(map(crafts, ATTACKERS))}: it uploads crafted updates"
+    if issubclass(attack, ActiveAttack) and not may_craft(attacker):
+        return f"needs {_any(map(may_craft, ATTACKERS))}: it uploads crafted updates"
     if attack.uses_shadows if shadows is None else shadows:
         return "needs shadow encoders: python -m fedmia.audit --encoder RUN trains them"
     needs = attack.needs
-    if sees(attacker, sums).covers(needs):
+    if granted_threat(attacker, sums).covers(needs):
         return None
     if sums and needs.vantage == "server":
         return (
@@ -86,7 +86,7 @@ def refusal(
             f"{opt('federation.secure_aggregation', 'true')} shows the sum alone"
         )
     what = "what a client sees" if needs.vantage == "client" else "each client's own update"
-    return f"needs {_any(sees(a).covers(needs) for a in ATTACKERS)}: it uses {what}"
+    return f"needs {_any(granted_threat(a).covers(needs) for a in ATTACKERS)}: it uses {what}"
 
 
 def _any(fit: Any) -> str:

@@ -12,10 +12,18 @@ import typing
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from fedmia.config.forms import Form, Open, Option, Plugin, Section, flat_of, forms
+from fedmia.config.forms import (
+    Form,
+    MappingForm,
+    PluginForm,
+    ScalarForm,
+    SectionForm,
+    field_forms,
+    find_flat_field,
+)
 from fedmia.options import registry
-from fedmia.options.errors import said
-from fedmia.options.option import LIMITS, members
+from fedmia.options.errors import format_error
+from fedmia.options.option import LIMITS, union_members
 from fedmia.options.values import plain
 from fedmia.options.yamlfile import RUN_KEY
 
@@ -37,7 +45,7 @@ def settings_schema(root: type, title: str, more: Iterable[str] = ()) -> Schema:
         more: keys that its file may have beside the settings.
     """
     defs: Schema = {}
-    own = {name: _of_form(form, defs) for name, form in forms(root).items()}
+    own = {name: _of_form(form, defs) for name, form in field_forms(root).items()}
     beside: Schema = {RUN_KEY: True, **dict.fromkeys(more, {"type": "string"})}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -49,14 +57,14 @@ def settings_schema(root: type, title: str, more: Iterable[str] = ()) -> Schema:
 
 def _of_form(form: Form, defs: Schema) -> Schema:
     match form:
-        case Option():
+        case ScalarForm():
             return option_schema(form.field, form.kind)
-        case Section():
+        case SectionForm():
             return _of_section(form, defs)
-        case Plugin(several=False):
+        case PluginForm(several=False):
             objects = _plugin_objects(form.kind, form.default, {}, defs)
             return {"description": form.about, "anyOf": [_names(form.kind), *objects]}
-        case Plugin():
+        case PluginForm():
             clients = {"clients": {"type": ["array", "string", "integer"]}}
             layers = [_names(form.kind), *_plugin_objects(form.kind, None, clients, defs)]
             by_name = _by_name(form.kind, defs)
@@ -66,17 +74,17 @@ def _of_form(form: Form, defs: Schema) -> Schema:
                 _object({"name": {"type": "string"}, **by_name}),
             ]
             return {"description": form.about, "anyOf": [*layers[1:], *several]}
-        case Open(about=str(about)) if about:
+        case MappingForm(about=str(about)) if about:
             one = {"type": "object", "additionalProperties": {"type": "array"}}
             return {
                 "description": about,
                 "anyOf": [one, {"type": "array", "items": one}] if form.several else [one],
             }
-        case Open(classes=classes) if classes:
-            inner = {name: one for cls in classes for name, one in forms(cls).items()}
+        case MappingForm(classes=classes) if classes:
+            inner = {name: one for cls in classes for name, one in field_forms(cls).items()}
             kept = {name: one for name, one in inner.items() if name not in form.without}
             return _object({name: _of_form(one, defs) for name, one in kept.items()})
-    assert isinstance(form, Open)
+    assert isinstance(form, MappingForm)
     by_name = _by_name(form.kind, defs)
     if form.of:
         return {"anyOf": list(by_name.values())}
@@ -86,7 +94,7 @@ def _of_form(form: Form, defs: Schema) -> Schema:
 def option_schema(one: dataclasses.Field[Any], kind: Any) -> Schema:
     """The schema of an option: its help, default, type, range and choices."""
     return {
-        "description": said(one.metadata["help"]),
+        "description": format_error(one.metadata["help"]),
         "default": plain(one.default),
         **_of_type(kind, one.metadata),
     }
@@ -95,7 +103,7 @@ def option_schema(one: dataclasses.Field[Any], kind: Any) -> Schema:
 def _of_type(kind: Any, limits: Mapping[str, Any]) -> Schema:
     """The schema of values of a type, as YAML says them: `none` is null, and a text a list."""
     schema: Schema = {KEYWORDS[k]: limits[k] for k, _, _ in LIMITS if limits[k] is not None}
-    kinds = members(kind)
+    kinds = union_members(kind)
     words = [w for k in kinds if typing.get_origin(k) is typing.Literal for w in typing.get_args(k)]
     types = [TYPES[k] for k in kinds if k in TYPES]
     words += ["none"] if "null" in types else []
@@ -117,12 +125,14 @@ def _choices(choices: Iterable[str], more: Iterable[Any]) -> Schema:
     return {"anyOf": [enum, {"pattern": OUTSIDE}]} if "a:b" in choices else enum  # type: ignore[operator]
 
 
-def _of_section(form: Section, defs: Schema) -> Schema:
-    fields = forms(form.cls)
-    own = {name: _of_form(one, defs) for name, one in fields.items() if name != flat_of(fields)}
-    flat = fields.get(str(flat_of(fields)))
+def _of_section(form: SectionForm, defs: Schema) -> Schema:
+    fields = field_forms(form.cls)
+    own = {
+        name: _of_form(one, defs) for name, one in fields.items() if name != find_flat_field(fields)
+    }
+    flat = fields.get(str(find_flat_field(fields)))
     objects = [_object(own)]
-    if isinstance(flat, Open):
+    if isinstance(flat, MappingForm):
         objects = _plugin_objects(flat.kind, flat.default, own, defs)
     return {"anyOf": [*objects, *([{"type": "string"}] if form.head else [])]}
 
@@ -150,7 +160,7 @@ def _options(kind: str, name: str, defs: Schema) -> Schema:
     key = f"{kind}.{name}"
     if key not in defs:
         cls = registry.load(kind, name)
-        own = {n: _of_form(one, defs) for n, one in forms(cls).items()}
+        own = {n: _of_form(one, defs) for n, one in field_forms(cls).items()}
         defs[key] = {"description": registry.summary(cls), "type": "object", "properties": own}
     return {"$ref": f"#/$defs/{key}"}
 

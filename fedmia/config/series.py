@@ -39,16 +39,16 @@ class Series(Audit):
     def __post_init__(self) -> None:
         super().__post_init__()
         own: dict[str, Any] = {f.name: getattr(self, f.name) for f in dataclasses.fields(Audit)}
-        specs = encoders(self.encoder)
+        specs = split_encoders(self.encoder)
         first = [
             Cell({"encoder": name}, Audit(**own | {"encoder": spec}))
-            for spec, name in zip(specs, names(specs), strict=True)
+            for spec, name in zip(specs, short_names(specs), strict=True)
         ]
         cells = (dataclasses.replace(c, nth=i) for i in range(self.seeds) for c in first)
         object.__setattr__(self, "cells", tuple(cells))
 
 
-def encoders(text: str) -> tuple[str, ...]:
+def split_encoders(text: str) -> tuple[str, ...]:
     """`RUN@0,10` -> ("RUN@0", "RUN@10"); `A.pth,B.pth` is both files. What exists as a path is one
     encoder, whatever its name.
 
@@ -69,13 +69,13 @@ def encoders(text: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def names(specs: Sequence[str]) -> list[str]:
+def short_names(specs: Sequence[str]) -> list[str]:
     """Each encoder by the end of its path, where that tells them all apart."""
     short = [Path(spec).name for spec in specs]
     return short if len(set(short)) == len(short) else list(specs)
 
 
-def round_of(spec: str) -> tuple[str, int | None]:
+def split_round(spec: str) -> tuple[str, int | None]:
     """The run and its round, of `RUN@ROUND`; any other encoder has no round."""
     run, at, turn = spec.rpartition("@")
     return (run, int(turn)) if at and turn.isdigit() and not Path(spec).exists() else (spec, None)

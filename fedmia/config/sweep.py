@@ -13,10 +13,10 @@ from fedmia.config import compatibility as suits
 from fedmia.config import experiment
 from fedmia.config.audit import Audit
 from fedmia.config.experiment import Experiment
-from fedmia.config.forms import Settings, beside, forms, mapping
-from fedmia.config.shape import shape_of
-from fedmia.config.tree import from_tree, merge, normal, to_tree
-from fedmia.options.errors import InputError, nearest, opt, prefixed, shown
+from fedmia.config.flag_layout import flag_layout
+from fedmia.config.forms import Settings, field_forms, mapping, settings_tree
+from fedmia.config.tree import from_tree, merge, normalize, to_tree
+from fedmia.options.errors import InputError, format_value, opt, prefix_errors, suggest_nearest
 from fedmia.options.option import option, option_fields
 from fedmia.options.values import Text, from_text, plain
 from fedmia.options.yamlfile import Tree
@@ -54,7 +54,7 @@ class Cell(Generic[Asked]):
     @cached_property
     def key(self) -> str:
         """What tells it from every other run: its complete settings, and its files."""
-        return key_of(self.tree) + self.files
+        return tree_key(self.tree) + self.files
 
     @property
     def threads(self) -> int:
@@ -64,7 +64,7 @@ class Cell(Generic[Asked]):
 
 
 @dataclass(frozen=True)
-class Runs:
+class RunBatch:
     """What is to be done side by side.
 
     Attributes:
@@ -78,7 +78,7 @@ class Runs:
 
 
 @dataclass(frozen=True)
-class Repeated(Settings):
+class RepeatedRuns(Settings):
     """What every command of many runs is asked: each of them with several seeds, side by side."""
 
     seeds: int = option(1, "runs of each point of the grid, with seeds SEED, SEED+1, ..", ge=1)
@@ -90,7 +90,7 @@ class Repeated(Settings):
 
 
 @dataclass(frozen=True)
-class Sweep(Repeated):
+class Sweep(RepeatedRuns):
     """One sweep. Every cell of it is built, so that a wrong one is refused before any runs.
 
     Attributes:
@@ -111,7 +111,7 @@ class Sweep(Repeated):
     views: tuple[str, ...] = option(
         (), "further sections of the page: package.module:Class, a fedmia.study.view.View"
     )
-    base: Tree = beside(Experiment)
+    base: Tree = settings_tree(Experiment)
     cells: tuple[Cell[Experiment], ...] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -130,7 +130,7 @@ class Sweep(Repeated):
             known = ", ".join(names) or "none"
             raise InputError(
                 f"{opt('baseline', self.baseline)}: no attack of that name runs in this sweep"
-                f"{nearest(self.baseline, names)} (attacks: {known})"
+                f"{suggest_nearest(self.baseline, names)} (attacks: {known})"
             )
         if len(names) == 1:
             raise InputError(
@@ -138,12 +138,12 @@ class Sweep(Repeated):
             )
 
     @property
-    def runs(self) -> Runs:
+    def runs(self) -> RunBatch:
         """Its cells, as they are done."""
-        return Runs(self.cells, self.jobs, self.keep_snapshots)
+        return RunBatch(self.cells, self.jobs, self.keep_snapshots)
 
     def _cells(self) -> tuple[Cell[Experiment], ...]:
-        first = [self._cell(point) for grid in self.grid for point in points(grid)]
+        first = [self._cell(point) for grid in self.grid for point in grid_points(grid)]
         held: dict[str, str] = {}
         for cell in first:
             name = label(cell.grid) or "the experiment"
@@ -158,9 +158,9 @@ class Sweep(Repeated):
             for part in where[:-1]:
                 branch = branch.setdefault(part, {})
             branch[where[-1]] = value
-        lower, upper = (normal(Experiment, t) for t in (self.base, tree))
-        with prefixed(_named(point)):
-            whole = merge(Experiment, lower, upper, experiment.runs)
+        lower, upper = (normalize(Experiment, t) for t in (self.base, tree))
+        with prefix_errors(_named(point)):
+            whole = merge(Experiment, lower, upper, experiment.attack_names)
             built = from_tree(Experiment, whole, tongue=self.tongue)
         held = to_tree(built)
         return Cell({path: _seen(held, _where(path), v) for path, v in point.items()}, built)
@@ -168,21 +168,25 @@ class Sweep(Repeated):
     def tree(self) -> Tree:
         """The sweep as its YAML file says it; reads back the same."""
         own = {f.name: plain(getattr(self, f.name)) for f, _ in option_fields(type(self))}
-        return {**typed(self.base), **own, "grid": [typed(dict(one)) for one in self.grid]}
+        return {
+            **parse_values(self.base),
+            **own,
+            "grid": [parse_values(dict(one)) for one in self.grid],
+        }
 
 
-def check(sweep: Sweep) -> None:
+def check_sweep(sweep: Sweep) -> None:
     """Refuse a sweep with a cell whose options do not suit one another.
 
     Raises:
         InputError: one line that names the cell, the value and the reason.
     """
     for cell in sweep.cells[: len(sweep.cells) // sweep.seeds]:
-        with prefixed(_named(cell.grid)):
-            suits.check(cell.first)
+        with prefix_errors(_named(cell.grid)):
+            suits.check_experiment(cell.first)
 
 
-def points(grid: Grid) -> Iterator[dict[str, Any]]:
+def grid_points(grid: Grid) -> Iterator[dict[str, Any]]:
     """Every combination of the grid's values, the last option's changing fastest."""
     for values in itertools.product(*grid.values()):
         yield dict(zip(grid, values, strict=True))
@@ -190,15 +194,15 @@ def points(grid: Grid) -> Iterator[dict[str, Any]]:
 
 def label(point: Mapping[str, Any]) -> str:
     """`strategy=fedavg, partition.alpha=0.1`."""
-    return ", ".join(f"{path}={told(value)}" for path, value in point.items())
+    return ", ".join(f"{path}={format_grid_value(value)}" for path, value in point.items())
 
 
-def told(value: Any) -> str:
+def format_grid_value(value: Any) -> str:
     """A value of the grid as one types it."""
-    return shown(tuple(value) if isinstance(value, list) else value)
+    return format_value(tuple(value) if isinstance(value, list) else value)
 
 
-def key_of(tree: Mapping[str, Any]) -> str:
+def tree_key(tree: Mapping[str, Any]) -> str:
     """Text that two trees of settings share only if they are equal."""
     return json.dumps(plain(dict(tree)), sort_keys=True)
 
@@ -237,15 +241,15 @@ def _grid(grid: Any) -> dict[str, Sequence[Any]]:
 
 def _heads() -> dict[str, str]:
     """Fields that one value alone may stand for -> the option that it is."""
-    return {name: form.head for name, form in forms(Experiment).items() if form.head}
+    return {name: form.head for name, form in field_forms(Experiment).items() if form.head}
 
 
 def _where(path: str) -> tuple[str, ...]:
-    shape, heads = shape_of(Experiment), _heads()
+    shape, heads = flag_layout(Experiment), _heads()
     found = shape.place(f"{path}.{heads[path]}" if path in heads else path)
     if found is None:
         known = [*heads, *shape.options]
-        raise InputError(f"{opt(f'grid.{path}')}: no such option{nearest(path, known)}")
+        raise InputError(f"{opt(f'grid.{path}')}: no such option{suggest_nearest(path, known)}")
     return found
 
 
@@ -253,15 +257,15 @@ def _seen(tree: Any, where: tuple[str, ...], given: Any) -> Any:
     """The value that an option came to have; a list as it was given."""
     for part in where:
         tree = tree.get(part) if isinstance(tree, Mapping) else tree
-    return plain(typed(given)) if isinstance(tree, list) else tree
+    return plain(parse_values(given)) if isinstance(tree, list) else tree
 
 
-def typed(value: Any) -> Any:
+def parse_values(value: Any) -> Any:
     """Values with those of flags, which are text, as the type that they look like."""
     if isinstance(value, Mapping):
-        return {key: typed(own) for key, own in value.items()}
+        return {key: parse_values(own) for key, own in value.items()}
     if isinstance(value, list | tuple):
-        return [typed(own) for own in value]
+        return [parse_values(own) for own in value]
     if not isinstance(value, Text):
         return value
     return from_text("", str(value), int | float | bool | str) if value else ""

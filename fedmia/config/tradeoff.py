@@ -9,11 +9,18 @@ from typing import Any
 from fedmia.config import compatibility as suits
 from fedmia.config import experiment
 from fedmia.config.experiment import Experiment
-from fedmia.config.forms import beside, mapping
-from fedmia.config.sweep import Grid, Repeated, Sweep, told, typed
-from fedmia.config.tree import from_tree, merge, normal
+from fedmia.config.forms import mapping, settings_tree
+from fedmia.config.sweep import Grid, RepeatedRuns, Sweep, format_grid_value, parse_values
+from fedmia.config.tree import from_tree, merge, normalize
 from fedmia.options import registry
-from fedmia.options.errors import InputError, nearest, opt, prefixed, renamed, unknown
+from fedmia.options.errors import (
+    InputError,
+    map_options,
+    opt,
+    prefix_errors,
+    suggest_nearest,
+    unknown_name,
+)
 from fedmia.options.option import check_limits, check_type, option, option_fields
 from fedmia.options.values import convert, plain
 from fedmia.options.yamlfile import Tree
@@ -24,7 +31,7 @@ MILD: Tree = {"attacker": "passive", "federation": {"snapshots": 1}}
 
 
 @dataclass(frozen=True)
-class Trade:
+class DefensePoint:
     """One defence at one strength: a point of the trade-off.
 
     Attributes:
@@ -45,7 +52,9 @@ class Trade:
         if self.defense == NONE:
             return "no defence"
         return (
-            f"{self.defense} {self.option}={told(self.strength)}" if self.option else self.defense
+            f"{self.defense} {self.option}={format_grid_value(self.strength)}"
+            if self.option
+            else self.defense
         )
 
     def grid(self, named: bool) -> Grid:
@@ -63,7 +72,7 @@ class Trade:
 
 
 @dataclass(frozen=True)
-class Tradeoff(Repeated):
+class Tradeoff(RepeatedRuns):
     """One trade-off, as the sweep that it is.
 
     Attributes:
@@ -86,8 +95,8 @@ class Tradeoff(Repeated):
         about="strengths of a defence, once for each or with ; between; NAME alone is its own "
         "measure of strength, NAME.OPTION another option"
     )
-    base: Tree = beside(Experiment)
-    trades: tuple[Trade, ...] = field(init=False, compare=False, repr=False)
+    base: Tree = settings_tree(Experiment)
+    trades: tuple[DefensePoint, ...] = field(init=False, compare=False, repr=False)
     sweep: Sweep = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -96,8 +105,8 @@ class Tradeoff(Repeated):
         if base.defense:
             name = opt("defense.name", base.defense[0].name)
             raise InputError(f"{name}: {opt('defenses')} says what is compared")
-        whole = merge(Experiment, MILD, normal(Experiment, self.base), experiment.runs)
-        trades = (Trade(), *(t for name in self._named() for t in self._trades(name)))
+        whole = merge(Experiment, MILD, normalize(Experiment, self.base), experiment.attack_names)
+        trades = (DefensePoint(), *(t for name in self._named() for t in self._trades(name)))
         object.__setattr__(self, "trades", trades)
         object.__setattr__(self, "sweep", self._sweep(whole))
 
@@ -108,7 +117,7 @@ class Tradeoff(Repeated):
         try:
             return Sweep(grid=grids, base=whole, tongue=self.tongue, **own)
         except InputError as error:
-            raise InputError(renamed(error.text, _said)) from None
+            raise InputError(map_options(error.text, _said)) from None
 
     def _named(self) -> list[str]:
         """The defences but `none`, each once."""
@@ -117,9 +126,9 @@ class Tradeoff(Repeated):
                 raise InputError(f"{opt('defenses')}: '{name}' is named twice")
         return [name for name in self.defenses if name != NONE]
 
-    def _trades(self, name: str) -> Iterator[Trade]:
+    def _trades(self, name: str) -> Iterator[DefensePoint]:
         """A defence at each of its strengths."""
-        kind = kind_of(name)
+        kind = defender_kind(name)
         cls = registry.load(kind, name)
         asked = [(k, o) for k in self.strengths if (o := _measured(k, name)) is not None]
         if len(asked) > 1:
@@ -134,9 +143,9 @@ class Tradeoff(Repeated):
             )
         values = self._values(cls, key, measure) if key else cls.strengths
         if not values:
-            yield Trade(name, kind=kind)
+            yield DefensePoint(name, kind=kind)
         for value in values:
-            yield Trade(name, measure, value, kind)
+            yield DefensePoint(name, measure, value, kind)
 
     def _values(self, cls: type, key: str, measure: str) -> Sequence[Any]:
         """The strengths under `key`, as the type of the option that they are of.
@@ -147,7 +156,7 @@ class Tradeoff(Repeated):
         kinds = {one.name: (one, kind) for one, kind in option_fields(cls)}
         if measure not in kinds:
             raise InputError(
-                f"{opt(f'strengths.{key}')}: no such option{nearest(measure, kinds)} "
+                f"{opt(f'strengths.{key}')}: no such option{suggest_nearest(measure, kinds)} "
                 f"(known: {', '.join(sorted(kinds))})"
             )
         given, found = self.strengths[key], list[Any]()
@@ -169,8 +178,8 @@ class Tradeoff(Repeated):
     def tree(self) -> Tree:
         """The trade-off as its YAML file says it; reads back the same."""
         own = {f.name: plain(getattr(self, f.name)) for f, _ in option_fields(type(self))}
-        strengths = {"strengths": typed(self.strengths)} if self.strengths else {}
-        return {**typed(self.base), **own, **strengths}
+        strengths = {"strengths": parse_values(self.strengths)} if self.strengths else {}
+        return {**parse_values(self.base), **own, **strengths}
 
 
 def check(tradeoff: Tradeoff) -> None:
@@ -183,16 +192,16 @@ def check(tradeoff: Tradeoff) -> None:
     _attacked(tradeoff.sweep.cells[0].first)
     _compared(tradeoff)
     for trade, cell in zip(tradeoff.trades, tradeoff.sweep.cells, strict=False):
-        with prefixed("" if trade.defense == NONE else opt("defenses", trade.label)):
-            suits.check(cell.first)
+        with prefix_errors("" if trade.defense == NONE else opt("defenses", trade.label)):
+            suits.check_experiment(cell.first)
 
 
-def runs(tree: Mapping[str, Any]) -> tuple[str, ...]:
+def attack_names(tree: Mapping[str, Any]) -> tuple[str, ...]:
     """Names of the attacks that the base of a trade-off runs."""
-    return experiment.runs({"attacker": MILD["attacker"], **tree})
+    return experiment.attack_names({"attacker": MILD["attacker"], **tree})
 
 
-def kind_of(name: str) -> str:
+def defender_kind(name: str) -> str:
     """`defense` or `strategy`: what defends under that name.
 
     Raises:
@@ -203,7 +212,7 @@ def kind_of(name: str) -> str:
     known = {kind: registry.names(kind) for kind in ("defense", "strategy")}
     found = next((kind for kind, names in known.items() if name in names), None)
     if found is None:
-        raise unknown("defence", name, [NONE, *known["defense"], *known["strategy"]])
+        raise unknown_name("defence", name, [NONE, *known["defense"], *known["strategy"]])
     return found
 
 
@@ -238,7 +247,7 @@ def _compared(tradeoff: Tradeoff) -> None:
     for key in tradeoff.strengths:
         if not any(_measured(key, name) is not None for name in named):
             raise InputError(
-                f"{opt(f'strengths.{key}')}: no such defence is compared{nearest(key, named)} "
+                f"{opt(f'strengths.{key}')}: no such defence is compared{suggest_nearest(key, named)} "
                 f"({opt('defenses', tradeoff.defenses)})"
             )
 

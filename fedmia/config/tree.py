@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from fedmia.config.forms import forms, in_tree_of, read_options
+from fedmia.config.forms import field_forms, read_options, tree_fields
 from fedmia.options.yamlfile import Tree
 
 Root = TypeVar("Root")
@@ -17,7 +17,9 @@ Root = TypeVar("Root")
 def to_tree(settings: Any) -> Tree:
     """The complete settings in plain mappings, lists and scalars; without empty open groups, and
     options that are `omitted` at their defaults."""
-    fields = {name: (form, getattr(settings, name)) for name, form in forms(type(settings)).items()}
+    fields = {
+        name: (form, getattr(settings, name)) for name, form in field_forms(type(settings)).items()
+    }
     return {n: form.plain(value) for n, (form, value) in fields.items() if not form.omits(value)}
 
 
@@ -32,23 +34,23 @@ def from_tree(root: type[Root], tree: Mapping[str, Any], **more: Any) -> Root:
     Raises:
         InputError: an unknown key (with the nearest), a wrong type, a value out of range.
     """
-    others, own = in_tree_of(root), dict[str, Any]()
+    others, own = tree_fields(root), dict[str, Any]()
     fields: Tree = dict(more)
-    for name, value in normal(root, tree).items():
+    for name, value in normalize(root, tree).items():
         branch = fields.setdefault(others[name], {}) if name in others else own
         branch[name] = value
     return root(**fields, **read_options((root,), "", own))
 
 
-def normal(root: type, tree: Mapping[str, Any]) -> Tree:
+def normalize(root: type, tree: Mapping[str, Any]) -> Tree:
     """`tree` with every short form written out: `partition: iid` as `partition: {name: iid}`.
 
     Raises:
         InputError: a section or a plugin that is neither a name nor a mapping.
     """
-    known = forms(root)
+    known = field_forms(root)
     return {
-        name: known[name].normal(name, value) if name in known else value
+        name: known[name].normalize(name, value) if name in known else value
         for name, value in tree.items()
     }
 
@@ -64,11 +66,11 @@ def merge(
     Args:
         runs: names of the attacks that a tree runs.
     """
-    known, merged = forms(root), {**lower, **upper}
+    known, merged = field_forms(root), {**lower, **upper}
     for name in lower.keys() & upper.keys() & known.keys():
-        merged[name] = known[name].laid_over(name, lower[name], upper[name])
+        merged[name] = known[name].overlay(name, lower[name], upper[name])
     for name, form in known.items():
-        if name in lower and form.chosen_again(lower, upper):
+        if name in lower and form.replaces_plugin(lower, upper):
             merged[name] = upper.get(name, {})
     if "attack" in lower and ("attacks" in upper or "attacker" in upper):
         run, above = runs(merged), upper.get("attack", {})

@@ -13,22 +13,22 @@ from PIL import Image, ImageOps
 
 from fedmia.data.images import ByteArray, IntArray
 from fedmia.options.errors import InputError, opt
-from fedmia.runtime.cores import cores
+from fedmia.runtime.cores import count_cores
 
 GREY = ("1", "L", "LA", "La")
 COLOUR = ("RGB", "RGBA", "RGBa", "RGBX", "P", "PA", "CMYK", "YCbCr", "HSV", "LAB")
 
 
-class Stored(Protocol):
+class ByteSource(Protocol):
     """Where an encoded image lies: a `Path`, or a place in a file of many."""
 
     def read_bytes(self) -> bytes: ...
 
 
-Encoded = tuple[str, bytes | Stored]
+Encoded = tuple[str, bytes | ByteSource]
 
 
-class Gallery:
+class ImageDecoder:
     """Decodes images into one array, each in its place; those not asked for stay black.
 
     Args:
@@ -51,7 +51,7 @@ class Gallery:
             InputError: an image cannot be read, is not 8-bit, is not square, or differs in size
                 from the first, where no size was given.
         """
-        workers = min(8, cores())
+        workers = min(8, count_cores())
         with warnings.catch_warnings(), ThreadPoolExecutor(workers) as pool:
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)
             decoded = pool.map(self._decode, batch)
@@ -76,7 +76,9 @@ class Gallery:
                     )
                 colour = found.mode not in GREY
                 image = ImageOps.exif_transpose(found).convert("RGB" if colour else "L")
-                pixels = np.asarray(image if self.size is None else fit(image, self.size))
+                pixels = np.asarray(
+                    image if self.size is None else crop_and_resize(image, self.size)
+                )
                 return (pixels.transpose(2, 0, 1) if colour else pixels[None]), colour
         except InputError:
             raise
@@ -104,7 +106,7 @@ class Gallery:
         self._pixels[place] = pixels
 
 
-def fit(image: Image.Image, size: int) -> Image.Image:
+def crop_and_resize(image: Image.Image, size: int) -> Image.Image:
     """The largest central square of `image`, resized to `size` pixels a side.
 
     Pillow's bilinear filter, which widens its support when it shrinks (antialias).
@@ -117,7 +119,7 @@ def fit(image: Image.Image, size: int) -> Image.Image:
     return image if side == size else image.resize((size, size), Image.Resampling.BILINEAR)
 
 
-def square(images: ByteArray, size: int | None, name: str) -> ByteArray:
+def resize_all(images: ByteArray, size: int | None, name: str) -> ByteArray:
     """Images of one shape, (N, C, H, W) uint8, as (N, C, size, size).
 
     Args:
@@ -140,6 +142,6 @@ def square(images: ByteArray, size: int | None, name: str) -> ByteArray:
     for i, image in enumerate(images):
         grey = channels == 1
         pixels = image[0] if grey else np.ascontiguousarray(image.transpose(1, 2, 0))
-        resized = np.asarray(fit(Image.fromarray(pixels), size))
+        resized = np.asarray(crop_and_resize(Image.fromarray(pixels), size))
         out[i] = resized[None] if grey else resized.transpose(2, 0, 1)
     return out

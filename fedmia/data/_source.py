@@ -19,13 +19,13 @@ def file_path(request: Request, name: str) -> Path:
     Raises:
         InputError: no path given, or it is missing, a folder or empty.
     """
-    path = existing(given(request, name), name, "file")
+    path = check_path(require_path(request, name), name, "file")
     if path.stat().st_size == 0:
         raise InputError(f"{name}: {path} is empty")
     return path
 
 
-def existing(path: Path, name: str, what: str) -> Path:
+def check_path(path: Path, name: str, what: str) -> Path:
     """`path` itself; InputError if it is missing or no `what`, `file` or `folder`."""
     if not path.exists():
         raise InputError(f"{name}: no such {what}: {path}")
@@ -35,19 +35,19 @@ def existing(path: Path, name: str, what: str) -> Path:
     return path
 
 
-def given(request: Request, name: str) -> Path:
+def require_path(request: Request, name: str) -> Path:
     """The path after the colon; InputError if there is none."""
     if not request.path:
         raise InputError(f"{name} needs a path: {opt('data.name', f'{name}:PATH')}")
     return Path(request.path)
 
 
-def renumbered(labels: NDArray[Any]) -> tuple[IntArray, tuple[str, ...]]:
+def renumber_labels(labels: NDArray[Any]) -> tuple[IntArray, tuple[str, ...]]:
     """Labels as 0..classes-1, in ascending order of their values, and these values."""
     values, numbers = np.unique(labels, return_inverse=True)
     return numbers.astype(np.int64), tuple(map(str, values.tolist()))
 
 
-def unlabelled(count: int) -> tuple[IntArray, tuple[str, ...]]:
+def absent_labels(count: int) -> tuple[IntArray, tuple[str, ...]]:
     """Labels and classes of so many images whose source tells none."""
     return np.zeros(count, dtype=np.int64), UNLABELLED

@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fedmia.data._pixels import square
-from fedmia.data._source import renumbered
+from fedmia.data._pixels import resize_all
+from fedmia.data._source import renumber_labels
 from fedmia.data.base import Dataset, Request
 from fedmia.data.images import ImageSet
 from fedmia.options.errors import InputError, opt
@@ -22,7 +22,7 @@ TIMEOUT = 20.0  # seconds of silence after which a download counts as impossible
 
 
 @dataclass(frozen=True)
-class Archive(Dataset):
+class TorchvisionDataset(Dataset):
     """A data set of torchvision, training images first.
 
     Attributes:
@@ -48,8 +48,8 @@ class Archive(Dataset):
         opened = [self._read(name, root, part) for part in parts]
         images = np.concatenate([_channels_first(part.data) for part in opened])
         told = [part.targets if hasattr(part, "targets") else part.labels for part in opened]
-        labels, classes = renumbered(np.concatenate([np.asarray(one) for one in told]))
-        return ImageSet(square(images, request.size, name), labels, name, classes)
+        labels, classes = renumber_labels(np.concatenate([np.asarray(one) for one in told]))
+        return ImageSet(resize_all(images, request.size, name), labels, name, classes)
 
     def open(self, root: str, part: str, download: bool) -> Any:
         """One part, `train` or `test`: a data set with .data and .targets or .labels."""

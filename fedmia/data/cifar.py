@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fedmia.data._torchvision import Archive
+from fedmia.data._torchvision import TorchvisionDataset
 
 
 @dataclass(frozen=True)
-class _Cifar(Archive):
+class _Cifar(TorchvisionDataset):
     paper: ClassVar[str] = (
         "Krizhevsky, 'Learning Multiple Layers of Features from Tiny Images', 2009"
     )

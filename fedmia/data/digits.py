@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedmia.data._pixels import square
+from fedmia.data._pixels import resize_all
 from fedmia.data.base import Dataset, Request, Views
 from fedmia.data.images import ImageSet
 
@@ -28,5 +28,5 @@ class Digits(Dataset):
 
         pixels, labels = load_digits(return_X_y=True)
         scaled = np.rint(pixels * (255 / 16)).astype(np.uint8).reshape(-1, 1, 8, 8)
-        images = square(scaled, request.size, "digits")
+        images = resize_all(scaled, request.size, "digits")
         return ImageSet(images, labels.astype(np.int64), "digits")

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedmia.data._pixels import Encoded, Gallery, Stored
-from fedmia.data.images import ByteArray, Classed, ImageSet, IntArray, digests
+from fedmia.data._pixels import ByteSource, Encoded, ImageDecoder
+from fedmia.data.images import ByteArray, ImageSet, IntArray, LabelledImages, digests
 
 
 @dataclass(frozen=True)
-class EncodedSet(Classed):
+class EncodedSet(LabelledImages):
     """Encoded images and their labels: decoding takes most of the time that a source takes.
 
     Attributes:
@@ -38,8 +38,8 @@ class EncodedSet(Classed):
         return len(self.files)
 
     @cached_property
-    def _gallery(self) -> Gallery:
-        return Gallery(self.where, len(self), self.size)
+    def _gallery(self) -> ImageDecoder:
+        return ImageDecoder(self.where, len(self), self.size)
 
     @cached_property
     def _names(self) -> list[bytes]:
@@ -68,7 +68,7 @@ class EncodedSet(Classed):
         Raises:
             InputError: as `Gallery.add`.
         """
-        few = Gallery(self.where, len(indices), self.size)
+        few = ImageDecoder(self.where, len(indices), self.size)
         few.add([self.files[i] for i in indices], np.arange(len(indices)))
         column = None if self.column is None else self.column[indices]
         found = ImageSet(few.images(), self.labels[indices], self.name, self.classes, column)
@@ -96,5 +96,5 @@ class EncodedSet(Classed):
         return ImageSet(images, self.labels, self.name, self.classes, self.column)
 
 
-def _bytes(found: bytes | Stored) -> bytes:
+def _bytes(found: bytes | ByteSource) -> bytes:
     return found if isinstance(found, bytes) else found.read_bytes()

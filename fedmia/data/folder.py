@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedmia.data._source import existing, given
+from fedmia.data._source import check_path, require_path
 from fedmia.data.base import FileDataset, Request
 from fedmia.data.encoded import EncodedSet
 from fedmia.options.errors import InputError, opt
@@ -38,9 +38,9 @@ class Folder(FileDataset):
             InputError: the folder is missing, holds no images, both images and subfolders of
                 images, or an image that lies less deep than the column.
         """
-        root = existing(given(request, "folder"), "folder", "folder")
+        root = check_path(require_path(request, "folder"), "folder", "folder")
         folders = sorted(p for p in root.iterdir() if p.is_dir() and not p.name.startswith("."))
-        classes = {p.name: files for p in folders if (files := images_under(p))}
+        classes = {p.name: files for p in folders if (files := list_images(p))}
         direct = sorted(p for p in root.iterdir() if is_image(p))
         if classes and direct:
             raise InputError(
@@ -52,7 +52,7 @@ class Folder(FileDataset):
         if not classes:
             raise InputError(f"folder: no images in {root} or its subfolders")
         files = [f for held in classes.values() for f in held]
-        column = None if request.column is None else at_depth(root, files, request.column)
+        column = None if request.column is None else folder_names(root, files, request.column)
         found = read_classes(f"folder: {root}", classes, request.size, root.resolve().name)
         return replace(found, column=column)
 
@@ -66,7 +66,7 @@ def read_classes(
     return EncodedSet(where, [(str(f), f) for f in files], labels, name, size, tuple(classes))
 
 
-def at_depth(root: Path, files: list[Path], depth: str) -> NDArray[np.str_]:
+def folder_names(root: Path, files: list[Path], depth: str) -> NDArray[np.str_]:
     """(N,) names of the folders that `files` lie in, `depth` below `root`: "1", "2", ...
 
     Raises:
@@ -84,7 +84,7 @@ def at_depth(root: Path, files: list[Path], depth: str) -> NDArray[np.str_]:
     return np.array([held[int(depth) - 1] for held in folders])
 
 
-def images_under(folder: Path) -> list[Path]:
+def list_images(folder: Path) -> list[Path]:
     """Image files at any depth under `folder`, sorted."""
     return sorted(p for p in folder.rglob("*") if is_image(p))
 

@@ -19,7 +19,7 @@ NO_PROBES = (
 UNLABELLED = ("",)  # classes of a source that tells none: every label is 0
 
 
-class Classed:
+class LabelledImages:
     """Images of which each has a class; `labels` and `classes` as of ImageSet."""
 
     labels: IntArray
@@ -37,7 +37,7 @@ class Classed:
 
 
 @dataclass(frozen=True)
-class ImageSet(Classed):
+class ImageSet(LabelledImages):
     """Images and their labels; labels serve non-IID splits and probes only, never training.
 
     Attributes:
@@ -112,6 +112,6 @@ def digests(images: ByteArray) -> list[bytes]:
     return [hashlib.sha256(shape + np.ascontiguousarray(x).tobytes()).digest() for x in images]
 
 
-def ranked(names: list[bytes]) -> list[int]:
+def rank_digests(names: list[bytes]) -> list[int]:
     """Places of the images with these digests, in the digests' order: one that content decides."""
     return sorted(range(len(names)), key=names.__getitem__)

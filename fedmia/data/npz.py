@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedmia.data._pixels import square
-from fedmia.data._source import file_path, renumbered, unlabelled
+from fedmia.data._pixels import resize_all
+from fedmia.data._source import absent_labels, file_path, renumber_labels
 from fedmia.data.base import Dataset, Request
 from fedmia.data.images import ImageSet
 from fedmia.options.errors import InputError
@@ -57,8 +57,8 @@ class Npz(Dataset):
         if x.size == 0:
             raise InputError(f"npz: {path}: x has no images: {x.shape}")
         images = x[:, None] if x.ndim == 3 else np.ascontiguousarray(x.transpose(0, 3, 1, 2))
-        labels, classes = unlabelled(len(x)) if y is None else renumbered(y)
-        images = square(images, request.size, f"npz: {path}")
+        labels, classes = absent_labels(len(x)) if y is None else renumber_labels(y)
+        images = resize_all(images, request.size, f"npz: {path}")
         return ImageSet(images, labels, path.stem, classes, column)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from fedmia.data._pixels import Encoded
-from fedmia.data._source import file_path, renumbered, unlabelled
+from fedmia.data._source import absent_labels, file_path, renumber_labels
 from fedmia.data.base import FileDataset, Request
 from fedmia.data.encoded import EncodedSet
 from fedmia.options.errors import InputError, opt
@@ -62,7 +62,7 @@ class Parquet(FileDataset):
                 batches = file.iter_batches(BATCH, columns=[image, *more])
                 where = f"parquet: {path}"
                 files, held = _read(batches, image, more, count, where)
-                named = renumbered(np.array(held[label])) if label else unlabelled(count)
+                named = renumber_labels(np.array(held[label])) if label else absent_labels(count)
                 labels, classes = named
                 column = None if request.column is None else np.array(held[request.column])
                 return EncodedSet(where, files, labels, path.stem, request.size, classes, column)

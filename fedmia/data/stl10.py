@@ -8,8 +8,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedmia.data._source import unlabelled
-from fedmia.data._torchvision import Archive
+from fedmia.data._source import absent_labels
+from fedmia.data._torchvision import TorchvisionDataset
 from fedmia.data.base import Request
 from fedmia.data.encoded import EncodedSet
 from fedmia.data.images import ImageSet
@@ -25,7 +25,7 @@ UNLABELLED = {  # subsets without labels -> files of their images
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class PlanarImage:
     """One image of a file that holds each channel of each image column by column."""
 
     file: Path
@@ -41,7 +41,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Stl10(Archive):
+class Stl10(TorchvisionDataset):
     """STL-10: 5,000 training, 8,000 test and 100,000 unlabelled colour images, 96x96.
 
     Of the unlabelled ones, 2.8 GB, only those that are used are read into memory.
@@ -71,9 +71,9 @@ class Stl10(Archive):
         paths = [root / self.files / file for file in UNLABELLED[self.subset]]
         if not all(path.is_file() for path in paths):
             self._read(name, root, "test")  # one archive holds every part
-        rows = [Row(path, i) for path in paths for i in range(_images(path))]
+        rows = [PlanarImage(path, i) for path in paths for i in range(_images(path))]
         named = [(f"{row.file.name}, image {row.index}", row) for row in rows]
-        labels, classes = unlabelled(len(rows))
+        labels, classes = absent_labels(len(rows))
         where = f"{name}: {root / self.files}"
         return EncodedSet(where, named, labels, name, request.size, classes)
 

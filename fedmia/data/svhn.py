@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fedmia.data._torchvision import Archive
+from fedmia.data._torchvision import TorchvisionDataset
 
 
 @dataclass(frozen=True)
-class Svhn(Archive):
+class Svhn(TorchvisionDataset):
     """SVHN: 73,257 training and 26,032 test colour images of house numbers, 32x32."""
 
     paper: ClassVar[str] = "Netzer et al., 'Reading Digits in Natural Images', 2011"

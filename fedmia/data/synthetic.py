@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedmia.data._pixels import square
+from fedmia.data._pixels import resize_all
 from fedmia.data.base import Dataset, Request
 from fedmia.data.images import ByteArray, ImageSet
 from fedmia.options.errors import InputError
@@ -42,7 +42,9 @@ class Synthetic(Dataset):
             raise InputError("Synthetic.channels must be 1 or 3, got 2")
         if self.images < self.classes:
             raise InputError(f"synthetic: {self.images} images for {self.classes} classes")
-        look = _Look.draw(self.classes, self.channels, rng(request.seed, "synthetic", "classes"))
+        look = _ClassTextures.draw(
+            self.classes, self.channels, rng(request.seed, "synthetic", "classes")
+        )
         draw = rng(request.seed, "synthetic", "images")
         labels = draw.permutation(np.arange(self.images) % self.classes)
         shape = (self.images, self.channels, self.pixels, self.pixels)
@@ -50,11 +52,11 @@ class Synthetic(Dataset):
         for start in range(0, self.images, CHUNK):
             chunk = labels[start : start + CHUNK]
             out[start : start + CHUNK] = look.paint(chunk, self.pixels, draw)
-        return ImageSet(square(out, request.size, "synthetic"), labels, "synthetic")
+        return ImageSet(resize_all(out, request.size, "synthetic"), labels, "synthetic")
 
 
 @dataclass(frozen=True)
-class _Look:
+class _ClassTextures:
     """What the classes look like. K classes, C channels.
 
     Attributes:
@@ -70,7 +72,7 @@ class _Look:
     swing: Floats
 
     @classmethod
-    def draw(cls, classes: int, channels: int, draw: np.random.Generator) -> _Look:
+    def draw(cls, classes: int, channels: int, draw: np.random.Generator) -> _ClassTextures:
         """Orientations evenly spaced; frequencies and colours by chance."""
         return cls(
             angle=_f32(draw.permutation(classes) * (np.pi / classes)),

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from fedmia.data._source import existing
+from fedmia.data._source import check_path
 from fedmia.data.base import FileDataset, Request
 from fedmia.data.encoded import EncodedSet
-from fedmia.data.folder import images_under, read_classes
+from fedmia.data.folder import list_images, read_classes
 from fedmia.options.errors import InputError, opt
 
 
@@ -31,17 +31,17 @@ class TinyImageNet(FileDataset):
             InputError: no folder given or found, or it holds no training images.
         """
         if request.path:
-            root = existing(Path(request.path), "tinyimagenet", "folder")
+            root = check_path(Path(request.path), "tinyimagenet", "folder")
         elif request.data_dir is None:
             raise InputError(
                 "tinyimagenet needs its unpacked folder: "
                 f"{opt('data.name', 'tinyimagenet:PATH')} or {opt('data.dir', 'PATH')}"
             )
         elif not (root := request.data_dir / "tiny-imagenet-200").is_dir():
-            root = existing(request.data_dir, "tinyimagenet", "folder")
+            root = check_path(request.data_dir, "tinyimagenet", "folder")
         train = root / "train"
         wnids = sorted(d for d in train.glob("n*") if d.is_dir())
-        classes = {d.name: files for d in wnids if (files := images_under(d / "images"))}
+        classes = {d.name: files for d in wnids if (files := list_images(d / "images"))}
         if not classes:
             raise InputError(f"tinyimagenet: no images train/<wnid>/images/*.JPEG in {root}")
         return read_classes(f"tinyimagenet: {root}", classes, request.size, "tinyimagenet")

@@ -61,7 +61,9 @@ def other_stream(stream: np.random.Generator) -> np.random.Generator:
     return np.random.Generator(ahead)
 
 
-def coins(memory: dict[str, Any], count: int, stream: np.random.Generator) -> NDArray[np.bool_]:
+def draw_coins(
+    memory: dict[str, Any], count: int, stream: np.random.Generator
+) -> NDArray[np.bool_]:
     """(count,) which canaries are in, thrown in the first round and kept in `memory`."""
     if "canaries" not in memory:
         thrown = stream.random(count) < 0.5
@@ -75,7 +77,7 @@ def add_scores(memory: dict[str, Any], scores: FloatArray) -> None:
     kept["scores"] = (np.array(kept["scores"]) + scores).tolist()
 
 
-def guessed(memory: dict[str, Any], audit: str = "one-run") -> dict[str, Any]:
+def guess_canaries(memory: dict[str, Any], audit: str = "one-run") -> dict[str, Any]:
     """Fields of `Epsilon`; empty where no canaries were sent. With a run each (`audit`) all of them
     are guessed: in where the score is over 0."""
     if "canaries" not in memory:
@@ -92,7 +94,7 @@ def guessed(memory: dict[str, Any], audit: str = "one-run") -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Steps:
+class AuditedSteps:
     """DP-SGD as it ran: noise over `clip`, sampling rate, expected batch, number of steps."""
 
     noise: float
@@ -103,7 +105,7 @@ class Steps:
 
 
 def audit_steps(
-    job: Job, steps: Steps, inside: NDArray[np.bool_], stream: np.random.Generator
+    job: Job, steps: AuditedSteps, inside: NDArray[np.bool_], stream: np.random.Generator
 ) -> FloatArray:
     """(m,) scores of canaries by an auditor who sees every noised step of `steps`.
 
@@ -126,7 +128,7 @@ def audit_steps(
 
 
 def _audited(
-    job: Job, steps: Steps, inside: NDArray[np.bool_], stream: np.random.Generator
+    job: Job, steps: AuditedSteps, inside: NDArray[np.bool_], stream: np.random.Generator
 ) -> FloatArray:
     """`audit_steps` of canaries that share one run."""
     method = copy.deepcopy(job.method)

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from fedmia.data.images import IntArray
-from fedmia.defenses.base import Outlook
+from fedmia.defenses.base import PreparationContext
 from fedmia.options.errors import InputError, opt
 from fedmia.statistics.auc import auc_estimate, auc_interval
 
@@ -25,7 +25,7 @@ LEAST = 8  # public images
 
 
 @dataclass(frozen=True)
-class Estimate:
+class LeakEstimate:
     """The shadow after one round.
 
     Attributes:
@@ -39,28 +39,28 @@ class Estimate:
     loss: float
 
 
-def halves(outlook: Outlook) -> tuple[IntArray, IntArray]:
+def split_public(preparation: PreparationContext) -> tuple[IntArray, IntArray]:
     """Positions of the public images in two halves: to train on, and to hold out."""
-    order = outlook.rng.permutation(len(outlook.public))
+    order = preparation.rng.permutation(len(preparation.public))
     half = len(order) // 2
     return np.sort(order[:half]), np.sort(order[half:])
 
 
 def estimates(
-    outlook: Outlook, parts: tuple[IntArray, IntArray], change: Callable[[Job], None]
-) -> Iterator[Estimate]:
+    preparation: PreparationContext, parts: tuple[IntArray, IntArray], change: Callable[[Job], None]
+) -> Iterator[LeakEstimate]:
     """One estimate a round of a federation of one, trained on the first of `parts`.
 
     Args:
         change: of each round's job, before the client's own defences change it.
     """
-    assert outlook.rehearse_alone is not None
-    inside, outside = (torch.from_numpy(outlook.public[part]) for part in parts)
-    for view in outlook.rehearse_alone(parts[0], change):
+    assert preparation.rehearse_alone is not None
+    inside, outside = (torch.from_numpy(preparation.public[part]) for part in parts)
+    for view in preparation.rehearse_alone(parts[0], change):
         rows, losses = view.views_and_losses(outside, VIEWS, "held")
         known = similarity(view.embed_views(inside, VIEWS))
         found = auc_estimate(known, similarity(rows))
-        yield Estimate(found.value, auc_interval(found)[0], float(losses.double().mean()))
+        yield LeakEstimate(found.value, auc_interval(found)[0], float(losses.double().mean()))
 
 
 def similarity(rows: Tensor) -> NDArray[np.float64]:

@@ -12,16 +12,23 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedmia.defenses._canaries import FAR, add_scores, check_noise, coins, guessed, other_stream
+from fedmia.defenses._canaries import (
+    FAR,
+    add_scores,
+    check_noise,
+    draw_coins,
+    guess_canaries,
+    other_stream,
+)
 from fedmia.defenses._sensitivity import (
     difference,
-    measured,
+    measure_update,
     norm,
     protected,
     refuse_running,
     sampled_sensitivity,
 )
-from fedmia.defenses.base import Defense, Metrics, Outlook, Setting
+from fedmia.defenses.base import Defense, Metrics, PreparationContext, RunConditions
 from fedmia.options.errors import InputError
 from fedmia.options.option import option
 from fedmia.records import Epsilon
@@ -110,16 +117,16 @@ class ReleaseNoise(Defense):
         """Epsilon of `rounds` releases at scale > 0."""
         return rounds * sensitivity / scale
 
-    def check(self, setting: Setting) -> None:
+    def check(self, setting: RunConditions) -> None:
         refuse_running(setting.norm)
 
-    def prepare(self, outlook: Outlook, memory: dict[str, Any]) -> None:
+    def prepare(self, preparation: PreparationContext, memory: dict[str, Any]) -> None:
         """Note the rounds to come and, where asked for, estimate the sensitivity."""
-        memory["planned"] = outlook.rounds
+        memory["planned"] = preparation.rounds
         if self.sensitivity == "sampled":
-            memory["sensitivity"] = sampled_sensitivity(outlook, self.samples, self.order)
-        elif self.clip is None and outlook.rehearse_public is not None:
-            received, trained = outlook.rehearse_public()
+            memory["sensitivity"] = sampled_sensitivity(preparation, self.samples, self.order)
+        elif self.clip is None and preparation.rehearse_public is not None:
+            received, trained = preparation.rehearse_public()
             found = norm(difference(trained, received, protected(trained)), self.order)
             if math.isfinite(found) and found > 0:
                 memory["clip"] = found
@@ -133,7 +140,7 @@ class ReleaseNoise(Defense):
             ValueError: an epsilon or a sampled sensitivity, but `prepare` was never called.
         """
         names = protected(trained)
-        update, length = measured(trained, received, self.order)
+        update, length = measure_update(trained, received, self.order)
         weights = sum(trained[n].numel() for n in names)  # a public number, as is C
         fixed = self.default_clip * weights ** (1 / self.order)
         bound = float(self.clip or memory.get("clip") or fixed)
@@ -175,7 +182,7 @@ class ReleaseNoise(Defense):
             standing="empirical" if sampled else "guaranteed",
             assumptions=SAMPLED.format(pairs=self.samples) if sampled else self._clipped(memory),
             unit="image" if sampled else "client",
-            **guessed(memory, self.audit),
+            **guess_canaries(memory, self.audit),
         )
 
     def _clipped(self, memory: dict[str, Any]) -> str:
@@ -191,7 +198,7 @@ class ReleaseNoise(Defense):
         A client is one unit, so a run of it holds one canary: the audit is one of the mechanism,
         repeated. In or out, its update is FAR times C, up or down; clipped they are 2C apart.
         """
-        inside = coins(memory, self.canaries, rng)
+        inside = draw_coins(memory, self.canaries, rng)
         alone = replace(self, clip=bound, canaries=0)
         received = {"weight": torch.zeros(1, dtype=torch.float64)}
         seen = np.zeros(len(inside))

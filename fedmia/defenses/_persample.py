@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.linalg import vector_norm
 
-from fedmia.ssl.train import Batch, Drawn, Job, views_of
+from fedmia.ssl.train import Batch, BatchViews, Job, views_of
 
 if TYPE_CHECKING:
     from opacus.optimizers import DPOptimizer
@@ -41,7 +41,7 @@ def poisson_batches(job: Job) -> Iterator[Batch]:
     return views_of(pixels, job.augment, _poisson_drawn(job, len(pixels)))
 
 
-def _poisson_drawn(job: Job, count: int) -> Iterator[Drawn]:
+def _poisson_drawn(job: Job, count: int) -> Iterator[BatchViews]:
     """Every step's batch, drawn epoch by epoch: first who is in it, then the uniforms."""
     size = job.train.batch_size
     for _ in range(job.train.local_epochs):

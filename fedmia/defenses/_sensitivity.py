@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from fedmia.data.images import IntArray
-from fedmia.defenses.base import Outlook
+from fedmia.defenses.base import PreparationContext
 from fedmia.options.errors import InputError, opt
 from fedmia.ssl.base import State
 
@@ -43,7 +43,7 @@ def norm(update: State, order: int) -> float:
     return float(torch.linalg.vector_norm(torch.stack(parts), order)) if parts else 0.0
 
 
-def measured(after: State, before: State, order: int) -> tuple[State, float]:
+def measure_update(after: State, before: State, order: int) -> tuple[State, float]:
     """The update of the float weights, float64, and its norm of `order`.
 
     One without a finite norm becomes the null update: it has no norm to be clipped by, and would
@@ -56,7 +56,7 @@ def measured(after: State, before: State, order: int) -> tuple[State, float]:
     return {n: torch.zeros_like(t) for n, t in update.items()}, 0.0
 
 
-def sampled_sensitivity(outlook: Outlook, pairs: int, order: int) -> float:
+def sampled_sensitivity(preparation: PreparationContext, pairs: int, order: int) -> float:
     """Largest distance of two trainings on the client's images without d_i and without d_j.
 
     The Sensitivity Sampler (Yang et al., Algorithm 2; Rubinstein and Alda, 2017).
@@ -70,13 +70,13 @@ def sampled_sensitivity(outlook: Outlook, pairs: int, order: int) -> float:
     Raises:
         InputError: fewer than 2 images, or trainings that diverged.
     """
-    if outlook.images < 2:
+    if preparation.images < 2:
         raise InputError(
-            f"sensitivity 'sampled' needs clients of at least 2 images, got {outlook.images}"
+            f"sensitivity 'sampled' needs clients of at least 2 images, got {preparation.images}"
         )
     largest = 0.0
-    for without_i, without_j in leave_one_out(outlook.images, pairs, outlook.rng):
-        one, other = outlook.rehearse(without_i), outlook.rehearse(without_j)
+    for without_i, without_j in leave_one_out(preparation.images, pairs, preparation.rng):
+        one, other = preparation.rehearse(without_i), preparation.rehearse(without_j)
         gap = norm(difference(one, other, protected(one)), order)
         if not math.isfinite(gap):
             raise InputError(f"sensitivity 'sampled': training diverged; lower {opt('train.lr')}")

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fedmia.defenses.base import Defense, Metrics, Outlook
+from fedmia.defenses.base import Defense, Metrics, PreparationContext
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import SEEDED
 from fedmia.records import ClientDefence, Epsilon
@@ -22,7 +22,7 @@ TOGETHER = " One of the statements of {names}, which hold side by side; of its u
 
 
 @dataclass(frozen=True)
-class Stack:
+class DefenseStack:
     """Defences by name. Each keeps a memory of its own under its name in the client's.
 
     Training and release are a chain: what one defence guarantees of its result, the next only
@@ -46,18 +46,18 @@ class Stack:
         """Whether a defence may change the method or its optimizer beyond their state."""
         return any(type(defense).adapt is not Defense.adapt for _, defense in self.layers)
 
-    def open(self, metrics: Metrics) -> Metrics:
+    def leaving_metrics(self, metrics: Metrics) -> Metrics:
         """Of the metrics, those that may leave."""
         return {k: v for k, v in metrics.items() if not self.withholds or k in OPEN}
 
-    def prepare(self, outlook: Outlook, memory: dict[str, Any]) -> None:
+    def prepare(self, preparation: PreparationContext, memory: dict[str, Any]) -> None:
         """Before the client's first round."""
         for name, defense in self.layers:
-            defense.prepare(outlook, memory.setdefault(name, {}))
+            defense.prepare(preparation, memory.setdefault(name, {}))
 
-    def rests(self, memory: dict[str, Any]) -> bool:
+    def sits_out(self, memory: dict[str, Any]) -> bool:
         """Whether the client sits out the coming round."""
-        return any(defense.rests(memory.get(name, {})) for name, defense in self.layers)
+        return any(defense.sits_out(memory.get(name, {})) for name, defense in self.layers)
 
     def adapt(self, job: Job, memory: dict[str, Any]) -> None:
         """Change how a round trains."""
@@ -95,12 +95,12 @@ class Stack:
             return replace(parts[0], parts=tuple(parts)) if parts else None
         names = ", ".join(part.name for part in parts)
         metrics = {k: v for part in parts for k, v in part.metrics.items()}
-        statements = least(parts)
+        statements = smallest_epsilon(parts)
         first = statements[0] if statements else None
         return ClientDefence(names, first, metrics, tuple(parts), tuple(statements[1:]))
 
 
-def least(parts: Sequence[ClientDefence]) -> list[Epsilon]:
+def smallest_epsilon(parts: Sequence[ClientDefence]) -> list[Epsilon]:
     """The smallest epsilon of the best standing that any part has, for each unit by itself, in the
     order of the parts; none where none has one.
 
@@ -123,7 +123,7 @@ def _rank(epsilon: Epsilon) -> tuple[bool, int]:
     return epsilon.value is None, STANDINGS.index(epsilon.standing)
 
 
-def exclusive(layers: Sequence[tuple[str, Defense]]) -> None:
+def check_exclusive(layers: Sequence[tuple[str, Defense]]) -> None:
     """Refuse defences that one client cannot have together.
 
     Raises:

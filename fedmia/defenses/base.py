@@ -22,7 +22,7 @@ Metrics = dict[str, float]
 
 
 @dataclass(frozen=True)
-class Setting:
+class RunConditions:
     """What a defence is to work in.
 
     Attributes:
@@ -39,7 +39,7 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Outlook:
+class PreparationContext:
     """What a defended client knows before its first round.
 
     Attributes:
@@ -92,7 +92,7 @@ class Defense(Options, ABC):
         """Whether it takes the place of local training; a client has one such defence at most."""
         return type(self).train is not Defense.train
 
-    def check(self, setting: Setting) -> None:
+    def check(self, setting: RunConditions) -> None:
         """Refuse a setting in which the defence is void.
 
         Raises:
@@ -111,11 +111,11 @@ class Defense(Options, ABC):
         """
         return None
 
-    def prepare(self, outlook: Outlook, memory: dict[str, Any]) -> None:
+    def prepare(self, preparation: PreparationContext, memory: dict[str, Any]) -> None:
         """Called once, before the client's first round; what it learns goes into `memory`."""
         return None
 
-    def rests(self, memory: dict[str, Any]) -> bool:
+    def sits_out(self, memory: dict[str, Any]) -> bool:
         """Asked before each round: True, and the client neither trains nor sends."""
         return False
 

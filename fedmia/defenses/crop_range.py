@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fedmia.defenses._estimate import estimates, halves, require_public
-from fedmia.defenses.base import Defense, Outlook, Setting
+from fedmia.defenses._estimate import estimates, require_public, split_public
+from fedmia.defenses.base import Defense, PreparationContext, RunConditions
 from fedmia.options.errors import InputError, opt
 from fedmia.options.option import option
 from fedmia.ssl.train import Job
@@ -47,7 +47,7 @@ class CropRange(Defense):
         if self.choose and self.lower is not None:
             raise InputError(f"CropRange.lower {self.lower} is given, and choose too")
 
-    def check(self, setting: Setting) -> None:
+    def check(self, setting: RunConditions) -> None:
         own = setting.ssl.augment
         if own.operations is not None and "crop" not in own.operations:
             raise InputError(f"the method's views are not cropped: {opt('ssl.operations')}")
@@ -60,7 +60,7 @@ class CropRange(Defense):
             what = "the choice of the lower bound"
             require_public(setting.public, what, "lower", setting.pretrained)
 
-    def prepare(self, outlook: Outlook, memory: dict[str, Any]) -> None:
+    def prepare(self, preparation: PreparationContext, memory: dict[str, Any]) -> None:
         """The lower bound, where it is to be chosen: `memory["share"]` of the range.
 
         Raises:
@@ -68,16 +68,16 @@ class CropRange(Defense):
         """
         if not self.choose:
             return
-        require_public(len(outlook.public), "the choice of the lower bound", "lower")
-        leaks, parts = dict[float, float](), halves(outlook)
+        require_public(len(preparation.public), "the choice of the lower bound", "lower")
+        leaks, parts = dict[float, float](), split_public(preparation)
 
         def measure(shares: Sequence[float]) -> None:
             for share in shares:
-                course = estimates(outlook, parts, partial(self._shrink, share=share))
+                course = estimates(preparation, parts, partial(self._shrink, share=share))
                 leaks[share] = [found.leak for found in course][-1]
 
         measure(COARSE)
-        measure(between(*sorted(sorted(leaks, key=leaks.__getitem__)[:2])))
+        measure(fine_shares(*sorted(sorted(leaks, key=leaks.__getitem__)[:2])))
         memory["share"] = min(leaks, key=lambda share: (leaks[share], -share))
         memory["metrics"] = {f"leak_at_share_{share:.3f}": leak for share, leak in leaks.items()}
 
@@ -93,7 +93,7 @@ class CropRange(Defense):
         job.augment = replace(own, crop_min=lower if self.lower is None else self.lower)
 
 
-def between(low: float, high: float) -> list[float]:
+def fine_shares(low: float, high: float) -> list[float]:
     """Shares in steps of FINE after `low`, before `high`."""
     count = round((high - low) / FINE)
     return np.linspace(low, high, count + 1)[1:-1].tolist()

@@ -19,12 +19,12 @@ from fedmia.defenses._accounting import (
     noise_for,
 )
 from fedmia.defenses._canaries import (
-    Steps,
+    AuditedSteps,
     add_scores,
     audit_steps,
     check_noise,
-    coins,
-    guessed,
+    draw_coins,
+    guess_canaries,
     other_stream,
 )
 from fedmia.defenses._persample import (
@@ -34,7 +34,7 @@ from fedmia.defenses._persample import (
     private_step,
     sample_rate,
 )
-from fedmia.defenses.base import Defense, Metrics, Setting
+from fedmia.defenses.base import Defense, Metrics, RunConditions
 from fedmia.options.errors import InputError, opt
 from fedmia.options.option import option
 from fedmia.options.seeding import torch_noise
@@ -106,7 +106,7 @@ class DPSGD(Defense):
         super().__post_init__()
         check_noise("DPSGD", self, "noise_multiplier")
 
-    def check(self, setting: Setting) -> None:
+    def check(self, setting: RunConditions) -> None:
         if setting.norm != "group":
             raise InputError(
                 "batch norm mixes the images of a batch, so no gradient belongs to one image; "
@@ -167,7 +167,7 @@ class DPSGD(Defense):
             raise InputError(self._diverged(noise, job.train.first_rate))
         if self.canaries:
             self._audit(
-                job, Steps(noise, self.max_grad_norm, rate, rate * size, tally.steps), memory
+                job, AuditedSteps(noise, self.max_grad_norm, rate, rate * size, tally.steps), memory
             )
         seconds = time.perf_counter() - started
         loss = _total(tally.losses) / max(tally.images, 1)
@@ -189,13 +189,13 @@ class DPSGD(Defense):
             standing="heuristic" if kept or limit else "guaranteed",
             assumptions=(UNIT + rests + (CENTRAL_LIMIT if limit else "")).strip(),
             unit="image",
-            **guessed(memory, "one-run-gdp" if full else "one-run"),
+            **guess_canaries(memory, "one-run-gdp" if full else "one-run"),
         )
 
-    def _audit(self, job: Job, steps: Steps, memory: dict[str, Any]) -> None:
+    def _audit(self, job: Job, steps: AuditedSteps, memory: dict[str, Any]) -> None:
         """The round's steps once more, on canaries alone; the client's training knows nothing."""
         stream = other_stream(job.rng)
-        inside = coins(memory, self.canaries, stream)
+        inside = draw_coins(memory, self.canaries, stream)
         add_scores(memory, audit_steps(job, steps, inside, stream))
 
     def _noise(self, job: Job, memory: dict[str, Any]) -> float:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from fedmia.defenses._estimate import Estimate, estimates, halves, require_public
-from fedmia.defenses.base import Defense, Outlook, Setting
+from fedmia.defenses._estimate import LeakEstimate, estimates, require_public, split_public
+from fedmia.defenses.base import Defense, PreparationContext, RunConditions
 from fedmia.options.errors import InputError
 from fedmia.options.option import option
 from fedmia.ssl.train import Job
@@ -48,12 +48,12 @@ class EarlyStopping(Defense):
                 "patience"
             )
 
-    def check(self, setting: Setting) -> None:
+    def check(self, setting: RunConditions) -> None:
         if self.after is None:
             what = "the choice of the last round"
             require_public(setting.public, what, "after", setting.pretrained)
 
-    def prepare(self, outlook: Outlook, memory: dict[str, Any]) -> None:
+    def prepare(self, preparation: PreparationContext, memory: dict[str, Any]) -> None:
         """Choose the last round, unless it is given; `memory["stop"]`, None where there is none.
 
         Raises:
@@ -61,23 +61,23 @@ class EarlyStopping(Defense):
         """
         if self.after is not None:
             return
-        require_public(len(outlook.public), "the choice of the last round", "after")
-        course = list(estimates(outlook, halves(outlook), lambda job: None))
+        require_public(len(preparation.public), "the choice of the last round", "after")
+        course = list(estimates(preparation, split_public(preparation), lambda job: None))
         found = [n for n in (self.by_leak(course), self.by_loss(course)) if n is not None]
         memory["stop"] = min(found, default=None)
-        memory["metrics"] = {"stops_after": float(min(found, default=outlook.rounds))} | {
+        memory["metrics"] = {"stops_after": float(min(found, default=preparation.rounds))} | {
             f"{name}_round_{n}": value
             for n, one in enumerate(course, start=1)
             for name, value in vars(one).items()
         }
 
-    def by_leak(self, course: Sequence[Estimate]) -> int | None:
+    def by_leak(self, course: Sequence[LeakEstimate]) -> int | None:
         """The last round before the first that leaks, at least 1; None where none does."""
         bound = LEAK if (self.leak, self.patience) == (None, None) else self.leak
         leaking = [n for n, e in enumerate(course, start=1) if bound is not None and e.low > bound]
         return max(1, leaking[0] - 1) if leaking else None
 
-    def by_loss(self, course: Sequence[Estimate]) -> int | None:
+    def by_loss(self, course: Sequence[LeakEstimate]) -> int | None:
         """The round of least loss once `patience` rounds after it were no lower, else None."""
         best = 1
         for n, one in enumerate(course, start=1):
@@ -90,6 +90,6 @@ class EarlyStopping(Defense):
     def adapt(self, job: Job, memory: dict[str, Any]) -> None:
         memory["rounds"] = memory.get("rounds", 0) + 1
 
-    def rests(self, memory: dict[str, Any]) -> bool:
+    def sits_out(self, memory: dict[str, Any]) -> bool:
         last = memory.get("stop") if self.after is None else self.after
         return last is not None and memory.get("rounds", 0) >= last

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from fedmia.encoders._outputs import grid, is_map, read_outputs
-from fedmia.encoders._positions import Grid, find_grid
-from fedmia.encoders.base import FAILURES, Loading, first
+from fedmia.encoders._positions import PositionGrid, find_grid
+from fedmia.encoders.base import FAILURES, LoadContext, first_line
 from fedmia.nets.base import Trunk
 from fedmia.options.errors import InputError, opt
 
@@ -51,7 +51,7 @@ class HookedBackbone(Trunk):
         prefix: int | None = None,
         returned: bool = False,
         pooled: bool = False,
-        grid: Grid | None = None,
+        grid: PositionGrid | None = None,
     ) -> None:
         super().__init__()
         self.module = module
@@ -67,7 +67,7 @@ class HookedBackbone(Trunk):
         self.pooled = pooled
 
     def trunk(self, x: Tensor) -> tuple[dict[str, Tensor], Tensor]:
-        with caught(self.module, self.hooked) as fired:
+        with capture_outputs(self.module, self.hooked) as fired:
             outputs = self.module(x) if self.sized is None else self.sized(self.module, x)
         found = {self.layers[self.hooked.index(name)]: value for name, value in fired}
         vector, returned = read_outputs(outputs, self.where)
@@ -81,7 +81,7 @@ class HookedBackbone(Trunk):
 
 
 @contextmanager
-def caught(module: nn.Module, names: Sequence[str]) -> Iterator[Fired]:
+def capture_outputs(module: nn.Module, names: Sequence[str]) -> Iterator[Fired]:
     """Outputs of the named submodules, as they fire in this thread while the context lasts.
 
     Hooks that stayed would go with copies of the module, and write where it wrote.
@@ -101,7 +101,7 @@ def caught(module: nn.Module, names: Sequence[str]) -> Iterator[Fired]:
             handle.remove()
 
 
-class Trial(NamedTuple):
+class TrialPass(NamedTuple):
     """What an encoder did with blank pixels.
 
     Attributes:
@@ -113,13 +113,13 @@ class Trial(NamedTuple):
     fixed: bool
 
 
-def trial(
-    loading: Loading,
+def find_input_size(
+    loading: LoadContext,
     run: Callable[[Tensor], object],
     channels: Sequence[int],
     size: int | None = None,
     sizes: Sequence[int] = SIZES,
-) -> Trial:
+) -> TrialPass:
     """The first pixels that `run` takes: of the size that the user gave, else of `size`, else of
     the usual `sizes`.
 
@@ -136,7 +136,7 @@ def trial(
             except InputError:
                 raise
             except FAILURES as error:
-                errors.append(f"{count}x{size}x{size}: {first(error)}")
+                errors.append(f"{count}x{size}x{size}: {first_line(error)}")
                 continue
             took.append((count, size))
             break
@@ -146,19 +146,19 @@ def trial(
         what = f"{opt('size', given)}: {where} fails on" if given else f"{where} fails on blank"
         hint = "" if given else f"; {opt('size')} tells the size that it takes"
         raise InputError(f"{what} images of {errors[0]}{hint}")
-    return Trial(*took[0], fixed=len(took) == 1)
+    return TrialPass(*took[0], fixed=len(took) == 1)
 
 
 @torch.no_grad()
-def hooked(
-    loading: Loading,
+def hook_backbone(
+    loading: LoadContext,
     module: nn.Module,
     channels: Sequence[int],
     size: int | None = None,
     sizes: Sequence[int] = SIZES,
     *,
     flat_is_map: bool = False,
-) -> tuple[HookedBackbone, Trial]:
+) -> tuple[HookedBackbone, TrialPass]:
     """The module as a backbone, its stages found by one pass of blank pixels.
 
     Args:
@@ -169,11 +169,11 @@ def hooked(
         InputError: it takes no pixels, or returns neither vector, map nor tokens.
     """
     module.eval()
-    where, tried = loading.where, trial(loading, module, channels, size, sizes)
+    where, tried = loading.where, find_input_size(loading, module, channels, size, sizes)
     # A pooled map may be larger than the one it was made of: VGG's is 7x7 for any image.
     pools = (nn.AdaptiveAvgPool2d, nn.AdaptiveMaxPool2d)
     names = [n for n, part in module.named_modules() if n and not isinstance(part, pools)]
-    with caught(module, names) as fired:
+    with capture_outputs(module, names) as fired:
         outputs = module(torch.zeros(1, tried.channels, tried.size, tried.size))
     vector, returned = read_outputs(outputs, where)
     stages, last, prefix = find_stages(fired)

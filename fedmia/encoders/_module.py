@@ -10,8 +10,15 @@ import torch
 from torch import Tensor, nn
 
 from fedmia.encoders import checkpoint, untrained
-from fedmia.encoders._hooked import Trial
-from fedmia.encoders.base import FAILURES, Constants, Loading, Released, Weights, first
+from fedmia.encoders._hooked import TrialPass
+from fedmia.encoders.base import (
+    FAILURES,
+    Constants,
+    LoadContext,
+    LoadedEncoder,
+    Weights,
+    first_line,
+)
 from fedmia.nets.base import Backbone
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import torch_rng
@@ -26,7 +33,7 @@ UNFIT = "The file's projection head takes no vectors of length {}: left out."
 BANK = 1024  # random negatives before `fill_bank`
 
 
-def seeded(make: Callable[[], Any], seed: int) -> Any:
+def build_seeded(make: Callable[[], Any], seed: int) -> Any:
     """What `make` builds when torch's global generator, its only source, starts from `seed`.
 
     The generator is left as it was.
@@ -36,7 +43,7 @@ def seeded(make: Callable[[], Any], seed: int) -> Any:
         return make()
 
 
-def build(loading: Loading, make: Callable[[], Any], *passed: type[Exception]) -> Any:
+def build(loading: LoadContext, make: Callable[[], Any], *passed: type[Exception]) -> Any:
     """What a library makes, with weights of the user's seed.
 
     Args:
@@ -46,14 +53,14 @@ def build(loading: Loading, make: Callable[[], Any], *passed: type[Exception]) -
         InputError: it makes nothing.
     """
     try:
-        return seeded(make, loading.wanted.seed)
+        return build_seeded(make, loading.wanted.seed)
     except passed:
         raise
     except (ImportError, OSError, LookupError, *FAILURES) as error:
-        raise InputError(f"{loading.where} cannot be built: {first(error)}") from None
+        raise InputError(f"{loading.where} cannot be built: {first_line(error)}") from None
 
 
-class ReleasedMethod(TwoView):
+class LoadedEncoderMethod(TwoView):
     """A foreign encoder and a bank of negatives; it is attacked, never trained here.
 
     Args:
@@ -76,13 +83,13 @@ class ReleasedMethod(TwoView):
         return {}
 
 
-def white_box(
-    loading: Loading,
+def load_white_box(
+    loading: LoadContext,
     network: Backbone | Encoder | SSLMethod,
-    tried: Trial,
+    tried: TrialPass,
     own: Constants | None = None,
     size: int | None = None,
-) -> Released:
+) -> LoadedEncoder:
     """The encoder with its layers and weights at hand; its control has permuted weights.
 
     Args:
@@ -94,26 +101,26 @@ def white_box(
     wanted = loading.wanted
     blank = torch.zeros(1, tried.channels, tried.size, tried.size)
     if isinstance(network, Backbone):
-        mean, std = wanted.constants(tried.channels, own, loading.notes)
+        mean, std = wanted.channel_constants(tried.channels, own, loading.notes)
         network = Encoder(network, nn.Identity(), mean, std)
         if (head := loading.weights.head) is not None:
             width = _width(network, blank)
-            fits = checkpoint.fits(head, width)
+            fits = checkpoint.head_fits(head, width)
             network.head = head if fits else network.head
             loading.notes.append(HEADED if fits else UNFIT.format(width))
     if isinstance(network, Encoder):
         network.requires_grad_(True)  # attacks train copies; whoever made it may have frozen it
-        network = ReleasedMethod(network, _width(network, blank), wanted.seed)
+        network = LoadedEncoderMethod(network, _width(network, blank), wanted.seed)
     method = network.to(wanted.device)
 
     def permuted(least: int) -> SSLMethod:
         made = copy.deepcopy(method)
         for prefix, module in made.shared_modules().items():
             tensors = {prefix + key: tensor for key, tensor in module.state_dict().items()}
-            untrained.permute(tensors, wanted.seed, least)
+            untrained.permute_tensors(tensors, wanted.seed, least)
         return made
 
-    return permutable(loading, "white_box", method, permuted, tried, size)
+    return load_with_control(loading, "white_box", method, permuted, tried, size)
 
 
 @torch.no_grad()
@@ -122,14 +129,14 @@ def _width(encoder: Encoder, blank: Tensor) -> int:
     return int(encoder.eval()(blank).shape[1])
 
 
-def permutable(
-    loading: Loading,
+def load_with_control(
+    loading: LoadContext,
     access: str,
     method: SSLMethod,
     permuted: Callable[[int], SSLMethod],
-    tried: Trial,
+    tried: TrialPass,
     size: int | None = None,
-) -> Released:
+) -> LoadedEncoder:
     """A released encoder whose control is its own with weights permuted.
 
     Args:
@@ -138,11 +145,11 @@ def permutable(
     """
     name, wanted = loading.where, loading.wanted
     shape = (tried.channels, tried.size, tried.size)
-    return Released(
+    return LoadedEncoder(
         name=name,
         method=method,
         augment=MoCoV2().augment,
-        untrained=lambda: untrained.control(permuted, name, shape, wanted.seed),
+        untrained=lambda: untrained.build_control(permuted, name, shape, wanted.seed),
         untrained_how=untrained.HOW,
         access=access,
         channels=tried.channels,
@@ -153,10 +160,10 @@ def permutable(
     )
 
 
-def weigh(loading: Loading, module: nn.Module) -> None:
+def load_weights(loading: LoadContext, module: nn.Module) -> None:
     """The checkpoint's weights into an architecture of a library, or a note that there are none."""
     if loading.wanted.checkpoint is None:
         loading.notes.append(f"{loading.where}: {RANDOM}")
         loading.weights = Weights("random weights")
     else:
-        loading.weights = checkpoint.fit(loading, module, adapt=True)
+        loading.weights = checkpoint.load_checkpoint(loading, module, adapt=True)

@@ -11,17 +11,17 @@ from torch import Tensor
 from fedmia.options.errors import InputError
 
 
-def tensors(outputs: Any) -> Iterator[Tensor]:
+def float_tensors(outputs: Any) -> Iterator[Tensor]:
     """Float tensors among the outputs of a module or a program, in order."""
     if isinstance(outputs, Tensor):
         if outputs.is_floating_point():
             yield outputs
     elif isinstance(outputs, Mapping):
         for value in outputs.values():
-            yield from tensors(value)
+            yield from float_tensors(value)
     elif isinstance(outputs, tuple | list):
         for value in outputs:
-            yield from tensors(value)
+            yield from float_tensors(value)
 
 
 def is_map(value: Tensor) -> bool:
@@ -45,7 +45,7 @@ def read_outputs(outputs: Any, where: str) -> tuple[Tensor, Tensor | None]:
     Raises:
         InputError: none of these.
     """
-    found = list(tensors(outputs))
+    found = list(float_tensors(outputs))
     vectors = [v.flatten(1) for v in found if v.ndim == 2 or v.ndim == 4 and v.shape[2:] == (1, 1)]
     maps = [v for v in found if v.ndim == 4 and v.shape[2:] != (1, 1)]
     if vectors:
@@ -59,11 +59,11 @@ def read_outputs(outputs: Any, where: str) -> tuple[Tensor, Tensor | None]:
         square = math.isqrt(count) ** 2 == count > 1
         return tokens.mean(dim=1), grid(tokens, math.isqrt(count)) if square else None
     raise InputError(
-        f"{where} returns {shapes(found) or 'no float tensor'}; an encoder returns vectors "
+        f"{where} returns {format_shapes(found) or 'no float tensor'}; an encoder returns vectors "
         "(B, D), maps (B, D, h, w) or tokens (B, N, D)"
     )
 
 
-def shapes(found: Iterable[Tensor]) -> str:
+def format_shapes(found: Iterable[Tensor]) -> str:
     """`(2, 4), (2, 8, 4, 4)`."""
     return ", ".join(str(tuple(v.shape)) for v in found)

@@ -23,7 +23,7 @@ def is_positions(name: str) -> bool:
     return parts[-1] in NAMES or parts[-1] == "weight" and parts[-2:-1] == ["position_embedding"]
 
 
-def resampled(table: Tensor, rows: int) -> Tensor | None:
+def resample_table(table: Tensor, rows: int) -> Tensor | None:
     """A table (.., N, D) of a square grid for `rows` positions, or None where there is no such.
 
     As timm does it: bicubic with antialiasing; those of class and register tokens stay.
@@ -45,7 +45,7 @@ def resampled(table: Tensor, rows: int) -> Tensor | None:
     return made.reshape(*table.shape[:-2], rows, -1).to(table.dtype)
 
 
-class Grid(NamedTuple):
+class PositionGrid(NamedTuple):
     """A transformer of one image size on other sizes: what its positions are for.
 
     Attributes:
@@ -66,14 +66,14 @@ class Grid(NamedTuple):
         if x.shape[2] == self.side:
             return module(x)
         places = (x.shape[2] // self.patch) ** 2 - (self.side // self.patch) ** 2
-        own = named(module)
-        found = {n: resampled(own[n], own[n].shape[-2] + places) for n in self.tables}
+        own = named_tensors(module)
+        found = {n: resample_table(own[n], own[n].shape[-2] + places) for n in self.tables}
         fitted = {n: table for n, table in found.items() if table is not None}
         return functional_call(module, fitted, (x,))
 
 
 @torch.no_grad()
-def find_grid(module: nn.Module, channels: int, side: int) -> Grid | None:
+def find_grid(module: nn.Module, channels: int, side: int) -> PositionGrid | None:
     """The grid of a module that takes images of `side` alone; None where it has no patches or no
     learned table of their positions, or where other tables alone do not make it take others."""
     convs = (m for m in module.modules() if isinstance(m, nn.Conv2d))
@@ -83,12 +83,12 @@ def find_grid(module: nn.Module, channels: int, side: int) -> Grid | None:
     patch = first.stride[0]
     places = (side // patch) ** 2
     tables = tuple(
-        n for n, t in named(module).items()
+        n for n, t in named_tensors(module).items()
         if is_positions(n) and t.ndim >= 2 and 0 <= t.shape[-2] - places <= PREFIX
     )  # fmt: skip
     if patch == 1 or side % patch or side < 2 * patch or not tables:
         return None
-    grid = Grid(side, patch, tables)
+    grid = PositionGrid(side, patch, tables)
     half = patch * (side // patch // 2)
     try:
         grid(module, torch.zeros(1, channels, half, half))
@@ -97,6 +97,6 @@ def find_grid(module: nn.Module, channels: int, side: int) -> Grid | None:
     return grid
 
 
-def named(module: nn.Module) -> Mapping[str, Tensor]:
+def named_tensors(module: nn.Module) -> Mapping[str, Tensor]:
     """Parameters and buffers by name."""
     return {**dict(module.named_parameters()), **dict(module.named_buffers())}

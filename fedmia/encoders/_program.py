@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedmia.encoders._hooked import CHANNELS, SIZES, trial
-from fedmia.encoders._module import ReleasedMethod, permutable
+from fedmia.encoders._hooked import CHANNELS, SIZES, find_input_size
+from fedmia.encoders._module import LoadedEncoderMethod, load_with_control
 from fedmia.encoders._outputs import read_outputs
-from fedmia.encoders.base import Loading, Released, Wanted, Weights
+from fedmia.encoders.base import LoadContext, LoadedEncoder, LoadOptions, Weights
 from fedmia.nets.base import Trunk
 from fedmia.options.errors import InputError, opt
 from fedmia.ssl.base import Encoder
@@ -38,7 +38,7 @@ class Program(ABC):
     def __deepcopy__(self, memo: object) -> Program:
         return self
 
-    def take(self, shape: list[Any]) -> None:
+    def read_shape(self, shape: list[Any]) -> None:
         """Read batch, channels and size off the input's shape; what is no integer is any.
 
         Raises:
@@ -92,7 +92,9 @@ class ProgramBackbone(Trunk):
         return {} if one is None or not self.layers else {"map": one}, vector
 
 
-def black_box(program: Program, permuted: Callable[[int], Program], wanted: Wanted) -> Released:
+def load_black_box(
+    program: Program, permuted: Callable[[int], Program], wanted: LoadOptions
+) -> LoadedEncoder:
     """The program as a released encoder.
 
     Args:
@@ -103,23 +105,23 @@ def black_box(program: Program, permuted: Callable[[int], Program], wanted: Want
         InputError: a size other than the program's, or outputs that no encoder gives.
     """
     where = program.where
-    loading = Loading(where, wanted, weights=Weights("exported program"))
+    loading = LoadContext(where, wanted, weights=Weights("exported program"))
     if program.size is not None and wanted.size not in (None, program.size):
         raise InputError(
             f"{opt('size', wanted.size)}: {where} takes {program.size}x{program.size} images only"
         )
     channels = CHANNELS if program.channels is None else (program.channels,)
     sizes = SIZES if program.size is None else (program.size,)
-    tried = trial(loading, program, channels, program.size, sizes)
+    tried = find_input_size(loading, program, channels, program.size, sizes)
     vector, one = program(torch.zeros(2, tried.channels, tried.size, tried.size))
-    mean, std = wanted.constants(tried.channels, None, loading.notes)
+    mean, std = wanted.channel_constants(tried.channels, None, loading.notes)
     if program.batch is not None:
         told = f"{where} takes {program.batch} images at a time: the last are filled up."
         loading.notes.append(told)
 
-    def method(of: Program) -> ReleasedMethod:
+    def method(of: Program) -> LoadedEncoderMethod:
         encoder = Encoder(ProgramBackbone(of, one is not None), nn.Identity(), mean, std)
-        return ReleasedMethod(encoder, vector.shape[1], wanted.seed).to(wanted.device).eval()
+        return LoadedEncoderMethod(encoder, vector.shape[1], wanted.seed).to(wanted.device).eval()
 
     own, control = method(program), lambda least: method(permuted(least))
-    return permutable(loading, "black_box", own, control, tried)
+    return load_with_control(loading, "black_box", own, control, tried)

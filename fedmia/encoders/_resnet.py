@@ -19,7 +19,7 @@ SMALL = (32, 64)  # images of a ResNet with a 3x3 stem
 WIDTH = 64  # channels of torchvision's own first stage
 
 
-def canonical(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], bool]:
+def canonical_names(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], bool]:
     """torchvision's names for a ResNet's tensors, and whether a ReLU follows its first norm.
 
     In an nn.Sequential of a ResNet's children the stages stand in the places 4 to 7, from 3 on
@@ -109,7 +109,7 @@ def build(tensors: Mapping[str, Tensor], where: str) -> nn.Module:
         options = {"groups": inner // each, "width_per_group": each * WIDTH // max(channels, 1)}
     inputs = tensors["conv1.weight"].shape[0]
 
-    class Scaled(ResNet):
+    class ScaledResNet(ResNet):
         """With `inputs` channels after its stem; `channels` in the first stage, and 2, 4 and 8
         times as many in the later ones."""
 
@@ -118,7 +118,7 @@ def build(tensors: Mapping[str, Tensor], where: str) -> nn.Module:
                 self.inplanes = inputs
             return super()._make_layer(block, planes * channels // WIDTH, *rest, **more)
 
-    made = Scaled(Bottleneck if deep else BasicBlock, depths, **options)
+    made = ScaledResNet(Bottleneck if deep else BasicBlock, depths, **options)
     made.conv1 = nn.Conv2d(3, inputs, 7, 2, 3, bias=False)
     made.bn1 = nn.BatchNorm2d(inputs)
     made.add_module("fc", nn.Identity())

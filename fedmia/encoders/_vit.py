@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedmia.encoders.base import Loading, extra
+from fedmia.encoders.base import LoadContext, import_extra
 from fedmia.options.errors import InputError
 
 PATCHES, BLOCK = "patch_embed.proj.weight", "blocks.0.attn.qkv.weight"
@@ -41,7 +41,7 @@ def is_vit(tensors: Mapping[str, Tensor]) -> bool:
     return tensors.keys() >= {PATCHES, BLOCK, FC1, FC2, TABLE} and tensors[PATCHES].ndim == 4
 
 
-def canonical(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def canonical_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """timm's names for a ViT's tensors; other tensors keep theirs.
 
     DINOv2's registers have no positions: as timm keeps them, the class token holds its own, and
@@ -92,14 +92,14 @@ class QuickGELU(nn.Module):
         return x * torch.sigmoid(1.702 * x)
 
 
-def quicken(module: nn.Module) -> list[str]:
+def use_quick_gelu(module: nn.Module) -> list[str]:
     """Put it in place of every GELU, as open_clip does for OpenAI's own weights; notes."""
     for name in (places := [n for n, m in module.named_modules() if isinstance(m, nn.GELU)]):
         module.set_submodule(name, QuickGELU())
     return ["OpenAI's weights: QuickGELU in place of GELU."] if places else []
 
 
-def build(loading: Loading, tensors: Mapping[str, Tensor], form: str) -> Any:
+def build(loading: LoadContext, tensors: Mapping[str, Tensor], form: str) -> Any:
     """timm's transformer of the depth and widths that the tensors tell, for images of the size that
     the user wants, else that of the file's positions.
 
@@ -108,7 +108,7 @@ def build(loading: Loading, tensors: Mapping[str, Tensor], form: str) -> Any:
             that are no square.
     """
     where, size = loading.where, loading.wanted.size
-    vit = extra("timm.models.vision_transformer", f"{where} is a ViT, which", "timm")
+    vit = import_extra("timm.models.vision_transformer", f"{where} is a ViT, which", "timm")
     width, channels, patch = tensors[PATCHES].shape[:3]
     token, pooled = "cls_token" in tensors, "fc_norm.weight" in tensors
     registers = tensors["reg_token"].shape[1] if "reg_token" in tensors else 0

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from fedmia.options.errors import InputError, nearest, opt
+from fedmia.options.errors import InputError, opt, suggest_nearest
 from fedmia.options.option import Options
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSLMethod
@@ -48,7 +48,7 @@ class Weights:
 
 
 @dataclass
-class Released:
+class LoadedEncoder:
     """A released encoder, ready to be attacked.
 
     Attributes:
@@ -79,7 +79,7 @@ class Released:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class LoadOptions:
     """What the user says besides the encoder's name; None leaves it to the encoder.
 
     Attributes:
@@ -104,7 +104,11 @@ class Wanted:
     trust_plugins: Trust = False
 
     def __post_init__(self) -> None:
-        for name, made in (("mean", constants), ("std", constants), ("device", torch.device)):
+        for name, made in (
+            ("mean", channel_constants),
+            ("std", channel_constants),
+            ("device", torch.device),
+        ):
             object.__setattr__(self, name, made(getattr(self, name)))
 
     def refuse_constants(self, whose: str) -> None:
@@ -112,7 +116,9 @@ class Wanted:
         if self.mean is not None or self.std is not None:
             raise InputError(f"{opt('mean')} and {opt('std')}: {whose} holds its own")
 
-    def constants(self, channels: int, own: Constants | None, notes: list[str]) -> Constants:
+    def channel_constants(
+        self, channels: int, own: Constants | None, notes: list[str]
+    ) -> Constants:
         """Mean and standard deviation, one value a channel: given, else `own`, else usual ones.
 
         Raises:
@@ -167,7 +173,7 @@ class EncoderForm(Options, ABC):
         return Path(spec).suffix in self.suffixes
 
     @abstractmethod
-    def load(self, source: str, wanted: Wanted) -> Released:
+    def load(self, source: str, wanted: LoadOptions) -> LoadedEncoder:
         """The encoder that `source` names; nothing is downloaded.
 
         Args:
@@ -179,7 +185,7 @@ class EncoderForm(Options, ABC):
 
 
 @dataclass
-class Loading:
+class LoadContext:
     """An encoder on its way from its form to a `Released`.
 
     Attributes:
@@ -189,17 +195,17 @@ class Loading:
     """
 
     where: str
-    wanted: Wanted
+    wanted: LoadOptions
     notes: list[str] = field(default_factory=list)
     weights: Weights = field(default_factory=lambda: Weights("torch module"))
 
 
-def constants(values: Sequence[float] | float | None) -> tuple[float, ...] | None:
+def channel_constants(values: Sequence[float] | float | None) -> tuple[float, ...] | None:
     """One value or one a channel, as `Wanted` has them."""
     return None if values is None else tuple(float(v) for v in np.ravel(np.asarray(values)))
 
 
-def load(spec: str, **options: Any) -> Released:
+def load(spec: str, **options: Any) -> LoadedEncoder:
     """The encoder that `spec` names, in one of the `forms`. Nothing is ever downloaded.
 
     Args:
@@ -208,7 +214,7 @@ def load(spec: str, **options: Any) -> Released:
     Raises:
         InputError: no such encoder, weights that do not fit, an extra that is not installed.
     """
-    wanted = Wanted(**options)
+    wanted = LoadOptions(**options)
     checkpoint, key = wanted.checkpoint, wanted.key
     if wanted.size is not None and wanted.size < 1:
         raise InputError(f"{opt('size')} must be >= 1, got {wanted.size}")
@@ -235,7 +241,7 @@ def forms() -> list[EncoderForm]:
     return sorted(built, key=lambda form: form.order)
 
 
-def outside_form(name: str) -> EncoderForm:
+def load_outside_form(name: str) -> EncoderForm:
     """The form that `package.module:Class` names."""
     from fedmia.options import registry
 
@@ -257,7 +263,7 @@ def find_form(spec: str) -> tuple[EncoderForm, str]:
             return form, spec.removeprefix(f"{form.prefix}:") if form.prefix else spec
     module, *rest = spec.split(":", 2)
     if len(rest) == 2 and all(map(str.isidentifier, [*module.split("."), rest[0]])):
-        return outside_form(f"{module}:{rest[0]}"), rest[1]
+        return load_outside_form(f"{module}:{rest[0]}"), rest[1]
     missing = " (no such folder)" if "/" in spec or "@" in spec else ""
     if Path(spec).is_file():
         missing = f" (a file that ends in '{Path(spec).suffix}')"
@@ -265,7 +271,7 @@ def find_form(spec: str) -> tuple[EncoderForm, str]:
     raise InputError(f"unknown encoder '{spec}'{missing}; give one of {listed}")
 
 
-def extra(module: str, what: str, name: str) -> Any:
+def import_extra(module: str, what: str, name: str) -> Any:
     """A module of a library that only some need.
 
     Raises:
@@ -277,14 +283,14 @@ def extra(module: str, what: str, name: str) -> Any:
         raise InputError(f"{what} needs the extra: pip install 'fedmia[{name}]'") from None
 
 
-def first(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
     """First line of an exception's message, or its type where it has none."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
 
 
-def unknown_model(library: str, name: str, known: Sequence[str]) -> InputError:
+def unknown_model_error(library: str, name: str, known: Sequence[str]) -> InputError:
     """The error for a model that a library lacks; its list is too long to print."""
     return InputError(
-        f"unknown {library} model '{name}'{nearest(name, known)} ({len(known)} are known)"
+        f"unknown {library} model '{name}'{suggest_nearest(name, known)} ({len(known)} are known)"
     )

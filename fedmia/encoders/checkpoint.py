@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from fedmia.encoders import _resnet, _vit
-from fedmia.encoders._positions import is_positions, resampled
-from fedmia.encoders.base import Loading, Weights
-from fedmia.encoders.schemes import OPENAI, Found, Tensors, find
+from fedmia.encoders._positions import is_positions, resample_table
+from fedmia.encoders.base import LoadContext, Weights
+from fedmia.encoders.schemes import OPENAI, EncoderMatch, Tensors, find_encoder
 from fedmia.encoders.torchfile import read
 from fedmia.options.errors import InputError, opt
 
@@ -32,7 +32,7 @@ ASIDE = re.compile(
 )
 
 
-def fit(loading: Loading, module: nn.Module, *, adapt: bool = False) -> Weights:
+def load_checkpoint(loading: LoadContext, module: nn.Module, *, adapt: bool = False) -> Weights:
     """Load every parameter and running statistic of `module` from the checkpoint.
 
     Tables of positions are resampled to the module's grid, and the statistics of a batch norm
@@ -48,19 +48,23 @@ def fit(loading: Loading, module: nn.Module, *, adapt: bool = False) -> Weights:
     path, notes = loading.wanted.checkpoint, loading.notes
     assert path is not None
     own = module.state_dict()
-    found = find(read(path), path, loading.wanted.key, lambda one: _named(one, module, own)[0])
+    found = find_encoder(
+        read(path), path, loading.wanted.key, lambda one: _named(one, module, own)[0]
+    )
     _, given, how = _named(found, module, own)
     notes += how
     if adapt:
-        relu = _resnet.canonical(found.trunk)[1]
+        relu = _resnet.canonical_names(found.trunk)[1]
         notes += _resnet.adapt(module, given, relu, found.scheme.padding)
         notes += _vit.set_heads(module, given, found.scheme.form)
-        notes += _vit.quicken(module) if found.scheme.form == OPENAI else []
+        notes += _vit.use_quick_gelu(module) if found.scheme.form == OPENAI else []
         own = module.state_dict()
-    return put(loading, module, found, given)
+    return load_tensors(loading, module, found, given)
 
 
-def put(loading: Loading, module: nn.Module, found: Found, given: Tensors) -> Weights:
+def load_tensors(
+    loading: LoadContext, module: nn.Module, found: EncoderMatch, given: Tensors
+) -> Weights:
     """Load `given`, what was found by the module's names, into the module.
 
     Raises:
@@ -90,11 +94,11 @@ def put(loading: Loading, module: nn.Module, found: Found, given: Tensors) -> We
     return Weights(form, count, (*dropped, *unread, *found.others), tuple(missing), head)
 
 
-def _named(found: Found, module: nn.Module, own: Tensors) -> tuple[int, Tensors, list[str]]:
+def _named(found: EncoderMatch, module: nn.Module, own: Tensors) -> tuple[int, Tensors, list[str]]:
     """How many of a trunk's tensors get names of `own`, all by the names that fit best, notes."""
     trunk = found.trunk
-    ways = [(_resnet.canonical(trunk)[0] if _resnet.is_resnet(own) else trunk, list[str]())]
-    ways += [(_vit.canonical(trunk), [])] * (_vit.BLOCK in own)
+    ways = [(_resnet.canonical_names(trunk)[0] if _resnet.is_resnet(own) else trunk, list[str]())]
+    ways += [(_vit.canonical_names(trunk), [])] * (_vit.BLOCK in own)
     for prefix in dict.fromkeys(("", found.scheme.trunk)):
         ways.append((_convert(module, {prefix + n: t for n, t in trunk.items()}), [CONVERTED]))
     return max(((sum(n in own for n in g), g, how) for g, how in ways), key=lambda way: way[0])
@@ -131,7 +135,7 @@ def _fitted(name: str, tensor: Tensor, own: Tensor) -> Tensor | None:
     if tensor.shape == own.shape:
         return tensor
     if is_positions(name) and tensor.ndim == own.ndim and tensor.shape[-1] == own.shape[-1]:
-        return resampled(tensor, own.shape[-2])
+        return resample_table(tensor, own.shape[-2])
     if name.endswith(STATISTICS) and own.ndim and len(tensor) % len(own) == 0:
         return tensor.view(-1, len(own)).mean(dim=0)
     return None
@@ -146,22 +150,24 @@ def _strangers(given: Tensors, ready: Tensors) -> list[str]:
     ]  # fmt: skip
 
 
-def _check(loading: Loading, own: Tensors, given: Tensors, ready: Tensors, found: Found) -> None:
+def _check(
+    loading: LoadContext, own: Tensors, given: Tensors, ready: Tensors, found: EncoderMatch
+) -> None:
     """Raise InputError for the first tensor that is missing or of another shape, or strangers."""
     where, wanted = loading.where, loading.wanted
     needed = [n for n, t in own.items() if t.is_floating_point()]
-    fits = sum(n in ready for n in needed)
+    head_fits = sum(n in ready for n in needed)
     way, lax = found.advice(wanted.checkpoint, where), f"; {opt('allow_missing')} leaves "
     for name in needed:
-        if name in ready or (name not in given and wanted.allow_missing and fits):
+        if name in ready or (name not in given and wanted.allow_missing and head_fits):
             continue
-        wrong, more = "is missing", f"{lax}it random" if fits else ""
+        wrong, more = "is missing", f"{lax}it random" if head_fits else ""
         if name in given:
             shape = tuple(given[name].shape)
             wrong, more = f"is {shape}, {where} needs {tuple(own[name].shape)}", ""
         raise InputError(
             f"weights '{wanted.checkpoint}': tensor '{found.prefix + name}' {wrong} "
-            f"({fits} of {len(needed)} tensors fit){way and '; ' + way}{more}"
+            f"({head_fits} of {len(needed)} tensors fit){way and '; ' + way}{more}"
         )
     if (extra := _strangers(given, ready)) and not wanted.allow_missing:
         raise InputError(
@@ -213,7 +219,7 @@ def _layer(tensors: Tensors) -> nn.Module | None:
 
 
 @torch.no_grad()
-def fits(head: nn.Module, width: int) -> bool:
+def head_fits(head: nn.Module, width: int) -> bool:
     """Whether the head takes vectors of length `width`."""
     layer = next(m for m in head.modules() if isinstance(m, nn.Linear))
     return bool(layer.in_features == width)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fedmia.encoders._positions import is_positions
-from fedmia.encoders.base import FAILURES, Released, first
+from fedmia.encoders.base import FAILURES, LoadedEncoder, first_line
 from fedmia.options.errors import InputError, opt
 from fedmia.records import EncoderInfo
 from fedmia.ssl.base import in_parts
@@ -17,7 +17,9 @@ SAME = 1e-4  # of the largest output: what two passes of one image may differ by
 
 
 @torch.no_grad()
-def probe(released: Released, images: Tensor, *, allow_random: bool = False) -> list[str]:
+def probe_encoder(
+    released: LoadedEncoder, images: Tensor, *, allow_random: bool = False
+) -> list[str]:
     """Embed a few of the user's images, and say what is odd about the features.
 
     Args:
@@ -44,12 +46,12 @@ def probe(released: Released, images: Tensor, *, allow_random: bool = False) -> 
             shape = "x".join(map(str, images.shape[1:]))
             raise InputError(
                 f"{released.name} fails on images of {shape} ({opt('size')} resizes them): "
-                f"{first(error)}"
+                f"{first_line(error)}"
             ) from None
         for name, value in found.items():
             odd[name] += int((~torch.isfinite(value.flatten(1))).any(dim=1).sum())
         outputs.append(found["encoder"].float().cpu())
-        changes |= changed(found, encoder.features(part, encoder.layers))
+        changes |= changed_layers(found, encoder.features(part, encoder.layers))
     for name, bad in odd.items():
         if bad:
             raise InputError(
@@ -76,7 +78,7 @@ def probe(released: Released, images: Tensor, *, allow_random: bool = False) -> 
     return notes
 
 
-def check_images(released: Released, images: Tensor) -> None:
+def check_images(released: LoadedEncoder, images: Tensor) -> None:
     """Raise InputError unless the encoder takes the channels and the size of the images."""
     if not len(images):
         raise InputError(f"no image to show to {released.name}")
@@ -92,14 +94,14 @@ def check_images(released: Released, images: Tensor) -> None:
         )
 
 
-def changed(before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> set[str]:
+def changed_layers(before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> set[str]:
     """The layers whose outputs (B, ..) of the same images differ."""
     pairs = ((name, old, after[name]) for name, old in before.items())
     return {name for name, old, new in pairs if (new - old).abs().max() > SAME * old.abs().max()}
 
 
 @torch.no_grad()
-def understood(released: Released, size: int) -> EncoderInfo:
+def describe(released: LoadedEncoder, size: int) -> EncoderInfo:
     """Where its weights come from, its preprocessing, and its outputs for images of `size`."""
     net, told = released.method.encoder, released.weights
     blank = net.mean.new_zeros(1, released.channels or net.mean.shape[1], size, size)
@@ -119,7 +121,7 @@ def understood(released: Released, size: int) -> EncoderInfo:
     )
 
 
-def _crops(released: Released, blank: Tensor) -> str:
+def _crops(released: LoadedEncoder, blank: Tensor) -> str:
     """Which sizes of an image's parts the encoder takes; `blank` is an image (1, C, S, S)."""
     encoder, size = released.method.encoder, blank.shape[2]
     patch = encoder.backbone.patch

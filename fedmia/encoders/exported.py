@@ -13,8 +13,8 @@ from torch.export import ExportedProgram
 from torch.export.passes import move_to_device_pass
 
 from fedmia.encoders import untrained
-from fedmia.encoders._program import Program, black_box
-from fedmia.encoders.base import EncoderForm, Released, Wanted, first
+from fedmia.encoders._program import Program, load_black_box
+from fedmia.encoders.base import EncoderForm, LoadedEncoder, LoadOptions, first_line
 from fedmia.options.errors import InputError
 
 
@@ -29,7 +29,7 @@ class TorchProgram(Program):
     """
 
     def __init__(
-        self, program: ExportedProgram, where: str, wanted: Wanted, least: int | None
+        self, program: ExportedProgram, where: str, wanted: LoadOptions, least: int | None
     ) -> None:
         self.where, self.device = where, wanted.device
         inputs = set(program.graph_signature.user_inputs)
@@ -41,12 +41,12 @@ class TorchProgram(Program):
         self.dtype = values[0].dtype
         if not self.dtype.is_floating_point:
             raise InputError(f"{where} takes {self.dtype} pixels; an encoder takes floats")
-        self.take(list(values[0].shape))
+        self.read_shape(list(values[0].shape))
         if self.device.type != "cpu":
             program = move_to_device_pass(program, str(self.device))
         self.module: Any = program.module()
         own = self.module.state_dict()
-        if least is not None and not untrained.permute(own, wanted.seed, least):
+        if least is not None and not untrained.permute_tensors(own, wanted.seed, least):
             raise InputError(f"{where}: no untrained control: no weights to permute were found")
 
     def run(self, pixels: Tensor) -> Any:
@@ -60,7 +60,7 @@ class ExportedFile(EncoderForm):
     order = 2
     suffixes = (".pt2",)
 
-    def load(self, source: str, wanted: Wanted) -> Released:
+    def load(self, source: str, wanted: LoadOptions) -> LoadedEncoder:
         """The program in `source`: images (B, C, H, W) to vectors, maps, tokens or several of them.
 
         Raises:
@@ -76,8 +76,8 @@ class ExportedFile(EncoderForm):
                     read = torch.export.load(source)
             except Exception as error:  # whatever a file that is no archive makes torch raise
                 raise InputError(
-                    f"cannot read '{source}' as an exported program: {first(error)}"
+                    f"cannot read '{source}' as an exported program: {first_line(error)}"
                 ) from None
             return TorchProgram(read, where, wanted, least)
 
-        return black_box(program(None), program, wanted)
+        return load_black_box(program(None), program, wanted)

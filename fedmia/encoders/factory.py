@@ -6,9 +6,9 @@ import torch
 from torch import nn
 
 from fedmia.encoders import checkpoint
-from fedmia.encoders._hooked import CHANNELS, hooked, trial
-from fedmia.encoders._module import seeded, white_box
-from fedmia.encoders.base import EncoderForm, Loading, Released, Wanted, first
+from fedmia.encoders._hooked import CHANNELS, find_input_size, hook_backbone
+from fedmia.encoders._module import build_seeded, load_white_box
+from fedmia.encoders.base import EncoderForm, LoadContext, LoadedEncoder, LoadOptions, first_line
 from fedmia.nets.base import Backbone
 from fedmia.options.errors import InputError
 from fedmia.ssl.base import Encoder
@@ -25,7 +25,7 @@ class Factory(EncoderForm):
         module, _, name = spec.partition(":")
         return all(map(str.isidentifier, [*module.split("."), name]))
 
-    def load(self, source: str, wanted: Wanted) -> Released:
+    def load(self, source: str, wanted: LoadOptions) -> LoadedEncoder:
         """The module that the factory returns, called without arguments, in evaluation mode.
 
         fedmia's own `Encoder` and `Backbone` keep their layers. Any other module returns vectors
@@ -34,13 +34,16 @@ class Factory(EncoderForm):
         Raises:
             InputError: it cannot be imported or called, returns no module, or takes no images.
         """
-        loading, module = Loading(source, wanted), seeded(lambda: _made(source), wanted.seed)
+        loading, module = (
+            LoadContext(source, wanted),
+            build_seeded(lambda: _made(source), wanted.seed),
+        )
         if wanted.checkpoint is not None:
-            loading.weights = checkpoint.fit(loading, module)
+            loading.weights = checkpoint.load_checkpoint(loading, module)
         return wrap(loading, module)
 
 
-def wrap(loading: Loading, module: nn.Module, channels: int | None = None) -> Released:
+def wrap(loading: LoadContext, module: nn.Module, channels: int | None = None) -> LoadedEncoder:
     """Any torch module as a released encoder. The module itself is taken: moved, its weights of
     torch's default dtype and trainable, set to evaluation.
 
@@ -56,14 +59,14 @@ def wrap(loading: Loading, module: nn.Module, channels: int | None = None) -> Re
     if isinstance(module, Encoder):
         loading.wanted.refuse_constants(f"the encoder of {loading.where}")
     if isinstance(module, Encoder | Backbone):
-        return white_box(loading, module, trial(loading, module, counts))
-    return white_box(loading, *hooked(loading, module, counts))
+        return load_white_box(loading, module, find_input_size(loading, module, counts))
+    return load_white_box(loading, *hook_backbone(loading, module, counts))
 
 
 def _made(spec: str) -> nn.Module:
     from fedmia.options import registry  # a module in memory needs none
 
-    found = registry.outside("encoder", spec)
+    found = registry.load_outside("encoder", spec)
     if isinstance(found, type) and issubclass(found, EncoderForm):
         raise InputError(f"encoder '{spec}' is a form of encoders: give {spec}:SOURCE")
     if not callable(found) or isinstance(found, nn.Module):
@@ -73,7 +76,7 @@ def _made(spec: str) -> nn.Module:
     except Exception as error:  # the user's own code
         raise InputError(
             f"encoder '{spec}' fails when called without arguments: "
-            f"{type(error).__name__}: {first(error)}"
+            f"{type(error).__name__}: {first_line(error)}"
         ) from None
     if not isinstance(module, nn.Module):
         raise InputError(f"encoder '{spec}' returned {type(module).__name__}, not a torch module")

@@ -11,17 +11,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedmia.encoders._hooked import hooked
-from fedmia.encoders._module import seeded, white_box
+from fedmia.encoders._hooked import hook_backbone
+from fedmia.encoders._module import build_seeded, load_white_box
 from fedmia.encoders.base import (
     Constants,
     EncoderForm,
-    Loading,
-    Released,
-    Wanted,
+    LoadContext,
+    LoadedEncoder,
+    LoadOptions,
     Weights,
-    extra,
-    first,
+    first_line,
+    import_extra,
 )
 from fedmia.encoders.checkpoint import RANDOM
 from fedmia.encoders.torchfile import folder_weights, read_json
@@ -74,7 +74,7 @@ class HuggingFaceFolder(EncoderForm):
     order = 7
     prefix = "hf"
 
-    def load(self, source: str, wanted: Wanted) -> Released:
+    def load(self, source: str, wanted: LoadOptions) -> LoadedEncoder:
         """The model in the folder `source`, its image tower where it has a text tower too.
 
         Size and normalisation are those of its preprocessor_config.json. No code of the folder is
@@ -85,15 +85,17 @@ class HuggingFaceFolder(EncoderForm):
                 missing, or no image model.
         """
         folder = Path(source)
-        loading = Loading(f"hf:{folder.resolve().name}", wanted)
+        loading = LoadContext(f"hf:{folder.resolve().name}", wanted)
         where, notes = loading.where, loading.notes
         weights_file = folder_weights(folder, "hf:FOLDER", FILES)
-        transformers = extra("transformers", "hf:FOLDER", "hf")
+        transformers = import_extra("transformers", "hf:FOLDER", "hf")
         try:
             with _quiet(transformers.logging):
-                model, missing, unused = seeded(lambda: _made(transformers, folder), wanted.seed)
+                model, missing, unused = build_seeded(
+                    lambda: _made(transformers, folder), wanted.seed
+                )
         except Exception as error:  # of many libraries, which share no class
-            raise InputError(f"{where} cannot be loaded: {first(error)}") from None
+            raise InputError(f"{where} cannot be loaded: {first_line(error)}") from None
         if missing and not wanted.allow_missing:
             raise InputError(
                 f"{weights_file}: tensor '{missing[0]}' is missing ({len(missing)} are); "
@@ -108,14 +110,14 @@ class HuggingFaceFolder(EncoderForm):
         if "pixel_values" not in tower.takes:
             raise InputError(f"{where}: {model.config.model_type} is no model of images")
         text = tuple(sorted(set(names) - set(model.state_dict())))
-        backbone, tried = hooked(loading, tower.float(), (channels,), size)
+        backbone, tried = hook_backbone(loading, tower.float(), (channels,), size)
         tower.resized = tower.interpolates  # parts of an image; its own size is as it was
         patch = getattr(_vision(model.config), "patch_size", 1)
         backbone.patch = patch if isinstance(patch, int) else 1
         count = len(names) - len(text) - len(missing)
         form = f"transformers {model.config.model_type}"
         loading.weights = Weights(form, count, (*unused, *text), missing)
-        return white_box(loading, backbone, tried, own, size)
+        return load_white_box(loading, backbone, tried, own, size)
 
 
 def _made(transformers: Any, folder: Path) -> tuple[Any, tuple[str, ...], tuple[str, ...]]:

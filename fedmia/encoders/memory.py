@@ -10,20 +10,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedmia.encoders._hooked import CHANNELS, trial
-from fedmia.encoders._module import white_box
-from fedmia.encoders.base import Loading, Released, Wanted
+from fedmia.encoders._hooked import CHANNELS, find_input_size
+from fedmia.encoders._module import load_white_box
+from fedmia.encoders.base import LoadContext, LoadedEncoder, LoadOptions
 from fedmia.encoders.factory import wrap
 from fedmia.options.errors import InputError
 from fedmia.ssl.base import SSLMethod
 
 Images = Tensor | NDArray[np.uint8]
-Encoder = nn.Module | SSLMethod | Released
+Encoder = nn.Module | SSLMethod | LoadedEncoder
 
 
-def bring(
-    encoder: Encoder, wanted: Wanted, *, name: str | None = None, channels: int | None = None
-) -> Released:
+def load_module(
+    encoder: Encoder, wanted: LoadOptions, *, name: str | None = None, channels: int | None = None
+) -> LoadedEncoder:
     """A copy of `encoder`, ready to be attacked, on the device that `wanted` says.
 
     Args:
@@ -35,7 +35,7 @@ def bring(
     Raises:
         InputError: it is none of these, or takes no such images.
     """
-    if isinstance(encoder, Released):
+    if isinstance(encoder, LoadedEncoder):
         wanted.refuse_constants(encoder.name)
         method = copy.deepcopy(encoder.method).to(wanted.device).eval()
         called = name or encoder.name
@@ -45,7 +45,7 @@ def bring(
             "encoder must be a torch module, a method of fedmia.ssl or a Released, got "
             + type(encoder).__name__
         )
-    loading, made = Loading(name or name_of(encoder), wanted), copy.deepcopy(encoder)
+    loading, made = LoadContext(name or encoder_name(encoder), wanted), copy.deepcopy(encoder)
     if not isinstance(made, SSLMethod):
         found = wrap(loading, made, channels)
     else:
@@ -53,17 +53,17 @@ def bring(
         inner = made.to("cpu").eval().encoder  # blank pixels are tried there
         own = inner.mean.shape[1]  # 1 where one constant serves all channels
         counts = (channels,) if channels else (own, *(c for c in CHANNELS if c != own))
-        found = white_box(loading, made, trial(loading, inner, counts))
+        found = load_white_box(loading, made, find_input_size(loading, inner, counts))
     found.method.to(wanted.device).eval()
     return found
 
 
-def name_of(encoder: Encoder) -> str:
+def encoder_name(encoder: Encoder) -> str:
     """What a report calls an encoder without a name: its class."""
-    return encoder.name if isinstance(encoder, Released) else type(encoder).__name__
+    return encoder.name if isinstance(encoder, LoadedEncoder) else type(encoder).__name__
 
 
-def pixels(images: Images, what: str) -> Tensor:
+def as_tensor(images: Images, what: str) -> Tensor:
     """`images` as a tensor on the CPU.
 
     Args:

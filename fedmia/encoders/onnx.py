@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedmia.encoders._program import Program, black_box
-from fedmia.encoders.base import EncoderForm, Released, Wanted, extra, first
+from fedmia.encoders._program import Program, load_black_box
+from fedmia.encoders.base import EncoderForm, LoadedEncoder, LoadOptions, first_line, import_extra
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng
 
@@ -42,7 +42,9 @@ class Session(Program):
         try:
             self.session = runtime.InferenceSession(model, options, providers=providers)
         except Exception as error:  # the runtime's own exceptions have no common base
-            raise InputError(f"cannot read '{where}' as an ONNX model: {first(error)}") from None
+            raise InputError(
+                f"cannot read '{where}' as an ONNX model: {first_line(error)}"
+            ) from None
         inputs = self.session.get_inputs()
         if len(inputs) != 1:
             raise InputError(
@@ -51,14 +53,14 @@ class Session(Program):
         if inputs[0].type not in DTYPES:
             raise InputError(f"{where} takes {inputs[0].type}; an encoder takes floats")
         self.input, self.dtype = inputs[0].name, DTYPES[inputs[0].type]
-        self.take(list(inputs[0].shape))
+        self.read_shape(list(inputs[0].shape))
 
     def run(self, pixels: Tensor) -> Any:
         fed = {self.input: pixels.detach().cpu().numpy().astype(self.dtype)}
         try:
             out = self.session.run(None, fed)
         except Exception as error:
-            raise RuntimeError(first(error)) from None
+            raise RuntimeError(first_line(error)) from None
         return [torch.from_numpy(v).to(pixels.device) for v in out if isinstance(v, np.ndarray)]
 
 
@@ -69,7 +71,7 @@ class OnnxFile(EncoderForm):
     order = 3
     suffixes = (".onnx",)
 
-    def load(self, source: str, wanted: Wanted) -> Released:
+    def load(self, source: str, wanted: LoadOptions) -> LoadedEncoder:
         """The model in `source`: images (B, C, H, W) to vectors, maps, tokens, or several of them.
 
         Raises:
@@ -80,7 +82,7 @@ class OnnxFile(EncoderForm):
         def permuted(least: int) -> Session:
             return Session(permuted_model(source, wanted.seed, least), where, wanted.device)
 
-        return black_box(Session(source, where, wanted.device), permuted, wanted)
+        return load_black_box(Session(source, where, wanted.device), permuted, wanted)
 
 
 def permuted_model(path: str, seed: int, least: int) -> bytes:
@@ -111,9 +113,9 @@ def permuted_model(path: str, seed: int, least: int) -> bytes:
     try:
         made: bytes = model.SerializeToString()
     except Exception as error:  # protobuf's limit of 2 GiB
-        raise InputError(f"{Path(path).name}: no untrained control: {first(error)}") from None
+        raise InputError(f"{Path(path).name}: no untrained control: {first_line(error)}") from None
     return made
 
 
 def _import(package: str) -> Any:
-    return extra(package, "a .onnx encoder", "onnx")
+    return import_extra(package, "a .onnx encoder", "onnx")

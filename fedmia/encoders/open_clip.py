@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedmia.encoders._hooked import hooked
-from fedmia.encoders._module import build, weigh, white_box
+from fedmia.encoders._hooked import hook_backbone
+from fedmia.encoders._module import build, load_weights, load_white_box
 from fedmia.encoders.base import (
     Constants,
     EncoderForm,
-    Loading,
-    Released,
-    Wanted,
-    extra,
-    unknown_model,
+    LoadContext,
+    LoadedEncoder,
+    LoadOptions,
+    import_extra,
+    unknown_model_error,
 )
 
 
@@ -25,7 +25,7 @@ class OpenClipModel(EncoderForm):
     prefix = "open_clip"
     takes_checkpoint = True
 
-    def load(self, source: str, wanted: Wanted) -> Released:
+    def load(self, source: str, wanted: LoadOptions) -> LoadedEncoder:
         """The image tower of `source`; its weights are the checkpoint's, else random. The text
         tower is not built.
 
@@ -35,11 +35,15 @@ class OpenClipModel(EncoderForm):
             InputError: open_clip is not installed, no such model, a checkpoint that does not fit.
         """
         library, parts = (
-            extra(module, "open_clip:NAME", "clip") for module in ("open_clip", "open_clip.model")
+            import_extra(module, "open_clip:NAME", "clip")
+            for module in ("open_clip", "open_clip.model")
         )
-        config, loading = library.get_model_config(source), Loading(f"open_clip:{source}", wanted)
+        config, loading = (
+            library.get_model_config(source),
+            LoadContext(f"open_clip:{source}", wanted),
+        )
         if config is None:
-            raise unknown_model("open_clip", source, library.list_models())
+            raise unknown_model_error("open_clip", source, library.list_models())
         vision = {**config["vision_cfg"], "timm_model_pretrained": False}
         vision["image_size"] = size = wanted.size or int(vision.get("image_size", 224))
 
@@ -49,10 +53,10 @@ class OpenClipModel(EncoderForm):
             return parts._build_vision_tower(config["embed_dim"], options, quick)
 
         module = build(loading, make).eval()
-        weigh(loading, module)
-        backbone, tried = hooked(loading, module, (3,), size)
+        load_weights(loading, module)
+        backbone, tried = hook_backbone(loading, module, (3,), size)
         own = _constants(library, source, loading.notes)
-        return white_box(loading, backbone, tried, own, size)
+        return load_white_box(loading, backbone, tried, own, size)
 
 
 def _constants(library: Any, name: str, notes: list[str]) -> Constants:

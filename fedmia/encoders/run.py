@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from fedmia.data.base import Dataset, Request
-from fedmia.encoders.base import EncoderForm, Released, Wanted, Weights, first
+from fedmia.encoders.base import EncoderForm, LoadedEncoder, LoadOptions, Weights, first_line
 from fedmia.nets.base import Net
 from fedmia.options import registry
 from fedmia.options.errors import InputError, opt
@@ -36,7 +36,7 @@ class RunModel(EncoderForm):
         folder, at, turn = spec.rpartition("@")
         return Path(spec).is_dir() or bool(at and turn.isdigit() and Path(folder).exists())
 
-    def load(self, source: str, wanted: Wanted) -> Released:
+    def load(self, source: str, wanted: LoadOptions) -> LoadedEncoder:
         folder = source.rpartition("@")[0]
         if not Path(source).is_dir() and Path(folder).is_file():
             raise InputError(
@@ -45,7 +45,7 @@ class RunModel(EncoderForm):
         return load(source, wanted)
 
 
-def load(spec: str, wanted: Wanted) -> Released:
+def load(spec: str, wanted: LoadOptions) -> LoadedEncoder:
     """The run's method with the global weights of a round, the last one unless `@ROUND` is given.
 
     What the network was built for is the run's own: --size only resizes the images. The control
@@ -76,9 +76,9 @@ def load(spec: str, wanted: Wanted) -> Released:
             f"run '{folder}' does not tell the size of its images, and its data cannot be read: "
             f"give {opt('size')}"
         )
-    mean, std = wanted.constants(channels, _own(tree, source), notes)
-    net: Net = plugin("model", tree)
-    spec_ssl: SSL = plugin("ssl", tree)
+    mean, std = wanted.channel_constants(channels, _own(tree, source), notes)
+    net: Net = build_plugin("model", tree)
+    spec_ssl: SSL = build_plugin("ssl", tree)
 
     def method(weights: State | None) -> SSLMethod:
         generator = torch_rng(wanted.seed, "released", "run")
@@ -88,7 +88,7 @@ def load(spec: str, wanted: Wanted) -> Released:
                 made.load_shared(weights)
             except (ValueError, RuntimeError) as error:
                 raise InputError(
-                    f"run '{folder}': round {turn} does not fit its config.yaml: {first(error)}"
+                    f"run '{folder}': round {turn} does not fit its config.yaml: {first_line(error)}"
                 ) from None
         return made.to(wanted.device).eval()
 
@@ -107,7 +107,7 @@ def load(spec: str, wanted: Wanted) -> Released:
         here = f"round {turn}, the last of the run" if turn == kept[-1] else f"round {turn}"
         other = f"{folder.resolve().name}@{before} is the last one before them"
         notes.append(f"The encoder is the model of {here}, after attacked rounds; {other}.")
-    return Released(
+    return LoadedEncoder(
         name=f"{folder.resolve().name}@{turn}",
         method=method(state),
         augment=spec_ssl.augment,
@@ -139,7 +139,7 @@ def _config(run: RunFolder) -> Tree:
     return tree
 
 
-def plugin(kind: str, tree: Mapping[str, Any]) -> Any:
+def build_plugin(kind: str, tree: Mapping[str, Any]) -> Any:
     """The plugin of section `kind`, with its options."""
     options = {k: v for k, v in tree[kind].items() if k != "name"}
     return _built(kind, tree[kind]["name"], options)
@@ -193,8 +193,8 @@ def _size(
     request = Request(source[1], place, None, int(tree.get("seed", 0)))
     try:
         found = source[0].encoded(request)
-        first = source[0].load(request) if found is None else found.pick(np.array([0]))[0]
-        return first.size
+        first_line = source[0].load(request) if found is None else found.pick(np.array([0]))[0]
+        return first_line.size
     except (InputError, OSError):
         return None
 
@@ -203,7 +203,7 @@ def _read(store: SnapshotStore, turn: int) -> State:
     try:
         return store.load(BRANCH, turn).state
     except Exception as error:  # safetensors' own
-        raise InputError(f"snapshot of round {turn} cannot be read: {first(error)}") from None
+        raise InputError(f"snapshot of round {turn} cannot be read: {first_line(error)}") from None
 
 
 def _channels(state: State, folder: Path) -> int:

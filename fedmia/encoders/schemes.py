@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
-from fedmia.options.errors import InputError, nearest, opt
+from fedmia.options.errors import InputError, opt, suggest_nearest
 
 Tensors = Mapping[str, Tensor]
 
@@ -106,7 +106,7 @@ ADVICE = (
 
 
 @dataclass(frozen=True)
-class Found:
+class EncoderMatch:
     """The encoder in a file.
 
     Attributes:
@@ -129,7 +129,9 @@ class Found:
         return "" if f"{form}:" in what else what
 
 
-def find(contents: Any, path: Path, key: str | None, score: Callable[[Found], float]) -> Found:
+def find_encoder(
+    contents: Any, path: Path, key: str | None, score: Callable[[EncoderMatch], float]
+) -> EncoderMatch:
     """The encoder in `contents` under the scheme whose names score best.
 
     Args:
@@ -149,7 +151,7 @@ def find(contents: Any, path: Path, key: str | None, score: Callable[[Found], fl
         inner = (Scheme(PLAIN, key, s.trunk, within=key) for s in PLAINS)
         given = [s for s in SCHEMES if s.key == key]
         schemes = (*given, *inner, Scheme(PLAIN, key, f"{key}."))
-    best: tuple[float, Found] | None = None
+    best: tuple[float, EncoderMatch] | None = None
     for scheme in schemes:
         for one in _under(scheme, tables):
             points = score(one)
@@ -160,7 +162,7 @@ def find(contents: Any, path: Path, key: str | None, score: Callable[[Found], fl
         more = f" (it has {', '.join(known)})" if known else ""
         raise InputError(
             f"{opt('checkpoint_key', key)}: no such network in {path.name}"
-            f"{nearest(str(key), known)}{more}"
+            f"{suggest_nearest(str(key), known)}{more}"
         )
     return best[1]
 
@@ -180,7 +182,7 @@ def _weight(value: object) -> bool:
     return isinstance(value, Tensor) and not value.is_sparse
 
 
-def _under(scheme: Scheme, tables: Mapping[str, dict[str, Tensor]]) -> Iterator[Found]:
+def _under(scheme: Scheme, tables: Mapping[str, dict[str, Tensor]]) -> Iterator[EncoderMatch]:
     """Each entry of the file as `scheme` reads it, with and without the outermost wrappers."""
     places = dict.fromkeys((*KEYS, "", *tables)) if scheme.within is None else (scheme.within,)
     for table in (tables[place] for place in places if place in tables):
@@ -193,7 +195,7 @@ def _under(scheme: Scheme, tables: Mapping[str, dict[str, Tensor]]) -> Iterator[
                 break
 
 
-def _split(scheme: Scheme, table: Tensors, names: Mapping[str, str]) -> Iterator[Found]:
+def _split(scheme: Scheme, table: Tensors, names: Mapping[str, str]) -> Iterator[EncoderMatch]:
     """Backbone, head and the rest; then, where the head lies in the backbone, both as one: the
     module to fill may have it too."""
     inside = scheme.head.startswith(scheme.trunk) and bool(scheme.head)
@@ -208,4 +210,4 @@ def _split(scheme: Scheme, table: Tensors, names: Mapping[str, str]) -> Iterator
             else:
                 others.append(full)
         if trunk:
-            yield Found(scheme, trunk, head, prefix, others)
+            yield EncoderMatch(scheme, trunk, head, prefix, others)

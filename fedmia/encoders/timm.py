@@ -13,10 +13,17 @@ import torch
 from torch import Tensor, nn
 
 from fedmia.encoders import _resnet
-from fedmia.encoders._hooked import SIZES, STAGES, caught, trial
-from fedmia.encoders._module import build, weigh, white_box
+from fedmia.encoders._hooked import SIZES, STAGES, capture_outputs, find_input_size
+from fedmia.encoders._module import build, load_weights, load_white_box
 from fedmia.encoders._outputs import grid, is_map
-from fedmia.encoders.base import EncoderForm, Loading, Released, Wanted, extra, unknown_model
+from fedmia.encoders.base import (
+    EncoderForm,
+    LoadContext,
+    LoadedEncoder,
+    LoadOptions,
+    import_extra,
+    unknown_model_error,
+)
 from fedmia.encoders.torchfile import folder_weights, read_json
 from fedmia.nets.base import Trunk
 
@@ -40,7 +47,7 @@ class TimmBackbone(Trunk):
         names = [i["module"] for i in infos if isinstance(i, dict) and "module" in i][-STAGES:]
         modules = {name for name, _ in module.named_modules()}
         with torch.no_grad():
-            with caught(module, [n for n in names if n in modules]) as fired:
+            with capture_outputs(module, [n for n in names if n in modules]) as fired:
                 out = self.module.forward_features(torch.zeros(1, channels, size, size))
             last = self._as_map(out)
         self.layers = ()
@@ -50,7 +57,7 @@ class TimmBackbone(Trunk):
             self.layers = self.hooked if ends else (*self.hooked, "map")
 
     def trunk(self, x: Tensor) -> tuple[dict[str, Tensor], Tensor]:
-        with caught(self.module, self.hooked) as fired:
+        with capture_outputs(self.module, self.hooked) as fired:
             out = self.module.forward_features(x)
         found = dict(fired)
         last = self._as_map(out)
@@ -80,7 +87,7 @@ class TimmModel(EncoderForm):
     prefix = "timm"
     takes_checkpoint = True
 
-    def load(self, source: str, wanted: Wanted) -> Released:
+    def load(self, source: str, wanted: LoadOptions) -> LoadedEncoder:
         """The model `source`; its weights are the checkpoint's, else random.
 
         A folder, as timm saves models for the hub (config.json beside the weights), names the
@@ -90,8 +97,8 @@ class TimmModel(EncoderForm):
         Raises:
             InputError: timm is not installed, no such model, a checkpoint that does not fit.
         """
-        timm = extra("timm", "timm:NAME", "timm")
-        loading, name, sized = Loading(f"timm:{source}", wanted), source, wanted.size
+        timm = import_extra("timm", "timm:NAME", "timm")
+        loading, name, sized = LoadContext(f"timm:{source}", wanted), source, wanted.size
         folder = Path(source.removeprefix("local-dir:"))
         if folder.is_dir() or str(folder) != source or len(folder.parts) > 1:
             weights_file = folder_weights(folder, "timm:FOLDER")
@@ -100,30 +107,30 @@ class TimmModel(EncoderForm):
             sized = wanted.size or (told.get("input_size") or [None])[-1]
             name, loading.where = f"local-dir:{folder}", f"timm:{folder.resolve().name}"
         elif not timm.is_model(name):
-            raise unknown_model("timm", name, timm.list_models())
+            raise unknown_model_error("timm", name, timm.list_models())
         elif not timm.get_pretrained_cfg(name, allow_unregistered=True).fixed_input_size:
             sized = None
         module: Any = _made(timm, name, loading, sized).eval()
-        weigh(loading, module)
+        load_weights(loading, module)
         return _released(loading, module, timm.data.resolve_model_data_config(module))
 
 
-def _released(loading: Loading, module: Any, data: Mapping[str, Any]) -> Released:
+def _released(loading: LoadContext, module: Any, data: Mapping[str, Any]) -> LoadedEncoder:
     """The encoder with the size and the normalisation of `data`, timm's data configuration; a
     ResNet that got a small stem from its file has neither, and takes images as they are."""
     sizes, stem = _resnet.sizes(module), getattr(module, "conv1", None)
     size = int(data["input_size"][-1]) if sizes == SIZES else None
     channels = stem.in_channels if isinstance(stem, nn.Conv2d) else int(data["input_size"][0])
     own = (tuple(map(float, data["mean"])), tuple(map(float, data["std"])))
-    tried = trial(loading, module, (channels,), size, sizes)
+    tried = find_input_size(loading, module, (channels,), size, sizes)
     if (getattr(module, "pretrained_cfg", None) or {}).get("fixed_input_size"):
         tried = tried._replace(fixed=True)  # its parts alone may have another size
     backbone = TimmBackbone(module, tried.channels, tried.size)
     known = own if size is not None and channels == len(own[0]) else None
-    return white_box(loading, backbone, tried, known, size)
+    return load_white_box(loading, backbone, tried, known, size)
 
 
-def _made(timm: Any, name: str, loading: Loading, sized: int | None) -> Any:
+def _made(timm: Any, name: str, loading: LoadContext, sized: int | None) -> Any:
     """timm's model without a classifier, for images of side `sized` where it asks for a size; one
     that resamples its positions for other images, if it can.
 

@@ -18,14 +18,14 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from fedmia.encoders.base import first
+from fedmia.encoders.base import first_line
 from fedmia.options.errors import InputError
 
 # Weights beside a config.json, as model hubs keep them.
 IN_FOLDERS = ("model.safetensors", "pytorch_model.bin")
 
 
-class Inert:
+class OptionsStub:
     """Stands for an object of a class that keeps options: it takes what it is given and does
     nothing. The class itself is never imported."""
 
@@ -36,17 +36,17 @@ class Inert:
         pass
 
 
-class Part(Inert):
+class ModuleStub(OptionsStub):
     """Stands for a module in a TorchScript archive: it keeps the tensors of its attributes."""
 
     def __setstate__(self, state: Any) -> None:
         self.tensors = {n: t for n, t in state.items() if isinstance(t, Tensor)}
         for name, part in state.items():
-            if isinstance(part, Part):
+            if isinstance(part, ModuleStub):
                 self.tensors |= {f"{name}.{n}": t for n, t in part.tensors.items()}
 
 
-def empty(*args: object) -> dict[object, object]:
+def make_dict(*args: object) -> dict[object, object]:
     """Stands for a function that makes a dictionary."""
     return {}
 
@@ -109,10 +109,10 @@ def read(path: Path) -> Any:
 
 
 def _stand_ins() -> list[Any]:
-    made: list[Any] = [(Inert, name) for name in OPTIONS]
+    made: list[Any] = [(OptionsStub, name) for name in OPTIONS]
     made += [(OrderedDict, name) for name in MAPPINGS]
-    made += [(empty, f"torch.jit._pickle.build_{n}list") for n in ("int", "double", "bool")]
-    return [*made, (empty, "collections.defaultdict")]
+    made += [(make_dict, f"torch.jit._pickle.build_{n}list") for n in ("int", "double", "bool")]
+    return [*made, (make_dict, "collections.defaultdict")]
 
 
 def _script(path: Path) -> dict[str, Tensor]:
@@ -128,7 +128,7 @@ def _script(path: Path) -> dict[str, Tensor]:
                 asked = {str(a) for op, a, _ in pickletools.genops(content) if "GLOB" in op.name}
             if not name.endswith("/constants.pkl"):
                 bare.writestr(name, content)
-    own: list[Any] = [(Part, n.replace(" ", ".")) for n in asked if n.startswith("__torch__")]
+    own: list[Any] = [(ModuleStub, n.replace(" ", ".")) for n in asked if n.startswith("__torch__")]
     copy.seek(0)
     with torch.serialization.safe_globals(own):
         return torch.load(copy, map_location="cpu", weights_only=True).tensors
@@ -145,7 +145,7 @@ def _refused(path: Path, error: Exception) -> InputError:
             f"weights '{path}': not read: it asks for '{asked[1]}', which is no data and may run "
             "code; nothing of it was run. Save the model's state_dict() alone"
         )
-    why = first(error).split(". ")[0]
+    why = first_line(error).split(". ")[0]
     if path.suffix == ".pkl":
         why = "it is a pickle of other code (as BYOL's in JAX); save its tensors by name with torch"
     elif "weights_only" in text or isinstance(error, pickle.UnpicklingError):

@@ -9,9 +9,16 @@ from typing import Any
 from torch import Tensor, nn
 
 from fedmia.encoders import _resnet
-from fedmia.encoders._hooked import SIZES, hooked
-from fedmia.encoders._module import seeded, weigh, white_box
-from fedmia.encoders.base import IMAGENET, EncoderForm, Loading, Released, Wanted, unknown_model
+from fedmia.encoders._hooked import SIZES, hook_backbone
+from fedmia.encoders._module import build_seeded, load_weights, load_white_box
+from fedmia.encoders.base import (
+    IMAGENET,
+    EncoderForm,
+    LoadContext,
+    LoadedEncoder,
+    LoadOptions,
+    unknown_model_error,
+)
 
 HEADS = ("fc", "classifier", "heads", "head")
 
@@ -30,7 +37,7 @@ class TorchvisionModel(EncoderForm):
     prefix = "torchvision"
     takes_checkpoint = True
 
-    def load(self, source: str, wanted: Wanted) -> Released:
+    def load(self, source: str, wanted: LoadOptions) -> LoadedEncoder:
         """The classification model `source`; its weights are the checkpoint's, else random.
 
         The vector is what the classifier was given. Where that is the last map flattened (VGG,
@@ -42,7 +49,7 @@ class TorchvisionModel(EncoderForm):
         models: Any = importlib.import_module("torchvision.models")  # slow
         known = models.list_models(module=models)
         if source not in known:
-            raise unknown_model("torchvision", source, known)
+            raise unknown_model_error("torchvision", source, known)
         options = {"image_size": wanted.size} if wanted.size and source.startswith("vit_") else {}
 
         def make() -> nn.Module:
@@ -57,10 +64,13 @@ class TorchvisionModel(EncoderForm):
                 made.__class__ = type("AnySize", (models.VisionTransformer,), members)
             return made
 
-        loading, module = Loading(f"torchvision:{source}", wanted), seeded(make, wanted.seed)
-        weigh(loading, module)
+        loading, module = (
+            LoadContext(f"torchvision:{source}", wanted),
+            build_seeded(make, wanted.seed),
+        )
+        load_weights(loading, module)
         first = next(m for m in module.modules() if isinstance(m, nn.Conv2d))
         channels, sizes = first.in_channels, _resnet.sizes(module)
-        backbone, tried = hooked(loading, module, (channels,), sizes=sizes, flat_is_map=True)
+        backbone, tried = hook_backbone(loading, module, (channels,), sizes=sizes, flat_is_map=True)
         usual = channels == 3 and sizes == SIZES  # the library's own, for ImageNet
-        return white_box(loading, backbone, tried, IMAGENET if usual else None)
+        return load_white_box(loading, backbone, tried, IMAGENET if usual else None)

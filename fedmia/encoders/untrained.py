@@ -19,7 +19,7 @@ LOOKS = 4  # images of noise that the control must embed to finite numbers
 
 
 @torch.no_grad()
-def permute(tensors: Mapping[str, Tensor], seed: int, least: int) -> int:
+def permute_tensors(tensors: Mapping[str, Tensor], seed: int, least: int) -> int:
     """Permute the entries within each float tensor of `least` or more dimensions, in place.
 
     Returns:
@@ -35,7 +35,7 @@ def permute(tensors: Mapping[str, Tensor], seed: int, least: int) -> int:
 
 
 @torch.no_grad()
-def control(
+def build_control(
     make: Callable[[int], SSLMethod], where: str, shape: tuple[int, int, int], seed: int
 ) -> SSLMethod:
     """The control that `make(least)` builds, of tensors with `least` or more dimensions.

@@ -11,20 +11,20 @@ import numpy as np
 import torch
 
 from fedmia.config.audit import Audit
-from fedmia.config.compatibility import gpu
+from fedmia.config.compatibility import check_gpu
 from fedmia.config.tree import to_tree
-from fedmia.encoders.base import Released, load
-from fedmia.encoders.describe import probe, understood
-from fedmia.evaluation.audits.given import Given
-from fedmia.evaluation.audits.harness import RELEASED, UNTRAINED, Harness
-from fedmia.evaluation.audits.images import Dealt, deal
+from fedmia.encoders.base import LoadedEncoder, load
+from fedmia.encoders.describe import describe, probe_encoder
+from fedmia.evaluation.audits.attack_suite import RELEASED, UNTRAINED, EncoderAttackSuite
+from fedmia.evaluation.audits.images import AuditSplit, deal
+from fedmia.evaluation.audits.provided_shadows import ProvidedShadows
 from fedmia.evaluation.audits.resume import same_audit
-from fedmia.evaluation.audits.runs import from_run, run_of, trusted
-from fedmia.evaluation.audits.shadows import Own
+from fedmia.evaluation.audits.runs import from_run, run_of, trust_setting
+from fedmia.evaluation.audits.shadows import OwnShadows
 from fedmia.evaluation.steps.assemble import assemble
 from fedmia.evaluation.steps.budgets import sweep
 from fedmia.evaluation.steps.controls import POSERS, pixels
-from fedmia.options.errors import InputError, opt, said
+from fedmia.options.errors import InputError, format_error, opt
 from fedmia.records import RunScores
 from fedmia.runtime.device import resolve_device
 from fedmia.runtime.progress import AuditDisplay
@@ -38,8 +38,8 @@ LOOK = 16  # images of a side that are embedded first, to refuse an encoder earl
 
 def examine(
     audit: Audit,
-    released: Released,
-    dealt: Dealt,
+    released: LoadedEncoder,
+    audit_split: AuditSplit,
     device: torch.device,
     place: OutFolder,
     display: AuditDisplay,
@@ -53,36 +53,38 @@ def examine(
         InputError: the folder of the results cannot be made, or members under attack are among
             the images of a shadow federation.
     """
-    given = None if audit.shadow_encoders is None else Given(audit, dealt)
-    dealt = dealt if given is None else given.apart()
+    given = None if audit.shadow_encoders is None else ProvidedShadows(audit, audit_split)
+    audit_split = audit_split if given is None else given.drop_known_images()
     cache = Path(audit.cache) if audit.cache else place.under(SHADOWS)
-    own = Own(audit, released, dealt, cache, device, display.say, display.epochs, stopped, given)
-    augment = recipe(audit, own.augment(), dealt, run_of(audit) is not None)
+    own = OwnShadows(
+        audit, released, audit_split, cache, device, display.say, display.epochs, stopped, given
+    )
+    augment = recipe(audit, own.augment(), audit_split, run_of(audit) is not None)
     has_shadows = audit.shadows or given is not None
     shadows, kept = own if has_shadows else None, place.under(ATTACKS)
-    harness = Harness(audit, released, dealt, augment, device, shadows, kept)
+    suite = EncoderAttackSuite(audit, released, audit_split, augment, device, shadows, kept)
     place.begin(to_tree(audit))
     swept = None
     with display, watch.part("attacks"):
-        harness.run(display.tell, stopped, display.ran)
+        suite.run(display.tell, stopped, display.ran)
         if audit.sweep:
-            ran = [a.name for a in harness.scores if a.name in audit.attacks]
-            swept = sweep(harness, RELEASED, ran, audit.sweep, display.say, stopped)
-    if not (harness.scores or harness.inferences):
+            ran = [a.name for a in suite.scores if a.name in audit.attacks]
+            swept = sweep(suite, RELEASED, ran, audit.sweep, display.say, stopped)
+    if not (suite.scores or suite.inferences):
         place.give_up()
-        return gather(harness)
+        return gather(suite)
     with watch.part("probes"):
-        alone = pixels(harness.scorer)
-        controlled = harness.uncontrolled() is None
+        alone = pixels(suite.scorer)
+        controlled = suite.no_control_reason() is None
         return gather(
-            harness,
-            *notes(harness, controlled, stopped()),
+            suite,
+            *notes(suite, controlled, stopped()),
             sweep=swept,
             pixels=alone,
-            utility=harness.probes(RELEASED),
-            utility_untrained=harness.probes(UNTRAINED) if controlled else {},
-            health=harness.health(),
-            encoder=understood(released, int(dealt.scored_members.shape[2])),
+            utility=suite.probes(RELEASED),
+            utility_untrained=suite.probes(UNTRAINED) if controlled else {},
+            health=suite.health(),
+            encoder=describe(released, int(audit_split.scored_members.shape[2])),
         )
 
 
@@ -97,23 +99,23 @@ def device_of(audit: Audit) -> torch.device:
     Raises:
         InputError: a GPU that is not there.
     """
-    gpu(audit.device)
+    check_gpu(audit.device)
     return torch.device(resolve_device(audit.device))
 
 
-def prepare(audit: Audit, device: torch.device) -> tuple[Released, Dealt]:
+def prepare(audit: Audit, device: torch.device) -> tuple[LoadedEncoder, AuditSplit]:
     """The encoder and the images, checked against each other.
 
     Raises:
         InputError: either is missing or broken, or they do not fit.
     """
-    released = brought(audit, device)
-    dealt = images_for(audit, released)
-    look(released, dealt, audit.allow_random)
-    return released, dealt
+    released = load_encoder(audit, device)
+    audit_split = images_for(audit, released)
+    check_embeddings(released, audit_split, audit.allow_random)
+    return released, audit_split
 
 
-def brought(audit: Audit, device: torch.device) -> Released:
+def load_encoder(audit: Audit, device: torch.device) -> LoadedEncoder:
     """The encoder.
 
     Raises:
@@ -134,11 +136,11 @@ def brought(audit: Audit, device: torch.device) -> Released:
         seed=audit.seed,
         key=audit.checkpoint_key,
         allow_missing=audit.allow_missing,
-        trust_plugins=trusted(audit),
+        trust_plugins=trust_setting(audit),
     )
 
 
-def images_for(audit: Audit, released: Released) -> Dealt:
+def images_for(audit: Audit, released: LoadedEncoder) -> AuditSplit:
     """The images in their roles, of the encoder's size.
 
     Raises:
@@ -151,66 +153,66 @@ def images_for(audit: Audit, released: Released) -> Dealt:
     if audit.members is None and run:
         return from_run(audit, run)
     size = audit.size or released.size
-    dealt = deal(audit, size)
+    audit_split = deal(audit, size)
     if audit.size is None and size is not None:
         released.notes.append(
             f"Every image was brought to {size}x{size} pixels, the size of {released.name}."
         )
-    return dealt
+    return audit_split
 
 
-def look(released: Released, dealt: Dealt, allow_random: bool) -> None:
+def check_embeddings(released: LoadedEncoder, audit_split: AuditSplit, allow_random: bool) -> None:
     """Embed a few images of each side, and note on the encoder what is odd.
 
     Raises:
         InputError: the encoder does not take them, gives features that are not finite, or others
             when it is asked again (unless `allow_random`).
     """
-    for images in (dealt.scored_members, dealt.scored_nonmembers):
-        found = probe(released, images[:LOOK], allow_random=allow_random)
+    for images in (audit_split.scored_members, audit_split.scored_nonmembers):
+        found = probe_encoder(released, images[:LOOK], allow_random=allow_random)
         released.notes += [n for n in found if n not in released.notes]
 
 
-def gather(harness: Harness, *notes: str, **measured: Any) -> RunScores:
+def gather(suite: EncoderAttackSuite, *notes: str, **measured: Any) -> RunScores:
     """All that the report is made of.
 
     Args:
         notes: for the reader. measured: fields of `RunScores` beside those of the attacks.
     """
-    audit, released, dealt = harness.audit, harness.released, harness.dealt
+    audit, released, audit_split = suite.audit, suite.released, suite.audit_split
     return assemble(
         audit,
-        attacks=harness.scores,
-        controls={UNTRAINED: harness.controls},
-        sets=harness.scorer.sets,
+        attacks=suite.scores,
+        controls={UNTRAINED: suite.controls},
+        sets=suite.scorer.sets,
         posing=True,
         subject=f"the encoder {released.name}",
-        member_ids=dealt.member_ids,
-        nonmember_ids=dealt.nonmember_ids,
-        member_client=np.zeros(len(dealt.member_ids), dtype=np.int64),
-        member_labels=dealt.member_labels,
-        nonmember_labels=dealt.nonmember_labels,
-        inferences=harness.inferences,
+        member_ids=audit_split.member_ids,
+        nonmember_ids=audit_split.nonmember_ids,
+        member_client=np.zeros(len(audit_split.member_ids), dtype=np.int64),
+        member_labels=audit_split.member_labels,
+        nonmember_labels=audit_split.nonmember_labels,
+        inferences=suite.inferences,
         round=released.weights.round,
-        not_run=harness.failures.reasons,
-        failed=harness.failures.attacks,
+        not_run=suite.failures.reasons,
+        failed=suite.failures.attacks,
         notes=notes,
-        split={"encoder": released.name, "access": released.access} | dealt.counts(),
-        config=to_tree(audit) | {"views": vars(harness.augment)},
-        timing={"by_attack": {a.name: a.seconds for a in harness.scores}},
+        split={"encoder": released.name, "access": released.access} | audit_split.counts(),
+        config=to_tree(audit) | {"views": vars(suite.augment)},
+        timing={"by_attack": {a.name: a.seconds for a in suite.scores}},
         **measured,
     )
 
 
-def notes(harness: Harness, controlled: bool, interrupted: bool) -> list[str]:
+def notes(suite: EncoderAttackSuite, controlled: bool, interrupted: bool) -> list[str]:
     """What the reader of the numbers should know."""
-    lines = [*harness.released.notes, *harness.dealt.notes, *harness.notes]
-    ran = {scored.name for scored in harness.scores}.intersection(harness.audit.attacks)
-    if harness.shadows and any(harness.build(name).asks_shadows() for name in ran):
-        lines += harness.shadows.notes()
-    lines = [said(note, harness.audit.tongue) for note in lines]
+    lines = [*suite.released.notes, *suite.audit_split.notes, *suite.notes]
+    ran = {scored.name for scored in suite.scores}.intersection(suite.audit.attacks)
+    if suite.shadows and any(suite.build(name).asks_shadows() for name in ran):
+        lines += suite.shadows.notes()
+    lines = [format_error(note, suite.audit.tongue) for note in lines]
     if controlled:
-        lines.append(f"The untrained control is {harness.released.untrained_how}.")
+        lines.append(f"The untrained control is {suite.released.untrained_how}.")
     lines.append(POSERS)
     if interrupted:
         lines.append(
@@ -220,10 +222,10 @@ def notes(harness: Harness, controlled: bool, interrupted: bool) -> list[str]:
     return lines
 
 
-def recipe(audit: Audit, augment: Augment, dealt: Dealt, of_run: bool) -> Augment:
+def recipe(audit: Audit, augment: Augment, audit_split: AuditSplit, of_run: bool) -> Augment:
     """The attacker's views: the encoder's recipe, as far as the images bear it, then --augment."""
     if not of_run:
-        v = dealt.views
+        v = audit_split.views
         augment = replace(
             augment,
             crop_min=max(v.crop_min, augment.crop_min),

@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
-from clients.site import Site
+from clients.client_context import ClientContext
 from fedmia.attacks.base import DatasetAttack
 from fedmia.evaluation.federated.snapshots import Evaluation
-from fedmia.evaluation.run import attacked, client_rows
+from fedmia.evaluation.run import client_rows, score_all_attacks
 from fedmia.evaluation.steps.assemble import assemble
 from fedmia.evaluation.steps.controls import POSERS
-from fedmia.federation.run import Finished, Prepared
+from fedmia.federation.run import FederationResult, PreparedRun
 from fedmia.options import registry
 from fedmia.records import ClientDefence, ClientInfo, Epsilon, RunScores, ScoredAttack
 from fedmia.ssl.base import State
-from fedmia.storage.archive import packed, unpacked
+from fedmia.storage.archive import pack, unpack
 from fedmia.storage.snapshot import Snapshot, SnapshotStore, StateStore
 
 # What is told of an attack: nothing else of it leaves the node.
@@ -39,7 +39,7 @@ BESIDE = (
 
 
 def scored(
-    prepared: Prepared, site: Site, client: int, store: StateStore, last: int, final: State,
+    prepared: PreparedRun, client_context: ClientContext, client: int, store: StateStore, last: int, final: State,
     untrained: State,
 ) -> RecordDict:  # fmt: skip
     """The run's attacks on the final encoder and on the untrained one: scores, sides apart."""
@@ -52,42 +52,46 @@ def scored(
         snapshots = SnapshotStore(Path(made))
         snapshots.save("main", Snapshot(0, untrained, {}))
         snapshots.save("main", Snapshot(last, final, {}))
-        run = Finished(prepared, site, store, snapshots, [], True)
-        found = attacked(Evaluation(run, options))
-    told = _client(run, client, beside_scores)
+        run = FederationResult(prepared, client_context, store, snapshots, [], True)
+        found = score_all_attacks(Evaluation(run, options))
+    told = _client(run, client, void_beside_scores)
     told |= {"split": prepared.split.counts(), "pixels": found["pixels"]}
     for kind, attacks in {"attacks": found["attacks"], **found["controls"]}.items():
         told[kind] = [ScoredAttack(**{key: getattr(a, key) for key in TOLD}) for a in attacks]
     return _answer(told)
 
 
-def kept_in(prepared: Prepared, site: Site, client: int, store: StateStore) -> RecordDict:
+def state_defenses(
+    prepared: PreparedRun, client_context: ClientContext, client: int, store: StateStore
+) -> RecordDict:
     """The client's statement, and no score."""
     with tempfile.TemporaryDirectory(prefix="fedmia-") as made:
-        run = Finished(prepared, site, store, SnapshotStore(Path(made)), [], True)
+        run = FederationResult(prepared, client_context, store, SnapshotStore(Path(made)), [], True)
         return _answer(_client(run, client, lambda epsilon: epsilon))
 
 
 def _answer(told: dict[str, Any]) -> RecordDict:
     arrays: dict[str, np.ndarray] = {}
-    text = json.dumps({name: packed(value, arrays) for name, value in told.items()})
+    text = json.dumps({name: pack(value, arrays) for name, value in told.items()})
     answer = RecordDict({"told": ConfigRecord({"json": text})})
     if arrays:
         answer["scores"] = ArrayRecord({name: Array(a) for name, a in arrays.items()})
     return answer
 
 
-def beside_scores(epsilon: Epsilon) -> Epsilon:
+def void_beside_scores(epsilon: Epsilon) -> Epsilon:
     """A statement on weights, where scores of the images lie beside it."""
     return replace(epsilon, standing=WEIGHTS, assumptions=epsilon.assumptions + BESIDE)
 
 
-def _client(run: Finished, client: int, stated: Callable[[Epsilon], Epsilon]) -> dict[str, Any]:
+def _client(
+    run: FederationResult, client: int, stated: Callable[[Epsilon], Epsilon]
+) -> dict[str, Any]:
     """Size and defence of the client, less the metrics that rest on its images."""
     (row,) = (r for r in client_rows(run, run.prepared.data.labels, 1) if r.id == client)
 
     def told(part: ClientDefence) -> ClientDefence:
-        metrics = run.site.defended(client).open(dict(part.metrics))
+        metrics = run.client_context.build_defenses(client).leaving_metrics(dict(part.metrics))
         spent = part.epsilon and stated(part.epsilon)
         parts, beside = tuple(map(told, part.parts)), tuple(map(stated, part.beside))
         return ClientDefence(part.name, spent, metrics, parts, beside)
@@ -100,7 +104,7 @@ def read(client: int, content: RecordDict) -> tuple[ClientInfo, dict[str, Any]]:
     records = content.array_records
     arrays = {n: a.numpy() for n, a in records["scores"].items()} if "scores" in records else {}
     told = json.loads(str(content.config_records["told"]["json"]))
-    told = {name: unpacked(value, arrays) for name, value in told.items()}
+    told = {name: unpack(value, arrays) for name, value in told.items()}
     size = told.pop("size")
     info = ClientInfo(client, size, "honest", told.pop("defence"), (size,))
     members, others = map(len, told.get("pixels", ((), ())))
@@ -117,14 +121,14 @@ def read(client: int, content: RecordDict) -> tuple[ClientInfo, dict[str, Any]]:
     }
 
 
-def material(client: int, content: RecordDict, done: Finished) -> RunScores:
+def material(client: int, content: RecordDict, done: FederationResult) -> RunScores:
     """What a report is made of, from one node's answer."""
     experiment, server = done.prepared.experiment, done.aggregation
     info, found = read(client, content)
     if "pixels" in found:
         note, lost = "The node scored its own images; its scores alone made this report.", []
         if server and server.epsilon:
-            server = replace(server, epsilon=beside_scores(server.epsilon))
+            server = replace(server, epsilon=void_beside_scores(server.epsilon))
     else:
         note, lost = f"No attack was scored: {KEPT}.", list(experiment.attack)
     return assemble(

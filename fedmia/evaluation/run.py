@@ -17,28 +17,34 @@ import torch
 from fedmia.data.images import IntArray
 from fedmia.evaluation.federated.observer import Observer
 from fedmia.evaluation.federated.probes import Probes
-from fedmia.evaluation.federated.readings import Notebook
-from fedmia.evaluation.federated.snapshots import Evaluation, RoundModel, owners
+from fedmia.evaluation.federated.recorder import TrajectoryRecorder
+from fedmia.evaluation.federated.snapshots import Evaluation, RoundModel, client_of_members
 from fedmia.evaluation.federated.trajectories import Trajectories
 from fedmia.evaluation.steps.assemble import assemble
 from fedmia.evaluation.steps.budgets import allot, sweep
 from fedmia.evaluation.steps.controls import POSERS, pixels
 from fedmia.evaluation.steps.failures import Failures
 from fedmia.federation.checkpoint import Checkpoint
-from fedmia.federation.run import Finished, Nodes, Prepared, federate, make_site
+from fedmia.federation.run import (
+    FederationResult,
+    Nodes,
+    PreparedRun,
+    federate,
+    make_client_context,
+)
 from fedmia.options import registry
 from fedmia.options.errors import InputError
-from fedmia.records import ClientInfo, Pair, RoundInfo, RunScores, ScoredAttack, listed
-from fedmia.runtime.cores import cores
+from fedmia.records import ClientInfo, Pair, RoundInfo, RunScores, ScoredAttack, list_attacks
+from fedmia.runtime.cores import count_cores
 from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.storage.manifest import SNAPSHOTS
 from fedmia.storage.snapshot import SnapshotStore
-from strategies.crew import FederationError
+from strategies.failure_policy import FederationError
 
 
 def execute(
-    prepared: Prepared, out: Path | None, watch: Stopwatch, stop: Event, shown: Display,
+    prepared: PreparedRun, out: Path | None, watch: Stopwatch, stop: Event, shown: Display,
     nodes: Nodes | None = None, checkpoint: Checkpoint | None = None,
 ) -> RunScores:  # fmt: skip
     """Train, attack and score. The snapshots stay in `out` where it is given.
@@ -52,14 +58,14 @@ def execute(
     """
     with tempfile.TemporaryDirectory(prefix="fedmia-") as made, shown as display:
         folder = Path(made)
-        site = make_site(prepared, folder, stop)
+        client_context = make_client_context(prepared, folder, stop)
         snapshots = SnapshotStore((out or folder) / SNAPSHOTS)
-        probes = Probes(site, prepared.data.labels, prepared.split)
+        probes = Probes(client_context, prepared.data.labels, prepared.split)
         notes, active = None, prepared.active
         if active is not None:
-            notes = Notebook(Observer(prepared.experiment, site), active)
+            notes = TrajectoryRecorder(Observer(prepared.experiment, client_context), active)
         finished = federate(
-            prepared, site, folder, snapshots, reader=notes, probe=probes.knn, watch=watch,
+            prepared, client_context, folder, snapshots, round_recorder=notes, probe=probes.knn, watch=watch,
             display=display, nodes=nodes, checkpoint=checkpoint,
         )  # fmt: skip
         display.say("attacks")
@@ -67,7 +73,10 @@ def execute(
 
 
 def score(
-    run: Finished, probes: Probes, watch: Stopwatch, notebook: Notebook | None = None
+    run: FederationResult,
+    probes: Probes,
+    watch: Stopwatch,
+    trajectory_recorder: TrajectoryRecorder | None = None,
 ) -> RunScores:
     """All that the report is made of, from the rounds that are finished.
 
@@ -80,7 +89,9 @@ def score(
     prepared, snapshots, split = run.prepared, run.snapshots, run.split
     experiment, data = prepared.experiment, prepared.data
     failures = Failures((InputError, FederationError), tongue=experiment.tongue)
-    evaluation = Evaluation(run, None, notebook.observer if notebook else None, failures)
+    evaluation = Evaluation(
+        run, None, trajectory_recorder.observer if trajectory_recorder else None, failures
+    )
     with watch.part("probes"):
         scored_at, end = evaluation.scored_at(), snapshots.rounds("main")[-1]
         model = snapshots.load("main", scored_at).state
@@ -89,7 +100,7 @@ def score(
         health = probes.health(model, {r.round: r.loss for r in run.rounds}.get(scored_at))
         untrained = probes.both(snapshots.untrained().state)
     with watch.part("attacks"):
-        found = attacked(evaluation, notebook)
+        found = score_all_attacks(evaluation, trajectory_recorder)
     notes = [*prepared.notes, *failures.notes(), *evaluation.notes, *found.pop("notes", [])]
     classes = int(data.labels.max()) + 1
     shape = {"data": data.name, "channels": data.channels, "size": data.size, "classes": classes}
@@ -100,7 +111,7 @@ def score(
         posing=experiment.posers,
         member_ids=sides[0],
         nonmember_ids=sides[1],
-        member_client=owners(run),
+        member_client=client_of_members(run),
         member_labels=labels[0],
         nonmember_labels=labels[1],
         whose=None if split.whose is None else tuple(split.whose[side] for side in sides),
@@ -122,7 +133,9 @@ def score(
     )
 
 
-def attacked(evaluation: Evaluation, notebook: Notebook | None = None) -> dict[str, Any]:
+def score_all_attacks(
+    evaluation: Evaluation, trajectory_recorder: TrajectoryRecorder | None = None
+) -> dict[str, Any]:
     """Scores of attacks, controls, pairs and sets, and the rounds with their leakage.
 
     Passive attacks are scored at `Evaluation.scored_at`. Independent work runs side by side.
@@ -137,20 +150,24 @@ def attacked(evaluation: Evaluation, notebook: Notebook | None = None) -> dict[s
         not_run = {n: reason for n in names if kinds[n].needs.vantage == "server"}
     main = RoundModel(snapshots.load("main", scored_at))
     names = [n for n in names if n not in not_run]
-    survive = evaluation.failures.survive
+    survive = evaluation.failures.attempt
     names = [n for n in names if survive("main", n, partial(allot, evaluation, main, n))]
     on_models = [n for n in names if not kinds[n].reads_training()]
     untrained, sets = RoundModel(snapshots.untrained()), evaluation.scorer.sets
     work: dict[str, Callable[[], Any]] = {
-        "attacks": lambda: evaluation.on(main, names, "main", sets=sets),
-        "untrained": lambda: evaluation.on(untrained, on_models, "untrained"),
+        "attacks": lambda: evaluation.score_attacks(main, names, "main", sets=sets),
+        "untrained": lambda: evaluation.score_attacks(untrained, on_models, "untrained"),
         "pixels": lambda: pixels(evaluation.scorer),
     }
     if scored_at in placebo:
-        work["placebo"] = lambda: evaluation.on(
+        work["placebo"] = lambda: evaluation.score_attacks(
             RoundModel(snapshots.load("placebo", scored_at), "placebo"), names, "placebo"
         )
-    trajectories = Trajectories(evaluation, active, notebook) if active and notebook else None
+    trajectories = (
+        Trajectories(evaluation, active, trajectory_recorder)
+        if active and trajectory_recorder
+        else None
+    )
     if active and trajectories and (why := trajectories.unscored()):
         not_run[active], trajectories = why, None
     if trajectories:
@@ -160,26 +177,28 @@ def attacked(evaluation: Evaluation, notebook: Notebook | None = None) -> dict[s
     for info in run.rounds:
         if info.round in run.schedule.evaluated() and info.round in kept:
             more = by_round if info.round != scored_at else []
-            work[f"round {info.round}"] = partial(leakage, evaluation, info, more)
-    done = side_by_side(work, evaluation.site.threads)
+            work[f"round {info.round}"] = partial(add_leakage, evaluation, info, more)
+    done = run_side_by_side(work, evaluation.client_context.threads)
     found = {piece: scores for piece, scores in done.items() if scores is not None}
     infer = evaluation.inferences((main, untrained))
-    attacks, pairs = listed(found["attacks"]), list[Pair]()
+    attacks, pairs = list_attacks(found["attacks"]), list[Pair]()
     spec, ran = run.prepared.experiment.sweep, [a.name for a in found["attacks"]]
     swept = sweep(evaluation, main, ran, spec) if spec else None
     if f"round {scored_at}" in found:
         known = {s.name: s for s in attacks if s.name in by_round}
         found[f"round {scored_at}"] = replace(found[f"round {scored_at}"], leakage=known)
-    attacks += listed([found["active"]]) if "active" in found else []
+    attacks += list_attacks([found["active"]]) if "active" in found else []
     controls: dict[str, list[ScoredAttack]] = {}
     for name in ("untrained", "placebo"):
         if name in found:
             scored = [s for s in found[name] if s.name not in lost]
             if {"active", f"active-{name}"} <= found.keys():
                 scored.append(found[f"active-{name}"])
-            controls[name] = listed(scored)
+            controls[name] = list_attacks(scored)
     if trajectories and {"active", "active-zero"} <= found.keys():
-        both = zip(listed([found["active"]]), listed([found["active-zero"]]), strict=True)
+        both = zip(
+            list_attacks([found["active"]]), list_attacks([found["active-zero"]]), strict=True
+        )
         pairs += [Pair(act, zero, trajectories.attack.over) for act, zero in both]
     return {
         "attacks": attacks,
@@ -196,7 +215,7 @@ def attacked(evaluation: Evaluation, notebook: Notebook | None = None) -> dict[s
     }
 
 
-def placebo_note(names: Sequence[str], run: Finished, scored: bool) -> list[str]:
+def placebo_note(names: Sequence[str], run: FederationResult, scored: bool) -> list[str]:
     """Why the attacks `names` have no untrained control, and which they have."""
     own = "their control is the placebo" if scored else "the placebo was not finished"
     if not run.split.placebo_parts:
@@ -205,9 +224,9 @@ def placebo_note(names: Sequence[str], run: Finished, scored: bool) -> list[str]
     return [f"{', '.join(names)}: {why}; {own}."] if names else []
 
 
-def side_by_side(work: Mapping[str, Callable[[], Any]], threads: int) -> dict[str, Any]:
+def run_side_by_side(work: Mapping[str, Callable[[], Any]], threads: int) -> dict[str, Any]:
     """Results of independent pieces of work, run in as many threads as the cores allow."""
-    workers = max(1, cores() // threads)
+    workers = max(1, count_cores() // threads)
     pool = ThreadPoolExecutor(workers, "score", torch.set_num_threads, (threads,))
     try:
         running = {name: pool.submit(call) for name, call in work.items()}
@@ -216,11 +235,11 @@ def side_by_side(work: Mapping[str, Callable[[], Any]], threads: int) -> dict[st
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-def leakage(evaluation: Evaluation, info: RoundInfo, names: list[str]) -> RoundInfo:
+def add_leakage(evaluation: Evaluation, info: RoundInfo, names: list[str]) -> RoundInfo:
     """The round with the scores of the named attacks, and of `internal` by layer (Fig. 6)."""
     snapshot = evaluation.run.snapshots.load("main", info.round)
     piece = f"round {info.round}"
-    scored = evaluation.on(RoundModel(snapshot), names, piece, threshold=False)
+    scored = evaluation.score_attacks(RoundModel(snapshot), names, piece, threshold=False)
     found, layers = {s.name: s for s in scored}, dict[str, ScoredAttack]()
     if "internal" in evaluation.passive():
         by_layer = partial(evaluation.by_layer, snapshot, threshold=False)
@@ -233,14 +252,14 @@ def without(info: RoundInfo, lost: Mapping[str, str]) -> RoundInfo:
     return replace(info, leakage={n: s for n, s in info.leakage.items() if n not in lost})
 
 
-def client_rows(run: Finished, labels: IntArray, classes: int) -> list[ClientInfo]:
+def client_rows(run: FederationResult, labels: IntArray, classes: int) -> list[ClientInfo]:
     """Each client with its role, its images, and its defence's statement."""
-    site, rows = run.site, []
-    for client, role in enumerate(site.roles):
-        own = site.parts["members"][client]
+    client_context, rows = run.client_context, []
+    for client, role in enumerate(client_context.roles):
+        own = client_context.parts["members"][client]
         kept = run.store.load("main", client)
         memory = kept.memory.get("defense", {}) if kept else {}
-        defence = site.defended(client).statement(memory)
+        defence = client_context.build_defenses(client).statement(memory)
         counts = np.bincount(labels[own], minlength=classes).tolist()
         rows.append(ClientInfo(client, len(own), role, defence, tuple(counts)))
     return rows

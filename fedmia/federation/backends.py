@@ -10,31 +10,34 @@ from contextlib import closing
 from flwr.serverapp import Grid
 
 from clients.app import client_app
-from clients.site import Site
+from clients.client_context import ClientContext
 from fedmia.federation.inline import InlineGrid
-from fedmia.runtime.cores import cores
+from fedmia.runtime.cores import count_cores
 from fedmia.storage.snapshot import StateStore
 
 ServerMain = Callable[[Grid], None]
 
 
 def run_inline(
-    server: ServerMain, site: Site, store: StateStore, timeout: float | None = None
+    server: ServerMain,
+    client_context: ClientContext,
+    store: StateStore,
+    timeout: float | None = None,
 ) -> None:
     """Run `server` against clients in this process, as many at once as the cores allow."""
     logging.getLogger("flwr").setLevel(logging.ERROR)  # it logs every round of every branch
-    clients = len(site.roles)
-    workers = max(1, min(clients, cores() // site.threads))
+    clients = len(client_context.roles)
+    workers = max(1, min(clients, count_cores() // client_context.threads))
     grid = InlineGrid(
-        lambda kept, halt: client_app(site.halted_by(halt), kept),
-        clients, workers, site.threads, store, timeout,
+        lambda kept, halt: client_app(client_context.with_halt(halt), kept),
+        clients, workers, client_context.threads, store, timeout,
     )  # fmt: skip
     with closing(grid):
         server(grid)
 
 
 def run_ray(
-    server: ServerMain, site: Site, store: StateStore, cpus: float, gpus: float,
+    server: ServerMain, client_context: ClientContext, store: StateStore, cpus: float, gpus: float,
     address: str | None = None, timeout: float | None = None,
 ) -> None:  # fmt: skip
     """Run `server` against actors of a Ray cluster, each of `cpus` cores and `gpus` GPUs.
@@ -47,11 +50,19 @@ def run_ray(
     """
     os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
     logging.getLogger("flwr").setLevel(logging.CRITICAL)  # what fails is said once, in one line
-    from fedmia.federation.cluster import RayGrid, Share, connect, disconnect
+    from fedmia.federation.cluster import ClientResources, RayGrid, connect, disconnect
 
     connect(address)
     try:
-        with closing(RayGrid(site, len(site.roles), Share(cpus, gpus), store, timeout)) as grid:
+        with closing(
+            RayGrid(
+                client_context,
+                len(client_context.roles),
+                ClientResources(cpus, gpus),
+                store,
+                timeout,
+            )
+        ) as grid:
             server(grid)
     finally:
         disconnect()

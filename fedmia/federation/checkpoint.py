@@ -29,11 +29,11 @@ from strategies.base import FederatedStrategy
 
 INDEX, LOCK = CHECKPOINT_INDEX, "lock"
 FORMAT = 1
-Part = tuple[State, Any] | str  # tensors and what is JSON-able about them
+CheckpointPart = tuple[State, Any] | str  # tensors and what is JSON-able about them
 
 
 @dataclass
-class Head:
+class BranchState:
     """Where a branch stands.
 
     Attributes:
@@ -110,7 +110,9 @@ class Checkpoint:
         self.generation, self._files = found["generation"], found["files"]
         return found
 
-    def write(self, about: Mapping[str, Any], parts: Mapping[str, Part], ledger: Ledger) -> None:
+    def write(
+        self, about: Mapping[str, Any], parts: Mapping[str, CheckpointPart], ledger: Ledger
+    ) -> None:
         """Have a checkpoint written while the next round is at work; of those tensors nobody may
         change any. First the one before is waited for.
 
@@ -121,7 +123,7 @@ class Checkpoint:
         Raises:
             OSError: the one before could not be written.
         """
-        self.settle()
+        self.wait_for_writes()
         generation, files = self.generation + 1, dict[str, str]()
         new: dict[str, tuple[State, Any]] = {}
         for name, part in parts.items():
@@ -154,7 +156,7 @@ class Checkpoint:
         for name in gone:
             (self.root / name).unlink(missing_ok=True)
 
-    def settle(self) -> None:
+    def wait_for_writes(self) -> None:
         """Wait for what is being written.
 
         Raises:
@@ -184,11 +186,11 @@ class Checkpoint:
         """
         return Archive(self.root / "scores", key)
 
-    def begun(self) -> bool:
+    def exists(self) -> bool:
         """Whether there is anything to go on with."""
         return (self.root / INDEX).is_file()
 
-    def over(self) -> None:
+    def delete(self) -> None:
         """Delete everything: the run is reported on whole, or was never begun."""
         self._writer.shutdown()
         (self.root / INDEX).unlink(missing_ok=True)  # first, so that half of it is none

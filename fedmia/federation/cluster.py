@@ -26,13 +26,13 @@ from flwr.supercore.task_identity import TaskIdentity
 from ray.exceptions import GetTimeoutError, OutOfMemoryError, RayActorError, RayError
 
 from clients.app import client_app
-from clients.site import Site
+from clients.client_context import ClientContext
 from fedmia.data.images import ByteArray
-from fedmia.federation.inline import LOOK, SERVER, LocalGrid, Order, context_of, failed
+from fedmia.federation.inline import LOOK, SERVER, LocalGrid, PendingMessage, context_of, failed
 from fedmia.options.errors import InputError, opt
-from fedmia.runtime.cores import cores
-from fedmia.storage.snapshot import Carried, LocalState, StateStore
-from strategies.crew import FederationError
+from fedmia.runtime.cores import count_cores
+from fedmia.storage.snapshot import ClientState, SingleStateStore, StateStore
+from strategies.failure_policy import FederationError
 
 START = 120.0  # seconds in which a first worker is ready
 KNOCK = 5.0  # seconds in which a cluster's port answers
@@ -49,7 +49,7 @@ def connect(address: str | None) -> None:
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # or Ray prints a warning
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     if address is None:
-        ray.init(address="local", num_cpus=cores(), logging_level=logging.ERROR, **QUIET)
+        ray.init(address="local", num_cpus=count_cores(), logging_level=logging.ERROR, **QUIET)
         return
     asked = opt("ray_address", address)
     if address != "auto":
@@ -71,7 +71,7 @@ def disconnect() -> None:
 
 
 @dataclass(frozen=True)
-class Share:
+class ClientResources:
     """What a client takes of a machine."""
 
     cpus: float
@@ -92,12 +92,12 @@ Packed = tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]
 class Worker:
     """An actor: one client after the other, each from the state that comes with its order."""
 
-    def __init__(self, site: Site, images: ByteArray, gpus: float) -> None:
+    def __init__(self, client_context: ClientContext, images: ByteArray, gpus: float) -> None:
         TaskIdentity.task_id = TaskIdentity.run_id = 1
         TaskIdentity.node_id = SERVER
-        site.__dict__["images"] = images  # in the object store of its machine
-        self._site = site
-        torch.set_num_threads(site.threads)
+        client_context.__dict__["images"] = images  # in the object store of its machine
+        self._site = client_context
+        torch.set_num_threads(client_context.threads)
         if torch.cuda.is_available() and 0 < gpus < 1:  # a share of Ray's is no limit by itself
             torch.cuda.set_per_process_memory_fraction(gpus)
 
@@ -108,20 +108,20 @@ class Worker:
         self, content: RecordDict, kind: str, node: int, clients: int, state: Packed | None
     ) -> tuple[Message, Packed | None]:
         """The reply to a message, and the client's new state where it has one."""
-        carried = Carried(unpacked(state) if state is not None else None)
+        carried = SingleStateStore(unpacked(state) if state is not None else None)
         message = Message(content, dst_node_id=node, message_type=kind)
         reply = client_app(self._site, carried)(message, context_of(node, clients))
         return reply, packed(carried.new) if carried.new is not None else None
 
 
-def packed(state: LocalState) -> Packed:
+def packed(state: ClientState) -> Packed:
     """Arrays, which Ray moves without copying."""
     return {n: t.detach().cpu().numpy() for n, t in state.tensors.items()}, state.memory
 
 
-def unpacked(state: Packed) -> LocalState:
+def unpacked(state: Packed) -> ClientState:
     """Tensors of their own: those of the object store cannot be written."""
-    return LocalState({n: torch.from_numpy(a.copy()) for n, a in state[0].items()}, state[1])
+    return ClientState({n: torch.from_numpy(a.copy()) for n, a in state[0].items()}, state[1])
 
 
 class RayGrid(LocalGrid):
@@ -135,7 +135,7 @@ class RayGrid(LocalGrid):
     """
 
     def __init__(
-        self, site: Site, clients: int, share: Share, store: StateStore,
+        self, client_context: ClientContext, clients: int, share: ClientResources, store: StateStore,
         timeout: float | None = None,
     ) -> None:  # fmt: skip
         if not (fit := share.fit()):
@@ -144,7 +144,11 @@ class RayGrid(LocalGrid):
             raise InputError(f"no node of the Ray cluster holds a client of {asked}{more}")
         workers = min(clients, fit)
         super().__init__(clients, workers, store, timeout)
-        self._told = ray.put(site), ray.put(np.ascontiguousarray(site.images)), share.gpus
+        self._told = (
+            ray.put(client_context),
+            ray.put(np.ascontiguousarray(client_context.images)),
+            share.gpus,
+        )
         self._kind: Any = ray.remote(
             num_cpus=share.cpus, num_gpus=share.gpus, max_restarts=0, max_task_retries=0
         )(Worker)
@@ -210,7 +214,7 @@ class RayGrid(LocalGrid):
         self._idle.append(actor)
 
     def _answered(self, one: Any) -> None:
-        order, state = self._working.pop(one), Carried(None)
+        order, state = self._working.pop(one), SingleStateStore(None)
         try:
             reply, new = ray.get(one)
             state.new = unpacked(new) if new is not None else None
@@ -229,7 +233,7 @@ class RayGrid(LocalGrid):
         self._deadline = time.monotonic() + START
         self._hire()
 
-    def _abandon(self, order: Order) -> None:
+    def _abandon(self, order: PendingMessage) -> None:
         ray.kill(order.actor)
         self._replaced()
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from fedmia.ssl.base import State
-from fedmia.storage.snapshot import LocalState, Update
+from fedmia.storage.snapshot import ClientState, Update
 from strategies.base import FederatedStrategy
 
 
@@ -30,7 +30,7 @@ class Fork:
     round: int
     received: State
     strategy: FederatedStrategy
-    holder: LocalState | None
+    holder: ClientState | None
     malicious: dict[int, int]
     broadcast: State = field(default_factory=dict)
     honest: Mapping[int, State] = field(default_factory=dict)

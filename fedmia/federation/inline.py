@@ -19,8 +19,8 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedmia.storage.arrays import lively
-from fedmia.storage.snapshot import Carried, LocalState, MemoryStore, StateStore
+from fedmia.storage.arrays import make_lazy
+from fedmia.storage.snapshot import ClientState, MemoryStore, SingleStateStore, StateStore
 
 SERVER = 1  # Flower's node id of the server; clients are the nodes after it
 LOOK = 0.5  # seconds between looks for clients that are over their time
@@ -29,7 +29,7 @@ AppOf = Callable[[StateStore, Event], ClientApp]
 
 
 @dataclass(order=True)
-class Order:
+class PendingMessage:
     """A message to a client that is waiting, in work or given up.
 
     Attributes:
@@ -70,11 +70,11 @@ class LocalGrid(Grid):
         self._timeout = timeout
         self._names = itertools.count()
         self._changed = Condition()
-        self._waiting: list[Order] = []
-        self._working: dict[Any, Order] = {}
-        self._done: dict[str, tuple[Order, Message, Carried]] = {}
+        self._waiting: list[PendingMessage] = []
+        self._working: dict[Any, PendingMessage] = {}
+        self._done: dict[str, tuple[PendingMessage, Message, SingleStateStore]] = {}
         self._took: dict[int, float] = {}
-        self._brought: dict[int, tuple[Order, LocalState | None]] = {}
+        self._brought: dict[int, tuple[PendingMessage, ClientState | None]] = {}
 
     def set_run(self, run: Any) -> None:
         return None
@@ -126,7 +126,7 @@ class LocalGrid(Grid):
         """Until something happens, or LOOK seconds."""
 
     @abstractmethod
-    def _abandon(self, order: Order) -> None:
+    def _abandon(self, order: PendingMessage) -> None:
         """Nobody waits for the client of an order any more: another worker takes its place."""
 
     def _give_up(self) -> None:
@@ -136,13 +136,13 @@ class LocalGrid(Grid):
                 del self._working[key]
                 self._abandon(order)
                 late = failed(order.message, f"no answer within {self._timeout:g} s")
-                self._done[order.name] = order, late, Carried(None)
+                self._done[order.name] = order, late, SingleStateStore(None)
 
-    def _ordered(self, message: Message) -> Order:
+    def _ordered(self, message: Message) -> PendingMessage:
         """The slowest first, by their last order, so that none is waited for at the end."""
         number = next(self._names)
         took = self._took.get(message.metadata.dst_node_id, math.inf)
-        return Order((-took, number), str(number), message)
+        return PendingMessage((-took, number), str(number), message)
 
     def accept(self, node: int) -> None:
         """The update of a node was taken: its state is now as its reply brought it."""
@@ -150,11 +150,11 @@ class LocalGrid(Grid):
         if state is not None:
             self.store.save(branch_of(order.message), self.client(order), state)
 
-    def kept(self, order: Order) -> LocalState | None:
+    def kept(self, order: PendingMessage) -> ClientState | None:
         """The client's state as its last reply left it."""
         return self.store.load(branch_of(order.message), self.client(order))
 
-    def client(self, order: Order) -> int:
+    def client(self, order: PendingMessage) -> int:
         """Partition id of an order's client."""
         return order.message.metadata.dst_node_id - SERVER - 1
 
@@ -200,7 +200,7 @@ class InlineGrid(LocalGrid):
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         messages = list(messages)
         for record in [r for m in messages for r in m.content.array_records.values()]:
-            lively(record)
+            make_lazy(record)
         return super().push_messages(messages)
 
     def close(self) -> None:
@@ -239,18 +239,18 @@ class InlineGrid(LocalGrid):
                 self._done[order.name] = order, reply, state
                 self._changed.notify_all()
 
-    def _answer(self, order: Order) -> tuple[Message, Carried]:
-        message, state = order.message, Carried(None)
+    def _answer(self, order: PendingMessage) -> tuple[Message, SingleStateStore]:
+        message, state = order.message, SingleStateStore(None)
         try:
-            state = Carried(self.kept(order))
+            state = SingleStateStore(self.kept(order))
             context = copy.copy(self.contexts[message.metadata.dst_node_id])
             return self._app_of(state, order.halt)(message, context), state
         except Exception as error:  # as Flower does: the strategy says whose it was
-            return failed(message, f"{type(error).__name__}: {error}"), Carried(None)
+            return failed(message, f"{type(error).__name__}: {error}"), SingleStateStore(None)
 
     def _wait(self) -> None:
         self._changed.wait(LOOK)
 
-    def _abandon(self, order: Order) -> None:
+    def _abandon(self, order: PendingMessage) -> None:
         order.halt.set()
         self._crew.append(self._hire())

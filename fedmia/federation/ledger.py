@@ -8,7 +8,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from fedmia.storage.snapshot import LocalState, StateStore, read_tensors, write_tensors
+from fedmia.storage.snapshot import ClientState, StateStore, read_tensors, write_tensors
 
 ROOM = 1 << 28  # bytes of clients' states in memory
 Key = tuple[str, int]
@@ -25,15 +25,15 @@ class Ledger(StateStore):
 
     def __init__(self, root: Path, room: int = ROOM) -> None:
         self.root, self.room = root, room
-        self._held: dict[Key, LocalState] = {}
+        self._held: dict[Key, ClientState] = {}
         self._files: dict[Key, str] = {}  # of states that are on disk as they are now
         self._uses: Counter[str] = Counter()
         self._told: set[str] = set()
-        self._waiting: dict[str, LocalState] = {}  # by the name of the file that it will be in
+        self._waiting: dict[str, ClientState] = {}  # by the name of the file that it will be in
         self._bytes = self._serial = 0
         self._lock = Lock()
 
-    def load(self, branch: str, client: int) -> LocalState | None:
+    def load(self, branch: str, client: int) -> ClientState | None:
         with self._lock:
             if found := self._held.get((branch, client)):
                 return found
@@ -41,9 +41,9 @@ class Ledger(StateStore):
                 return None
             if found := self._waiting.get(name):
                 return found
-            return LocalState(*read_tensors(self.root / name))
+            return ClientState(*read_tensors(self.root / name))
 
-    def save(self, branch: str, client: int, state: LocalState) -> None:
+    def save(self, branch: str, client: int, state: ClientState) -> None:
         with self._lock:
             self._hold((branch, client), state)
             self._point((branch, client), None)
@@ -96,7 +96,7 @@ class Ledger(StateStore):
                 if file.name not in self._told:
                     file.unlink()
 
-    def _hold(self, key: Key, state: LocalState) -> None:
+    def _hold(self, key: Key, state: ClientState) -> None:
         before = self._held.pop(key, None)
         self._bytes += size(state) - (size(before) if before else 0)
         self._held[key] = state  # the last in order
@@ -129,6 +129,6 @@ class Ledger(StateStore):
             (self.root / name).unlink(missing_ok=True)
 
 
-def size(state: LocalState) -> int:
+def size(state: ClientState) -> int:
     """Bytes of its tensors."""
     return sum(t.numel() * t.element_size() for t in state.tensors.values())

@@ -18,12 +18,12 @@ from typing import Any, Protocol
 import numpy as np
 from flwr.serverapp import Grid
 
-from clients.site import Site
+from clients.client_context import ClientContext
 from fedmia.config.experiment import Experiment
 from fedmia.federation.checkpoint import (
+    BranchState,
     Checkpoint,
-    Head,
-    Part,
+    CheckpointPart,
     restore_server,
     server_state,
 )
@@ -33,12 +33,12 @@ from fedmia.options.seeding import rng, root
 from fedmia.partitions.split import Split
 from fedmia.records import Aggregation, RoundInfo
 from fedmia.runtime.progress import Display
-from fedmia.runtime.stopwatch import Stopwatch, covered
+from fedmia.runtime.stopwatch import Stopwatch, covered_seconds
 from fedmia.ssl.base import State, under
-from fedmia.storage.archive import packed, unpacked
+from fedmia.storage.archive import pack, unpack
 from fedmia.storage.snapshot import Snapshot, SnapshotStore, StateStore, Update
-from strategies.base import Course, FederatedStrategy, Round, cohort
-from strategies.crew import Against, Crew, FederationError
+from strategies.base import FederatedStrategy, Round, RoundRange, draw_cohort
+from strategies.failure_policy import Adversary, FailurePolicy, FederationError
 
 
 @dataclass(frozen=True)
@@ -71,18 +71,20 @@ class Schedule:
         spread = np.linspace(0, self.last, asked + 1)[1:]
         return {int(r) for r in spread.round()} - {0}
 
-    def course(self, branch: str, first: int, last: int, *, craft: bool) -> Course:
+    def course(self, branch: str, first: int, last: int, *, craft: bool) -> RoundRange:
         """The rounds after `first` to `last` of a branch."""
         run, share = self.experiment, self.experiment.federation.participation
-        return Course(branch, first, last, craft, share, run.seed, self.last, run.malicious_clients)
+        return RoundRange(
+            branch, first, last, craft, share, run.seed, self.last, run.malicious_clients
+        )
 
     def takes_part(self, client: int, round: int) -> bool:
         """Whether the client is drawn for the round, in every branch."""
         course = self.course("main", 0, self.last, craft=False)
-        return client in cohort(course, round, self.experiment.federation.clients)
+        return client in draw_cohort(course, round, self.experiment.federation.clients)
 
 
-class Reader(Protocol):
+class RoundRecorder(Protocol):
     """What the active client notes of the models that it holds, as the rounds pass."""
 
     def received(self, branch: str, round: int, snapshot: Snapshot) -> None:
@@ -104,12 +106,12 @@ class Reader(Protocol):
         """Note what `notes` told of, and nothing else."""
 
 
-class Interrupted(Exception):
+class RunInterrupted(Exception):
     """The user ended the run; what is finished is kept."""
 
 
 @dataclass
-class Federation:
+class FederatedRun:
     """One run's branches over one grid.
 
     Attributes:
@@ -124,18 +126,18 @@ class Federation:
     """
 
     experiment: Experiment
-    site: Site
+    client_context: ClientContext
     split: Split
     store: StateStore
     snapshots: SnapshotStore
     probe: Callable[[State], float | None]
-    reader: Reader | None
+    round_recorder: RoundRecorder | None
     watch: Stopwatch
     display: Display
-    crew: Crew
+    failure_policy: FailurePolicy
     checkpoint: Checkpoint | None = None
-    head: Head | None = None
-    forked: Head | None = None
+    head: BranchState | None = None
+    forked: BranchState | None = None
     rounds: list[RoundInfo] = field(default_factory=list)
     aggregation: Aggregation | None = None
     failure: FederationError | None = None
@@ -145,9 +147,9 @@ class Federation:
 
     def __post_init__(self) -> None:
         self.schedule = Schedule(self.experiment)
-        self._root = root(self.site.noise_source, self.experiment.seed)
+        self._root = root(self.client_context.noise_source, self.experiment.seed)
         self.holder = self.experiment.holder
-        self.active = self.site.attack is not None
+        self.active = self.client_context.attack is not None
 
     def run(self, grid: Grid) -> None:
         """All branches; returns early, with what is finished, when interrupted or a client failed
@@ -156,14 +158,14 @@ class Federation:
             for branch in self.branches():
                 self._branch(grid, branch)
             return
-        except Interrupted:
+        except RunInterrupted:
             pass
         except FederationError as error:
             self.failure = error
         finally:
             self.snapshots.drop("forks")  # of a round that was not finished
             if self.checkpoint:
-                self.checkpoint.settle()
+                self.checkpoint.wait_for_writes()
         if self._unsaved is not None:
             self.snapshots.save("main", self._unsaved)
 
@@ -188,16 +190,16 @@ class Federation:
             self.snapshots.clear()
             return
         self.store.restore(found["clients"])
-        self.rounds[:] = unpacked(found["rounds"], {})
-        self.aggregation = unpacked(found["aggregation"], {})
-        self.crew.gone.update(found["gone"])
-        self.crew.faults[:] = unpacked(found["faults"], {})
+        self.rounds[:] = unpack(found["rounds"], {})
+        self.aggregation = unpack(found["aggregation"], {})
+        self.failure_policy.gone.update(found["gone"])
+        self.failure_policy.faults[:] = unpack(found["faults"], {})
         self.watch.add(found["seconds"])
-        self.head = self._head("head")
+        self.head = self._load_head("head")
         if self.checkpoint.has("forked"):
-            self.forked = self._head("forked")
-        if self.reader is not None and self.checkpoint.has("notes"):
-            self.reader.restore(*self.checkpoint.get("notes"))
+            self.forked = self._load_head("forked")
+        if self.round_recorder is not None and self.checkpoint.has("notes"):
+            self.round_recorder.restore(*self.checkpoint.get("notes"))
         order = self.branches()
         here = order.index(self.head.branch)
         for branch in order[here + 1 :]:
@@ -208,9 +210,9 @@ class Federation:
             self.snapshots.keep_only(branch, {r for r in evaluated if r <= last}, last)
         if self.head.branch == "main" and self.head.round not in evaluated:
             self._unsaved = self._snapshot("main", self.head.round, self.head.state)
-        self.display.skip(self._behind())
+        self.display.skip(self._finished_rounds())
 
-    def _behind(self) -> int:
+    def _finished_rounds(self) -> int:
         """Rounds of all branches up to the head."""
         assert self.head is not None
         order, last, clean = self.branches(), self.schedule.last, self.schedule.clean
@@ -218,42 +220,42 @@ class Federation:
         here = order.index(self.head.branch)
         return sum(last - begun[b] for b in order[:here]) + self.head.round - begun[order[here]]
 
-    def _head(self, part: str) -> Head:
+    def _load_head(self, part: str) -> BranchState:
         """A head as the checkpoint keeps it."""
         assert self.checkpoint is not None
         tensors, about = self.checkpoint.get(part)
         strategy: FederatedStrategy = self.experiment.strategy.build("strategy")
         restore_server(strategy, under("server.", tensors), about["server"])
-        return Head(about["branch"], about["round"], under("global.", tensors), strategy)
+        return BranchState(about["branch"], about["round"], under("global.", tensors), strategy)
 
     def _branch(self, grid: Grid, branch: str) -> None:
         """The rounds of a branch that are left."""
         order = self.branches()
         if self.head is None or order.index(self.head.branch) < order.index(branch):
-            self.head = self._begun(branch)
+            self.head = self._begin_branch(branch)
             self._checkpoint(at_once=True)
         if self.head.branch == branch:
-            self._stretch(grid, self.head, self.schedule.clean, craft=False)
-            self._stretch(grid, self.head, self.schedule.last, craft=True)
+            self._run_rounds(grid, self.head, self.schedule.clean, craft=False)
+            self._run_rounds(grid, self.head, self.schedule.last, craft=True)
 
-    def _begun(self, branch: str) -> Head:
+    def _begin_branch(self, branch: str) -> BranchState:
         """Where a branch begins."""
         if branch == "zero":
             assert self.forked is not None
             at = replace(self.forked, branch=branch, strategy=copy.deepcopy(self.forked.strategy))
             self.keep(branch, at.round, at.state)
             return at
-        state = self.site.method(-1, None).shared_state()
+        state = self.client_context.method(-1, None).shared_state()
         self.keep(branch, 0, state)
         if self.experiment.pretrain.mode != "none":
             self.keep("untrained", 0, state)
-            state = self.pretrained(branch, state)
+            state = self.pretrain_state(branch, state)
             self.keep(branch, 0, state)
-        return Head(branch, 0, state, self.experiment.strategy.build("strategy"))
+        return BranchState(branch, 0, state, self.experiment.strategy.build("strategy"))
 
-    def _begin_beside(self, at: Head) -> None:
+    def _begin_beside(self, at: BranchState) -> None:
         """Where the branch beside the attacked rounds begins."""
-        self.store.fork("main", "zero", len(self.site.roles))
+        self.store.fork("main", "zero", len(self.client_context.roles))
         self.forked = replace(at, strategy=copy.deepcopy(at.strategy))
 
     def _checkpoint(self, at_once: bool = False) -> None:
@@ -265,47 +267,47 @@ class Federation:
         if not (at_once or at.round % checkpoint.every == 0 or at.round in ends):
             return
         assert isinstance(self.store, Ledger)
-        parts: dict[str, Part] = {"head": self._part(at)}
+        parts: dict[str, CheckpointPart] = {"head": self._part(at)}
         if self.forked is not None:
             parts["forked"] = "forked" if checkpoint.has("forked") else self._part(self.forked)
-        if self.reader is not None:
-            parts["notes"] = self.reader.notes()
+        if self.round_recorder is not None:
+            parts["notes"] = self.round_recorder.notes()
         self.watch.claim()
         about = {
-            "rounds": packed(self.rounds, {}), "gone": sorted(self.crew.gone),
-            "faults": packed(self.crew.faults, {}), "seconds": dict(self.watch.seconds),
-            "aggregation": packed(self.aggregation, {}),
+            "rounds": pack(self.rounds, {}), "gone": sorted(self.failure_policy.gone),
+            "faults": pack(self.failure_policy.faults, {}), "seconds": dict(self.watch.seconds),
+            "aggregation": pack(self.aggregation, {}),
         }  # fmt: skip
         checkpoint.write(about, parts, self.store)
 
-    def _part(self, at: Head) -> Part:
+    def _part(self, at: BranchState) -> CheckpointPart:
         """A head as the checkpoint keeps it."""
         tensors, plain = server_state(at.strategy)
         named = {f"global.{n}": t for n, t in at.state.items()}
         named |= {f"server.{n}": t.clone() for n, t in tensors.items()}  # it is written later
         return named, {"branch": at.branch, "round": at.round, "server": plain}
 
-    def pretrained(self, branch: str, state: State) -> State:
+    def pretrain_state(self, branch: str, state: State) -> State:
         """The state after a server's own training; of all that clients hold, or of public images.
 
         It runs through a schedule of its own, before that of the federation.
         """
-        pretrain, site = self.experiment.pretrain, self.site
-        pooled = np.concatenate(site.dealt(branch))
+        pretrain, client_context = self.experiment.pretrain, self.client_context
+        pooled = np.concatenate(client_context.branch_parts(branch))
         indices = pooled if pretrain.mode == "pooled" else self.split.public
-        method = site.method(-1, len(indices))
+        method = client_context.method(-1, len(indices))
         method.load_shared(state)
         method.begin_first_round()
-        train = replace(site.train, local_epochs=pretrain.epochs)
-        images, stream = site.images[indices], rng(self.experiment.seed, "pretrain")
-        job = replace(site, train=train, total_rounds=1).job(method, images, 1, stream)
+        train = replace(client_context.train, local_epochs=pretrain.epochs)
+        images, stream = client_context.images[indices], rng(self.experiment.seed, "pretrain")
+        job = replace(client_context, train=train, total_rounds=1).job(method, images, 1, stream)
         with self.watch.part("train"):
             job.run()
-        if site.stopped():
-            raise Interrupted
+        if client_context.is_stopped():
+            raise RunInterrupted
         return method.shared_state()
 
-    def _stretch(self, grid: Grid, at: Head, last: int, *, craft: bool) -> None:
+    def _run_rounds(self, grid: Grid, at: BranchState, last: int, *, craft: bool) -> None:
         """The rounds after the head's, to `last`; the head goes with them."""
         if at.round >= last:
             return
@@ -313,30 +315,41 @@ class Federation:
         course = replace(course, seed=self._root)
 
         def seen(update: Update) -> None:
-            self._seen(course, at.state, update)
+            self._note_update(course, at.state, update)
 
         self._prepare_fork(course, at)
-        for done in at.strategy.rounds(grid, course, at.state, self.crew, seen):
+        for done in at.strategy.rounds(grid, course, at.state, self.failure_policy, seen):
             self._record(course, at.state, done)
             if at.branch == "main":
-                self.aggregation = self._aggregated(at.strategy)
+                self.aggregation = self._describe_aggregation(at.strategy)
             at.round, at.state = done.number, done.state
             if self.active and (at.branch, at.round) == ("main", self.schedule.clean):
                 self._begin_beside(at)
             self._checkpoint()
             self._prepare_fork(course, at)
 
-    def _prepare_fork(self, course: Course, at: Head) -> None:
+    def _prepare_fork(self, course: RoundRange, at: BranchState) -> None:
         """Note how things stand before the next round, if it is the one to be replayed."""
-        reader, round, holder = self.reader, at.round + 1, self.holder
-        if reader is None or holder is None or not course.craft or not reader.forks(at.branch):
+        round_recorder, round, holder = self.round_recorder, at.round + 1, self.holder
+        if (
+            round_recorder is None
+            or holder is None
+            or not course.craft
+            or not round_recorder.forks(at.branch)
+        ):
             return
         attacked = range(self.schedule.clean + 1, self.schedule.last + 1)
         if round != next((r for r in attacked if self.schedule.takes_part(holder, r)), None):
             return
         strategy = copy.deepcopy(at.strategy)
-        strategy.course, strategy.nodes = course, {c: c for c in range(len(self.site.roles))}
-        malicious, own = self.experiment.malicious_clients, self.site.dealt(at.branch)
+        strategy.course, strategy.nodes = (
+            course,
+            {c: c for c in range(len(self.client_context.roles))},
+        )
+        malicious, own = (
+            self.experiment.malicious_clients,
+            self.client_context.branch_parts(at.branch),
+        )
         self.snapshots.drop("forks")
         self._fork = Fork(
             at.branch, round, at.state, strategy,
@@ -345,28 +358,28 @@ class Federation:
             strategy.broadcast(),
         )  # fmt: skip
 
-    def _replay(self, reader: Reader, round: int) -> None:
+    def _replay(self, round_recorder: RoundRecorder, round: int) -> None:
         """Hand the round to the reader, if it is the one to be replayed, now that it is done."""
         fork = self._fork
         if fork is None or fork.round != round:
             return
         fork.honest = self.snapshots.updates("forks", round)
-        reader.forked(fork)
+        round_recorder.forked(fork)
         self._fork = None
         self.snapshots.drop("forks")
 
-    def _aggregated(self, strategy: FederatedStrategy) -> Aggregation:
+    def _describe_aggregation(self, strategy: FederatedStrategy) -> Aggregation:
         """What the server has done so far, and what that promises its clients."""
         experiment = self.experiment
-        against = Against(
+        against = Adversary(
             experiment.malicious_clients, self.active, experiment.threat.vantage == "server"
         )
         view = "sums" if experiment.federation.secure_aggregation else "updates"
-        promised, told = strategy.privacy(against), strategy.told(against)
-        promised = promised and replace(promised, noise_source=self.site.noise_source)
+        promised, told = strategy.privacy(against), strategy.aggregation_metrics(against)
+        promised = promised and replace(promised, noise_source=self.client_context.noise_source)
         return Aggregation(experiment.strategy.name, view, promised, told)
 
-    def _seen(self, course: Course, received: State, update: Update) -> None:
+    def _note_update(self, course: RoundRange, received: State, update: Update) -> None:
         """Keep what is to be read of an update, as it is taken."""
         branch, round = course.branch, update.round
         if branch in ("main", "placebo") and round in self.schedule.updates_kept():
@@ -381,24 +394,26 @@ class Federation:
         if course.craft and update.client == self.holder:
             self._crafted = update.state
 
-    def _record(self, course: Course, received: State, done: Round) -> None:
+    def _record(self, course: RoundRange, received: State, done: Round) -> None:
         """Keep what is to be read of a round whose clients had `received`."""
         branch, round, told = course.branch, done.number, done.metrics
         spans = [(m["began"], m["ended"]) for m in told.values() if "began" in m]
-        self.watch.move("train", min(covered(spans), done.seconds))
+        self.watch.move("train", min(covered_seconds(spans), done.seconds))
         crafted, self._crafted = self._crafted, None
         if crafted is not None:
             self._read(branch, round, received)
-        if self.site.stopped():
+        if self.client_context.is_stopped():
             self.snapshots.drop_updates(branch, round)
-            raise Interrupted
-        if crafted is not None and self.reader is not None:
+            raise RunInterrupted
+        if crafted is not None and self.round_recorder is not None:
             with self.watch.part("attacks"):
-                self.reader.sent(branch, round, self._snapshot(branch, round, crafted))
-                self._replay(self.reader, round)
-            if self.site.stopped():  # perhaps before all was replayed: the round is made again
+                self.round_recorder.sent(branch, round, self._snapshot(branch, round, crafted))
+                self._replay(self.round_recorder, round)
+            if (
+                self.client_context.is_stopped()
+            ):  # perhaps before all was replayed: the round is made again
                 self.snapshots.drop_updates(branch, round)
-                raise Interrupted
+                raise RunInterrupted
         honest = {c: m for c, m in told.items() if c not in self.experiment.malicious_clients}
         losses = [m["loss"] for m in honest.values() if "loss" in m]
         loss = float(np.mean(losses)) if losses else None
@@ -409,9 +424,9 @@ class Federation:
 
     def _read(self, branch: str, round: int, state: State) -> None:
         """What the active client notes of a model that it received for `round`."""
-        if self.reader is not None:
+        if self.round_recorder is not None:
             with self.watch.part("attacks"):
-                self.reader.received(branch, round, self._snapshot(branch, round, state))
+                self.round_recorder.received(branch, round, self._snapshot(branch, round, state))
 
     def _note(
         self, branch: str, round: int, attacked: bool, loss: float | None, state: State

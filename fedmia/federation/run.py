@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from flwr.serverapp import Grid
 
-from clients.site import Site
+from clients.client_context import ClientContext
 from fedmia.attacks.base import ActiveAttack
 from fedmia.config.experiment import Experiment
 from fedmia.data.encoded import EncodedSet
@@ -23,7 +23,7 @@ from fedmia.data.sets import ImageSets, form_sets
 from fedmia.federation.backends import run_inline, run_ray
 from fedmia.federation.checkpoint import Checkpoint
 from fedmia.federation.ledger import Ledger
-from fedmia.federation.rounds import Federation, Reader, Schedule
+from fedmia.federation.rounds import FederatedRun, RoundRecorder, Schedule
 from fedmia.options import registry
 from fedmia.options.errors import InputError, opt
 from fedmia.options.seeding import SEEDED, rng, torch_rng
@@ -35,11 +35,11 @@ from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.ssl.base import Recipe, State
 from fedmia.storage.archive import Archive
 from fedmia.storage.snapshot import SnapshotStore, StateStore
-from strategies.crew import Crew
+from strategies.failure_policy import FailurePolicy
 
 
 @dataclass
-class Prepared:
+class PreparedRun:
     """What is known before the first round: nothing of it is written to the run folder yet."""
 
     experiment: Experiment
@@ -56,7 +56,7 @@ class Prepared:
 
 
 @dataclass(frozen=True)
-class Finished:
+class FederationResult:
     """A federation whose rounds are over: all that is scored.
 
     Attributes:
@@ -70,8 +70,8 @@ class Finished:
         aggregation: what the server of `main` did.
     """
 
-    prepared: Prepared
-    site: Site
+    prepared: PreparedRun
+    client_context: ClientContext
     store: StateStore
     snapshots: SnapshotStore
     rounds: list[RoundInfo]
@@ -85,13 +85,13 @@ class Finished:
     @cached_property
     def split(self) -> Split:
         """Roles of images, of those clients alone that stayed to the end."""
-        return self.prepared.split.without(self.gone)
+        return self.prepared.split.without_clients(self.gone)
 
     def sets(self) -> ImageSets:
         """Those formed before the first round, less what was of a client that is gone."""
         before, now = self.prepared.split, self.split
         formed = form_sets(
-            len(before.scored_members), len(before.scored_nonmembers), self.site.seed
+            len(before.scored_members), len(before.scored_nonmembers), self.client_context.seed
         )
         stayed = np.isin(before.scored_members, now.scored_members)
         whole = formed.members[stayed[formed.members].all(axis=1)]
@@ -102,7 +102,7 @@ class Finished:
         return Schedule(self.prepared.experiment)
 
 
-def prepare(experiment: Experiment) -> Prepared:
+def prepare(experiment: Experiment) -> PreparedRun:
     """Load the data and deal the roles.
 
     Raises:
@@ -130,7 +130,7 @@ def prepare(experiment: Experiment) -> Prepared:
     else:
         data, split = decoded(found, roles)
     foresee(experiment, split)
-    notes = [*deal.told(data, clients), *split_notes(split, data)]
+    notes = [*deal.notes(data, clients), *split_notes(split, data)]
     if not data.labelled:
         notes.append(NO_PROBES)
     # Sizes, constants and pairs that do not suit are refused before anything is written.
@@ -149,7 +149,7 @@ def prepare(experiment: Experiment) -> Prepared:
             "Batch norm is local: the global model that is scored has the running "
             "statistics of the first model, which no client ever used."
         )
-    return Prepared(experiment, data, split, next(iter(active.values()), None), notes)
+    return PreparedRun(experiment, data, split, next(iter(active.values()), None), notes)
 
 
 def foresee(experiment: Experiment, split: Split) -> None:
@@ -157,7 +157,9 @@ def foresee(experiment: Experiment, split: Split) -> None:
     rounds = experiment.federation.rounds
     for layer in experiment.defense:
         defense = layer.build("defense")
-        for size in sorted({len(split.parts[client]) for client in experiment.applied_by(layer)}):
+        for size in sorted(
+            {len(split.parts[client]) for client in experiment.layer_client_ids(layer)}
+        ):
             try:
                 defense.foresee(size, experiment.train, rounds)
             except InputError as error:
@@ -179,7 +181,7 @@ def split_notes(split: Split, data: ImageSet) -> list[str]:
     return notes
 
 
-def fingerprint(prepared: Prepared) -> str:
+def fingerprint(prepared: PreparedRun) -> str:
     """Digest of the images with a role, of all labels and of who trains on which."""
     split = prepared.split
     found = hashlib.sha256(prepared.data.images[np.sort(split.used)].data)
@@ -188,7 +190,7 @@ def fingerprint(prepared: Prepared) -> str:
     return found.hexdigest()
 
 
-def make_site(prepared: Prepared, workdir: Path, stop: Event) -> Site:
+def make_client_context(prepared: PreparedRun, workdir: Path, stop: Event) -> ClientContext:
     """What the clients are told; the images go to a file that every worker maps: those that have a
     role, so that the file of a large source is mostly holes."""
     experiment, data, split = prepared.experiment, prepared.data, prepared.split
@@ -204,7 +206,7 @@ def make_site(prepared: Prepared, workdir: Path, stop: Event) -> Site:
     )
     mean, std = pixel_constants(experiment, data.channels)
     targets = rng(experiment.seed, "targets").permutation(candidates)
-    return Site(
+    return ClientContext(
         seed=experiment.seed,
         images_file=file,
         roles=("honest",) * honest + (experiment.attacker,) * malicious,
@@ -219,7 +221,7 @@ def make_site(prepared: Prepared, workdir: Path, stop: Event) -> Site:
         train=experiment.train,
         public=split.public,
         defenses=tuple(
-            (one.name, dict(one.options), frozenset(experiment.applied_by(one)))
+            (one.name, dict(one.options), frozenset(experiment.layer_client_ids(one)))
             for one in experiment.defense
         ),
         attack=prepared.active,
@@ -272,10 +274,10 @@ class Nodes:
 
 
 def federate(
-    prepared: Prepared, site: Site, folder: Path, snapshots: SnapshotStore, *,
+    prepared: PreparedRun, client_context: ClientContext, folder: Path, snapshots: SnapshotStore, *,
     probe: Callable[[State], float | None], watch: Stopwatch, display: Display,
-    reader: Reader | None = None, nodes: Nodes | None = None, checkpoint: Checkpoint | None = None,
-) -> Finished:  # fmt: skip
+    round_recorder: RoundRecorder | None = None, nodes: Nodes | None = None, checkpoint: Checkpoint | None = None,
+) -> FederationResult:  # fmt: skip
     """Run the rounds on the backend asked for; what clients keep lies in `folder`.
 
     Args:
@@ -285,18 +287,28 @@ def federate(
     Raises:
         FederationError: a client failed.
     """
-    torch.set_num_threads(site.threads)
+    torch.set_num_threads(client_context.threads)
     experiment, split = prepared.experiment, prepared.split
     kept = checkpoint.clients if checkpoint else folder / "clients"
     store: StateStore = nodes.store if nodes else Ledger(kept)
     options = experiment.federation
     least = max(options.min_clients, experiment.strategy.build("strategy").least)
-    crew = Crew(
+    failure_policy = FailurePolicy(
         options.clients, options.on_failure, options.client_timeout, least,
         partial(_indispensable, split, frozenset(experiment.malicious_clients)),
     )  # fmt: skip
-    run = Federation(
-        experiment, site, split, store, snapshots, probe, reader, watch, display, crew, checkpoint
+    run = FederatedRun(
+        experiment,
+        client_context,
+        split,
+        store,
+        snapshots,
+        probe,
+        round_recorder,
+        watch,
+        display,
+        failure_policy,
+        checkpoint,
     )
     if checkpoint:
         run.resume()
@@ -305,24 +317,24 @@ def federate(
     elif nodes:
         run.run(nodes.grid)
     elif experiment.backend == "ray":
-        cpus = experiment.cpus_per_client or site.threads
+        cpus = experiment.cpus_per_client or client_context.threads
         run_ray(
-            run.run, site, store, cpus, experiment.gpus_per_client, experiment.ray_address,
-            crew.timeout,
+            run.run, client_context, store, cpus, experiment.gpus_per_client, experiment.ray_address,
+            failure_policy.timeout,
         )  # fmt: skip
     else:
         # Both parse Python, which no two threads may do at once (see `arrays.Live`).
         with watch.part("import"):
             importlib.import_module("torch._dynamo")  # else at an optimizer's first step
-        len(site.images)  # opens the file
-        run_inline(run.run, site, store, crew.timeout)
+        len(client_context.images)  # opens the file
+        run_inline(run.run, client_context, store, failure_policy.timeout)
     if run.failure is not None and not run.rounds:
         raise run.failure
-    gone, archive = frozenset(crew.gone), Archive(None)
+    gone, archive = frozenset(failure_policy.gone), Archive(None)
     if checkpoint and run.head:
         archive = checkpoint.archive(f"{run.head.branch} {run.head.round} {sorted(gone)}")
-    return Finished(
-        prepared, site, store, snapshots, run.rounds, run.complete, tuple(crew.faults), gone,
+    return FederationResult(
+        prepared, client_context, store, snapshots, run.rounds, run.complete, tuple(failure_policy.faults), gone,
         str(run.failure) if run.failure else None, archive, run.aggregation,
     )  # fmt: skip
 
@@ -331,7 +343,7 @@ def _indispensable(split: Split, malicious: frozenset[int], gone: frozenset[int]
     """Why a run cannot do without the clients in `gone`; None if it can."""
     if gone & malicious:
         return "the attacker's client cannot be dropped"
-    left = split.without(gone)
+    left = split.without_clients(gone)
     known, scored = len(left.known_members), len(left.scored_members)
     if len(split.members) and min(known, scored) < 2:
         return (

@@ -41,10 +41,12 @@ def begin(message: Message, context: Context) -> Message:
 def train(message: Message, context: Context) -> Message:
     """One round."""
     node, task = Node.of(context), message.content.config_records["config"]
-    site = node.prepared()[1]
+    client_context = node.prepared()[1]
     if node.sources:
-        return node.releases().answer(message, lambda r: client_app(site, r)(message, context))
-    return client_app(site, node.store(int(str(task["round"]))))(message, context)
+        return node.releases().answer(
+            message, lambda r: client_app(client_context, r)(message, context)
+        )
+    return client_app(client_context, node.store(int(str(task["round"]))))(message, context)
 
 
 @app.query("fork")
@@ -67,17 +69,17 @@ def kept(message: Message, context: Context) -> Message:
 def score(message: Message, context: Context) -> Message:
     """Scores of the node's own images, under the final encoder and under the first one, if they may
     leave it."""
-    from fedmia.evaluation.node import kept_in, scored  # what scores takes seconds to import
+    from fedmia.evaluation.node import scored, state_defenses  # what scores takes seconds to import
 
     node = Node.of(context)
-    prepared, site = node.prepared()
-    torch.set_num_threads(site.threads)
+    prepared, client_context = node.prepared()
+    torch.set_num_threads(client_context.threads)
     final, untrained = (
         message.content.array_records[name].to_torch_state_dict() for name in ("final", "untrained")
     )
     last = told(message)["last"]
-    run = prepared, site, node.client, node.releases()
-    found = scored(*run, last, final, untrained) if node.scores else kept_in(*run)
+    run = prepared, client_context, node.client, node.releases()
+    found = scored(*run, last, final, untrained) if node.scores else state_defenses(*run)
     return Message(found, reply_to=message)
 
 

@@ -12,9 +12,9 @@ from flwr.serverapp import Grid
 from fedmia.cli.command import Invocation
 from fedmia.config.experiment import Experiment
 from fedmia.evaluation.node import material
-from fedmia.federation.run import Finished, Nodes, federate, make_site
-from fedmia.flower.private import check, nobody
-from fedmia.flower.roll import agree, underway
+from fedmia.federation.run import FederationResult, Nodes, federate, make_client_context
+from fedmia.flower.nodes import check_agreement, open_nodes
+from fedmia.flower.private import check, prepare_server
 from fedmia.flower.store import ask
 from fedmia.report.publish import publish
 from fedmia.runtime.progress import Display
@@ -22,7 +22,7 @@ from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.storage.manifest import SNAPSHOTS
 from fedmia.storage.outfolder import OutFolder
 from fedmia.storage.snapshot import MemoryStore, SnapshotStore
-from strategies.crew import FederationError
+from strategies.failure_policy import FederationError
 
 
 def gather(grid: Grid, asked: Invocation, place: OutFolder, watch: Stopwatch) -> None:
@@ -35,9 +35,9 @@ def gather(grid: Grid, asked: Invocation, place: OutFolder, watch: Stopwatch) ->
     """
     experiment: Experiment = asked.settings
     check(experiment)
-    with underway(grid, experiment, place, True) as (nodes, found):
+    with open_nodes(grid, experiment, place, True) as (nodes, found):
         shape = {name: found[0][name] for name in ("channels", "size")}
-        agree(found, **shape)
+        check_agreement(found, **shape)
         done = trained(experiment, shape, Nodes(grid, MemoryStore()), place, watch)
         left = {client: nodes[client] for client in nodes if client not in done.gone}
         with watch.part("attacks"):
@@ -52,14 +52,14 @@ def gather(grid: Grid, asked: Invocation, place: OutFolder, watch: Stopwatch) ->
 
 def trained(
     experiment: Experiment, shape: dict[str, int], nodes: Nodes, place: OutFolder, watch: Stopwatch
-) -> Finished:
+) -> FederationResult:
     """The rounds of the federation, by a server that holds no image."""
     assert place.folder is not None
-    prepared = nobody(experiment, **shape)
+    prepared = prepare_server(experiment, **shape)
     with tempfile.TemporaryDirectory(prefix="fedmia-") as made:
-        site = make_site(prepared, Path(made), Event())
+        client_context = make_client_context(prepared, Path(made), Event())
         return federate(
-            prepared, site, Path(made), SnapshotStore(place.folder / SNAPSHOTS),
+            prepared, client_context, Path(made), SnapshotStore(place.folder / SNAPSHOTS),
             probe=lambda state: None, watch=watch, display=Display(prepared.total_rounds(), True),
             nodes=nodes,
         )  # fmt: skip

@@ -13,11 +13,11 @@ from typing import Any
 
 from flwr.app import Context
 
-from clients.site import Site
+from clients.client_context import ClientContext
 from fedmia.config.experiment import Experiment
 from fedmia.config.tree import from_tree
-from fedmia.federation.run import Prepared, fingerprint, prepare
-from fedmia.flower.private import SIDES, own, site_of
+from fedmia.federation.run import PreparedRun, fingerprint, prepare
+from fedmia.flower.private import SIDES, prepare_own, remote_context
 from fedmia.flower.releases import Releases
 from fedmia.flower.store import NodeStore, put
 from fedmia.options.errors import InputError
@@ -93,11 +93,11 @@ class Node:
             return {"channels": prepared.data.channels, "size": prepared.data.size}
         return {"fingerprint": fingerprint(prepared)}
 
-    def prepared(self) -> tuple[Prepared, Site]:
+    def prepared(self) -> tuple[PreparedRun, ClientContext]:
         """The run as this node sees it: with its own images, or with the one data source."""
         if self.sources:
-            return own(self.settings(), self.client, self.sources)
-        return rehearsed(self.settings())
+            return prepare_own(self.settings(), self.client, self.sources)
+        return prepare_rehearsal(self.settings())
 
     def open(self) -> NodeStore:
         """What the node keeps, to whoever asks for it.
@@ -128,7 +128,7 @@ class Node:
 
 
 @functools.lru_cache(maxsize=1)  # a simulation's actors answer many messages of one run
-def rehearsed(settings: str) -> tuple[Prepared, Site]:
+def prepare_rehearsal(settings: str) -> tuple[PreparedRun, ClientContext]:
     """The run as every node and the server prepare it: a function of the settings alone."""
     prepared = prepare(from_tree(Experiment, json.loads(settings)))
-    return prepared, site_of(prepared)
+    return prepared, remote_context(prepared)

@@ -10,13 +10,13 @@ from threading import Event
 
 import numpy as np
 
-from clients.site import Site
+from clients.client_context import ClientContext
 from fedmia.config.experiment import Experiment
-from fedmia.config.forms import dataset_and_path
+from fedmia.config.forms import split_dataset
 from fedmia.config.tree import from_tree
 from fedmia.data.base import Request
 from fedmia.data.images import ImageSet, IntArray, digests
-from fedmia.federation.run import Prepared, make_site
+from fedmia.federation.run import PreparedRun, make_client_context
 from fedmia.options import registry
 from fedmia.options.errors import InputError, opt
 from fedmia.options.seeding import ENTROPY, rng, root
@@ -46,7 +46,9 @@ def check(experiment: Experiment) -> None:
 
 
 @functools.lru_cache(maxsize=1)  # a simulation's actors answer many messages of one run
-def own(settings: str, client: int, sources: tuple[str, ...]) -> tuple[Prepared, Site]:
+def prepare_own(
+    settings: str, client: int, sources: tuple[str, ...]
+) -> tuple[PreparedRun, ClientContext]:
     """The run as the node of `client` sees it: nobody's images but its own.
 
     Raises:
@@ -61,29 +63,29 @@ def own(settings: str, client: int, sources: tuple[str, ...]) -> tuple[Prepared,
     images = np.concatenate(sides)
     data = ImageSet(images, np.zeros(len(images), np.int64), "private images")
     split = _split(experiment, client, digests(images), len(sides[0]))
-    prepared = Prepared(experiment, data, split, None, [], ENTROPY)
-    return prepared, site_of(prepared)
+    prepared = PreparedRun(experiment, data, split, None, [], ENTROPY)
+    return prepared, remote_context(prepared)
 
 
-def site_of(prepared: Prepared) -> Site:
+def remote_context(prepared: PreparedRun) -> ClientContext:
     """The site of a run whose node keeps no file of the images."""
     with tempfile.TemporaryDirectory(prefix="fedmia-") as made:
-        site = make_site(prepared, Path(made), Event())
-        len(site.images)  # opens the file, which stays open when its name is gone
-    return site
+        client_context = make_client_context(prepared, Path(made), Event())
+        len(client_context.images)  # opens the file, which stays open when its name is gone
+    return client_context
 
 
-def nobody(experiment: Experiment, channels: int, size: int) -> Prepared:
+def prepare_server(experiment: Experiment, channels: int, size: int) -> PreparedRun:
     """The run as the server sees it: the shape of the images, and none of them."""
     empty = np.zeros(0, np.int64)
     data = ImageSet(np.zeros((0, channels, size, size), np.uint8), empty, "private images")
     parts = (empty,) * experiment.federation.clients
     split = Split(parts, 0, (), *(empty,) * 9, None, 0, 0)
-    return Prepared(experiment, data, split, None, [], ENTROPY)
+    return PreparedRun(experiment, data, split, None, [], ENTROPY)
 
 
 def _load(experiment: Experiment, side: str, source: str) -> np.ndarray:
-    name, path = dataset_and_path(source)
+    name, path = split_dataset(source)
     request = Request(path, None, experiment.data.size, experiment.seed)
     try:
         found: ImageSet = registry.build("dataset", name, {}).load(request)

@@ -12,10 +12,10 @@ from flwr.app import Message, MetricRecord, RecordDict
 from fedmia.flower.store import keep
 from fedmia.ssl.base import under
 from fedmia.storage.arrays import record, tensors
-from fedmia.storage.snapshot import Carried, LocalState, read_tensors
+from fedmia.storage.snapshot import ClientState, SingleStateStore, read_tensors
 
 
-class Releases(Carried):
+class Releases(SingleStateStore):
     """The node's state after its last release, and that release, in one file written whole.
 
     An order that comes again is answered by the same bytes. Any other goes on from the state after
@@ -26,7 +26,7 @@ class Releases(Carried):
     def __init__(self, path: Path) -> None:
         self._path = path
         kept, about = read_tensors(path) if path.is_file() else ({}, None)
-        super().__init__(LocalState(under("state.", kept), about["memory"]) if about else None)
+        super().__init__(ClientState(under("state.", kept), about["memory"]) if about else None)
         self._sent, self._about = under("sent.", kept), about
 
     def answer(self, message: Message, work: Callable[[Releases], Message]) -> Message:
@@ -45,7 +45,7 @@ class Releases(Carried):
         content = RecordDict({"arrays": record(self._sent), "metrics": metrics})
         return Message(content, reply_to=message)
 
-    def _keep(self, order: str, state: LocalState, content: RecordDict) -> None:
+    def _keep(self, order: str, state: ClientState, content: RecordDict) -> None:
         both = {f"state.{n}": t for n, t in state.tensors.items()}
         both |= {f"sent.{n}": t for n, t in tensors(content.array_records["arrays"]).items()}
         metrics = dict(content.metric_records["metrics"])

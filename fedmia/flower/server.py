@@ -17,8 +17,8 @@ from fedmia.config.tree import to_tree
 from fedmia.evaluation.run import execute
 from fedmia.federation.run import Nodes, fingerprint
 from fedmia.flower.gather import gather
-from fedmia.flower.node import rehearsed
-from fedmia.flower.roll import agree, underway
+from fedmia.flower.node import prepare_rehearsal
+from fedmia.flower.nodes import check_agreement, open_nodes
 from fedmia.flower.store import NodeStates
 from fedmia.options.errors import InputError, opt
 from fedmia.report.publish import publish, show
@@ -27,7 +27,7 @@ from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.storage.manifest import SNAPSHOTS
 from fedmia.storage.outfolder import OutFolder
 from fedmia.storage.snapshot import SnapshotStore
-from strategies.crew import FederationError
+from strategies.failure_policy import FederationError
 
 app = ServerApp()
 
@@ -69,9 +69,9 @@ def invocation(arguments: str) -> Invocation:
 def rehearse(grid: Grid, asked: Invocation, place: OutFolder, watch: Stopwatch) -> None:
     """A run in which every node reads the one data source that the server reads too."""
     with watch.part("data"):
-        prepared, _ = rehearsed(json.dumps(to_tree(asked.settings)))
-    with underway(grid, asked.settings, place, False) as (nodes, found):
-        agree(found, fingerprint=fingerprint(prepared))
+        prepared, _ = prepare_rehearsal(json.dumps(to_tree(asked.settings)))
+    with open_nodes(grid, asked.settings, place, False) as (nodes, found):
+        check_agreement(found, fingerprint=fingerprint(prepared))
         beside = Nodes(grid, NodeStates(grid, nodes))
         shown = Display(prepared.total_rounds(), True)
         scores = execute(prepared, place.folder, watch, Event(), shown, beside)

@@ -13,8 +13,8 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
 from fedmia.ssl.base import State
-from fedmia.storage.snapshot import LocalState, StateStore, read_tensors, write_tensors
-from strategies.crew import FederationError
+from fedmia.storage.snapshot import ClientState, StateStore, read_tensors, write_tensors
+from strategies.failure_policy import FederationError
 
 PATIENCE = 3600.0  # seconds in which every node answers
 PAUSE = 0.1  # seconds between questions to Flower whether a node has answered
@@ -34,11 +34,11 @@ class NodeStore(StateStore):
     def __init__(self, root: Path, round: int | None = None) -> None:
         self.root, self.round = root, round
 
-    def load(self, branch: str, client: int) -> LocalState | None:
+    def load(self, branch: str, client: int) -> ClientState | None:
         kept = self._kept(branch, client)
-        return LocalState(*read_tensors(kept[-1])) if kept else None
+        return ClientState(*read_tensors(kept[-1])) if kept else None
 
-    def save(self, branch: str, client: int, state: LocalState) -> None:
+    def save(self, branch: str, client: int, state: ClientState) -> None:
         assert self.round is not None
         self._write(branch, client, self.round, state)
         for old in self._kept(branch, client)[:-1]:
@@ -47,14 +47,14 @@ class NodeStore(StateStore):
     def fork_one(self, source: str, target: str, client: int) -> None:
         """Give branch `target` a copy of the client's state in branch `source`, if it has one."""
         if kept := self._kept(source, client):
-            self._write(target, client, _round(kept[-1]), LocalState(*read_tensors(kept[-1])))
+            self._write(target, client, _round(kept[-1]), ClientState(*read_tensors(kept[-1])))
 
     def _kept(self, branch: str, client: int) -> list[Path]:
         """Files of the rounds before this one, in order."""
         files = sorted((self.root / branch / f"client-{client:04d}").glob("round-*.safetensors"))
         return [f for f in files if self.round is None or _round(f) < self.round]
 
-    def _write(self, branch: str, client: int, round: int, state: LocalState) -> None:
+    def _write(self, branch: str, client: int, round: int, state: ClientState) -> None:
         path = self.root / branch / f"client-{client:04d}" / f"round-{round:06d}.safetensors"
         keep(path, state.tensors, state.memory)
 
@@ -87,15 +87,15 @@ class NodeStates(StateStore):
     def __init__(self, grid: Grid, nodes: dict[int, int]) -> None:
         self._grid, self._nodes = grid, nodes
 
-    def load(self, branch: str, client: int) -> LocalState | None:
+    def load(self, branch: str, client: int) -> ClientState | None:
         asked = {client: {"branch": branch}}
         content = ask(self._grid, self._nodes, "kept", asked)[client]
         if "memory" not in content.config_records:
             return None
         memory = json.loads(str(content.config_records["memory"]["json"]))
-        return LocalState(content.array_records["tensors"].to_torch_state_dict(), memory)
+        return ClientState(content.array_records["tensors"].to_torch_state_dict(), memory)
 
-    def save(self, branch: str, client: int, state: LocalState) -> None:
+    def save(self, branch: str, client: int, state: ClientState) -> None:
         raise NotImplementedError("a node's state is its own")
 
     def fork(self, source: str, target: str, clients: int) -> None:
@@ -103,7 +103,7 @@ class NodeStates(StateStore):
         ask(self._grid, self._nodes, "fork", dict.fromkeys(range(clients), order))
 
 
-def kept_record(state: LocalState | None) -> RecordDict:
+def kept_record(state: ClientState | None) -> RecordDict:
     """What a node answers to `kept`."""
     if state is None:
         return RecordDict()

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedmia.heads.stack import Stack, train
+from fedmia.heads.stack import HeadStack, train_heads
 from fedmia.records import FloatArray
 
 PAIRS = 2000  # (answer, label) of shadow heads, half of their own images
@@ -18,14 +18,14 @@ LAYERS, RATE = 5, 1e-3
 WIDTH, BATCH, EPOCHS = 64, 100, 10
 
 
-def queries(probabilities: Tensor, labels: Tensor) -> Tensor:
+def classifier_inputs(probabilities: Tensor, labels: Tensor) -> Tensor:
     """(K, N, 2 classes): each answer (K, N, classes) beside its true label (K, N) or (N,)."""
     classes = probabilities.shape[2]
     truth = F.one_hot(labels, classes).float().expand_as(probabilities)
     return torch.cat([probabilities, truth], dim=2)
 
 
-def fit(pairs: Tensor, member: Tensor, seed: int) -> Stack:
+def fit_classifiers(pairs: Tensor, member: Tensor, seed: int) -> HeadStack:
     """Classifiers of five ReLU layers, one for each of K sets of (answer, label) pairs.
 
     Args:
@@ -33,20 +33,20 @@ def fit(pairs: Tensor, member: Tensor, seed: int) -> Stack:
     """
     count, size, width = pairs.shape
     rows = torch.arange(count * size).view(count, size)
-    return train(
+    return train_heads(
         pairs.flatten(0, 1), member.repeat(count), rows, [width, *[WIDTH] * LAYERS, 2],
         optimizer=partial(torch.optim.Adam, lr=RATE), epochs=EPOCHS, batch=BATCH, seed=seed,
     )  # fmt: skip
 
 
-def score(classifier: Stack, asked: Tensor) -> FloatArray:
+def score_answers(classifier: HeadStack, asked: Tensor) -> FloatArray:
     """(K, N) log odds of membership of (K, N, 2 classes), by one classifier; over 0: a member."""
     found = classifier.logits(asked.flatten(0, 1))[0]
     odds = (found[:, 1] - found[:, 0]).view(asked.shape[:2])
     return np.asarray(odds.double().numpy(), dtype=np.float64)
 
 
-def confidence(probabilities: Tensor, labels: Tensor) -> FloatArray:
+def label_log_probability(probabilities: Tensor, labels: Tensor) -> FloatArray:
     """(K, N) log probability of the true label (Yeom et al., 2018): needs no shadow, nothing
     learnt, and so says whether the classifier missed what is there."""
     own = probabilities.gather(2, labels.expand(probabilities.shape[:2])[..., None])[..., 0]

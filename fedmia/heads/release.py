@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedmia.defenses._canaries import guessed
+from fedmia.defenses._canaries import guess_canaries
 from fedmia.defenses._noise import ReleaseNoise
-from fedmia.heads.stack import Stack
+from fedmia.heads.stack import HeadStack
 from fedmia.options import registry
 from fedmia.records import NOISE, Epsilon
 
@@ -25,14 +25,14 @@ ASSUMPTIONS = (
 
 
 @dataclass(frozen=True)
-class Setting:
+class ReleaseSetting:
     """A mechanism at a privacy budget."""
 
     mechanism: str
     epsilon: float
 
 
-def mechanism(setting: Setting, delta: float) -> ReleaseNoise:
+def mechanism(setting: ReleaseSetting, delta: float) -> ReleaseNoise:
     """The defence of that name, which holds the noise's law."""
     options = {"epsilon": setting.epsilon, "sensitivity": "sampled"}
     if setting.mechanism == "gaussian":
@@ -41,7 +41,7 @@ def mechanism(setting: Setting, delta: float) -> ReleaseNoise:
     return built
 
 
-def scale_of(law: ReleaseNoise, epsilon: float, sensitivity: Mapping[int, float]) -> float:
+def noise_scale(law: ReleaseNoise, epsilon: float, sensitivity: Mapping[int, float]) -> float:
     """Scale of the noise on each weight at which one release spends `epsilon`.
 
     Logistic and Laplace: Delta_1 / epsilon (Theorem 4.1, Remark 4.2). Gaussian: exact for Delta_2
@@ -54,7 +54,9 @@ def scale_of(law: ReleaseNoise, epsilon: float, sensitivity: Mapping[int, float]
     return law.scale_for(epsilon, sensitivity[law.order], 1)
 
 
-def released(heads: Stack, law: ReleaseNoise, scale: float, rng: np.random.Generator) -> Stack:
+def add_noise(
+    heads: HeadStack, law: ReleaseNoise, scale: float, rng: np.random.Generator
+) -> HeadStack:
     """The heads, each with noise of its own on every weight; at scale 0 they themselves."""
     if scale == 0:
         return heads
@@ -62,8 +64,8 @@ def released(heads: Stack, law: ReleaseNoise, scale: float, rng: np.random.Gener
     return heads.plus(torch.from_numpy(law.draw(rng, scale, shape.numel())).view(shape))
 
 
-def audited(
-    setting: Setting, delta: float, sensitivity: Mapping[int, float], scale: float, count: int,
+def audit_noise(
+    setting: ReleaseSetting, delta: float, sensitivity: Mapping[int, float], scale: float, count: int,
     rng: np.random.Generator,
 ) -> Epsilon:  # fmt: skip
     """A setting's statement with the guesses of `count` canaries: made-up heads of one weight, the
@@ -71,13 +73,13 @@ def audited(
     """
     law, inside = mechanism(setting, delta), rng.random(count) < 0.5
     heights = torch.from_numpy(sensitivity[law.order] * (inside - 0.5)).view(-1, 1, 1)
-    heads = released(Stack((heights,), (torch.zeros(count, 1, 1),)), law, scale, rng)
+    heads = add_noise(HeadStack((heights,), (torch.zeros(count, 1, 1),)), law, scale, rng)
     memory = {"canaries": {"in": inside, "scores": heads.weights[0].flatten().numpy()}}
-    guesses = guessed(memory, law.audit)
+    guesses = guess_canaries(memory, law.audit)
     return Epsilon(setting.epsilon, getattr(law, "delta", 0.0), 1, "empirical", "", **guesses)
 
 
-def answers(heads: Stack, features: Tensor) -> Tensor:
+def predict_probabilities(heads: HeadStack, features: Tensor) -> Tensor:
     """Class probabilities (K, N, classes): what Algorithm 1 answers to N queries.
 
     The paper trains and noises inside the algorithm and says that the mechanism is applied once;

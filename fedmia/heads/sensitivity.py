@@ -11,14 +11,14 @@ from torch import Tensor
 
 from fedmia.data.images import IntArray
 from fedmia.defenses._sensitivity import leave_one_out
-from fedmia.heads.stack import Stack
+from fedmia.heads.stack import HeadStack
 from fedmia.options.errors import InputError, opt
 
 SIDE_BY_SIDE = 64  # pairs whose heads are trained at once: their weights are in memory together
 
 
-def sampled(
-    fit: Callable[[Tensor], Stack], members: IntArray, pairs: int, rng: np.random.Generator
+def sample_sensitivity(
+    fit: Callable[[Tensor], HeadStack], members: IntArray, pairs: int, rng: np.random.Generator
 ) -> Mapping[int, float]:
     """Largest distance of two heads, each without another one of the images: {1: L1, 2: L2}.
 

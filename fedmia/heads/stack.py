@@ -13,7 +13,7 @@ Optimizer = Callable[[list[Tensor]], torch.optim.Optimizer]
 
 
 @dataclass(frozen=True)
-class Stack:
+class HeadStack:
     """K networks: linear layers with ReLU between them, no batch norm, nothing but weights.
 
     Attributes:
@@ -34,12 +34,12 @@ class Stack:
         """(K, d) all weights of each network, float64."""
         return torch.cat([t.double().flatten(1) for t in self.tensors()], dim=1)
 
-    def take(self, networks: Sequence[int]) -> Stack:
+    def take(self, networks: Sequence[int]) -> HeadStack:
         """The networks at these places; one place may be named several times."""
         rows = list(networks)
-        return Stack(tuple(w[rows] for w in self.weights), tuple(b[rows] for b in self.biases))
+        return HeadStack(tuple(w[rows] for w in self.weights), tuple(b[rows] for b in self.biases))
 
-    def plus(self, noise: Tensor) -> Stack:
+    def plus(self, noise: Tensor) -> HeadStack:
         """The networks with (K, d) `noise` added to what `flat` returns, in their own type."""
         tensors, at = [], 0
         for tensor in self.tensors():
@@ -47,7 +47,7 @@ class Stack:
             own = noise[:, at : at + count].view_as(tensor)
             tensors.append((tensor.double() + own).to(tensor.dtype))
             at += count
-        return Stack(tuple(tensors[::2]), tuple(tensors[1::2]))
+        return HeadStack(tuple(tensors[::2]), tuple(tensors[1::2]))
 
     def logits(self, inputs: Tensor) -> Tensor:
         """(K, N, classes) of inputs (N, D) that all networks see, or (K, N, D), each its own."""
@@ -57,7 +57,7 @@ class Stack:
         return hidden
 
 
-def start(count: int, widths: Sequence[int], generator: torch.Generator) -> Stack:
+def init_heads(count: int, widths: Sequence[int], generator: torch.Generator) -> HeadStack:
     """`count` times the same network: Glorot and Bengio's (2010) uniform weights, no biases.
 
     Args:
@@ -69,13 +69,13 @@ def start(count: int, widths: Sequence[int], generator: torch.Generator) -> Stac
         drawn = torch.rand(before, after, generator=generator) * 2 * bound - bound
         weights.append(drawn.repeat(count, 1, 1))
         biases.append(torch.zeros(count, 1, after))
-    return Stack(tuple(weights), tuple(biases))
+    return HeadStack(tuple(weights), tuple(biases))
 
 
-def train(
+def train_heads(
     inputs: Tensor, labels: Tensor, rows: Tensor, widths: Sequence[int], *,
     optimizer: Optimizer, epochs: int, batch: int, seed: int,
-) -> Stack:  # fmt: skip
+) -> HeadStack:  # fmt: skip
     """Networks trained on cross-entropy, each on its own rows of the inputs.
 
     All draw the same randomness: first weights, and order of the places in `rows`. So two networks
@@ -88,7 +88,7 @@ def train(
         batch: rows a step; the last step of an epoch may have fewer.
     """
     generator = torch.Generator().manual_seed(seed)
-    stack = start(len(rows), widths, generator)
+    stack = init_heads(len(rows), widths, generator)
     for tensor in stack.tensors():
         tensor.requires_grad_()
     stepper = optimizer(stack.tensors())

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedmia.nets._keyed import content_words, keyed_uniforms
-from fedmia.nets.base import Drawn, Trunk
+from fedmia.nets.base import SelfInitialisedLayer, Trunk
 from fedmia.options.errors import InputError
 
 STAGES = 4
@@ -43,7 +43,7 @@ def check_width(where: str, width: int, heads: int) -> None:
         raise InputError(f"{where}width must be a multiple of 4, got {width}")
 
 
-class ClassToken(Drawn):
+class ClassToken(SelfInitialisedLayer):
     """A learned token put before the others: (B, n, D) -> (B, 1 + n, D)."""
 
     def __init__(self, width: int) -> None:
@@ -74,7 +74,7 @@ class Positions(nn.Module):
         return grid + fitted.permute(0, 2, 3, 1)
 
 
-class LearnedPositions(Positions, Drawn):
+class LearnedPositions(Positions, SelfInitialisedLayer):
     """Positions that train."""
 
     def __init__(self, width: int, side: int) -> None:

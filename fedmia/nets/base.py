@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from fedmia.options.errors import unknown
+from fedmia.options.errors import unknown_name
 from fedmia.options.option import Options
 
 NORMS = ("group", "batch")
@@ -61,7 +61,7 @@ class Backbone(nn.Module):
         found, wanted = {**stages, "avgpool": pooled}, list(layers)
         for name in wanted:
             if name not in found:
-                raise unknown("layer", name, [*self.layers, "avgpool"])
+                raise unknown_name("layer", name, [*self.layers, "avgpool"])
         return {name: found[name] for name in wanted}
 
 
@@ -100,7 +100,7 @@ class Net(Options, ABC):
         """
 
 
-class Drawn(nn.Module, ABC):
+class SelfInitialisedLayer(nn.Module, ABC):
     """A layer that holds parameters of a kind of its own and sets them itself.
 
     `forward` takes one batch, so that Opacus finds the gradient of each image.
@@ -135,7 +135,7 @@ def initialise(module: nn.Module, generator: torch.Generator) -> None:
         ):
             nn.init.ones_(layer.weight)
             nn.init.zeros_(layer.bias)
-        elif isinstance(layer, Drawn):
+        elif isinstance(layer, SelfInitialisedLayer):
             layer.draw(generator)
         if isinstance(layer, _BatchNorm):
             layer.reset_running_stats()

@@ -12,7 +12,7 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any, Self
 
-from fedmia.observers._values import by_round, of_the_run, present
+from fedmia.observers._values import drop_missing, round_values, run_values
 from fedmia.observers.base import RunObserver
 from fedmia.options import registry
 from fedmia.options.errors import InputError
@@ -22,7 +22,7 @@ from fedmia.storage.manifest import FIGURES
 PATIENCE = 60.0  # seconds that a call may take before the run goes on without the observer
 
 
-class Line:
+class ObserverThread:
     """A thread that calls one observer, so that one that hangs can be left behind."""
 
     def __init__(self, observer: RunObserver) -> None:
@@ -70,7 +70,7 @@ def _said(error: BaseException) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
 
 
-class Observing:
+class RunObservers:
     """The observers of a run, while the context is open.
 
     Args:
@@ -83,11 +83,11 @@ class Observing:
 
     def __init__(self, names: Sequence[str], folder: Path | None) -> None:
         self._folder = folder
-        self._lines: dict[str, Line] = {}
+        self._lines: dict[str, ObserverThread] = {}
         self._built = {name: _built(name, folder) for name in names}
 
     def __enter__(self) -> Self:
-        self._lines = {name: Line(observer) for name, observer in self._built.items()}
+        self._lines = {name: ObserverThread(observer) for name, observer in self._built.items()}
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -104,16 +104,16 @@ class Observing:
     ) -> None:
         """A round of a branch is done."""
         told = {f"{branch}/loss": loss, f"{branch}/knn": knn, f"{branch}/seconds": seconds}
-        self._tell("scalars", present(told), round)
+        self._tell("scalars", drop_missing(told), round)
 
     def report(self, report: Report) -> None:
         """The run is over, its files are written."""
         if not self._lines:
             return
-        for round, values in by_round(report):
+        for round, values in round_values(report):
             self._tell("scalars", values, round)
         last = report["rounds"][-1]["round"] if report["rounds"] else 0
-        self._tell("scalars", of_the_run(report), last)
+        self._tell("scalars", run_values(report), last)
         drawn = sorted((self._folder / FIGURES).glob("*.png")) if self._folder else []
         self._tell("report", report, {png.stem: png.read_bytes() for png in drawn})
 

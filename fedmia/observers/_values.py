@@ -14,7 +14,7 @@ BY_ROUND = "round"  # the subject of what is logged by its round
 OF_THE_RUN = ("attack", "pair", "utility", "utility/after_attack", "health")
 
 
-def by_round(report: Report) -> Iterator[tuple[int, dict[str, float]]]:
+def round_values(report: Report) -> Iterator[tuple[int, dict[str, float]]]:
     """(round, AUC by `leakage/ATTACK` and `layers/LAYER`) of the rounds that were evaluated."""
     rounds: dict[int, dict[str, float]] = {}
     for row, name, value in _logged(report, BY_ROUND):
@@ -22,7 +22,7 @@ def by_round(report: Report) -> Iterator[tuple[int, dict[str, float]]]:
     yield from rounds.items()
 
 
-def of_the_run(report: Report) -> dict[str, float]:
+def run_values(report: Report) -> dict[str, float]:
     """AUC of attacks and controls, the ends of the simultaneous intervals and the true-positive
     rate at 1 % of the attacks, what they add over their controls, utility and health: all numbers
     of the run that declare a name."""
@@ -59,6 +59,6 @@ def _name(template: str, row: Row, end: str) -> str | None:
     return template.format(**filled)
 
 
-def present(values: Mapping[str, float | None]) -> dict[str, float]:
+def drop_missing(values: Mapping[str, float | None]) -> dict[str, float]:
     """Those that are known."""
     return {name: value for name, value in values.items() if value is not None}

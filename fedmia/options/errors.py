@@ -16,7 +16,7 @@ Tongue = Callable[[str, str | None], str]
 _NOTED = re.compile("\u27e8([^\u27e8\u27e9\u2254]*)(?:\u2254([^\u27e9]*))?\u27e9")
 
 
-class Option(NamedTuple):
+class OptionMention(NamedTuple):
     """An option that a message names: its path in the settings, and a value where one is told."""
 
     path: str
@@ -43,12 +43,12 @@ class InputError(ValueError):
         super().__init__(text)
         self.text = text
         self.parts = _parts(text)
-        self.tongue = in_python
+        self.tongue = spell_in_python
 
     @property
-    def options(self) -> list[Option]:
+    def options(self) -> list[OptionMention]:
         """The options that it names, with their values, in order."""
-        return [part for part in self.parts if isinstance(part, Option)]
+        return [part for part in self.parts if isinstance(part, OptionMention)]
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -61,41 +61,43 @@ class InputError(ValueError):
 
 def opt(path: str, value: Any = ...) -> str:
     """The option at `path` in a message, with the value that it has or should have."""
-    return f"\u27e8{path}\u27e9" if value is ... else f"\u27e8{path}\u2254{shown(value)}\u27e9"
+    return (
+        f"\u27e8{path}\u27e9" if value is ... else f"\u27e8{path}\u2254{format_value(value)}\u27e9"
+    )
 
 
-def _parts(text: str) -> tuple[str | Option, ...]:
+def _parts(text: str) -> tuple[str | OptionMention, ...]:
     """The words of a text and the options between them."""
-    parts: list[str | Option] = []
+    parts: list[str | OptionMention] = []
     end = 0
     for noted in _NOTED.finditer(text):
-        parts += [text[end : noted.start()], Option(noted[1], noted[2])]
+        parts += [text[end : noted.start()], OptionMention(noted[1], noted[2])]
         end = noted.end()
     return (*parts, text[end:])
 
 
-def _joined(parts: Iterable[str | Option], tongue: Tongue) -> str:
-    said = (part if isinstance(part, str) else tongue(*part) for part in parts)
-    return " ".join("".join(said).split())
+def _joined(parts: Iterable[str | OptionMention], tongue: Tongue) -> str:
+    format_error = (part if isinstance(part, str) else tongue(*part) for part in parts)
+    return " ".join("".join(format_error).split())
 
 
-def in_python(path: str, value: str | None) -> str:
+def spell_in_python(path: str, value: str | None) -> str:
     """`known`, `known=50`."""
     return path if value is None else f"{path}={value}"
 
 
-def said(text: str, tongue: Tongue = in_python) -> str:
+def format_error(text: str, tongue: Tongue = spell_in_python) -> str:
     """`text` on one line, its options written as `tongue` does."""
     return _joined(_parts(text), tongue)
 
 
-def renamed(text: str, rename: Callable[[str], str]) -> str:
+def map_options(text: str, rename: Callable[[str], str]) -> str:
     """`text` with the path of each option in it renamed."""
     return _NOTED.sub(lambda noted: noted[0].replace(noted[1], rename(noted[1]), 1), text)
 
 
 @contextmanager
-def prefixed(where: str) -> Iterator[None]:
+def prefix_errors(where: str) -> Iterator[None]:
     """Errors inside begin with `where`, an option or what else they are of, if it says anything."""
     try:
         yield
@@ -104,23 +106,23 @@ def prefixed(where: str) -> Iterator[None]:
 
 
 @contextmanager
-def told(speak: Tongue) -> Iterator[None]:
+def option_style(speak: Tongue) -> Iterator[None]:
     """Errors inside say their options as `speak` does, unless they know better."""
     try:
         yield
     except InputError as error:
-        if error.tongue is in_python:
+        if error.tongue is spell_in_python:
             error.tongue = speak
         raise
 
 
 @contextmanager
-def told_of(file: Path) -> Iterator[None]:
+def style_of_file(file: Path) -> Iterator[None]:
     """Errors inside say their options to who wrote them all into `file`; the first names it."""
     try:
         yield
     except InputError as error:
-        if error.tongue is in_python:
+        if error.tongue is spell_in_python:
             error.tongue = partial(_in_file, f" in {file}", error.paths[:1])
         raise
 
@@ -129,26 +131,26 @@ def _in_file(where: str, first: tuple[str, ...], path: str, value: str | None) -
     return (path if value is None else f"{path}: {value}") + where * (path in first)
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     """`value` as one types it after a flag."""
     if value is None:
         return "none"
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, tuple):
-        return ",".join(map(shown, value)) or "none"
+        return ",".join(map(format_value, value)) or "none"
     return str(value)
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def suggest_nearest(name: str, known: Iterable[str]) -> str:
     """`; did you mean 'x'?` for the known name nearest to `name`, or the empty string."""
     match = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     return f"; did you mean '{match[0]}'?" if match else ""
 
 
-def unknown(what: str, name: str, known: Iterable[str]) -> InputError:
+def unknown_name(what: str, name: str, known: Iterable[str]) -> InputError:
     """The error for a name that is not among the known ones, with the nearest of them."""
     listed = sorted(known)
     return InputError(
-        f"unknown {what} '{name}'{nearest(name, listed)} (known: {', '.join(listed) or 'none'})"
+        f"unknown {what} '{name}'{suggest_nearest(name, listed)} (known: {', '.join(listed) or 'none'})"
     )

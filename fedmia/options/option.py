@@ -15,7 +15,7 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
-from fedmia.options.errors import InputError, said, shown, unknown
+from fedmia.options.errors import InputError, format_error, format_value, unknown_name
 
 # Name of a limit, how it is said, and whether a value keeps it.
 LIMITS: Sequence[tuple[str, str, Callable[[Any, Any], bool]]] = (
@@ -87,7 +87,7 @@ def _hints(cls: type) -> Mapping[str, Any]:
     return typing.get_type_hints(cls)
 
 
-def members(kind: Any) -> tuple[Any, ...]:
+def union_members(kind: Any) -> tuple[Any, ...]:
     """The types of a union, or the type alone."""
     union = typing.get_origin(kind) in (typing.Union, types.UnionType)
     return typing.get_args(kind) if union else (kind,)
@@ -95,7 +95,7 @@ def members(kind: Any) -> tuple[Any, ...]:
 
 def check_type(where: str, value: Any, kind: Any) -> None:
     """Raise InputError unless `value` is of type `kind` (an int passes for a float)."""
-    if not any(_is(value, one) for one in members(kind)):
+    if not any(_is(value, one) for one in union_members(kind)):
         raise InputError(f"{where} must be {type_name(kind)}, got {value!r}")
 
 
@@ -135,12 +135,12 @@ def check_limits(where: str, value: Any, limits: Mapping[str, Any]) -> None:
         raise InputError(f"{where} {value} is no more: {limits['gone'][value]}")
     choices = limits.get("choices")
     if choices and value not in choices:
-        raise unknown(f"{where} value", str(value), choices)
+        raise unknown_name(f"{where} value", str(value), choices)
 
 
 def type_name(kind: Any) -> str:
     """A short name of a type for help texts and errors: `int`, `float or none`, `list of str`."""
-    origin, kinds = typing.get_origin(kind), members(kind)
+    origin, kinds = typing.get_origin(kind), union_members(kind)
     if kind is type(None):
         return "none"
     if len(kinds) > 1:
@@ -165,10 +165,10 @@ def placeholder(kind: Any, metadata: Mapping[str, Any]) -> str:
     return {"str": "TEXT", "bool": "BOOL"}.get(name, name.upper().replace(" ", "_"))
 
 
-def with_limits(one: dataclasses.Field[Any]) -> str:
+def describe_option(one: dataclasses.Field[Any]) -> str:
     """Help, default and range of an option."""
     limits = [f"{w} {one.metadata[k]}" for k, w, _ in LIMITS if one.metadata[k] is not None]
-    default = [] if one.default == "" else [f"default {shown(one.default)}"]
+    default = [] if one.default == "" else [f"default {format_value(one.default)}"]
     notes = ", ".join([*default, *limits])
-    about = said(one.metadata["help"])
+    about = format_error(one.metadata["help"])
     return f"{about} ({notes})" if notes else about

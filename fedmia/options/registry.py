@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
-from fedmia.options.errors import InputError, unknown
+from fedmia.options.errors import InputError, unknown_name
 from fedmia.options.option import option_fields
 
 # kind -> (package, module of the base class, name of the base class)
@@ -62,7 +62,7 @@ def load(kind: str, name: str) -> type[Any]:
     for file in sorted(_files(kind), key=len, reverse=True):
         if name.startswith(_named(file)) and (found := _plugins(kind, file).get(name)):
             return found
-    raise unknown(kind, name, names(kind))
+    raise unknown_name(kind, name, names(kind))
 
 
 def build(kind: str, name: str, options: Mapping[str, Any]) -> Any:
@@ -75,7 +75,7 @@ def build(kind: str, name: str, options: Mapping[str, Any]) -> Any:
     known = {f.name for f, _ in option_fields(cls)}
     for key in options:
         if key not in known:
-            raise unknown(f"option of {kind} '{name}'", key, known)
+            raise unknown_name(f"option of {kind} '{name}'", key, known)
     try:
         return cls(**options)
     except InputError as error:
@@ -133,7 +133,7 @@ def _named(file: str) -> str:
     return file.replace("_", "-")
 
 
-def outside(kind: str, name: str) -> Any:
+def load_outside(kind: str, name: str) -> Any:
     """What `package.module:NAME` names.
 
     Raises:
@@ -147,7 +147,7 @@ def outside(kind: str, name: str) -> Any:
 
 
 def _outside(kind: str, name: str) -> type[Any]:
-    found = outside(kind, name)
+    found = load_outside(kind, name)
     if not (inspect.isclass(found) and issubclass(found, base(kind))):
         raise InputError(f"{kind} '{name}' is not a {base(kind).__name__}")
     return found

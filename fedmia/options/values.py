@@ -7,7 +7,7 @@ import typing
 from typing import Any
 
 from fedmia.options.errors import InputError
-from fedmia.options.option import members, type_name
+from fedmia.options.option import type_name, union_members
 
 _INT = re.compile(r"[+-]?[0-9]+")
 _SPAN = re.compile(r"([0-9]{1,9})-([0-9]{1,9})")
@@ -28,7 +28,7 @@ def convert(where: str, value: Any, kind: Any) -> Any:
         InputError: text that does not say such a value. A YAML value of a wrong type is handed
             back as it is, for the option's own check to refuse.
     """
-    kinds = members(kind)
+    kinds = union_members(kind)
     if isinstance(value, str) and type(None) in kinds and value.lower() == "none":
         return None
     tuples = [k for k in kinds if typing.get_origin(k) is tuple]
@@ -48,7 +48,7 @@ def from_text(where: str, text: str, kind: Any) -> Any:
     Raises:
         InputError: it says none.
     """
-    kinds = members(kind)
+    kinds = union_members(kind)
     if type(None) in kinds and text.lower() == "none":
         return None
     for one in sorted(kinds, key=lambda k: k is str):  # a string is what nothing else is

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import scipy
 
-from fedmia.papers.climbs import Climbed
+from fedmia.papers.static_ascent import StaticAscentScores
 from fedmia.papers.tables import rates
 from fedmia.records import Curves, FloatArray
 from fedmia.report.format import estimate
@@ -49,7 +49,7 @@ Numbers = Mapping[str, Any]
 Claim = Mapping[str, Any]
 
 
-def claims(climb: Climbed | None, curves: Curves | None) -> list[Claim]:
+def claims(climb: StaticAscentScores | None, curves: Curves | None) -> list[Claim]:
     """Every claim of RULES, in order: `place` in the paper, what it `says`, `verdict`, `remark`
     (why it was not run, or what else follows) and `numbers`, of which the first decides.
 
@@ -59,7 +59,7 @@ def claims(climb: Climbed | None, curves: Curves | None) -> list[Claim]:
     return [*_static(climb), *_federated(curves)]
 
 
-def _static(climb: Climbed | None) -> list[Claim]:
+def _static(climb: StaticAscentScores | None) -> list[Claim]:
     ours, others = (None, None) if climb is None else (climb.members, climb.nonmembers)
     if climb is None or ours is None or others is None or not _usable(ours, others):
         return [_claim(place, NOT_RUN, NO_CLIMB) for place in ("Fig. 10", "Fig. 12")]

@@ -9,11 +9,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Event
 
-from fedmia.config.compatibility import gpu
+from fedmia.config.compatibility import check_gpu
 from fedmia.config.experiment import Experiment
 from fedmia.evaluation.federated.snapshots import Evaluation
-from fedmia.federation.run import Finished, make_site, prepare
-from fedmia.options.errors import InputError, told_of
+from fedmia.federation.run import FederationResult, make_client_context, prepare
+from fedmia.options.errors import InputError, style_of_file
 from fedmia.records import Curves
 from fedmia.records.rows import RoundRow
 from fedmia.runs import Run
@@ -23,7 +23,7 @@ from fedmia.storage.snapshot import MemoryStore, SnapshotStore
 
 
 @dataclass(frozen=True)
-class Opened:
+class ReopenedRun:
     """A run whose snapshots can be attacked again.
 
     Attributes:
@@ -44,7 +44,7 @@ class Opened:
 
 
 @contextmanager
-def opened(run: Run, device: str) -> Iterator[Opened]:
+def reopen_run(run: Run, device: str) -> Iterator[ReopenedRun]:
     """A finished run, while the context is open.
 
     Raises:
@@ -52,19 +52,21 @@ def opened(run: Run, device: str) -> Iterator[Opened]:
     """
     history, experiment = run.records["rounds"], replace(settings(run), device=device)
     files = RunFolder(run.folder)
-    gpu(device)
+    check_gpu(device)
     with TemporaryDirectory(prefix="fedmia-") as work:
-        with told_of(files.config):
+        with style_of_file(files.config):
             prepared = prepare(experiment)
-            site = make_site(prepared, Path(work), Event())
+            client_context = make_client_context(prepared, Path(work), Event())
         store = SnapshotStore(files.snapshots)
-        done = Finished(prepared, site, MemoryStore(), store, [], True, gone=files.dropped())
+        done = FederationResult(
+            prepared, client_context, MemoryStore(), store, [], True, gone=files.dropped()
+        )
         kept = [r for r in done.schedule.evaluated() if r in store.rounds("main")]
         if not kept:
             raise InputError(f"run '{run.folder}' holds no snapshots in snapshots/main")
         attacked = {r["round"] for r in history if r["under_attack"]}
         clean = [r for r in kept if r not in attacked]
-        yield Opened(
+        yield ReopenedRun(
             folder=run.folder,
             experiment=experiment,
             evaluation=Evaluation(done, {n: dict(o) for n, o in experiment.attack.items()}),
@@ -86,7 +88,7 @@ def settings(run: Run) -> Experiment:
     return run.settings
 
 
-def finished(folder: Path, trust_plugins: bool) -> Run:
+def open_finished_run(folder: Path, trust_plugins: bool) -> Run:
     """The finished run in `folder`.
 
     Raises:

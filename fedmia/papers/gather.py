@@ -9,19 +9,19 @@ from typing import Any
 
 import numpy as np
 
-from fedmia.evaluation.run import side_by_side
+from fedmia.evaluation.run import run_side_by_side
 from fedmia.papers.claims import claims
-from fedmia.papers.climbs import Climbed, climbed
-from fedmia.papers.folder import Opened
-from fedmia.papers.reading import Judged, Reading, judge, read
-from fedmia.papers.tables import Rates, rates, table_2, table_3, table_4
+from fedmia.papers.folder import ReopenedRun
+from fedmia.papers.reading import SnapshotFeatures, SnapshotScores, read_features, score_snapshot
+from fedmia.papers.static_ascent import StaticAscentScores, score_static_ascent
+from fedmia.papers.tables import MethodRates, rates, table_2, table_3, table_4
 from fedmia.records import Curves
 from fedmia.records.rows import RoundRow
-from fedmia.report.build import strict
+from fedmia.report.build import to_json_types
 
 
 @dataclass(frozen=True)
-class Found:
+class PaperResults:
     """A run's evaluated rounds, in order, one entry a round in each list.
 
     Attributes:
@@ -30,57 +30,61 @@ class Found:
     """
 
     at: int
-    readings: Sequence[Reading]
-    judged: Sequence[Judged]
-    climbs: Sequence[Climbed]
+    features: Sequence[SnapshotFeatures]
+    scores: Sequence[SnapshotScores]
+    static_ascents: Sequence[StaticAscentScores]
     history: Sequence[RoundRow]
     curves: Curves | None
     by_strategy: Mapping[str, Curves]
 
-    def methods(self) -> dict[str, list[tuple[int, Rates]]]:
+    def methods(self) -> dict[str, list[tuple[int, MethodRates]]]:
         """(round, rates) of the five methods of Fig. 8."""
-        names = self.judged[0].methods
-        return {n: [(j.round, rates(j.methods[n])) for j in self.judged] for n in names}
+        names = self.scores[0].methods
+        return {n: [(j.round, rates(j.methods[n])) for j in self.scores] for n in names}
 
-    def layers(self) -> dict[str, list[tuple[int, Rates]]]:
+    def layers(self) -> dict[str, list[tuple[int, MethodRates]]]:
         """(round, rates) of every layer, and of the cosine similarity attack as `feature`."""
-        names = self.judged[0].layers
-        found = {n: [(j.round, rates(j.layers[n])) for j in self.judged] for n in names}
+        names = self.scores[0].layers
+        found = {n: [(j.round, rates(j.layers[n])) for j in self.scores] for n in names}
         return {**found, "feature": self.methods()["similarity"]}
 
 
-def gather(run: Opened, beside: Mapping[str, Curves]) -> Found:
+def gather_results(run: ReopenedRun, beside: Mapping[str, Curves]) -> PaperResults:
     """Read, judge and climb every evaluated round; rounds run side by side."""
     work: dict[str, Callable[[], Any]] = {
         str(r): partial(_round, run, r, by_step=r == run.scored_at) for r in run.rounds
     }
-    found = side_by_side(work, run.evaluation.site.threads)
+    found = run_side_by_side(work, run.evaluation.client_context.threads)
     readings, judged, climbs = zip(*(found[str(r)] for r in run.rounds), strict=True)
     own = {} if run.curves is None else {run.experiment.strategy.name: run.curves}
-    return Found(
+    return PaperResults(
         at=run.rounds.index(run.scored_at),
-        readings=readings,
-        judged=judged,
-        climbs=climbs,
+        features=readings,
+        scores=judged,
+        static_ascents=climbs,
         history=run.history,
         curves=run.curves,
         by_strategy=own | dict(beside),
     )
 
 
-def _round(run: Opened, round: int, *, by_step: bool) -> tuple[Reading, Judged, Climbed]:
+def _round(
+    run: ReopenedRun, round: int, *, by_step: bool
+) -> tuple[SnapshotFeatures, SnapshotScores, StaticAscentScores]:
     snapshot = run.evaluation.snapshots.load("main", round)
-    reading = read(run.evaluation, snapshot)
-    judged = judge(run.evaluation, snapshot, reading)
-    return reading, judged, climbed(run.evaluation, snapshot, by_step=by_step)
+    reading = read_features(run.evaluation, snapshot)
+    judged = score_snapshot(run.evaluation, snapshot, reading)
+    return reading, judged, score_static_ascent(run.evaluation, snapshot, by_step=by_step)
 
 
-def numbers(found: Found) -> dict[str, Any]:
+def numbers(found: PaperResults) -> dict[str, Any]:
     """The tables and the numbers behind the figures, as `tables.json` holds them."""
     at, attacked = found.at, {r["round"] for r in found.history if r["under_attack"]}
-    climb = found.climbs[at]
+    climb = found.static_ascents[at]
     rounds = []
-    for reading, judged, each in zip(found.readings, found.judged, found.climbs, strict=True):
+    for reading, judged, each in zip(
+        found.features, found.scores, found.static_ascents, strict=True
+    ):
         members, others = (side.mean(axis=0) for side in reading.scored("combined"))
         rounds.append(
             {
@@ -95,12 +99,12 @@ def numbers(found: Found) -> dict[str, Any]:
         )
     sides = {"members": climb.members, "nonmembers": climb.nonmembers}
     steps = {k: np.asarray(v).mean(axis=1) for k, v in sides.items() if v is not None}
-    told: dict[str, Any] = strict(
+    told: dict[str, Any] = to_json_types(
         {
-            "round": found.readings[at].round,
-            "table_2": table_2(found.judged[at]),
-            "table_3": table_3(found.readings[at]),
-            "table_4": table_4(found.judged[at]),
+            "round": found.features[at].round,
+            "table_2": table_2(found.scores[at]),
+            "table_3": table_3(found.features[at]),
+            "table_4": table_4(found.scores[at]),
             "rounds": rounds,
             "mean_loss_by_step": steps,
             "claims": claims(climb, found.curves),

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedmia.attacks._classifier import CLASSIFIERS, Classified
+from fedmia.attacks._classifier import CLASSIFIERS, ClassifierAttack
 from fedmia.attacks._cosine import pairwise_cosines
 from fedmia.attacks.base import Scores
 from fedmia.attacks.combined import Combined
@@ -35,7 +35,7 @@ PART = 512  # images whose rows are in memory at once: the first layer's map of 
 
 
 @dataclass
-class Looked(Classified):
+class PrecomputedFeatures(ClassifierAttack):
     """A classifier on features that were read before, looked up by the image's bytes."""
 
     paper: ClassVar[str] = "Chen et al., Federated Contrastive Learning"
@@ -50,7 +50,7 @@ class Looked(Classified):
 
 
 @dataclass(frozen=True)
-class Reading:
+class SnapshotFeatures:
     """Features of all images of a run under one snapshot, by name, float64 (N, columns) each.
 
     `cosines`: the three largest pairwise cosines of the image's views. `combined`: mean cosine,
@@ -84,11 +84,13 @@ class Reading:
     ) -> ScoredAttack:
         """A classifier on one feature, fitted on the known images, scored on the others."""
         rows = dict(zip(self.names, self.features[name], strict=True))
-        own = replace(scorer, build=lambda _: Looked(rows=rows, classifier=classifier))
-        return own.scored(name, view)
+        own_scorer = replace(
+            scorer, build=lambda _: PrecomputedFeatures(rows=rows, classifier=classifier)
+        )
+        return own_scorer.score_attack(name, view)
 
 
-def read(evaluation: Evaluation, snapshot: Snapshot) -> Reading:
+def read_features(evaluation: Evaluation, snapshot: Snapshot) -> SnapshotFeatures:
     """Every feature of the paper's passive attacks, of the known and the scored images.
 
     The options (views, negatives, classifiers) are those of the run's own attacks, else the
@@ -100,7 +102,7 @@ def read(evaluation: Evaluation, snapshot: Snapshot) -> Reading:
     sides = np.repeat([1, 0], [len(scorer.members), len(scorer.nonmembers)])
     parts = [_part(evaluation, snapshot, some) for some in images.split(PART)]
     features = {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
-    return Reading(
+    return SnapshotFeatures(
         round=snapshot.round,
         features=features,
         layers=layers_of(evaluation),
@@ -115,9 +117,9 @@ def _part(
 ) -> dict[str, NDArray[np.float64]]:
     """The features of some of the images, through a view that is thrown away with its rows."""
     view = evaluation.observed.view(snapshot, Signals())
-    similarity: Similarity = own(evaluation, "similarity")
-    combined: Combined = own(evaluation, "combined")
-    internal: Internal = own(evaluation, "internal")
+    similarity: Similarity = configured_attack(evaluation, "similarity")
+    combined: Combined = configured_attack(evaluation, "combined")
+    internal: Internal = configured_attack(evaluation, "internal")
     three = combined.inputs(view, images)
     outputs = view.features(images, view.layers)
     layers = {name: top_confidences(found, TOP) for name, found in outputs.items()}
@@ -132,18 +134,18 @@ def _part(
     }
 
 
-def own(evaluation: Evaluation, name: str) -> Any:
+def configured_attack(evaluation: Evaluation, name: str) -> Any:
     """The attack with the options that the run gave it, else with the defaults."""
     return registry.build("attack", name, evaluation.attacks.get(name, {}))
 
 
 def layers_of(evaluation: Evaluation) -> tuple[str, ...]:
     """Names of the encoder's layers, the first first."""
-    return tuple(evaluation.site.method(-1, None).encoder.layers)
+    return tuple(evaluation.client_context.method(-1, None).encoder.layers)
 
 
 @dataclass(frozen=True)
-class Judged:
+class SnapshotScores:
     """Scores of one snapshot: the five methods of Fig. 8, the layers of Fig. 6, and the
     classifiers of Table IV on the combined features.
 
@@ -157,7 +159,9 @@ class Judged:
     classifiers: Mapping[str, ScoredAttack]
 
 
-def judge(evaluation: Evaluation, snapshot: Snapshot, reading: Reading) -> Judged:
+def score_snapshot(
+    evaluation: Evaluation, snapshot: Snapshot, reading: SnapshotFeatures
+) -> SnapshotScores:
     """Fit and score every attack on what was read of the snapshot."""
     scorer, view = evaluation.scorer, evaluation.observed.view(snapshot, Signals())
 
@@ -165,11 +169,11 @@ def judge(evaluation: Evaluation, snapshot: Snapshot, reading: Reading) -> Judge
         return reading.classified(scorer, view, name, classifier)
 
     classifiers = {name: scored("combined", name) for name in CLASSIFIERS}
-    combined: Combined = own(evaluation, "combined")
-    similarity: Similarity = own(evaluation, "similarity")
-    internal: Internal = own(evaluation, "internal")
+    combined: Combined = configured_attack(evaluation, "combined")
+    similarity: Similarity = configured_attack(evaluation, "similarity")
+    internal: Internal = configured_attack(evaluation, "internal")
     layers = {name: scored(name, internal.classifier) for name in reading.layers}
-    return Judged(
+    return SnapshotScores(
         round=reading.round,
         methods={
             "combined": classifiers[combined.classifier],

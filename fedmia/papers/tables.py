@@ -7,7 +7,7 @@ from typing import Any, TypedDict
 
 import numpy as np
 
-from fedmia.papers.reading import Judged, Reading
+from fedmia.papers.reading import SnapshotFeatures, SnapshotScores
 from fedmia.records import FloatArray, ScoredAttack
 from fedmia.records.rows import Interval, ThresholdRow
 from fedmia.report.format import estimate
@@ -40,7 +40,7 @@ TABLE_4: Mapping[tuple[str, str], tuple[float, float, float]] = {
 }
 
 
-class Rates(ThresholdRow, TypedDict):
+class MethodRates(ThresholdRow, TypedDict):
     """One attack or classifier at a threshold chosen on the attacker's known images; rates and AUC
     in [0, 1], each interval of 95 % by itself."""
 
@@ -62,19 +62,19 @@ class Confidence(TypedDict):
     n_nonmembers: int
 
 
-def rates(scored: ScoredAttack) -> Rates:
+def rates(scored: ScoredAttack) -> MethodRates:
     """What the paper's tables and the figures by round say of an attack, beside its AUC."""
     row: Mapping[str, Any] = attack_row(scored, 1)
-    found: Any = {name: row[name] for name in Rates.__annotations__}
+    found: Any = {name: row[name] for name in MethodRates.__annotations__}
     return found  # type: ignore[no-any-return]
 
 
-def table_2(judged: Judged) -> Rates:
+def table_2(judged: SnapshotScores) -> MethodRates:
     """The cosine similarity attack: the three largest pairwise cosines in one classifier."""
     return rates(judged.methods["similarity"])
 
 
-def table_3(reading: Reading) -> list[Confidence]:
+def table_3(reading: SnapshotFeatures) -> list[Confidence]:
     """Mean confidences of the encoder's output, the pooled features and the last layer."""
     rows: list[Confidence] = []
     for layer in shown_layers(reading):
@@ -91,7 +91,7 @@ def table_3(reading: Reading) -> list[Confidence]:
     return rows
 
 
-def shown_layers(reading: Reading) -> tuple[str, ...]:
+def shown_layers(reading: SnapshotFeatures) -> tuple[str, ...]:
     """The layers of Table III and Fig. 7: encoder, avgpool, and the last layer before them."""
     return reading.layers[:-4:-1]
 
@@ -101,7 +101,7 @@ def _mean(values: FloatArray) -> tuple[list[float], list[float]]:
     return values.mean(axis=0).tolist(), (spread / np.sqrt(max(len(values), 1))).tolist()
 
 
-def table_4(judged: Judged) -> dict[str, Rates]:
+def table_4(judged: SnapshotScores) -> dict[str, MethodRates]:
     """The three classifiers on the combined features, by name."""
     return {name: rates(judged.classifiers[name]) for name in CLASSIFIERS}
 
@@ -109,10 +109,12 @@ def table_4(judged: Judged) -> dict[str, Rates]:
 # -- as text ---------------------------------------------------------------------------------------
 
 
-def text_2(row: Rates, run: str) -> Table:
+def text_2(row: MethodRates, run: str) -> Table:
     """Table II, the run above the datasets of the paper."""
     rows = [Row([run, *_numbers(row)])]
-    rows += [Row([f"{PAPER}{name}", "", *_stated(said), ""]) for name, said in TABLE_2.items()]
+    rows += [
+        Row([f"{PAPER}{name}", "", *format_numbers(said), ""]) for name, said in TABLE_2.items()
+    ]
     return Table(["", "AUC", "accuracy", "precision", "recall", "n"], rows)
 
 
@@ -132,11 +134,11 @@ def text_3(rows: Sequence[Confidence], run: str) -> Table:
     return Table(["layer", "", "members", "non-members", "n"], found)
 
 
-def text_4(rows: Mapping[str, Rates], run: str) -> Table:
+def text_4(rows: Mapping[str, MethodRates], run: str) -> Table:
     """Table IV, the run's classifiers above the paper's."""
     found = [Row([run, CLASSIFIERS[name], *_numbers(row)]) for name, row in rows.items()]
     for (data, name), said in TABLE_4.items():
-        found.append(Row([f"{PAPER}{data}", name, "", *_stated(said), ""]))
+        found.append(Row([f"{PAPER}{data}", name, "", *format_numbers(said), ""]))
     return Table(["", "classifier", "AUC", "accuracy", "precision", "recall", "n"], found)
 
 
@@ -146,7 +148,7 @@ def _numbers(row: Mapping[str, Any]) -> list[str]:
     return [*known, _n(row["n_members"], row["n_nonmembers"])]
 
 
-def _stated(values: Sequence[float]) -> list[str]:
+def format_numbers(values: Sequence[float]) -> list[str]:
     return [f"{value:.3f}" for value in values]
 
 

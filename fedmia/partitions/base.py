@@ -63,7 +63,7 @@ class Partition(Options, ABC):
             )
         return data.labels
 
-    def told(self, data: ImageSet, clients: int) -> list[str]:
+    def notes(self, data: ImageSet, clients: int) -> list[str]:
         """Notes for the report: who the clients are."""
         return []
 
@@ -81,7 +81,7 @@ class Partition(Options, ABC):
         """
 
 
-class Law(Partition):
+class RandomPartition(Partition):
     """A partition by `deal`, which is asked where there are images for two clients or more."""
 
     min_size = 1  # fewest images of a client
@@ -105,7 +105,7 @@ class Law(Partition):
         """The parts of two clients or more, in any order; arguments as of the call."""
 
 
-class Owned(Partition):
+class OwnerPartition(Partition):
     """A partition that finds each image with its client: `kinds` are clients, -1 for none.
 
     A client holds its own images and no others, in every role: it trains on some of them, others

@@ -10,13 +10,13 @@ import numpy as np
 from fedmia.data.images import IntArray
 from fedmia.options.errors import InputError
 from fedmia.options.option import option
-from fedmia.partitions.base import Law, by_class, dirichlet_cuts
+from fedmia.partitions.base import RandomPartition, by_class, dirichlet_cuts
 
 TRIES = 1000
 
 
 @dataclass(frozen=True)
-class Dirichlet(Law):
+class Dirichlet(RandomPartition):
     """Class mixes that differ: each class is dealt in Dirichlet(alpha) proportions."""
 
     by_classes: ClassVar[bool] = True

@@ -15,13 +15,13 @@ from fedmia.data.encoded import EncodedSet
 from fedmia.data.images import ImageSet, IntArray
 from fedmia.options.errors import InputError, opt
 from fedmia.options.option import option
-from fedmia.partitions.base import Owned
+from fedmia.partitions.base import OwnerPartition
 
 COLUMNS = ["image", "client"]
 
 
 @dataclass(frozen=True)
-class File(Owned):
+class File(OwnerPartition):
     """Clients of given images: JSON lists by client, CSV or .npy (docs/partitions.md)."""
 
     takes_path: ClassVar[bool] = True

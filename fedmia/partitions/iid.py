@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedmia.data.images import IntArray
-from fedmia.partitions.base import Law
+from fedmia.partitions.base import RandomPartition
 
 
 @dataclass(frozen=True)
-class IID(Law):
+class IID(RandomPartition):
     """Equal parts of a random shuffle: every client has the same class mix in expectation."""
 
     def deal(self, labels: IntArray, clients: int, rng: np.random.Generator) -> list[IntArray]:

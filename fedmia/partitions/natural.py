@@ -13,13 +13,13 @@ from fedmia.data.encoded import EncodedSet
 from fedmia.data.images import ImageSet, IntArray
 from fedmia.options.errors import InputError, opt
 from fedmia.options.option import option
-from fedmia.partitions.base import Owned
+from fedmia.partitions.base import OwnerPartition
 
 SHOWN = 20  # clients that a note names
 
 
 @dataclass(frozen=True)
-class Natural(Owned):
+class Natural(OwnerPartition):
     """A client is a value of a column of the data source: a hospital, a writer."""
 
     paper: ClassVar[str] = "Caldas et al., 'LEAF: A Benchmark for Federated Settings', 2018"
@@ -46,7 +46,7 @@ class Natural(Owned):
         found = values[np.minimum(places, clients - 1)] == column
         return np.where(found, places, -1).astype(np.int64)
 
-    def told(self, data: ImageSet, clients: int) -> list[str]:
+    def notes(self, data: ImageSet, clients: int) -> list[str]:
         values = self._values(data, clients)[1][:SHOWN].tolist()
         named = [f"{client} is {value}" for client, value in enumerate(values)]
         more = f" and {clients - SHOWN} more" if clients > SHOWN else ""

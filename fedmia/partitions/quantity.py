@@ -9,11 +9,11 @@ import numpy as np
 
 from fedmia.data.images import IntArray
 from fedmia.options.option import option
-from fedmia.partitions.base import Law, dirichlet_cuts
+from fedmia.partitions.base import RandomPartition, dirichlet_cuts
 
 
 @dataclass(frozen=True)
-class Quantity(Law):
+class Quantity(RandomPartition):
     """Sizes that differ: Dirichlet(alpha) sizes, with the same class mix in expectation."""
 
     paper: ClassVar[str] = "Li et al., 'Federated Learning on Non-IID Data Silos', ICDE 2022"

@@ -9,11 +9,11 @@ import numpy as np
 
 from fedmia.data.images import IntArray
 from fedmia.options.option import option
-from fedmia.partitions.base import Law, by_class
+from fedmia.partitions.base import RandomPartition, by_class
 
 
 @dataclass(frozen=True)
-class Shards(Law):
+class Shards(RandomPartition):
     """Few classes a client: each class is cut into shards, each client gets `classes` of them."""
 
     by_classes: ClassVar[bool] = True

@@ -79,7 +79,7 @@ class Split:
         """Number of honest clients: ids 0..honest-1."""
         return len(self.parts) - self.malicious
 
-    def without(self, gone: Collection[int]) -> Split:
+    def without_clients(self, gone: Collection[int]) -> Split:
         """The same less the images of the clients in `gone`, which are then of no role."""
         if not gone:
             return self

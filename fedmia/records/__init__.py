@@ -100,7 +100,7 @@ class Pair:
     over: str
 
 
-def listed(attacks: Iterable[ScoredAttack]) -> list[ScoredAttack]:
+def list_attacks(attacks: Iterable[ScoredAttack]) -> list[ScoredAttack]:
     """The attacks, each followed by its other readings as rows of their own."""
     return [row for a in attacks for row in (replace(a, also=()), *a.also)]
 
@@ -140,7 +140,7 @@ class SetScores:
 
 
 @dataclass(frozen=True)
-class Inferred:
+class ClientInference:
     """What an attack on whole data sets says of one set, against others of the same classes.
 
     Attributes:
@@ -159,7 +159,7 @@ class Inferred:
 
 
 @dataclass(frozen=True)
-class Inference:
+class DatasetInference:
     """Dataset inference of every client by one attack.
 
     Attributes:
@@ -169,9 +169,9 @@ class Inference:
 
     attack: str
     paper: str
-    clients: Sequence[Inferred]
-    posers: Sequence[Inferred]
-    untrained: Sequence[Inferred] = ()
+    clients: Sequence[ClientInference]
+    posers: Sequence[ClientInference]
+    untrained: Sequence[ClientInference] = ()
 
 
 @dataclass(frozen=True)
@@ -186,7 +186,7 @@ class SweepPoint:
 
 
 @dataclass(frozen=True)
-class Sweep:
+class AttackSweep:
     """Attacks at each of `values` of what the attacker has: `known` images or `query_budget`."""
 
     kind: str
@@ -438,7 +438,7 @@ class RunScores:
     controls: Mapping[str, Sequence[ScoredAttack]] = field(default_factory=dict)
     pairs: Sequence[Pair] = ()
     sets: Sequence[SetScores] = ()
-    inferences: Sequence[Inference] = ()
+    inferences: Sequence[DatasetInference] = ()
     pixels: tuple[FloatArray, FloatArray] | None = None
     utility: Mapping[str, Probe] = field(default_factory=dict)
     utility_untrained: Mapping[str, Probe] = field(default_factory=dict)
@@ -449,7 +449,7 @@ class RunScores:
     aggregation: Aggregation | None = None
     rounds: Sequence[RoundInfo] = ()
     curves: Curves | None = None
-    sweep: Sweep | None = None
+    sweep: AttackSweep | None = None
     subject: str = "a federated encoder"
     not_run: Mapping[str, str] = field(default_factory=dict)
     pretrain: str = "none"

@@ -50,7 +50,7 @@ class ThresholdRow(TypedDict):
     recall_ci: Interval | None
 
 
-class RefittedRow(TypedDict):
+class RefittedThresholdRow(TypedDict):
     """The same at a threshold refitted on the attacker's known images of the target, whatever the
     attack's own; null without them."""
 
@@ -65,7 +65,7 @@ class RefittedRow(TypedDict):
     recall_refitted_ci: Interval | None
 
 
-class Threat(TypedDict):
+class ThreatRow(TypedDict):
     """What the attacker needs: `black_box`, `white_box`; `outsider`, `client`, `server`."""
 
     access: str
@@ -77,7 +77,7 @@ class AttackHead(TypedDict):
 
     name: Attack
     paper: str  # where it was published, or empty
-    threat: Threat
+    threat: ThreatRow
     under_attack: bool  # the model had received a crafted update
     round: Round | None  # of the model that was scored, or the last of `rounds`; null: of no run
     # Of an active attack all in which it acted; else `round` alone.
@@ -104,7 +104,7 @@ class AttackFacts(TypedDict):
     oracle_accuracy: Annotated[float | None, Field(label="best (oracle)")]
 
 
-class AttackRow(AttackHead, AucRow, ThresholdRow, RefittedRow, AttackFacts, TypedDict):
+class AttackRow(AttackHead, AucRow, ThresholdRow, RefittedThresholdRow, AttackFacts, TypedDict):
     """One attack on the images under test, or one control of it."""
 
 
@@ -296,7 +296,7 @@ class GroupRow(TypedDict):
     knn_ci: Interval | None
 
 
-class DefendedRow(TypedDict):
+class DefenceGroupsRow(TypedDict):
     """Leakage and utility by defended and undefended clients."""
 
     groups: list[GroupRow]
@@ -344,7 +344,7 @@ class ClientDistribution(TypedDict):
 
 
 @dataclass(frozen=True)
-class Auc:
+class KnownAuc:
     """An AUC that is known, with its 95 % and its simultaneous interval."""
 
     value: float
@@ -352,18 +352,18 @@ class Auc:
     together: Interval
 
 
-def known_auc(row: AucRow | ClientRow) -> Auc | None:
+def known_auc(row: AucRow | ClientRow) -> KnownAuc | None:
     """The AUC of a row, None where it is null."""
     value, ci, together = row["auc"], row["auc_ci"], row["auc_ci_simultaneous"]
     if value is None or ci is None or together is None:
         return None
-    return Auc(value, ci, together)
+    return KnownAuc(value, ci, together)
 
 
 AnyRow = TypeVar("AnyRow", bound=AucRow | ClientRow)
 
 
-def with_auc(rows: Iterable[AnyRow]) -> list[tuple[AnyRow, Auc]]:
+def rows_with_auc(rows: Iterable[AnyRow]) -> list[tuple[AnyRow, KnownAuc]]:
     """Each row that has an AUC, with it."""
     return [(row, auc) for row in rows if (auc := known_auc(row)) is not None]
 
@@ -382,7 +382,7 @@ class PerClientRow(TypedDict):
     negative_pairs: int
 
 
-class NamedCounts(TypedDict):
+class NamingCounts(TypedDict):
     """Scored members whose client was named: `correct` of `n`."""
 
     correct: int
@@ -391,7 +391,7 @@ class NamedCounts(TypedDict):
     ci: Annotated[Interval, Field(part="accuracy")]
 
 
-class NamedNull(TypedDict):
+class NamingNull(TypedDict):
     """How often non-members like a member are named its client; see
     `fedmia.statistics.by_client.named_alike`."""
 
@@ -403,25 +403,25 @@ class NamedNull(TypedDict):
     alike: str  # class or client: what the two share
 
 
-class PlaceboNamed(NamedCounts, TypedDict):
+class PlaceboNaming(NamingCounts, TypedDict):
     """The same of clients that never saw the images."""
 
-    null: Annotated[NamedNull | None, Field(control="posers")]
+    null: Annotated[NamingNull | None, Field(control="posers")]
     per_client: Annotated[PerClientRow | None, Field(subject="per_client")]
 
 
-class NamedRow(NamedCounts, TypedDict):
+class NamingRow(NamingCounts, TypedDict):
     """An attack that names the client of an image."""
 
     attack: Attack
-    null: Annotated[NamedNull | None, Field(control="posers")]  # null without scores by client
+    null: Annotated[NamingNull | None, Field(control="posers")]  # null without scores by client
     # Null without scores by client.
     per_client: Annotated[PerClientRow | None, Field(subject="per_client")]
     chance: float  # right by always naming the client with most scored members
-    placebo: Annotated[PlaceboNamed | None, Field(control="placebo")]
+    placebo: Annotated[PlaceboNaming | None, Field(control="placebo")]
 
 
-class InferredRow(TypedDict):
+class ClientInferenceRow(TypedDict):
     """Was this client's data set trained on? Null where no non-member has a class of its images."""
 
     client: Client
@@ -448,7 +448,7 @@ class InferenceRow(TypedDict):
 
     attack: Attack
     paper: str
-    clients: list[InferredRow]
+    clients: list[ClientInferenceRow]
     posers: Annotated[PosersRow, Field(control="posers")]
     void: bool  # posers, or clients of the untrained encoder, are found too often for chance
     statement: str
@@ -496,19 +496,19 @@ class SweepPlace(TypedDict):
     known: int | None
 
 
-class SweptRow(SweepPlace, AttackRow, TypedDict):
+class SweepPointRow(SweepPlace, AttackRow, TypedDict):
     """An attack at one value. Its simultaneous interval is of the sweep's own family."""
 
     not_run: None
 
 
-class UnsweptRow(SweepPlace, TypedDict):
+class SweepGapRow(SweepPlace, TypedDict):
     """A value at which an attack could not run, and why."""
 
     not_run: str
 
 
-SweepRow = SweptRow | UnsweptRow
+SweepRow = SweepPointRow | SweepGapRow
 
 
 class FaultRow(TypedDict):
@@ -563,8 +563,8 @@ class Report(TypedDict):
     lower_bound: NotRequired[AttackBoundRow]  # of claimed epsilons, by the run's attacks
     client_distribution: NotRequired[ClientDistribution]  # of more clients than a page shows
     # Null where no client defends itself.
-    defended: Annotated[DefendedRow | None, Field(subject="group", family="groups")]
-    named_clients: list[NamedRow]
+    defended: Annotated[DefenceGroupsRow | None, Field(subject="group", family="groups")]
+    named_clients: list[NamingRow]
     rounds: Annotated[list[RoundRow], Field(subject="round")]
     family: Family
     subject: str

@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from fedmia.options.errors import said
-from fedmia.records import Aggregation, EncoderInfo, Probe, RoundInfo, RunScores, Sweep
+from fedmia.options.errors import format_error
+from fedmia.records import Aggregation, AttackSweep, EncoderInfo, Probe, RoundInfo, RunScores
 from fedmia.records.fields import row_of
 from fedmia.records.rows import (
     AttackRow,
@@ -78,7 +78,7 @@ def build_report(run: RunScores) -> Report:
     }
     health = health_row(run.health, useful)
     gone = health_sentence(health, useful) if health and health["collapsed"] else None
-    failure = None if run.failure is None else said(run.failure)
+    failure = None if run.failure is None else format_error(run.failure)
     told = verdict(attacks, controls, paired, run.pretrain, run.interrupted, gone, failure)
     bounds = bounds_family(run)
     bound, server = by_attacks(run, bounds), aggregation_row(run.aggregation or NO_RULE, bounds)
@@ -112,7 +112,7 @@ def build_report(run: RunScores) -> Report:
             "intervals_clients": sum(c["auc"] is not None for c in clients),
             "intervals_sets": len(run.sets),
             "method": METHOD,
-            "widest": widest(attacks, controls, paired),
+            "widest": widest_interval(attacks, controls, paired),
         },
         not_run=[{"attack": a, "reason": r} for a, r in run.not_run.items()],
         failure=failure,
@@ -121,7 +121,7 @@ def build_report(run: RunScores) -> Report:
         encoder=encoder_row(run.encoder, run.round),
         sweep=swept or None,
     )
-    return cast(Report, strict(report))
+    return cast(Report, to_json_types(report))
 
 
 def encoder_row(info: EncoderInfo | None, round: int | None) -> EncoderRow | None:
@@ -147,7 +147,7 @@ def family_size(run: RunScores) -> int:
     return max(count + (run.pixels is not None), 1)
 
 
-def widest(
+def widest_interval(
     attacks: Sequence[AttackRow], controls: Controls, paired: Sequence[PairedRow]
 ) -> float | None:
     """Width of the widest simultaneous interval of the family, None where there is none."""
@@ -186,7 +186,7 @@ def round_row(info: RoundInfo) -> RoundRow:
     )
 
 
-def sweep_rows(sweep: Sweep, attacks: int) -> list[SweepRow]:
+def sweep_rows(sweep: AttackSweep, attacks: int) -> list[SweepRow]:
     """The report's `sweep`; its simultaneous intervals hold over all values of all attacks."""
     rows: list[SweepRow] = []
     for point in sweep.points:
@@ -229,16 +229,16 @@ def notes(run: RunScores, clients: Sequence[ClientRow]) -> list[str]:
     return found + dropped(run) + [n for n in run.notes if n not in found]
 
 
-def strict(value: Any, key: str = "", *, exact: bool = False) -> Any:
+def to_json_types(value: Any, key: str = "", *, exact: bool = False) -> Any:
     """`value` in strict JSON types: floats rounded unless `exact` or under a key of EXACT, null for
     what is not finite."""
     exact = exact or key in EXACT
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
     if isinstance(value, Mapping):
-        return {str(k): strict(v, str(k), exact=exact) for k, v in value.items()}
+        return {str(k): to_json_types(v, str(k), exact=exact) for k, v in value.items()}
     if isinstance(value, list | tuple):
-        return [strict(v, key, exact=exact) for v in value]
+        return [to_json_types(v, key, exact=exact) for v in value]
     if isinstance(value, float):
         if not math.isfinite(value):
             return None

@@ -24,17 +24,17 @@ from fedmia.records import (
 )
 from fedmia.records.fields import row_of
 from fedmia.records.rows import (
-    Auc,
     ClientDistribution,
     ClientRow,
     DefenceRow,
-    with_auc,
+    KnownAuc,
+    rows_with_auc,
 )
 from fedmia.report.lowerbounds import bounds_family, epsilon_row, part_row
 from fedmia.report.selection import FEW
 from fedmia.statistics.auc import AucEstimate, auc_estimate, auc_interval
 from fedmia.statistics.intervals import LEVEL
-from fedmia.statistics.matching import OVER, Null, effective_size, mix_weights, null_of
+from fedmia.statistics.matching import OVER, NullDistribution, effective_size, mix_weights, null_of
 
 DECLARED = ("combined", "similarity")
 FIRST = 3  # clients that a sentence names of many
@@ -55,7 +55,7 @@ class Leak:
 
     auc: AucEstimate
     effective: float
-    null: Null | None
+    null: NullDistribution | None
 
     def numbers(self, family: int) -> dict[str, Any]:
         """Its numbers as rows name them; `family`: intervals that hold together."""
@@ -126,7 +126,7 @@ def client_rows(run: RunScores) -> tuple[list[ClientRow], ClientDistribution | N
 
 def distribution(rows: Sequence[ClientRow], nulls: Sequence[FloatArray]) -> ClientDistribution:
     """How the AUCs of all clients spread, beside those of their nulls' draws."""
-    scored = with_auc(rows)
+    scored = rows_with_auc(rows)
     bands = [(auc.value, row["null_ci"]) for row, auc in scored if row["null_ci"] is not None]
     percent = np.arange(101)
     return {
@@ -153,14 +153,14 @@ def _defence(defence: ClientDefence | None, bounds: int) -> DefenceRow | None:
 
 def ranking(rows: Sequence[ClientRow]) -> str | None:
     """A sentence where simultaneous intervals of two clients separate, else None: no ranking."""
-    scored = sorted(with_auc(rows), key=lambda s: -s[1].value)
+    scored = sorted(rows_with_auc(rows), key=lambda s: -s[1].value)
     tell = _names_under if len(scored) <= FEW else _counts_under
     if not (parts := tell(scored)):
         return None
     return f"By {scored[0][0]['attack']} AUC, leaks separate: " + "; ".join(parts) + "."
 
 
-def _names_under(scored: Sequence[tuple[ClientRow, Auc]]) -> list[str]:
+def _names_under(scored: Sequence[tuple[ClientRow, KnownAuc]]) -> list[str]:
     parts = []
     for row, auc in scored:
         under = [(r["id"], a.value) for r, a in scored if a.together[1] < auc.together[0]]
@@ -170,7 +170,7 @@ def _names_under(scored: Sequence[tuple[ClientRow, Auc]]) -> list[str]:
     return parts
 
 
-def _counts_under(scored: Sequence[tuple[ClientRow, Auc]]) -> list[str]:
+def _counts_under(scored: Sequence[tuple[ClientRow, KnownAuc]]) -> list[str]:
     """The same of many clients: the first few, and how many they leave behind."""
     ends = np.sort([auc.together[1] for _, auc in scored])
     counts = np.searchsorted(ends, [auc.together[0] for _, auc in scored])

@@ -40,7 +40,7 @@ def text(head: Iterable[str], lines: Iterable[Iterable[object]]) -> str:
     return held.getvalue()
 
 
-def reach(row: Any, path: str) -> Any:
+def value_at_path(row: Any, path: str) -> Any:
     """What lies at the end of a path, None where the path breaks off."""
     for step in path.split("/"):
         if row is not None:
@@ -67,7 +67,7 @@ def scores_csv(run: RunScores) -> str:
 
 def sweep_csv(rows: Sequence[SweepRow]) -> str:
     """CSV text of `report["sweep"]`: one line an attack and value, empty where it could not run."""
-    return text(SWEEP, ([reach(row, path) for path in SWEEP.values()] for row in rows))
+    return text(SWEEP, ([value_at_path(row, path) for path in SWEEP.values()] for row in rows))
 
 
 def clients_csv(report: Report) -> str:
@@ -93,7 +93,7 @@ def clients_csv(report: Report) -> str:
     lines = []
     for row in rows:
         held = [*(row["classes"] or ())]
-        values = [reach(row, path) for path in CLIENT.values()]
+        values = [value_at_path(row, path) for path in CLIENT.values()]
         values += [by.get(row["id"]) for by in tests.values()]
         lines.append([*values, *held, *[None] * (classes - len(held))])
     return text([*CLIENT, *tests, *(f"class {k}" for k in range(classes))], lines)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedmia.records import Inference
+from fedmia.records import DatasetInference
 from fedmia.records.fields import row_of
-from fedmia.records.rows import InferenceRow, InferredRow, PosersRow
+from fedmia.records.rows import ClientInferenceRow, InferenceRow, PosersRow
 from fedmia.report.selection import FEW
 from fedmia.statistics.pvalues import alarms, fails, holm
 
@@ -14,13 +14,13 @@ LEVELS = ("0.01", "0.05")
 FOUND = 0.05  # of the p-values that Holm corrected
 
 
-def inference_row(run: Inference) -> InferenceRow:
+def inference_row(run: DatasetInference) -> InferenceRow:
     """One entry of the report's `dataset_inference`."""
     corrected = holm([c.p_value for c in run.clients])
     null = {c.client: c.p_value for c in run.untrained}
     clients = [
         row_of(
-            InferredRow,
+            ClientInferenceRow,
             c,
             client=-1 if c.client is None else c.client,
             p_value_holm=together,
@@ -38,7 +38,7 @@ def inference_row(run: Inference) -> InferenceRow:
     return row_of(InferenceRow, run, clients=clients, posers=row, void=void, statement=said)
 
 
-def statement(clients: Sequence[InferredRow], posers: Sequence[float], void: bool) -> str:
+def statement(clients: Sequence[ClientInferenceRow], posers: Sequence[float], void: bool) -> str:
     """Whose data set was found, beside the false alarms among posers."""
     asked = [c for c in clients if c["p_value_holm"] is not None]
     told = [str(c["client"]) for c in asked if (c["p_value_holm"] or 0.0) <= FOUND]

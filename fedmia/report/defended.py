@@ -13,14 +13,14 @@ import numpy as np
 
 from fedmia.records import ClientInfo, Probe, RunScores
 from fedmia.records.fields import row_of
-from fedmia.records.rows import DefendedRow, GroupLeak, GroupRow, Interval
+from fedmia.records.rows import DefenceGroupsRow, GroupLeak, GroupRow, Interval
 from fedmia.report.clients import declared_attack, leak_of
 from fedmia.statistics.intervals import wilson
 
 DEFENDED, UNDEFENDED = "defended", "undefended"
 
 
-def defended(run: RunScores) -> DefendedRow | None:
+def defended(run: RunScores) -> DefenceGroupsRow | None:
     """The report's `defended`; None where no client defends itself."""
     honest = [client for client in run.clients if client.role == "honest"]
     held = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedmia.options.errors import said
+from fedmia.options.errors import format_error
 from fedmia.records import Fault, RunScores
 from fedmia.records.fields import row_of
 from fedmia.records.rows import FaultRow
@@ -10,16 +10,14 @@ from fedmia.records.rows import FaultRow
 
 def fault_row(fault: Fault) -> FaultRow:
     """A row of `faults`."""
-    return row_of(FaultRow, fault, reason=said(fault.reason))
+    return row_of(FaultRow, fault, reason=format_error(fault.reason))
 
 
 def dropped(run: RunScores) -> list[str]:
     """What became of clients that failed and did not stop the run."""
     found = []
     for fault in run.faults:
-        what = (
-            f"Client {fault.client} {said(fault.reason)} in round {fault.round} of {fault.branch}"
-        )
+        what = f"Client {fault.client} {format_error(fault.reason)} in round {fault.round} of {fault.branch}"
         if fault.action == "retried":
             found.append(f"{what}; it got its order again.")
         elif fault.action == "dropped":

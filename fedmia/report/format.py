@@ -10,16 +10,16 @@ from fedmia.records import MEANINGFUL
 from fedmia.records.rows import (
     AttackRow,
     ClientDistribution,
+    DefenceGroupsRow,
     DefencePart,
     DefenceRow,
-    DefendedRow,
     Interval,
     Report,
     control_sets,
 )
 from fedmia.report.health import health_sentence
 from fedmia.report.regime import regime_sentence
-from fedmia.report.selection import crowded
+from fedmia.report.selection import has_many_clients
 
 DASH = "–"
 
@@ -79,7 +79,7 @@ def defended_lines(report: Report) -> list[str]:
     """Clients of one defence and one epsilon share a line; of many clients, those of one defence,
     standing, unit and delta. A client with several statements has a line for each."""
     lines: dict[str, list[tuple[int, DefenceRow]]] = {}
-    many = crowded(report)
+    many = has_many_clients(report)
     for client in report["clients"]:
         for one in statements(client["defence"]) if client["defence"] else ():
             spent = one["epsilon"]
@@ -230,7 +230,7 @@ def aggregation_sentence(report: Report) -> str | None:
     return f"{said} {spent['assumptions']}" if spent else said
 
 
-def defended_sentence(row: DefendedRow) -> str | None:
+def defended_sentence(row: DefenceGroupsRow) -> str | None:
     """Whether defended clients leak all the same."""
     return None if row["statement"] is None else f"{row['statement']}."
 

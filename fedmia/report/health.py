@@ -22,7 +22,7 @@ def health_row(health: Health | None, utility: Utility) -> HealthRow | None:
     """
     if health is None:
         return None
-    alone = health.cosine >= ALIKE_ALONE and bool(worse(utility))
+    alone = health.cosine >= ALIKE_ALONE and bool(probes_below_untrained(utility))
     collapsed = alone or (health.cosine >= ALIKE and at_chance(health))
     return row_of(HealthRow, health, collapsed=collapsed)
 
@@ -34,7 +34,7 @@ def at_chance(health: Health) -> bool:
     return health.loss >= AT_CHANCE * health.chance
 
 
-def worse(utility: Utility) -> list[str]:
+def probes_below_untrained(utility: Utility) -> list[str]:
     """The probes that do worse than on the untrained encoder, in words."""
     before = utility["untrained"]
     pairs = (
@@ -55,4 +55,4 @@ def health_sentence(row: HealthRow | None, utility: Utility) -> str | None:
     said = [f"outputs for different images have mean cosine {row['cosine']:.4f}"]
     if row["loss"] is not None and row["chance"] is not None:
         said.append(f"training loss {row['loss']:.2f} where {row['chance']:.2f} is chance")
-    return ", ".join([*said, *(worse(utility) if row["collapsed"] else [])])
+    return ", ".join([*said, *(probes_below_untrained(utility) if row["collapsed"] else [])])

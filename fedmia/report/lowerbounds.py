@@ -68,16 +68,16 @@ def aggregation_row(done: Aggregation, family: int) -> AggregationRow:
 def by_canaries(epsilon: Epsilon, family: int) -> CanaryBoundRow:
     """The bound of an audited statement. `family`: lower bounds that hold together."""
     guesses, each = epsilon.guesses, (1 - LEVEL) / family
-    together = shown(epsilon, epsilon.correct, each)
+    together = epsilon_lower_bound(epsilon, epsilon.correct, each)
     return {
-        "value": shown(epsilon, epsilon.correct, 1 - LEVEL), "value_simultaneous": together,
-        "most": shown(epsilon, guesses, each), "audit": epsilon.audit,
+        "value": epsilon_lower_bound(epsilon, epsilon.correct, 1 - LEVEL), "value_simultaneous": together,
+        "most": epsilon_lower_bound(epsilon, guesses, each), "audit": epsilon.audit,
         "canaries": epsilon.canaries, "guesses": list(guesses), "correct": list(epsilon.correct),
         "refuted": epsilon.value is not None and together > epsilon.value,
     }  # fmt: skip
 
 
-def shown(epsilon: Epsilon, correct: Sequence[int], error: float) -> float:
+def epsilon_lower_bound(epsilon: Epsilon, correct: Sequence[int], error: float) -> float:
     """The epsilon at its delta that `correct` guesses exceed with confidence 1 - `error`, by the
     bound that `epsilon.audit` names; of mu-GDP, the epsilon that mu comes to."""
     m, guesses = epsilon.canaries, epsilon.guesses

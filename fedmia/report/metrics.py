@@ -8,7 +8,7 @@ import numpy as np
 
 from fedmia.records import FloatArray, ScoredAttack
 from fedmia.records.fields import row_of
-from fedmia.records.rows import AttackRow, AucRow, Threat
+from fedmia.records.rows import AttackRow, AucRow, ThreatRow
 from fedmia.statistics.auc import auc, auc_estimate, auc_interval
 from fedmia.statistics.intervals import LEVEL
 from fedmia.statistics.thresholds import (
@@ -65,7 +65,7 @@ def attack_row(attack: ScoredAttack, family: int) -> AttackRow:
     return row_of(
         AttackRow,
         attack,
-        threat=row_of(Threat, attack),
+        threat=row_of(ThreatRow, attack),
         round=attack.rounds[-1] if attack.rounds else None,
         **numbers,
         **at_threshold(members, nonmembers, threshold if usable else None),

@@ -12,7 +12,7 @@ import numpy as np
 
 from fedmia.options.seeding import rng
 from fedmia.records import IntArray, RunScores, ScoredAttack
-from fedmia.records.rows import NamedCounts, NamedNull, NamedRow, PerClientRow
+from fedmia.records.rows import NamingCounts, NamingNull, NamingRow, PerClientRow
 from fedmia.statistics.by_client import asked, named_alike
 from fedmia.statistics.intervals import clopper_pearson, wilson
 from fedmia.statistics.matching import mix_weights
@@ -20,18 +20,18 @@ from fedmia.statistics.matching import mix_weights
 TARGET = 0.01  # false-positive rate
 
 
-def named_rows(run: RunScores) -> list[NamedRow]:
+def named_rows(run: RunScores) -> list[NamingRow]:
     """The report's `named_clients`: one row for each attack that names clients.
 
     `placebo` holds the same counts and the same test where the clients never saw the images: there
     nothing but chance can be right. `null` is what the images' classes alone name right.
     """
-    rows: list[NamedRow] = []
+    rows: list[NamingRow] = []
     for attack in run.attacks:
         if attack.named_members is None or not len(attack.named_members):
             continue
         counts = np.unique(run.member_client, return_counts=True)[1]
-        row: NamedRow = {
+        row: NamingRow = {
             "attack": attack.name,
             **_counts(attack.named_members, run.member_client),
             "null": named_null(run, attack),
@@ -50,7 +50,7 @@ def named_rows(run: RunScores) -> list[NamedRow]:
     return rows
 
 
-def _counts(named: IntArray, truth: IntArray) -> NamedCounts:
+def _counts(named: IntArray, truth: IntArray) -> NamingCounts:
     correct, n = int(np.sum(named == truth)), len(truth)
     return {"correct": correct, "n": n, "accuracy": correct / n, "ci": wilson(correct, n)}
 
@@ -101,7 +101,7 @@ def per_client(run: RunScores, attack: ScoredAttack, *stream: str) -> PerClientR
     }
 
 
-def named_null(run: RunScores, attack: ScoredAttack) -> NamedNull | None:
+def named_null(run: RunScores, attack: ScoredAttack) -> NamingNull | None:
     """The null of the clients that `attack` names, and what it names right beyond it; None without
     scores by client, or with fewer than two images of a side to compare. Members that no
     non-member is like are left out. See `fedmia.statistics.by_client.named_alike`."""

@@ -12,11 +12,11 @@ from rich.console import Console
 from fedmia import table
 from fedmia.records import RunScores
 from fedmia.records.rows import Report
-from fedmia.report.build import build_report, strict
+from fedmia.report.build import build_report, to_json_types
 from fedmia.report.csvs import clients_csv, scores_csv, sweep_csv
 from fedmia.report.curves import to_npz
 from fedmia.report.page import page
-from fedmia.report.selection import crowded
+from fedmia.report.selection import has_many_clients
 from fedmia.report.terminal import render
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.storage.manifest import CLIENTS, CURVES, FIGURES, PAGE, REPORT, SCORES, SWEEP
@@ -36,7 +36,7 @@ def publish(run: RunScores, folder: Path | None, watch: Stopwatch) -> Report:
             from fedmia.report.figures.draw import draw_all  # matplotlib takes its time
 
             figures = draw_all(run, report)
-    report["timing"] = strict(watch.timing() | dict(run.timing))
+    report["timing"] = to_json_types(watch.timing() | dict(run.timing))
     if folder is not None:
         write_report(folder, run, report, figures)
     return report
@@ -77,7 +77,7 @@ def write_report(
         PAGE: page(report, figures),
         SCORES: scores_csv(run),
     }
-    if crowded(report):
+    if has_many_clients(report):
         texts[CLIENTS] = clients_csv(report)
     if swept := report.get("sweep"):
         texts[SWEEP] = sweep_csv(swept)

@@ -7,38 +7,38 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from statistics import median
 
-from fedmia.records.rows import ClientRow, InferredRow, Report, with_auc
+from fedmia.records.rows import ClientInferenceRow, ClientRow, Report, rows_with_auc
 
 FEW = 20  # clients that are all shown, and most that are shown of more
 LARGE = 1.5  # times the median: below, a client holds about as much as the others
 
 
 @dataclass(frozen=True)
-class Shown:
+class SelectedClient:
     """A client, and why it is shown; empty where all are."""
 
     row: ClientRow
     why: list[str] = field(default_factory=list)
 
 
-def shown(report: Report) -> list[Shown]:
+def select_clients(report: Report) -> list[SelectedClient]:
     """All of at most FEW clients, in their order; of more, FEW of those that matter, the most
     leaking first. Each reason names clients in turn, so that none crowds out the others."""
-    if not crowded(report):
-        return [Shown(row) for row in report["clients"]]
+    if not has_many_clients(report):
+        return [SelectedClient(row) for row in report["clients"]]
     lists = reasons(report["clients"])
-    found: dict[int, Shown] = {}
+    found: dict[int, SelectedClient] = {}
     for turn in zip_longest(*lists.values()):
         for reason, row in zip(lists, turn, strict=True):
             if row is not None and (row["id"] in found or len(found) < FEW):
-                found.setdefault(row["id"], Shown(row)).why.append(reason)
+                found.setdefault(row["id"], SelectedClient(row)).why.append(reason)
         if len(found) == FEW:
             break
-    order = {row["id"]: auc.value for row, auc in with_auc(one.row for one in found.values())}
+    order = {row["id"]: auc.value for row, auc in rows_with_auc(one.row for one in found.values())}
     return sorted(found.values(), key=lambda one: -order.get(one.row["id"], -1.0))
 
 
-def crowded(report: Report) -> bool:
+def has_many_clients(report: Report) -> bool:
     """Whether there are more clients than are shown one by one."""
     return len(report["clients"]) > FEW
 
@@ -49,11 +49,11 @@ def reasons(rows: Sequence[ClientRow]) -> Mapping[str, Sequence[ClientRow]]:
     The most leaking have the highest lower ends of their 95 % intervals, the least leaking the
     lowest upper ones: by the AUC alone they would be those with the fewest images.
     """
-    scored = sorted(with_auc(rows), key=lambda s: -s[1].ci[0])
+    scored = sorted(rows_with_auc(rows), key=lambda s: -s[1].ci[0])
     ranked = [row for row, _ in scored]
     told = [r for r, a in scored if a.together[0] > 0.5]
     told += [r for r, a in reversed(scored) if a.together[1] < 0.5]
-    least = sorted(with_auc(rows), key=lambda s: s[1].ci[1])
+    least = sorted(rows_with_auc(rows), key=lambda s: s[1].ci[1])
     defended = [row for row in ranked if row["defence"]]
     large = LARGE * median(row["size"] for row in rows)
     by_size = sorted(rows, key=lambda row: -row["size"])
@@ -68,7 +68,7 @@ def reasons(rows: Sequence[ClientRow]) -> Mapping[str, Sequence[ClientRow]]:
     }
 
 
-def told_apart(rows: Sequence[InferredRow]) -> list[InferredRow]:
+def select_inferred(rows: Sequence[ClientInferenceRow]) -> list[ClientInferenceRow]:
     """All of at most FEW rows, in their order; of more, the FEW with the smallest p-values."""
     if len(rows) <= FEW:
         return list(rows)

@@ -32,7 +32,7 @@ from fedmia.report.format import (
     number,
     statements,
 )
-from fedmia.report.selection import crowded, shown, told_apart
+from fedmia.report.selection import has_many_clients, select_clients, select_inferred
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ def datasets(row: InferenceRow) -> Table:
     """One p-value a client, beside that of the untrained encoder; of many, the smallest."""
     head = ["client", "p-value", "Holm", "difference", "untrained encoder", "images"]
     rows = []
-    for c in told_apart(row["clients"]):
+    for c in select_inferred(row["clients"]):
         p, together, null = map(_small, (c["p_value"], c["p_value_holm"], c["p_value_untrained"]))
         difference = number(c["difference"], 4)
         holm, n = c["p_value_holm"], _whole(f"{c['n']} + {c['n_nonmembers']:,}")
@@ -213,9 +213,9 @@ def clients(report: Report) -> Table:
     """Clients with their defence and epsilon, AUC and null; of many, why each is shown."""
     head = ["client", "images", "role", "defence", "scored members", "AUC, 95 %"]
     head += ["simultaneous", "null: posing non-members"]
-    many, rows = crowded(report), []
+    many, rows = has_many_clients(report), []
     head += ["shown as"] if many else []
-    for one in shown(report):
+    for one in select_clients(report):
         c = one.row
         defence = Cell(DASH)
         if c["defence"]:

@@ -42,7 +42,7 @@ def write_files(path: Path, report: Mapping[str, Any], html: str, png: bytes | N
     return page
 
 
-def tell(
+def print_summary(
     report: Mapping[str, Any],
     table: Callable[[], RenderableType],
     page: Path | None,

@@ -7,18 +7,18 @@ from collections.abc import Sequence
 from fedmia.records import LOSS_BEFORE
 from fedmia.records.rows import (
     AttackRow,
-    Auc,
     AucRow,
     Controls,
+    KnownAuc,
     PairedRow,
     control_sets,
     known_auc,
-    with_auc,
+    rows_with_auc,
 )
 from fedmia.report.format import model_of
 
 UNSOUND = ("shift", "control-failed")  # codes under which no attack says a thing of training
-Found = Sequence[tuple[AttackRow, Auc]]  # attacks whose AUC is known
+Found = Sequence[tuple[AttackRow, KnownAuc]]  # attacks whose AUC is known
 
 
 def verdict(
@@ -39,7 +39,7 @@ def verdict(
         collapsed: how it shows that the encoder has collapsed, None where it has not.
         failure: why the run ended after round `interrupted`, None where the user ended it.
     """
-    core, code = _core(with_auc(attacks), controls, paired)
+    core, code = _core(rows_with_auc(attacks), controls, paired)
     if collapsed is not None and code == "not-established":
         said = f"The encoder has collapsed, so this says nothing of its training: {collapsed}"
         core, code = f"{said}; {core[0].lower()}{core[1:]}", "collapsed"
@@ -56,7 +56,7 @@ def verdict(
     return f"{core}{tail}.", code
 
 
-def excludes_half(auc: Auc) -> bool:
+def excludes_half(auc: KnownAuc) -> bool:
     """Whether the simultaneous interval of this AUC leaves out 0.5, on either side."""
     return not auc.together[0] <= 0.5 <= auc.together[1]
 
@@ -93,7 +93,7 @@ def _core(found: Found, controls: Controls, paired: Sequence[PairedRow]) -> tupl
     )
 
 
-def numbers(row: AucRow, auc: Auc, model: str = "") -> str:
+def numbers(row: AucRow, auc: KnownAuc, model: str = "") -> str:
     """`AUC 0.64 [0.55, 0.72] (simultaneous 95 % interval; 112 members, 500 non-members)`."""
     low, high = auc.together
     sizes = f"{row['n_members']} members, {row['n_nonmembers']} non-members"
@@ -101,18 +101,18 @@ def numbers(row: AucRow, auc: Auc, model: str = "") -> str:
     return f"AUC {auc.value:.2f} [{low:.2f}, {high:.2f}] (simultaneous 95 % interval; {n})"
 
 
-def failed_control(controls: Controls) -> tuple[str, AttackRow, Auc] | None:
+def failed_control(controls: Controls) -> tuple[str, AttackRow, KnownAuc] | None:
     """(set name, row, AUC) of the control farthest from 0.5 among those that exclude it."""
     failed = [
         (name, row, auc)
         for name, rows in control_sets(controls).items()
-        for row, auc in with_auc(rows)
+        for row, auc in rows_with_auc(rows)
         if excludes_half(auc)
     ]
     return max(failed, key=lambda f: abs(f[2].value - 0.5), default=None)
 
 
-def strongest_leak(found: Found) -> tuple[AttackRow, Auc] | None:
+def strongest_leak(found: Found) -> tuple[AttackRow, KnownAuc] | None:
     """The attack of highest AUC whose simultaneous interval lies over 0.5."""
     leaks = [(row, auc) for row, auc in found if auc.together[0] > 0.5]
     return max(leaks, key=lambda f: f[1].value, default=None)

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 
-def cores() -> int:
+def count_cores() -> int:
     """How many CPU cores this process may use, at least 1."""
     return len(_usable()) or os.cpu_count() or 1
 
 
-def dealt(jobs: int) -> list[list[int]]:
+def share_cores(jobs: int) -> list[list[int]]:
     """The cores of each of `jobs` processes side by side, dealt in turn, at least one for each.
 
     Empty where the system binds no process to cores: each then uses what all may.
@@ -22,7 +22,7 @@ def dealt(jobs: int) -> list[list[int]]:
 
 
 @contextmanager
-def bound(share: Sequence[int]) -> Iterator[None]:
+def bind_cores(share: Sequence[int]) -> Iterator[None]:
     """What this thread starts inside may use the cores of `share` alone; all if it is empty."""
     before = _usable()
     if share:

@@ -25,7 +25,7 @@ def resolve_device(device: str) -> str:
     """`auto` is the GPU where torch finds one, else the CPU; any other name is itself."""
     if device != "auto":
         return device
-    return "cuda" if gpus() else "cpu"
+    return "cuda" if count_gpus() else "cpu"
 
 
 def bfloat16_note(device: str, precision: str) -> str | None:
@@ -41,14 +41,14 @@ def bfloat16_note(device: str, precision: str) -> str | None:
     )
 
 
-def gpus_without(device: str) -> int | None:
+def gpus_if_missing(device: str) -> int | None:
     """How many GPUs torch finds, where `device` (`cuda`, `cuda:N`) is none of them; else None."""
     if not device.startswith("cuda"):
         return None
-    found = gpus()
+    found = count_gpus()
     return None if int(device.partition(":")[2] or 0) < found else found
 
 
-def gpus() -> int:
+def count_gpus() -> int:
     """How many GPUs torch finds."""
     return torch.cuda.device_count() if torch.cuda.is_available() else 0

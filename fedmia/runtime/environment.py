@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
-from fedmia.runtime.cores import cores
-from fedmia.runtime.device import gpus
+from fedmia.runtime.cores import count_cores
+from fedmia.runtime.device import count_gpus
 
 PACKAGES = (
     "fedmia", "torch", "torchvision", "flwr", "ray", "opacus", "numpy", "scipy", "scikit-learn",
@@ -48,9 +48,9 @@ def hardware() -> dict[str, Any]:
     """Processor, cores that this process may use, memory in GiB, GPUs by name, system."""
     return {
         "cpu": _cpu_name(),
-        "cores": cores(),
+        "cores": count_cores(),
         "memory_gib": _memory(),
-        "gpus": [torch.cuda.get_device_name(i) for i in range(gpus())],
+        "gpus": [torch.cuda.get_device_name(i) for i in range(count_gpus())],
         "system": f"{platform.system()} {platform.machine()}",
     }
 

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 Rounds = Callable[[str, int, float | None, float | None, float], None]
 
 
-class Shown:
+class ProgressBars:
     """Bars on standard error while its context is open; silent if `quiet` or on no terminal.
 
     Args:
@@ -41,7 +41,7 @@ class Shown:
         self._bar.stop()
 
 
-class Display(Shown):
+class Display(ProgressBars):
     """The rounds of a run.
 
     Args:
@@ -73,7 +73,7 @@ class Display(Shown):
         self._bar.update(self._task, completed=rounds)
 
 
-class AuditDisplay(Shown):
+class AuditDisplay(ProgressBars):
     """The attacks of an audit; on no terminal a line for each, silent if `quiet`.
 
     Args:
@@ -112,7 +112,7 @@ class AuditDisplay(Shown):
             self._bar.console.print(line, highlight=False)
 
 
-class SweepDisplay(Shown):
+class SweepDisplay(ProgressBars):
     """The runs of a sweep; on no terminal a line for each that ends, silent if `quiet`.
 
     Args:
@@ -140,7 +140,7 @@ class SweepDisplay(Shown):
             self._bar.console.print(line, highlight=False, markup=False)
 
 
-class HeadDisplay(Shown):
+class HeadDisplay(ProgressBars):
     """The heads of a comparison; silent if `quiet` or on no terminal.
 
     Args:

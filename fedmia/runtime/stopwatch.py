@@ -55,7 +55,7 @@ class Stopwatch:
         return {**self.seconds, "total_s": sum(self.seconds.values())}
 
 
-def covered(spans: Iterable[tuple[float, float]]) -> float:
+def covered_seconds(spans: Iterable[tuple[float, float]]) -> float:
     """Seconds during which at least one of the (began, ended) spans was running."""
     total, end = 0.0, float("-inf")
     for began, ended in sorted(spans):

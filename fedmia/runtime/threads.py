@@ -9,7 +9,7 @@ import torch
 
 
 @contextmanager
-def threads(count: int) -> Iterator[None]:
+def limit_threads(count: int) -> Iterator[None]:
     """What this Python thread computes inside is shared among `count` threads of torch, >= 1."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)

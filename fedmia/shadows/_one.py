@@ -14,8 +14,8 @@ from torch import Tensor
 from fedmia.data.images import ByteArray
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng
-from fedmia.shadows.cache import PROGRESS, Damaged, Folder
-from fedmia.shadows.plan import Blueprint, Guard
+from fedmia.shadows.cache import PROGRESS, DamagedShadowError, ShadowFolder
+from fedmia.shadows.plan import ShadowDefense, ShadowSettings
 from fedmia.ssl.base import SSLMethod, State, under
 from fedmia.ssl.optimizers import held, restore
 from fedmia.ssl.train import Job, make_optimizer
@@ -26,12 +26,12 @@ Say = Callable[[str], None]  # takes a line for the user
 CUT = "the audit was interrupted before it was done"
 
 
-class Stopped(Exception):
+class TrainingStopped(Exception):
     """Training was interrupted; what is in the cache is not lost."""
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainedShadow:
     """A finished shadow encoder, on the CPU and in evaluation mode.
 
     Attributes:
@@ -49,7 +49,7 @@ class Trained:
 
 
 @dataclass(frozen=True)
-class Training:
+class ShadowTraining:
     """One shadow to be trained, or that was.
 
     Attributes:
@@ -57,12 +57,12 @@ class Training:
         guard: what it is trained under, or None; an epoch is a round of it.
     """
 
-    blueprint: Blueprint
+    blueprint: ShadowSettings
     index: int
     members: ByteArray
     nonmembers: ByteArray
-    folder: Folder | None
-    guard: Guard | None = None
+    folder: ShadowFolder | None
+    guard: ShadowDefense | None = None
 
     @property
     def name(self) -> str:
@@ -74,16 +74,16 @@ class Training:
             return None
         try:
             return self.folder.read(file)
-        except Damaged as error:
+        except DamagedShadowError as error:
             say(f"{self.name}: {error} in {self.folder.path} is damaged, training it again")
             return None
 
-    def trained(self, state: State) -> Trained:
+    def trained(self, state: State) -> TrainedShadow:
         """The shadow with the finished weights `state` (`shared.*`, `local.*`)."""
         method = self.blueprint.method(self.index, len(self.members))
         method.load_shared(under("shared.", state))
         method.load_local(under("local.", state))
-        return Trained(
+        return TrainedShadow(
             method.eval(),
             torch.from_numpy(self.members),
             torch.from_numpy(self.nonmembers),
@@ -93,7 +93,7 @@ class Training:
 
 
 def train_one(
-    shadow: Training,
+    shadow: ShadowTraining,
     device: torch.device,
     every: int,
     say: Say,
@@ -120,7 +120,7 @@ def train_one(
     first, memory = _resume(shadow, method, optimizer, say)
     count(first)
     for epoch in range(first, made.epochs):
-        if guard is not None and guard.rests(memory):
+        if guard is not None and guard.sits_out(memory):
             count(made.epochs - epoch)
             break
         job = Job(
@@ -137,7 +137,7 @@ def train_one(
         )
         loss = (guard.train(job, memory) if guard is not None else job.run())["loss"]
         if stopped():
-            raise Stopped(CUT)
+            raise TrainingStopped(CUT)
         if not math.isfinite(loss):
             raise InputError(
                 f"{shadow.name} diverged in epoch {epoch + 1} (its loss is {loss}); give a lower "
@@ -160,7 +160,7 @@ def train_one(
 
 
 def _resume(
-    shadow: Training, method: SSLMethod, optimizer: torch.optim.Optimizer, say: Say
+    shadow: ShadowTraining, method: SSLMethod, optimizer: torch.optim.Optimizer, say: Say
 ) -> tuple[int, dict[str, Any]]:
     """Load the shadow's progress, or begin as a client begins its first round; epochs done, and the
     defences' memory."""

@@ -29,7 +29,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from fedmia.data.images import ByteArray
-from fedmia.shadows.plan import Blueprint
+from fedmia.shadows.plan import ShadowSettings
 from fedmia.ssl.base import State
 
 FORMAT = 1
@@ -37,11 +37,13 @@ ABOUT, IMAGES, ENCODER = "about.json", "images.npz", "encoder.safetensors"
 PROGRESS = "progress.safetensors"
 
 
-class Damaged(Exception):
+class DamagedShadowError(Exception):
     """A file that is cut short, altered, or another shadow's."""
 
 
-def about(blueprint: Blueprint, index: int, images: str, device: torch.device) -> dict[str, Any]:
+def about(
+    blueprint: ShadowSettings, index: int, images: str, device: torch.device
+) -> dict[str, Any]:
     """All that decides the bits of shadow `index`, as JSON holds it.
 
     Args:
@@ -62,7 +64,7 @@ def key_of(description: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()
 
 
-class Folder:
+class ShadowFolder:
     """One shadow's folder.
 
     Args:
@@ -88,7 +90,7 @@ class Folder:
             kept = read_images(self.path)
             same = all(map(np.array_equal, kept, (members, nonmembers)))
             same &= json.loads((self.path / ABOUT).read_text()) == self.description
-        except (Damaged, OSError, ValueError):
+        except (DamagedShadowError, OSError, ValueError):
             same = False
         if not same:
             with replacing(self.path / IMAGES) as file, file.open("wb") as out:
@@ -114,10 +116,10 @@ class Folder:
         try:
             tensors = load_file(self.path / name)
         except (SafetensorError, OSError, ValueError) as error:
-            raise Damaged(name) from error
+            raise DamagedShadowError(name) from error
         kept = tensors.pop("seal", None)
         if kept is None or not torch.equal(kept, seal(self.key, tensors)):
-            raise Damaged(name)
+            raise DamagedShadowError(name)
         return tensors
 
 
@@ -131,9 +133,9 @@ def read_images(path: Path) -> tuple[ByteArray, ByteArray]:
         with np.load(path / IMAGES, allow_pickle=False) as kept:
             found = kept["members"], kept["nonmembers"]
     except Exception as error:  # a damaged zip file raises whatever its parts raise
-        raise Damaged(IMAGES) from error
+        raise DamagedShadowError(IMAGES) from error
     if any(x.dtype != np.uint8 or x.ndim != 4 for x in found):
-        raise Damaged(IMAGES)
+        raise DamagedShadowError(IMAGES)
     return found
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from fedmia.data.images import ByteArray, IntArray, digests
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng
-from fedmia.shadows.plan import Plan
+from fedmia.shadows.plan import ShadowPlan
 
 Pixels = Tensor | NDArray[np.uint8]
 Named = list[tuple[bytes, int]]  # images by digest
@@ -20,7 +20,7 @@ LEAST = 2  # members a shadow
 
 
 @dataclass(frozen=True)
-class Deal:
+class ShadowDraw:
     """The images of one shadow, as indices into the pool followed by the candidates.
 
     Attributes:
@@ -34,7 +34,7 @@ class Deal:
 
 
 @dataclass(frozen=True)
-class Ground:
+class ImagePool:
     """Distinct images to deal from, by digest; the pool holds none of the candidates.
 
     Attributes:
@@ -49,7 +49,7 @@ class Ground:
     attacked: int
 
 
-def survey(pool: Pixels, candidates: Pixels | None) -> Ground:
+def survey(pool: Pixels, candidates: Pixels | None) -> ImagePool:
     """Sort out repeats and candidates by content.
 
     Args:
@@ -69,7 +69,7 @@ def survey(pool: Pixels, candidates: Pixels | None) -> Ground:
     under_attack = {d: len(own) + i for i, d in enumerate(digests(other))}
     attacked = sum(d in under_attack for d in found)
     kept = {d: i for d, i in first.items() if d not in under_attack}
-    return Ground(
+    return ImagePool(
         sorted(kept.items()),
         sorted(under_attack.items()),
         repeated=len(own) - attacked - len(kept),
@@ -77,7 +77,7 @@ def survey(pool: Pixels, candidates: Pixels | None) -> Ground:
     )
 
 
-def deal(plan: Plan, ground: Ground) -> list[Deal]:
+def deal(plan: ShadowPlan, ground: ImagePool) -> list[ShadowDraw]:
     """Which images each shadow of the plan trains on, and which it does not.
 
     Neither the order of the pool nor that of the candidates plays a part, and shadow i does not
@@ -106,7 +106,7 @@ def deal(plan: Plan, ground: Ground) -> list[Deal]:
     return [_one(plan.seed, i, images, ground.pool, candidates) for i in range(plan.count)]
 
 
-def _one(seed: int, index: int, images: int, pool: Named, candidates: Named) -> Deal:
+def _one(seed: int, index: int, images: int, pool: Named, candidates: Named) -> ShadowDraw:
     """The deal of shadow `index`."""
     order = rng(seed, "shadow-candidates", index // 2).permutation(len(candidates)).tolist()
     half = len(candidates) // 2
@@ -118,7 +118,7 @@ def _one(seed: int, index: int, images: int, pool: Named, candidates: Named) -> 
     outs = max(0, images - len(outside))
     members = sorted([candidates[i] for i in inside] + [pool[i] for i in own[:ins]])
     rest = sorted([candidates[i] for i in outside] + [pool[i] for i in own[ins : ins + outs]])
-    return Deal(
+    return ShadowDraw(
         np.array([i for _, i in members], dtype=np.int64),
         np.array([i for _, i in rest], dtype=np.int64),
         content_digest([d for d, _ in members], [d for d, _ in rest]),

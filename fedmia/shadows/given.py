@@ -11,14 +11,21 @@ from safetensors import SafetensorError, safe_open
 
 from fedmia.data.images import digests
 from fedmia.options.errors import InputError
-from fedmia.shadows._one import Trained, Training
-from fedmia.shadows.cache import ABOUT, ENCODER, FORMAT, Damaged, Folder, read_images
+from fedmia.shadows._one import ShadowTraining, TrainedShadow
+from fedmia.shadows.cache import (
+    ABOUT,
+    ENCODER,
+    FORMAT,
+    DamagedShadowError,
+    ShadowFolder,
+    read_images,
+)
 from fedmia.shadows.draw import content_digest
-from fedmia.shadows.plan import Blueprint, Choice
+from fedmia.shadows.plan import Choice, ShadowSettings
 from fedmia.ssl.train import Train
 
 
-def load_shadows(path: Path) -> list[Trained]:
+def load_shadows(path: Path) -> list[TrainedShadow]:
     """Shadow encoders from a folder as the cache writes it (see `fedmia.shadows.cache`).
 
     Args:
@@ -45,7 +52,7 @@ def load_shadows(path: Path) -> list[Trained]:
     return found
 
 
-def blueprints(path: Path) -> list[Blueprint]:
+def blueprints(path: Path) -> list[ShadowSettings]:
     """What the shadow encoders in `path` were built from and trained by, without loading them.
 
     Empty where one cannot be read: `load_shadows` says why.
@@ -78,22 +85,22 @@ def _folders(path: Path) -> list[Path]:
     return sorted(f for f in path.iterdir() if f.is_dir() and not f.name.startswith("."))
 
 
-def _load(path: Path) -> tuple[int, Trained]:
+def _load(path: Path) -> tuple[int, TrainedShadow]:
     """Number and shadow in folder `path`."""
     try:
         description = json.loads((path / ABOUT).read_text())
         blueprint, index = _blueprint(description), int(description["index"])
-        folder = Folder(path, description)
+        folder = ShadowFolder(path, description)
         state = folder.read(ENCODER)
         if state is None:
             raise InputError(f"shadow encoders: {path} is unfinished, it holds no {ENCODER}")
         members, nonmembers = read_images(path)
         if content_digest(digests(members), digests(nonmembers)) != description["images"]:
-            raise Damaged("images.npz")
-        return index, Training(blueprint, index, members, nonmembers, folder).trained(state)
+            raise DamagedShadowError("images.npz")
+        return index, ShadowTraining(blueprint, index, members, nonmembers, folder).trained(state)
     except FileNotFoundError:
         raise InputError(f"shadow encoders: {path} holds no {ABOUT}") from None
-    except Damaged as error:
+    except DamagedShadowError as error:
         raise InputError(f"shadow encoders: {error} in {path} is damaged") from None
     except (KeyError, TypeError, ValueError, OSError) as error:
         if isinstance(error, InputError):
@@ -101,18 +108,18 @@ def _load(path: Path) -> tuple[int, Trained]:
         raise InputError(f"shadow encoders: {path / ABOUT} cannot be read: {error!r}") from None
 
 
-def _blueprint(description: dict[str, Any]) -> Blueprint:
+def _blueprint(description: dict[str, Any]) -> ShadowSettings:
     """The blueprint that `cache.about` wrote down."""
     if description["format"] != FORMAT:
         raise InputError(
             f"shadow encoders of format {description['format']}, this version reads {FORMAT}"
         )
-    made = {k: description[k] for k in Blueprint.__dataclass_fields__ if k in description}
+    made = {k: description[k] for k in ShadowSettings.__dataclass_fields__ if k in description}
     for part in ("model", "ssl"):
         made[part] = _choice(*made[part])
     made["defense"] = tuple(_choice(*one) for one in made.get("defense", ()))
     made["train"] = Train(**{k: _frozen(v) for k, v in made["train"].items()})
-    return Blueprint(**{k: _frozen(v) for k, v in made.items()})
+    return ShadowSettings(**{k: _frozen(v) for k, v in made.items()})
 
 
 def _choice(name: str, options: dict[str, Any]) -> Choice:

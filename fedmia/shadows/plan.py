@@ -21,14 +21,14 @@ KNOWLEDGE = ("data", "architecture", "algorithm")
 Choice = tuple[str, Mapping[str, Any]]  # a plugin by name, with its options
 
 
-class Guard(Protocol):
+class ShadowDefense(Protocol):
     """Defences of training by name; `fedmia.defenses` has them. `memory` outlasts the epochs."""
 
     @property
     def layers(self) -> Sequence[tuple[str, Options]]:
         """Name and options of each, in order."""
 
-    def rests(self, memory: dict[str, Any]) -> bool:
+    def sits_out(self, memory: dict[str, Any]) -> bool:
         """Whether training is over."""
 
     def train(self, job: Job, memory: dict[str, Any]) -> dict[str, float]:
@@ -36,7 +36,7 @@ class Guard(Protocol):
 
 
 @dataclass(frozen=True)
-class Plan(Options):
+class ShadowPlan(Options):
     """Shadow encoders, and which of the three dimensions of background knowledge the attacker has
     (EncoderMI, Liu et al., CCS 2021, section 3.2: eight kinds in all).
 
@@ -98,7 +98,7 @@ class Plan(Options):
 
 
 @dataclass(frozen=True)
-class Target:
+class TargetTraining:
     """What there is to know of the target's training.
 
     Attributes:
@@ -119,11 +119,11 @@ class Target:
     ssl: Choice | None = None
     train: Train | None = None
     views: Views | None = None
-    guard: Guard | None = None
+    guard: ShadowDefense | None = None
 
 
 @dataclass(frozen=True)
-class Blueprint:
+class ShadowSettings:
     """What every shadow of a plan is built from and trained by; all options written out.
 
     Attributes:
@@ -168,7 +168,7 @@ class Blueprint:
         return self.spec.build(net, recipe, torch_rng(self.seed, "shadow", index))
 
 
-def blueprint(plan: Plan, target: Target) -> Blueprint:
+def blueprint(plan: ShadowPlan, target: TargetTraining) -> ShadowSettings:
     """The target's architecture and algorithm where the plan knows them, else the stand-ins.
 
     Raises:
@@ -188,7 +188,7 @@ def blueprint(plan: Plan, target: Target) -> Blueprint:
     ssl = target.ssl if known else stand_in(plan, target.views)
     assert model is not None and ssl is not None
     ssl = operating(ssl, plan)
-    return Blueprint(
+    return ShadowSettings(
         model=_complete("model", model),
         ssl=_complete("ssl", ssl),
         train=_training(plan, target, ssl[0]),
@@ -203,7 +203,7 @@ def blueprint(plan: Plan, target: Target) -> Blueprint:
     )
 
 
-def _training(plan: Plan, target: Target, ssl: str) -> Train:
+def _training(plan: ShadowPlan, target: TargetTraining, ssl: str) -> Train:
     """One epoch: the target's options where its algorithm is known, the plan's own over them.
 
     Raises:
@@ -224,7 +224,7 @@ def _training(plan: Plan, target: Target, ssl: str) -> Train:
 
 
 def attacker_augment(
-    plan: Plan, target_augment: Augment | None, views: Views | None = None
+    plan: ShadowPlan, target_augment: Augment | None, views: Views | None = None
 ) -> Augment:
     """The recipe of the attacker's views of the target.
 
@@ -253,14 +253,14 @@ def crop_alone(augment: Augment) -> Augment:
     )  # fmt: skip
 
 
-def stand_in(plan: Plan, views: Views | None) -> Choice:
+def stand_in(plan: ShadowPlan, views: Views | None) -> Choice:
     """The method in place of an unknown one: where it leaves its views to the images, theirs."""
     own = {} if views is None else asdict(views)
     left = {f.name for f, _ in option_fields(registry.load("ssl", plan.ssl)) if f.default is None}
     return plan.ssl, {**{k: v for k, v in own.items() if k in left}, **plan.ssl_options}
 
 
-def operating(ssl: Choice, plan: Plan) -> Choice:
+def operating(ssl: Choice, plan: ShadowPlan) -> Choice:
     """The method with the plan's operations in place of its own.
 
     Raises:

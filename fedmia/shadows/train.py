@@ -12,21 +12,21 @@ import numpy as np
 import torch
 
 from fedmia.options.errors import InputError
-from fedmia.runtime.cores import cores
-from fedmia.shadows._one import CUT, Stopped, Trained, Training, train_one
-from fedmia.shadows.cache import ENCODER, Folder, about, key_of
-from fedmia.shadows.draw import Ground, Pixels, as_bytes, deal, survey
-from fedmia.shadows.plan import Blueprint, Guard, Plan, Target, blueprint
+from fedmia.runtime.cores import count_cores
+from fedmia.shadows._one import CUT, ShadowTraining, TrainedShadow, TrainingStopped, train_one
+from fedmia.shadows.cache import ENCODER, ShadowFolder, about, key_of
+from fedmia.shadows.draw import ImagePool, Pixels, as_bytes, deal, survey
+from fedmia.shadows.plan import ShadowDefense, ShadowPlan, ShadowSettings, TargetTraining, blueprint
 from fedmia.ssl.base import State
 
-__all__ = ["CUT", "Stopped", "Trained", "shadow_notes", "train_shadows"]
+__all__ = ["CUT", "TrainingStopped", "TrainedShadow", "shadow_notes", "train_shadows"]
 
 SAVES = 10  # of a shadow's progress, in all its epochs
 
 
 def train_shadows(
-    plan: Plan,
-    target: Target,
+    plan: ShadowPlan,
+    target: TargetTraining,
     pool: Pixels,
     candidates: Pixels | None,
     *,
@@ -38,7 +38,7 @@ def train_shadows(
     threads: int = 1,
     workers: int | None = None,
     save_every: int | None = None,
-) -> list[Trained]:
+) -> list[TrainedShadow]:
     """The plan's shadow encoders, from the cache where it has them, else trained.
 
     On a CPU the bits depend on `threads`, not on how many shadows are trained side by side, nor on
@@ -87,7 +87,7 @@ def train_shadows(
 
     every = max(1, math.ceil(plan.epochs / SAVES)) if save_every is None else save_every
     if workers is None:
-        workers = 1 if device.type != "cpu" else max(1, cores() // threads)
+        workers = 1 if device.type != "cpu" else max(1, count_cores() // threads)
     threadpool = ThreadPoolExecutor(workers, "shadow", torch.set_num_threads, (threads,))
     try:
         running = {
@@ -104,7 +104,9 @@ def train_shadows(
     return [s.trained(done[s.index]) for s in shadows]
 
 
-def shadow_notes(plan: Plan, target: Target, pool: Pixels, candidates: Pixels | None) -> list[str]:
+def shadow_notes(
+    plan: ShadowPlan, target: TargetTraining, pool: Pixels, candidates: Pixels | None
+) -> list[str]:
     """What the reader should know of how the plan's shadows are trained, as of a queue that is cut;
     arguments and errors as of `train_shadows`, which trains them."""
     members = deal(plan, survey(pool, candidates))[0].members
@@ -112,15 +114,15 @@ def shadow_notes(plan: Plan, target: Target, pool: Pixels, candidates: Pixels | 
 
 
 def _trainings(
-    plan: Plan,
-    guard: Guard | None,
-    made: Blueprint,
-    ground: Ground,
+    plan: ShadowPlan,
+    guard: ShadowDefense | None,
+    made: ShadowSettings,
+    ground: ImagePool,
     pool: Pixels,
     candidates: Pixels | None,
     device: torch.device,
     cache: Path | None,
-) -> list[Training]:
+) -> list[ShadowTraining]:
     images = as_bytes(pool, "shadow images")
     if images.shape[1:] != (made.channels, made.size, made.size):
         raise InputError(
@@ -134,9 +136,9 @@ def _trainings(
         folder = None
         if cache is not None:
             description = about(made, index, dealt.digest, device)
-            folder = Folder(cache / key_of(description), description)
+            folder = ShadowFolder(cache / key_of(description), description)
         members, nonmembers = images[dealt.members], images[dealt.nonmembers]
-        found.append(Training(made, index, members, nonmembers, folder, guard))
+        found.append(ShadowTraining(made, index, members, nonmembers, folder, guard))
     made.method(0, len(found[0].members))  # what cannot be built says so before anything trains
     return found
 

@@ -16,11 +16,11 @@ from torch import Tensor
 
 from fedmia.ssl._pixelops import CONTRAST, HUE, SATURATION, Jitter
 
-T = TypeVar("T", "Part", Jitter)
+T = TypeVar("T", "ViewParameters", Jitter)
 
 
 @dataclass(frozen=True)
-class Part:
+class ViewParameters:
     """Some images, and what is done to each. B of them, by rows; indices are among these B.
 
     Attributes:
@@ -41,13 +41,13 @@ class Part:
     solar: Tensor
     jitter: Jitter
 
-    def to(self, device: torch.device) -> Part:
+    def to(self, device: torch.device) -> ViewParameters:
         """The same on a device, which is not waited for."""
         return moved(replace(self, jitter=moved(self.jitter, device)), device)
 
 
 @dataclass(frozen=True)
-class Plan:
+class BatchPlan:
     """What is done to each image of a batch.
 
     Attributes:
@@ -66,7 +66,7 @@ class Plan:
     factors: Tensor
     shift: Tensor
 
-    def parts(self, few: int, device: torch.device) -> Iterator[Part]:
+    def parts(self, few: int, device: torch.device) -> Iterator[ViewParameters]:
         """The batch in parts of `few` images or fewer."""
         places = len(self.steps)
         step = torch.tensor(self.steps, dtype=torch.int64)[
@@ -85,7 +85,7 @@ class Plan:
             mine = {n: t[some] for n, t in self.views.items()}
             for name in ("gray", "blur", "solar"):
                 mine[name] = mine[name].nonzero()[:, 0]
-            yield Part(some, **mine, jitter=_within(whole, first, first + few)).to(device)
+            yield ViewParameters(some, **mine, jitter=_within(whole, first, first + few)).to(device)
 
     def _jitter(self, step: Tensor, rows: Tensor, hues: tuple[tuple[int, int], ...]) -> Jitter:
         """Of the images `rows`, which do step (B, n) at each place."""

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedmia.nets.base import Drawn
+from fedmia.nets.base import SelfInitialisedLayer
 from fedmia.ssl._twoview import TwoView
 from fedmia.ssl.base import State
 
@@ -16,7 +16,7 @@ from fedmia.ssl.base import State
 SEEN, FREEZE = "key.seen", "key.freeze"
 
 
-class Prototypes(Drawn):
+class Prototypes(SelfInitialisedLayer):
     """K directions of unit length; a score is the cosine of an output with one of them.
 
     They are scaled to length 1 wherever they are used, as the mean of several clients' directions
@@ -73,7 +73,7 @@ def freeze_for(epochs: float, images: int | None) -> int:
     return 0 if images is None else round(epochs * images)
 
 
-class Prototyped(TwoView):
+class PrototypeSSL(TwoView):
     """A method of prototypes, which the federation averages and each client counts for."""
 
     prototypes: Prototypes

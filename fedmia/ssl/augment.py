@@ -32,7 +32,7 @@ from fedmia.ssl._pixelops import (
     resized_crop,
     solarize,
 )
-from fedmia.ssl._plan import Part, Plan
+from fedmia.ssl._plan import BatchPlan, ViewParameters
 
 # The operations that EncoderMI takes apart (Fig. 3), with their strengths where they are not done.
 OFF: Mapping[str, Mapping[str, float]] = {
@@ -142,7 +142,7 @@ class Augment(Options):
             out.index_copy_(0, part.rows, self._view(x, part).transpose(0, 1))
         return out
 
-    def _view(self, x: Tensor, part: Part) -> Tensor:
+    def _view(self, x: Tensor, part: ViewParameters) -> Tensor:
         """Planes (C, B, H, W) of the views of (B, C, H, W)."""
         if self.flip or not self.crop_min == self.ratio_min == self.ratio_max == 1:
             # Crop, resize and flip at once: every later stage commutes with the flip.
@@ -185,7 +185,7 @@ class Augment(Options):
         )
         return torch.where(fits.any(1, keepdim=True), torch.cat([place, size], dim=1), central)
 
-    def _plan(self, u: Tensor, colour: bool, size: tuple[int, int]) -> Plan:
+    def _plan(self, u: Tensor, colour: bool, size: tuple[int, int]) -> BatchPlan:
         """What the uniforms (B, P) mean for images of a size, in colour or not."""
         geometry, toss, amounts, keys, blur = u.split([2 * ATTEMPTS + 2, 5, 4, 4, 1], dim=1)
         flip, jitter, gray, blurred, solar = toss.unbind(1)
@@ -203,7 +203,7 @@ class Augment(Options):
         steps = [i for i, s in enumerate(strengths) if s and (colour or i <= CONTRAST)]
         factors = low + amounts[:, :HUE] * (high - low)
         shift = (2 * amounts[:, HUE] - 1) * self.hue
-        return Plan(views, steps, (jitter < self.jitter_p) & bool(steps), keys, factors, shift)
+        return BatchPlan(views, steps, (jitter < self.jitter_p) & bool(steps), keys, factors, shift)
 
 
 def content_uniforms(

@@ -18,13 +18,13 @@ from fedmia.ssl._options import (
     key_option,
     momentum_schedule_option,
 )
-from fedmia.ssl._prototypes import Prototyped, Prototypes, freeze_for, swapped
+from fedmia.ssl._prototypes import Prototypes, PrototypeSSL, freeze_for, swapped
 from fedmia.ssl._twoview import KeyedTwoView, TwoViewSSL
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import Encoder, Recipe, State, in_parts
 
 
-class DINOMethod(Prototyped, KeyedTwoView):
+class DINOMethod(PrototypeSSL, KeyedTwoView):
     """Student and prototypes, which the federation averages; teacher and centre stay at home."""
 
     centre: Tensor  # (K,), a buffer

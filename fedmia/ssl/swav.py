@@ -13,7 +13,7 @@ from fedmia.nets.base import Backbone
 from fedmia.options.option import option
 from fedmia.ssl._bank import Bank
 from fedmia.ssl._options import COLLAPSES, head_norm_option
-from fedmia.ssl._prototypes import FREEZE, SEEN, Prototyped, Prototypes, freeze_for, swapped
+from fedmia.ssl._prototypes import FREEZE, SEEN, Prototypes, PrototypeSSL, freeze_for, swapped
 from fedmia.ssl._twoview import TwoViewSSL
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import Encoder, Recipe, State
@@ -44,7 +44,7 @@ def codes(scores: Tensor, u: Tensor, epsilon: float) -> Tensor:
     return torch.softmax(scores / epsilon + u, dim=1)
 
 
-class SwAVMethod(Prototyped):
+class SwAVMethod(PrototypeSSL):
     """Encoder and prototypes, which the federation averages; the queue stays at home.
 
     The bank is the queue: outputs of earlier batches, both views of each image, that take part in

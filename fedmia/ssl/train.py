@@ -28,7 +28,7 @@ DROPS = (0.6, 0.8)  # shares of a run, MoCo v1's epochs 120 and 160 of 200
 LAYOUT_CHOSEN = "the memory layout is chosen by the device"
 
 Batch = tuple[Tensor, Tensor]  # two views of each image, (B, C, H, W) each
-Drawn = tuple[NDArray[np.int64], NDArray[np.float32]]  # images (B,) and uniforms (2, B, P)
+BatchViews = tuple[NDArray[np.int64], NDArray[np.float32]]  # images (B,) and uniforms (2, B, P)
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ class Job:
         pixels = torch.from_numpy(np.ascontiguousarray(self.images)).to(self.device)
         return views_of(pixels, self.augment, self._drawn(len(pixels)))
 
-    def _drawn(self, count: int) -> Iterator[Drawn]:
+    def _drawn(self, count: int) -> Iterator[BatchViews]:
         """Every batch of the round, drawn epoch by epoch: first the order, then uniforms."""
         size = self.train.batch_size
         for _ in range(self.train.local_epochs):
@@ -201,14 +201,14 @@ class Job:
         return {"loss": total / max(count, 1), "seconds": time.perf_counter() - started}
 
 
-def views_of(pixels: Tensor, augment: Augment, drawn: Iterable[Drawn]) -> Iterator[Batch]:
+def views_of(pixels: Tensor, augment: Augment, drawn: Iterable[BatchViews]) -> Iterator[Batch]:
     """The views of every batch of uint8 `pixels` (N, C, H, W) that was drawn.
 
     Batches are augmented several in one call, which a small one is not worth: a row of `Augment`
     does not depend on its batch.
     """
     most = min(AUGMENTED, NUMBERS // pixels[0].numel()) // 2
-    waiting: list[Drawn] = []
+    waiting: list[BatchViews] = []
     for batch in drawn:
         waiting.append(batch)
         if sum(len(rows) for rows, _ in waiting) >= most:
@@ -218,7 +218,7 @@ def views_of(pixels: Tensor, augment: Augment, drawn: Iterable[Drawn]) -> Iterat
         yield from _together(pixels, augment, waiting)
 
 
-def _together(pixels: Tensor, augment: Augment, drawn: list[Drawn]) -> Iterator[Batch]:
+def _together(pixels: Tensor, augment: Augment, drawn: list[BatchViews]) -> Iterator[Batch]:
     rows = torch.from_numpy(np.concatenate([rows for rows, _ in drawn]))
     uniforms = torch.from_numpy(np.concatenate([u for _, u in drawn], axis=1))
     chosen = pixels.index_select(0, rows.to(pixels.device, non_blocking=True))

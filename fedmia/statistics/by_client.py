@@ -30,7 +30,7 @@ ROUNDING = 1e-12  # of sums of weights
 
 
 @dataclass(frozen=True)
-class Asked:
+class ClientAuc:
     """An AUC in [0, 1] and its 95 % interval; `reached`: members that at most the target share of
     their non-members reach; `resolved`: whether so small a share is of one non-member at least."""
 
@@ -43,7 +43,7 @@ class Asked:
 def asked(
     members: FloatArray, nonmembers: FloatArray, weights: FloatArray, target: float,
     generator: np.random.Generator,
-) -> Asked:  # fmt: skip
+) -> ClientAuc:  # fmt: skip
     """How well scores tell whether one given client trained on an image.
 
     A member is compared with the non-members asked about the same client, weighted to the class mix
@@ -62,7 +62,7 @@ def asked(
     wins = weights * ((mine > nonmembers) + (mine == nonmembers) / 2)
     fewest = min(map(effective_size, weights))
     over = (weights * (nonmembers >= mine)).sum(axis=1)
-    return Asked(
+    return ClientAuc(
         auc=min(float(wins.sum(axis=1).mean()), 1.0),
         auc_ci=interval_over_images(wins, weights, generator),
         reached=int((over <= target + ROUNDING).sum()),
@@ -98,7 +98,7 @@ def interval_over_images(
 
 
 @dataclass(frozen=True)
-class NamedAlike:
+class MatchedNamingRate:
     """The share of non-members alike that are named the member's client, in [0, 1], and what the
     members have over it, in [-1, 1]; each with its 95 % interval."""
 
@@ -111,7 +111,7 @@ class NamedAlike:
 def named_alike(
     right: NDArray[np.bool_], owners: IntArray, named: IntArray, same: NDArray[np.bool_],
     like: IntArray,
-) -> NamedAlike:  # fmt: skip
+) -> MatchedNamingRate:  # fmt: skip
     """How often non-members like a member are named its client.
 
     The value is the exact mean over pairs of a member and a non-member alike, members weighing the
@@ -140,7 +140,7 @@ def named_alike(
     scale = float(np.sqrt(over_members[0, 0] * variance))
     correlation = over_members[0, 1] / scale if scale > 1e-12 else 0.0
     low, high = mover_difference(share, wilson(correct.sum(), n), value, ci, correlation)
-    return NamedAlike(value, ci, share - value, (max(low, -1.0), min(high, 1.0)))
+    return MatchedNamingRate(value, ci, share - value, (max(low, -1.0), min(high, 1.0)))
 
 
 def _over_nonmembers(parts: FloatArray, most: FloatArray, like: IntArray) -> float:

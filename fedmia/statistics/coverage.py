@@ -32,7 +32,7 @@ TOLD = 0.2  # share of the members who lie over everyone else
 FAMILY, MEMBERS, NONMEMBERS = 15, 104, 1080  # the default run's
 
 
-class Shape:
+class ScoreDistribution:
     """Scores of members and of standard normal non-members.
 
     Args:
@@ -83,7 +83,7 @@ def summary(intervals: Sequence[Interval], truth: float) -> dict[str, Any]:
 def alone(name: str, draws: int, seed: int) -> Iterator[dict[str, Any]]:
     """95 % intervals of an AUC."""
     for at, ((n, m), truth) in enumerate(product(SIZES, AUCS)):
-        stream, shape = rng(seed, "auc", name, at), Shape(name, truth)
+        stream, shape = rng(seed, "auc", name, at), ScoreDistribution(name, truth)
         found = [auc_interval(auc_estimate(*shape.draw(n, m, stream))) for _ in range(draws)]
         yield {"shape": name, "members": n, "nonmembers": m, "auc": truth} | summary(found, truth)
 
@@ -91,7 +91,7 @@ def alone(name: str, draws: int, seed: int) -> Iterator[dict[str, Any]]:
 def family(name: str, draws: int, seed: int) -> Iterator[dict[str, Any]]:
     """Simultaneous intervals of independent attacks: how often any of them misses."""
     for at, truth in enumerate((0.5, 0.7)):
-        stream, shape = rng(seed, "family", name, at), Shape(name, truth)
+        stream, shape = rng(seed, "family", name, at), ScoreDistribution(name, truth)
         missed, over = [], []
         for _ in range(draws):
             scores = (shape.draw(MEMBERS, NONMEMBERS, stream) for _ in range(FAMILY))
@@ -127,7 +127,7 @@ def rates(name: str, draws: int, seed: int) -> Iterator[dict[str, Any]]:
     sizes = ((104, 1080, 0.01), (960, 960, 0.01), (100, 100, 0.1), (104, 1080, 0.001),
              (1000, 5000, 0.001))  # fmt: skip
     for at, ((n, m, fpr), mean) in enumerate(product(sizes, (1.0, 2.0))):
-        stream, shape = rng(seed, "tpr", name, at), Shape(name, mean=mean)
+        stream, shape = rng(seed, "tpr", name, at), ScoreDistribution(name, mean=mean)
         found = [tpr_at_fpr(*shape.draw(n, m, stream), fpr) for _ in range(draws)]
         truth = shape.tpr(fpr)
         place = {"shape": name, "members": n, "nonmembers": m, "fpr": fpr, "mean": mean}

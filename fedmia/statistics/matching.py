@@ -45,7 +45,7 @@ def effective_size(weights: FloatArray) -> float:
 
 
 @dataclass(frozen=True, eq=False)
-class Null:
+class NullDistribution:
     """AUCs (DRAWS,) of posers, `posers` non-members a draw."""
 
     aucs: FloatArray
@@ -64,7 +64,7 @@ class Null:
 
 def null_of(
     mix: IntArray, scores: FloatArray, labels: IntArray, generator: np.random.Generator
-) -> Null | None:
+) -> NullDistribution | None:
     """The null of a client whose scored members have the classes `mix` (n,); None where nobody is
     left to pose.
 
@@ -90,7 +90,7 @@ def null_of(
     places = (ties[posing] + len(scores) * np.arange(DRAWS)[:, None]).ravel().astype(float)
     before = np.arange(DRAWS)[:, None] * weights[posing[0]].sum()  # of the draws that came first
     own = share_below(places, places, weights[posing].ravel()).reshape(posing.shape) - before
-    return Null(np.clip((every - own).mean(axis=1), 0.0, 1.0), posers)
+    return NullDistribution(np.clip((every - own).mean(axis=1), 0.0, 1.0), posers)
 
 
 def drawn(

@@ -51,7 +51,7 @@ class Archive:
                 about = json.loads(file.metadata()["about"])
                 if about["key"] != [self.key, key]:
                     return None
-                return unpacked(about["tree"], {n: file.get_tensor(n) for n in file.keys()})  # noqa: SIM118
+                return unpack(about["tree"], {n: file.get_tensor(n) for n in file.keys()})  # noqa: SIM118
         except (OSError, SafetensorError, ValueError, KeyError, TypeError):
             return None  # made anew
 
@@ -60,7 +60,7 @@ class Archive:
         if self.folder is None:
             return
         arrays: dict[str, np.ndarray] = {}
-        about = {"key": [self.key, key], "tree": packed(value, arrays)}
+        about = {"key": [self.key, key], "tree": pack(value, arrays)}
         path = self._path(name)
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_suffix(".partial")
@@ -73,7 +73,7 @@ class Archive:
         return self.folder / f"{safe}.safetensors"
 
 
-def packed(value: Any, arrays: dict[str, np.ndarray]) -> Any:
+def pack(value: Any, arrays: dict[str, np.ndarray]) -> Any:
     """`value` as JSON; its arrays go to `arrays`, and their names stand in their places.
 
     Raises:
@@ -81,7 +81,7 @@ def packed(value: Any, arrays: dict[str, np.ndarray]) -> Any:
     """
     if dataclasses.is_dataclass(value) and type(value).__module__ == records.__name__:
         kept = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
-        return {"of": type(value).__name__, "is": {n: packed(v, arrays) for n, v in kept.items()}}
+        return {"of": type(value).__name__, "is": {n: pack(v, arrays) for n, v in kept.items()}}
     if isinstance(value, np.ndarray):
         name = str(len(arrays))
         arrays[name] = np.ascontiguousarray(value).reshape(value.shape)
@@ -90,24 +90,24 @@ def packed(value: Any, arrays: dict[str, np.ndarray]) -> Any:
         return value.item()
     if isinstance(value, tuple | list):
         kind = "tuple" if isinstance(value, tuple) else "list"
-        return {kind: [packed(v, arrays) for v in value]}
+        return {kind: [pack(v, arrays) for v in value]}
     if isinstance(value, dict):
-        return {"dict": [[packed(k, arrays), packed(v, arrays)] for k, v in value.items()]}
+        return {"dict": [[pack(k, arrays), pack(v, arrays)] for k, v in value.items()]}
     if value is None or isinstance(value, str | bool | int | float):
         return value
     raise TypeError(f"a {type(value).__name__} cannot be kept")
 
 
-def unpacked(tree: Any, arrays: dict[str, np.ndarray]) -> Any:
+def unpack(tree: Any, arrays: dict[str, np.ndarray]) -> Any:
     """What `packed` made `tree` of."""
     if not isinstance(tree, dict):
         return tree
     if "of" in tree:
         made = getattr(records, tree["of"])
-        return made(**{n: unpacked(v, arrays) for n, v in tree["is"].items()})
+        return made(**{n: unpack(v, arrays) for n, v in tree["is"].items()})
     if "array" in tree:
         return arrays[tree["array"]]
     if "dict" in tree:
-        return {unpacked(k, arrays): unpacked(v, arrays) for k, v in tree["dict"]}
+        return {unpack(k, arrays): unpack(v, arrays) for k, v in tree["dict"]}
     ((kind, inside),) = tree.items()
-    return (tuple if kind == "tuple" else list)(unpacked(v, arrays) for v in inside)
+    return (tuple if kind == "tuple" else list)(unpack(v, arrays) for v in inside)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fedmia.ssl.base import State
 
 
-class Live(Array):
+class LazyArray(Array):
     """An array whose bytes are made where it leaves the process, and not before.
 
     Flower's own parses NumPy's header whenever it is read: Python source, which no two threads may
@@ -43,28 +43,32 @@ class Live(Array):
         return copied
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return live, (self.values,)  # so that Ray moves the numbers without copying them
+        return make_lazy_array, (self.values,)  # so that Ray moves the numbers without copying them
 
 
-Live.__qualname__ = "Array"  # Flower writes it before the bytes, and the other side knows its own
+LazyArray.__qualname__ = (
+    "Array"  # Flower writes it before the bytes, and the other side knows its own
+)
 
 
-def live(values: NDArray[Any]) -> Live:
+def make_lazy_array(values: NDArray[Any]) -> LazyArray:
     """What pickle calls, as it cannot find a class by another's name."""
-    return Live(values)
+    return LazyArray(values)
 
 
 def record(state: State) -> ArrayRecord:
     """A record of tensors that nobody changes from now on."""
     found = ArrayRecord()
     for name, tensor in state.items():
-        found[name] = Live(tensor.detach().cpu().numpy())
+        found[name] = LazyArray(tensor.detach().cpu().numpy())
     return found
 
 
-def lively(arrays: ArrayRecord) -> None:
+def make_lazy(arrays: ArrayRecord) -> None:
     """Read what is not `Live` yet, for all who ask."""
-    arrays.update({n: Live(a.numpy()) for n, a in arrays.items() if not isinstance(a, Live)})
+    arrays.update(
+        {n: LazyArray(a.numpy()) for n, a in arrays.items() if not isinstance(a, LazyArray)}
+    )
 
 
 def tensors(arrays: ArrayRecord) -> State:

@@ -23,7 +23,7 @@ from fedmia.storage.manifest import (
 Trust = bool | Collection[str]  # whether plugins from outside may be imported, or which of them
 
 
-class Untrusted(InputError):
+class UntrustedPluginError(InputError):
     """The settings in a folder name a plugin from outside that nobody trusts."""
 
 
@@ -91,7 +91,7 @@ class RunFolder:
             trusted = self.trust or ()
             for name in outside_plugins(built):
                 if name not in trusted:
-                    raise Untrusted(
+                    raise UntrustedPluginError(
                         f"the settings of '{self.path}' name the plugin '{name}' from outside "
                         "fedmia, which is not imported unless you trust it: --trust-plugins (in "
                         "Python trust_plugins=True)"

@@ -38,7 +38,7 @@ class Update:
 
 
 @dataclass
-class LocalState:
+class ClientState:
     """What one client keeps between rounds: tensors, and a JSON-able memory."""
 
     tensors: State = field(default_factory=dict)
@@ -46,7 +46,7 @@ class LocalState:
 
 
 @dataclass
-class Local:
+class StrategyContext:
     """What the client's half of a strategy works on.
 
     Attributes:
@@ -72,10 +72,10 @@ class StateStore(ABC):
     """Where clients keep their local state, by branch of the run and partition id."""
 
     @abstractmethod
-    def load(self, branch: str, client: int) -> LocalState | None: ...
+    def load(self, branch: str, client: int) -> ClientState | None: ...
 
     @abstractmethod
-    def save(self, branch: str, client: int, state: LocalState) -> None: ...
+    def save(self, branch: str, client: int, state: ClientState) -> None: ...
 
     def fork(self, source: str, target: str, clients: int) -> None:
         """Give branch `target` a copy of every state of branch `source`."""
@@ -88,32 +88,32 @@ class MemoryStore(StateStore):
     """Local states in this process (inline backend)."""
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[str, int], LocalState] = {}
+        self._kept: dict[tuple[str, int], ClientState] = {}
 
-    def load(self, branch: str, client: int) -> LocalState | None:
+    def load(self, branch: str, client: int) -> ClientState | None:
         return self._kept.get((branch, client))
 
-    def save(self, branch: str, client: int, state: LocalState) -> None:
+    def save(self, branch: str, client: int, state: ClientState) -> None:
         self._kept[branch, client] = state
 
 
-class Carried(StateStore):
+class SingleStateStore(StateStore):
     """The state of the one client at work, on its way to it and back; what else is saved is lost.
 
     The client works on copies: what is kept stays as it was, should it be asked again.
     """
 
-    def __init__(self, kept: LocalState | None) -> None:
+    def __init__(self, kept: ClientState | None) -> None:
         self._kept = kept
-        self.new: LocalState | None = None
+        self.new: ClientState | None = None
 
-    def load(self, branch: str, client: int) -> LocalState | None:
+    def load(self, branch: str, client: int) -> ClientState | None:
         if self._kept is None:
             return None
         own = {name: tensor.clone() for name, tensor in self._kept.tensors.items()}
-        return LocalState(own, copy.deepcopy(self._kept.memory))
+        return ClientState(own, copy.deepcopy(self._kept.memory))
 
-    def save(self, branch: str, client: int, state: LocalState) -> None:
+    def save(self, branch: str, client: int, state: ClientState) -> None:
         self.new = state
 
 

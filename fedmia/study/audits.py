@@ -13,17 +13,17 @@ import torch
 from fedmia.cli.command import Invocation
 from fedmia.config.audit import Audit
 from fedmia.config.series import Series
-from fedmia.config.sweep import Cell, Runs
+from fedmia.config.sweep import Cell, RunBatch
 from fedmia.config.tree import to_tree
-from fedmia.evaluation.audits.images import Dealt
+from fedmia.evaluation.audits.images import AuditSplit
 from fedmia.evaluation.audits.resume import content
 from fedmia.evaluation.audits.runs import run_of
-from fedmia.evaluation.encoder import brought, device_of, images_for, look
+from fedmia.evaluation.encoder import check_embeddings, device_of, images_for, load_encoder
 from fedmia.options.errors import InputError, opt
-from fedmia.runtime.cores import cores
+from fedmia.runtime.cores import count_cores
 from fedmia.study.child import command
-from fedmia.study.engine import Start, Work
-from fedmia.study.run import conduct
+from fedmia.study.engine import RunLauncher, Start
+from fedmia.study.run import run_study
 from fedmia.study.views.encoders import EncodersView
 
 
@@ -37,33 +37,33 @@ def encoders(asked: Invocation, stop: Event, start: Start | None = None) -> int:
     wanted: Series = asked.settings
     if asked.out is None:
         raise InputError(f"{opt('out', 'FOLDER')} is missing: the audits are kept there")
-    torch.set_num_threads(wanted.threads or cores())
-    runs = Runs(looked_at(wanted.cells), wanted.jobs)
-    start = start or partial(auditing, trust_plugins=wanted.trust_plugins)
-    work = Work(start, lambda folder: True)  # an audit goes on with whatever lies there
-    return conduct(asked, stop, runs, to_tree(wanted), work, EncodersView())
+    torch.set_num_threads(wanted.threads or count_cores())
+    runs = RunBatch(add_digests(wanted.cells), wanted.jobs)
+    start = start or partial(audit_command, trust_plugins=wanted.trust_plugins)
+    work = RunLauncher(start, lambda folder: True)  # an audit goes on with whatever lies there
+    return run_study(asked, stop, runs, to_tree(wanted), work, EncodersView())
 
 
-def auditing(config: Path, folder: Path, trust_plugins: bool = False) -> Sequence[str]:
+def audit_command(config: Path, folder: Path, trust_plugins: bool = False) -> Sequence[str]:
     """The command line of an audit."""
     trust = ["--trust-plugins"] if trust_plugins else []
     return command("fedmia.audit", "--config", config, "--out", folder, *trust)
 
 
-def looked_at(cells: Sequence[Cell[Audit]]) -> list[Cell[Audit]]:
+def add_digests(cells: Sequence[Cell[Audit]]) -> list[Cell[Audit]]:
     """The audits with the digests of their encoders and images, all of which are loaded once.
 
     Raises:
         InputError: an audit that would be refused.
     """
-    held: dict[tuple[Path | None, int | None], Dealt] = {}
+    held: dict[tuple[Path | None, int | None], AuditSplit] = {}
     digests: dict[str, str] = {}
     for audit in [cell.first for cell in cells if cell.nth == 0]:
-        released = brought(audit, device_of(audit))
+        released = load_encoder(audit, device_of(audit))
         run = run_of(audit)
         source = None if run is None else run.path, audit.size or released.size
         if source not in held:
             held[source] = images_for(audit, released)
-        look(released, held[source], audit.allow_random)
+        check_embeddings(released, held[source], audit.allow_random)
         digests[audit.encoder] = content(audit, released, held[source])
     return [replace(cell, files=digests[cell.first.encoder]) for cell in cells]

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from fedmia.cli.commands import AUDIT
-from fedmia.cli.flags import Typed
+from fedmia.cli.flags import FlagStyle
 from fedmia.study.processes import end_with_the_study
 
 # The report of an audit speaks of flags, not of a file that the study wrote.
-OPTIONS: dict[str, dict[str, Any]] = {"fedmia.audit": {"tongue": Typed(AUDIT, {})}}
+OPTIONS: dict[str, dict[str, Any]] = {"fedmia.audit": {"tongue": FlagStyle(AUDIT, {})}}
 
 
 def command(module: str, *arguments: object) -> Sequence[str]:

@@ -42,7 +42,7 @@ def table(
     return Table([column.head for column in listed], lines)
 
 
-def said(head: str | Cell, key: str) -> Column:
+def text_column(head: str | Cell, key: str) -> Column:
     """A text, or a dash for none."""
     return Column(head, lambda row: DASH if row[key] is None else str(row[key]))
 
@@ -52,12 +52,12 @@ def count(head: str | Cell, key: str) -> Column:
     return Column(head, lambda row: DASH if row[key] is None else f"{row[key]:,}")
 
 
-def plain(head: str | Cell, key: str) -> Column:
+def decimal(head: str | Cell, key: str) -> Column:
     """A number, as `0.612`."""
     return Column(head, lambda row: number(row[key], DIGITS))
 
 
-def measured(head: str | Cell, key: str) -> Column:
+def number_with_ci(head: str | Cell, key: str) -> Column:
     """A number with the interval beside it under `KEY_ci`."""
     return Column(head, lambda row: estimate(row[key], row[f"{key}_ci"], DIGITS))
 
@@ -100,7 +100,7 @@ def verdicts(codes: Mapping[str, int]) -> str:
     return ", ".join(f"{code} {count}" for code, count in codes.items()) or DASH
 
 
-def small(value: float | None, *cis: Any, digits: int = DIGITS) -> Cell:
+def number_over_cis(value: float | None, *cis: Any, digits: int = DIGITS) -> Cell:
     """A number over its intervals."""
     return Cell(number(value, digits), tuple(interval(ci, digits) for ci in cis if ci))
 

@@ -12,23 +12,23 @@ from threading import Event
 from typing import Any
 
 from fedmia.cli.command import FAILED, INTERRUPTED, Invocation
-from fedmia.config.sweep import Cell, Runs, label
+from fedmia.config.sweep import Cell, RunBatch, label
 from fedmia.options.errors import InputError, opt
 from fedmia.options.yamlfile import Tree
 from fedmia.records.rows import Report
-from fedmia.runtime.cores import cores
+from fedmia.runtime.cores import count_cores
 from fedmia.runtime.device import resolve_device
 from fedmia.runtime.progress import SweepDisplay
 from fedmia.study.folder import StudyFolder, names
-from fedmia.study.processes import Task, run_all, said_of
-from fedmia.table import Row, rows_of
+from fedmia.study.processes import StudyProcess, explain_exit, run_all
+from fedmia.table import Row, load_rows
 
 # Command line of the process that makes a run: of the file of its settings, and its folder.
 Start = Callable[[Path, Path], Sequence[str]]
 
 
 @dataclass(frozen=True)
-class Work:
+class RunLauncher:
     """How the runs are made.
 
     Attributes:
@@ -36,7 +36,7 @@ class Work:
     """
 
     start: Start
-    begun: Callable[[Path], bool]
+    is_resumable: Callable[[Path], bool]
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Study:
 
     def _rows(self, key: str) -> list[Row]:
         folder, report = self.finished[key]
-        return rows_of(self.out / folder, lambda: report)
+        return load_rows(self.out / folder, lambda: report)
 
     def reports(self) -> dict[str, Report]:
         """Key of each finished run -> its report."""
@@ -117,7 +117,9 @@ STATES = ("finished", "failed", "not run")
 
 
 @contextmanager
-def done(runs: Runs, tree: Tree, asked: Invocation, stop: Event, work: Work) -> Iterator[Study]:
+def run_cells(
+    runs: RunBatch, tree: Tree, asked: Invocation, stop: Event, work: RunLauncher
+) -> Iterator[Study]:
     """Do the runs that are not finished yet; their folder is held while the context is open.
 
     Args:
@@ -129,8 +131,8 @@ def done(runs: Runs, tree: Tree, asked: Invocation, stop: Event, work: Work) -> 
     if asked.out is None:
         raise InputError(f"{opt('out', 'FOLDER')} is missing: the runs are kept there")
     began, quiet = time.perf_counter(), asked.quiet or asked.json
-    folder = StudyFolder(asked.out, runs, tree, work.begun)
-    with folder.held():
+    folder = StudyFolder(asked.out, runs, tree, work.is_resumable)
+    with folder.locked():
         failed = _run(folder, runs, stop, quiet, work.start)
         finished = {
             key: (made.relative_to(folder.out).as_posix(), report)
@@ -141,37 +143,41 @@ def done(runs: Runs, tree: Tree, asked: Invocation, stop: Event, work: Work) -> 
         yield Study(asked.settings, runs.cells, finished, failed, seconds, folder.out, code)
 
 
-def side_by_side(runs: Runs) -> int:
+def side_by_side(runs: RunBatch) -> int:
     """How many runs are done at once."""
     if runs.jobs is not None:
         return runs.jobs
     if any(resolve_device(cell.first.device) != "cpu" for cell in runs.cells):
         return 1
-    return max(1, cores() // max(cell.threads or cores() for cell in runs.cells))
+    return max(1, count_cores() // max(cell.threads or count_cores() for cell in runs.cells))
 
 
-def _run(folder: StudyFolder, runs: Runs, stop: Event, quiet: bool, start: Start) -> dict[str, str]:
+def _run(
+    folder: StudyFolder, runs: RunBatch, stop: Event, quiet: bool, start: Start
+) -> dict[str, str]:
     """Do what is not finished; the reason of each run that failed, by the key of its settings."""
-    done = folder.finished()
-    waiting = {folder.names[c.key]: c for c in runs.cells if c.key not in done}
+    finished = folder.finished()
+    waiting = {folder.names[c.key]: c for c in runs.cells if c.key not in finished}
     failed: dict[str, str] = {}
     jobs = side_by_side(runs)
 
-    def ended(task: Task, code: int) -> None:
+    def ended(task: StudyProcess, code: int) -> None:
         cell = waiting[task.name]
         hidden = {f" in {folder.config(cell)}": "", str(folder.unfinished): "unfinished"}
         # A run of which an attack alone failed is whole but for it, and its report says so.
         reason = folder.keep(cell) if code in (0, FAILED) else ""
         if code and reason is not None:
-            reason = said_of(code, task.log, hidden)
+            reason = explain_exit(code, task.log, hidden)
         if reason is not None:
             failed[cell.key] = reason
             folder.give_up(cell)
         display.ended(task.name, reason)
 
-    def task(name: str, cell: Cell[Any]) -> Task:
+    def task(name: str, cell: Cell[Any]) -> StudyProcess:
         config, made, log = folder.begin(cell)
-        return Task(name, start(config, made), log, cell.threads or max(1, cores() // jobs))
+        return StudyProcess(
+            name, start(config, made), log, cell.threads or max(1, count_cores() // jobs)
+        )
 
     with SweepDisplay(len(waiting), quiet) as display:
         tasks = [task(name, cell) for name, cell in waiting.items()]

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
-from fedmia.config.sweep import Cell, Runs, key_of, told
+from fedmia.config.sweep import Cell, RunBatch, format_grid_value, tree_key
 from fedmia.options.errors import InputError, opt
 from fedmia.options.yamlfile import Tree, dump, load
 from fedmia.records.rows import Report
@@ -42,8 +42,10 @@ class StudyFolder:
         InputError: it holds anything else, or cannot be made.
     """
 
-    def __init__(self, out: Path, runs: Runs, tree: Tree, begun: Callable[[Path], bool]) -> None:
-        self.out, self.runs, self.tree, self.begun = out, runs, tree, begun
+    def __init__(
+        self, out: Path, runs: RunBatch, tree: Tree, is_resumable: Callable[[Path], bool]
+    ) -> None:
+        self.out, self.runs, self.tree, self.is_resumable = out, runs, tree, is_resumable
         self.cells, self.unfinished, self.failed = (
             out / name for name in ("cells", "unfinished", "failed")
         )
@@ -72,7 +74,7 @@ class StudyFolder:
                 yield (folder / KEY).read_text(encoding="utf-8"), folder
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def locked(self) -> Iterator[None]:
         """Make the folder, keep other sweeps out of it, and clear what an ended one left.
 
         Raises:
@@ -99,11 +101,11 @@ class StudyFolder:
 
     def _tidy(self) -> None:
         """Delete what is unfinished, but for runs of this sweep that can be gone on with."""
-        asked = {self.names[cell.key]: key_of(cell.tree) for cell in self.runs.cells}
+        asked = {self.names[cell.key]: tree_key(cell.tree) for cell in self.runs.cells}
         for path in self.unfinished.iterdir():
             if not path.is_dir():
                 path.unlink()
-            elif not self.begun(path) or settings_of(path) != asked.get(path.name):
+            elif not self.is_resumable(path) or settings_of(path) != asked.get(path.name):
                 shutil.rmtree(path)
 
     def finished(self) -> dict[str, tuple[Path, Report]]:
@@ -130,7 +132,7 @@ class StudyFolder:
         made, kept = self.unfinished / name, self.cells / name
         if RunFolder(made).known() is None:
             return "its report cannot be read"
-        if settings_of(made) != key_of(cell.tree) or RunFolder(made).whole() is None:
+        if settings_of(made) != tree_key(cell.tree) or RunFolder(made).whole() is None:
             return "its report is of another run, or of a part of it"
         (made / KEY).write_text(cell.key, encoding="utf-8")
         if not self.runs.keep_snapshots:
@@ -151,7 +153,7 @@ class StudyFolder:
 def settings_of(folder: Path) -> str | None:
     """The complete settings of a run as one text, None where they cannot be read."""
     try:  # not the report's own copy, whose numbers are rounded
-        return key_of(RunFolder(folder).facts())
+        return tree_key(RunFolder(folder).facts())
     except InputError:
         return None
 
@@ -171,4 +173,6 @@ def names(cells: Sequence[Cell[Any]]) -> dict[str, str]:
 
 def _name(values: Mapping[str, Any]) -> str:
     # Between commas an audit reads several encoders.
-    return "_".join(f"{path}={told(value).replace(',', '+')}" for path, value in values.items())
+    return "_".join(
+        f"{path}={format_grid_value(value).replace(',', '+')}" for path, value in values.items()
+    )

@@ -18,7 +18,7 @@ FORMAT = 1
 Point = Mapping[str, Any]  # path of an option -> its value, of what the grid varies
 
 
-class Compared(TypedDict):
+class ReportHead(TypedDict):
     """What every file that compares holds."""
 
     format: int
@@ -28,7 +28,7 @@ class Compared(TypedDict):
     timing: Mapping[str, Any]  # seconds, the only wall clocks
 
 
-class StudyReport(Compared):
+class StudyReport(ReportHead):
     """What the file of every study holds."""
 
     seeds: Sequence[int]  # of each point
@@ -37,7 +37,7 @@ class StudyReport(Compared):
     not_run: int
 
 
-class State(TypedDict):
+class RunState(TypedDict):
     """One run, or one audit."""
 
     name: str
@@ -54,7 +54,7 @@ class AucSpread(TypedDict):
     auc: Spread
 
 
-class Models(TypedDict):
+class VerdictCounts(TypedDict):
     """The models of one point, one a seed, or the audits of one encoder."""
 
     finished: int
@@ -103,7 +103,7 @@ class CellResults(TypedDict):
     commit: str | None  # of fedmia's source
 
 
-class CellRow(State):
+class CellRow(RunState):
     """One run."""
 
     grid: Point
@@ -118,7 +118,7 @@ class AttackSpread(AucSpread):
     choices: dict[str, Json]  # seed -> what the attack chose on that model; those without left out
 
 
-class Tested(TypedDict):
+class TestedDifference(TypedDict):
     """A difference over the models of one point."""
 
     difference: Spread
@@ -126,14 +126,14 @@ class Tested(TypedDict):
     p_holm: float | None  # the same, Holm's for all pairs and sets at all points of the sweep
 
 
-class PairSpread(Tested):
+class PairSpread(TestedDifference):
     """What an attack adds to its paired control, over the models of one point."""
 
     attack: str
     control: str
 
 
-class SetSpread(Tested):
+class SetSpread(TestedDifference):
     """Sets of images over the models of one point, a row of the reports' `sets`; the difference is
     from the control on the same sets."""
 
@@ -144,7 +144,7 @@ class SetSpread(Tested):
     control: str | None
 
 
-class PointRow(Models):
+class PointRow(VerdictCounts):
     """One point of the grid."""
 
     grid: Point
@@ -203,7 +203,7 @@ class SeriesAttack(TypedDict):
     difference: SeriesDifference | None  # null on the last encoder itself, or of other images
 
 
-class SeriesPoint(Models):
+class SeriesPoint(VerdictCounts):
     """One encoder.
 
     Its intervals speak of images: it is one model, however many seeds. A seed draws the attacker's
@@ -236,7 +236,7 @@ class SeriesModels(TypedDict):
     linear: Spread
 
 
-class SeriesCell(State):
+class SeriesCell(RunState):
     """One audit."""
 
     encoder: str
@@ -289,7 +289,7 @@ class TradeGroups(TypedDict):
     difference: Spread  # of the same model: defended less undefended
 
 
-class TradePoint(Models):
+class TradePoint(VerdictCounts):
     """One defence at one strength."""
 
     label: str
@@ -373,7 +373,7 @@ class HeadControls(TypedDict):
     placebo: list[HeadAttack]  # the same images, asked about a head that saw none of them
 
 
-class HeadReport(Compared):
+class HeadReport(ReportHead):
     """The whole of `head.json`."""
 
     encoder: str

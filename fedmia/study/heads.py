@@ -9,13 +9,13 @@ import torch
 from fedmia.cli.command import Invocation
 from fedmia.config.tree import to_tree
 from fedmia.heads.measure import measure, prepare
-from fedmia.runtime.cores import cores
+from fedmia.runtime.cores import count_cores
 from fedmia.runtime.progress import HeadDisplay
 from fedmia.storage.outfolder import OutFolder
 from fedmia.study.views.head import HeadView
 
 
-def conduct(asked: Invocation) -> int:
+def run_heads(asked: Invocation) -> int:
     """Load, train, attack, report; the exit code.
 
     Raises:
@@ -23,7 +23,7 @@ def conduct(asked: Invocation) -> int:
     """
     began, wanted = time.perf_counter(), asked.settings
     place = OutFolder(asked.out, "another run")
-    torch.set_num_threads(wanted.threads or cores())
+    torch.set_num_threads(wanted.threads or count_cores())
     released, images = prepare(wanted)
     with HeadDisplay(wanted.seeds, asked.quiet or asked.json) as display:
         heads = measure(wanted, released, images, display.ended)

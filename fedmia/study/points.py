@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from fedmia.config.sweep import key_of
+from fedmia.config.sweep import tree_key
 from fedmia.statistics.pvalues import holm
 from fedmia.statistics.spread import Spread, p_value, spread
 from fedmia.study import formats
@@ -18,12 +18,12 @@ BySeed = Mapping[int, float]
 
 def point_rows(cells: Sequence[formats.CellRow]) -> list[formats.PointRow]:
     """One row a point of the grid, with the p-values that hold together for all of them."""
-    points = [_point(held) for held in grouped(cells).values()]
-    correct([row for point in points for row in (*point["pairs"], *point["sets"])])
+    points = [_point(held) for held in group_by_point(cells).values()]
+    fill_holm([row for point in points for row in (*point["pairs"], *point["sets"])])
     return points
 
 
-def correct(rows: Sequence[Any]) -> None:
+def fill_holm(rows: Sequence[Any]) -> None:
     """Fill in `p_holm` of rows whose `p` shall hold together."""
     for row, p in zip(rows, holm([row["p"] for row in rows]), strict=True):
         row["p_holm"] = p
@@ -31,7 +31,7 @@ def correct(rows: Sequence[Any]) -> None:
 
 def differences(cells: Sequence[formats.CellRow]) -> Iterator[formats.DifferenceRow]:
     """Every two points whose grids differ in one option, compared seed by seed."""
-    for one, other in itertools.combinations(grouped(cells).values(), 2):
+    for one, other in itertools.combinations(group_by_point(cells).values(), 2):
         a, b = one[0]["grid"], other[0]["grid"]
         if a.keys() != b.keys() or len(paths := [path for path in a if a[path] != b[path]]) != 1:
             continue
@@ -50,22 +50,22 @@ def differences(cells: Sequence[formats.CellRow]) -> Iterator[formats.Difference
                 }
 
 
-def grouped(cells: Sequence[formats.CellRow]) -> dict[str, list[formats.CellRow]]:
+def group_by_point(cells: Sequence[formats.CellRow]) -> dict[str, list[formats.CellRow]]:
     """The runs of each point of the grid, in order."""
-    return together((key_of(cell["grid"]), cell) for cell in cells)
+    return group_by_key((tree_key(cell["grid"]), cell) for cell in cells)
 
 
 def change(ours: BySeed, theirs: BySeed) -> Spread:
     """Over seeds that both have, the first less the second."""
-    return spread(apart(ours, theirs), -1.0)
+    return spread(paired_differences(ours, theirs), -1.0)
 
 
-def apart(ours: BySeed, theirs: BySeed) -> list[float]:
+def paired_differences(ours: BySeed, theirs: BySeed) -> list[float]:
     """By seed that both have, the first less the second; rounded, so that equal ones are equal."""
     return [round(ours[seed] - theirs[seed], 6) for seed in sorted(ours.keys() & theirs.keys())]
 
 
-def tested(differences: Iterable[float | None]) -> formats.Tested:
+def test_difference(differences: Iterable[float | None]) -> formats.TestedDifference:
     """Differences over models, and whether their mean is 0."""
     known = [value for value in differences if value is not None]
     return {"difference": spread(known, -1.0), "p": p_value(known), "p_holm": None}
@@ -114,7 +114,7 @@ def _attacks(cells: Sequence[formats.CellRow]) -> list[formats.AttackSpread]:
 def _pairs(results: Sequence[formats.CellResults]) -> list[formats.PairSpread]:
     rows = _rows((row for one in results for row in one["pairs"]), "attack", "control")
     return [
-        {"attack": attack, "control": control, **tested(row["difference"] for row in held)}
+        {"attack": attack, "control": control, **test_difference(row["difference"] for row in held)}
         for (attack, control), held in rows.items()
     ]
 
@@ -127,7 +127,7 @@ def _sets(results: Sequence[formats.CellResults]) -> list[formats.SetSpread]:
         made.append({
             "attack": attack, "judged": judged, "size": size, "auc": _over(held, "auc"),
             "control": controls[0]["name"] if controls else None,
-            **tested(control["difference"] for control in controls),
+            **test_difference(control["difference"] for control in controls),
         })  # fmt: skip
     return made
 
@@ -155,10 +155,10 @@ def _over(rows: Iterable[Any], key: str) -> Spread:
 
 def _rows(rows: Iterable[Any], *keys: str) -> dict[tuple[Any, ...], list[Any]]:
     """The rows that share these keys, in order."""
-    return together((tuple(row[key] for key in keys), row) for row in rows)
+    return group_by_key((tuple(row[key] for key in keys), row) for row in rows)
 
 
-def together(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, list[Any]]:
+def group_by_key(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, list[Any]]:
     """Key -> the values that share it, in order."""
     groups: dict[Any, list[Any]] = {}
     for key, value in pairs:

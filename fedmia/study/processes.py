@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Thread
 
-from fedmia.runtime.cores import bound, dealt
+from fedmia.runtime.cores import bind_cores, share_cores
 
 LIMITS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 PAUSE = 0.02  # seconds between two looks
 
 
 @dataclass(frozen=True)
-class Task:
+class StudyProcess:
     """A process to be run.
 
     Attributes:
@@ -37,10 +37,10 @@ class Task:
 
 
 def run_all(
-    tasks: Sequence[Task],
+    tasks: Sequence[StudyProcess],
     jobs: int,
-    began: Callable[[Task], None],
-    ended: Callable[[Task, int], None],
+    began: Callable[[StudyProcess], None],
+    ended: Callable[[StudyProcess, int], None],
     stop: Event,
 ) -> None:
     """Run the tasks in order, at most `jobs` at once, each on its share of the cores; when `stop`
@@ -51,14 +51,14 @@ def run_all(
         ended: takes a task and the exit code of its process (negative: the signal that killed
             it); not called for those that `stop` ended.
     """
-    waiting, running = deque(tasks), list[tuple[Task, subprocess.Popen[bytes], list[int]]]()
-    free = dealt(min(jobs, len(tasks)))
+    waiting, running = deque(tasks), list[tuple[StudyProcess, subprocess.Popen[bytes], list[int]]]()
+    free = share_cores(min(jobs, len(tasks)))
     try:
         while (waiting or running) and not stop.is_set():
             while waiting and free:
                 task, share = waiting.popleft(), free.pop()
                 began(task)
-                with bound(share):
+                with bind_cores(share):
                     running.append((task, _start(task), share))
             # Not `stop.wait`: the handler of Ctrl-C that sets it runs in this very thread.
             time.sleep(PAUSE)
@@ -73,7 +73,7 @@ def run_all(
             _end(process)
 
 
-def said_of(code: int, log: Path, hidden: Mapping[str, str]) -> str:
+def explain_exit(code: int, log: Path, hidden: Mapping[str, str]) -> str:
     """One line that says why a process failed: its signal, or the last line that it printed.
 
     Args:
@@ -104,7 +104,7 @@ def end_with_the_study() -> None:
     Thread(target=watch, daemon=True).start()
 
 
-def _start(task: Task) -> subprocess.Popen[bytes]:
+def _start(task: StudyProcess) -> subprocess.Popen[bytes]:
     limits = dict.fromkeys(LIMITS, str(task.threads))
     with task.log.open("wb") as log:
         # Its input ends with this process. Ctrl-C reaches this process alone.

@@ -5,15 +5,15 @@ from __future__ import annotations
 from threading import Event
 
 from fedmia.cli.command import Invocation
-from fedmia.config.sweep import Runs
+from fedmia.config.sweep import RunBatch
 from fedmia.options.yamlfile import Tree
-from fedmia.study.engine import Work, done
+from fedmia.study.engine import RunLauncher, run_cells
 from fedmia.study.spreads import write
-from fedmia.study.view import Whole
+from fedmia.study.view import StudyPage
 
 
-def conduct(
-    asked: Invocation, stop: Event, runs: Runs, tree: Tree, work: Work, *views: Whole
+def run_study(
+    asked: Invocation, stop: Event, runs: RunBatch, tree: Tree, work: RunLauncher, *views: StudyPage
 ) -> int:
     """Do the runs that are not finished yet, write what each view makes of all, and print the last
     view; the exit code.
@@ -24,7 +24,7 @@ def conduct(
     Raises:
         InputError: no folder, or one of something else.
     """
-    with done(runs, tree, asked, stop, work) as study:
+    with run_cells(runs, tree, asked, stop, work) as study:
         for view in views:
             report = view.report(study)
             page = view.write(report, study.out)

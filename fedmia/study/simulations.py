@@ -13,9 +13,9 @@ from fedmia.options import registry
 from fedmia.options.errors import InputError, opt
 from fedmia.storage.runfolder import RunFolder
 from fedmia.study.child import command
-from fedmia.study.engine import Start, Work
-from fedmia.study.run import conduct
-from fedmia.study.view import View, Whole
+from fedmia.study.engine import RunLauncher, Start
+from fedmia.study.run import run_study
+from fedmia.study.view import StudyPage, View
 from fedmia.study.views.baseline import Baseline
 from fedmia.study.views.paper import PaperView
 from fedmia.study.views.sweep import SweepView
@@ -25,8 +25,11 @@ from fedmia.study.views.tradeoff import TradeoffView
 def sweep(asked: Invocation, stop: Event, start: Start | None = None) -> int:
     """`python -m fedmia.sweep`; `start`: makes the command line of a run's process."""
     wanted: Sweep = asked.settings
-    work, view = Work(start or simulation, begun), SweepView(wanted, sections(wanted))
-    return conduct(asked, stop, wanted.runs, wanted.tree(), work, view)
+    work, view = (
+        RunLauncher(start or simulate_command, is_resumable),
+        SweepView(wanted, sections(wanted)),
+    )
+    return run_study(asked, stop, wanted.runs, wanted.tree(), work, view)
 
 
 def sections(wanted: Sweep) -> dict[str, View]:
@@ -37,7 +40,7 @@ def sections(wanted: Sweep) -> dict[str, View]:
     """
     views: dict[str, View] = {name: registry.build("view", name, {}) for name in wanted.views}
     for name, view in views.items():
-        if isinstance(view, Whole | PaperView | Baseline):
+        if isinstance(view, StudyPage | PaperView | Baseline):
             raise InputError(f"{opt('views', name)}: it has a command or a flag of its own")
     if wanted.baseline is not None:
         views["baseline"] = Baseline(wanted.baseline)
@@ -47,18 +50,21 @@ def sections(wanted: Sweep) -> dict[str, View]:
 def tradeoff(asked: Invocation, stop: Event, start: Start | None = None) -> int:
     """`python -m fedmia.tradeoff`: the sweep that it is, and what compares the defences."""
     wanted: Tradeoff = asked.settings
-    work, views = Work(start or simulation, begun), (SweepView(wanted.sweep), TradeoffView())
-    return conduct(asked, stop, wanted.sweep.runs, wanted.tree(), work, *views)
+    work, views = (
+        RunLauncher(start or simulate_command, is_resumable),
+        (SweepView(wanted.sweep), TradeoffView()),
+    )
+    return run_study(asked, stop, wanted.sweep.runs, wanted.tree(), work, *views)
 
 
-def simulation(config: Path, folder: Path) -> Sequence[str]:
+def simulate_command(config: Path, folder: Path) -> Sequence[str]:
     """The command line of a run, begun or gone on with."""
-    if not begun(folder):
+    if not is_resumable(folder):
         return command("fedmia.simulate", "--config", config, "--out", folder)
     # What lies there is of the study's own settings, whose plugins its user named.
     return command("fedmia.simulate", "--resume", folder, "--trust-plugins")
 
 
-def begun(folder: Path) -> bool:
+def is_resumable(folder: Path) -> bool:
     """Whether a folder holds a run that can be gone on with."""
     return RunFolder(folder).begun()

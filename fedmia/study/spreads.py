@@ -13,7 +13,7 @@ from typing import Any
 
 from fedmia import table
 from fedmia.statistics.spread import spread
-from fedmia.study.points import together
+from fedmia.study.points import group_by_key
 from fedmia.table import Row
 
 PLACE = tuple(name for name in table.KEY if name not in ("run", "seed"))
@@ -24,7 +24,7 @@ def over_models(rows: Iterable[Row]) -> list[dict[str, Any]]:
     """Each number of the table over the models of its point: its place, `n`, `mean`, `low` and
     `high` (95 % between models), `sd`, `least`, `greatest`."""
     listed: Iterable[Any] = rows
-    values = together((tuple(row[name] for name in PLACE), row["value"]) for row in listed)
+    values = group_by_key((tuple(row[name] for name in PLACE), row["value"]) for row in listed)
     points = []
     for place, known in values.items():
         numbers: dict[str, Any] = {**spread(known, -math.inf, math.inf)}

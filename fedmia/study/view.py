@@ -17,7 +17,7 @@ from rich.console import Console, RenderableType
 from fedmia.cli.command import Invocation
 from fedmia.report.page import picture, templates
 from fedmia.report.tables import Table, flat
-from fedmia.report.tell import failures, tell, write_files
+from fedmia.report.tell import failures, print_summary, write_files
 from fedmia.study import formats
 from fedmia.study.engine import Study
 
@@ -69,7 +69,7 @@ class View(abc.ABC):
 
 
 @dataclass(frozen=True)
-class Whole(View):
+class StudyPage(View):
     """A view with files of its own: FILE.json, FILE.html, and a table in the terminal.
 
     Attributes:
@@ -115,13 +115,13 @@ class Whole(View):
     def show(self, report: Any, asked: Invocation, page: Path | None) -> None:
         """Print the report: as JSON, as its sentence alone, or as a table and where its page is."""
         more = self.more(report)
-        tell(
+        print_summary(
             report, lambda: self.terminal(report), page, json=asked.json, quiet=asked.quiet,
             more=more,
         )  # fmt: skip
 
 
-def whole(
+def study_report(
     study: Study, sentence: str, before: Mapping[str, Any], after: Mapping[str, Any],
     notes: Sequence[str], config: Mapping[str, Any], runs: str = "runs",
 ) -> Any:  # fmt: skip
@@ -143,12 +143,12 @@ def whole(
     }
 
 
-def left_out(names: Sequence[str]) -> list[str]:
+def note_left_out(names: Sequence[str]) -> list[str]:
     """The note on runs without a result."""
     return [f"Left out of every mean: {', '.join(names)}."] if names else []
 
 
-def doubtful(points: Iterable[Mapping[str, Any]], runs: str) -> list[str]:
+def note_doubtful_verdicts(points: Iterable[Mapping[str, Any]], runs: str) -> list[str]:
     """The note on verdicts under which an AUC is no leak alone."""
     codes = {code for point in points for code in point["verdicts"]} & {"shift", "control-failed"}
     said = f"{runs} with the verdict {' or '.join(sorted(codes))} have an AUC that is no leak alone"

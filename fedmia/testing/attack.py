@@ -14,7 +14,7 @@ import torch
 
 from fedmia.attacks.base import ActiveAttack, Attack, NotFitted
 from fedmia.options.seeding import rng
-from fedmia.testing.attack_case import AttackCase, Forgetful
+from fedmia.testing.attack_case import AttackCase, UncachedSignals
 from fedmia.testing.attack_sets import SET_CHECKS, calls
 from fedmia.testing.material import VIEWS, run
 from fedmia.threat import BudgetError
@@ -115,7 +115,7 @@ def learns_says_whether_known_images_matter(case: AttackCase) -> None:
 def queries_are_what_passes_through(case: AttackCase) -> None:
     """Nothing is remembered: an attack may read one row twice (a view's cosines, its loss)."""
     asked = case.usual().queries  # and rows of shadows, which cost no query, are known by now
-    alone = case.run(signals=Forgetful())
+    alone = case.run(signals=UncachedSignals())
     text = f"{alone.passed} images passed through the encoder but {alone.queries} queries were"
     case.must(alone.queries == alone.passed, f"{text} counted")
     case.must(alone.queries == asked > 0, f"{asked} queries at first and {alone.queries} again")

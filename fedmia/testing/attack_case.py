@@ -32,7 +32,7 @@ from fedmia.threat.signals import Signals
 BRIEF = {"steps": 2, "epochs": 1, "crops": 6, "downstream_images": 20, "views": 8, "pairs": 1}
 
 
-class Run(NamedTuple):
+class ScoredAttack(NamedTuple):
     """A fitted attack and its view, the scores, what they cost and how many images passed."""
 
     attack: Attack
@@ -51,7 +51,7 @@ class AttackCase(Case):
         least = self.cls.least_known
         self.known, self.swapped = (some_known(least, swap) for swap in (False, True))
         self.method = small_moco()
-        self._usual: dict[str, Run] = {}
+        self._usual: dict[str, ScoredAttack] = {}
 
     @cached_property
     def shadows(self) -> Any:
@@ -66,7 +66,7 @@ class AttackCase(Case):
     def run(
         self, known: Known | None = None, seed: int = 1, refit: bool = False, others: bool = False,
         attack: Attack | None = None, **more: Any,
-    ) -> Run:  # fmt: skip
+    ) -> ScoredAttack:  # fmt: skip
         """Scores of the images under test by a new attack that is fitted with the usual seed.
 
         Args:
@@ -84,9 +84,9 @@ class AttackCase(Case):
             scores = attack.score(view, self.images)
         kind = type(scores).__name__
         self.must(kind == "ndarray", f"score returns a {kind}, not a NumPy array")
-        return Run(attack, view, np.array(scores), view.queries, sum(passed))
+        return ScoredAttack(attack, view, np.array(scores), view.queries, sum(passed))
 
-    def usual(self, **options: Any) -> Run:
+    def usual(self, **options: Any) -> ScoredAttack:
         """That of a new attack on a new view, made once."""
         attack = self.new(**options)
         if repr(attack) not in self._usual:
@@ -94,7 +94,7 @@ class AttackCase(Case):
         return self._usual[repr(attack)]
 
     @cached_property
-    def again(self) -> Run:
+    def again(self) -> ScoredAttack:
         """One whose rows are all known, with just the queries that are needed; made once."""
         asked = self.usual().queries
         try:
@@ -130,7 +130,7 @@ class AttackCase(Case):
         self.must(torch.equal(images, self.images), " changes the images that it scores")
 
 
-class Forgetful(Signals):
+class UncachedSignals(Signals):
     """Rows that are computed again whenever they are asked for."""
 
     def get(

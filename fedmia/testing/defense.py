@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from fedmia.defenses.base import Defense, Outlook, Setting
+from fedmia.defenses.base import Defense, PreparationContext, RunConditions
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng
 from fedmia.records import UNITS, Epsilon
@@ -31,7 +31,7 @@ OFF = STRENGTHS | {"epsilon": None, "clip": 1e6, "max_grad_norm": 1e6}
 ROUNDS = 2
 
 
-class Rounds(NamedTuple):
+class DefendedRounds(NamedTuple):
     """What leaves after the last round, and the memory after each."""
 
     released: State
@@ -39,7 +39,7 @@ class Rounds(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Undefended(Defense):
+class IdentityDefense(Defense):
     """Every hook the identity."""
 
 
@@ -64,11 +64,11 @@ class DefenseCase(Case):
         """The memory of a client before its first round."""
         memory: dict[str, Any] = {}
         public = textures(12, seed=2).numpy()
-        outlook = Outlook(
+        preparation = PreparationContext(
             ROUNDS, 10, self._rehearse, rng(0, "outlook"), public,
             rehearse_alone=self._rehearse_alone,
         )  # fmt: skip
-        self.defense.prepare(outlook, memory)
+        self.defense.prepare(preparation, memory)
         return memory
 
     def _rehearse(self, positions: Any) -> State:
@@ -86,22 +86,22 @@ class DefenseCase(Case):
             job.run()
             yield WhiteBox(job.method, Augment(), seed=0, device=CPU, held=held)
 
-    def rounds(self) -> Rounds:
+    def rounds(self) -> DefendedRounds:
         """Two rounds of a client."""
         memory, released, memories = self.prepared(), self.received, []
         for turn in range(ROUNDS):
             released = self.received
-            if not self.defense.rests(memory):
+            if not self.defense.sits_out(memory):
                 job = self.job()
                 self.defense.adapt(job, memory)
                 self.defense.train(job, memory)
                 trained, stream = job.method.shared_state(), rng(0, "release", turn)
                 released, _ = self.defense.release(self.received, trained, memory, stream)
             memories.append(copy.deepcopy(memory))
-        return Rounds(released, memories)
+        return DefendedRounds(released, memories)
 
     @cached_property
-    def usual(self) -> Rounds:
+    def usual(self) -> DefendedRounds:
         """`rounds` with the usual seed, run once."""
         return under_seeds(self.rounds, 1)[0]
 
@@ -110,7 +110,7 @@ def check_refuses_with_a_reason_only(case: DefenseCase) -> None:
     """By InputError, and never group norm with uncoupled losses."""
     for norm, ssl in itertools.product(("group", "batch", "local"), (MoCo(), SimCLR())):
         try:
-            case.defense.check(Setting(norm, ssl, public=12))
+            case.defense.check(RunConditions(norm, ssl, public=12))
         except InputError as error:
             text = f".check refuses even group norm and uncoupled losses: {error}"
             case.must(norm != "group" or ssl.coupled, text)
@@ -140,7 +140,7 @@ def zero_strength_is_the_identity(case: DefenseCase) -> None:
     found = off.defense.privacy(memory)
     case.must(found is None or found.value is None, "zero strength promises privacy")
     if own & set(TRAINING):
-        want = DefenseCase(Undefended()).rounds().released
+        want = DefenseCase(IdentityDefense()).rounds().released
         case.kept(want, off.rounds().released, "at zero strength it trains otherwise: {} differs")
 
 

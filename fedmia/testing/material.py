@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedmia.attacks.base import ActiveAttack, Attack, Known, Turn
+from fedmia.attacks.base import ActiveAttack, Attack, CraftContext, Known
 from fedmia.data.base import Request
-from fedmia.data.images import digests, ranked
+from fedmia.data.images import digests, rank_digests
 from fedmia.data.synthetic import Synthetic
 from fedmia.nets.smallnet import SmallNet
 from fedmia.options.seeding import rng, torch_rng
@@ -151,7 +151,7 @@ def small_moco(seed: int = 0, images: int | None = None, **options: Any) -> Mome
     return spec.build(SmallNet(width=4).build(3, PIXELS), recipe, torch_rng(seed, "test"))
 
 
-class ByBytes(Labels):
+class ByteSumLabels(Labels):
     """Any image has a class: the sum of its bytes modulo 3."""
 
     def of(self, images: Tensor) -> ClassNames:
@@ -163,7 +163,7 @@ def small_shadows() -> tuple[Shadow, ...]:
     pool, found = textures(20, seed=3), []
     for i in range(3):
         order = torch.from_numpy(rng(i, "shadow").permutation(20))
-        own: dict[str, Any] = {"held": pool[order[10:]], "labels": ByBytes()}
+        own: dict[str, Any] = {"held": pool[order[10:]], "labels": ByteSumLabels()}
         view = WhiteBox(small_moco(seed=i + 5), AUGMENT, seed=0, device=CPU, **own)
         found.append(Shadow(view, pool[order[:10]], pool[order[10:]]))
     return tuple(found)
@@ -190,7 +190,7 @@ def least_view(
     values: dict[str, Any] = {"seed": 0, "device": CPU, "held": held}
     if attack.asks_shadows():
         own = small_shadows() if shadows is None else shadows
-        values |= {"labels": ByBytes(), "shadows": own}
+        values |= {"labels": ByteSumLabels(), "shadows": own}
     values |= more
     if cls is ServerView:
         return cls(copy.deepcopy(method), augment, **uploads(method), **values)
@@ -198,14 +198,16 @@ def least_view(
         return cls(copy.deepcopy(method), augment, **values)
     if not isinstance(attack, ActiveAttack):
         return cls(copy.deepcopy(method), augment, received=earlier(method), **values)
-    targets = targets[ranked(digests(targets.numpy()))]  # an order that carries no truth
+    targets = targets[rank_digests(digests(targets.numpy()))]  # an order that carries no truth
     received, sent, notes = [method.shared_state()], [], dict[str, Any]()
     known, size = Known(held[: len(held) // 2], held[len(held) // 2 :]), attack.round_size
     for number in range(2 if size is None else -(-len(targets) // size)):
         base = received[0 if size else number]  # batches have the first round each
         batch = targets if size is None else torch.roll(targets, -number * size, 0)[:size]
         at = number, 2, 0.5, notes, augment, rng(0, "craft", number)
-        turn = Turn(copy.deepcopy(method), base, base, batch, held, known, *at, alone=bool(size))
+        turn = CraftContext(
+            copy.deepcopy(method), base, base, batch, held, known, *at, alone=bool(size)
+        )
         sent.append(attack.craft(turn))
         received.append({n: (t + sent[-1][n]) / 2 for n, t in base.items()})
     released = copy.deepcopy(method)

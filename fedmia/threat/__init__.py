@@ -7,7 +7,7 @@ guard against mistakes, not against malicious Python: an attack that reaches int
 leaves the threat model, as any code in one process can.
 """
 
-from fedmia.threat._rows import OUTPUTS, PRECISIONS, Views
+from fedmia.threat._rows import OUTPUTS, PRECISIONS, ViewRecipe
 from fedmia.threat.blackbox import BlackBox, Shadow
 from fedmia.threat.client import ClientView, Trajectory
 from fedmia.threat.labels import Labels
@@ -39,7 +39,7 @@ __all__ = [
     "Shadow",
     "Threat",
     "Trajectory",
-    "Views",
+    "ViewRecipe",
     "WhiteBox",
     "require",
     "require_shadows",

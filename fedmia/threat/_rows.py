@@ -30,7 +30,7 @@ OUTPUTS = ("encoder", "avgpool")
 PRECISIONS = ("float32", "bfloat16")
 
 
-class Views(Protocol):
+class ViewRecipe(Protocol):
     """A recipe of random views, hashable: `Augment`, or another of the same call."""
 
     @property
@@ -56,7 +56,7 @@ class Rows:
 
     # -- views ---------------------------------------------------------------------------------
 
-    def view_pixels(self, images: Tensor, views: int, recipe: Views | None = None) -> Tensor:
+    def view_pixels(self, images: Tensor, views: int, recipe: ViewRecipe | None = None) -> Tensor:
         """Augmented pixels (views, N, C, H, W) in [0, 1] on the view's device; no query."""
         augment = self.augment if recipe is None else recipe
         key = (self.seed, augment, self.device)
@@ -64,7 +64,7 @@ class Rows:
             key, images, views, lambda x: self._draw(x, augment, 0, views).transpose(0, 1)
         )
 
-    def _draw(self, images: Tensor, recipe: Views, first: int, last: int) -> Tensor:
+    def _draw(self, images: Tensor, recipe: ViewRecipe, first: int, last: int) -> Tensor:
         """(N, last - first, C, h, w): views `first` to `last` of each image."""
         uniforms = content_uniforms(images, self.seed, last, recipe.draws)[:, first:]
         draws = torch.from_numpy(np.ascontiguousarray(uniforms)).to(self.device).flatten(0, 1)
@@ -78,7 +78,7 @@ class Rows:
         return max(1, min(most, pixels * most // CHUNK // (images.shape[2] * images.shape[3])))
 
     def _drawn(
-        self, images: Tensor, recipe: Views, first: int, last: int, most: int
+        self, images: Tensor, recipe: ViewRecipe, first: int, last: int, most: int
     ) -> Iterator[Tensor]:
         """Views `first` to `last` of each image, image by image, (B, C, h, w) with B of `_few`."""
         few, count = self._few(most, images), last - first
@@ -123,7 +123,7 @@ class Rows:
             rows.append(both.float().cpu())
         return torch.cat(rows)
 
-    def _rows(self, images: Tensor, views: int, recipe: Views | None = None) -> Tensor:
+    def _rows(self, images: Tensor, views: int, recipe: ViewRecipe | None = None) -> Tensor:
         key = ("views", self.seed, self.augment if recipe is None else recipe)
 
         def compute(x: Tensor, first: int, last: int) -> Tensor:
@@ -139,7 +139,7 @@ class Rows:
 
         return self._signals.grow(key, images, views, compute)
 
-    def _respond(self, images: Tensor, crops: Views, first: int, last: int) -> Tensor:
+    def _respond(self, images: Tensor, crops: ViewRecipe, first: int, last: int) -> Tensor:
         encoder, count, rows = self._method.encoder, last - first, []
         if encoder.map_layer is None:
             raise InputError("needs a map of the image's parts, and this encoder returns none")

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedmia.data.images import digests
-from fedmia.options.errors import unknown
+from fedmia.options.errors import unknown_name
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSLMethod
-from fedmia.threat._rows import CHUNK, OUTPUTS, PRECISIONS, Rows, Views
+from fedmia.threat._rows import CHUNK, OUTPUTS, PRECISIONS, Rows, ViewRecipe
 from fedmia.threat.labels import ClassNames, Labels
 from fedmia.threat.needs import Meter, Threat, require_shadows
 from fedmia.threat.signals import PixelCache, Signals
@@ -62,7 +62,7 @@ class BlackBox(Rows):
         precision: str = "float32",
     ) -> None:
         if precision not in PRECISIONS:
-            raise unknown("precision", precision, PRECISIONS)
+            raise unknown_name("precision", precision, PRECISIONS)
         self._method = method.to(device).eval()
         self._signals = Signals() if signals is None else signals
         self._pixels = PixelCache(limit=0) if pixels is None else pixels
@@ -140,7 +140,7 @@ class BlackBox(Rows):
 
     @torch.no_grad()
     def embed_views(
-        self, images: Tensor, views: int, layer: str = "encoder", recipe: Views | None = None
+        self, images: Tensor, views: int, layer: str = "encoder", recipe: ViewRecipe | None = None
     ) -> Tensor:
         """(N, views, P) for uint8 (N, C, H, W): each image's own fixed views; N x views queries.
 
@@ -153,7 +153,7 @@ class BlackBox(Rows):
         return self._rows(images, views, recipe)[:, :, self._columns(layer)]
 
     @torch.no_grad()
-    def responses(self, images: Tensor, crops: Views, count: int) -> Tensor:
+    def responses(self, images: Tensor, crops: ViewRecipe, count: int) -> Tensor:
         """How each of `count` crops of an image responds to each part of it, (N, count, L).
 
         Dot products of the crop's pooled vector with the L vectors of the image's last map
@@ -220,4 +220,4 @@ class Shadow:
 
 def _known(layer: str) -> None:
     if layer not in OUTPUTS:
-        raise unknown("output", layer, OUTPUTS)
+        raise unknown_name("output", layer, OUTPUTS)

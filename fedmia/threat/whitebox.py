@@ -9,8 +9,8 @@ from functools import cached_property, partial
 import torch
 from torch import Tensor
 
-from fedmia.data.images import digests, ranked
-from fedmia.options.errors import InputError, unknown
+from fedmia.data.images import digests, rank_digests
+from fedmia.options.errors import InputError, unknown_name
 from fedmia.ssl.base import SSLMethod, State
 from fedmia.threat.blackbox import BlackBox
 from fedmia.threat.needs import Meter, Threat
@@ -44,7 +44,7 @@ class WhiteBox(BlackBox):
         wanted = tuple(layers)
         for name in wanted:
             if name not in self.layers:
-                raise unknown("layer", name, self.layers)
+                raise unknown_name("layer", name, self.layers)
         self.charge(len(images))
         passed: dict[tuple[bytes, ...], dict[str, Tensor]] = {}
 
@@ -202,7 +202,7 @@ def in_halves(held: Tensor) -> tuple[tuple[Tensor, Tensor], set[bytes]]:
     """Images held, uint8 (N, C, H, W), in two halves by content, and the names of those in the
     second: they meet the first as negatives, and all other images the second."""
     names = digests(held.numpy())
-    order = ranked(names)
+    order = rank_digests(names)
     second = order[::2]
     first = order[1::2] or second  # one image alone serves everybody
     return (held[first], held[second]), {names[i] for i in second}

@@ -14,7 +14,7 @@ from torch import Tensor
 from fedmia.attacks import ascent
 from fedmia.attacks.ascent import Ascent, AscentAlgorithm1
 from fedmia.attacks.ascent_static import attack_losses
-from fedmia.attacks.base import Known, Turn
+from fedmia.attacks.base import CraftContext, Known
 from fedmia.data.images import digests
 from fedmia.options.seeding import rng
 from fedmia.ssl.augment import Augment
@@ -114,11 +114,11 @@ def craft(make_moco: Any, images: Tensor, seed: int = 0, **options: Any) -> tupl
 def turn(
     method: Any, received: State, trained: State, images: Tensor, seed: int = 0,
     held: Tensor | None = None, number: int = 0, turns: int = 1, **more: Any,
-) -> Turn:  # fmt: skip
+) -> CraftContext:  # fmt: skip
     known = Known(images[:0], images[:0])
     stream = rng(seed, "craft")
     of = number, turns, 0.5, {}, AUGMENT, stream
-    return Turn(method, received, trained, images, held, known, *of, **more)
+    return CraftContext(method, received, trained, images, held, known, *of, **more)
 
 
 def test_craft__of_zero_steps_is_the_model_received(make_moco: Any, images: Tensor) -> None:

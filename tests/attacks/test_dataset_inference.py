@@ -191,7 +191,7 @@ def test_suspects__posers_are_non_members_dealt_like_clients(textures: Any) -> N
     for at in range(0, len(of.posing), 3):
         places = np.concatenate(of.posing[at : at + 3])
         assert len(set(places)) == 24 and places.min() >= 24 and places.max() < 84
-    asked = of.asked(posers=True)
+    asked = of.questions(posers=True)
     assert len(asked) == 3 + len(of.posing)
     for own, others in asked:
         assert others.min() >= 24 and not set(own) & set(others)

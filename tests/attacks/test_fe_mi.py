@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from fedmia.attacks._selector import (
-    Recipe,
-    Scaled,
+    ScaledNetwork,
+    TrainingRecipe,
     halved,
     in_batches,
     in_one_batch,
@@ -64,12 +64,16 @@ def test_scaled__is_full_batch_descent_on_inputs_of_the_known_range() -> None:
     inputs = 5 + 3 * torch.randn(10, 4, generator=draw)
     inputs[:, 3] = 7  # constant: only shifted
     truth = np.repeat([1, 0], 5)
-    recipe = Recipe(6, None, partial(torch.optim.SGD, lr=0.1), lambda epoch: 0.5 ** (epoch // 2))
+    recipe = TrainingRecipe(
+        6, None, partial(torch.optim.SGD, lr=0.1), lambda epoch: 0.5 ** (epoch // 2)
+    )
     net = nn.Sequential(nn.Linear(4, 1))
-    got = Scaled(net, inputs, truth, rng(), recipe, 0)
+    got = ScaledNetwork(net, inputs, truth, rng(), recipe, 0)
 
     start = nn.Sequential(nn.Linear(4, 1))
-    Scaled(start, inputs, truth, rng(), Recipe(1, None, partial(torch.optim.SGD, lr=0.0)), 0)
+    ScaledNetwork(
+        start, inputs, truth, rng(), TrainingRecipe(1, None, partial(torch.optim.SGD, lr=0.0)), 0
+    )
     weight, bias = start[0].weight.detach()[0].tolist(), float(start[0].bias)
     low = [min(row[j] for row in inputs.tolist()) for j in range(4)]
     high = [max(row[j] for row in inputs.tolist()) for j in range(4)]

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedmia.attacks._measure import EDGE, SIGNALS, Measure, log_picked, logit
+from fedmia.attacks._measure import EDGE, SIGNALS, MembershipSignal, log_picked, logit
 from fedmia.attacks.base import Known
 from fedmia.options.errors import InputError
 from fedmia.ssl.augment import Augment
@@ -31,7 +31,7 @@ def cosine(a: Tensor, b: Tensor) -> float:
 
 
 def test_similarity__is_the_mean_cosine_from_0_to_1(view: BlackBox, images: Tensor) -> None:
-    got = Measure("similarity", 4, "auto", 0.2)(view, images, images[:0])
+    got = MembershipSignal("similarity", 4, "auto", 0.2)(view, images, images[:0])
     for row, p in zip(view.embed_views(images, 4), got, strict=True):
         mean = np.mean([cosine(row[i], row[j]) for i, j in combinations(range(4), 2)])
         assert p == pytest.approx((1 + mean) / 2)
@@ -43,7 +43,7 @@ def test_loss__is_the_chance_of_picking_the_other_view(
 ) -> None:
     """Of the image itself no negative is made, though it may be among the known."""
     others = torch.cat([known.nonmembers, images[3:5]])
-    got = Measure("loss", 5, "auto", 0.3)(view, images, others)
+    got = MembershipSignal("loss", 5, "auto", 0.3)(view, images, others)
     keys = view.embed_plain(others)
     for i, row in enumerate(view.embed_views(images, 5)):
         picked = []
@@ -61,7 +61,7 @@ def test_loss__is_the_chance_of_picking_the_other_view(
 def test_norm__is_relative_to_the_known_images(
     view: BlackBox, images: Tensor, known: Known
 ) -> None:
-    got = Measure("norm", 2, "auto", 0.2)(view, images, known.members)
+    got = MembershipSignal("norm", 2, "auto", 0.2)(view, images, known.members)
     typical = math.prod(float(v.norm()) for v in view.embed_plain(known.members, "avgpool"))
     typical **= 1 / len(known.members)
     norms = view.embed_plain(images, "avgpool").norm(dim=1).tolist()
@@ -84,7 +84,7 @@ def test_norm__of_a_longer_encoder_is_the_same(
             return k * plain(x, layer)  # type: ignore[no-any-return]
 
         view.embed_plain = longer  # type: ignore[method-assign]
-        measured.append(Measure("norm", 2, "auto", 0.2)(view, images, known.members))
+        measured.append(MembershipSignal("norm", 2, "auto", 0.2)(view, images, known.members))
     np.testing.assert_allclose(*measured, rtol=1e-6)
 
 
@@ -94,7 +94,7 @@ def test_measure__stays_off_the_edges(images: Tensor) -> None:
             return torch.ones(len(images), views, 3)
 
     view = Flat.__new__(Flat)
-    got = Measure("similarity", 4, "auto", 0.2)(view, images, images)
+    got = MembershipSignal("similarity", 4, "auto", 0.2)(view, images, images)
     assert (got == 1 - EDGE).all() and np.isfinite(logit(got)).all()
 
 
@@ -103,7 +103,7 @@ def test_measure__costs_what_it_says(
     signal: str, make_moco: Callable[..., Any], images: Tensor, known: Known
 ) -> None:
     view = BlackBox(make_moco(), Augment(), seed=0, device=CPU)
-    Measure(signal, 6, "auto", 0.2)(view, images, known.members)
+    MembershipSignal(signal, 6, "auto", 0.2)(view, images, known.members)
     want = {"similarity": 6 * 20, "loss": 6 * 20 + 12, "norm": 20 + 12}
     assert view.queries == want[signal]
 
@@ -113,7 +113,7 @@ def test_measure__needs_known_images(
     signal: str, count: int, view: BlackBox, images: Tensor
 ) -> None:
     with pytest.raises(InputError, match=f"'{signal}' needs at least"):
-        Measure(signal, 4, "auto", 0.2)(view, images[5:], images[:count])
+        MembershipSignal(signal, 4, "auto", 0.2)(view, images[5:], images[:count])
 
 
 def test_log_picked__of_equal_vectors_is_chance() -> None:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from fedmia.attacks import _mlp
 from fedmia.attacks._mlp import logits, mlp, start_uniform, train_logits
-from fedmia.runtime.threads import threads
+from fedmia.runtime.threads import limit_threads
 
 
 class Told(nn.Linear):
@@ -39,7 +39,7 @@ def test_train_logits__one_thread_where_small(
     """Four images a step, five weights; outside as many threads as before."""
     monkeypatch.setattr(_mlp, "SMALL", small)
     model = Told()
-    with threads(3):
+    with limit_threads(3):
         trained(model)
         assert torch.get_num_threads() == 3
     assert model.threads == {within}
@@ -47,7 +47,7 @@ def test_train_logits__one_thread_where_small(
 
 def test_threads__given_back_after_an_error() -> None:
     before = torch.get_num_threads()
-    with pytest.raises(ZeroDivisionError), threads(before + 1):
+    with pytest.raises(ZeroDivisionError), limit_threads(before + 1):
         raise ZeroDivisionError
     assert torch.get_num_threads() == before
 

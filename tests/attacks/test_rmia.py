@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedmia.attacks._reference import Readings
+from fedmia.attacks._reference import ReferenceSignals
 from fedmia.attacks.base import Known
 from fedmia.attacks.rmia import GRID, RMIA, beaten, best_a
 from fedmia.attacks.similarity import Similarity
@@ -35,11 +35,11 @@ class Untold:
     shadows = (Nothing(),)
 
 
-def drawn(count: int, models: int, seed: int = 0) -> Readings:
+def drawn(count: int, models: int, seed: int = 0) -> ReferenceSignals:
     draw = rng(seed, "readings")
     inside = draw.random((models, count)) < 0.5
     inside[0], inside[1] = True, False
-    return Readings(draw.random(count), draw.random((models, count)), inside)
+    return ReferenceSignals(draw.random(count), draw.random((models, count)), inside)
 
 
 # -- formulas
@@ -98,7 +98,7 @@ def test_best_a__is_the_middle_of_the_best() -> None:
 def test_population__is_the_known_nonmembers(monkeypatch: pytest.MonkeyPatch) -> None:
     found, asked = drawn(12, 4), []
 
-    def read(self: RMIA, view: Any, images: Tensor) -> Readings:
+    def read(self: RMIA, view: Any, images: Tensor) -> ReferenceSignals:
         asked.append(len(images))
         return found.of(images.flatten().numpy() > 0)
 

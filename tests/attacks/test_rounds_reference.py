@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedmia.attacks._reference import Readings
+from fedmia.attacks._reference import ReferenceSignals
 from fedmia.attacks.base import Known
 from fedmia.attacks.lira import LiRARounds
 from fedmia.attacks.rmia import RMIARounds
@@ -89,9 +89,9 @@ def told(monkeypatch: pytest.MonkeyPatch, target: Any, rows: Any) -> None:
     """LiRARounds reads these logits: of the known images first, then of the scored."""
     calls = iter([slice(0, 6), slice(6, None)])
 
-    def read(self: Any, view: Any, images: Tensor) -> Readings:
+    def read(self: Any, view: Any, images: Tensor) -> ReferenceSignals:
         p = [1 / (1 + np.exp(-x[..., part])) for part in [next(calls)] for x in (target, rows)]
-        return Readings(p[0], p[1], np.zeros(p[1].shape, dtype=bool))
+        return ReferenceSignals(p[0], p[1], np.zeros(p[1].shape, dtype=bool))
 
     monkeypatch.setattr(LiRARounds, "read", read)
 

@@ -206,6 +206,6 @@ def test_steps__the_selector_trains_all_its_epochs_by_default(
     leak: Any, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], steps: int
 ) -> None:
     told = []
-    monkeypatch.setattr(sd_mi, "Scaled", lambda *given: told.append(given[-1]))
+    monkeypatch.setattr(sd_mi, "ScaledNetwork", lambda *given: told.append(given[-1]))
     SDMI(**options).fit(leak.view, leak.known, rng())
     assert told == [steps]

@@ -12,10 +12,10 @@ import torch
 
 from fedmia.data.base import Views
 from fedmia.data.images import ImageSet
-from fedmia.evaluation.audits.harness import Harness
+from fedmia.evaluation.audits.attack_suite import EncoderAttackSuite
 from fedmia.evaluation.audits.images import (
     MOST_KNOWN,
-    Dealt,
+    AuditSplit,
     _order,
     _sizes,
     one_coding,
@@ -75,23 +75,23 @@ def test_order__the_first_of_equal_images_and_another_order_a_seed() -> None:
 
 def test_recipe__is_the_encoders_as_far_as_the_images_bear_it() -> None:
     own = Augment(crop_min=0.2, flip=0.5, brightness=0.4, contrast=0.3, saturation=0.2, hue=0.4)
-    dealt: Any = SimpleNamespace(views=Views(crop_min=0.5, flip=0.1, jitter=0.5))
-    found = recipe(audit(), own, dealt, False)
+    audit_split: Any = SimpleNamespace(views=Views(crop_min=0.5, flip=0.1, jitter=0.5))
+    found = recipe(audit(), own, audit_split, False)
     assert (found.crop_min, found.flip) == (0.5, 0.1)
     got = (found.brightness, found.contrast, found.saturation, found.hue)
     assert got == pytest.approx((0.2, 0.15, 0.1, 0.2))
-    assert recipe(audit(), own, dealt, True) == own
-    dealt.views = Views(crop_min=0.1, flip=0.9, jitter=2.0)
-    found = recipe(audit(augment={"flip": 0.3}), own, dealt, False)
+    assert recipe(audit(), own, audit_split, True) == own
+    audit_split.views = Views(crop_min=0.1, flip=0.9, jitter=2.0)
+    found = recipe(audit(augment={"flip": 0.3}), own, audit_split, False)
     assert (found.crop_min, found.flip, found.brightness) == (0.2, 0.3, 0.8)
     assert found.hue == 0.5  # the most that there is
 
 
-def scored(count: int, labels: Any) -> Dealt:
+def scored(count: int, labels: Any) -> AuditSplit:
     images = material.textures(count, seed=3)
     rows: dict[str, Any] = dict.fromkeys(("known_members", "known_nonmembers"), images[:3])
     rows |= dict.fromkeys(("member_ids", "member_labels"), np.arange(2))
-    return Dealt(
+    return AuditSplit(
         scored_members=images[:2], scored_nonmembers=images, spare=images[:0], spared=4,
         nonmember_ids=10 + np.arange(count), nonmember_labels=np.asarray(labels), labels=Any,
         names=("m", "o"), **rows,
@@ -99,15 +99,15 @@ def scored(count: int, labels: Any) -> Dealt:
 
 
 def test_without__leaves_out_those_and_keeps_the_others_aligned() -> None:
-    dealt = scored(5, [7, 8, 9, 7, 8])
-    left = dealt.without(np.array([True, False, False, True, False]), "as was asked")
+    audit_split = scored(5, [7, 8, 9, 7, 8])
+    left = audit_split.drop_nonmembers(np.array([True, False, False, True, False]), "as was asked")
     assert left.nonmember_ids.tolist() == [11, 12, 14]
     assert left.nonmember_labels.tolist() == [8, 9, 8]
-    assert torch.equal(left.scored_nonmembers, dealt.scored_nonmembers[[1, 2, 4]])
+    assert torch.equal(left.scored_nonmembers, audit_split.scored_nonmembers[[1, 2, 4]])
     assert left.notes == ("2 scored non-members are left out, as was asked.",)
-    assert len(dealt.without(np.arange(5) > 1, "so").nonmember_ids) == 2
+    assert len(audit_split.drop_nonmembers(np.arange(5) > 1, "so").nonmember_ids) == 2
     with pytest.raises(InputError, match="1 remain, at least 2 are needed"):
-        dealt.without(np.arange(5) > 0, "so")
+        audit_split.drop_nonmembers(np.arange(5) > 0, "so")
     assert left.counts() == {
         "members": "m", "nonmembers": "o", "known_members": 3, "known_nonmembers": 3,
         "scored_members": 2, "scored_nonmembers": 3, "spare_nonmembers": 4, "channels": 3,
@@ -144,9 +144,9 @@ def test_probes__fit_on_one_half_of_the_scored_nonmembers_and_test_on_the_other(
         return 0.25
 
     labels = np.arange(9) % 2
-    views: Any = Harness.__new__(Harness)
-    views.audit, views.dealt = audit(), scored(9, labels)
-    views.plain = lambda model: SimpleNamespace(
+    views: Any = EncoderAttackSuite.__new__(EncoderAttackSuite)
+    views.audit, views.audit_split = audit(), scored(9, labels)
+    views.plain_view = lambda model: SimpleNamespace(
         embed_plain=lambda images, layer: torch.arange(9.0)[:, None]
     )
     monkeypatch.setattr(made, "weighted_knn", knn)
@@ -161,7 +161,7 @@ def test_probes__fit_on_one_half_of_the_scored_nonmembers_and_test_on_the_other(
         assert torch.equal(ours, fit[:, 0].long() % 2) and torch.equal(
             theirs, test[:, 0].long() % 2
         )
-    views.dealt = scored(9, np.zeros(9, int))
+    views.audit_split = scored(9, np.zeros(9, int))
     assert views.probes("released")["knn"].value is None and len(seen) == 2
-    views.dealt = scored(1, [0])
+    views.audit_split = scored(1, [0])
     assert views.health() is None

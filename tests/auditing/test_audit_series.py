@@ -19,7 +19,7 @@ import yaml
 
 from fedmia.cli.command import parse
 from fedmia.cli.commands import AUDIT
-from fedmia.config.series import Series, encoders, names, round_of
+from fedmia.config.series import Series, short_names, split_encoders, split_round
 from fedmia.options import registry
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import torch_rng
@@ -28,10 +28,10 @@ from fedmia.ssl.base import Recipe
 from fedmia.statistics.auc import difference_interval
 from fedmia.statistics.intervals import LEVEL
 from fedmia.storage.snapshot import Snapshot, SnapshotStore
-from fedmia.study.audits import encoders as conduct
+from fedmia.study.audits import split_encoders as conduct
 from fedmia.study.formats import SeriesReport
 from fedmia.study.scores import read
-from fedmia.study.views import encoders as compare
+from fedmia.study.views import split_encoders as compare
 from fedmia.study.views.encoders import EncodersView, models
 from tests.auditing.conftest import Audit, Sides, numbers
 from tests.report.test_report_rows import wrong
@@ -117,18 +117,18 @@ def written(tmp_path: Path) -> dict[str, Any]:
 
 
 def test_encoders__rounds_files_and_names(tmp_path: Path) -> None:
-    assert encoders("a/RUN@0,10,b.pth, C@3,4") == (
+    assert split_encoders("a/RUN@0,10,b.pth, C@3,4") == (
         "a/RUN@0", "a/RUN@10", "b.pth", "C@3", "C@4",
     )  # fmt: skip
     odd = tmp_path / "a,1"
     odd.touch()
-    assert encoders(str(odd)) == (str(odd),) and encoders("timm:x") == ("timm:x",)
-    assert names(["a/x.pth", "b/x.pth"]) == ["a/x.pth", "b/x.pth"]
-    assert names(["a/x@1", "a/x@2"]) == ["x@1", "x@2"]
-    assert round_of("a/RUN@10") == ("a/RUN", 10) and round_of("x.pth") == ("x.pth", None)
+    assert split_encoders(str(odd)) == (str(odd),) and split_encoders("timm:x") == ("timm:x",)
+    assert short_names(["a/x.pth", "b/x.pth"]) == ["a/x.pth", "b/x.pth"]
+    assert short_names(["a/x@1", "a/x@2"]) == ["x@1", "x@2"]
+    assert split_round("a/RUN@10") == ("a/RUN", 10) and split_round("x.pth") == ("x.pth", None)
     for text, said in (("RUN,3", "3 follows no RUN"), ("R@1,1", "R@1 is named twice")):
         with pytest.raises(InputError, match=said):
-            encoders(text)
+            split_encoders(text)
 
 
 def test_series__is_one_audit_where_one_is_asked_for() -> None:
@@ -245,16 +245,16 @@ def test_differences__hold_together_for_all_attacks_of_all_pairs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Two attacks on the first two rounds of one run and on one file beside the last file."""
-    names = ["R@0", "R@2", "R@5", "x.pth", "S@2", "y.pth"]
-    held = {n: {k: read_scores(i + (k == "b"), k) for k in "ab"} for i, n in enumerate(names)}
+    short_names = ["R@0", "R@2", "R@5", "x.pth", "S@2", "y.pth"]
+    held = {n: {k: read_scores(i + (k == "b"), k) for k in "ab"} for i, n in enumerate(short_names)}
     points: Any = [
         {"name": n, "run": n[:1] if "@" in n else n, "round": int(n[2:]) if "@" in n else None,
          "attacks": [{"name": k, "difference": None} for k in "ab"]}
-        for n in names
+        for n in short_names
     ]  # fmt: skip
     del held["R@2"]["b"]  # it could not run there
     monkeypatch.setattr(compare, "both_of", lambda a, b, done: (held[a], held[b]))
-    compare.fill_differences(points, [[n] for n in names], SimpleNamespace())  # type: ignore[arg-type,list-item]
+    compare.fill_differences(points, [[n] for n in short_names], SimpleNamespace())  # type: ignore[arg-type,list-item]
     rows = {p["name"]: {r["name"]: r["difference"] for r in p["attacks"]} for p in points}
     assert {n for n, row in rows.items() if row["a"]} == {"R@0", "R@2", "x.pth"}
     assert rows["R@2"]["b"] is None and rows["S@2"] == rows["R@5"] == {"a": None, "b": None}

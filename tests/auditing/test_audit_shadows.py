@@ -15,9 +15,9 @@ import yaml
 from fedmia.cli.command import parse
 from fedmia.cli.commands import AUDIT
 from fedmia.config.tree import to_tree
-from fedmia.data._pixels import square
-from fedmia.evaluation.audits.given import Given
-from fedmia.evaluation.audits.shadows import Own
+from fedmia.data._pixels import resize_all
+from fedmia.evaluation.audits.provided_shadows import ProvidedShadows
+from fedmia.evaluation.audits.shadows import OwnShadows
 from fedmia.evaluation.encoder import prepare
 from fedmia.options.errors import InputError
 from fedmia.shadows import train
@@ -273,9 +273,9 @@ def test_shadow_encoders__say_what_the_attacker_knows_of_the_views(
     shadows(make_plan(knowledge=knowledge, count=1, epochs=1), pool, cache=tmp_path)
     flags = f"--encoder tests.auditing.brought:tiny --shadow-encoders {tmp_path} {archives.flags}"
     asked, cpu = parse(AUDIT, flags.split()).settings, torch.device("cpu")
-    released, dealt = prepare(asked, cpu)
-    given = Given(asked, dealt)
-    own = Own(asked, released, dealt, None, cpu, print, print, bool, given)
+    released, audit_split = prepare(asked, cpu)
+    given = ProvidedShadows(asked, audit_split)
+    own = OwnShadows(asked, released, audit_split, None, cpu, print, print, bool, given)
     known = "algorithm" in knowledge
     assert own.augment() == (MoCo().augment if known else crop_alone(MoCoV2().augment))
     assert own.augment().jitter_p == float(known)
@@ -341,14 +341,14 @@ def test_shadows__of_their_own_size_train_on_no_image_under_attack(
     """Where the source is resized for the audit, its images are told at the audited size."""
     large = textures(30, pixels=16, seed=8)
     file = write(tmp_path / "own.npz", large.images, large.labels)
-    members = write(tmp_path / "m.npz", square(large.images[:20], 8, "m"), large.labels[:20])
+    members = write(tmp_path / "m.npz", resize_all(large.images[:20], 8, "m"), large.labels[:20])
     flags = f"{DATA}--attacks encodermi-t --attack.encodermi-t.layer avgpool --shadow.size 12 "
     flags += f"--members npz:{members} --nonmembers npz:{archives.nonmembers} "
     done = audit(f"{flags}--shadow-data npz:{file} ", tmp_path / "AUDIT")
     assert done.names() == ["encodermi-t"]
     with np.load(next((tmp_path / "AUDIT" / "shadows").glob("*/images.npz"))) as held:
         trained = {x.tobytes() for side in held.values() for x in side}
-    assert trained == {x.tobytes() for x in square(large.images[20:], 12, "own")}
+    assert trained == {x.tobytes() for x in resize_all(large.images[20:], 12, "own")}
 
 
 def test_encodermi__fitted_on_known_images_needs_no_shadow(audit: Audit, tmp_path: Path) -> None:

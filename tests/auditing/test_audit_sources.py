@@ -15,7 +15,7 @@ from fedmia.cli.command import parse
 from fedmia.cli.commands import AUDIT
 from fedmia.data import _pixels
 from fedmia.data.images import NO_PROBES, digests
-from fedmia.evaluation.audits.images import Dealt, deal
+from fedmia.evaluation.audits.images import AuditSplit, deal
 from fedmia.options.errors import InputError
 from tests.auditing.conftest import MEMBERS, NONMEMBERS, Audit, textures
 
@@ -58,7 +58,7 @@ def flags(kind: str, folder: Path, **more: list[bytes]) -> str:
     return found
 
 
-def dealt(line: str) -> Dealt:
+def dealt(line: str) -> AuditSplit:
     return deal(parse(AUDIT, f"--encoder x {line}".split()).settings, None)
 
 
@@ -66,13 +66,13 @@ def dealt(line: str) -> Dealt:
 def seen(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What has been decoded."""
     found: list[str] = []
-    decode = _pixels.Gallery._decode
+    decode = _pixels.ImageDecoder._decode
 
-    def counted(self: _pixels.Gallery, item: _pixels.Encoded) -> object:
+    def counted(self: _pixels.ImageDecoder, item: _pixels.Encoded) -> object:
         found.append(f"{self.name} {item[0]}")
         return decode(self, item)
 
-    monkeypatch.setattr(_pixels.Gallery, "_decode", counted)
+    monkeypatch.setattr(_pixels.ImageDecoder, "_decode", counted)
     return found
 
 

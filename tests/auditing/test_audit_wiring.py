@@ -17,11 +17,11 @@ from fedmia.attacks.base import Attack, Known, Scores
 from fedmia.cli.command import parse
 from fedmia.cli.commands import AUDIT
 from fedmia.data.images import ImageSet, digests
-from fedmia.evaluation.audits.harness import UNTRAINED, Harness
+from fedmia.evaluation.audits.attack_suite import UNTRAINED, EncoderAttackSuite
 from fedmia.evaluation.audits.images import deal, unlike_classes
 from fedmia.evaluation.encoder import prepare
 from fedmia.evaluation.steps.controls import posers
-from fedmia.evaluation.steps.scorer import Scorer, on_scale
+from fedmia.evaluation.steps.scorer import Scorer, match_scale
 from fedmia.records import ScoredAttack
 from fedmia.report.metrics import attack_row
 from fedmia.threat import BlackBox, Threat
@@ -78,22 +78,24 @@ def test_posers__are_one_half_of_the_nonmembers_and_the_rest_the_other() -> None
     assert not set(one) & set(other)
 
 
-def made(archives: Sides, flags: str) -> Harness:
+def made(archives: Sides, flags: str) -> EncoderAttackSuite:
     line = f"--encoder tests.auditing.brought:tiny {archives.flags} --attacks similarity {flags}"
     asked = parse(AUDIT, line.split()).settings
     device = torch.device("cpu")
-    released, dealt = prepare(asked, device)
-    return Harness(asked, released, dealt, released.augment, device)
+    released, audit_split = prepare(asked, device)
+    return EncoderAttackSuite(asked, released, audit_split, released.augment, device)
 
 
 def test_threshold__is_set_on_scores_of_known_images_that_were_left_out(archives: Sides) -> None:
     """An attack that learns its known images by heart scores them as strangers, fold by fold."""
-    dealt = deal(parse(AUDIT, f"--encoder x {archives.flags}".split()).settings, None)
-    known = Known(dealt.known_members, dealt.known_nonmembers)
-    scorer = Scorer(known, dealt.scored_members, dealt.scored_nonmembers, 0, lambda name: Memory())
+    audit_split = deal(parse(AUDIT, f"--encoder x {archives.flags}".split()).settings, None)
+    known = Known(audit_split.known_members, audit_split.known_nonmembers)
+    scorer = Scorer(
+        known, audit_split.scored_members, audit_split.scored_nonmembers, 0, lambda name: Memory()
+    )
     method = made(archives, "").method("released")
     view = BlackBox(method, made(archives, "").augment, seed=0, device=torch.device("cpu"))
-    found = scorer.scored("memory", view)
+    found = scorer.score_attack("memory", view)
     assert found.known_members.tolist() == [0.0] * len(known.members)
     assert found.known_nonmembers.tolist() == [0.0] * len(known.nonmembers)
     fitted = Memory()
@@ -112,17 +114,17 @@ class ByHeart(Memory):
 def test_threshold__knows_nothing_of_what_was_learnt_by_heart(archives: Sides) -> None:
     """Known members, each left out of the fit that scores it, lie among the images under test, as
     the known non-members do: a threshold over all of these would call nobody a member."""
-    harness, draw = made(archives, ""), np.random.default_rng(0)
+    suite, draw = made(archives, ""), np.random.default_rng(0)
     sides = [
         torch.from_numpy(draw.integers(0, 256, (n, 1, 2, 2)).astype(np.uint8))
         for n in (30, 30, 100, 100)
     ]
     scorer = Scorer(Known(*sides[:2]), *sides[2:], 0, lambda name: ByHeart())
-    found = scorer.scored("by-heart", harness.plain("released"))
+    found = scorer.score_attack("by-heart", suite.plain_view("released"))
     under_test = np.concatenate([found.scores_members, found.scores_nonmembers])
     for side, scores in zip(sides, (found.known_members, found.known_nonmembers), strict=False):
         pixels = side[:, 0, 0, 0].double().numpy()
-        np.testing.assert_allclose(scores, on_scale(pixels, under_test, under_test))
+        np.testing.assert_allclose(scores, match_scale(pixels, under_test, under_test))
     assert found.known_members.min() < 100 < found.known_members.max() <= under_test.max()
 
 
@@ -145,23 +147,23 @@ class Drifting(Attack):
 @pytest.mark.parametrize("seed", range(3))
 def test_threshold__is_on_the_scale_of_the_fit_that_scores(archives: Sides, seed: int) -> None:
     """Members are 40 levels brighter; pooled as they come, the refits' scores choose by chance."""
-    draw, harness = np.random.default_rng(seed), made(archives, "")
+    draw, suite = np.random.default_rng(seed), made(archives, "")
     sides = [
         torch.from_numpy(draw.normal(m, 20, (n, 1, 2, 2)).clip(0, 255).astype(np.uint8))
         for n in (40, 200)
         for m in (140, 100)
     ]
     scorer = Scorer(Known(*sides[:2]), *sides[2:], seed, lambda name: Drifting())
-    row = attack_row(scorer.scored("drifting", harness.plain("released")), 1)
+    row = attack_row(scorer.score_attack("drifting", suite.plain_view("released")), 1)
     assert row["threshold_source"] == "known" and row["oracle_accuracy"] > 0.8
     assert row["accuracy"] > row["oracle_accuracy"] - 0.04
 
 
 def test_on_scale__keeps_ties_and_order() -> None:
     own, other = np.array([0.0, 0, 0, 1, 1]), np.array([5.0, 5, 9, 9, 9])
-    assert on_scale(np.array([0.0, 1.0, -7.0, 7.0]), own, other).tolist() == [5.0, 9.0, 5.0, 9.0]
+    assert match_scale(np.array([0.0, 1.0, -7.0, 7.0]), own, other).tolist() == [5.0, 9.0, 5.0, 9.0]
     values = np.random.default_rng(0).normal(size=50)
-    assert on_scale(values, values, values).tolist() == values.tolist()
+    assert match_scale(values, values, values).tolist() == values.tolist()
 
 
 class Brightness(Drifting):
@@ -180,7 +182,7 @@ def test_sets__each_gets_what_was_said_of_it() -> None:
     ]
     scorer = Scorer(Known(*sides[:2]), *sides[2:], 0, lambda name: Brightness())
     view: Any = SimpleNamespace(threat=Brightness.needs, queries=0, unmetered=nullcontext)
-    found = scorer.scored("brightness", view, scorer.sets, threshold=False)
+    found = scorer.score_attack("brightness", view, scorer.sets, threshold=False)
     assert len(scorer.sets.members) == 7 and len(scorer.sets.nonmembers) == 5
     for images, places, said in (
         (sides[2], scorer.sets.members, found.sets_members),
@@ -194,7 +196,7 @@ def test_untrained_control__has_rows_of_its_own(archives: Sides) -> None:
     """What the control's view embeds is the control's, also after the encoder's view has embedded
     the same images; an attack's views of one model share rows."""
     views = made(archives, "")
-    images, known = views.dealt.scored_members, views.scorer.known
+    images, known = views.audit_split.scored_members, views.scorer.known
     trained = views.view("released", "similarity", known, None).embed_plain(images, "encoder")
     control = views.view(UNTRAINED, "similarity", known, None).embed_plain(images, "encoder")
     assert not torch.allclose(trained, control)
@@ -211,14 +213,14 @@ def test_classes__have_one_number_on_both_sides(tmp_path: Path) -> None:
     write(tmp_path / "members.npz", images[lacks], labels[lacks])
     write(tmp_path / "nonmembers.npz", images[20:], labels[20:])
     flags = Sides(tmp_path / "members.npz", tmp_path / "nonmembers.npz").flags
-    dealt = deal(parse(AUDIT, f"--encoder x {flags} --known 4".split()).settings, None)
-    kinds = ((dealt.scored_members, dealt.member_labels),
-             (dealt.scored_nonmembers, dealt.nonmember_labels))  # fmt: skip
+    audit_split = deal(parse(AUDIT, f"--encoder x {flags} --known 4".split()).settings, None)
+    kinds = ((audit_split.scored_members, audit_split.member_labels),
+             (audit_split.scored_nonmembers, audit_split.nonmember_labels))  # fmt: skip
     for scored, numbers in kinds:
         at = [digests(images).index(name) for name in digests(scored.numpy())]
         assert [(3, 5, 7, 9)[n] for n in numbers] == labels[at].tolist()
-        assert dealt.labels.of(scored).tolist() == labels[at].astype(str).tolist()
-    assert not any("No class" in note for note in dealt.notes)
+        assert audit_split.labels.of(scored).tolist() == labels[at].astype(str).tolist()
+    assert not any("No class" in note for note in audit_split.notes)
 
 
 def test_classes__with_no_name_in_common_are_noted() -> None:

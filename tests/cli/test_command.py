@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from fedmia.cli import help as catalogue
-from fedmia.cli.command import PRESETS, Invocation, bad_input, parse
+from fedmia.cli.command import PRESETS, Invocation, parse, print_bad_input
 from fedmia.cli.commands import AUDIT, SIMULATE
 from fedmia.cli.flags import Command, read
 from fedmia.config.experiment import Experiment, expand_attacks
-from fedmia.config.shape import shape_of
+from fedmia.config.flag_layout import flag_layout
 from fedmia.config.tree import merge, to_tree
 from fedmia.options import registry
 from fedmia.options.errors import InputError
@@ -84,7 +84,7 @@ def test_parse__names_that_users_scripts_hold() -> None:
     assert tree["pretrain"] == {"mode": "none", "epochs": 0} and tree["defense"] is None
 
 
-OPTIONS = shape_of(Experiment).options
+OPTIONS = flag_layout(Experiment).options
 
 
 @pytest.mark.parametrize(("path", "hole"), [(path, hole) for path, (hole, _) in OPTIONS.items()])
@@ -174,7 +174,7 @@ def test_bad_input__one_line_names_the_flag(argv: str, message: str) -> None:
 
 
 def test_bad_input__printed_as_one_line_with_code_2(capsys: pytest.CaptureFixture[str]) -> None:
-    assert bad_input(InputError("no such\nfile 'x'")) == 2
+    assert print_bad_input(InputError("no such\nfile 'x'")) == 2
     out, err = capsys.readouterr()
     assert out == "" and err == "fedmia: error: no such file 'x'\n"
 
@@ -275,7 +275,7 @@ def test_version__is_a_page() -> None:
 
 def test_short_flags__stand_for_options_that_exist() -> None:
     for command in (SIMULATE, AUDIT):
-        shape = shape_of(command.settings)
+        shape = flag_layout(command.settings)
         paths = set(shape.options)
         assert set(command.short.values()) <= paths | set(shape.gone)
         grouped = [w for wanted in command.groups.values() for w in wanted]

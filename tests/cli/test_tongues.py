@@ -19,7 +19,7 @@ from fedmia.config.audit import Audit
 from fedmia.config.experiment import Experiment
 from fedmia.config.tree import from_tree, to_tree
 from fedmia.library import audit
-from fedmia.options.errors import InputError, opt, renamed, said
+from fedmia.options.errors import InputError, format_error, map_options, opt
 from fedmia.options.option import option
 from fedmia.options.yamlfile import dump
 
@@ -142,17 +142,19 @@ def test_new_option__is_one_field(tmp_path: Path) -> None:
 def test_settings__pickle_with_the_tongue_in_which_they_were_given() -> None:
     found = parse(SIMULATE, ["--clients", "4"]).settings
     back: Experiment = pickle.loads(pickle.dumps(found))
-    assert back == found and said(opt("federation.clients", 4), back.tongue) == "--clients 4"
+    assert (
+        back == found and format_error(opt("federation.clients", 4), back.tongue) == "--clients 4"
+    )
 
 
 def test_opt__marks_survive_in_another_error() -> None:
     inner = InputError(f"{opt('data.size', 3)} is\ntoo small")
     outer = InputError(
-        f"{opt('members')}: {renamed(inner.text, lambda path: path.replace('data', 'members'))}"
+        f"{opt('members')}: {map_options(inner.text, lambda path: path.replace('data', 'members'))}"
     )
     assert str(outer) == "members: members.size=3 is too small"
     assert outer.paths == ("members", "members.size") and inner.paths == ("data.size",)
-    assert said(outer.text, lambda path, value: f"<{path}|{value}>") == (
+    assert format_error(outer.text, lambda path, value: f"<{path}|{value}>") == (
         "<members|None>: <members.size|3> is too small"
     )
 

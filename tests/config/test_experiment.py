@@ -17,20 +17,20 @@ from hypothesis import strategies as st
 from fedmia.attacks.base import ActiveAttack
 from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
-from fedmia.config.compatibility import check
+from fedmia.config.compatibility import check_experiment
 from fedmia.config.experiment import (
-    Chosen,
     Data,
     Experiment,
     Federation,
     Layer,
+    PluginChoice,
     Pretrain,
     expand_attacks,
 )
 from fedmia.config.roles import refusal
 from fedmia.config.tree import from_tree, to_tree
 from fedmia.options import registry
-from fedmia.options.errors import InputError, said
+from fedmia.options.errors import InputError, format_error
 from fedmia.options.option import option_fields
 from fedmia.options.yamlfile import dump, load
 from fedmia.partitions.split import SplitOptions
@@ -71,18 +71,18 @@ def experiment_of(tree: dict[str, Any]) -> Experiment:
 def refused(tree: dict[str, Any]) -> str:
     """The one-line message with which a tree is refused."""
     with pytest.raises(InputError) as caught:
-        check(experiment_of(tree))
+        check_experiment(experiment_of(tree))
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
 
 def test_experiment__defaults_pass_the_checks() -> None:
-    check(Experiment())
-    check(Experiment(attacker="active"))
+    check_experiment(Experiment())
+    check_experiment(Experiment(attacker="active"))
 
 
 def test_experiment__every_option_of_every_choice_is_written_out() -> None:
-    experiment = Experiment(partition=Chosen("dirichlet", {"alpha": 0.1}))
+    experiment = Experiment(partition=PluginChoice("dirichlet", {"alpha": 0.1}))
     partition = registry.load("partition", "dirichlet")
     assert experiment.partition.options["alpha"] == 0.1
     assert set(experiment.partition.options) == {f.name for f, _ in option_fields(partition)}
@@ -93,7 +93,7 @@ def test_experiment__every_option_of_every_choice_is_written_out() -> None:
 
 
 def test_experiment__chosen_builds_what_it_names() -> None:
-    built = Experiment(ssl=Chosen("mocov2", {"temperature": 0.3})).ssl.build("ssl")
+    built = Experiment(ssl=PluginChoice("mocov2", {"temperature": 0.3})).ssl.build("ssl")
     assert type(built) is registry.load("ssl", "mocov2") and built.temperature == 0.3
 
 
@@ -162,17 +162,17 @@ def test_roles__the_last_clients_attack_and_the_honest_defend(wall: str) -> None
 
 def test_roles__malicious_is_ignored_without_an_attacker() -> None:
     experiment = Experiment(malicious=99)
-    check(experiment)
+    check_experiment(experiment)
     assert experiment.malicious_clients == () and len(experiment.honest_clients) == 10
 
 
 def test_roles__the_server_is_no_client(wall: str) -> None:
     experiment = Experiment(attacker="server", malicious=99, defense=(Layer(wall),))
-    check(experiment)
+    check_experiment(experiment)
     assert experiment.malicious_clients == () and experiment.defended == tuple(range(10))
     assert "ascent" not in expand_attacks(("all",), "server")
     with pytest.raises(InputError, match="'ascent' needs attacker=active"):
-        check(Experiment(attacker="server", attacks=("ascent",)))
+        check_experiment(Experiment(attacker="server", attacks=("ascent",)))
 
 
 def test_attacks__main_and_all_are_what_the_role_permits() -> None:
@@ -214,7 +214,7 @@ def test_attacks__main_and_all_are_what_the_role_permits() -> None:
 def test_refusal__by_declared_needs(vantage: str, role: str, words: str | None) -> None:
     attack = type("Probe", (), {"needs": Threat("black_box", vantage), "uses_shadows": False})
     reason = refusal(attack, role)
-    assert reason is None if words is None else reason is not None and words in said(reason)
+    assert reason is None if words is None else reason is not None and words in format_error(reason)
 
 
 def test_round_trip__dict_and_yaml_are_exact(tmp_path: Path, wall: str) -> None:
@@ -342,14 +342,14 @@ def test_check__an_honest_client_must_remain(clients: int, malicious: int) -> No
         "no honest client, so no images to attack" in message
         and f"federation.clients={clients} " in message
     )
-    check(experiment_of({**tree, "attacker": "none", "attacks": "none"}))
+    check_experiment(experiment_of({**tree, "attacker": "none", "attacks": "none"}))
 
 
 def test_check__ascent_needs_the_active_attacker() -> None:
     for role in ("none", "passive"):
         message = refused({"attacks": ["ascent"], "attacker": role})
         assert "needs attacker=active" in message and message.endswith(f"attacker={role}")
-    check(experiment_of({"attacks": ["ascent"], "attacker": "active"}))
+    check_experiment(experiment_of({"attacks": ["ascent"], "attacker": "active"}))
 
 
 @pytest.mark.parametrize(
@@ -367,17 +367,17 @@ def test_check__defended_clients(wall: str, named: list[int], words: str) -> Non
 
 
 def test_check__defence_is_asked_about_the_norm(wall: str) -> None:
-    check(experiment_of({"defense": wall}))
+    check_experiment(experiment_of({"defense": wall}))
     message = refused({"defense": wall, "model": {"norm": "batch"}})
     assert "batch norm" in message and wall in message
 
 
 def test_check__pooled_pretraining_refuses_any_defence(wall: str) -> None:
     pooled = {"pretrain": {"mode": "pooled", "epochs": 2}}
-    check(experiment_of(pooled))
+    check_experiment(experiment_of(pooled))
     assert "private images" in refused({**pooled, "defense": wall})
     public = {"pretrain": {"mode": "public", "epochs": 2}, "split": {"public": 40}}
-    check(experiment_of({**public, "defense": wall}))
+    check_experiment(experiment_of({**public, "defense": wall}))
 
 
 @pytest.mark.parametrize("epsilon", [0, -1.0, float("nan")])
@@ -386,7 +386,7 @@ def test_bad_input__epsilon(wall: str, epsilon: float) -> None:
 
 
 def test_check__public_pretraining_with_public_images() -> None:
-    check(Experiment(pretrain=Pretrain("public", 2), split=SplitOptions(public=40)))
+    check_experiment(Experiment(pretrain=Pretrain("public", 2), split=SplitOptions(public=40)))
 
 
 @pytest.mark.parametrize(

@@ -8,17 +8,26 @@ from typing import Any
 import pytest
 
 from fedmia.cli.commands import COMMANDS
-from fedmia.config.forms import Chosen, Open, Option, Plugin, Section, Settings, forms, mapping
-from fedmia.config.shape import shape_of
+from fedmia.config.flag_layout import flag_layout
+from fedmia.config.forms import (
+    MappingForm,
+    PluginChoice,
+    PluginForm,
+    ScalarForm,
+    SectionForm,
+    Settings,
+    field_forms,
+    mapping,
+)
 from fedmia.config.tree import from_tree, merge, to_tree
-from fedmia.options.errors import InputError, opt, prefixed
+from fedmia.options.errors import InputError, opt, prefix_errors
 from fedmia.options.option import option, options_of
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_forms__are_four(command: str) -> None:
-    found = {type(form) for form in forms(COMMANDS[command].settings).values()}
-    assert found <= {Option, Section, Plugin, Open} and Option in found
+    found = {type(form) for form in field_forms(COMMANDS[command].settings).values()}
+    assert found <= {ScalarForm, SectionForm, PluginForm, MappingForm} and ScalarForm in found
 
 
 @dataclass(frozen=True)
@@ -32,9 +41,9 @@ class Small(Settings):
 
 
 def test_options_of_a_named_plugin__are_read_where_it_is_named() -> None:
-    assert list(forms(Small)) == ["method", "method_options", "own"]
-    assert shape_of(Small).place("method.queue") == ("method_options", "queue")
-    assert shape_of(Small).place("own.partcrop.views") == ("own", "partcrop", "views")
+    assert list(field_forms(Small)) == ["method", "method_options", "own"]
+    assert flag_layout(Small).place("method.queue") == ("method_options", "queue")
+    assert flag_layout(Small).place("own.partcrop.views") == ("own", "partcrop", "views")
     tree = {"method": "mocov2", "method_options": {"queue": 64}}
     built = from_tree(Small, tree)
     assert built.method_options == {"queue": 64} and to_tree(built) == tree
@@ -50,13 +59,13 @@ def test_merge__another_plugin_drops_the_options_of_the_one_before() -> None:
 
 
 def test_chosen__writes_out_every_option() -> None:
-    whole = Chosen("dirichlet", {"alpha": 0.3}).complete("partition")
+    whole = PluginChoice("dirichlet", {"alpha": 0.3}).complete("partition")
     assert whole.name == "dirichlet" and whole.options["alpha"] == 0.3
 
 
 def test_prefixed__says_where_an_error_is_and_keeps_its_options() -> None:
-    with pytest.raises(InputError) as caught, prefixed(opt("grid", "x")):
+    with pytest.raises(InputError) as caught, prefix_errors(opt("grid", "x")):
         raise InputError(f"{opt('seed', 3)} is bad")
     assert str(caught.value) == "grid=x: seed=3 is bad" and caught.value.paths == ("grid", "seed")
-    with pytest.raises(InputError, match="^plain$"), prefixed(""):
+    with pytest.raises(InputError, match="^plain$"), prefix_errors(""):
         raise InputError("plain")

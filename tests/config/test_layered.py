@@ -8,16 +8,16 @@ import pytest
 
 from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
-from fedmia.config.compatibility import check
+from fedmia.config.compatibility import check_experiment
 from fedmia.config.experiment import Experiment
-from fedmia.config.tree import from_tree, normal, to_tree
+from fedmia.config.tree import from_tree, normalize, to_tree
 from fedmia.options.errors import InputError
 from fedmia.options.yamlfile import dump
 
 
 def told(experiment: Experiment) -> list[tuple[str, tuple[int, ...]]]:
     """Each defence with the clients that apply it."""
-    return [(one.name, experiment.applied_by(one)) for one in experiment.defense]
+    return [(one.name, experiment.layer_client_ids(one)) for one in experiment.defense]
 
 
 def flags(line: str) -> Experiment:
@@ -43,7 +43,7 @@ def test_defense__short_for_a_list(tree: Any) -> None:
     found = from_tree(Experiment, {"defense": tree, "defended_clients": [1, 0]})
     assert told(found) == BOTH
     assert from_tree(Experiment, to_tree(found)) == found
-    assert normal(Experiment, to_tree(found)) == to_tree(found)
+    assert normalize(Experiment, to_tree(found)) == to_tree(found)
 
 
 def test_defense__options_of_each_and_of_a_single_one() -> None:
@@ -68,9 +68,9 @@ def test_defense__its_own_clients_come_before_those_of_all() -> None:
 
 def test_defense__one_twice_for_other_clients_at_another_strength() -> None:
     one, other = ({"name": "dpsgd", "epsilon": e, "clients": [c]} for e, c in ((1, 0), (8, 1)))
-    check(from_tree(Experiment, {"defense": [one, other]}))
+    check_experiment(from_tree(Experiment, {"defense": [one, other]}))
     with pytest.raises(InputError, match="given twice to client 0"):
-        check(from_tree(Experiment, {"defense": [one, {**other, "clients": [0]}]}))
+        check_experiment(from_tree(Experiment, {"defense": [one, {**other, "clients": [0]}]}))
 
 
 def test_defense__flags_over_a_file(tmp_path: Any) -> None:
@@ -120,5 +120,5 @@ def test_defense__one_clear_line(line: str, said: str) -> None:
 )
 def test_defense__lists_that_say_nothing(layers: Any, said: str) -> None:
     with pytest.raises(InputError) as error:
-        check(from_tree(Experiment, {"defense": layers}))
+        check_experiment(from_tree(Experiment, {"defense": layers}))
     assert said in str(error.value)

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import fedmia.attacks
-from fedmia.attacks.base import ActiveAttack, Known, Turn
+from fedmia.attacks.base import ActiveAttack, CraftContext, Known
 from fedmia.options import registry
 from fedmia.options.seeding import rng
 from fedmia.testing.attack import ATTACK_CHECKS
@@ -105,7 +105,7 @@ def test_disarmed__is_the_same_attack_without_its_active_step(name: str, case_of
     known = Known(images[:4], images[4:9])
     for kind in (attack, control):
         of = 1, 2, 0.5, {}, AUGMENT, rng(0, "craft")
-        turn = Turn(copy.deepcopy(moco), received, trained, images, None, known, *of)
+        turn = CraftContext(copy.deepcopy(moco), received, trained, images, None, known, *of)
         sent = kind.craft(turn)
         same = [all(torch.equal(sent[n], t) for n, t in s.items()) for s in (received, trained)]
         assert any(same) is (kind is control)  # the model as received, or the honest update

@@ -32,7 +32,7 @@ from strategies.base import FederatedStrategy
 from strategies.fedavg import FedAvg
 
 if TYPE_CHECKING:  # no class of tests, though its name begins like one
-    from fedmia.attacks._exchange import Tested
+    from fedmia.attacks._exchange import SetComparison
 
 
 def broken(check: Callable[[Any], None], plugin: Any) -> str:
@@ -292,7 +292,7 @@ class Owner(Norm, DatasetAttack):
 
     def infer(
         self, view: Any, images: Tensor, classes: Any, asked: Any, rng: np.random.Generator
-    ) -> list[Tested]:
+    ) -> list[SetComparison]:
         values = self.score(view, images)
         return [exchange_test(values[s], classes[s], values[o], classes[o], rng) for s, o in asked]
 
@@ -313,25 +313,27 @@ class Placed(Norm):
 
 @dataclass
 class Brief(Owner):
-    def infer(self, view: Any, images: Tensor, *rest: Any) -> list[Tested]:
+    def infer(self, view: Any, images: Tensor, *rest: Any) -> list[SetComparison]:
         return super().infer(view, images, *rest)[1:]
 
 
 @dataclass
 class Certain(Owner):
-    def infer(self, view: Any, images: Tensor, *rest: Any) -> list[Tested]:
+    def infer(self, view: Any, images: Tensor, *rest: Any) -> list[SetComparison]:
         return [replace(t, p_value=0.0) for t in super().infer(view, images, *rest)]
 
 
 @dataclass
 class Classless(Owner):
-    def infer(self, view: Any, images: Tensor, classes: Any, *rest: Any) -> list[Tested]:
+    def infer(self, view: Any, images: Tensor, classes: Any, *rest: Any) -> list[SetComparison]:
         return super().infer(view, images, 0 * classes, *rest)
 
 
 @dataclass
 class Places(Owner):
-    def infer(self, view: Any, images: Tensor, classes: Any, asked: Any, rng: Any) -> list[Tested]:
+    def infer(
+        self, view: Any, images: Tensor, classes: Any, asked: Any, rng: Any
+    ) -> list[SetComparison]:
         found = super().infer(view, images, classes, asked, rng)
         first = [float(s.mean() < len(images) / 2) for s, _ in asked]
         return [t if t.p_value is None else replace(t, difference=d)
@@ -340,7 +342,9 @@ class Places(Owner):
 
 @dataclass
 class OwnDraws(Owner):
-    def infer(self, view: Any, images: Tensor, classes: Any, asked: Any, rng: Any) -> list[Tested]:
+    def infer(
+        self, view: Any, images: Tensor, classes: Any, asked: Any, rng: Any
+    ) -> list[SetComparison]:
         own = np.random.default_rng(np.random.randint(1 << 30))
         return super().infer(view, images, classes, asked, own)
 
@@ -557,7 +561,7 @@ class Idle(Defense):
 
 @dataclass(frozen=True)
 class Hoards(Defense):
-    def prepare(self, outlook: Any, memory: dict[str, Any]) -> None:
+    def prepare(self, preparation: Any, memory: dict[str, Any]) -> None:
         memory["weights"] = torch.zeros(2)
 
 

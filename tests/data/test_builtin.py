@@ -11,11 +11,11 @@ import torch
 from PIL import Image
 from torch.nn.functional import interpolate
 
-from fedmia.data._pixels import fit, square
+from fedmia.data._pixels import crop_and_resize, resize_all
 from fedmia.data.base import Request
 from fedmia.data.cifar import Cifar10, Cifar100
 from fedmia.data.digits import Digits
-from fedmia.data.stl10 import Row, Stl10
+from fedmia.data.stl10 import PlanarImage, Stl10
 from fedmia.data.svhn import Svhn
 from fedmia.data.synthetic import Synthetic
 from fedmia.options.errors import InputError
@@ -59,17 +59,17 @@ def test_resize__is_bilinear_with_antialias(channels, size):
         torch.from_numpy(images).float(), (size, size), mode="bilinear", antialias=True
     )
     # Pillow rounds after each of its two passes.
-    assert np.abs(square(images, size, "x") - expected.numpy()).max() <= 1.01
+    assert np.abs(resize_all(images, size, "x") - expected.numpy()).max() <= 1.01
 
 
 def test_resize__own_size_is_untouched_and_crop_is_central():
     images = RNG.integers(0, 256, (2, 3, 6, 6), dtype=np.uint8)
-    assert square(images, None, "x") is images and square(images, 6, "x") is images
+    assert resize_all(images, None, "x") is images and resize_all(images, 6, "x") is images
     wide = RNG.integers(0, 256, (6, 10), dtype=np.uint8)
-    assert np.array_equal(np.asarray(fit(Image.fromarray(wide), 6)), wide[:, 2:8])
-    assert np.array_equal(square(wide[None, None], 6, "x")[0, 0], wide[:, 2:8])
+    assert np.array_equal(np.asarray(crop_and_resize(Image.fromarray(wide), 6)), wide[:, 2:8])
+    assert np.array_equal(resize_all(wide[None, None], 6, "x")[0, 0], wide[:, 2:8])
     with pytest.raises(InputError, match="6x10 pixels are not square; give data.size"):
-        square(wide[None, None], None, "x")
+        resize_all(wide[None, None], None, "x")
 
 
 # synthetic
@@ -196,17 +196,17 @@ def test_stl10__unlabelled_images_are_read_one_by_one(tmp_path, monkeypatch):
     whole = Stl10("unlabeled").load(request(data_dir=tmp_path))
     assert np.array_equal(whole.images, rows["unlabeled"])
     assert whole.labels.tolist() == [0] * 5 and not whole.labelled
-    seen, read_bytes = [], Row.read_bytes
+    seen, read_bytes = [], PlanarImage.read_bytes
     found = Stl10("train+unlabeled").encoded(request(size=32, data_dir=tmp_path))
     assert len(set(found.digests())) == len(found) == 7
-    monkeypatch.setattr(Row, "read_bytes", lambda row: seen.append(row) or read_bytes(row))
+    monkeypatch.setattr(PlanarImage, "read_bytes", lambda row: seen.append(row) or read_bytes(row))
     some, apart = found.decode(np.array([1, 4]))
     assert apart and [(r.file.name, r.index) for r in sorted(seen, key=str)] == [
         ("train_X.bin", 1),
         ("unlabeled_X.bin", 2),
     ]
     both = np.stack([rows["train"][1], rows["unlabeled"][2]])
-    assert np.array_equal(some.images[[1, 4]], square(both, 32, "x"))
+    assert np.array_equal(some.images[[1, 4]], resize_all(both, 32, "x"))
     assert not some.images[[0, 2, 3, 5, 6]].any()
 
 

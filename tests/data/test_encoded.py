@@ -40,13 +40,13 @@ def test_decoded__roles_are_those_of_the_images_and_no_other_is_decoded(
     files = [png(x) for x in PIXELS]
     whole = stored(files).all()
     assert np.array_equal(whole.images, PIXELS.transpose(0, 3, 1, 2))
-    want, seen, decode = roles(whole), [], _pixels.Gallery._decode
+    want, seen, decode = roles(whole), [], _pixels.ImageDecoder._decode
 
-    def counted(self: _pixels.Gallery, item: _pixels.Encoded) -> object:
+    def counted(self: _pixels.ImageDecoder, item: _pixels.Encoded) -> object:
         seen.append(item[0])
         return decode(self, item)
 
-    monkeypatch.setattr(_pixels.Gallery, "_decode", counted)
+    monkeypatch.setattr(_pixels.ImageDecoder, "_decode", counted)
     data, got = decoded(stored(files), roles)
     assert np.array_equal(got.used, want.used) and got.counts() == want.counts()
     assert np.array_equal(data.images[got.used], whole.images[got.used])

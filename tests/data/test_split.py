@@ -275,8 +275,8 @@ def test_split__members_must_match_the_parts():
 
 def test_without__takes_the_images_of_those_clients_and_no_others():
     split = split_of()
-    assert split.without([]) is split
-    left = split.without({1, 4})
+    assert split.without_clients([]) is split
+    left = split.without_clients({1, 4})
     assert [len(p) > 0 for p in left.parts] == [True, False, True, True, False, True]
     gone = np.concatenate([split.parts[1], split.parts[4]])
     for name in ("members", "known_members", "scored_members"):

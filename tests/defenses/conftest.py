@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from clients.desk import Desk
-from clients.site import Site, Task
+from clients.client_context import ClientContext, RoundTask
+from clients.client_round import ClientRound
 from fedmia.options.seeding import rng
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSLMethod, State
@@ -19,7 +19,7 @@ from fedmia.ssl.train import Job, Train, make_optimizer
 from fedmia.storage.snapshot import MemoryStore
 
 MakeJob = Callable[..., Job]
-MakeDesk = Callable[..., Desk]
+MakeDesk = Callable[..., ClientRound]
 
 
 @pytest.fixture(scope="session")
@@ -51,7 +51,7 @@ def make_desk(tmp_path: Path, textures: Callable[..., torch.Tensor]) -> MakeDesk
     def make(
         name: str, options: dict[str, Any], store: MemoryStore | None = None, round: int = 1,
         received: State | None = None, **more: Any,
-    ) -> Desk:  # fmt: skip
+    ) -> ClientRound:  # fmt: skip
         values: dict[str, Any] = {
             "seed": 0, "images_file": file, "roles": ("honest",),
             "parts": {"members": (np.arange(10),)}, "targets": np.arange(0),
@@ -64,9 +64,11 @@ def make_desk(tmp_path: Path, textures: Callable[..., torch.Tensor]) -> MakeDesk
             "batch_norm": "average", "channels": 3, "size": 8, "mean": (0.5,) * 3,
             "std": (0.25,) * 3, "total_rounds": 4, "device": "cpu", "threads": 1,
         }  # fmt: skip
-        site = Site(**{**values, **more})
-        start = site.method(-1, None).shared_state() if received is None else received
-        return Desk(site, store or MemoryStore(), Task(0, round, "main", False), start)
+        client_context = ClientContext(**{**values, **more})
+        start = client_context.method(-1, None).shared_state() if received is None else received
+        return ClientRound(
+            client_context, store or MemoryStore(), RoundTask(0, round, "main", False), start
+        )
 
     return make
 

@@ -16,7 +16,7 @@ from scipy.stats import norm
 
 from fedmia.defenses import _canaries
 from fedmia.defenses._accounting import noise_for
-from fedmia.defenses._canaries import Steps, audit_steps
+from fedmia.defenses._canaries import AuditedSteps, audit_steps
 from fedmia.defenses.dpsgd import DPSGD
 from fedmia.defenses.gaussian import Gaussian
 from fedmia.defenses.laplace import Laplace
@@ -52,7 +52,7 @@ class Unclipped(HONEST):
 
 def shown(told: Epsilon | None) -> float:
     assert told is not None
-    return lowerbounds.shown(told, told.correct, 0.05)
+    return lowerbounds.epsilon_lower_bound(told, told.correct, 0.05)
 
 
 def audited(make_moco: Any, make_job: MakeJob, rounds: int = 1, **more: Any) -> tuple[Any, Any]:
@@ -110,7 +110,7 @@ def test_dpsgd__training_meets_no_canary(make_moco: Any, make_job: MakeJob) -> N
 def test_scores__do_not_depend_on_physical_batches_and_split_over_runs(
     make_moco: Any, make_job: MakeJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job, steps = make_job(make_moco().train()), Steps(0.5, 2.0, 0.5, 6.0, 3)
+    job, steps = make_job(make_moco().train()), AuditedSteps(0.5, 2.0, 0.5, 6.0, 3)
     inside = rng(0, "coins").random(40) < 0.5
     whole = audit_steps(job, steps, inside, rng(1, "audit"))
     monkeypatch.setattr(_canaries, "NUMBERS", 3 * sum(w.numel() for w in job.method.trainable()))
@@ -144,13 +144,15 @@ def test_dpsgd__canaries_enter_steps_at_the_rate_of_images(
     monkeypatch.setattr(_canaries, "_take", counted)
     job, inside = make_job(make_moco().train()), rng(0, "coins").random(400) < 0.5
     noise, memory = noise_for(1.0, 1e-5, rate, 20, "rdp"), dict[str, Any]()
-    steps = Steps(noise, 1.0, rate, 40.0, 20)
+    steps = AuditedSteps(noise, 1.0, rate, 40.0, 20)
     memory["canaries"] = {"in": inside, "scores": audit_steps(job, steps, inside, rng(1, "audit"))}
     assert len(taken) % 20 == 0
     share = sum(taken) / inside.sum() / 20
     assert share == pytest.approx(rate, rel=0.1)
     kinds = {0.1: "one-run", 1.0: "one-run-gdp"}
-    stated = Epsilon(1.0, 1e-5, 1, "guaranteed", "", **_canaries.guessed(memory, kinds[rate]))
+    stated = Epsilon(
+        1.0, 1e-5, 1, "guaranteed", "", **_canaries.guess_canaries(memory, kinds[rate])
+    )
     assert shown(stated) < 1.0
 
 
@@ -221,22 +223,23 @@ def test_guessed__the_surest_on_both_sides(inside: Any, correct: tuple[int, ...]
     """Of 100 canaries with the scores 0 to 99: 2, 17 and 35 highest in, as many lowest out."""
     told = [int(i in inside) for i in range(100)]
     memory = {"canaries": {"in": told, "scores": [float(i) for i in range(100)]}}
-    found = _canaries.guessed(memory)
+    found = _canaries.guess_canaries(memory)
     assert found == {
         "canaries": 100, "guesses": (4, 34, 70), "correct": correct, "audit": "one-run",
     }  # fmt: skip
     signed = {"canaries": {"in": told, "scores": [i - 30.0 for i in range(100)]}}
-    found = _canaries.guessed(signed, "own-runs-gdp")
+    found = _canaries.guess_canaries(signed, "own-runs-gdp")
     right = sum((i > 30) == bool(told[i]) for i in range(100))
     assert (found["guesses"], found["correct"]) == ((100,), (right,))
-    assert _canaries.guessed({}) == {}
+    assert _canaries.guess_canaries({}) == {}
 
 
 def test_coins__are_thrown_once_and_scores_add() -> None:
     memory: dict[str, Any] = {}
-    first = _canaries.coins(memory, 400, rng(0, "a"))
+    first = _canaries.draw_coins(memory, 400, rng(0, "a"))
     assert (
-        150 < first.sum() < 250 and first.tolist() == _canaries.coins(memory, 400, rng(1)).tolist()
+        150 < first.sum() < 250
+        and first.tolist() == _canaries.draw_coins(memory, 400, rng(1)).tolist()
     )
     for _ in range(3):
         _canaries.add_scores(memory, np.arange(400.0))

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 import torch
 
-from clients.desk import Desk
+from clients.client_context import RoundTask
+from clients.client_round import ClientRound
 from clients.honest import Honest
-from clients.site import Task
 from fedmia.defenses import _estimate, crop_range, early_stopping
-from fedmia.defenses._estimate import Estimate, similarity
-from fedmia.defenses.base import Outlook, Setting
-from fedmia.defenses.crop_range import CropRange, between
+from fedmia.defenses._estimate import LeakEstimate, similarity
+from fedmia.defenses.base import PreparationContext, RunConditions
+from fedmia.defenses.crop_range import CropRange, fine_shares
 from fedmia.defenses.early_stopping import EarlyStopping
 from fedmia.nets.smallnet import SmallNet
 from fedmia.options.errors import InputError
@@ -39,8 +39,8 @@ def same(a: State, b: State) -> bool:
     return a.keys() == b.keys() and all(torch.equal(t, b[n]) for n, t in a.items())
 
 
-def sent(desk: Desk) -> State:
-    return Honest().answer(desk).state
+def sent(client_round: ClientRound) -> State:
+    return Honest().answer(client_round).state
 
 
 @pytest.fixture
@@ -48,7 +48,9 @@ def beside_public(make_desk: Any, tmp_path: Path, textures: Callable[..., torch.
     """`beside_public(name, options, private=0, public=0, ..)`: a client of ten images of
     the seed `private`, in a run with twelve public ones of the seed `public`."""
 
-    def make(name: str, options: Any, private: int = 0, public: int = 0, **more: Any) -> Desk:
+    def make(
+        name: str, options: Any, private: int = 0, public: int = 0, **more: Any
+    ) -> ClientRound:
         file = tmp_path / f"{private}-{public}.npy"
         np.save(file, torch.cat([textures(10, seed=private), textures(12, seed=9 + public)]))
         return make_desk(name, options, images_file=file, public=PUBLIC, **more)
@@ -67,9 +69,14 @@ def test_weight_decay__is_the_option_of_that_client_alone(make_desk: Any) -> Non
     assert same(sent(first), twin) and not same(sent(make_desk("", {}, defenses=())), twin)
     found = []
     for defenses in ((("weight-decay", asked, frozenset({0})),), ()):
-        desk = make_desk("", {}, store, defenses=defenses, parts={"members": halves})
+        client_round = make_desk("", {}, store, defenses=defenses, parts={"members": halves})
         for round, client in itertools.product((1, 2), (0, 1)):  # one thread, so one optimizer
-            at = Desk(desk.site, store, Task(client, round, "main", False), desk.received)
+            at = ClientRound(
+                client_round.client_context,
+                store,
+                RoundTask(client, round, "main", False),
+                client_round.received,
+            )
             found.append(sent(at))
         store = MemoryStore()
     assert not same(found[2], found[6]) and same(found[3], found[7])
@@ -88,8 +95,8 @@ def test_crop_range__trains_as_with_the_narrower_option(make_desk: Any) -> None:
 def test_early_stopping__rests_after_its_own_rounds(make_desk: Any) -> None:
     store, state = MemoryStore(), None
     for round in (1, 3, 4):
-        desk = make_desk("early-stopping", {"after": 2}, store, round, state)
-        update = Honest().answer(desk)
+        client_round = make_desk("early-stopping", {"after": 2}, store, round, state)
+        update = Honest().answer(client_round)
         assert update.examples == (10 if round < 4 else 0)
         assert state is None or same(update.state, state) == (round == 4)
         state = update.state
@@ -98,9 +105,9 @@ def test_early_stopping__rests_after_its_own_rounds(make_desk: Any) -> None:
 @pytest.mark.parametrize("options", [{"leak": 1.0}, {"patience": 99}])
 def test_early_stopping__out_of_reach_changes_nothing(beside_public: Any, options: Any) -> None:
     """The rehearsal leaves no trace in what the client trains."""
-    desk = beside_public("early-stopping", options)
-    assert same(sent(desk), sent(beside_public("", {}, defenses=())))
-    assert desk.memory["defense"]["early-stopping"]["stop"] is None
+    client_round = beside_public("early-stopping", options)
+    assert same(sent(client_round), sent(beside_public("", {}, defenses=())))
+    assert client_round.memory["defense"]["early-stopping"]["stop"] is None
 
 
 def test_early_stopping__costs_no_privacy_beside_dpsgd(beside_public: Any) -> None:
@@ -108,8 +115,8 @@ def test_early_stopping__costs_no_privacy_beside_dpsgd(beside_public: Any) -> No
     noised = ("dpsgd", {"noise_multiplier": 0.5}, frozenset({0}))
     kept = []
     for layers in ((noised,), (noised, ("early-stopping", {"leak": 1.0}, frozenset({0})))):
-        desk = beside_public("", {}, defenses=layers)
-        kept.append((sent(desk), desk.memory["defense"]["dpsgd"]))
+        client_round = beside_public("", {}, defenses=layers)
+        kept.append((sent(client_round), client_round.memory["defense"]["dpsgd"]))
     assert same(kept[0][0], kept[1][0]) and kept[0][1] == kept[1][1]
 
 
@@ -123,24 +130,24 @@ def test_choice__rests_on_public_images_alone(
     beside_public: Any, name: str, options: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(crop_range, "COARSE", (1 / 8, 1 / 4))
-    monkeypatch.setattr(crop_range, "between", lambda low, high: [])
+    monkeypatch.setattr(crop_range, "fine_shares", lambda low, high: [])
     told = []
     for private, public in ((0, 0), (1, 0), (0, 1)):
-        desk = beside_public(name, options, private, public, total_rounds=2)
-        desk.defense.prepare(desk._outlook(), desk._defended)
-        told.append(desk._defended[name])
+        client_round = beside_public(name, options, private, public, total_rounds=2)
+        client_round.defense.prepare(client_round._outlook(), client_round._defended)
+        told.append(client_round._defended[name])
     assert told[0] == told[1] != told[2]
 
 
 def test_rehearsal__is_a_federation_of_one(beside_public: Any) -> None:
     """A plain loop over the rounds, on half of the public images, from the run's first weights."""
-    desk = beside_public("crop-range", {"lower": 0.7})
-    site, positions = desk.site, np.array([0, 3, 4, 7, 8, 11])
-    views = desk.rehearse_alone(positions, lambda job: None)
-    method = site.method(0, 6)
-    method.load_shared(site.method(-1, None).shared_state())
+    client_round = beside_public("crop-range", {"lower": 0.7})
+    client_context, positions = client_round.client_context, np.array([0, 3, 4, 7, 8, 11])
+    views = client_round.rehearse_alone(positions, lambda job: None)
+    method = client_context.method(0, 6)
+    method.load_shared(client_context.method(-1, None).shared_state())
     method.begin_first_round()
-    optimizer, images = make_optimizer(method, TRAIN), site.images[PUBLIC[positions]]
+    optimizer, images = make_optimizer(method, TRAIN), client_context.images[PUBLIC[positions]]
     for round, view in enumerate(views, start=1):
         if round > 1:
             method.begin_round()
@@ -151,8 +158,8 @@ def test_rehearsal__is_a_federation_of_one(beside_public: Any) -> None:
         ).run()  # fmt: skip
         assert same(view.state(), method.shared_state())
         assert view.augment == MoCo().augment  # an attacker's, which knows no defence
-    assert round == site.total_rounds
-    assert desk.memory["defense"] == {}
+    assert round == client_context.total_rounds
+    assert client_round.memory["defense"] == {}
 
 
 def test_rehearsal__knows_nothing_of_the_model_that_was_received(beside_public: Any) -> None:
@@ -160,11 +167,11 @@ def test_rehearsal__knows_nothing_of_the_model_that_was_received(beside_public: 
     drawn for a later round only."""
     ends = []
     for shift in (0.0, 0.3):
-        desk = beside_public("early-stopping", {}, total_rounds=2)
-        desk.received = {n: t + shift for n, t in desk.received.items()}
-        (*_, view) = desk.rehearse_alone(np.arange(6), lambda job: None)
+        client_round = beside_public("early-stopping", {}, total_rounds=2)
+        client_round.received = {n: t + shift for n, t in client_round.received.items()}
+        (*_, view) = client_round.rehearse_alone(np.arange(6), lambda job: None)
         ends.append(view.state())
-    assert same(*ends) and not same(ends[0], desk.received)
+    assert same(*ends) and not same(ends[0], client_round.received)
 
 
 def test_similarity__is_the_mean_cosine_of_all_pairs() -> None:
@@ -197,12 +204,12 @@ def test_estimate__asks_images_trained_on_against_those_held_out(count: int) -> 
         return iter([view, view])
 
     public = np.arange(100, 100 + count, dtype=np.uint8).reshape(-1, 1, 1, 1)
-    outlook = Outlook(2, 5, lambda _: {}, rng(0), public, None, alone)
-    inside, outside = parts = _estimate.halves(outlook)
+    preparation = PreparationContext(2, 5, lambda _: {}, rng(0), public, None, alone)
+    inside, outside = parts = _estimate.split_public(preparation)
     assert (len(inside), len(outside)) == (count // 2, -(-count // 2))
     assert sorted([*inside, *outside]) == list(range(count))
     assert inside.tolist() == sorted(inside) and outside.tolist() == sorted(outside)
-    found = list(_estimate.estimates(outlook, parts, repr))
+    found = list(_estimate.estimates(preparation, parts, repr))
     assert len(found) == 2 and trained == [(inside.tolist(), repr)]
     assert asked[0] == ((100 + outside).tolist(), 8) and asked[1] == ((100 + inside).tolist(), 8)
     assert found[0].leak == 1.0 and 0.2 < found[0].low < 0.99
@@ -212,30 +219,30 @@ def test_estimate__asks_images_trained_on_against_those_held_out(count: int) -> 
 def test_crop_range__of_equal_leaks_the_narrower_range(
     monkeypatch: pytest.MonkeyPatch, beside_public: Any
 ) -> None:
-    outlook = beside_public("crop-range", {})._outlook()
-    monkeypatch.setattr(crop_range, "estimates", lambda *_: [Estimate(0.6, 0.5, 1.0)])
+    preparation = beside_public("crop-range", {})._outlook()
+    monkeypatch.setattr(crop_range, "estimates", lambda *_: [LeakEstimate(0.6, 0.5, 1.0)])
     memory: dict[str, Any] = {}
-    CropRange(choose=True).prepare(outlook, memory)
+    CropRange(choose=True).prepare(preparation, memory)
     assert memory["share"] == 3 / 8
-    assert between(1 / 8, 1 / 4) == pytest.approx([0.15, 0.175, 0.2, 0.225])
+    assert fine_shares(1 / 8, 1 / 4) == pytest.approx([0.15, 0.175, 0.2, 0.225])
 
 
 def test_early_stopping__tells_its_course_and_the_whole_run_where_it_does_not_stop(
     monkeypatch: pytest.MonkeyPatch, beside_public: Any
 ) -> None:
-    outlook = beside_public("early-stopping", {}, total_rounds=7)._outlook()
+    preparation = beside_public("early-stopping", {}, total_rounds=7)._outlook()
     monkeypatch.setattr(early_stopping, "estimates", lambda *_: course([0.4, 0.5], [3.0, 2.0]))
     memory: dict[str, Any] = {}
-    EarlyStopping().prepare(outlook, memory)
-    assert memory["stop"] is None and not EarlyStopping().rests({**memory, "rounds": 99})
+    EarlyStopping().prepare(preparation, memory)
+    assert memory["stop"] is None and not EarlyStopping().sits_out({**memory, "rounds": 99})
     assert memory["metrics"] == pytest.approx({
         "stops_after": 7.0, "leak_round_1": 0.5, "low_round_1": 0.4, "loss_round_1": 3.0,
         "leak_round_2": 0.6, "low_round_2": 0.5, "loss_round_2": 2.0,
     })  # fmt: skip
 
 
-def course(lows: list[float], losses: list[float]) -> list[Estimate]:
-    return [Estimate(low + 0.1, low, loss) for low, loss in zip(lows, losses, strict=True)]
+def course(lows: list[float], losses: list[float]) -> list[LeakEstimate]:
+    return [LeakEstimate(low + 0.1, low, loss) for low, loss in zip(lows, losses, strict=True)]
 
 
 def test_early_stopping__before_the_first_leak_or_at_the_least_loss() -> None:
@@ -257,37 +264,37 @@ def test_early_stopping__of_leak_and_patience_the_earlier_one(
 ) -> None:
     """Each may be the one that is reached first; where patience is not, the leak decides."""
     lows = [0.4, 0.5, 0.5, 0.5, 0.9] if stop == 2 else [0.4, 0.9]
-    outlook = beside_public("early-stopping", {})._outlook()
+    preparation = beside_public("early-stopping", {})._outlook()
     monkeypatch.setattr(early_stopping, "estimates", lambda *_: course(lows, losses))
     memory: dict[str, Any] = {}
     defense = EarlyStopping(leak=0.6, patience=2)
-    defense.prepare(outlook, memory)
+    defense.prepare(preparation, memory)
     found = [defense.by_leak(course(lows, losses)), defense.by_loss(course(lows, losses))]
     assert found == ([4, 2] if stop == 2 else [1, None])
     assert memory["stop"] == stop and memory["metrics"]["stops_after"] == stop
-    assert [defense.rests({**memory, "rounds": n}) for n in (stop - 1, stop)] == [False, True]
+    assert [defense.sits_out({**memory, "rounds": n}) for n in (stop - 1, stop)] == [False, True]
 
 
 def test_crop_range__is_chosen_in_two_stages(
     monkeypatch: pytest.MonkeyPatch, make_job: Any, beside_public: Any
 ) -> None:
     """The paper's figures on its range: 0.3, 0.4, 0.5, then steps of 0.02 between the best two."""
-    tried, outlook = list[float](), beside_public("crop-range", {})._outlook()
+    tried, preparation = list[float](), beside_public("crop-range", {})._outlook()
     job = make_job(MoCo(dim=8).build(SmallNet(width=4).build(3, 8), RECIPE, torch_rng(0)))
 
-    def leaks(outlook: Any, parts: Any, change: Any) -> list[Estimate]:
+    def leaks(preparation: Any, parts: Any, change: Any) -> list[LeakEstimate]:
         job.augment = Augment()
         change(job)
         tried.append(round(job.augment.crop_min, 9))
-        return [Estimate(0.9, 0.8, 1.0), Estimate(abs(tried[-1] - 0.44), 0.0, 1.0)]
+        return [LeakEstimate(0.9, 0.8, 1.0), LeakEstimate(abs(tried[-1] - 0.44), 0.0, 1.0)]
 
     monkeypatch.setattr(crop_range, "estimates", leaks)
     memory: dict[str, Any] = {}
-    CropRange(choose=True).prepare(outlook, memory)
+    CropRange(choose=True).prepare(preparation, memory)
     assert tried == [0.3, 0.4, 0.5, 0.42, 0.44, 0.46, 0.48]
     assert memory["share"] == pytest.approx(0.3)
     assert memory["metrics"]["leak_at_share_0.300"] == pytest.approx(0.0, abs=1e-9)
-    assert len(between(1 / 8, 3 / 8)) == 9
+    assert len(fine_shares(1 / 8, 3 / 8)) == 9
 
 
 @pytest.mark.parametrize(
@@ -300,14 +307,14 @@ def test_crop_range__is_chosen_in_two_stages(
 )
 def test_check__one_clear_line(defense: Any, public: int, said: str) -> None:
     with pytest.raises(InputError, match=said.replace("--split", ".*split")):
-        defense.check(Setting("group", MoCo(), public))
-    whole = Setting("group", MoCo(operations=("flip", "jitter")), 0)
+        defense.check(RunConditions("group", MoCo(), public))
+    whole = RunConditions("group", MoCo(operations=("flip", "jitter")), 0)
     with pytest.raises(InputError, match="the method's views are not cropped: ssl.operations"):
         CropRange().check(whole)
-    EarlyStopping(after=3).check(Setting("batch", MoCo(), 0, pretrained=True))
+    EarlyStopping(after=3).check(RunConditions("batch", MoCo(), 0, pretrained=True))
     for chosen in (EarlyStopping(), CropRange(choose=True)):
         with pytest.raises(InputError, match="trains on all of them before; give its"):
-            chosen.check(Setting("group", MoCo(), 80, pretrained=True))
+            chosen.check(RunConditions("group", MoCo(), 80, pretrained=True))
     for options in ({"after": 0}, {"after": 2, "leak": 0.6}, {"leak": 1.2}):
         with pytest.raises(InputError, match="EarlyStopping"):
             EarlyStopping(**options)  # type: ignore[arg-type]

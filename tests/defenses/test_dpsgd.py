@@ -25,7 +25,7 @@ from fedmia.defenses._persample import (
     private_optimizer,
     sample_rate,
 )
-from fedmia.defenses.base import Setting
+from fedmia.defenses.base import RunConditions
 from fedmia.defenses.dpsgd import DPSGD
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng
@@ -36,7 +36,7 @@ from fedmia.ssl.moco import MoCo
 from fedmia.ssl.optimizers import noise_moves
 from fedmia.ssl.simclr import SimCLR
 from fedmia.ssl.train import Job, Train
-from fedmia.storage.snapshot import Local, MemoryStore
+from fedmia.storage.snapshot import MemoryStore, StrategyContext
 from strategies.fedprox import FedProx
 
 OPEN = DPSGD(noise_multiplier=0.0, max_grad_norm=1e6)
@@ -89,7 +89,7 @@ def test_step__clips_each_image_to_the_norm(symmetric: bool, make_moco: Any, mak
 def pull(method: Any, mu: float) -> Callable[[], None]:
     """FedProx's client half on a job's method."""
     weights = dict(zip(method.shared_parameters(), method.trainable(), strict=True))
-    local = Local(method.shared_state(), {}, {}, {}, weights)
+    local = StrategyContext(method.shared_state(), {}, {}, {}, weights)
     return lambda: FedProx(mu=mu).after_backward(local)
 
 
@@ -249,20 +249,22 @@ def test_train__two_rounds_continue_what_one_desk_began(make_desk: Any) -> None:
     kept = store.load("main", 0)
     assert kept is not None and kept.memory["defense"]["dpsgd"]["history"] == [[1.0, 0.5, 2]]
     momenta = {n: t.clone() for n, t in kept.tensors.items() if n.startswith("optimizer.")}
-    desk = make_desk("dpsgd", options, store, 2, first)
-    second = Honest().answer(desk).state
+    client_round = make_desk("dpsgd", options, store, 2, first)
+    second = Honest().answer(client_round).state
     # By hand: one method and one optimizer, never stored.
-    site = desk.site
-    method = site.method(0, 10)
+    client_context = client_round.client_context
+    method = client_context.method(0, 10)
     method.load_shared(make_desk("dpsgd", options).received)
     method.begin_first_round()
     by_hand = make_desk("dpsgd", options)
     from fedmia.ssl.train import make_optimizer
 
-    optimizer = make_optimizer(method, site.train)
+    optimizer = make_optimizer(method, client_context.train)
     memory: dict[str, Any] = {}
     for round in (1, 2):
-        job = site.job(method, site.images[by_hand.indices], 1, rng(0, "train", round, 0))
+        job = client_context.job(
+            method, client_context.images[by_hand.indices], 1, rng(0, "train", round, 0)
+        )
         job.optimizer, job.step = optimizer, (round - 1) * 2
         by_hand.defense.train(job, memory)
         if round == 1:
@@ -362,14 +364,14 @@ def test_options__refused_in_one_line() -> None:
         DPSGD(accountant="moments")
     for norm in ("batch", "local"):
         with pytest.raises(InputError, match="batch norm mixes"):
-            DPSGD().check(Setting(norm, MoCo()))
+            DPSGD().check(RunConditions(norm, MoCo()))
     with pytest.raises(InputError, match="no gradient belongs to one image"):
-        DPSGD().check(Setting("group", SimCLR()))
+        DPSGD().check(RunConditions("group", SimCLR()))
     for coupled in (BYOL(), DINO()):
         with pytest.raises(InputError, match="no gradient belongs to one image"):
-            DPSGD().check(Setting("group", coupled))
+            DPSGD().check(RunConditions("group", coupled))
     for sound in (MoCo(), BYOL(head_norm="layer"), DINO(head_norm="none")):
-        DPSGD().check(Setting("group", sound))
+        DPSGD().check(RunConditions("group", sound))
 
 
 def test_history__entries_join_where_noise_and_rate_are_the_same() -> None:

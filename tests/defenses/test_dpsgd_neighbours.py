@@ -16,7 +16,7 @@ from torch import Tensor
 
 from clients.honest import Honest
 from fedmia.defenses._persample import image_gradients, private_optimizer, private_step
-from fedmia.defenses._stack import Stack
+from fedmia.defenses._stack import DefenseStack
 from fedmia.defenses.dpsgd import DPSGD
 from fedmia.nets.smallnet import SmallNet
 from fedmia.nets.vit import ViTTiny
@@ -330,11 +330,11 @@ def test_statement__fits_the_method(make_job: Any) -> None:
 
 def test_metrics__what_is_told_rests_on_no_image(make_job: Any) -> None:
     told, kept = [], []
-    stack = Stack([("dpsgd", DPSGD(noise_multiplier=2.0))])
+    stack = DefenseStack([("dpsgd", DPSGD(noise_multiplier=2.0))])
     for brightness in (1.0, 0.2):
         job, memory = make_job(moco()()), dict[str, Any]()
         job.images = (job.images * brightness).astype(np.uint8)
-        told.append(stack.open(stack.train(job, memory)))
+        told.append(stack.leaving_metrics(stack.train(job, memory)))
         kept.append(memory["dpsgd"].pop("metrics"))
         told[-1].pop("seconds")
         told.append(memory)  # else, it holds nothing that rests on images
@@ -343,7 +343,7 @@ def test_metrics__what_is_told_rests_on_no_image(make_job: Any) -> None:
 
 
 def test_scaffold__still_gets_its_reach(make_desk: Any) -> None:
-    desk = make_desk("dpsgd", {"noise_multiplier": 1.0}, strategy=("scaffold", {}))
-    desk.broadcast = {n: torch.zeros_like(t) for n, t in desk.received.items()}
-    told = Honest().answer(desk).metrics
+    client_round = make_desk("dpsgd", {"noise_multiplier": 1.0}, strategy=("scaffold", {}))
+    client_round.broadcast = {n: torch.zeros_like(t) for n, t in client_round.received.items()}
+    told = Honest().answer(client_round).metrics
     assert "loss" not in told and told["scaffold_reach"] > 0

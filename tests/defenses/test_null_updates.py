@@ -20,12 +20,12 @@ from fedmia.defenses._persample import (
     private_step,
 )
 from fedmia.defenses._sensitivity import sampled_sensitivity
-from fedmia.defenses.base import Outlook
+from fedmia.defenses.base import PreparationContext
 from fedmia.defenses.gaussian import Gaussian
 from fedmia.defenses.laplace import Laplace
 from fedmia.defenses.logistic import Logistic
-from fedmia.heads.sensitivity import sampled
-from fedmia.heads.stack import Stack
+from fedmia.heads.sensitivity import sample_sensitivity
+from fedmia.heads.stack import HeadStack
 from fedmia.nets.smallnet import SmallNet
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng, torch_rng
@@ -146,7 +146,7 @@ def test_client__that_diverged_sends_noise_and_goes_on_from_before(make_desk: An
             assert not all(t.isfinite().all() for t in trained.values())
             at.received = first.received
             released, more = at.release(trained)
-            update = at.settle(released, metrics | more)
+            update = at.finish_round(released, metrics | more)
         else:
             update = Honest().answer(at)
         assert all(t.isfinite().all() for t in update.state.values())
@@ -171,12 +171,12 @@ def test_sensitivity__of_trainings_that_diverged_is_refused(value: float) -> Non
     def rehearse(positions: Any) -> State:
         return {"w": torch.tensor([1.0 if 0 in positions else value])}
 
-    outlook = Outlook(1, 4, rehearse, rng(0, "x"), np.zeros((0, 1, 8, 8), np.uint8))
+    preparation = PreparationContext(1, 4, rehearse, rng(0, "x"), np.zeros((0, 1, 8, 8), np.uint8))
     with pytest.raises(InputError, match="training diverged; lower train.lr"):
-        sampled_sensitivity(outlook, 20, 2)
+        sampled_sensitivity(preparation, 20, 2)
 
-    def heads(rows: torch.Tensor) -> Stack:
-        return Stack((torch.full((len(rows), 2, 1), value),), (torch.zeros(len(rows), 1, 1),))
+    def heads(rows: torch.Tensor) -> HeadStack:
+        return HeadStack((torch.full((len(rows), 2, 1), value),), (torch.zeros(len(rows), 1, 1),))
 
     with pytest.raises(InputError, match="a head diverged; lower lr"):
-        sampled(heads, np.arange(6), 3, rng(0, "x"))
+        sample_sensitivity(heads, np.arange(6), 3, rng(0, "x"))

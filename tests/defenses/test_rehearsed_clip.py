@@ -15,18 +15,18 @@ from fedmia.defenses.logistic import Logistic
 from fedmia.options.seeding import rng
 from fedmia.ssl.base import State
 from fedmia.storage.snapshot import MemoryStore
-from tests.defenses.test_release_noise import flat, outlook
+from tests.defenses.test_release_noise import flat, preparation
 
 PUBLIC = np.array([7, 8, 9])
 
 
-def rehearsed(desk: Any) -> State:
+def rehearsed(client_round: Any) -> State:
     """A first round on seven public images, three of them over and over, by the run's own job."""
-    site, order = desk.site, [7, 8, 9, 7, 8, 9, 7]
-    method = site.method(0, 7)
-    method.load_shared(desk.received)
+    client_context, order = client_round.client_context, [7, 8, 9, 7, 8, 9, 7]
+    method = client_context.method(0, 7)
+    method.load_shared(client_round.received)
     method.begin_first_round()
-    site.job(method, site.images[order], 1, rng(0, "train", 1, 0)).run()
+    client_context.job(method, client_context.images[order], 1, rng(0, "train", 1, 0)).run()
     return method.shared_state()
 
 
@@ -37,9 +37,9 @@ def test_clip__is_the_norm_of_a_first_round_on_public_images(
     bounds = []
     for own in (np.arange(7), np.array([9, 0, 1, 2, 3, 4, 5])):  # C looks at no image of its own
         store = MemoryStore()
-        desk = make_desk(name, {}, store, public=PUBLIC, parts={"members": (own,)})
-        expected = np.linalg.norm(flat(rehearsed(desk), desk.received), order)
-        Honest().answer(desk)
+        client_round = make_desk(name, {}, store, public=PUBLIC, parts={"members": (own,)})
+        expected = np.linalg.norm(flat(rehearsed(client_round), client_round.received), order)
+        Honest().answer(client_round)
         kept = store.load("main", 0)
         assert kept is not None
         memory = kept.memory["defense"][name]
@@ -53,11 +53,11 @@ def test_clip__is_the_norm_of_a_first_round_on_public_images(
 def test_clip__its_origin_is_said(cls: Any, states: tuple[State, State]) -> None:
     received, trained = states
     length = float(np.linalg.norm(flat(trained, received), cls.order))
-    public = replace(outlook(2), rehearse_public=lambda: states)
+    public = replace(preparation(2), rehearse_public=lambda: states)
     fixed = cls.default_clip * 5000 ** (1 / cls.order)
     for options, seen, clip, said in (
         ({}, public, length, "that public images gave"),
-        ({}, outlook(2), fixed, "has no public images"),
+        ({}, preparation(2), fixed, "has no public images"),
         ({"clip": 0.5}, public, 0.5, "given"),
     ):
         defense, memory = cls(**options), dict[str, Any]()
@@ -74,5 +74,7 @@ def test_clip__an_update_that_cannot_bound_is_not_taken(states: tuple[State, Sta
     broken = {n: t * torch.nan for n, t in trained.items()}
     for bad in (received, broken):
         memory = dict[str, Any]()
-        Logistic().prepare(replace(outlook(2), rehearse_public=lambda b=bad: (received, b)), memory)
+        Logistic().prepare(
+            replace(preparation(2), rehearse_public=lambda b=bad: (received, b)), memory
+        )
         assert "clip" not in memory

@@ -13,7 +13,7 @@ from scipy import stats
 
 from clients.honest import Honest
 from fedmia.defenses._noise import ReleaseNoise
-from fedmia.defenses.base import Outlook, Setting
+from fedmia.defenses.base import PreparationContext, RunConditions
 from fedmia.defenses.gaussian import Gaussian
 from fedmia.defenses.laplace import Laplace
 from fedmia.defenses.logistic import Logistic
@@ -38,8 +38,8 @@ def flat(after: State, before: State) -> np.ndarray:
     return np.concatenate([(after[n].double() - before[n].double()).flatten() for n in after])
 
 
-def outlook(rounds: int, images: int = 4) -> Outlook:
-    return Outlook(rounds, images, lambda positions: {}, rng(0, "outlook"), NONE)
+def preparation(rounds: int, images: int = 4) -> PreparationContext:
+    return PreparationContext(rounds, images, lambda positions: {}, rng(0, "outlook"), NONE)
 
 
 @pytest.mark.parametrize("cls, law", LAWS)
@@ -107,7 +107,7 @@ def test_privacy__target_is_spent_exactly_after_the_planned_rounds(
     cls: Any, rounds: int, states: States
 ) -> None:
     defense, memory = cls(epsilon=3.0, clip=0.5), {}
-    defense.prepare(outlook(rounds), memory)
+    defense.prepare(preparation(rounds), memory)
     assert defense.privacy(memory).value == 0.0
     spent = []
     for turn in range(rounds):
@@ -192,24 +192,24 @@ def test_options__refused_in_one_line(cls: Any, options: dict[str, Any], part: s
 
 @pytest.mark.parametrize("cls", KINDS)
 def test_check__averaged_batch_norm_is_refused(cls: Any) -> None:
-    cls().check(Setting("group", MoCo()))
-    cls().check(Setting("local", MoCo()))
-    cls().check(Setting("group", SimCLR()))  # the update is clipped whole
+    cls().check(RunConditions("group", MoCo()))
+    cls().check(RunConditions("local", MoCo()))
+    cls().check(RunConditions("group", SimCLR()))  # the update is clipped whole
     with pytest.raises(InputError, match="batch norm"):
-        cls().check(Setting("batch", MoCo()))
+        cls().check(RunConditions("batch", MoCo()))
 
 
 @pytest.mark.parametrize("name", ["logistic", "laplace", "gaussian"])
 def test_honest__the_rounds_of_the_run_reach_the_defence(name: str, make_desk: Any) -> None:
     store, received = MemoryStore(), None
     for round in (1, 2, 3, 4):
-        desk = make_desk(name, {"epsilon": 5.0}, store, round, received)
-        update = Honest().answer(desk)
+        client_round = make_desk(name, {"epsilon": 5.0}, store, round, received)
+        update = Honest().answer(client_round)
         received = update.state
         assert update.metrics["noise_std"] > 0
     kept = store.load("main", 0)
     assert kept is not None and kept.memory["defense"][name]["planned"] == 4
-    stated = desk.defense.statement(kept.memory["defense"])
+    stated = client_round.defense.statement(kept.memory["defense"])
     assert stated.name == name and stated.epsilon.value == pytest.approx(5.0, rel=1e-6)
     assert all(t.isfinite().all() for t in received.values())
 
@@ -237,7 +237,7 @@ def test_release__sensitivity_and_scale_are_those_of_the_first_round(cls: Any) -
     """C of the public rehearsal: twice it is the sensitivity, and later rounds change neither."""
     received, trained = {"w": torch.zeros(2)}, {"w": torch.tensor([3.0, 4.0])}
     there = received, trained
-    look = Outlook(5, 4, lambda positions: {}, rng(0), NONE, lambda: there)
+    look = PreparationContext(5, 4, lambda positions: {}, rng(0), NONE, lambda: there)
     memory: dict[str, Any] = {}
     cls(epsilon=2.0).prepare(look, memory)
     clip = 5.0 if cls is Gaussian else 7.0  # L2, L1

@@ -10,7 +10,7 @@ import torch
 
 from clients.honest import Honest
 from fedmia.defenses._sensitivity import sampled_sensitivity
-from fedmia.defenses.base import Outlook
+from fedmia.defenses.base import PreparationContext
 from fedmia.options import registry
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng
@@ -24,9 +24,9 @@ NONE = np.zeros((0, 1, 8, 8), np.uint8)
 OPTIONS = {"sensitivity": "sampled", "samples": 3}
 
 
-def naive(desk: Any, pairs: int, order: int) -> float:
+def naive(client_round: Any, pairs: int, order: int) -> float:
     """Algorithm 2: max over pairs of ||w(D \\ d_i) - w(D \\ d_j)||, shared randomness."""
-    site, draw, gaps = desk.site, rng(0, "prepare", 1, 0), []
+    client_context, draw, gaps = client_round.client_context, rng(0, "prepare", 1, 0), []
     for _ in range(pairs):
         i, j = (int(x) for x in draw.choice(10, 2, replace=False))
         first = [k for k in range(10) if k != i]
@@ -34,12 +34,12 @@ def naive(desk: Any, pairs: int, order: int) -> float:
         assert sorted(second) == [k for k in range(10) if k != j]
         trained = []
         for kept in (first, second):
-            method = site.method(0, 9)
-            method.load_shared(desk.received)
+            method = client_context.method(0, 9)
+            method.load_shared(client_round.received)
             method.begin_first_round()
             job = Job(
-                method, make_optimizer(method, site.train), np.array(site.images[kept]),
-                MoCo(dim=8).augment, site.train, rng(0, "train", 1, 0), 0, 4 * 2,
+                method, make_optimizer(method, client_context.train), np.array(client_context.images[kept]),
+                MoCo(dim=8).augment, client_context.train, rng(0, "train", 1, 0), 0, 4 * 2,
                 torch.device("cpu"),
             )  # fmt: skip
             job.run()
@@ -52,16 +52,16 @@ def naive(desk: Any, pairs: int, order: int) -> float:
 @pytest.mark.parametrize("name, order", [("logistic", 1), ("gaussian", 2)])
 def test_sampler__equals_the_naive_loop(name: str, order: int, make_desk: Any) -> None:
     store = MemoryStore()
-    desk = make_desk(name, OPTIONS, store)
-    Honest().answer(desk)
+    client_round = make_desk(name, OPTIONS, store)
+    Honest().answer(client_round)
     kept = store.load("main", 0)
     assert kept is not None
     memory = kept.memory["defense"][name]
     found = memory["sensitivity"]
     assert found > 0
-    assert found == pytest.approx(naive(desk, 3, order), rel=1e-9)
+    assert found == pytest.approx(naive(client_round, 3, order), rel=1e-9)
     assert memory["metrics"]["clipped"] == 0.0
-    ((_, defense),) = desk.defense.layers
+    ((_, defense),) = client_round.defense.layers
     stated = defense.privacy(memory)
     assert stated.standing == "empirical" and "3 pairs" in stated.assumptions
     assert stated.value == pytest.approx(defense.spent(found, defense.default_scale, 1))
@@ -69,16 +69,16 @@ def test_sampler__equals_the_naive_loop(name: str, order: int, make_desk: Any) -
 
 def test_sampler__sampled_once_and_training_is_what_it_was(make_desk: Any) -> None:
     store, plain = MemoryStore(), MemoryStore()
-    desk = make_desk("logistic", OPTIONS, store)
-    one, _, _ = desk.train()
+    client_round = make_desk("logistic", OPTIONS, store)
+    one, _, _ = client_round.train()
     other, _, _ = make_desk("logistic", {}, plain).train()
     assert all(torch.equal(one[n], other[n]) for n in one)
-    desk.settle(one, {})
+    client_round.finish_round(one, {})
     first = store.load("main", 0)
     assert first is not None
-    desk = make_desk("logistic", OPTIONS, store, 2)
-    desk.rehearse = lambda positions: pytest.fail("sampled a second time")
-    desk.settle(desk.train()[0], {})
+    client_round = make_desk("logistic", OPTIONS, store, 2)
+    client_round.rehearse = lambda positions: pytest.fail("sampled a second time")
+    client_round.finish_round(client_round.train()[0], {})
     second = store.load("main", 0)
     assert second is not None
     assert (
@@ -91,11 +91,11 @@ def test_sampler__maximum_of_known_distances() -> None:
     def rehearse(positions: np.ndarray) -> State:
         return {"w": torch.tensor([float(np.asarray(positions).sum()), 0.0])}
 
-    outlook = Outlook(1, 5, rehearse, rng(3, "pairs"), NONE)
+    preparation = PreparationContext(1, 5, rehearse, rng(3, "pairs"), NONE)
     draw = rng(3, "pairs")
     pairs = [draw.choice(5, 2, replace=False) for _ in range(4)]
     expected = max(abs(int(i) - int(j)) for i, j in pairs)  # sums differ by what was left out
-    assert sampled_sensitivity(outlook, 4, 1) == expected
+    assert sampled_sensitivity(preparation, 4, 1) == expected
 
 
 def test_sampler__the_largest_wherever_it_was_seen() -> None:
@@ -109,7 +109,7 @@ def test_sampler__the_largest_wherever_it_was_seen() -> None:
     gaps = [float(abs(int(i) - int(j))) for i, j in drawn]
     assert 0 < int(np.argmax(gaps)) < 5 and gaps[-1] < max(gaps)
     found = [
-        sampled_sensitivity(Outlook(1, 9, rehearse, rng(2, "pairs"), NONE), pairs, 2)
+        sampled_sensitivity(PreparationContext(1, 9, rehearse, rng(2, "pairs"), NONE), pairs, 2)
         for pairs in range(1, 7)
     ]
     assert found == np.maximum.accumulate(gaps).tolist()
@@ -128,4 +128,4 @@ def test_sampler__nothing_is_clipped(name: str, states: tuple[State, State]) -> 
 
 def test_sampler__one_image_is_refused() -> None:
     with pytest.raises(InputError, match="at least 2 images, got 1"):
-        sampled_sensitivity(Outlook(1, 1, lambda p: {}, rng(0, "x"), NONE), 1, 1)
+        sampled_sensitivity(PreparationContext(1, 1, lambda p: {}, rng(0, "x"), NONE), 1, 1)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from clients.honest import Honest
-from fedmia.defenses._stack import Stack, exclusive, least
+from fedmia.defenses._stack import DefenseStack, check_exclusive, smallest_epsilon
 from fedmia.defenses.base import Defense
 from fedmia.defenses.dpsgd import DPSGD
 from fedmia.defenses.gaussian import Gaussian
@@ -63,27 +63,27 @@ class Tired(Defense):
     def adapt(self, job: Any, memory: dict[str, Any]) -> None:
         memory["rounds"] = memory.get("rounds", 0) + 1
 
-    def rests(self, memory: dict[str, Any]) -> bool:
+    def sits_out(self, memory: dict[str, Any]) -> bool:
         return bool(memory.get("rounds"))
 
 
 def test_train__one_that_defines_it_takes_the_place_of_training() -> None:
     """Wherever it stands in the order, and no other such one beside it."""
     memory: dict[str, Any] = {}
-    stack = Stack([("times", Times()), ("slower", Slower())])
+    stack = DefenseStack([("times", Times()), ("slower", Slower())])
     job: Any = None  # so that nothing else can train
     assert stack.train(job, memory) == {"loss": 0.5} and memory["slower"] == {"trained": True}
     with pytest.raises(InputError, match="dpsgd and slower exclude each other"):
-        exclusive([("dpsgd", DPSGD()), ("slower", Slower())])
+        check_exclusive([("dpsgd", DPSGD()), ("slower", Slower())])
 
 
 def test_release__each_sees_what_the_one_before_let_out() -> None:
     weights, memory = {"w": torch.tensor([3.0])}, dict[str, Any]()
-    stack = Stack([("times", Times()), ("plus", Plus(5.0))])
+    stack = DefenseStack([("times", Times()), ("plus", Plus(5.0))])
     sent, metrics = stack.release({}, weights, memory, rng(0))
     assert float(sent["w"]) == 11.0 and metrics == {"factor": 2.0, "added": 5.0}
     assert memory == {"times": {"seen": 3.0}, "plus": {"seen": 6.0}}
-    other = Stack([("plus", Plus(5.0)), ("times", Times())])
+    other = DefenseStack([("plus", Plus(5.0)), ("times", Times())])
     assert float(other.release({}, weights, {}, rng(0))[0]["w"]) == 16.0
 
 
@@ -92,21 +92,21 @@ def test_desk__one_defence_in_a_stack_is_that_defence(make_desk: Any) -> None:
     sent = []
     for layers in (LAYERS[:1], LAYERS):
         store = MemoryStore()
-        desk = make_desk("dpsgd", {}, store, defenses=layers)
-        sent.append(Honest().answer(desk).state)
+        client_round = make_desk("dpsgd", {}, store, defenses=layers)
+        sent.append(Honest().answer(client_round).state)
         kept = store.load("main", 0)
         assert kept is not None and set(kept.memory["defense"]) == {n for n, _, _ in layers}
     memory: dict[str, Any] = {}
     released, _ = Gaussian(scale=0.2, clip=3.0).release(
-        desk.received, sent[0], memory, rng(0, "release", 1, 0)
+        client_round.received, sent[0], memory, rng(0, "release", 1, 0)
     )
     assert all(torch.equal(t, sent[1][n]) for n, t in released.items())
 
 
 def test_desk__guarantees_withhold_what_rests_on_images(make_desk: Any) -> None:
     """Losses, norms and shares stay with the client; no defence sends them all."""
-    desk = make_desk("dpsgd", {}, MemoryStore(), defenses=())
-    assert {"loss", "seconds"} <= set(Honest().answer(desk).metrics)
+    client_round = make_desk("dpsgd", {}, MemoryStore(), defenses=())
+    assert {"loss", "seconds"} <= set(Honest().answer(client_round).metrics)
     for layer in LAYERS:
         update = Honest().answer(make_desk("", {}, MemoryStore(), defenses=(layer,)))
         assert set(update.metrics) <= {"seconds", "noise_std", "lr"}
@@ -117,8 +117,8 @@ def test_desk__one_guarantee_withholds_whatever_stands_beside_it(make_desk: Any,
     """A defence that promises nothing opens nothing, before or after the one that does."""
     open_one = ("weight-decay", {}, frozenset({0}))
     for layer in LAYERS:
-        desk = make_desk("", {}, MemoryStore(), defenses=(layer, open_one)[::turn])
-        left = Honest().answer(desk).metrics
+        client_round = make_desk("", {}, MemoryStore(), defenses=(layer, open_one)[::turn])
+        left = Honest().answer(client_round).metrics
         assert not left.keys() & {"loss", "gradient_norm", "update_norm", "clipped"}
     alone = make_desk("", {}, MemoryStore(), defenses=(open_one,))
     assert "loss" in Honest().answer(alone).metrics
@@ -129,10 +129,10 @@ def test_desk__a_client_that_rests_sends_what_it_received(
 ) -> None:
     store = MemoryStore()
     first = Honest().answer(make_desk("", {}, store, defenses=LAYERS[:1]))
-    desk = make_desk("", {}, store, 2, first.state, defenses=LAYERS[:1])
+    client_round = make_desk("", {}, store, 2, first.state, defenses=LAYERS[:1])
     kept = store.load("main", 0)
-    monkeypatch.setattr(DPSGD, "rests", lambda self, memory: "history" in memory)
-    update = Honest().answer(desk)
+    monkeypatch.setattr(DPSGD, "sits_out", lambda self, memory: "history" in memory)
+    update = Honest().answer(client_round)
     assert update.examples == 0 and update.metrics == {}
     assert all(torch.equal(t, first.state[n]) for n, t in update.state.items())
     assert store.load("main", 0) is kept
@@ -144,12 +144,12 @@ def test_statement__the_least_epsilon_of_the_best_standing() -> None:
 
     loose, tight = part("a", 9.0, "guaranteed"), part("b", 4.0, "guaranteed")
     guess, none = part("c", 0.1, "heuristic"), part("d", None, "guaranteed")
-    (only,) = least([loose, tight, guess, none])
+    (only,) = smallest_epsilon([loose, tight, guess, none])
     assert only.value == 4.0 and only.assumptions.startswith("b says. ")
     assert "a and b and c and d" in only.assumptions
-    assert [e.value for e in least([guess, none])] == [0.1]
-    assert least([tight]) == [tight.epsilon]
-    assert least([ClientDefence("crop")]) == least([]) == []
+    assert [e.value for e in smallest_epsilon([guess, none])] == [0.1]
+    assert smallest_epsilon([tight]) == [tight.epsilon]
+    assert smallest_epsilon([ClientDefence("crop")]) == smallest_epsilon([]) == []
 
 
 def test_statement__epsilons_of_units_and_deltas_are_not_compared() -> None:
@@ -161,25 +161,25 @@ def test_statement__epsilons_of_units_and_deltas_are_not_compared() -> None:
 
     image, client = part("a", "image", 9.0, 1e-5), part("b", "client", 4.0, 1e-5)
     pure, worse = part("c", "client", 7.0, 0.0), part("d", "client", 8.0, 1e-6)
-    lines = [(e.unit, e.value, e.delta) for e in least([image, client, pure, worse])]
+    lines = [(e.unit, e.value, e.delta) for e in smallest_epsilon([image, client, pure, worse])]
     assert lines == [("image", 9.0, 1e-5), ("client", 4.0, 1e-5), ("client", 7.0, 0.0)]
-    (alone, *others) = least([image, client, pure, worse])
+    (alone, *others) = smallest_epsilon([image, client, pure, worse])
     assert alone.assumptions == "a says."
     assert all("b and c and d" in e.assumptions for e in others)
 
 
 def test_statement__parts_in_order(make_desk: Any) -> None:
     store = MemoryStore()
-    desk = make_desk("", {}, store, defenses=LAYERS)
-    Honest().answer(desk)
+    client_round = make_desk("", {}, store, defenses=LAYERS)
+    Honest().answer(client_round)
     kept = store.load("main", 0)
     assert kept is not None
-    told = desk.defense.statement(kept.memory["defense"])
+    told = client_round.defense.statement(kept.memory["defense"])
     assert told.name == "dpsgd, gaussian" and [p.name for p in told.parts] == ["dpsgd", "gaussian"]
     first, second = (p.epsilon for p in told.parts)
     assert (told.epsilon.unit, told.epsilon.value) == ("image", first.value)
     assert [(e.unit, e.value) for e in told.beside] == [("client", second.value)]
-    assert Stack().statement({}) is None and not Stack()
+    assert DefenseStack().statement({}) is None and not DefenseStack()
 
 
 class Other(Times):
@@ -187,16 +187,16 @@ class Other(Times):
 
 
 def test_exclusive__two_of_a_kind() -> None:
-    exclusive([("dpsgd", DPSGD()), ("gaussian", Gaussian()), ("times", Times())])
+    check_exclusive([("dpsgd", DPSGD()), ("gaussian", Gaussian()), ("times", Times())])
     with pytest.raises(InputError, match="gaussian and laplace exclude each other"):
-        exclusive([("gaussian", Gaussian()), ("laplace", Laplace())])
+        check_exclusive([("gaussian", Gaussian()), ("laplace", Laplace())])
     with pytest.raises(InputError, match="dpsgd and other exclude each other"):
-        exclusive([("dpsgd", DPSGD()), ("other", Other())])
+        check_exclusive([("dpsgd", DPSGD()), ("other", Other())])
 
 
 def test_outlook__holds_the_public_images(make_desk: Any) -> None:
-    desk = make_desk("", {}, MemoryStore(), defenses=LAYERS, public=np.array([1, 3]))
-    assert (desk._outlook().public == desk.site.images[[1, 3]]).all()
+    client_round = make_desk("", {}, MemoryStore(), defenses=LAYERS, public=np.array([1, 3]))
+    assert (client_round._outlook().public == client_round.client_context.images[[1, 3]]).all()
 
 
 def test_statement__says_where_its_noise_comes_from() -> None:
@@ -207,12 +207,12 @@ def test_statement__says_where_its_noise_comes_from() -> None:
     layers = [("dpsgd", DPSGD()), ("gaussian", Gaussian())]
     for source in ("seeded", "entropy"):
         for count in (1, 2):
-            told = Stack(layers[:count], source).statement(memory)
+            told = DefenseStack(layers[:count], source).statement(memory)
             assert told is not None and told.epsilon is not None
             stated = [told.epsilon, *told.beside, *(p.epsilon for p in told.parts)]
             assert [e.noise_source for e in stated if e] == [source] * (2 * count)
             assert told.metrics == ({"lr": 0.1} if count == 1 else {"lr": 0.1, "clipped": 1.0})
-    assert Stack(layers).noise_source == "seeded"
+    assert DefenseStack(layers).noise_source == "seeded"
 
 
 def test_least__at_one_epsilon_the_smaller_delta() -> None:
@@ -221,6 +221,6 @@ def test_least__at_one_epsilon_the_smaller_delta() -> None:
     def part(value: float | None, delta: float) -> ClientDefence:
         return ClientDefence("x", Epsilon(value, delta, 2, "guaranteed", ""))
 
-    found = least([part(4.0, 1e-5), part(4.0, 1e-7), part(None, 0.0), part(5.0, 1e-6)])
+    found = smallest_epsilon([part(4.0, 1e-5), part(4.0, 1e-7), part(None, 0.0), part(5.0, 1e-6)])
     assert [(e.value, e.delta) for e in found] == [(4.0, 1e-7)]
-    assert [(e.value, e.delta) for e in least([part(None, 1e-3)])] == [(None, 1e-3)]
+    assert [(e.value, e.delta) for e in smallest_epsilon([part(None, 1e-3)])] == [(None, 1e-3)]

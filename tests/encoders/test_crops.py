@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torchvision import models
 
 from fedmia.attacks.partcrop import PartCrop
-from fedmia.encoders._positions import resampled
-from fedmia.encoders.base import Released, load
-from fedmia.encoders.describe import understood
+from fedmia.encoders._positions import resample_table
+from fedmia.encoders.base import LoadedEncoder, load
+from fedmia.encoders.describe import describe
 from fedmia.library import view
 from fedmia.ssl.base import Encoder
 from fedmia.threat import BlackBox
@@ -22,7 +22,7 @@ from fedmia.threat import BlackBox
 RESAMPLED = "multiples of {} pixels, positions resampled"
 
 
-def same(released: Released, wanted: nn.Module, side: int) -> None:
+def same(released: LoadedEncoder, wanted: nn.Module, side: int) -> None:
     """The pooled features of parts of `side` pixels are those of the library's own `wanted`."""
     parts, encoder = torch.rand(2, 3, side, side), released.method.encoder
     with torch.no_grad():
@@ -40,7 +40,7 @@ def test_crops__timms_own_dynamic_sizes(name: str) -> None:
     wanted = timm.create_model(name, num_classes=0, dynamic_img_size=True)
     wanted.load_state_dict(released.method.encoder.backbone.module.state_dict())
     same(released, wanted, 80)
-    assert understood(released, 160).crops == RESAMPLED.format(16)
+    assert describe(released, 160).crops == RESAMPLED.format(16)
 
 
 def test_crops__torchvisions_vit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,15 +50,15 @@ def test_crops__torchvisions_vit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(models, "get_model", lambda name, weights, **o: small(**o))
     released = load("torchvision:vit_b_32", size=32)
     state = released.method.encoder.backbone.module.state_dict()
-    table = resampled(state["encoder.pos_embedding"], 17)
+    table = resample_table(state["encoder.pos_embedding"], 17)
     assert table is not None and released.fixed_size and released.size == 32
     wanted = small(image_size=16)
     wanted.heads = nn.Identity()
     wanted.load_state_dict(state | {"encoder.pos_embedding": table})
     same(released, wanted, 16)
-    again = understood(released, 32)
+    again = describe(released, 32)
     assert again.crops == RESAMPLED.format(4)
-    assert torch.equal(table, resampled(state["encoder.pos_embedding"], 17))  # its own stay
+    assert torch.equal(table, resample_table(state["encoder.pos_embedding"], 17))  # its own stay
 
 
 class Whole(nn.Module):
@@ -78,8 +78,8 @@ def test_crops__one_size_alone_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     module.make = Whole
     monkeypatch.setitem(sys.modules, "usercode", module)
     released = load("usercode:make", size=16)
-    assert released.fixed_size and understood(released, 16).crops == "16 pixels alone"
-    assert understood(load("torchvision:resnet18", size=32), 32).crops == "any"
+    assert released.fixed_size and describe(released, 16).crops == "16 pixels alone"
+    assert describe(load("torchvision:resnet18", size=32), 32).crops == "any"
 
 
 def pixels_of(attack: PartCrop, attacker: BlackBox, images: Tensor) -> int:

@@ -17,7 +17,7 @@ from torch import nn
 from torchvision import models
 
 from fedmia.encoders import _vit, checkpoint
-from fedmia.encoders.base import Loading, Wanted, load
+from fedmia.encoders.base import LoadContext, LoadOptions, load
 from fedmia.options.errors import InputError
 from tests.encoders import foreign
 from tests.encoders.forms import SIZE, Made, resnet, state
@@ -57,8 +57,8 @@ def test_foreign__is_refused_in_one_line(form: str, tmp_path: Path) -> None:
 
 def fitted(module: nn.Module, made: Made, tmp_path: Path, name: str = "timm:NAME") -> list[str]:
     """Load the file into `module`, whose features are then the library's; notes."""
-    loading = Loading(name, Wanted(saved(made.contents, tmp_path)))
-    weights = checkpoint.fit(loading, module, adapt=True)
+    loading = LoadContext(name, LoadOptions(saved(made.contents, tmp_path)))
+    weights = checkpoint.load_checkpoint(loading, module, adapt=True)
     pixels = torch.rand(2, 3, SIZE, SIZE)
     with torch.no_grad():
         torch.testing.assert_close(module.eval()(pixels), made.backbone(pixels))

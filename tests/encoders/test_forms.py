@@ -12,7 +12,7 @@ from torch import nn
 from torchvision import models
 
 from fedmia.encoders._vit import set_heads
-from fedmia.encoders.base import Released, load
+from fedmia.encoders.base import LoadedEncoder, load
 from fedmia.nets.resnet import BasicBlock, Bottleneck, ResNet
 from fedmia.options.errors import InputError
 from tests.encoders.forms import FORMS, SIZE, Made, make, spread, vit
@@ -20,7 +20,7 @@ from tests.encoders.forms import FORMS, SIZE, Made, make, spread, vit
 QUICK = ("moco-v2", "lightly cifar", "dino", "moco-v3 vit")
 
 
-def check(released: Released, made: Made) -> None:
+def check(released: LoadedEncoder, made: Made) -> None:
     """The same features and projection as the library's network, from every weight of the file."""
     assert released.weights.missing == ()
     encoder = released.method.encoder

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedmia.encoders.base import Released, load
+from fedmia.encoders.base import LoadedEncoder, load
 from fedmia.options.errors import InputError
 
 SIDE, PATCH, WIDTH = 16, 4, 6
@@ -87,7 +87,7 @@ class Text(Model):
         raise AssertionError("a model of text was asked")
 
 
-Load = Callable[..., Released]
+Load = Callable[..., LoadedEncoder]
 
 
 @pytest.fixture
@@ -123,7 +123,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     normal = {"image_mean": [0.5, 0.4, 0.3], "image_std": [0.2, 0.3, 0.4], "size": SIDE}
     (tmp_path / "preprocessor_config.json").write_text(json.dumps(normal))
 
-    def released(kind: type[Model], **more: Any) -> Released:
+    def released(kind: type[Model], **more: Any) -> LoadedEncoder:
         made.kind = kind
         return load(f"hf:{tmp_path}", **more)
 

@@ -12,9 +12,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedmia.encoders.base import Wanted
-from fedmia.encoders.describe import probe
-from fedmia.encoders.memory import bring
+from fedmia.encoders.base import LoadOptions
+from fedmia.encoders.describe import probe_encoder
+from fedmia.encoders.memory import load_module
 from fedmia.library import view
 from fedmia.ssl import base
 from fedmia.ssl.base import PART, SSLMethod, in_parts, outputs
@@ -44,10 +44,10 @@ def large(count: int) -> Tensor:
 
 def test_large__passes_are_of_few_images() -> None:
     images = large(4)
-    released = bring(Counting(), Wanted(size=SIDE))
+    released = load_module(Counting(), LoadOptions(size=SIDE))
     counting: Any = released.method.encoder.backbone.module
     counting.most = 0
-    assert probe(released, images) == []
+    assert probe_encoder(released, images) == []
     assert 0 < counting.most <= PART
     attacker = view(released, held=images)
     counting = attacker._method.encoder.backbone.module

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from torchvision import models
 
 from fedmia.encoders import checkpoint, untrained
-from fedmia.encoders.base import IMAGENET, Loading, Released, Wanted, load
-from fedmia.encoders.describe import probe
+from fedmia.encoders.base import IMAGENET, LoadContext, LoadedEncoder, LoadOptions, load
+from fedmia.encoders.describe import probe_encoder
 from fedmia.nets.base import initialise
 from fedmia.nets.smallnet import SmallNet
 from fedmia.options.errors import InputError
@@ -56,9 +56,9 @@ def bad(made: nn.Module) -> nn.Module:
     return made
 
 
-def check(released: Released, images: Tensor) -> dict[str, Tensor]:
+def check(released: LoadedEncoder, images: Tensor) -> dict[str, Tensor]:
     """What holds of every white-box encoder; its features."""
-    assert released.access == "white_box" and probe(released, images) == []
+    assert released.access == "white_box" and probe_encoder(released, images) == []
     encoder = released.method.encoder
     assert encoder.layers[-2:] == ("avgpool", "encoder")
     pixels = images.float() / 255
@@ -159,7 +159,7 @@ def test_factory__what_is_no_encoder(
         assert load("usercode:make").method.encoder.map_layer == "map"
         return
     with pytest.raises(InputError, match=message):
-        probe(load("usercode:make"), pictures)
+        probe_encoder(load("usercode:make"), pictures)
 
 
 @pytest.mark.parametrize(
@@ -184,16 +184,16 @@ def test_probe__images_of_another_kind(code: Any, pictures: Tensor) -> None:
     code.make = Patches
     released = load("usercode:make", size=SIZE)
     with pytest.raises(InputError, match="1 channels, usercode:make takes 3"):
-        probe(released, pictures[:, :1])
+        probe_encoder(released, pictures[:, :1])
     with pytest.raises(InputError, match="size=16 resizes them"):
-        probe(released, pictures[:, :, :12, :12])
+        probe_encoder(released, pictures[:, :, :12, :12])
     with pytest.raises(InputError, match="no image"):
-        probe(released, pictures[:0])
+        probe_encoder(released, pictures[:0])
 
 
 def test_probe__tells_of_what_is_odd(code: Any, pictures: Tensor) -> None:
     code.make = make_tiny
-    notes = probe(load("usercode:make"), pictures[:, :, :4, :4])
+    notes = probe_encoder(load("usercode:make"), pictures[:, :, :4, :4])
     assert len(notes) == 1 and "last map of usercode:make is 1x1" in notes[0]
 
     def dead() -> nn.Module:
@@ -202,7 +202,7 @@ def test_probe__tells_of_what_is_odd(code: Any, pictures: Tensor) -> None:
         return made
 
     code.make = dead
-    assert "same output for all 7" in probe(load("usercode:make"), pictures)[0]
+    assert "same output for all 7" in probe_encoder(load("usercode:make"), pictures)[0]
 
 
 def test_probe__names_an_encoder_that_draws_anew_at_every_pass(code: Any, pictures: Tensor) -> None:
@@ -217,10 +217,10 @@ def test_probe__names_an_encoder_that_draws_anew_at_every_pass(code: Any, pictur
     code.make = Dropping
     said = "answers the same image differently when it is asked again, from layer 'avgpool' on"
     with pytest.raises(InputError, match=f"{said}.*allow_random"):
-        probe(load("usercode:make"), pictures)
-    assert any(said in n for n in probe(load("usercode:make"), pictures, allow_random=True))
+        probe_encoder(load("usercode:make"), pictures)
+    assert any(said in n for n in probe_encoder(load("usercode:make"), pictures, allow_random=True))
     code.make = make_tiny
-    assert not any("differently" in n for n in probe(load("usercode:make"), pictures))
+    assert not any("differently" in n for n in probe_encoder(load("usercode:make"), pictures))
 
 
 def test_torchvision__resnet_without_its_classifier(pictures: Tensor) -> None:
@@ -322,10 +322,10 @@ def test_constants__those_given_win_over_the_encoders_own() -> None:
     """One of the two leaves the other as the encoder has it."""
     own, mean, std = ((0.1, 0.2, 0.3), (0.4, 0.5, 0.6)), (0.7, 0.8, 0.9), (0.25, 0.35, 0.45)
     notes = list[str]()
-    assert Wanted().constants(3, own, notes) == own
-    assert Wanted(mean=mean, std=std).constants(3, own, notes) == (mean, std)
-    assert Wanted(mean=mean).constants(3, own, notes) == (mean, own[1])
-    assert Wanted(std=(0.5,)).constants(3, own, notes) == (own[0], (0.5,) * 3)
+    assert LoadOptions().channel_constants(3, own, notes) == own
+    assert LoadOptions(mean=mean, std=std).channel_constants(3, own, notes) == (mean, std)
+    assert LoadOptions(mean=mean).channel_constants(3, own, notes) == (mean, own[1])
+    assert LoadOptions(std=(0.5,)).channel_constants(3, own, notes) == (own[0], (0.5,) * 3)
     assert notes == []
 
 
@@ -364,7 +364,7 @@ def test_checkpoint__what_does_not_fit(tmp_path: Path) -> None:
     file = tmp_path / "w.pt"
 
     def fit(path: Path) -> None:
-        checkpoint.fit(Loading("tiny", Wanted(path)), Tiny())
+        checkpoint.load_checkpoint(LoadContext("tiny", LoadOptions(path)), Tiny())
 
     def refused(state: Any, message: str) -> None:
         torch.save(state, file)
@@ -426,7 +426,7 @@ def test_control__overflow_keeps_the_vectors(code: Any) -> None:
     control = load("usercode:make", size=SIZE).untrained()
     state = control.shared_state()
     assert torch.equal(state["backbone.module.gain"][:1], torch.tensor([1e38]))
-    assert untrained.permute({"a": torch.ones(3), "b": torch.ones(2, 2)}, 0, 2) == 1
+    assert untrained.permute_tensors({"a": torch.ones(3), "b": torch.ones(2, 2)}, 0, 2) == 1
 
 
 def test_method__bank_and_losses(code: Any, pictures: Tensor) -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fedmia.encoders._outputs import is_map, read_outputs
-from fedmia.encoders.base import IMAGENET, PLAIN, Wanted, constants
+from fedmia.encoders.base import IMAGENET, PLAIN, LoadOptions, channel_constants
 from fedmia.options.errors import InputError
 
 VECTOR, OTHER = torch.rand(2, 4), torch.rand(2, 5)
@@ -45,18 +45,21 @@ def test_is_map__of_more_than_one_place_and_square() -> None:
 
 def test_constants__usual_ones_are_noted_and_one_value_is_of_every_channel() -> None:
     notes: list[str] = []
-    assert Wanted().constants(3, None, notes) == IMAGENET and "ImageNet's" in notes[0]
-    assert Wanted().constants(1, None, notes) == PLAIN and "mean 0.5" in notes[1]
-    assert Wanted(mean=(0.1,)).constants(2, None, notes) == ((0.1,) * 2, PLAIN[1] * 2)
+    assert LoadOptions().channel_constants(3, None, notes) == IMAGENET and "ImageNet's" in notes[0]
+    assert LoadOptions().channel_constants(1, None, notes) == PLAIN and "mean 0.5" in notes[1]
+    assert LoadOptions(mean=(0.1,)).channel_constants(2, None, notes) == ((0.1,) * 2, PLAIN[1] * 2)
     assert len(notes) == 3
-    assert Wanted(mean=(0.1,), std=(2.0,)).constants(2, None, notes) == ((0.1,) * 2, (2.0,) * 2)
+    assert LoadOptions(mean=(0.1,), std=(2.0,)).channel_constants(2, None, notes) == (
+        (0.1,) * 2,
+        (2.0,) * 2,
+    )
     assert len(notes) == 3  # nothing is left open
     for wanted, said in (
-        (Wanted(mean=(0.1, 0.2)), "2 values for images of 3 channels"),
-        (Wanted(std=(0.1, 0.2)), "2 values for images of 3 channels"),
-        (Wanted(std=(0.1, 0.0, 0.3)), "must be > 0, got 0"),
+        (LoadOptions(mean=(0.1, 0.2)), "2 values for images of 3 channels"),
+        (LoadOptions(std=(0.1, 0.2)), "2 values for images of 3 channels"),
+        (LoadOptions(std=(0.1, 0.0, 0.3)), "must be > 0, got 0"),
     ):
         with pytest.raises(InputError, match=said):
-            wanted.constants(3, IMAGENET, [])
-    assert constants(None) is None and constants(0.5) == (0.5,)
-    assert constants([0.5, 1]) == (0.5, 1.0)
+            wanted.channel_constants(3, IMAGENET, [])
+    assert channel_constants(None) is None and channel_constants(0.5) == (0.5,)
+    assert channel_constants([0.5, 1]) == (0.5, 1.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedmia.encoders._positions import PREFIX, is_positions, resampled
+from fedmia.encoders._positions import PREFIX, is_positions, resample_table
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ def test_resampled__keeps_the_prefix_and_the_places_of_a_plane(prefix: int) -> N
     rows, columns = torch.meshgrid(torch.arange(8.0), torch.arange(8.0), indexing="ij")
     plane = torch.stack([rows.flatten(), columns.flatten()], dim=1)
     table = torch.cat([100 + torch.arange(2.0 * prefix).view(prefix, 2), plane])[None]
-    found = resampled(table, wanted**2 + prefix)
+    found = resample_table(table, wanted**2 + prefix)
     assert found is not None and found.shape == (1, wanted**2 + prefix, 2)
     assert torch.equal(found[:, :prefix], table[:, :prefix])
     grid = found[0, prefix:].view(wanted, wanted, 2)
@@ -38,15 +38,15 @@ def test_resampled__keeps_the_prefix_and_the_places_of_a_plane(prefix: int) -> N
 
 def test_resampled__of_the_same_number_is_the_same_and_of_no_square_is_none() -> None:
     table = torch.randn(1, 17, 3, dtype=torch.float64).half()
-    same = resampled(table, 17)
+    same = resample_table(table, 17)
     assert same is not None and same.dtype == torch.float16
     torch.testing.assert_close(same, table)
-    flat = resampled(table[0], 5)  # without a dimension before it: one token and two by two
+    flat = resample_table(table[0], 5)  # without a dimension before it: one token and two by two
     assert flat is not None and flat.shape == (5, 3) and torch.equal(flat[0], table[0, 0])
-    single = resampled(torch.randn(1, 2, 3), 5)  # one patch and a class token is the least
+    single = resample_table(torch.randn(1, 2, 3), 5)  # one patch and a class token is the least
     assert single is not None and single.shape == (1, 5, 3)
-    assert resampled(torch.randn(1, 17, 3), 8) is None
-    assert resampled(torch.randn(1, 0, 3), 4) is None
+    assert resample_table(torch.randn(1, 17, 3), 8) is None
+    assert resample_table(torch.randn(1, 0, 3), 4) is None
     # As many prefix tokens as there are at most, and no more.
-    assert resampled(torch.randn(1, 36 + PREFIX - 1, 3), 4 + PREFIX - 1) is not None
-    assert resampled(torch.randn(1, 10**4 + PREFIX, 3), 100**2 + 201 + PREFIX) is None
+    assert resample_table(torch.randn(1, 36 + PREFIX - 1, 3), 4 + PREFIX - 1) is not None
+    assert resample_table(torch.randn(1, 10**4 + PREFIX, 3), 100**2 + 201 + PREFIX) is None

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from fedmia.encoders.base import IMAGENET, load
-from fedmia.encoders.describe import probe
+from fedmia.encoders.describe import probe_encoder
 from fedmia.options.errors import InputError
 from tests.encoders.conftest import SIZE, make_tiny, save_pt2
 
@@ -34,7 +34,7 @@ def test_program__computes_what_the_module_does(
 ) -> None:
     released = load(saved(kind, form))
     assert (released.access, released.channels, released.size) == ("black_box", 3, SIZE)
-    assert released.fixed_size and probe(released, pictures) == []
+    assert released.fixed_size and probe_encoder(released, pictures) == []
     encoder = copy.deepcopy(released.method).encoder
     out = encoder(pictures.float() / 255)
     torch.testing.assert_close(out, expected(make_tiny(), pictures), atol=1e-5, rtol=1e-5)
@@ -71,9 +71,9 @@ def test_program__wrong_images_are_refused_in_one_line(
 ) -> None:
     released = load(saved(kind, "plain"))
     with pytest.raises(InputError, match=f"1 channels, tiny.{kind} takes 3"):
-        probe(released, pictures[:, :1])
+        probe_encoder(released, pictures[:, :1])
     with pytest.raises(InputError, match="8x8 pixels.*takes 16x16: size=16"):
-        probe(released, pictures[:, :, :8, :8])
+        probe_encoder(released, pictures[:, :, :8, :8])
     with pytest.raises(InputError, match="size=32: .* takes 16x16 images only"):
         load(saved(kind, "plain"), size=32)
     with pytest.raises(InputError, match="holds its own weights"):
@@ -116,7 +116,7 @@ def test_onnx__missing_package_is_one_line(saved: Saved, monkeypatch: pytest.Mon
 
 def test_program__one_channel(tmp_path: Path, pictures: Tensor) -> None:
     released = load(save_pt2(make_tiny(1), tmp_path / "gray.pt2", None, 1))
-    assert released.channels == 1 and probe(released, pictures[:, :1]) == []
+    assert released.channels == 1 and probe_encoder(released, pictures[:, :1]) == []
     assert released.method.encoder.mean.flatten().tolist() == [0.5]
 
 
@@ -126,7 +126,7 @@ def test_program__nan_is_named(tmp_path: Path, pictures: Tensor) -> None:
         module.fc.bias[0] = float("nan")
     released = load(save_pt2(module, tmp_path / "nan.pt2"))
     with pytest.raises(InputError, match="layer 'avgpool' is not finite for 7 of 7 images"):
-        probe(released, pictures)
+        probe_encoder(released, pictures)
     with pytest.raises(InputError, match="no untrained control"):
         released.untrained()
 
@@ -151,4 +151,4 @@ def test_program__any_size(tmp_path: Path, pictures: Tensor) -> None:
     released = load(str(tmp_path / "any.pt2"))
     if released.size is not None:
         pytest.skip("this torch fixed the size")
-    assert probe(released, pictures) == [] and not released.fixed_size
+    assert probe_encoder(released, pictures) == [] and not released.fixed_size

@@ -12,7 +12,7 @@ import torch
 import yaml
 
 from fedmia.encoders.base import load
-from fedmia.encoders.describe import probe
+from fedmia.encoders.describe import probe_encoder
 from fedmia.options.errors import InputError
 from fedmia.simulate import main
 from fedmia.storage.snapshot import SnapshotStore
@@ -44,7 +44,7 @@ def test_run__is_its_snapshot(run: Path) -> None:
         assert ours.keys() == kept.keys()
         assert all(torch.equal(ours[n], t) for n, t in kept.items())
     images = torch.randint(0, 256, (3, 3, 8, 8), dtype=torch.uint8)
-    assert probe(released, images) == [] and released.notes == []
+    assert probe_encoder(released, images) == [] and released.notes == []
     assert "round 0" in released.untrained_how
     assert released.augment.crop_min == 0.2
 

@@ -13,8 +13,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from fedmia.encoders.base import Released, load
-from fedmia.encoders.describe import probe, understood
+from fedmia.encoders.base import LoadedEncoder, load
+from fedmia.encoders.describe import describe, probe_encoder
 from fedmia.encoders.hf import _preprocessing
 from fedmia.options.errors import InputError
 
@@ -47,11 +47,11 @@ def saved(model: Any, folder: Path) -> str:
     return f"hf:{folder}"
 
 
-def same(released: Released, wanted: Any) -> None:
+def same(released: LoadedEncoder, wanted: Any) -> None:
     """The encoder's vector is the library's, for pixels with its normalisation."""
     assert released.weights.missing == ()
     pixels = torch.randint(0, 256, (3, 3, SIDE, SIDE), dtype=torch.uint8)
-    assert probe(released, pixels) == []
+    assert probe_encoder(released, pixels) == []
     encoder = released.method.encoder
     normal = (pixels / 255 - Tensor(MEAN).view(3, 1, 1)) / Tensor(STD).view(3, 1, 1)
     with torch.no_grad():
@@ -80,7 +80,7 @@ def test_hf__crops_have_positions_of_their_own_grid(hf: Any, tmp_path: Path, kin
     with torch.no_grad():
         want = model(pixel_values=encoder.normalise(parts), **more).pooler_output
         torch.testing.assert_close(encoder(parts), want, atol=1e-5, rtol=1e-5)
-    assert understood(released, SIDE).crops.startswith("multiples of 8 pixels")
+    assert describe(released, SIDE).crops.startswith("multiples of 8 pixels")
     assert released.size == SIDE
 
 

@@ -18,10 +18,10 @@ import torch
 from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
 from fedmia.evaluation.federated.observer import Observer
-from fedmia.evaluation.federated.readings import Notebook
+from fedmia.evaluation.federated.recorder import TrajectoryRecorder
 from fedmia.federation.forks import Fork
-from fedmia.federation.run import Finished as Unrecorded
-from fedmia.federation.run import Prepared, federate, make_site, prepare
+from fedmia.federation.run import FederationResult as Unrecorded
+from fedmia.federation.run import PreparedRun, federate, make_client_context, prepare
 from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.ssl.base import State
@@ -34,7 +34,7 @@ TINY = (
 )
 
 
-def prepared(flags: str) -> Prepared:
+def prepared(flags: str) -> PreparedRun:
     """A tiny experiment with `flags` after the tiny ones, its data dealt."""
     words = shlex.split(TINY)
     for flag in shlex.split(flags)[::2]:  # a flag given again replaces the tiny one
@@ -78,11 +78,11 @@ class Run(Unrecorded):
         """What the active client uploaded, by round."""
         return {r: s.state for r, s in self.recorder.uploads[branch].items()}
 
-    def notebook(self) -> Notebook:
+    def trajectory_recorder(self) -> TrajectoryRecorder:
         """What the attack's client would have noted."""
         attack = self.prepared.active
         assert attack is not None
-        book = Notebook(Observer(self.prepared.experiment, self.site), attack)
+        book = TrajectoryRecorder(Observer(self.prepared.experiment, self.client_context), attack)
         for branch, models in self.recorder.models.items():
             for round, snapshot in models.items():
                 book.received(branch, round, snapshot)
@@ -94,19 +94,19 @@ class Run(Unrecorded):
         return book
 
 
-def federated(setup: Prepared, folder: Path, **site: Any) -> Run:
+def federated(setup: PreparedRun, folder: Path, **client_context: Any) -> Run:
     """The rounds of every branch on the inline backend; `site` replaces fields of the clients'."""
     folder.mkdir()
     recorder = Recorder()
     found = federate(
-        setup, replace(make_site(setup, folder, Event()), **site), folder,
+        setup, replace(make_client_context(setup, folder, Event()), **client_context), folder,
         SnapshotStore(folder / "snapshots"), probe=lambda state: None,
-        watch=Stopwatch(time.perf_counter()), display=Display(0, True), reader=recorder,
+        watch=Stopwatch(time.perf_counter()), display=Display(0, True), round_recorder=recorder,
     )  # fmt: skip
     return Run(**vars(found), recorder=recorder)
 
 
-def unattacked(setup: Prepared) -> Prepared:
+def unattacked(setup: PreparedRun) -> PreparedRun:
     """The same federation and images without the active attack: no round is attacked."""
     experiment = replace(setup.experiment, attacks=("similarity",), attack={})
     return replace(setup, experiment=experiment, active=None)
@@ -122,11 +122,11 @@ def same(one: State, other: State) -> bool:
     return set(one) == set(other) and all(torch.equal(one[n], other[n]) for n in one)
 
 
-Finished = Callable[[str], Run]
+FederationResult = Callable[[str], Run]
 
 
 @pytest.fixture(scope="package")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+def finished(tmp_path_factory: pytest.TempPathFactory) -> FederationResult:
     """`finished(flags)`: a federation run once for all who only read it."""
     made: dict[str, Run] = {}
 

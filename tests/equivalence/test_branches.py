@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 import torch
 
-from clients.desk import Desk
-from clients.site import Site
-from fedmia.federation.run import make_site
+from clients.client_context import ClientContext
+from clients.client_round import ClientRound
+from fedmia.federation.run import make_client_context
 
-from .conftest import Finished, Run, federated, prepared, same, unattacked, weights
+from .conftest import FederationResult, Run, federated, prepared, same, unattacked, weights
 
 ACTIVE = "--attacker active --attacks ascent "
 IDLE = ACTIVE + "--attack.ascent.steps 0"
@@ -27,7 +27,7 @@ CLEAN = 2  # clean rounds of the tiny experiment
     ["fedavg", *(pytest.param(n, marks=pytest.mark.slow) for n in ("fedavgm", "fedema"))],
 )
 def test_disarmed_attack__main_and_zero_are_the_same_federation(
-    strategy: str, finished: Finished
+    strategy: str, finished: FederationResult
 ) -> None:
     """Zero starts from all that is kept (queues, key encoders, momenta), not from weights alone."""
     run = finished(f"{IDLE} --strategy {strategy}")
@@ -41,7 +41,7 @@ def test_disarmed_attack__main_and_zero_are_the_same_federation(
         assert kept[0] is not kept[1] and same(kept[0].tensors, kept[1].tensors)
 
 
-def test_zero_branch__is_the_run_without_ascent(finished: Finished) -> None:
+def test_zero_branch__is_the_run_without_ascent(finished: FederationResult) -> None:
     armed, without = finished(ACTIVE), finished(IDLE)
     main, zero, plain = weights(armed), weights(armed, "zero"), weights(without)
     assert all(same(zero[r], plain[r]) for r in zero)
@@ -52,7 +52,7 @@ def test_zero_branch__is_the_run_without_ascent(finished: Finished) -> None:
 
 
 def test_active_client__is_an_honest_one_until_it_may_craft(
-    tmp_path: Path, finished: Finished
+    tmp_path: Path, finished: FederationResult
 ) -> None:
     run = finished(ACTIVE)
     roles = ("honest",) * 3 + ("passive",)
@@ -63,7 +63,7 @@ def test_active_client__is_an_honest_one_until_it_may_craft(
     assert not same(weights(run)[3], weights(passive)[3])
 
 
-def test_no_ascent_from_the_received_model__sends_it_back(finished: Finished) -> None:
+def test_no_ascent_from_the_received_model__sends_it_back(finished: FederationResult) -> None:
     run = finished(IDLE)
     assert list(run.sent("main")) == [3, 4]
     for round, sent in run.sent("main").items():
@@ -72,13 +72,13 @@ def test_no_ascent_from_the_received_model__sends_it_back(finished: Finished) ->
 
 @pytest.mark.slow
 def test_placebo__trains_the_same_way_on_images_that_nobody_is_scored_on(
-    tmp_path: Path, finished: Finished
+    tmp_path: Path, finished: FederationResult
 ) -> None:
     even = ACTIVE + "--partition iid"
     setup, run = prepared(even), finished(even)
     main, placebo = weights(run), weights(run, "placebo")
     assert same(main[0], placebo[0]) and not same(main[CLEAN], placebo[CLEAN])
-    parts, split = run.site.parts, setup.split
+    parts, split = run.client_context.parts, setup.split
     evaluated = np.concatenate(
         [split.members, split.known_nonmembers, split.scored_nonmembers, split.test_eval]
     )
@@ -139,13 +139,13 @@ class Watched:
 def watched(tmp_path_factory: pytest.TempPathFactory) -> Watched:
     trained: set[tuple[int, int]] = set()
     rates: dict[int, set[float]] = {}
-    train, plain = Desk.train, Site.job
+    train, plain = ClientRound.train, ClientContext.job
 
-    def noted(desk: Desk) -> Any:
-        trained.add((desk.task.client, desk.task.round))
-        return train(desk)
+    def noted(client_round: ClientRound) -> Any:
+        trained.add((client_round.task.client, client_round.task.round))
+        return train(client_round)
 
-    def rated(self: Site, method: Any, images: Any, round: int, *rest: Any) -> Any:
+    def rated(self: ClientContext, method: Any, images: Any, round: int, *rest: Any) -> Any:
         job = plain(self, method, images, round, *rest)
         job.begin_step()
         rates.setdefault(round, set()).add(job.optimizer.param_groups[0]["lr"])
@@ -155,8 +155,8 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Watched:
     more = "--federation.attacked_rate constant --attack.ascent.lr 0.02"
     root = tmp_path_factory.mktemp("watched") / "run"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Desk, "train", noted)
-        patch.setattr(Site, "job", rated)
+        patch.setattr(ClientRound, "train", noted)
+        patch.setattr(ClientContext, "job", rated)
         run = federated(prepared(ACTIVE + flags + more), root)
     kept = root / "snapshots"
     files = sorted(str(p.relative_to(kept)) for p in kept.rglob("*") if p.is_file())
@@ -188,11 +188,13 @@ def test_attacked_rate__is_the_honest_one_of_attacked_rounds_alone(watched: Watc
 @pytest.mark.parametrize(("mode", "rate"), [("constant", 0.08), ("schedule", 0)])
 def test_attacked_rate__modes(mode: str, rate: float, tmp_path: Path) -> None:
     flags = f"--federation.attacked_rate {mode} --attack.ascent.lr 0.5 --train.lr 0.08"
-    site = make_site(prepared(ACTIVE + flags), tmp_path, Event())
+    client_context = make_client_context(prepared(ACTIVE + flags), tmp_path, Event())
     for round in (1, 3):
         for attacked in (False, True):
             images = np.zeros((4, 1, 8, 8), dtype=np.uint8)
-            job = site.job(site.method(0, 4), images, round, np.random.default_rng(0), attacked)
+            job = client_context.job(
+                client_context.method(0, 4), images, round, np.random.default_rng(0), attacked
+            )
             follows = 0.04 * (1 + np.cos(np.pi * (round - 1) / 4))
             job.begin_step()
             got = job.optimizer.param_groups[0]["lr"]

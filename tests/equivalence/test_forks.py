@@ -12,11 +12,11 @@ import torch
 from fedmia.attacks import ascent
 from fedmia.attacks.ascent import Ascent, AscentAlgorithm1
 from fedmia.evaluation.federated.observer import Observer
-from fedmia.evaluation.federated.readings import Notebook
+from fedmia.evaluation.federated.recorder import TrajectoryRecorder
 from fedmia.storage.snapshot import Snapshot
 from fedmia.threat.signals import Signals
 
-from .conftest import Finished, Run, same, weights
+from .conftest import FederationResult, Run, same, weights
 
 ACTIVE = "--attacker active --attacks ascent "
 FIRST = 3  # the first attacked round of the tiny experiment
@@ -24,16 +24,16 @@ SETS = Ascent(pairs=1, steps=1, lr=0.05)
 BATCHES = AscentAlgorithm1(batch=16, steps=1, lr=0.05)
 
 
-def notebook(run: Run, attack: Ascent, sets: Any = None) -> Notebook:
+def trajectory_recorder(run: Run, attack: Ascent, sets: Any = None) -> TrajectoryRecorder:
     """Of the run's forked round, acted on by an attack, with all sets or some."""
-    sets = run.site.sets if sets is None else sets
-    site = replace(run.site, attack=attack, sets=sets)
-    book = Notebook(Observer(run.prepared.experiment, site), attack)
+    sets = run.client_context.sets if sets is None else sets
+    client_context = replace(run.client_context, attack=attack, sets=sets)
+    book = TrajectoryRecorder(Observer(run.prepared.experiment, client_context), attack)
     book.received("main", FIRST, run.recorder.models["main"][FIRST])
     return book
 
 
-def alone(book: Notebook, kind: str, rows: Any, idle: bool = False) -> Any:
+def alone(book: TrajectoryRecorder, kind: str, rows: Any, idle: bool = False) -> Any:
     """(3, n): what was noted of targets before, under the upload and after their own round."""
     view: Any = book.observer.view(Snapshot(0, run_weights(book), {}), Signals())
     seen = book.of_alone("main", kind, view, book.targets[rows], idle=idle)
@@ -41,15 +41,17 @@ def alone(book: Notebook, kind: str, rows: Any, idle: bool = False) -> Any:
     return np.concatenate([seen.before, seen.sent, seen.after])
 
 
-def run_weights(book: Notebook) -> Any:
-    return book.observer.site.method(-1, None).shared_state()
+def run_weights(book: TrajectoryRecorder) -> Any:
+    return book.observer.client_context.method(-1, None).shared_state()
 
 
 @pytest.mark.parametrize(
     "strategy",
     ["fedavg", *(pytest.param(n, marks=pytest.mark.slow) for n in ("trimmed-mean", "fedavgm"))],
 )
-def test_ended__is_what_the_server_made_of_the_upload(strategy: str, finished: Finished) -> None:
+def test_ended__is_what_the_server_made_of_the_upload(
+    strategy: str, finished: FederationResult
+) -> None:
     """Of the attacker's own upload that round of `main`, and of none that of `zero`, to the bit."""
     run = finished(ACTIVE if strategy == "fedavg" else f"{ACTIVE} --strategy {strategy}")
     for branch in ("main", "placebo"):
@@ -65,19 +67,19 @@ def test_ended__is_what_the_server_made_of_the_upload(strategy: str, finished: F
     assert not (run.recorder.replayed.keys() - {"main", "placebo"})
 
 
-def test_sets__each_has_its_round_whatever_the_others(finished: Finished) -> None:
+def test_sets__each_has_its_round_whatever_the_others(finished: FederationResult) -> None:
     """Its readings are of its own climb, to the bit, with one set fewer, the first or the last; and
     are not those of the round in which all climbed."""
     run = finished(ACTIVE)
-    sets = run.site.sets[:3]
-    whole = notebook(run, SETS, sets)
+    sets = run.client_context.sets[:3]
+    whole = trajectory_recorder(run, SETS, sets)
     whole.forked(run.recorder.replayed["main"])
     assert whole.rounds_alone("main", "sets") == [FIRST]
     assert whole.rounds_alone("main", "batches") == [] == whole.rounds_alone("zero", "sets")
     for left in (0, 2):
-        fewer = notebook(run, SETS, [s for i, s in enumerate(sets) if i != left])
+        fewer = trajectory_recorder(run, SETS, [s for i, s in enumerate(sets) if i != left])
         fewer.forked(run.recorder.replayed["main"])
-        for rows in fewer.observer.site.sets:
+        for rows in fewer.observer.client_context.sets:
             for idle in (False, True):
                 np.testing.assert_array_equal(
                     alone(fewer, "sets", rows, idle), alone(whole, "sets", rows, idle)
@@ -86,12 +88,12 @@ def test_sets__each_has_its_round_whatever_the_others(finished: Finished) -> Non
     rows = sets[0]
     before, sent, after = alone(whole, "sets", rows)
     assert (sent > before).mean() > 0.5 and not np.array_equal(sent, after)
-    own = notebook(run, SETS)
+    own = trajectory_recorder(run, SETS)
     own.received("main", FIRST + 1, run.recorder.models["main"][FIRST + 1])
     own.sent("main", FIRST, run.recorder.uploads["main"][FIRST])
     view: Any = own.observer.view(run.recorder.models["main"][FIRST], Signals())
     assert not np.array_equal(own.of("main", view, own.targets[rows]).after[0], after)
-    zero = notebook(run, SETS)
+    zero = trajectory_recorder(run, SETS)
     zero.received("zero", FIRST + 1, run.recorder.models["zero"][FIRST + 1])
     idle = alone(whole, "sets", rows, idle=True)
     np.testing.assert_array_equal(idle[0], idle[1])
@@ -100,12 +102,14 @@ def test_sets__each_has_its_round_whatever_the_others(finished: Finished) -> Non
     )
 
 
-def test_sets__what_auto_chooses_does_not_depend_on_which_set_is_first(finished: Finished) -> None:
+def test_sets__what_auto_chooses_does_not_depend_on_which_set_is_first(
+    finished: FederationResult,
+) -> None:
     run = finished(ACTIVE)
-    attack, sets = Ascent(pairs=1, steps=1), run.site.sets[:3]
+    attack, sets = Ascent(pairs=1, steps=1), run.client_context.sets[:3]
     read = []
     for some in (sets, sets[1:], sets[:0:-1]):
-        book = notebook(run, attack, some)
+        book = trajectory_recorder(run, attack, some)
         book.forked(run.recorder.replayed["main"])
         read.append((book.choices["main"], alone(book, "sets", sets[1])))
     for choice, values in read[1:]:
@@ -114,7 +118,7 @@ def test_sets__what_auto_chooses_does_not_depend_on_which_set_is_first(finished:
 
 
 def test_batches__each_has_its_round_and_half_of_the_held_as_queue(
-    finished: Finished, monkeypatch: pytest.MonkeyPatch
+    finished: FederationResult, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Known images apart from those under test; each image once, whatever fills a short batch."""
     run = finished(ACTIVE)
@@ -125,19 +129,21 @@ def test_batches__each_has_its_round_and_half_of_the_held_as_queue(
         return losses(method, *rest)
 
     monkeypatch.setattr(ascent, "attack_losses", noted)
-    book = notebook(run, BATCHES)
-    site, batches = book.observer.site, book._batches(16)
-    half = len(site.held) / 2
+    book = trajectory_recorder(run, BATCHES)
+    client_context, batches = book.observer.client_context, book._batches(16)
+    half = len(client_context.held) / 2
     assert {len(acted) for acted, _ in batches} == {16}
     assert all(set(read) <= set(acted) for acted, read in batches)
-    known = np.isin(site.targets, np.concatenate(site.known))
+    known = np.isin(client_context.targets, np.concatenate(client_context.known))
     assert {len(set(known[acted])) for acted, _ in batches} == {1}
-    assert sorted(int(i) for _, read in batches for i in read) == list(range(len(site.targets)))
+    assert sorted(int(i) for _, read in batches for i in read) == list(
+        range(len(client_context.targets))
+    )
     some = [batches[0], batches[1], batches[-1]]
     monkeypatch.setattr(book, "_batches", lambda size: some)
     book.forked(run.recorder.replayed["main"])
     assert keys <= {int(half), int(half + 0.5)} and min(keys) > 10
-    fewer = notebook(run, BATCHES)
+    fewer = trajectory_recorder(run, BATCHES)
     monkeypatch.setattr(fewer, "_batches", lambda size: some[1:])
     fewer.forked(run.recorder.replayed["main"])
     for _, rows in some[1:]:  # the last is filled with images of the first, whose own it leaves
@@ -146,20 +152,20 @@ def test_batches__each_has_its_round_and_half_of_the_held_as_queue(
         assert not np.array_equal(got[1], got[2]) and np.isfinite(got).all()
 
 
-def test_notes__give_the_forks_again(finished: Finished) -> None:
+def test_notes__give_the_forks_again(finished: FederationResult) -> None:
     run = finished(ACTIVE)
-    book = notebook(run, BATCHES, run.site.sets[:2])
+    book = trajectory_recorder(run, BATCHES, run.client_context.sets[:2])
     book._batches = lambda size: [(np.arange(16),) * 2]  # type: ignore[method-assign]
     book.forked(run.recorder.replayed["main"])
     tensors, about = book.notes()
-    again = notebook(run, BATCHES, run.site.sets[:2])
+    again = trajectory_recorder(run, BATCHES, run.client_context.sets[:2])
     again.choices["placebo"] = {"lr": 7.0}
     again.restore({n: t.clone() for n, t in tensors.items()}, about)
     assert again.notes()[1] == about and again.notes()[0].keys() == tensors.keys()
     assert "placebo" not in again.choices and again.queries == book.queries
     for kind in ("sets", "batches"):
         assert again.rounds_alone("main", kind) == [FIRST]
-        rows = np.concatenate(run.site.sets[:2]) if kind == "sets" else np.arange(16)
+        rows = np.concatenate(run.client_context.sets[:2]) if kind == "sets" else np.arange(16)
         for idle in (False, True):
             np.testing.assert_array_equal(
                 alone(again, kind, rows, idle), alone(book, kind, rows, idle)
@@ -167,7 +173,7 @@ def test_notes__give_the_forks_again(finished: Finished) -> None:
 
 
 def test_forked__main_is_replayed_for_sets_and_what_goes_by_batches_everywhere(
-    finished: Finished,
+    finished: FederationResult,
 ) -> None:
     run = finished(ACTIVE)
     branches = ("main", "zero", "placebo")
@@ -175,10 +181,12 @@ def test_forked__main_is_replayed_for_sets_and_what_goes_by_batches_everywhere(
         (SETS, None, [True, False, False]), (SETS, (), [False] * 3),
         (BATCHES, (), [True, False, True]),
     ):  # fmt: skip
-        assert [notebook(run, attack, sets).forks(b) for b in branches] == want
+        assert [trajectory_recorder(run, attack, sets).forks(b) for b in branches] == want
 
 
-def test_first_attacked_round__of_main_is_a_snapshot_of_the_fork(finished: Finished) -> None:
+def test_first_attacked_round__of_main_is_a_snapshot_of_the_fork(
+    finished: FederationResult,
+) -> None:
     """What the attacker's client kept before it: its bank, and no key encoder is read."""
     run = finished(ACTIVE)
     fork = run.recorder.replayed["main"]

@@ -10,7 +10,7 @@ from flwr.app import Message
 
 from fedmia.federation.backends import InlineGrid
 
-from .conftest import Finished, Run, federated, prepared, same, weights
+from .conftest import FederationResult, Run, federated, prepared, same, weights
 
 FLAGS = "--attacker active --attacks ascent --strategy fedavg --strategy.weighting examples"
 
@@ -35,7 +35,7 @@ def equal(one: Run, other: Run) -> bool:
 def serial(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """The clients one after the other, in the order of the draw."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedmia.federation.backends.cores", lambda: 1)
+        patch.setattr("fedmia.federation.backends.count_cores", lambda: 1)
         return federated(prepared(FLAGS), tmp_path_factory.mktemp("serial") / "run")
 
 
@@ -43,7 +43,7 @@ def serial(tmp_path_factory: pytest.TempPathFactory) -> Run:
 def test_pool__one_thread_and_four_give_the_same_bits(
     serial: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fedmia.federation.backends.cores", lambda: 4)
+    monkeypatch.setattr("fedmia.federation.backends.count_cores", lambda: 4)
     four = federated(prepared(FLAGS), tmp_path / "four")
     assert equal(serial, four)
     assert [r.loss for r in serial.rounds] == [r.loss for r in four.rounds]
@@ -65,7 +65,7 @@ def test_replies__their_order_does_not_matter(
     assert equal(serial, federated(prepared(FLAGS), tmp_path / "turned"))
 
 
-def test_seed__another_gives_other_weights(finished: Finished) -> None:
+def test_seed__another_gives_other_weights(finished: FederationResult) -> None:
     one, other = finished("--attacks none"), finished("--attacks none --seed 1")
     assert not same(weights(one)[0], weights(other)[0])
     assert not same(weights(one)[4], weights(other)[4])

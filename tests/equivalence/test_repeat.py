@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from fedmia.report.figures import draw
-from fedmia.runtime.cores import cores
+from fedmia.runtime.cores import count_cores
 from fedmia.simulate import main
 from fedmia.storage.snapshot import SnapshotStore
 
@@ -53,8 +53,8 @@ def test_same_seed__same_report_but_for_timing(
     first: dict[str, Any], capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also if one thread scores where four did, or the other way round."""
-    other = 1 if cores() > 1 else 4
-    monkeypatch.setattr("fedmia.evaluation.run.cores", lambda: other)
+    other = 1 if count_cores() > 1 else 4
+    monkeypatch.setattr("fedmia.evaluation.run.count_cores", lambda: other)
     assert without(first, "timing") == without(reported(ACTIVE, capsys), "timing")
     assert len(first["attacks"]) >= 5
 

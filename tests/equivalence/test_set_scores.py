@@ -10,16 +10,16 @@ from fedmia.evaluation.federated.snapshots import Evaluation
 from fedmia.evaluation.federated.trajectories import Trajectories
 from fedmia.records import ScoredAttack
 
-from .conftest import Finished
+from .conftest import FederationResult
 
 ACTIVE = "--attacker active --attacks ascent "
 FIRST = 3  # the first attacked round of the tiny experiment
 
 
-def test_with_sets__scores_each_set_on_its_own_round(finished: Finished) -> None:
+def test_with_sets__scores_each_set_on_its_own_round(finished: FederationResult) -> None:
     """Minus its images' mean rise in it, and beside that the same where nothing was climbed."""
     run = finished(ACTIVE)
-    book = run.notebook()
+    book = run.trajectory_recorder()
     before = book.readings[f"received.main.{FIRST}"]
     climbed, idle = np.sqrt(np.arange(len(before))), np.cos(np.arange(len(before)))
     place = {name: i for i, name in enumerate(digests(book.targets.numpy()))}

@@ -16,7 +16,7 @@ import pytest
 import torch
 from scipy.stats import rankdata
 
-from clients.site import Site
+from clients.client_context import ClientContext
 from fedmia.attacks.ascent import Ascent
 from fedmia.attacks.lira import LiRARounds
 from fedmia.attacks.rmia import RMIARounds
@@ -26,8 +26,8 @@ from fedmia.evaluation import run as scoring
 from fedmia.evaluation.federated.probes import Probes
 from fedmia.evaluation.federated.snapshots import Evaluation, RoundModel
 from fedmia.evaluation.federated.trajectories import Trajectories
-from fedmia.evaluation.run import attacked
-from fedmia.federation.run import make_site
+from fedmia.evaluation.run import score_all_attacks
+from fedmia.federation.run import make_client_context
 from fedmia.options import registry
 from fedmia.options.seeding import rng
 from fedmia.records import Health, Probe, ScoredAttack
@@ -36,9 +36,9 @@ from fedmia.ssl.base import State
 from fedmia.storage.snapshot import Snapshot
 from fedmia.threat import ClientView, ServerView, WhiteBox
 from fedmia.threat.signals import Signals
-from strategies.base import Course, cohort
+from strategies.base import RoundRange, draw_cohort
 
-from .conftest import Finished, federated, prepared, same, weights
+from .conftest import FederationResult, federated, prepared, same, weights
 
 CLEAN, LAST = 2, 4  # rounds of the tiny experiment: the last before an attack, the last of all
 ACTIVE = (
@@ -56,19 +56,21 @@ def evaluation(run: Any) -> Evaluation:
 
 def views(found: Evaluation, monkeypatch: pytest.MonkeyPatch) -> Evaluation:
     """An evaluation that hands out its views in place of scores."""
-    monkeypatch.setattr(found.scorer, "scored", lambda name, view, *more, **also: view)
+    monkeypatch.setattr(found.scorer, "score_attack", lambda name, view, *more, **also: view)
     return found
 
 
 @pytest.mark.slow
 def test_passive_attack__reads_the_last_model_before_the_first_crafted_update(
-    finished: Finished,
+    finished: FederationResult,
 ) -> None:
     run = finished(ACTIVE)
-    found = {a.name: a for a in attacked(evaluation(run), run.notebook())["attacks"]}
+    found = {
+        a.name: a for a in score_all_attacks(evaluation(run), run.trajectory_recorder())["attacks"]
+    }
     assert [found[n].under_attack for n in ("similarity", "ascent")] == [False, True]
     clean, last = (
-        evaluation(run).on(RoundModel(run.snapshots.load("main", r)), ["similarity"])[0]
+        evaluation(run).score_attacks(RoundModel(run.snapshots.load("main", r)), ["similarity"])[0]
         for r in (CLEAN, LAST)
     )
     np.testing.assert_array_equal(found["similarity"].scores_members, clean.scores_members)
@@ -77,7 +79,7 @@ def test_passive_attack__reads_the_last_model_before_the_first_crafted_update(
 
 
 def test_probes__are_of_the_model_that_passive_attacks_are_scored_on(
-    finished: Finished, monkeypatch: pytest.MonkeyPatch
+    finished: FederationResult, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each number a probe gives is the sum of the weights it was shown."""
     run = finished(ACTIVE)
@@ -85,8 +87,10 @@ def test_probes__are_of_the_model_that_passive_attacks_are_scored_on(
     losses = {info.round: info.loss for info in run.rounds}
     monkeypatch.setattr(Probes, "both", lambda self, state: {"knn": Probe(total(state), 1)})
     monkeypatch.setattr(Probes, "health", lambda self, state, loss: Health(total(state), loss))
-    monkeypatch.setattr(scoring, "attacked", lambda evaluation, notebook: {"notes": []})
-    probes = Probes(run.site, run.prepared.data.labels, run.split)
+    monkeypatch.setattr(
+        scoring, "score_all_attacks", lambda evaluation, trajectory_recorder: {"notes": []}
+    )
+    probes = Probes(run.client_context, run.prepared.data.labels, run.split)
     told = scoring.score(run, probes, Stopwatch(time.perf_counter()))
     assert len(set(sums.values())) == len(sums) and losses[CLEAN] != losses[LAST]
     assert (told.round, told.utility["knn"].value) == (CLEAN, sums[CLEAN])
@@ -117,7 +121,9 @@ def test_with_sets__reads_the_rounds_in_which_sets_are_climbed_alone() -> None:
     attack.other_readings = lambda: {"level": level}
     found: Any = Trajectories.__new__(Trajectories)
     found.attack = attack
-    found.notebook = SimpleNamespace(of_alone=alone, rounds_alone=lambda branch, kind: [3])
+    found.trajectory_recorder = SimpleNamespace(
+        of_alone=alone, rounds_alone=lambda branch, kind: [3]
+    )
     found.view, found.evaluation = lambda branch: branch, SimpleNamespace(scorer=scorer)
     other = ScoredAttack("a-level", "", "white_box", "client", none, none, reading="level")
     told = found.with_sets(ScoredAttack("a", "", "white_box", "client", none, none, also=[other]))
@@ -125,26 +131,30 @@ def test_with_sets__reads_the_rounds_in_which_sets_are_climbed_alone() -> None:
     np.testing.assert_array_equal(told.sets_nonmembers, [[15.5, 5.5], [15.5, 5.5]])
     np.testing.assert_array_equal(told.also[0].sets_members, [[21.0, 1.0], [25.0, 5.0]])
     np.testing.assert_array_equal(told.also[0].sets_nonmembers, [[31.0, 11.0], [31.0, 11.0]])
-    found.notebook.rounds_alone = lambda branch, kind: []
+    found.trajectory_recorder.rounds_alone = lambda branch, kind: []
     assert found.with_sets(other) is other
 
 
-def test_passive_attack__without_an_active_one_reads_the_last_model(finished: Finished) -> None:
+def test_passive_attack__without_an_active_one_reads_the_last_model(
+    finished: FederationResult,
+) -> None:
     run = finished(PASSIVE)
-    (found,) = attacked(evaluation(run))["attacks"]
-    (last,) = evaluation(run).on(RoundModel(run.snapshots.load("main", LAST)), ["similarity"])
+    (found,) = score_all_attacks(evaluation(run))["attacks"]
+    (last,) = evaluation(run).score_attacks(
+        RoundModel(run.snapshots.load("main", LAST)), ["similarity"]
+    )
     np.testing.assert_array_equal(found.scores_members, last.scores_members)
 
 
 def test_dataset_inference__asks_of_each_clients_own_members_on_the_scored_model(
-    finished: Finished,
+    finished: FederationResult,
 ) -> None:
     """Its statistic is `similarity`'s score, so its differences can be told from those."""
     run = finished(
         "--attacker passive --attacks similarity,dataset-inference --attack.similarity.views 4 "
         "--attack.dataset-inference.views 4"
     )
-    found, (last, split) = attacked(evaluation(run)), (LAST, run.prepared.split)
+    found, (last, split) = score_all_attacks(evaluation(run)), (LAST, run.prepared.split)
     (scored,), (told,) = found["attacks"], found["inferences"]
     assert scored.name == "similarity"
     owner = dict(zip(split.members.tolist(), split.owner.tolist(), strict=True))
@@ -172,7 +182,7 @@ def test_dataset_inference__asks_of_each_clients_own_members_on_the_scored_model
     ["main", *(pytest.param(b, marks=pytest.mark.slow) for b in ("zero", "placebo"))],
 )
 def test_active_attack__sees_the_rounds_of_the_branch_it_is_scored_on(
-    branch: str, finished: Finished
+    branch: str, finished: FederationResult
 ) -> None:
     """What it noted is its loss under the models of its branch and under its own uploads."""
     run = finished(ACTIVE)
@@ -180,7 +190,7 @@ def test_active_attack__sees_the_rounds_of_the_branch_it_is_scored_on(
     assert sorted(models) == [3, 4, 5] and sorted(run.sent(branch)) == [3, 4]
     assert all(same(models[r].state, kept[r - 1]) for r in models)
     assert branch == "main" or not same(models[LAST + 1].state, weights(run)[LAST])
-    book, found = run.notebook(), evaluation(run)
+    book, found = run.trajectory_recorder(), evaluation(run)
     images = found.scorer.candidates.flip(0)[:30]
     seen = Trajectories(found, "ascent", book).view(branch).trajectory(images)
 
@@ -197,12 +207,12 @@ def test_active_attack__sees_the_rounds_of_the_branch_it_is_scored_on(
 
 @pytest.mark.parametrize("branch", ["main", "placebo"])
 def test_clients_view__holds_its_own_branch_up_to_its_round(
-    branch: str, finished: Finished, monkeypatch: pytest.MonkeyPatch
+    branch: str, finished: FederationResult, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = finished(ACTIVE)
     states = weights(run, branch)
     for round in (r for r in states if r):
-        (view,) = views(evaluation(run), monkeypatch).on(
+        (view,) = views(evaluation(run), monkeypatch).score_attacks(
             RoundModel(run.snapshots.load(branch, round), branch), ["similarity"]
         )
         assert isinstance(view, ClientView)
@@ -216,10 +226,10 @@ def test_clients_view__holds_only_models_of_rounds_in_which_it_took_part(
     """Received for its rounds, and the one that is attacked."""
     flags = "--attacker passive --attacks similarity --federation.participation 0.5 --rounds 6"
     run = federated(prepared(flags), tmp_path / "run")
-    mine = [r for r in range(1, 7) if 3 in cohort(Course("", 0, 6, False, 0.5, 0), r, 4)]
+    mine = [r for r in range(1, 7) if 3 in draw_cohort(RoundRange("", 0, 6, False, 0.5, 0), r, 4)]
     assert 0 < len(mine) < 6
     for last in range(7):
-        (view,) = views(evaluation(run), monkeypatch).on(
+        (view,) = views(evaluation(run), monkeypatch).score_attacks(
             RoundModel(run.snapshots.load("main", last)), ["similarity"]
         )
         assert set(view.received) == {*(r - 1 for r in mine if r <= last), last}
@@ -227,12 +237,12 @@ def test_clients_view__holds_only_models_of_rounds_in_which_it_took_part(
 
 
 def test_placebo__keeps_as_many_earlier_models_as_the_run(
-    finished: Finished, monkeypatch: pytest.MonkeyPatch, images: torch.Tensor
+    finished: FederationResult, monkeypatch: pytest.MonkeyPatch, images: torch.Tensor
 ) -> None:
     """Else the control of an attack on earlier rounds would be another test than the attack."""
     run, counts = finished(ACTIVE), []
     for branch in ("main", "placebo"):
-        (view,) = views(evaluation(run), monkeypatch).on(
+        (view,) = views(evaluation(run), monkeypatch).score_attacks(
             RoundModel(run.snapshots.load(branch, LAST), branch), ["similarity"]
         )
         assert sorted(view.received) == [0, 1, 2, 3, 4]
@@ -242,11 +252,11 @@ def test_placebo__keeps_as_many_earlier_models_as_the_run(
 
 @pytest.mark.parametrize("branch", ["main", "placebo"])
 def test_servers_view__holds_no_update_of_a_later_round_or_another_branch(
-    branch: str, finished: Finished, monkeypatch: pytest.MonkeyPatch
+    branch: str, finished: FederationResult, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = finished(SERVER)
     for round in (CLEAN, LAST):
-        (view,) = views(evaluation(run), monkeypatch).on(
+        (view,) = views(evaluation(run), monkeypatch).score_attacks(
             RoundModel(run.snapshots.load(branch, round), branch), ["all-for-one"]
         )
         assert isinstance(view, ServerView) and sorted(view.updates) == list(range(1, round + 1))
@@ -256,7 +266,7 @@ def test_servers_view__holds_no_update_of_a_later_round_or_another_branch(
             assert all(same(sent[c], kept[c]) for c in kept)
 
 
-def test_defence__draws_its_noise_from_a_stream_of_its_own(finished: Finished) -> None:
+def test_defence__draws_its_noise_from_a_stream_of_its_own(finished: FederationResult) -> None:
     """What leaves client 0 is what it would have sent undefended, plus the noise of the stream
     `release`: training draws the same numbers with and without the defence."""
     scale = 0.01
@@ -287,8 +297,8 @@ def order(state: dict[str, torch.Tensor]) -> list[tuple[str, torch.Tensor]]:
 @pytest.mark.parametrize("seed", range(4))
 def test_targets__come_in_an_order_without_truth(seed: int, tmp_path: Path) -> None:
     setup = prepared(f"--attacker active --seed {seed}")
-    site, split = make_site(setup, tmp_path, Event()), setup.split
-    truth = np.isin(site.targets, split.members)
+    client_context, split = make_client_context(setup, tmp_path, Event()), setup.split
+    truth = np.isin(client_context.targets, split.members)
     assert 0 < truth.sum() < len(truth)
     n, m = int(truth.sum()), int((~truth).sum())
     ranks = rankdata(np.arange(len(truth)))[truth].sum()
@@ -297,7 +307,7 @@ def test_targets__come_in_an_order_without_truth(seed: int, tmp_path: Path) -> N
     assert abs(auc - 0.5) < 4 * np.sqrt((n + m + 1) / (12 * n * m))
     every = [split.scored_members, split.scored_nonmembers, split.known_members,
              split.known_nonmembers]  # fmt: skip
-    assert sorted(site.targets) == sorted(np.concatenate(every))
+    assert sorted(client_context.targets) == sorted(np.concatenate(every))
 
 
 @pytest.mark.parametrize(
@@ -311,22 +321,22 @@ def test_targets__come_in_an_order_without_truth(seed: int, tmp_path: Path) -> N
 def test_schedule__spans_the_federated_rounds_of_the_whole_run(
     flags: str, rounds: int, tmp_path: Path
 ) -> None:
-    site = make_site(prepared(flags), tmp_path, Event())
-    assert site.total_rounds == rounds
+    client_context = make_client_context(prepared(flags), tmp_path, Event())
+    assert client_context.total_rounds == rounds
 
 
 def test_held_images__are_the_attackers_own_and_the_known(tmp_path: Path) -> None:
     setup = prepared("--attacker active")
-    site, split = make_site(setup, tmp_path, Event()), setup.split
+    client_context, split = make_client_context(setup, tmp_path, Event()), setup.split
     known = {*split.known_members, *split.known_nonmembers}
-    assert set(site.held) == known | set(split.parts[3])
-    assert not set(site.held) & {*split.scored_members, *split.scored_nonmembers}
+    assert set(client_context.held) == known | set(split.parts[3])
+    assert not set(client_context.held) & {*split.scored_members, *split.scored_nonmembers}
     outsider = prepared("--attacker none")
-    held = make_site(outsider, tmp_path, Event()).held
+    held = make_client_context(outsider, tmp_path, Event()).held
     assert set(held) == {*outsider.split.known_members, *outsider.split.known_nonmembers}
 
 
-def test_scored_images__are_none_that_the_attacker_knows(finished: Finished) -> None:
+def test_scored_images__are_none_that_the_attacker_knows(finished: FederationResult) -> None:
     scorer = evaluation(finished(ACTIVE)).scorer
     known = set(digests(scorer.known.both()[0].numpy()))
     scored = digests(scorer.candidates.numpy())
@@ -338,11 +348,11 @@ def test_server_training__sees_the_pool_or_the_public_images_and_no_others(
     mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[Any] = []
-    plain = Site.job
+    plain = ClientContext.job
 
     epochs: list[int] = []
 
-    def noted(self: Site, method: Any, images: Any, *more: Any) -> Any:
+    def noted(self: ClientContext, method: Any, images: Any, *more: Any) -> Any:
         seen.append(sorted(digests(images)))
         epochs.append(self.train.local_epochs)
         job = plain(self, method, images, *more)
@@ -350,7 +360,7 @@ def test_server_training__sees_the_pool_or_the_public_images_and_no_others(
             assert job.step == 0 and job.total_steps == 3 * -(-len(images) // job.train.batch_size)
         return job
 
-    monkeypatch.setattr(Site, "job", noted)
+    monkeypatch.setattr(ClientContext, "job", noted)
     setup = prepared(
         f"--attacker none --attacks none --pretrain {mode} --pretrain-epochs 3 --split.public 12 "
         "--rounds 2"
@@ -366,7 +376,9 @@ def test_server_training__sees_the_pool_or_the_public_images_and_no_others(
 
 
 @pytest.mark.slow
-def test_strategy__each_moves_the_model_in_its_own_way(finished: Finished, tmp_path: Path) -> None:
+def test_strategy__each_moves_the_model_in_its_own_way(
+    finished: FederationResult, tmp_path: Path
+) -> None:
     """Four rounds from one seed: all start alike, none ends where another does, and an option
     that takes the difference away gives FedAvg back."""
     plainly = "--attacker none --attacks none --clients 5 --strategy"
@@ -387,7 +399,7 @@ def test_strategy__each_moves_the_model_in_its_own_way(finished: Finished, tmp_p
 
 
 def test_by_layer__is_internal_on_each_layer_alone_from_one_pass(
-    finished: Finished, monkeypatch: pytest.MonkeyPatch
+    finished: FederationResult, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, passed = finished("--attacks internal"), list[int]()
     found, snapshot = evaluation(run), run.snapshots.load("main", LAST)
@@ -404,7 +416,7 @@ def test_by_layer__is_internal_on_each_layer_alone_from_one_pass(
     assert list(layers) == ["layer1", "layer2", "layer3", "layer4", "avgpool", "encoder"]
     for name in ("layer1", "encoder"):
         alone = Evaluation(run, {"internal": {"layers": (name,)}})
-        (want,) = alone.on(RoundModel(snapshot), ["internal"])
+        (want,) = alone.score_attacks(RoundModel(snapshot), ["internal"])
         np.testing.assert_array_equal(layers[name].scores_members, want.scores_members)
         np.testing.assert_array_equal(layers[name].known_members, want.known_members)
 
@@ -419,42 +431,47 @@ PARTIAL = (
 
 @pytest.mark.slow
 def test_partial_participation__without_a_finished_round_the_attack_is_not_run(
-    finished: Finished,
+    finished: FederationResult,
 ) -> None:
     """Half of four rounds are the client's, of this seed; it reads every image in both."""
     run = finished(PARTIAL)
-    assert list(run.sent("main")) == [6, 8] and run.site.turns == 2
-    found, book = evaluation(run), run.notebook()
+    assert list(run.sent("main")) == [6, 8] and run.client_context.turns == 2
+    found, book = evaluation(run), run.trajectory_recorder()
     active = Trajectories(found, "ascent", book)
     assert active.unscored() is None
     seen = active.view("main").trajectory(found.scorer.candidates)
     assert seen.rounds == [6, 8] and np.isfinite(seen.after).all()
-    missed = run.notebook()
+    missed = run.trajectory_recorder()
     missed.readings = {n: v for n, v in missed.readings.items() if not n.startswith("sent.main.")}
-    result = attacked(found, missed)
+    result = score_all_attacks(found, missed)
     assert "its client finished no attacked round" in result["not_run"]["ascent"]
     assert result["attacks"] == [] and result["pairs"] == []
 
 
 @pytest.mark.slow
 def test_untrained_control__goes_through_the_strategys_own_aggregate(
-    finished: Finished, monkeypatch: pytest.MonkeyPatch
+    finished: FederationResult, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Weights by images, cohorts, server learning rate and momentum; honest clients send back what
     they received."""
     run = finished(PARTIAL)
     models: dict[int, State] = {}
     uploads: dict[int, State] = {}
-    active = Trajectories(evaluation(run), "ascent", run.notebook())
+    active = Trajectories(evaluation(run), "ascent", run.trajectory_recorder())
     for name, kept in (("received", models), ("sent", uploads)):
-        monkeypatch.setattr(active.notebook, name, noting(active.notebook, name, kept))
+        monkeypatch.setattr(
+            active.trajectory_recorder, name, noting(active.trajectory_recorder, name, kept)
+        )
     active.untrained()
-    state, sizes = run.snapshots.untrained().state, [len(p) for p in run.site.parts["members"]]
+    state, sizes = (
+        run.snapshots.untrained().state,
+        [len(p) for p in run.client_context.parts["members"]],
+    )
     assert list(uploads) == [6, 8] and list(models) == [6, 8, 9] and len({*sizes}) > 1
     velocity = {n: torch.zeros_like(t, dtype=torch.float64) for n, t in state.items()}
     start = state
     for round in range(5, 9):
-        drawn = cohort(Course("", 0, 8, False, 0.5, 4), round, 4)
+        drawn = draw_cohort(RoundRange("", 0, 8, False, 0.5, 4), round, 4)
         sent = uploads.get(round, state)
         assert (3 in drawn) is (round in uploads) is (round in models)
         share, after = sizes[3] / sum(sizes[c] for c in drawn) if 3 in drawn else 0.0, {}
@@ -481,7 +498,7 @@ def noting(book: Any, name: str, kept: dict[int, State]) -> Any:
 
 @pytest.mark.slow
 def test_pooled_training__comes_before_honest_rounds_and_passive_attacks_read_an_aggregate(
-    finished: Finished,
+    finished: FederationResult,
 ) -> None:
     run = finished(f"{ACTIVE} --pretrain pooled --pretrain-epochs 2 --federation.keep_updates 4")
     first, states = run.snapshots.untrained().state, weights(run)
@@ -493,12 +510,12 @@ def test_pooled_training__comes_before_honest_rounds_and_passive_attacks_read_an
         updates = run.snapshots.updates("main", CLEAN)
         mean = torch.stack([updates[c][name].double() for c in range(4)]).mean(dim=0)
         torch.testing.assert_close(tensor.double(), mean, atol=1e-6, rtol=1e-5)
-    found = attacked(evaluation(run), run.notebook())
+    found = score_all_attacks(evaluation(run), run.trajectory_recorder())
     for scored, state in (
         (found["attacks"], states[CLEAN]),
         (found["controls"]["untrained"], first),
     ):
         similarity = next(a for a in scored if a.name == "similarity")
-        (want,) = evaluation(run).on(RoundModel(Snapshot(9, state, {})), ["similarity"])
+        (want,) = evaluation(run).score_attacks(RoundModel(Snapshot(9, state, {})), ["similarity"])
         np.testing.assert_allclose(similarity.scores_members, want.scores_members, atol=1e-5)
     assert run.snapshots.rounds("untrained") == [0]

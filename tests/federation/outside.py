@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from clients.base import Role
-from clients.desk import Desk
-from fedmia.attacks.base import ActiveAttack, Scores, Turn
+from clients.client_round import ClientRound
+from fedmia.attacks.base import ActiveAttack, CraftContext, Scores
 from fedmia.options.option import option
 from fedmia.ssl.base import State
 from fedmia.threat import Threat, Trajectory, WhiteBox
@@ -23,16 +23,18 @@ class Loud(Role):
     sees: ClassVar[Threat | None] = Threat("white_box", "client")
     crafts: ClassVar[bool] = True
 
-    def work(self, desk: Desk) -> tuple[State, dict[str, float]]:
-        trained, metrics, method = desk.train()
-        return desk.craft(method, trained) if desk.crafts else trained, metrics | {"loud": 1.0}
+    def work(self, client_round: ClientRound) -> tuple[State, dict[str, float]]:
+        trained, metrics, method = client_round.train()
+        return client_round.craft(method, trained) if client_round.crafts else trained, metrics | {
+            "loud": 1.0
+        }
 
 
 class Idler(Role):
     """Sends back what it received; attacks nothing."""
 
-    def work(self, desk: Desk) -> tuple[State, dict[str, float]]:
-        return desk.received, {}
+    def work(self, client_round: ClientRound) -> tuple[State, dict[str, float]]:
+        return client_round.received, {}
 
 
 @dataclass
@@ -49,7 +51,7 @@ class SignFlip(ActiveAttack):
 
     boost: float = option(2.0, "factor on the step; -1 is the honest one", ge=-1)
 
-    def craft(self, turn: Turn) -> State:
+    def craft(self, turn: CraftContext) -> State:
         if self.boost == -1:
             return turn.trained
         return {n: turn.received[n] - self.boost * (t - turn.received[n])

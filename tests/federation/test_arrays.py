@@ -10,7 +10,7 @@ from flwr.app import Array, ArrayRecord
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 
-from fedmia.storage.arrays import Live, lively, record, tensors
+from fedmia.storage.arrays import LazyArray, make_lazy, record, tensors
 
 STATE = {
     "w": torch.randn(3, 4, generator=torch.Generator().manual_seed(0)),
@@ -55,7 +55,7 @@ def test_record__is_pickled_without_its_bytes() -> None:
 
 def test_lively__reads_what_others_made() -> None:
     made = ArrayRecord()
-    made["a"], made["b"] = Array(np.arange(3.0)), (kept := Live(np.ones(2)))
-    lively(made)
-    assert type(made["a"]) is Live and made["b"] is kept
+    made["a"], made["b"] = Array(np.arange(3.0)), (kept := LazyArray(np.ones(2)))
+    make_lazy(made)
+    assert type(made["a"]) is LazyArray and made["b"] is kept
     assert np.array_equal(made["a"].numpy(), np.arange(3.0))

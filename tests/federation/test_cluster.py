@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from fedmia.federation.rounds import Federation
+from fedmia.federation.rounds import FederatedRun
 from fedmia.report.figures import draw
 from fedmia.simulate import main
 
@@ -127,7 +127,7 @@ def workers() -> list[int]:
 def test_worker_killed_in_a_round__the_policy_holds(
     policy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    noted, killed, over = Federation._note, list[int](), Event()
+    noted, killed, over = FederatedRun._note, list[int](), Event()
 
     def kill() -> None:
         over.wait(0.05)
@@ -136,12 +136,12 @@ def test_worker_killed_in_a_round__the_policy_holds(
                 os.kill(pid, signal.SIGKILL)
                 killed.append(pid)
 
-    def note(self: Federation, branch: str, number: int, *rest: Any) -> None:
+    def note(self: FederatedRun, branch: str, number: int, *rest: Any) -> None:
         noted(self, branch, number, *rest)
         if (branch, number) == ("main", 1):
             Thread(target=kill, daemon=True).start()
 
-    monkeypatch.setattr(Federation, "_note", note)
+    monkeypatch.setattr(FederatedRun, "_note", note)
     tiny = TINY if policy == "retry" else OUTSIDE
     report = ran(f"--backend ray --on-failure {policy}", tmp_path / "RUN", tiny)
     over.set()
@@ -150,7 +150,7 @@ def test_worker_killed_in_a_round__the_policy_holds(
     ]
     assert "its Ray worker died" in report["faults"][0]["reason"]
     if policy == "retry":
-        monkeypatch.setattr(Federation, "_note", noted)
+        monkeypatch.setattr(FederatedRun, "_note", noted)
         whole = ran(f"--on-failure {policy}", tmp_path / "inline")
         for key in ("attacks", "rounds", "controls", "clients", "paired", "sets"):
             assert report[key] == whole[key]

@@ -13,7 +13,7 @@ import pytest
 
 from clients.honest import Honest
 from clients.passive import Passive
-from fedmia.federation.rounds import Federation
+from fedmia.federation.rounds import FederatedRun
 from fedmia.report.figures import draw
 from fedmia.simulate import main
 
@@ -29,9 +29,9 @@ Work = Honest.work
 def spoiled(how: str, client: int = 1) -> Any:
     """What a client does in round 3, if it is that one; else it is honest."""
 
-    def work(self: Honest, desk: Any) -> Any:
-        state, metrics = Work(self, desk)
-        if (desk.task.client, desk.task.round) != (client, 3):
+    def work(self: Honest, client_round: Any) -> Any:
+        state, metrics = Work(self, client_round)
+        if (client_round.task.client, client_round.task.round) != (client, 3):
             return state, metrics
         first = next(iter(state))
         if how == "raise":
@@ -102,21 +102,21 @@ def test_drop__holds_in_a_run_that_is_gone_on_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A client that was dropped is not asked again, and what befell it is still told."""
-    noted, orders = Federation._note, list[tuple[int, int]]()
+    noted, orders = FederatedRun._note, list[tuple[int, int]]()
 
-    def killed(self: Federation, branch: str, round: int, *rest: Any) -> Any:
+    def killed(self: FederatedRun, branch: str, round: int, *rest: Any) -> Any:
         if round == 4:
             raise Killed
         return noted(self, branch, round, *rest)
 
-    def work(self: Honest, desk: Any) -> Any:
-        orders.append((desk.task.round, desk.task.client))
-        return spoiled("raise")(self, desk)
+    def work(self: Honest, client_round: Any) -> Any:
+        orders.append((client_round.task.round, client_round.task.client))
+        return spoiled("raise")(self, client_round)
 
     monkeypatch.setattr(Honest, "work", work)
     flags = shlex.split(TINY[: TINY.index("--attacks")] + "--attacks none --on-failure drop")
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(Federation, "_note", killed)
+        patch.setattr(FederatedRun, "_note", killed)
         main([*flags, "--quiet", "--out", str(tmp_path / "RUN")])
     orders.clear()
     assert main(["--resume", str(tmp_path / "RUN"), "--quiet"]) == 0
@@ -165,7 +165,7 @@ def test_drop__not_the_attackers_client(
 def test_first_round__nothing_is_finished(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(Honest, "work", lambda self, desk: 1 / 0)
+    monkeypatch.setattr(Honest, "work", lambda self, client_round: 1 / 0)
     assert main([*shlex.split(TINY), "--out", str(tmp_path / "RUN")]) == 1
     assert "round 1: client" in capsys.readouterr().err
     assert not (tmp_path / "RUN" / "report.json").exists()
@@ -180,10 +180,10 @@ def test_retry__gives_the_report_of_the_run_that_nothing_befell(
     whole = ran(flags, tmp_path / "whole", 0)
     bad, tried = spoiled("nan"), list[int]()
 
-    def work(self: Honest, desk: Any) -> Any:
-        here = (desk.task.client, desk.task.round) == (1, 3)
+    def work(self: Honest, client_round: Any) -> Any:
+        here = (client_round.task.client, client_round.task.round) == (1, 3)
         tried.extend([1] * here)
-        return (bad if here and len(tried) == 1 else Work)(self, desk)
+        return (bad if here and len(tried) == 1 else Work)(self, client_round)
 
     monkeypatch.setattr(Honest, "work", work)
     report = ran(flags, tmp_path / "RUN", 0)

@@ -12,7 +12,7 @@ import pytest
 
 from fedmia.federation.checkpoint import Checkpoint
 from fedmia.federation.ledger import Ledger
-from fedmia.federation.rounds import Federation
+from fedmia.federation.rounds import FederatedRun
 from fedmia.report.figures import draw
 from fedmia.simulate import main
 
@@ -26,22 +26,22 @@ TINY = (
 # again from the settings and the images (REBUILT), and what is empty between two rounds (PASSING).
 CARRIED, REBUILT, PASSING = "carried", "rebuilt", "passing"
 HOLDINGS: Mapping[str, Mapping[str, str]] = {
-    "Federation": {
+    "FederatedRun": {
         "head": CARRIED, "forked": CARRIED, "rounds": CARRIED, "store": CARRIED,
-        "aggregation": CARRIED, "reader": CARRIED, "crew": CARRIED, "snapshots": CARRIED,
+        "aggregation": CARRIED, "round_recorder": CARRIED, "failure_policy": CARRIED, "snapshots": CARRIED,
         "watch": CARRIED,
-        "experiment": REBUILT, "site": REBUILT, "split": REBUILT, "probe": REBUILT,
+        "experiment": REBUILT, "client_context": REBUILT, "split": REBUILT, "probe": REBUILT,
         "display": REBUILT, "checkpoint": REBUILT, "schedule": REBUILT, "holder": REBUILT,
         "active": REBUILT, "_unsaved": REBUILT, "_root": REBUILT,
         "failure": PASSING, "_crafted": PASSING, "_fork": PASSING,
     },
-    "Head": dict.fromkeys(("branch", "round", "state", "strategy"), CARRIED),
-    "Crew": {
+    "BranchState": dict.fromkeys(("branch", "round", "state", "strategy"), CARRIED),
+    "FailurePolicy": {
         "gone": CARRIED, "faults": CARRIED,
         "clients": REBUILT, "on_failure": REBUILT, "timeout": REBUILT, "least": REBUILT,
         "indispensable": REBUILT,
     },
-    "Notebook": {
+    "TrajectoryRecorder": {
         "readings": CARRIED, "queries": CARRIED,
         "choices": CARRIED,
         "observer": REBUILT, "attack": REBUILT, "targets": REBUILT, "_at": REBUILT,
@@ -63,19 +63,19 @@ def test_holdings__name_all_that_a_run_holds(
 ) -> None:
     """An attribute that is added must be said to be carried, rebuilt or empty between rounds; and
     each thing that is carried is what it was, bit by bit, when the checkpoint is read again."""
-    runs, seen = Federation.run, list[tuple[Federation, Any]]()
+    runs, seen = FederatedRun.run, list[tuple[FederatedRun, Any]]()
 
-    def run(self: Federation, grid: Any) -> None:
+    def run(self: FederatedRun, grid: Any) -> None:
         runs(self, grid)
-        seen.append((self, self.reader.notes()))  # type: ignore[union-attr]
+        seen.append((self, self.round_recorder.notes()))  # type: ignore[union-attr]
 
     monkeypatch.setattr(draw, "draw_all", lambda scores, report: {})
-    monkeypatch.setattr(Federation, "run", run)
-    monkeypatch.setattr(Checkpoint, "over", lambda self: None)  # it stays on disk
+    monkeypatch.setattr(FederatedRun, "run", run)
+    monkeypatch.setattr(Checkpoint, "delete", lambda self: None)  # it stays on disk
     assert main([*shlex.split(TINY), "--out", str(tmp_path / "RUN")]) == 0
     ((live, notes),) = seen
-    assert live.head is not None and live.reader is not None
-    for held in (live, live.head, live.crew, live.reader, live.store):
+    assert live.head is not None and live.round_recorder is not None
+    for held in (live, live.head, live.failure_policy, live.round_recorder, live.store):
         assert set(vars(held)) == set(HOLDINGS[type(held).__name__]), type(held).__name__
     strategy = live.head.strategy
     passing = set(HOLDINGS["FederatedStrategy"])
@@ -84,12 +84,12 @@ def test_holdings__name_all_that_a_run_holds(
     restored_is_what_was_held(live, *notes)
 
 
-def restored_is_what_was_held(live: Federation, readings: Any, queries: Any) -> None:
+def restored_is_what_was_held(live: FederatedRun, readings: Any, queries: Any) -> None:
     assert live.checkpoint is not None
     root, key = live.checkpoint.root, live.checkpoint.key
     other = replace(
         live, store=Ledger(root / "clients"), rounds=[], head=None, forked=None,
-        crew=replace(live.crew, gone=set(), faults=[]), checkpoint=Checkpoint(root, key=key),
+        failure_policy=replace(live.failure_policy, gone=set(), faults=[]), checkpoint=Checkpoint(root, key=key),
         aggregation=None,
     )  # fmt: skip
     other.resume()
@@ -103,7 +103,7 @@ def restored_is_what_was_held(live: Federation, readings: Any, queries: Any) -> 
         assert all(t.equal(controls[1][n]) for n, t in controls[0].items())
     assert other.rounds == live.rounds
     assert other.aggregation == live.aggregation is not None
-    after = other.reader.notes()  # type: ignore[union-attr]
+    after = other.round_recorder.notes()  # type: ignore[union-attr]
     assert after[1] == queries and after[0].keys() == readings.keys()
     assert all(t.nan_to_num().equal(after[0][n].nan_to_num()) for n, t in readings.items())
     for branch in live.branches():
@@ -111,6 +111,6 @@ def restored_is_what_was_held(live: Federation, readings: Any, queries: Any) -> 
             one, two = live.store.load(branch, client), other.store.load(branch, client)
             assert one is not None and two is not None and one.memory == two.memory
             assert all(t.equal(two.tensors[n]) for n, t in one.tensors.items())
-    assert {n for n, how in HOLDINGS["Federation"].items() if how == CARRIED} == {
-        "head", "forked", "rounds", "store", "reader", "crew", "snapshots", "watch", "aggregation",
+    assert {n for n, how in HOLDINGS["FederatedRun"].items() if how == CARRIED} == {
+        "head", "forked", "rounds", "store", "round_recorder", "failure_policy", "snapshots", "watch", "aggregation",
     }  # fmt: skip

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from clients.desk import Desk
+from clients.client_round import ClientRound
 from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
-from fedmia.federation.rounds import Federation
-from fedmia.federation.run import fingerprint, make_site, prepare
+from fedmia.federation.rounds import FederatedRun
+from fedmia.federation.run import fingerprint, make_client_context, prepare
 from fedmia.simulate import main
 from fedmia.ssl.train import Job
 
@@ -33,9 +33,9 @@ def test_round__leaves_no_desk_and_no_job_to_the_garbage_collector(
 ) -> None:
     alive: dict[str, list[weakref.ref[Any]]] = {"desk": [], "job": []}
     most: dict[str, int] = {"desk": 0, "job": 0}
-    works, runs, notes = Desk.train, Job.run, Federation._note
+    works, runs, notes = ClientRound.train, Job.run, FederatedRun._note
 
-    def train(self: Desk) -> Any:
+    def train(self: ClientRound) -> Any:
         alive["desk"].append(weakref.ref(self))
         return works(self)
 
@@ -43,14 +43,14 @@ def test_round__leaves_no_desk_and_no_job_to_the_garbage_collector(
         alive["job"].append(weakref.ref(self))
         return runs(self)
 
-    def note(self: Federation, *given: Any) -> Any:
+    def note(self: FederatedRun, *given: Any) -> Any:
         for kind, refs in alive.items():
             most[kind] = max(most[kind], sum(ref() is not None for ref in refs))
         return notes(self, *given)
 
-    monkeypatch.setattr(Desk, "train", train)
+    monkeypatch.setattr(ClientRound, "train", train)
     monkeypatch.setattr(Job, "run", run)
-    monkeypatch.setattr(Federation, "_note", note)
+    monkeypatch.setattr(FederatedRun, "_note", note)
     gc.disable()
     try:
         assert main(shlex.split(TINY)) == 0
@@ -65,11 +65,11 @@ def test_site__holds_the_images_that_have_a_role(tmp_path: Path) -> None:
     source = "--dataset synthetic --data.pixels 64 --data.images 600 --split.public 8 "
     prepared = prepare(parse(SIMULATE, shlex.split(source + TINY)).settings)
     used = np.sort(prepared.split.used)
-    site = make_site(prepared, tmp_path, Event())
-    assert 0 < len(used) < 200 and site.images.shape == (600, 3, 64, 64)
-    assert np.array_equal(site.images[used], prepared.data.images[used])
-    assert not np.delete(site.images, used, axis=0).any()
-    assert site.images_file.stat().st_blocks * 512 < site.images.nbytes / 2
+    client_context = make_client_context(prepared, tmp_path, Event())
+    assert 0 < len(used) < 200 and client_context.images.shape == (600, 3, 64, 64)
+    assert np.array_equal(client_context.images[used], prepared.data.images[used])
+    assert not np.delete(client_context.images, used, axis=0).any()
+    assert client_context.images_file.stat().st_blocks * 512 < client_context.images.nbytes / 2
 
     def changed(at: int) -> str:
         images = prepared.data.images.copy()

@@ -14,7 +14,7 @@ import torch
 from fedmia.attacks.ascent import Ascent
 from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
-from fedmia.evaluation.federated.readings import Notebook
+from fedmia.evaluation.federated.recorder import TrajectoryRecorder
 from fedmia.options.errors import InputError
 from fedmia.records import RunScores
 from fedmia.report import build
@@ -43,14 +43,14 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     seen: list[RunScores] = []
     plain = build.build_report
     uploads: dict[tuple[str, int], State] = {}
-    noted = Notebook.sent
+    noted = TrajectoryRecorder.sent
 
-    def sent(self: Notebook, branch: str, round: int, snapshot: Snapshot) -> None:
+    def sent(self: TrajectoryRecorder, branch: str, round: int, snapshot: Snapshot) -> None:
         uploads[branch, round] = snapshot.state
         noted(self, branch, round, snapshot)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Notebook, "sent", sent)
+        patch.setattr(TrajectoryRecorder, "sent", sent)
 
         def watched(scores: RunScores) -> dict[str, Any]:
             seen.append(scores)

@@ -23,11 +23,11 @@ from fedmia.evaluation.steps.scorer import Scorer
 from fedmia.federation import checkpoint
 from fedmia.federation.checkpoint import Checkpoint
 from fedmia.federation.ledger import Ledger
-from fedmia.federation.rounds import Federation
+from fedmia.federation.rounds import FederatedRun
 from fedmia.report.figures import draw
 from fedmia.simulate import main
 from fedmia.storage import archive, snapshot
-from fedmia.storage.snapshot import LocalState
+from fedmia.storage.snapshot import ClientState
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY = (
@@ -161,16 +161,16 @@ def test_full_disk__one_line_and_nothing_is_lost(
 def test_interrupted__is_reported_on_and_goes_on(
     branch: str, whole: dict[str, Any], tmp_path: Path, monkeypatch: Patch
 ) -> None:
-    noted = Federation._note
+    noted = FederatedRun._note
 
-    def note(self: Federation, now: str, number: int, *rest: Any) -> Any:
+    def note(self: FederatedRun, now: str, number: int, *rest: Any) -> Any:
         if (now, number) == (branch, 3):
             os.kill(os.getpid(), signal.SIGINT)
             time.sleep(0.01)
         return noted(self, now, number, *rest)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Federation, "_note", note)
+        patch.setattr(FederatedRun, "_note", note)
         assert main([*shlex.split(TINY), "--out", str(tmp_path / "RUN")]) == 130
     assert read(tmp_path / "RUN")["interrupted"] is not None
     assert resume(tmp_path / "RUN") == 0 and read(tmp_path / "RUN") == whole
@@ -180,13 +180,13 @@ def test_interrupted__is_reported_on_and_goes_on(
 def test_finished_attacks__are_not_scored_again(
     whole: dict[str, Any], tmp_path: Path, monkeypatch: Patch
 ) -> None:
-    scored, names = Scorer.scored, list[str]()
+    scored, names = Scorer.score_attack, list[str]()
 
     def noted(self: Scorer, name: str, *given: Any, **more: Any) -> Any:
         names.append(name)
         return scored(self, name, *given, **more)
 
-    monkeypatch.setattr(Scorer, "scored", noted)
+    monkeypatch.setattr(Scorer, "score_attack", noted)
     with monkeypatch.context() as patch, pytest.raises(Killed):
         patch.setattr("fedmia.simulate.publish", lambda *given: (_ for _ in ()).throw(Killed()))
         main([*shlex.split(TINY), "--out", str(tmp_path / "RUN")])
@@ -217,10 +217,10 @@ def test_other_optimizers__and_a_momentum_that_is_raised_go_on(
         f"--train.optimizer {optimizer} --train.warmup_epochs 2 --ssl.momentum_schedule cosine"
     )
     assert main([*shlex.split(flags), "--out", str(tmp_path / "whole")]) == 0
-    noted = Federation._note
+    noted = FederatedRun._note
 
     def killed_in(last: int) -> Callable[..., Any]:
-        def note(self: Federation, now: str, number: int, *rest: Any) -> Any:
+        def note(self: FederatedRun, now: str, number: int, *rest: Any) -> Any:
             if number == last:
                 raise Killed
             return noted(self, now, number, *rest)
@@ -230,7 +230,7 @@ def test_other_optimizers__and_a_momentum_that_is_raised_go_on(
     begin = [*shlex.split(flags), "--out", str(tmp_path / "RUN")]
     for given, last in ((begin, 2), (["--resume", str(tmp_path / "RUN"), "--quiet"], 4)):
         with monkeypatch.context() as patch, pytest.raises(Killed):
-            patch.setattr(Federation, "_note", killed_in(last))
+            patch.setattr(FederatedRun, "_note", killed_in(last))
             main(given)
     assert resume(tmp_path / "RUN") == 0
     assert read(tmp_path / "RUN") == read(tmp_path / "whole")
@@ -241,16 +241,16 @@ def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that was killed in its third round, on images of its own."""
     folder = tmp_path_factory.mktemp("begun")
     draw_images(folder / "images.npz", 0)
-    noted = Federation._note
+    noted = FederatedRun._note
 
-    def note(self: Federation, now: str, number: int, *rest: Any) -> Any:
+    def note(self: FederatedRun, now: str, number: int, *rest: Any) -> Any:
         if number == 3:
             raise Killed
         return noted(self, now, number, *rest)
 
     flags = f"{TINY} --dataset npz:{folder / 'images.npz'} --out {folder / 'RUN'}"
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(Federation, "_note", note)
+        patch.setattr(FederatedRun, "_note", note)
         main(shlex.split(flags))
     return folder / "RUN"
 
@@ -308,7 +308,7 @@ def test_files__are_written_once_and_pruned(tmp_path: Path, monkeypatch: Patch) 
 
     def checked(self: Checkpoint, *given: Any) -> None:
         write(self, *given)
-        self.settle()
+        self.wait_for_writes()
         index = json.loads((self.root / checkpoint.INDEX).read_text())
         named = {*index["files"].values(), *(name for *_, name in index["clients"]["files"])}
         there = {p.name: p.stat() for p in self.root.rglob("*.safetensors")}
@@ -364,9 +364,9 @@ def test_index__takes_its_place_when_all_that_it_names_is_on_disk(
     monkeypatch.setattr(checkpoint.os, "replace", looked)
     for round in (1, 2, 3):
         for client in range(3 if round < 3 else 1):
-            ledger.save("main", client, LocalState({"w": torch.full((2,), 10.0 * round + client)}))
+            ledger.save("main", client, ClientState({"w": torch.full((2,), 10.0 * round + client)}))
         kept.write({}, {"head": ({"w": torch.full((2,), float(round))}, {"round": round})}, ledger)
-        kept.settle()
+        kept.wait_for_writes()
         found = Checkpoint(tmp_path)
         index = found.read()
         assert index is not None and found.get("head")[1] == {"round": round}

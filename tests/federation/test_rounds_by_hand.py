@@ -16,14 +16,14 @@ import torch
 from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
 from fedmia.config.experiment import Experiment
-from fedmia.federation.checkpoint import Head
+from fedmia.federation.checkpoint import BranchState
 from fedmia.federation.ledger import Ledger, size
-from fedmia.federation.rounds import Federation, Interrupted, Schedule
+from fedmia.federation.rounds import FederatedRun, RunInterrupted, Schedule
 from fedmia.federation.run import _indispensable
 from fedmia.options.seeding import rng
 from fedmia.runtime.stopwatch import Stopwatch
-from fedmia.storage.snapshot import LocalState, MemoryStore, Snapshot, SnapshotStore, Update
-from strategies.base import Course, Round
+from fedmia.storage.snapshot import ClientState, MemoryStore, Snapshot, SnapshotStore, Update
+from strategies.base import Round, RoundRange
 from strategies.fedavg import FedAvg
 
 ACTIVE = "--clients 5 --rounds 10 --attacker active --attack-rounds 3 "
@@ -77,19 +77,21 @@ def test_schedule__a_course_is_of_the_whole_run_whatever_stretch_it_is() -> None
 )  # fmt: skip
 def test_behind__rounds_of_all_branches(branch: str, round: int, behind: int) -> None:
     run = SimpleNamespace(
-        head=Head(branch, round, {}, FedAvg()),
+        head=BranchState(branch, round, {}, FedAvg()),
         branches=lambda: ["main", "zero", "placebo"],
         schedule=SimpleNamespace(last=10, clean=7),
     )  # fmt: skip
-    assert Federation._behind(run) == behind  # type: ignore[arg-type]
+    assert FederatedRun._finished_rounds(run) == behind  # type: ignore[arg-type]
 
 
 class Told(FedAvg):
     """Rounds of a number each, and the course that they were asked for."""
 
-    asked: Course
+    asked: RoundRange
 
-    def rounds(self, grid: Any, course: Course, state: Any, crew: Any, seen: Any = None) -> Any:
+    def rounds(
+        self, grid: Any, course: RoundRange, state: Any, failure_policy: Any, seen: Any = None
+    ) -> Any:
         self.asked = course
         for round in range(course.first + 1, course.last + 1):
             seen(Update(0, round, {}, 1, {}))
@@ -99,18 +101,18 @@ class Told(FedAvg):
 def stretched(branch: str, clean: int, active: bool) -> tuple[SimpleNamespace, list[Any], Told]:
     """Rounds 3 to 6 of a branch, in an attacked stretch."""
     notes, strategy = list[Any](), Told()
-    head = Head(branch, 2, {"w": torch.tensor(2.0)}, strategy)
+    head = BranchState(branch, 2, {"w": torch.tensor(2.0)}, strategy)
     run = SimpleNamespace(
-        schedule=Schedule(settings(ACTIVE)), _root=77, crew=None, aggregation="none", active=active,
-        _seen=lambda course, state, update: notes.append(("seen", update.round, float(state["w"]))),
+        schedule=Schedule(settings(ACTIVE)), _root=77, failure_policy=None, aggregation="none", active=active,
+        _note_update=lambda course, state, update: notes.append(("seen", update.round, float(state["w"]))),
         _record=lambda course, state, done: notes.append(("done", done.number, float(state["w"]))),
-        _aggregated=lambda of: f"after {head.round + 1}",
+        _describe_aggregation=lambda of: f"after {head.round + 1}",
         _begin_beside=lambda at: notes.append(("beside", at.round, float(at.state["w"]))),
         _checkpoint=lambda: notes.append(("kept", head.round)),
         _prepare_fork=lambda course, at: notes.append(("fork", at.round, float(at.state["w"]))),
     )  # fmt: skip
-    Federation._stretch(run, None, head, 6, craft=True)  # type: ignore[arg-type]
-    Federation._stretch(run, None, head, 6, craft=True)  # type: ignore[arg-type]  # nothing is left
+    FederatedRun._run_rounds(run, None, head, 6, craft=True)  # type: ignore[arg-type]
+    FederatedRun._run_rounds(run, None, head, 6, craft=True)  # type: ignore[arg-type]  # nothing is left
     return run, notes, strategy
 
 
@@ -133,14 +135,14 @@ def test_stretch__notes_each_round_with_what_its_clients_received(branch: str) -
 @pytest.mark.parametrize(("branch", "active"), [("main", True), ("main", False), ("zero", True)])
 def test_stretch__controls_begin_at_the_last_clean_round_of_main(branch: str, active: bool) -> None:
     notes, strategy = list[Any](), Told()
-    head = Head(branch, 6, {"w": torch.tensor(6.0)}, strategy)
+    head = BranchState(branch, 6, {"w": torch.tensor(6.0)}, strategy)
     run = SimpleNamespace(
-        schedule=Schedule(settings(ACTIVE)), _root=1, crew=None, aggregation=None, active=active,
-        _seen=lambda *_: None, _record=lambda *_: None, _aggregated=lambda of: None,
+        schedule=Schedule(settings(ACTIVE)), _root=1, failure_policy=None, aggregation=None, active=active,
+        _note_update=lambda *_: None, _record=lambda *_: None, _describe_aggregation=lambda of: None,
         _begin_beside=lambda at: notes.append((at.round, float(at.state["w"]))),
         _checkpoint=lambda: None, _prepare_fork=lambda *_: None,
     )  # fmt: skip
-    Federation._stretch(run, None, head, 8, craft=False)  # type: ignore[arg-type]
+    FederatedRun._run_rounds(run, None, head, 8, craft=False)  # type: ignore[arg-type]
     assert notes == ([(7, 7.0)] if active and branch == "main" else [])
     assert (head.round, float(head.state["w"])) == (8, 8.0)
 
@@ -149,14 +151,14 @@ def recorded(stopped: bool = False, craft: bool = True, crafted: Any = None) -> 
     """What is noted of round 10, the last, of clients whose losses are 1, 3, and malicious 100."""
     notes = list[Any]()
     run = SimpleNamespace(
-        watch=Stopwatch(0.0), site=SimpleNamespace(stopped=lambda: stopped), _crafted=crafted,
+        watch=Stopwatch(0.0), client_context=SimpleNamespace(is_stopped=lambda: stopped), _crafted=crafted,
         snapshots=SimpleNamespace(drop_updates=lambda *of: notes.append(("drop", *of))),
-        reader=SimpleNamespace(sent=lambda *of: notes.append(("sent", *of))),
+        round_recorder=SimpleNamespace(sent=lambda *of: notes.append(("sent", *of))),
         experiment=settings(ACTIVE), schedule=SimpleNamespace(last=10),
         _snapshot=lambda branch, round, state: state,
         _read=lambda branch, round, state: notes.append(("read", branch, round, state)),
         _note=lambda *of: notes.append(("note", *of)),
-        _replay=lambda reader, round: notes.append(("over", round)),
+        _replay=lambda round_recorder, round: notes.append(("over", round)),
         display=SimpleNamespace(round=lambda *of: notes.append(("shown", *of))),
     )  # fmt: skip
     run.watch.move = lambda *_: None  # type: ignore[method-assign]
@@ -164,8 +166,8 @@ def recorded(stopped: bool = False, craft: bool = True, crafted: Any = None) -> 
     malicious = run.experiment.malicious_clients
     metrics[malicious[0]] = metrics.pop(5)
     done = Round(10, {"new": torch.ones(1)}, metrics, 2.5)
-    course = Course("main", 7, 10, craft, 1.0, 0)
-    Federation._record(run, course, {"old": torch.ones(1)}, done)  # type: ignore[arg-type]
+    course = RoundRange("main", 7, 10, craft, 1.0, 0)
+    FederatedRun._record(run, course, {"old": torch.ones(1)}, done)  # type: ignore[arg-type]
     assert run._crafted is None
     return notes
 
@@ -185,7 +187,7 @@ def test_record__the_attacker_reads_what_it_received_sent_and_the_last_model() -
         ("read", "main", 10, "old"), ("sent", "main", 10, "sent"), ("over", 10),
         ("read", "main", 11, "new"),
     ]  # fmt: skip
-    with pytest.raises(Interrupted):
+    with pytest.raises(RunInterrupted):
         recorded(stopped=True)
 
 
@@ -199,7 +201,7 @@ def test_note__a_round_that_is_scored_or_held_for_an_interruption() -> None:
         _snapshot=lambda branch, round, state: (branch, round),
         watch=Stopwatch(0.0), probe=lambda state: 0.75,
     )  # fmt: skip
-    note = lambda *of: Federation._note(run, *of)  # type: ignore[arg-type]  # noqa: E731
+    note = lambda *of: FederatedRun._note(run, *of)  # type: ignore[arg-type]  # noqa: E731
     assert note("zero", 1, True, 1.0, {}) is None and run._unsaved == "before"
     assert note("main", 1, False, 1.5, {}) is None and run._unsaved == ("main", 1)
     assert note("main", 2, True, None, {}) == 0.75 and run._unsaved is None
@@ -219,10 +221,10 @@ def test_seen__updates_of_kept_rounds_and_what_they_started_from(tmp_path: Path)
     )  # fmt: skip
     for branch, round in (("main", 1), ("main", 2), ("zero", 2), ("placebo", 2)):
         for client in (0, 1):
-            course = Course(branch, 0, 3, branch == "zero", 1.0, 0)
+            course = RoundRange(branch, 0, 3, branch == "zero", 1.0, 0)
             update = Update(client, round, {"w": torch.tensor(10.0 * client + round)}, 1, {})
             received = {"w": torch.tensor(-float(round))}
-            Federation._seen(run, course, received, update)  # type: ignore[arg-type]
+            FederatedRun._note_update(run, course, received, update)  # type: ignore[arg-type]
         assert (run._crafted is None) == (branch == "main")
     assert run._crafted is not None and float(run._crafted["w"]) == 12.0
     for branch, rounds in (("main", [2]), ("zero", []), ("placebo", [2])):
@@ -233,7 +235,7 @@ def test_seen__updates_of_kept_rounds_and_what_they_started_from(tmp_path: Path)
     assert float(store.before("main")[2]["w"]) == -2.0
 
 
-@pytest.mark.parametrize("error", [Interrupted, KeyError])
+@pytest.mark.parametrize("error", [RunInterrupted, KeyError])
 def test_run__leaves_no_update_of_a_round_to_be_replayed(
     error: type[Exception], tmp_path: Path
 ) -> None:
@@ -248,7 +250,7 @@ def test_run__leaves_no_update_of_a_round_to_be_replayed(
         branches=lambda: ["main"], _branch=ends, checkpoint=None, snapshots=store, _unsaved=None
     )
     with contextlib.suppress(KeyError):
-        Federation.run(run, None)  # type: ignore[arg-type]
+        FederatedRun.run(run, None)  # type: ignore[arg-type]
     assert [p.name for p in tmp_path.iterdir()] == ["main"]
 
 
@@ -271,17 +273,17 @@ def test_keep_only__what_a_resumed_run_goes_on_with(tmp_path: Path) -> None:
 def test_snapshot__holds_the_holders_bank_and_not_its_key_encoder() -> None:
     store, one = MemoryStore(), torch.ones(1)
     tensors = {"local.queue": one, "local.key.w": one, "optimizer.0": one, "strategy.w": one}
-    store.save("main", 2, LocalState(tensors, {}))
+    store.save("main", 2, ClientState(tensors, {}))
     for holder, want in ((2, {"queue"}), (1, set()), (None, set())):
         run = SimpleNamespace(store=store, holder=holder)
-        found = Federation._snapshot(run, "main", 4, {"w": one})  # type: ignore[arg-type]
+        found = FederatedRun._snapshot(run, "main", 4, {"w": one})  # type: ignore[arg-type]
         assert found.round == 4 and set(found.state) == {"w"} and set(found.holder) == want
 
 
 def test_indispensable__two_known_and_two_scored_members() -> None:
     def why(known: int, scored: int, gone: tuple[int, ...] = (1,), members: int = 9) -> Any:
         left = SimpleNamespace(known_members=np.arange(known), scored_members=np.arange(scored))
-        split = SimpleNamespace(without=lambda gone: left, members=np.arange(members))
+        split = SimpleNamespace(without_clients=lambda gone: left, members=np.arange(members))
         return _indispensable(split, frozenset({4}), frozenset(gone))  # type: ignore[arg-type]
 
     assert why(2, 2) is None and why(0, 0, members=0) is None
@@ -292,8 +294,8 @@ def test_indispensable__two_known_and_two_scored_members() -> None:
 def test_ledger__counts_its_bytes_and_forks_what_is_where_it_is(tmp_path: Path) -> None:
     """Of a state that is replaced, forked or put on disk; what stays is the last that was saved."""
 
-    def state(number: float) -> LocalState:
-        return LocalState({"w": torch.full((4,), float(number))}, {"n": number})
+    def state(number: float) -> ClientState:
+        return ClientState({"w": torch.full((4,), float(number))}, {"n": number})
 
     room = 3 * size(state(0))
     store = Ledger(tmp_path, room)

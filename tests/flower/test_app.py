@@ -19,15 +19,15 @@ from fedmia.config.tree import to_tree
 from fedmia.federation.inline import InlineGrid
 from fedmia.federation.run import prepare
 from fedmia.flower import client, server
-from fedmia.flower.private import own
+from fedmia.flower.private import prepare_own
 from fedmia.flower.store import NodeStore, ask
 from fedmia.options.errors import InputError
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.simulate import main
 from fedmia.storage.outfolder import OutFolder
-from fedmia.storage.snapshot import LocalState, MemoryStore, SnapshotStore
+from fedmia.storage.snapshot import ClientState, MemoryStore, SnapshotStore
 from strategies.base import call_roll
-from strategies.crew import FederationError
+from strategies.failure_policy import FederationError
 
 TINY = (
     "--clients 2 --rounds 2 --train.local_epochs 1 --model.width 4 --split.members 24 --device cpu "
@@ -100,9 +100,9 @@ def own_images(flags: str, folder: Path) -> list[dict[str, str]]:
 
 def test_node_store__a_save_that_dies_leaves_the_old_state_whole(tmp_path: Path) -> None:
     assert NodeStore(tmp_path, 1).load("main", 3) is None
-    NodeStore(tmp_path, 1).save("main", 3, LocalState({"a": torch.arange(3)}, {"round": 1}))
+    NodeStore(tmp_path, 1).save("main", 3, ClientState({"a": torch.arange(3)}, {"round": 1}))
     with pytest.raises(TypeError):
-        broken = LocalState({"a": torch.zeros(3)}, {"round": object()})
+        broken = ClientState({"a": torch.zeros(3)}, {"round": object()})
         NodeStore(tmp_path, 2).save("main", 3, broken)
     (tmp_path / "main" / "client-0003" / "round-000002.partial").write_bytes(b"cut sh")
     kept = NodeStore(tmp_path).load("main", 3)
@@ -112,12 +112,12 @@ def test_node_store__a_save_that_dies_leaves_the_old_state_whole(tmp_path: Path)
 
 def test_node_store__a_round_ordered_again_starts_where_it_began(tmp_path: Path) -> None:
     for number in (1, 2, 3):
-        state = LocalState({"a": torch.full((2,), float(number))}, {"round": number})
+        state = ClientState({"a": torch.full((2,), float(number))}, {"round": number})
         NodeStore(tmp_path, number).save("main", 0, state)
     found = [NodeStore(tmp_path, r).load("main", 0) for r in (3, 4, None)]
     assert [f and f.memory["round"] for f in found] == [2, 3, 3]
     NodeStore(tmp_path).fork_one("main", "zero", 0)
-    NodeStore(tmp_path, 4).save("main", 0, LocalState({}, {"round": 4}))
+    NodeStore(tmp_path, 4).save("main", 0, ClientState({}, {"round": 4}))
     forked = NodeStore(tmp_path, 4).load("zero", 0)
     assert forked is not None and forked.memory == {"round": 3}
     assert len([*tmp_path.rglob("main/**/*.safetensors")]) == 2  # as many as can be asked for
@@ -144,9 +144,9 @@ def test_rehearsal__a_round_whose_reply_is_lost_is_done_again_to_the_same_end(
     """Its node had kept the new state by then."""
     lost, work = [], client.client_app
 
-    def losing(site: Any, store: Any) -> Any:
+    def losing(client_context: Any, store: Any) -> Any:
         def answer(message: Message, context: Any) -> Message:
-            reply = work(site, store)(message, context)
+            reply = work(client_context, store)(message, context)
             if store.round == 2 and context.node_config["partition-id"] == 1 and not lost:
                 lost.append(reply)
                 return Message(Error(code=0, reason="the line broke"), reply_to=message)
@@ -236,8 +236,8 @@ def test_private__an_image_has_one_role_however_often_the_node_has_it(tmp_path: 
     def dealt() -> Any:
         for side, images in sides.items():
             np.savez(tmp_path / f"{side}.npz", x=images, y=np.zeros(len(images), np.int64))
-        own.cache_clear()
-        return own(settings, 0, tuple(f"npz:{tmp_path / side}.npz" for side in sides))[0]
+        prepare_own.cache_clear()
+        return prepare_own(settings, 0, tuple(f"npz:{tmp_path / side}.npz" for side in sides))[0]
 
     prepared = dealt()
     split, names = prepared.split, prepared.data.digests()

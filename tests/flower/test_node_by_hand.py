@@ -14,16 +14,16 @@ from flwr.app import ConfigRecord, RecordDict
 from fedmia import __version__
 from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
-from fedmia.evaluation.node import WEIGHTS, beside_scores
+from fedmia.evaluation.node import WEIGHTS, void_beside_scores
+from fedmia.flower.nodes import check_agreement
 from fedmia.flower.private import _split
 from fedmia.flower.releases import digest
-from fedmia.flower.roll import agree
 from fedmia.flower.store import NodeStates, NodeStore, kept_record
 from fedmia.options.errors import InputError
 from fedmia.records import Epsilon
 from fedmia.storage.arrays import record
-from fedmia.storage.snapshot import LocalState
-from strategies.crew import FederationError
+from fedmia.storage.snapshot import ClientState
+from strategies.failure_policy import FederationError
 
 
 def split(names: list[bytes], members: int, client: int = 1) -> Any:
@@ -80,16 +80,16 @@ def test_digest__tells_orders_apart_by_all_that_was_ordered() -> None:
 
 def test_agree__names_the_first_client_that_differs() -> None:
     same = {"fedmia": __version__, "channels": 3, "size": 8}
-    agree({0: same, 1: dict(same)}, channels=3, size=8)
+    check_agreement({0: same, 1: dict(same)}, channels=3, size=8)
     for odd in ({"fedmia": "0.0.1"}, {"channels": 1}, {"size": 32}):
         ((name, value),) = odd.items()
         with pytest.raises(FederationError, match=f"client 1: {name} {value}, not {same[name]}"):
-            agree({0: same, 1: {**same, **odd}, 2: {**same, **odd}}, channels=3, size=8)
+            check_agreement({0: same, 1: {**same, **odd}, 2: {**same, **odd}}, channels=3, size=8)
 
 
 def test_beside_scores__withdraws_the_standing_and_nothing_else() -> None:
     stated = Epsilon(3.0, 1e-6, 4, "guaranteed", "It holds.", unit="client", noise_source="entropy")
-    found = beside_scores(stated)
+    found = void_beside_scores(stated)
     assert found.standing == WEIGHTS and found.assumptions.startswith("It holds. It covers the wei")
     assert (found.value, found.delta, found.rounds) == (3.0, 1e-6, 4)
     assert (found.unit, found.noise_source) == ("client", "entropy")
@@ -99,8 +99,8 @@ def test_node_store__branches_and_clients_are_apart(tmp_path: Path) -> None:
     """Round 10 comes after round 9, and a branch that nobody forked is empty."""
     for round in (9, 10, 11):
         store = NodeStore(tmp_path, round)
-        store.save("main", 0, LocalState({"a": torch.tensor(float(round))}, {"n": round}))
-        store.save("zero", 1, LocalState({"a": torch.tensor(-1.0)}, {"n": -round}))
+        store.save("main", 0, ClientState({"a": torch.tensor(float(round))}, {"n": round}))
+        store.save("zero", 1, ClientState({"a": torch.tensor(-1.0)}, {"n": -round}))
     found = [
         (kept := NodeStore(tmp_path, r).load(branch, client)) and kept.memory["n"]
         for r, branch, client in ((None, "main", 0), (11, "main", 0), (12, "zero", 1),
@@ -110,7 +110,7 @@ def test_node_store__branches_and_clients_are_apart(tmp_path: Path) -> None:
 
 
 def test_node_states__come_as_the_node_keeps_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    states = {0: LocalState({"a": torch.arange(3)}, {"n": [1]}), 1: None}
+    states = {0: ClientState({"a": torch.arange(3)}, {"n": [1]}), 1: None}
     asked = list[Any]()
 
     def ask(grid: Any, nodes: Any, action: str, orders: dict[int, Any]) -> Any:

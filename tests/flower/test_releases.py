@@ -14,19 +14,19 @@ import torch
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
-from clients.desk import Desk
+from clients.client_context import RoundTask
+from clients.client_round import ClientRound
 from clients.honest import Honest
-from clients.site import Task
 from fedmia.config.tree import to_tree
 from fedmia.defenses._accounting import epsilon_at
 from fedmia.defenses._stack import OPEN
 from fedmia.defenses.gaussian import Gaussian
 from fedmia.evaluation.node import material, read
 from fedmia.federation.rounds import Schedule
-from fedmia.federation.run import Finished, Nodes
+from fedmia.federation.run import FederationResult, Nodes
 from fedmia.flower import client, gather, private, server
 from fedmia.flower.node import Node
-from fedmia.flower.private import nobody, own
+from fedmia.flower.private import prepare_own, prepare_server
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng, torch_noise
 from fedmia.records import ClientInfo
@@ -36,7 +36,7 @@ from fedmia.ssl.base import State
 from fedmia.storage.arrays import record, tensors
 from fedmia.storage.outfolder import OutFolder
 from fedmia.storage.snapshot import MemoryStore, SnapshotStore, Update, read_tensors
-from strategies.base import Course, Round, cohort
+from strategies.base import Round, RoundRange, draw_cohort
 from strategies.dp_fedavg import DPFedAvg
 
 TINY = (
@@ -64,8 +64,8 @@ class Private:
         settings = server.invocation(TINY + flags).settings
         order = {"settings": json.dumps(to_tree(settings)), "private": True}
         self.tell("query.begin", {"order": ConfigRecord(order)})
-        _, self.site = self.node.prepared()
-        self.start = self.site.method(-1, None).shared_state()
+        _, self.client_context = self.node.prepared()
+        self.start = self.client_context.method(-1, None).shared_state()
 
     @property
     def context(self) -> Context:
@@ -76,7 +76,7 @@ class Private:
         return Node.of(self.context)
 
     def tell(self, kind: str, content: dict[str, Any]) -> Message:
-        own.cache_clear()  # another message, another process
+        prepare_own.cache_clear()  # another message, another process
         message = Message(RecordDict(content), dst_node_id=1, message_type=kind)
         return client.app(message, self.context)
 
@@ -88,16 +88,18 @@ class Private:
     def simulated(self) -> State:
         """What the same client of a simulation sends in its first round."""
         file = Path(str(self.config["folder"])) / "images.npy"
-        np.save(file, self.site.images)
-        site = replace(self.site, noise_source="seeded", images_file=file)
-        desk = Desk(site, MemoryStore(), Task(0, 1, "main", False), self.start)
-        return Honest().answer(desk).state
+        np.save(file, self.client_context.images)
+        client_context = replace(self.client_context, noise_source="seeded", images_file=file)
+        client_round = ClientRound(
+            client_context, MemoryStore(), RoundTask(0, 1, "main", False), self.start
+        )
+        return Honest().answer(client_round).state
 
     def spent(self) -> float:
         """Epsilon by what the node keeps."""
         kept = self.node.releases().load("main", 0)
         assert kept is not None
-        stated = self.site.defended(0).statement(kept.memory["defense"])
+        stated = self.client_context.build_defenses(0).statement(kept.memory["defense"])
         assert stated is not None and stated.epsilon is not None
         assert stated.epsilon.noise_source == "entropy"
         return float(stated.epsilon.value or 0.0)
@@ -141,7 +143,7 @@ def test_upload__less_the_noise_that_its_settings_draw_is_as_far_as_noise_should
     node = Private(tmp_path, GAUSSIAN)
     upload = flat(sent(node.train()) if source == "entropy" else node.simulated())
     start = flat(node.start)
-    stream = rng(node.site.seed, "release", 1, 0)
+    stream = rng(node.client_context.seed, "release", 1, 0)
     drawn = flat(
         {n: torch.from_numpy(stream.normal(0.0, SCALE, t.numel())) for n, t in node.start.items()}
     )
@@ -283,8 +285,10 @@ def test_scores__kept_in_leave_the_guarantee_and_a_report_without_attacks(tmp_pa
     }
     assert info.defence is not None and info.defence.epsilon is not None
     assert info.defence.epsilon.standing == "guaranteed" and not found["attacks"]
-    prepared = nobody(server.invocation(TINY + GAUSSIAN).settings, 1, 8)
-    done = Finished(prepared, node.site, MemoryStore(), SnapshotStore(tmp_path), [], True)
+    prepared = prepare_server(server.invocation(TINY + GAUSSIAN).settings, 1, 8)
+    done = FederationResult(
+        prepared, node.client_context, MemoryStore(), SnapshotStore(tmp_path), [], True
+    )
     report = build_report(material(0, content, done))
     assert report["not_run"] == [
         {"attack": "similarity", "reason": "the node keeps the scores of its images"}
@@ -301,7 +305,7 @@ def test_order_of_scores__is_another_each_time(tmp_path: Path) -> None:
     node = Private(tmp_path, GAUSSIAN)
     orders = []
     for _ in range(2):
-        own.cache_clear()
+        prepare_own.cache_clear()
         split = node.node.prepared()[0].split
         orders.append((*split.known_members, *split.scored_members, *split.scored_nonmembers))
     assert sorted(orders[0]) != orders[0] != orders[1]
@@ -311,14 +315,14 @@ def test_server__of_private_images_draws_cohorts_and_noise_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And plans the noise of an epsilon with the cohorts that it will draw."""
-    courses = list[Course]()
+    courses = list[RoundRange]()
     sent_by: State = {}
 
-    def rounds(self: DPFedAvg, grid: Any, course: Course, state: State, *_: Any) -> Any:
+    def rounds(self: DPFedAvg, grid: Any, course: RoundRange, state: State, *_: Any) -> Any:
         courses.append(course)
         self.course, self.nodes = course, dict.fromkeys(range(20), 0)
         for round in range(1, course.last + 1):
-            ups = [Update(c, round, state, 4, {}) for c in cohort(course, round, 20)]
+            ups = [Update(c, round, state, 4, {}) for c in draw_cohort(course, round, 20)]
             sent_by.update(self.aggregate(state, ups))
             yield Round(round, state, {}, 0.0)
 
@@ -327,7 +331,9 @@ def test_server__of_private_images_draws_cohorts_and_noise_anew(
         "--clients 2 ", "--clients 20 --federation.participation .3 --strategy dp-fedavg "
     )
     settings = server.invocation(flags + "--strategy.epsilon 4").settings
-    seeded = [cohort(Schedule(settings).course("main", 0, 4, craft=False), r, 20) for r in (1, 2)]
+    seeded = [
+        draw_cohort(Schedule(settings).course("main", 0, 4, craft=False), r, 20) for r in (1, 2)
+    ]
     noises = []
     for name in "ab":
         place, beside = OutFolder(tmp_path / name, "a run"), Nodes(None, MemoryStore())  # type: ignore[arg-type]
@@ -336,7 +342,7 @@ def test_server__of_private_images_draws_cohorts_and_noise_anew(
         assert spent.noise_source == "entropy" and spent.value == pytest.approx(4.0)
         start = done.snapshots.untrained().state
         noises.append(flat(sent_by) - flat(start))
-        assert [cohort(courses[-1], r, 20) for r in (1, 2)] != seeded
+        assert [draw_cohort(courses[-1], r, 20) for r in (1, 2)] != seeded
         assert str(courses[-1].seed) not in repr(courses[-1])
     lengths = [np.linalg.norm(noise) for noise in noises]  # z is planned by each one's own cohorts
     assert np.linalg.norm(noises[0] - noises[1]) == pytest.approx(np.hypot(*lengths), rel=0.15)

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 from fedmia.observers import _observing
-from fedmia.observers._observing import Observing
-from fedmia.observers._values import of_the_run
+from fedmia.observers._observing import RunObservers
+from fedmia.observers._values import run_values
 from fedmia.observers.base import RunObserver
 from fedmia.observers.tensorboard import TensorBoard
 from fedmia.options.errors import InputError
@@ -132,9 +132,9 @@ def test_observers__are_told_all_in_order(runs):
 
 def test_of_the_run__use_before_the_attacked_rounds_and_after_them():
     report = some_report()
-    assert not any("after_attack" in name for name in of_the_run(report))
+    assert not any("after_attack" in name for name in run_values(report))
     report["utility"] |= {"knn": 0.9, "after_attack": {"knn": 0.8, "linear": None}}
-    told = {n: v for n, v in of_the_run(report).items() if n.startswith("utility")}
+    told = {n: v for n, v in run_values(report).items() if n.startswith("utility")}
     assert told == {"utility/knn": 0.9, "utility_after_attack/knn": 0.8}
 
 
@@ -144,7 +144,7 @@ def test_of_the_run__what_an_attack_adds_to_each_of_its_controls():
         {"attack": "ascent", "control": control, "difference": difference}
         for control, difference in (("ascent-zero", 0.1), ("loss-before", -0.2), ("other", None))
     ]
-    told = {n: v for n, v in of_the_run(report).items() if n.startswith("added")}
+    told = {n: v for n, v in run_values(report).items() if n.startswith("added")}
     assert told == {"added/ascent/ascent-zero": 0.1, "added/ascent/loss-before": -0.2}
 
 
@@ -167,7 +167,7 @@ def test_observer_that_hangs__is_left_behind(monkeypatch, capsys):
     monkeypatch.setitem(globals(), "Hanging", Hanging)
     monkeypatch.setattr(_observing, "PATIENCE", 0.1)
     began = time.perf_counter()
-    with Observing([f"{HERE}:Hanging"], None) as observing:
+    with RunObservers([f"{HERE}:Hanging"], None) as observing:
         observing.begin({})
         observing.round("main", 1, 0.5, None, 1.0)
         observing.round("main", 2, 0.5, None, 1.0)
@@ -188,7 +188,7 @@ def test_observer_that_hangs__is_left_behind(monkeypatch, capsys):
 )
 def test_bad_names__are_one_line(name, message):
     with pytest.raises(InputError) as caught:
-        Observing([name], None)
+        RunObservers([name], None)
     assert message in str(caught.value) and "\n" not in str(caught.value)
 
 
@@ -206,7 +206,7 @@ def test_tensorboard__writes_what_it_is_told(tmp_path):
     report = some_report()
     (tmp_path / "figures").mkdir()
     (tmp_path / "figures" / "roc.png").write_bytes(some_figure())
-    with Observing(["tensorboard"], tmp_path) as observing:
+    with RunObservers(["tensorboard"], tmp_path) as observing:
         observing.begin({"seed": 7})
         observing.round("main", 1, 0.5, 0.25, 1.5)
         observing.round("main", 2, 0.25, None, 1.0)
@@ -215,7 +215,7 @@ def test_tensorboard__writes_what_it_is_told(tmp_path):
     read.Reload()
     scalars = {n: [(e.step, e.value) for e in read.Scalars(n)] for n in read.Tags()["scalars"]}
     assert scalars["main/loss"] == [(1, 0.5), (2, 0.25)] and scalars["main/knn"] == [(1, 0.25)]
-    for name, value in of_the_run(report).items():
+    for name, value in run_values(report).items():
         assert scalars[name] == [(0, pytest.approx(value))]
     assert read.Tags()["images"] == ["roc"]
     texts = [read.Tensors(f"{n}/text_summary")[0] for n in ("config", "verdict")]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedmia.options.errors import InputError, shown
+from fedmia.options.errors import InputError, format_value
 from fedmia.options.option import Options, check_type, option, option_fields, type_name
 from fedmia.options.values import Text, convert, from_text, plain
 
@@ -154,7 +154,7 @@ def test_convert__yaml_values_are_not_guessed_at(
 )
 def test_shown__what_help_shows_can_be_typed_back(pair: tuple[object, object]) -> None:
     kind, value = pair
-    back = from_text("--x", shown(value), kind)
+    back = from_text("--x", format_value(value), kind)
     check_type("--x", back, kind)
     assert back == value
 

@@ -13,7 +13,7 @@ import yaml
 from fedmia import simulate
 from fedmia.cli.command import PRESETS, parse
 from fedmia.cli.commands import SIMULATE
-from fedmia.config.compatibility import check
+from fedmia.config.compatibility import check_experiment
 from fedmia.config.experiment import Experiment
 
 FEW = (
@@ -62,7 +62,7 @@ def test_preset__says_at_each_value_whose_it_is(name: str) -> None:
 @pytest.mark.parametrize("name", NARROW)
 def test_preset__is_the_papers_recipe_and_suits(name: str) -> None:
     found = preset(name)
-    check(found)
+    check_experiment(found)
     train, epochs = found.train, found.federation.rounds * found.train.local_epochs
     recipe = (train.optimizer, train.lr, train.weight_decay, train.batch_size, train.schedule)
     assert (*recipe, train.warmup_epochs, epochs) == pytest.approx(RECIPES[name])

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedmia.config.compatibility import check
+from fedmia.config.compatibility import check_experiment
 from fedmia.config.experiment import Experiment
 from fedmia.config.tree import from_tree, to_tree
 from fedmia.data.digits import Digits
@@ -19,7 +19,7 @@ from fedmia.data.images import ImageSet
 from fedmia.data.npz import Npz
 from fedmia.federation.run import prepare
 from fedmia.options.errors import InputError
-from fedmia.partitions.base import Owned
+from fedmia.partitions.base import OwnerPartition
 from fedmia.partitions.file import File
 from fedmia.partitions.natural import Natural
 from fedmia.partitions.split import Split, SplitOptions, make_split
@@ -33,7 +33,9 @@ def images_of(column: np.ndarray[Any, Any] | None, count: int = 900) -> ImageSet
     return ImageSet(pixels, np.arange(count) % 5, "toy", column=column)
 
 
-def split_of(data: ImageSet, law: Owned, clients: int, malicious: int, placebo: bool) -> Split:
+def split_of(
+    data: ImageSet, law: OwnerPartition, clients: int, malicious: int, placebo: bool
+) -> Split:
     return make_split(data, SMALL, law, clients, malicious, placebo, 0)
 
 
@@ -65,9 +67,9 @@ def test_natural__integers_keep_their_order_and_notes_name_the_clients():
     data = images_of(np.array([10, 9, 9, 10, 2, 7, 7]), 7)
     law = Natural("site")
     assert law.kinds(data, 3).tolist() == [2, 1, 1, 2, -1, 0, 0]
-    assert law.told(data, 3) == ["Clients by site: 0 is 7, 1 is 9, 2 is 10."]
+    assert law.notes(data, 3) == ["Clients by site: 0 is 7, 1 is 9, 2 is 10."]
     many = images_of(np.arange(30), 30)
-    assert law.told(many, 25)[0].endswith("19 is 19 and 5 more.")
+    assert law.notes(many, 25)[0].endswith("19 is 19 and 5 more.")
 
 
 def test_natural__needs_a_column_that_the_source_has():
@@ -301,7 +303,7 @@ def test_settings__a_path_after_the_name_is_the_files(tmp_path):
         ({"partition": {"name": "natural", "column": "site"}}, "digits has none"),
     ):
         with pytest.raises(InputError, match=message):
-            check(from_tree(Experiment, {**tree, "attacks": "none"}))
+            check_experiment(from_tree(Experiment, {**tree, "attacks": "none"}))
 
 
 def test_prepare__reads_the_column_and_says_who_is_who(tmp_path):

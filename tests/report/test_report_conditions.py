@@ -8,13 +8,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedmia.records import Health, Inference, Inferred, Probe, RunScores
-from fedmia.report.build import family_size, utility, widest
+from fedmia.records import ClientInference, DatasetInference, Health, Probe, RunScores
+from fedmia.report.build import family_size, utility, widest_interval
 from fedmia.report.clients import client_leak, declared_attack, distribution, ranking
 from fedmia.report.datasets import inference_row
 from fedmia.report.defended import statement
-from fedmia.report.health import ALIKE, ALIKE_ALONE, AT_CHANCE, health_row, health_sentence, worse
-from fedmia.report.selection import FEW, reasons, told_apart
+from fedmia.report.health import (
+    ALIKE,
+    ALIKE_ALONE,
+    AT_CHANCE,
+    health_row,
+    health_sentence,
+    probes_below_untrained,
+)
+from fedmia.report.selection import FEW, reasons, select_inferred
 from fedmia.report.verdict import verdict
 from fedmia.statistics.intervals import wilson
 
@@ -92,8 +99,12 @@ def test_health__at_its_limits(cosine: float, loss: float, collapsed: bool) -> N
     use: Any = {"knn": 0.4, "linear": 0.6, "untrained": before}
     found = health_row(Health(cosine, loss, 4.0), use)
     assert found is not None and found["collapsed"] is collapsed
-    assert worse(use) == ["kNN 0.40 under the untrained encoder's 0.50"]
-    assert worse(use | {"knn": None}) == worse(use | {"untrained": before | {"knn": None}}) == []
+    assert probes_below_untrained(use) == ["kNN 0.40 under the untrained encoder's 0.50"]
+    assert (
+        probes_below_untrained(use | {"knn": None})
+        == probes_below_untrained(use | {"untrained": before | {"knn": None}})
+        == []
+    )
     said = health_sentence(found, use)
     assert said is not None and ("kNN 0.40" in said) == collapsed
     assert f"training loss {loss:.2f} where 4.00 is chance" in said
@@ -138,16 +149,16 @@ def test_reasons__who_is_shown_of_many() -> None:
 
 def test_told_apart__the_smallest_p_values_of_many() -> None:
     rows: Any = [{"p_value": p} for p in (*np.linspace(0.9, 0.1, FEW), None)]
-    kept = told_apart(rows)
+    kept = select_inferred(rows)
     assert len(kept) == FEW and kept[0]["p_value"] == pytest.approx(0.1) and rows[-1] not in kept
-    assert told_apart(rows[1:]) == rows[1:]
+    assert select_inferred(rows[1:]) == rows[1:]
 
 
 def test_inference__of_one_set_and_of_clients() -> None:
-    def sets(*p: float | None) -> Inference:
-        held = [Inferred(i, v, 0.1, 5, 7) for i, v in enumerate(p)]
-        posers = [Inferred(None, v, 0.0, 5, 6) for v in (0.04, 0.5, None)]
-        return Inference("a", "p", held, posers)
+    def sets(*p: float | None) -> DatasetInference:
+        held = [ClientInference(i, v, 0.1, 5, 7) for i, v in enumerate(p)]
+        posers = [ClientInference(None, v, 0.0, 5, 6) for v in (0.04, 0.5, None)]
+        return DatasetInference("a", "p", held, posers)
 
     one = inference_row(sets(0.05))
     assert one["statement"] == (
@@ -162,7 +173,7 @@ def test_inference__of_one_set_and_of_clients() -> None:
         "of 0 of 2 clients are found, p <= 0.05 for all clients together; "
         in (inference_row(sets(0.026, 0.06))["statement"])
     )
-    alone = replace(sets(0.5), clients=[Inferred(None, 0.5, 0.1, 5, 7)])
+    alone = replace(sets(0.5), clients=[ClientInference(None, 0.5, 0.1, 5, 7)])
     assert inference_row(alone)["clients"][0]["client"] == -1
 
 
@@ -206,11 +217,13 @@ def test_family__counts_what_has_both_sides_and_the_widest_is_of_all(run: RunSco
     wide: Any = {"ci_simultaneous": (-0.2, 0.3)}
     some: Any = [row("a", 0.4, 0.6)]
     controls: Any = NOTHING | {"untrained": [row("a", 0.1, 0.4)]}
-    assert widest(some, NOTHING, []) == pytest.approx(0.2)
-    assert widest(some, controls, []) == pytest.approx(0.3)
-    assert widest(some, controls, [wide]) == pytest.approx(0.5)
-    assert widest(some, controls | {"pixels": row("", 0.2, 0.9)}, [wide]) == pytest.approx(0.7)
-    assert widest([], NOTHING, []) is None
+    assert widest_interval(some, NOTHING, []) == pytest.approx(0.2)
+    assert widest_interval(some, controls, []) == pytest.approx(0.3)
+    assert widest_interval(some, controls, [wide]) == pytest.approx(0.5)
+    assert widest_interval(some, controls | {"pixels": row("", 0.2, 0.9)}, [wide]) == pytest.approx(
+        0.7
+    )
+    assert widest_interval([], NOTHING, []) is None
 
 
 def test_distribution__counts_each_side_of_its_own() -> None:

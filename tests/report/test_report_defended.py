@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fedmia.records import ClientDefence, ClientInfo, Probe, RunScores
-from fedmia.records.rows import DefendedRow
+from fedmia.records.rows import DefenceGroupsRow
 from fedmia.report.build import build_report
 from fedmia.report.clients import client_rows, declared_attack, leak_of
 from fedmia.report.defended import defended, knn_of
@@ -26,7 +26,7 @@ def with_defended(run: RunScores, *ids: int) -> RunScores:
     return replace(run, clients=clients)
 
 
-def row_of(run: RunScores) -> DefendedRow:
+def row_of(run: RunScores) -> DefenceGroupsRow:
     found = defended(run)
     assert found is not None
     return found

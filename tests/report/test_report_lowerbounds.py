@@ -103,7 +103,8 @@ def test_canaries__in_one_run_of_a_gaussian_show_more_than_of_any_mechanism(
 ) -> None:
     told = claim(1.0, (40, 250, 462))
     any_law, gaussian = (
-        lowerbounds.shown(e, e.correct, 0.05) for e in (told, replace(told, audit="one-run-gdp"))
+        lowerbounds.epsilon_lower_bound(e, e.correct, 0.05)
+        for e in (told, replace(told, audit="one-run-gdp"))
     )
     mu = shared_run_bound(1000, (50, 350, 700), (40, 250, 462), 0.05)
     assert gaussian == epsilon_at(mu, 1e-5) > 1.0 > any_law > 0

@@ -10,7 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedmia.records import ClientDefence, ClientInfo, Epsilon, Inference, Inferred, RunScores
+from fedmia.records import (
+    ClientDefence,
+    ClientInference,
+    ClientInfo,
+    DatasetInference,
+    Epsilon,
+    RunScores,
+)
 from fedmia.records.rows import Report
 from fedmia.report import tables
 from fedmia.report.build import build_report
@@ -18,7 +25,7 @@ from fedmia.report.figures import clients as figures
 from fedmia.report.format import sentences
 from fedmia.report.page import page
 from fedmia.report.publish import write_report
-from fedmia.report.selection import FEW, shown
+from fedmia.report.selection import FEW, select_clients
 from fedmia.report.terminal import lines
 
 MANY = 120
@@ -55,12 +62,12 @@ def make_many(run: RunScores) -> Callable[..., RunScores]:
             )
             for i in range(MANY)
         ]  # fmt: skip
-        asked = [Inferred(i, (i + 1) / 70_000, 0.1, EACH, 400) for i in range(honest)]
+        asked = [ClientInference(i, (i + 1) / 70_000, 0.1, EACH, 400) for i in range(honest)]
         return replace(
             run, attacks=[attack], controls={}, pairs=[], curves=None, rounds=[],
             member_ids=np.arange(len(owner)), nonmember_ids=np.arange(5000, 5400),
             member_client=owner, member_labels=labels[0], nonmember_labels=labels[1],
-            clients=clients, inferences=[Inference("dataset-inference", "p", asked, [])],
+            clients=clients, inferences=[DatasetInference("dataset-inference", "p", asked, [])],
         )  # fmt: skip
 
     return made
@@ -81,7 +88,7 @@ def test_null_of__numbers_of_a_client_do_not_depend_on_the_others(
 
 
 def test_shown__each_reason_has_its_turn(report: Report) -> None:
-    found = {one.row["id"]: one.why for one in shown(report)}
+    found = {one.row["id"]: one.why for one in select_clients(report)}
     assert len(found) == FEW and list(found)[0] == 7
     assert "interval excludes 0.5" in found[7] and "most leaking" in found[7]
     assert "most images" in found[90] and found[MANY - 2] == ["not honest"]
@@ -95,15 +102,17 @@ def test_shown__each_reason_has_its_turn(report: Report) -> None:
 
 def test_shown__few_clients_are_all_shown_without_a_reason(run: RunScores) -> None:
     report = build_report(run)
-    assert [one.row for one in shown(report)] == report["clients"]
-    assert not any(one.why for one in shown(report)) and "client_distribution" not in report
+    assert [one.row for one in select_clients(report)] == report["clients"]
+    assert (
+        not any(one.why for one in select_clients(report)) and "client_distribution" not in report
+    )
     assert "clients-distribution" not in page(report, {}) and "clients.csv" not in page(report, {})
     assert figures.distribution(report) is None
 
 
 def test_shown__a_defence_that_all_have_sets_none_apart(many: RunScores) -> None:
     same = [replace(c, defence=many.clients[50].defence) for c in many.clients]
-    found = shown(build_report(replace(many, clients=same)))
+    found = select_clients(build_report(replace(many, clients=same)))
     assert not any("defended" in one.why for one in found) and len(found) == FEW
 
 
@@ -138,7 +147,7 @@ def test_sentences__of_many_clients_are_short(report: Report, many: RunScores) -
 
 def test_page__twenty_clients_and_where_the_rest_is(report: Report) -> None:
     text = page(report, {"clients-distribution": b"picture"})
-    assert len(tables.clients(report).rows) == FEW == len(shown(report))
+    assert len(tables.clients(report).rows) == FEW == len(select_clients(report))
     assert "20 of 120\nclients" in text and text.count("<code>clients.csv</code>") == 2
     assert len(text) < 150_000
     rows = [row.cells for row in tables.datasets(report["dataset_inference"][0]).rows]

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from fedmia.options.seeding import rng
 from fedmia.records import RunScores, ScoredAttack
-from fedmia.records.rows import NamedNull
+from fedmia.records.rows import NamingNull
 from fedmia.report.build import build_report
 from fedmia.report.page import page
 from fedmia.report.per_client import named_null
@@ -55,7 +55,7 @@ def planted(n: int, m: int, leak: float, seed: int, noise: float = 0.2) -> tuple
     return run, leak * (1 - 0.75 * (1 - noise) - noise / CLIENTS)
 
 
-def null_of(run: RunScores) -> NamedNull:
+def null_of(run: RunScores) -> NamingNull:
     found = named_null(run, run.attacks[0])
     assert found is not None
     return found

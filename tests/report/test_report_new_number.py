@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from fedmia.observers._values import of_the_run
+from fedmia.observers._values import run_values
 from fedmia.records import RunScores, ScoredAttack
 from fedmia.records.fields import Field, fields_of
 from fedmia.records.rows import AttackRow
@@ -82,7 +82,7 @@ def test_number__is_in_json_csv_page_terminal_observer_and_table(
     (line,) = (one for one in captured.get().splitlines() if one.startswith("similarity"))
     assert "over-" in captured.get() and line.split()[-2] == f"{value:.2f}"
 
-    logged = {k: v for k, v in of_the_run(report).items() if k.startswith("overlap")}
+    logged = {k: v for k, v in run_values(report).items() if k.startswith("overlap")}
     assert logged == {f"overlap/{name}": value for name, value in want.items()}
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedmia.records import RunScores, Sweep, SweepPoint
+from fedmia.records import AttackSweep, RunScores, SweepPoint
 from fedmia.report.build import build_report
 from fedmia.report.figures import draw
 from fedmia.report.publish import publish, show
@@ -50,7 +50,7 @@ def test_publish__without_a_folder_draws_nothing(
 def test_sweep__rows_stand_before_the_timing_in_one_family(run: RunScores) -> None:
     attack = run.attacks[0]
     points = [SweepPoint("similarity", 4, 4, attack), SweepPoint("similarity", 9, not_run="few")]
-    report = build_report(replace(run, sweep=Sweep("known", (4, 9), points)))
+    report = build_report(replace(run, sweep=AttackSweep("known", (4, 9), points)))
     assert list(report)[-2:] == ["sweep", "timing"]
     first, second = report["sweep"]
     assert list(first)[:5] == ["attack", "sweep", "value", "known", "name"]
@@ -63,13 +63,13 @@ def test_sweep__rows_stand_before_the_timing_in_one_family(run: RunScores) -> No
         row["auc_ci_simultaneous"] for row in (first, report["attacks"][0])
     )
     assert own_low < low < first["auc_ci"][0] and first["auc_ci"][1] < high < own_high
-    assert "sweep" not in build_report(replace(run, sweep=Sweep("known", (4, 9), [])))
+    assert "sweep" not in build_report(replace(run, sweep=AttackSweep("known", (4, 9), [])))
 
 
 def test_sweep__intervals_hold_for_all_values_of_all_attacks(run: RunScores) -> None:
     attack = run.attacks[0]
     points = [SweepPoint("similarity", value, value, attack) for value in (4, 9, 16)]
-    found = build_report(replace(run, sweep=Sweep("known", (4, 9, 16), points)))["sweep"]
+    found = build_report(replace(run, sweep=AttackSweep("known", (4, 9, 16), points)))["sweep"]
     want = auc_interval(auc_estimate(attack.scores_members, attack.scores_nonmembers), 0.95, 12)
     assert len(run.attacks) == 4 and len(found) == 3
     for row in found:
@@ -79,7 +79,7 @@ def test_sweep__intervals_hold_for_all_values_of_all_attacks(run: RunScores) -> 
 
 def test_sweep__a_broken_attack_is_named(run: RunScores) -> None:
     broken = replace(run.attacks[0], scores_members=np.full(112, np.nan))
-    swept = Sweep("known", (4,), [SweepPoint("similarity", 4, 4, broken)])
+    swept = AttackSweep("known", (4,), [SweepPoint("similarity", 4, 4, broken)])
     with pytest.raises(ValueError, match=r"'similarity' at 4: scores of members: 112 of 112"):
         build_report(replace(run, sweep=swept))
 

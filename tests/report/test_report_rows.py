@@ -15,11 +15,11 @@ import pytest
 from fedmia.records import (
     ALONE,
     Aggregation,
+    AttackSweep,
     EncoderInfo,
     RunScores,
     ScoredAttack,
     SetScores,
-    Sweep,
     SweepPoint,
 )
 from fedmia.records.rows import Report
@@ -81,7 +81,7 @@ def test_report__of_a_run_with_everything(
         run,
         aggregation=ruled,
         encoder=info,
-        sweep=Sweep("known", (4, 9), points),
+        sweep=AttackSweep("known", (4, 9), points),
         sets=[whole],
         **many,
     )

@@ -13,11 +13,11 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from fedmia.records import ALONE, RunScores, ScoredAttack, SetScores, Sweep, SweepPoint
+from fedmia.records import ALONE, AttackSweep, RunScores, ScoredAttack, SetScores, SweepPoint
 from fedmia.records.rows import Report
 from fedmia.report.build import build_report
 from fedmia.storage.manifest import TABLE_TEXT
-from fedmia.table import COLUMNS, KEY, Row, flatten, read, repeated, write
+from fedmia.table import COLUMNS, KEY, Row, flatten, read, repeated_keys, write
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 NAMES = ("active", "server", "audit")
@@ -50,7 +50,7 @@ def everything(run: RunScores, scored: Callable[..., ScoredAttack]) -> Report:
         clients=clients,
         member_client=np.arange(112) % 27,
         sets=[whole, replace(whole, judged="mean"), replace(whole, size=4)],
-        sweep=Sweep("known", (4, 9), points),
+        sweep=AttackSweep("known", (4, 9), points),
     )
     return cast(Report, json.loads(json.dumps(build_report(full))))
 
@@ -82,14 +82,14 @@ def absent(report: Report) -> list[int]:
 def test_flatten__gives_every_number_a_row_and_every_row_a_key(name: str) -> None:
     report = golden(name)
     rows = flatten(report)
-    assert len(rows) > 600 and not repeated(rows)
+    assert len(rows) > 600 and not repeated_keys(rows)
     assert all(tuple(row) == COLUMNS for row in rows)
     assert not absent(report)
 
 
 def test_flatten__of_a_run_with_everything(everything: Report) -> None:
     rows = flatten(everything)
-    assert not repeated(rows) and not absent(everything)
+    assert not repeated_keys(rows) and not absent(everything)
     swept = [r["subject"] for r in rows if r["family"] == "sweep" and r["metric"] == "auc"]
     assert swept == ["sweep/known/4", "sweep/known/9"]
 
@@ -131,7 +131,7 @@ def test_write__is_read_again_as_it_was(everything: Report, tmp_path: Path) -> N
 
 def test_repeated__sees_two_rows_of_one_key() -> None:
     rows = flatten(golden("audit"))
-    assert repeated([*rows, rows[3]]) == [tuple(cast(Any, rows[3])[name] for name in KEY)]
+    assert repeated_keys([*rows, rows[3]]) == [tuple(cast(Any, rows[3])[name] for name in KEY)]
 
 
 def test_flatten__of_equal_runs_is_equal_whatever_the_clocks_say(everything: Report) -> None:

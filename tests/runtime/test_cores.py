@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from fedmia.runtime.cores import bound, cores, dealt
+from fedmia.runtime.cores import bind_cores, count_cores, share_cores
 
 pytestmark = pytest.mark.skipif(
     not hasattr(os, "sched_getaffinity"), reason="the system binds no process to cores"
@@ -27,15 +27,15 @@ def test_dealt__all_cores_alike(
     jobs: int, want: list[list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {8, 2, 3, 7, 5})
-    assert cores() == 5 and dealt(jobs) == want
+    assert count_cores() == 5 and share_cores(jobs) == want
 
 
 def test_bound__inside_alone() -> None:
     before = os.sched_getaffinity(0)
     one = min(before)
-    with pytest.raises(KeyError), bound([one]):
-        assert os.sched_getaffinity(0) == {one} and cores() == 1
+    with pytest.raises(KeyError), bind_cores([one]):
+        assert os.sched_getaffinity(0) == {one} and count_cores() == 1
         raise KeyError
     assert os.sched_getaffinity(0) == before
-    with bound([]):
+    with bind_cores([]):
         assert os.sched_getaffinity(0) == before

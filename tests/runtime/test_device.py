@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from fedmia.config.audit import Audit
-from fedmia.config.compatibility import check
+from fedmia.config.compatibility import check_experiment
 from fedmia.config.experiment import Experiment
 from fedmia.evaluation.encoder import device_of
 from fedmia.options.errors import InputError
-from fedmia.runtime.device import bfloat16_note, gpus_without, resolve_device
+from fedmia.runtime.device import bfloat16_note, gpus_if_missing, resolve_device
 
 
 @pytest.fixture(params=[0, 1, 2])
@@ -26,10 +26,10 @@ def test_resolve_device(gpus: int) -> None:
 
 
 def test_gpus_without(gpus: int) -> None:
-    assert gpus_without("cpu") is None and gpus_without("auto") is None
-    assert gpus_without("cuda") == (None if gpus else 0)
-    assert gpus_without("cuda:0") == (None if gpus else 0)
-    assert gpus_without("cuda:1") == (None if gpus == 2 else gpus)
+    assert gpus_if_missing("cpu") is None and gpus_if_missing("auto") is None
+    assert gpus_if_missing("cuda") == (None if gpus else 0)
+    assert gpus_if_missing("cuda:0") == (None if gpus else 0)
+    assert gpus_if_missing("cuda:1") == (None if gpus == 2 else gpus)
 
 
 def test_both_commands__refuse_a_gpu_that_is_not_there(gpus: int) -> None:
@@ -38,7 +38,7 @@ def test_both_commands__refuse_a_gpu_that_is_not_there(gpus: int) -> None:
     with pytest.raises(InputError) as audited:
         device_of(Audit(encoder="x", device="cuda:2"))
     with pytest.raises(InputError) as simulated:
-        check(Experiment(device="cuda:2"))
+        check_experiment(Experiment(device="cuda:2"))
     assert str(audited.value) == str(simulated.value) == want
     assert simulated.value.paths == ("device",)
 

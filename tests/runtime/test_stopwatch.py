@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedmia.runtime import stopwatch
-from fedmia.runtime.stopwatch import PARTS, Stopwatch, covered
+from fedmia.runtime.stopwatch import PARTS, Stopwatch, covered_seconds
 
 
 class Clock:
@@ -96,10 +96,10 @@ def test_timing__asked_twice_goes_on(clock: Clock) -> None:
 def test_covered__seconds_in_which_anybody_ran(
     spans: list[tuple[float, float]], seconds: float
 ) -> None:
-    assert covered(spans) == seconds
+    assert covered_seconds(spans) == seconds
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 10)), max_size=8))
 def test_covered__counts_each_second_once(pairs: list[tuple[int, int]]) -> None:
     spans = [(float(a), float(a + n)) for a, n in pairs]
-    assert covered(spans) == len({s for a, n in pairs for s in range(a, a + n)})
+    assert covered_seconds(spans) == len({s for a, n in pairs for s in range(a, a + n)})

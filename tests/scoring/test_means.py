@@ -48,8 +48,8 @@ def asking(run: Run, **options: Any) -> Run:
 
 
 def scored(run: Run) -> RunScores:
-    probes = Probes(run.site, run.prepared.data.labels, run.split)
-    book = run.notebook() if run.prepared.active else None
+    probes = Probes(run.client_context, run.prepared.data.labels, run.split)
+    book = run.trajectory_recorder() if run.prepared.active else None
     return score(run, probes, Stopwatch(time.perf_counter()), book)
 
 
@@ -101,7 +101,7 @@ def test_fewer_known_images__are_fewer_that_the_attacker_holds(run: Run) -> None
         evaluation.view(model, "lpla", some, None)._held for some in (known, first(known, 3))
     )
     assert every is not None and few is not None
-    own = len(run.site.parts["members"][-1])  # its own images stay
+    own = len(run.client_context.parts["members"][-1])  # its own images stay
     assert (len(every), len(few)) == (own + 2 * KNOWN, own + 6)
 
 

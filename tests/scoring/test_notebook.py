@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedmia.evaluation.federated.readings import SIDES, Notebook
+from fedmia.evaluation.federated.recorder import SIDES, TrajectoryRecorder
 from fedmia.evaluation.steps.failures import Failures
 from fedmia.options.errors import InputError
 from fedmia.testing import material
@@ -34,18 +34,19 @@ class Reads:
         return images[:, 0, 0, 0].double().numpy() + view.model
 
 
-def notebook(uploads: bool = False) -> Any:
-    site = SimpleNamespace(targets=None, take=lambda which: TARGETS, threads=1,
+def trajectory_recorder(uploads: bool = False) -> Any:
+    client_context = SimpleNamespace(targets=None, take=lambda which: TARGETS, threads=1,
                            sets=[np.array([1, 3]), np.array([3, 4])])  # fmt: skip
     observer: Any = SimpleNamespace(
-        site=site, view=lambda model, signals: SimpleNamespace(model=model, queries=0)
+        client_context=client_context,
+        view=lambda model, signals: SimpleNamespace(model=model, queries=0),
     )
-    return Notebook(observer, Reads(uploads))  # type: ignore[arg-type]
+    return TrajectoryRecorder(observer, Reads(uploads))  # type: ignore[arg-type]
 
 
 def filled(uploads: bool) -> Any:
     """Rounds 4, 6 and 7 begun, the last of them not followed by a model."""
-    book = notebook(uploads)
+    book = trajectory_recorder(uploads)
     for turn, received, sent in ((4, 100.0, 1000.0), (6, 200.0, 2000.0), (7, 300.0, 3000.0)):
         book.received("main", turn, received)
         book.sent("main", turn, sent)
@@ -105,7 +106,7 @@ def test_notes__of_all_that_was_read_and_nothing_else() -> None:
         f"batches.placebo.4.{side}" for side in ("sent", "after", "idle")
     }
     assert about == {"queries": {"main": 60}, "choices": book.choices}
-    again = notebook()
+    again = trajectory_recorder()
     again.received("zero", 9, 1.0)
     note(again, "sets.main.4", values)
     again.choices["main"] = {"steps": 9}
@@ -126,15 +127,15 @@ def test_failures__of_what_is_listed_and_beside() -> None:
 
         return call
 
-    assert failures.survive("main", "a", lambda: 7) == 7
-    assert failures.survive("main", "a", fail(ValueError("two\n lines"))) is None
-    failures.survive("round 3", "a", fail(KeyError("k")))
-    failures.survive("active", "b", fail(torch.OutOfMemoryError("no room")))
-    failures.survive("untrained", "c", fail(RuntimeError("odd")))
+    assert failures.attempt("main", "a", lambda: 7) == 7
+    assert failures.attempt("main", "a", fail(ValueError("two\n lines"))) is None
+    failures.attempt("round 3", "a", fail(KeyError("k")))
+    failures.attempt("active", "b", fail(torch.OutOfMemoryError("no room")))
+    failures.attempt("untrained", "c", fail(RuntimeError("odd")))
     assert failures.reasons == {
         "a": "failed: ValueError: two lines", "b": "failed: OutOfMemoryError: no room",
     }  # fmt: skip
     assert failures.attacks == ("a", "b", "c")
     assert failures.notes() == ["c has no scores of untrained, it failed: RuntimeError: odd"]
     with pytest.raises(InputError):
-        failures.survive("main", "d", fail(InputError("of the run")))
+        failures.attempt("main", "d", fail(InputError("of the run")))

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fedmia.options.errors import InputError
 from fedmia.shadows.given import blueprints, load_shadows
-from fedmia.shadows.train import Stopped, Trained
+from fedmia.shadows.train import TrainedShadow, TrainingStopped
 
 from .conftest import make_plan, make_target, same, train
 
@@ -44,7 +44,7 @@ def folder_of(cache: Path, index: int) -> Path:
     return found[0]
 
 
-def test_cache__a_hit_trains_nothing(plain: list[Trained], pool: Tensor, cache: Path) -> None:
+def test_cache__a_hit_trains_nothing(plain: list[TrainedShadow], pool: Tensor, cache: Path) -> None:
     said: list[str] = []
     counted: list[tuple[int, int]] = []
     found = train(make_plan(), pool, cache=cache, stop=never, say=said.append,
@@ -55,7 +55,7 @@ def test_cache__a_hit_trains_nothing(plain: list[Trained], pool: Tensor, cache: 
 
 
 def test_cache__reused_in_another_order_of_images_and_in_a_longer_plan(
-    plain: list[Trained], pool: Tensor, cache: Path
+    plain: list[TrainedShadow], pool: Tensor, cache: Path
 ) -> None:
     assert same(train(make_plan(), pool.flip(0), cache=cache, stop=never), plain)
     said: list[str] = []
@@ -104,7 +104,7 @@ DAMAGES = [cut, flip_a_bit, empty, forge]
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_cache__a_damaged_encoder_is_trained_again(
-    plain: list[Trained], pool: Tensor, cache: Path, damage: Callable[[Path], None]
+    plain: list[TrainedShadow], pool: Tensor, cache: Path, damage: Callable[[Path], None]
 ) -> None:
     folder, said = folder_of(cache, 1), []
     damage(folder / "encoder.safetensors")
@@ -116,7 +116,7 @@ def test_cache__a_damaged_encoder_is_trained_again(
 
 
 def test_cache__another_shadows_file_is_not_taken(
-    plain: list[Trained], pool: Tensor, cache: Path
+    plain: list[TrainedShadow], pool: Tensor, cache: Path
 ) -> None:
     files = [folder_of(cache, i) / "encoder.safetensors" for i in (0, 1)]
     shutil.copy(files[0], files[1])
@@ -125,10 +125,10 @@ def test_cache__another_shadows_file_is_not_taken(
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_cache__damaged_progress_is_not_resumed(
-    plain: list[Trained], pool: Tensor, tmp_path: Path, damage: Callable[[Path], None]
+    plain: list[TrainedShadow], pool: Tensor, tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:
     asked = iter([False] * 4 + [True])
-    with pytest.raises(Stopped):
+    with pytest.raises(TrainingStopped):
         train(make_plan(count=1), pool, cache=tmp_path, stop=lambda: next(asked))
     (file,) = tmp_path.rglob("progress.safetensors")
     damage(file)
@@ -145,7 +145,7 @@ def test_cache__what_stands_beside_is_written_again(pool: Tensor, cache: Path, n
     assert len(load_shadows(cache)) == 2
 
 
-def test_load_shadows__what_was_trained(plain: list[Trained], cache: Path) -> None:
+def test_load_shadows__what_was_trained(plain: list[TrainedShadow], cache: Path) -> None:
     assert same(load_shadows(cache), plain)
     folder = folder_of(cache, 1)
     assert same(load_shadows(folder), plain[1:])

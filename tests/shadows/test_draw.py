@@ -11,8 +11,8 @@ from torch import Tensor
 
 from fedmia.data.images import digests
 from fedmia.options.errors import InputError
-from fedmia.shadows.draw import Deal, Pixels, deal, survey
-from fedmia.shadows.plan import Plan
+from fedmia.shadows.draw import Pixels, ShadowDraw, deal, survey
+from fedmia.shadows.plan import ShadowPlan
 
 from .conftest import make_plan
 
@@ -23,11 +23,11 @@ def numbered(first: int, count: int) -> np.ndarray:
     return ids.view(np.uint8).reshape(count, 1, 2, 2)
 
 
-def draw(plan: Plan, pool: Pixels, candidates: Pixels | None) -> list[Deal]:
+def draw(plan: ShadowPlan, pool: Pixels, candidates: Pixels | None) -> list[ShadowDraw]:
     return deal(plan, survey(pool, candidates))
 
 
-def contents(images: np.ndarray, deals: list[Deal]) -> list[tuple[set[bytes], set[bytes]]]:
+def contents(images: np.ndarray, deals: list[ShadowDraw]) -> list[tuple[set[bytes], set[bytes]]]:
     """Digests of members and of non-members of each shadow."""
     return [(set(digests(images[d.members])), set(digests(images[d.nonmembers]))) for d in deals]
 

@@ -10,13 +10,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedmia.defenses._stack import Stack
+from fedmia.defenses._stack import DefenseStack
 from fedmia.defenses.crop_range import CropRange
 from fedmia.defenses.dpsgd import DPSGD
 from fedmia.defenses.early_stopping import EarlyStopping
 from fedmia.defenses.weight_decay import WeightDecay
 from fedmia.shadows.given import load_shadows
-from fedmia.shadows.train import Stopped, Trained
+from fedmia.shadows.train import TrainedShadow, TrainingStopped
 from fedmia.ssl.train import Train
 
 from .conftest import MOCO, make_plan, make_target, same, train, weights
@@ -25,8 +25,8 @@ from .test_train import after
 PLAN = make_plan(count=1)
 
 
-def under(*layers: Any, plan: Any = PLAN, pool: Tensor, **more: Any) -> list[Trained]:
-    return train(plan, pool, target=make_target(guard=Stack(layers)), **more)
+def under(*layers: Any, plan: Any = PLAN, pool: Tensor, **more: Any) -> list[TrainedShadow]:
+    return train(plan, pool, target=make_target(guard=DefenseStack(layers)), **more)
 
 
 @pytest.mark.parametrize(
@@ -47,11 +47,13 @@ def test_guard__is_the_options_that_it_changes(pool: Tensor, layer: Any, twin: A
     assert not same(both, found)
 
 
-def test_guard__a_stopped_shadow_is_one_of_fewer_epochs(plain: list[Trained], pool: Tensor) -> None:
+def test_guard__a_stopped_shadow_is_one_of_fewer_epochs(
+    plain: list[TrainedShadow], pool: Tensor
+) -> None:
     """At a rate that does not depend on how many there are."""
     told = list[tuple[int, int]]()
     options = {"train": Train(batch_size=4, lr=0.05, schedule="constant")}
-    stack = Stack([("early-stopping", EarlyStopping(after=1))])
+    stack = DefenseStack([("early-stopping", EarlyStopping(after=1))])
     target = make_target(guard=stack, **options)
     found = train(PLAN, pool, target=target, progress=lambda *at: told.append(at))
     once = make_plan(count=1, epochs=1)
@@ -62,7 +64,7 @@ def test_guard__a_stopped_shadow_is_one_of_fewer_epochs(plain: list[Trained], po
 
 
 def test_guard__of_nothing_leaves_no_trace(
-    plain: list[Trained], pool: Tensor, tmp_path: Path
+    plain: list[TrainedShadow], pool: Tensor, tmp_path: Path
 ) -> None:
     """Nor a word in the cache, so that older shadows are found; a defence is another key."""
     assert same(under(pool=pool, cache=tmp_path), plain[:1])
@@ -87,7 +89,7 @@ def test_guard__goes_on_where_it_was_cut_and_is_read_again(
     layers = first, ("early-stopping", EarlyStopping(after=2))
     plan = make_plan(count=1, epochs=4)
     whole = under(*layers, plan=plan, pool=pool)
-    with pytest.raises(Stopped):
+    with pytest.raises(TrainingStopped):
         under(*layers, plan=plan, pool=pool, cache=tmp_path, save_every=1, stop=after(4))
     assert list(tmp_path.glob("*/progress.safetensors"))
     assert same(under(*layers, plan=plan, pool=pool, cache=tmp_path), whole)

@@ -9,7 +9,7 @@ import pytest
 
 from fedmia.data.base import Views
 from fedmia.options.errors import InputError
-from fedmia.shadows.plan import KNOWLEDGE, Plan, attacker_augment, blueprint
+from fedmia.shadows.plan import KNOWLEDGE, ShadowPlan, attacker_augment, blueprint
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.moco import MoCo
 from fedmia.ssl.optimizers import RATES
@@ -74,9 +74,9 @@ def test_blueprint__stand_in_takes_the_images_views() -> None:
 
 
 def test_plan__none_is_no_knowledge() -> None:
-    assert Plan(knowledge=("none",)) == Plan(knowledge=())
-    assert Plan().knowledge == KNOWLEDGE
-    assert not any(Plan(knowledge=()).knows(k) for k in KNOWLEDGE)
+    assert ShadowPlan(knowledge=("none",)) == ShadowPlan(knowledge=())
+    assert ShadowPlan().knowledge == KNOWLEDGE
+    assert not any(ShadowPlan(knowledge=()).knows(k) for k in KNOWLEDGE)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_plan__none_is_no_knowledge() -> None:
 )
 def test_plan__refuses(wrong: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said):
-        Plan(**wrong)
+        ShadowPlan(**wrong)
 
 
 @pytest.mark.parametrize(
@@ -154,5 +154,5 @@ def test_blueprint__the_attackers_own_operations() -> None:
 
 
 def test_plan__stand_ins_exist() -> None:
-    made = blueprint(Plan(knowledge=()), make_target(size=32))
+    made = blueprint(ShadowPlan(knowledge=()), make_target(size=32))
     assert (made.model[0], made.ssl[0]) == ("vgg11-bn", "simclr")

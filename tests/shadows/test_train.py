@@ -15,7 +15,7 @@ from fedmia.options import registry
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng, torch_rng
 from fedmia.shadows.draw import deal, survey
-from fedmia.shadows.train import Stopped, Trained
+from fedmia.shadows.train import TrainedShadow, TrainingStopped
 from fedmia.ssl.base import Recipe
 from fedmia.ssl.moco import MoCo
 from fedmia.ssl.train import Job, Train, make_optimizer
@@ -34,7 +34,7 @@ def after(calls: int) -> Any:
     return stop
 
 
-def test_train_shadows__equals_the_plain_calls(plain: list[Trained], pool: Tensor) -> None:
+def test_train_shadows__equals_the_plain_calls(plain: list[TrainedShadow], pool: Tensor) -> None:
     dealt = deal(make_plan(), survey(pool, None))[1]
     spec, options = MoCo(dim=8, queue=8, temperature=0.2), Train(local_epochs=1, batch_size=4,
                                                                lr=0.05, momentum=0.8)  # fmt: skip
@@ -56,7 +56,7 @@ def test_train_shadows__equals_the_plain_calls(plain: list[Trained], pool: Tenso
     assert torch.equal(plain[1].nonmembers, pool[dealt.nonmembers])
 
 
-def test_train_shadows__what_it_hands_back(plain: list[Trained]) -> None:
+def test_train_shadows__what_it_hands_back(plain: list[TrainedShadow]) -> None:
     assert [t.name for t in plain] == ["shadow-0", "shadow-1"]
     assert not any(t.method.training for t in plain)
     assert plain[0].members.dtype == torch.uint8 and len(plain[0].members) == 12
@@ -65,7 +65,7 @@ def test_train_shadows__what_it_hands_back(plain: list[Trained]) -> None:
 
 @pytest.mark.parametrize("workers", [1, 3])
 def test_train_shadows__workers_and_global_generators_play_no_part(
-    plain: list[Trained], pool: Tensor, workers: int
+    plain: list[TrainedShadow], pool: Tensor, workers: int
 ) -> None:
     torch.manual_seed(workers)
     assert same(train(make_plan(), pool, workers=workers), plain)
@@ -73,7 +73,7 @@ def test_train_shadows__workers_and_global_generators_play_no_part(
 
 
 def test_train_shadows__more_shadows_leave_the_first_alone(
-    plain: list[Trained], pool: Tensor
+    plain: list[TrainedShadow], pool: Tensor
 ) -> None:
     assert same(train(make_plan(count=3), pool)[:2], plain)
     assert not same(train(make_plan(seed=1), pool), plain)
@@ -97,7 +97,7 @@ def test_train_shadows__resumes_bit_by_bit(
     plan = make_plan(
         epochs=4, ssl=ssl, knowledge=("architecture",), images=6, train={"batch_size": 4}
     )
-    with pytest.raises(Stopped):
+    with pytest.raises(TrainingStopped):
         train(plan, pool, cache=tmp_path, stop=after(stop_at), workers=1)
     saved = stop_at // 3  # an epoch asks before each of its two steps, and at its end
     assert len(list(tmp_path.rglob("progress.safetensors"))) == (saved > 0)
@@ -118,7 +118,7 @@ def test_train_shadows__resumes_bit_by_bit(
 def test_train_shadows__every_method_resumes(pool: Tensor, tmp_path: Path, ssl: str) -> None:
     model = ("vit-tiny", {"depth": 4, "width": 24}) if ssl == "mae" else MODEL
     target, plan = make_target(model=model, ssl=(ssl, {})), make_plan(count=1)
-    with pytest.raises(Stopped):
+    with pytest.raises(TrainingStopped):
         train(plan, pool, target=target, cache=tmp_path, stop=after(6))
     assert list(tmp_path.rglob("progress.safetensors"))
     resumed = train(plan, pool, target=target, cache=tmp_path)
@@ -127,7 +127,7 @@ def test_train_shadows__every_method_resumes(pool: Tensor, tmp_path: Path, ssl: 
 
 def test_train_shadows__resumes_bfloat16(pool: Tensor, tmp_path: Path) -> None:
     plan = make_plan(epochs=3, count=1, train={"precision": "bfloat16"})
-    with pytest.raises(Stopped):
+    with pytest.raises(TrainingStopped):
         train(plan, pool, cache=tmp_path, stop=after(9), workers=1)
     assert list(tmp_path.rglob("progress.safetensors"))
     resumed = train(plan, pool, cache=tmp_path)
@@ -183,7 +183,7 @@ def test_train_shadows__by_the_targets_optimizer_resume_bit_by_bit(
     )
     plan = make_plan(epochs=4, images=6, count=1)
     whole = train(plan, pool, target=target)
-    with pytest.raises(Stopped):
+    with pytest.raises(TrainingStopped):
         train(plan, pool, target=target, cache=tmp_path, stop=after(8), workers=1)
     assert len(list(tmp_path.rglob("progress.safetensors"))) == 1
     assert same(train(plan, pool, target=target, cache=tmp_path, workers=1), whole)

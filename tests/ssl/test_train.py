@@ -18,7 +18,7 @@ from fedmia.options.seeding import rng
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSLMethod
 from fedmia.ssl.train import Job, Train, layout_for, make_optimizer, two_views
-from fedmia.storage.snapshot import Local
+from fedmia.storage.snapshot import StrategyContext
 from strategies.fedprox import FedProx
 
 AUGMENT = Augment(hue=0.1)
@@ -166,7 +166,7 @@ def test_two_views__consume_two_rows_of_uniforms_an_image(images: Tensor) -> Non
 def pull(method: Any, mu: float) -> dict[str, Any]:
     """FedProx's client half, as a job's hook."""
     weights = dict(zip(method.shared_parameters(), method.trainable(), strict=True))
-    local = Local(method.shared_state(), {}, {}, {}, weights)
+    local = StrategyContext(method.shared_state(), {}, {}, {}, weights)
     return {"after_backward": lambda: FedProx(mu=mu).after_backward(local)}
 
 

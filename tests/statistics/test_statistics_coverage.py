@@ -10,14 +10,14 @@ import pytest
 
 from fedmia.options.seeding import rng
 from fedmia.statistics.auc import auc
-from fedmia.statistics.coverage import PARTS, SPREADS, Shape, cells, summary
+from fedmia.statistics.coverage import PARTS, SPREADS, ScoreDistribution, cells, summary
 
 COMMITTED = Path(__file__).parents[2] / "benchmarks" / "results" / "coverage.json"
 
 
 @pytest.mark.parametrize("name", SPREADS)
 def test_shape__has_the_auc_that_it_was_asked_for(name: str) -> None:
-    members, others = Shape(name, 0.7).draw(4000, 4000, rng(0, "shape"))
+    members, others = ScoreDistribution(name, 0.7).draw(4000, 4000, rng(0, "shape"))
     assert auc(members, others) == pytest.approx(0.7, abs=0.02)
 
 

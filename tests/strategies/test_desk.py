@@ -12,15 +12,15 @@ import pytest
 import torch
 
 from clients.active import Active
-from clients.desk import Desk
+from clients.client_context import ClientContext, RoundTask
+from clients.client_round import ClientRound
 from clients.honest import Honest
-from clients.site import Site, Task
 from fedmia.attacks.ascent import Ascent, AscentAlgorithm1
 from fedmia.attacks.ascent_static import attack_losses
 from fedmia.options.seeding import rng
 from fedmia.ssl.base import State
 from fedmia.ssl.train import Train, two_views
-from fedmia.storage.snapshot import Local, LocalState, MemoryStore
+from fedmia.storage.snapshot import ClientState, MemoryStore, StrategyContext
 from fedmia.threat.whitebox import in_halves
 from strategies.fedema import FedEMA
 
@@ -30,11 +30,11 @@ def exactly(a: State, b: State) -> bool:
 
 
 @pytest.fixture
-def site(tmp_path: Path, images: torch.Tensor) -> Site:
+def client_context(tmp_path: Path, images: torch.Tensor) -> ClientContext:
     """Three clients of six images each."""
     np.save(tmp_path / "images.npy", images.numpy())
     parts = tuple(np.arange(6 * c, 6 * c + 6) for c in range(3))
-    return Site(
+    return ClientContext(
         seed=0, images_file=tmp_path / "images.npy", roles=("honest",) * 3,
         parts={"members": parts}, targets=np.arange(0), held=np.arange(0),
         known=(np.arange(0), np.arange(0)),
@@ -48,16 +48,16 @@ def site(tmp_path: Path, images: torch.Tensor) -> Site:
     )  # fmt: skip
 
 
-def desk(
-    site: Site, store: MemoryStore, received: State, round: int, name: str = "fedavg",
+def client_round(
+    client_context: ClientContext, store: MemoryStore, received: State, round: int, name: str = "fedavg",
     **options: Any,
-) -> Desk:  # fmt: skip
+) -> ClientRound:  # fmt: skip
     """Client 0 in a round under the strategy `name`."""
-    told = replace(site, strategy=(name, options))
-    return Desk(told, store, Task(0, round, "main", False), received)
+    told = replace(client_context, strategy=(name, options))
+    return ClientRound(told, store, RoundTask(0, round, "main", False), received)
 
 
-def sent(at: Desk) -> State:
+def sent(at: ClientRound) -> State:
     """A whole round of an honest client."""
     return Honest().answer(at).state
 
@@ -67,10 +67,10 @@ def distance(a: State, b: State) -> float:
 
 
 @pytest.mark.parametrize("tau", [0.0, 0.4, 1.0])
-def test_fedema__start_of_a_round_by_the_formula(site: Site, tau: float) -> None:
-    store, first = MemoryStore(), site.method(-1, None).shared_state()
-    own = sent(desk(site, store, first, 1, "fedema", tau=tau))
-    plain = sent(desk(site, MemoryStore(), first, 1))
+def test_fedema__start_of_a_round_by_the_formula(client_context: ClientContext, tau: float) -> None:
+    store, first = MemoryStore(), client_context.method(-1, None).shared_state()
+    own = sent(client_round(client_context, store, first, 1, "fedema", tau=tau))
+    plain = sent(client_round(client_context, MemoryStore(), first, 1))
     assert exactly(own, plain)  # nothing of its own to mix in yet
 
     scale = None
@@ -83,101 +83,110 @@ def test_fedema__start_of_a_round_by_the_formula(site: Site, tau: float) -> None
         gap = distance(own, received)
         scale = tau / gap if scale is None else scale  # lambda, fixed in the second round
         mu = min(1.0, scale * gap)
-        start = FedEMA(tau=tau).begin(Local(received, {}, mine, dict(kept.memory), {}))
+        start = FedEMA(tau=tau).begin(StrategyContext(received, {}, mine, dict(kept.memory), {}))
         for name in received:
             want = mu * own[name] + (1 - mu) * received[name]
             torch.testing.assert_close(start[name], want, atol=1e-6, rtol=1e-5)
         if round == 2:
             assert mu == pytest.approx(tau)
-        own = sent(desk(site, store, received, round, "fedema", tau=tau))
+        own = sent(client_round(client_context, store, received, round, "fedema", tau=tau))
     kept = store.load("main", 0)
     assert kept is not None and kept.memory["ema_mu"] == pytest.approx(min(1.0, mu), rel=1e-4)
 
 
-def test_fedprox__mu_reaches_the_steps_and_0_is_fedavg(site: Site) -> None:
-    first = site.method(-1, None).shared_state()
+def test_fedprox__mu_reaches_the_steps_and_0_is_fedavg(client_context: ClientContext) -> None:
+    first = client_context.method(-1, None).shared_state()
     ends = {
-        mu: sent(desk(site, MemoryStore(), first, 1, "fedprox", mu=mu)) for mu in (0.0, 0.5, 5.0)
+        mu: sent(client_round(client_context, MemoryStore(), first, 1, "fedprox", mu=mu))
+        for mu in (0.0, 0.5, 5.0)
     }
-    assert exactly(sent(desk(site, MemoryStore(), first, 1)), ends[0.0])
+    assert exactly(sent(client_round(client_context, MemoryStore(), first, 1)), ends[0.0])
     assert distance(ends[0.0], first) > distance(ends[0.5], first) > distance(ends[5.0], first)
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.5, 0.9])
-def test_scaffold__reach_counts_what_momentum_makes_of_a_step(site: Site, momentum: float) -> None:
+def test_scaffold__reach_counts_what_momentum_makes_of_a_step(
+    client_context: ClientContext, momentum: float
+) -> None:
     """W is how far a gradient of 1 in each of K steps moves a weight in the end, and the control
     what was sent over W: Algorithm 1 at momentum 0, so many times a step under momentum."""
-    train = replace(site.train, momentum=momentum, schedule="constant")
-    store, first = MemoryStore(), site.method(-1, None).shared_state()
-    at = desk(replace(site, train=train), store, first, 1, "scaffold")
+    train = replace(client_context.train, momentum=momentum, schedule="constant")
+    store, first = MemoryStore(), client_context.method(-1, None).shared_state()
+    at = client_round(replace(client_context, train=train), store, first, 1, "scaffold")
     update = Honest().answer(at)
     want = 3 * 0.05 / (1 - momentum)  # six images, two a step
     assert update.metrics["scaffold_reach"] == pytest.approx(want)
     kept = store.load("main", 0)
     assert kept is not None
-    for name in dict(at.site.method(-1, None).encoder.named_parameters()):
+    for name in dict(at.client_context.method(-1, None).encoder.named_parameters()):
         slope = (first[name] - update.state[name]) / want
         torch.testing.assert_close(kept.tensors[f"strategy.{name}"], slope)
 
 
-def test_desk__resumes_queue_key_encoder_and_momentum(site: Site) -> None:
-    store, first = MemoryStore(), site.method(-1, None).shared_state()
-    at = desk(site, store, first, 1)
+def test_desk__resumes_queue_key_encoder_and_momentum(client_context: ClientContext) -> None:
+    store, first = MemoryStore(), client_context.method(-1, None).shared_state()
+    at = client_round(client_context, store, first, 1)
     trained, metrics, method = at.train()
     assert store.load("main", 0) is None  # until the upload is settled
-    at.settle(trained, metrics)
+    at.finish_round(trained, metrics)
     kept = store.load("main", 0)
     assert kept is not None
     assert torch.equal(kept.tensors["local.queue"], method.local_state()["queue"])
     assert any(n.startswith("optimizer.") for n in kept.tensors)
     assert not any(n.startswith(("strategy.", "running.")) for n in kept.tensors)
-    onward, _, _ = desk(site, store, trained, 2).train()
-    fresh, _, _ = desk(site, MemoryStore(), trained, 2).train()
+    onward, _, _ = client_round(client_context, store, trained, 2).train()
+    fresh, _, _ = client_round(client_context, MemoryStore(), trained, 2).train()
     assert not exactly(onward, fresh)
     again = MemoryStore()
-    again.save("main", 0, LocalState(dict(kept.tensors), {}))
-    assert exactly(desk(site, again, trained, 2).train()[0], onward)
+    again.save("main", 0, ClientState(dict(kept.tensors), {}))
+    assert exactly(client_round(client_context, again, trained, 2).train()[0], onward)
 
 
 @pytest.mark.parametrize("knows", [False, True])
 def test_two_malicious_clients__send_the_same_where_they_know_the_server(
-    site: Site, knows: bool
+    client_context: ClientContext, knows: bool
 ) -> None:
     """And else each what it climbs to by itself."""
     attack = Ascent(steps=1, lr=0.05, server="known" if knows else "unknown")
     held = {"targets": np.arange(6), "held": np.arange(6, 18), "attack": attack}
-    told = replace(site, roles=("honest", "active", "active"), share=1 / 3, **held)
+    told = replace(client_context, roles=("honest", "active", "active"), share=1 / 3, **held)
     assert told.fellows == ((1, 2) if knows else (1,))
-    first, store, sent = site.method(-1, None).shared_state(), MemoryStore(), []
+    first, store, sent = client_context.method(-1, None).shared_state(), MemoryStore(), []
     for client in (1, 2):
         for craft in (False, True):
-            at = Desk(told, store, Task(client, 1 + craft, "main", craft), first)
+            at = ClientRound(told, store, RoundTask(client, 1 + craft, "main", craft), first)
             state = Active().answer(at).state
         sent.append(state)
     assert exactly(*sent) == knows
-    turns = told.turn(site.method(-1, None), first, first, 0, {}, np.random.default_rng(0))
+    turns = told.craft_context(
+        client_context.method(-1, None), first, first, 0, {}, np.random.default_rng(0)
+    )
     assert turns.share == pytest.approx(2 / 3 if knows else 1 / 3)
 
 
 @pytest.mark.parametrize("name", ["krum", "trimmed-mean", "norm-clip"])
 def test_passing__rests_on_the_attackers_own_images(
-    site: Site, name: str, monkeypatch: pytest.MonkeyPatch
+    client_context: ClientContext, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It trains on them to guess what honest clients send, where the rule compares updates."""
-    seen, job = list[set[int]](), Desk._job
+    seen, job = list[set[int]](), ClientRound._job
 
-    def noted(self: Desk, indices: Any, *more: Any, **rest: Any) -> Any:
+    def noted(self: ClientRound, indices: Any, *more: Any, **rest: Any) -> Any:
         seen.append(set(indices.tolist()))
         return job(self, indices, *more, **rest)
 
-    monkeypatch.setattr(Desk, "_job", noted)
+    monkeypatch.setattr(ClientRound, "_job", noted)
     attack = Ascent(steps=2, lr=0.5, server="known")
     held = {"targets": np.arange(6), "held": np.arange(6, 18), "attack": attack}
     told = replace(
-        site, roles=("honest", "honest", "active"), share=1 / 5, strategy=(name, {}), **held
+        client_context,
+        roles=("honest", "honest", "active"),
+        share=1 / 5,
+        strategy=(name, {}),
+        **held,
     )
-    first, store = site.method(-1, None).shared_state(), MemoryStore()
-    at = Desk(told, store, Task(2, 1, "main", True), first)
+    first, store = client_context.method(-1, None).shared_state(), MemoryStore()
+    at = ClientRound(told, store, RoundTask(2, 1, "main", True), first)
     crafted = Active().answer(at).state
     assert len(seen) == (0 if name == "norm-clip" else 4)
     assert all(images <= set(range(12, 18)) for images in seen)
@@ -191,64 +200,72 @@ def test_passing__rests_on_the_attackers_own_images(
      (1.0, 1, [3, 6])],
 )  # fmt: skip
 def test_guesses__one_for_each_honest_client_from_few_images_to_all(
-    site: Site, share: float, malicious: int, sizes: list[int], monkeypatch: pytest.MonkeyPatch
+    client_context: ClientContext,
+    share: float,
+    malicious: int,
+    sizes: list[int],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Of the first attacker's images, eight at most, once a round; each fellow guesses the same."""
     drawn = list[list[int]]()
     monkeypatch.setattr(
-        Desk, "_guess", lambda self, indices: drawn.append(indices.tolist()) or self.received
+        ClientRound, "_guess", lambda self, indices: drawn.append(indices.tolist()) or self.received
     )
     attack = Ascent(steps=1, lr=0.5, server="known")
     roles = ("honest",) * (3 - malicious) + ("active",) * malicious
-    told = replace(site, roles=roles, share=share, strategy=("krum", {}), attack=attack)
-    first, store, ways = site.method(-1, None).shared_state(), MemoryStore(), []
+    told = replace(client_context, roles=roles, share=share, strategy=("krum", {}), attack=attack)
+    first, store, ways = client_context.method(-1, None).shared_state(), MemoryStore(), []
     for client in told.fellows:
-        at = Desk(told, store, Task(client, 4, "main", True), first)
+        at = ClientRound(told, store, RoundTask(client, 4, "main", True), first)
         at._passing(first)
         at._passing(first)
         ways.append(drawn.copy())
         drawn.clear()
     assert [len(one) for one in ways[0]] == sizes and all(way == ways[0] for way in ways)
-    own = set(site.parts["members"][told.fellows[0]].tolist())
+    own = set(client_context.parts["members"][told.fellows[0]].tolist())
     assert all(set(one) <= own for one in ways[0])
 
 
-def test_settle__what_is_not_finite_is_not_kept(site: Site) -> None:
+def test_settle__what_is_not_finite_is_not_kept(client_context: ClientContext) -> None:
     """The client goes on from where it was, and its defences' memory from where it is."""
     first, store, bad = (
-        site.method(-1, None).shared_state(),
+        client_context.method(-1, None).shared_state(),
         MemoryStore(),
         torch.tensor([math.nan]),
     )
     for round in (1, 2):
-        at = desk(site, store, first, round)
+        at = client_round(client_context, store, first, round)
         trained, metrics, _ = at.train()
         at.memory["rounds"] = round
         before = store.load("main", 0)
         if round == 2:
             assert at._trained is not None
             at._trained[2]["local.queue"] = bad
-        update = at.settle(trained, metrics)
+        update = at.finish_round(trained, metrics)
         assert update.examples == 6
         after = store.load("main", 0)
     assert before is not None and after is not None and before.memory != after.memory
     assert exactly(after.tensors, before.tensors) and after.memory["rounds"] == 2
 
 
-def test_settle__without_training_nothing_is_kept_and_no_image_counts(site: Site) -> None:
-    store, first = MemoryStore(), site.method(-1, None).shared_state()
-    update = desk(site, store, first, 3).settle(first, {})
+def test_settle__without_training_nothing_is_kept_and_no_image_counts(
+    client_context: ClientContext,
+) -> None:
+    store, first = MemoryStore(), client_context.method(-1, None).shared_state()
+    update = client_round(client_context, store, first, 3).finish_round(first, {})
     assert (update.client, update.round, update.examples) == (0, 3, 0)
     assert store.load("main", 0) is None and exactly(update.state, first)
 
 
 @pytest.mark.parametrize("attacked", [False, True])
 @pytest.mark.parametrize("rate", ["schedule", "constant"])
-def test_job__stands_where_the_round_is_in_the_run(site: Site, rate: str, attacked: bool) -> None:
+def test_job__stands_where_the_round_is_in_the_run(
+    client_context: ClientContext, rate: str, attacked: bool
+) -> None:
     """Two epochs of three steps a round, the third of four rounds; `constant` is the first rate, in
     attacked rounds alone."""
-    train = replace(site.train, local_epochs=2, batch_size=2, warmup_epochs=1.0)
-    told = replace(site, train=train, attacked_rate=rate)
+    train = replace(client_context.train, local_epochs=2, batch_size=2, warmup_epochs=1.0)
+    told = replace(client_context, train=train, attacked_rate=rate)
     method = told.method(0, 5)
     job = told.job(method, told.images[np.arange(5)], 3, np.random.default_rng(0), attacked)
     assert (job.step, job.total_steps, len(job.images)) == (12, 24, 5)
@@ -256,7 +273,11 @@ def test_job__stands_where_the_round_is_in_the_run(site: Site, rate: str, attack
     assert job.train == (
         replace(train, schedule="constant", warmup_epochs=0.0, lr=0.05) if own else train
     )
-    assert site.dealt("zero") is site.dealt("main") is site.parts["members"]
+    assert (
+        client_context.branch_parts("zero")
+        is client_context.branch_parts("main")
+        is client_context.parts["members"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -268,18 +289,20 @@ def test_job__stands_where_the_round_is_in_the_run(site: Site, rate: str, attack
     ],
 )
 def test_matched__climbs_as_honest_clients_train(
-    site: Site, schedule: str, attacked_rate: str, rate: float
+    client_context: ClientContext, schedule: str, attacked_rate: str, rate: float
 ) -> None:
     """Three steps for three local epochs, by SGD with momentum and decay, at the rate with which
     honest clients begin the third round."""
-    train = replace(site.train, local_epochs=3, momentum=0.8, weight_decay=0.3, schedule=schedule)
+    train = replace(
+        client_context.train, local_epochs=3, momentum=0.8, weight_decay=0.3, schedule=schedule
+    )
     attack = AscentAlgorithm1(batch=6)
     told = replace(
-        site, train=train, attacked_rate=attacked_rate, attack=attack, targets=np.arange(6),
+        client_context, train=train, attacked_rate=attacked_rate, attack=attack, targets=np.arange(6),
         held=np.arange(6, 18), roles=("honest", "honest", "active"),
     )  # fmt: skip
     first = told.method(-1, None).shared_state()
-    at = Desk(told, MemoryStore(), Task(2, 3, "main", True), first)
+    at = ClientRound(told, MemoryStore(), RoundTask(2, 3, "main", True), first)
     crafted = at.craft(at.idle(), first)
 
     method, stream = at.idle(), rng(0, "craft", 3, 2)
@@ -299,20 +322,22 @@ def test_matched__climbs_as_honest_clients_train(
 
 
 @pytest.mark.parametrize("keep", ["keep", "reset"])
-def test_resumed__momentum_where_it_is_kept_and_statistics_that_stay(site: Site, keep: str) -> None:
+def test_resumed__momentum_where_it_is_kept_and_statistics_that_stay(
+    client_context: ClientContext, keep: str
+) -> None:
     """Local batch norm's running statistics go on from the client's own, not from the server's."""
     told = replace(
-        site, batch_norm="local", model=("smallnet", {"width": 2, "norm": "batch"}),
-        train=replace(site.train, optimizer_state=keep),
+        client_context, batch_norm="local", model=("smallnet", {"width": 2, "norm": "batch"}),
+        train=replace(client_context.train, optimizer_state=keep),
     )  # fmt: skip
     store, first = MemoryStore(), told.method(-1, None).shared_state()
-    update = Honest().answer(desk(told, store, first, 1))
+    update = Honest().answer(client_round(told, store, first, 1))
     kept = store.load("main", 0)
     assert kept is not None and not [n for n in update.state if ".running_" in n]
     assert any(n.startswith("optimizer.") for n in kept.tensors) == (keep == "keep")
     running = {n[8:]: t.clone() for n, t in kept.tensors.items() if n.startswith("running.")}
     assert running and set(running) == {n for n in first if ".running_" in n}
-    at = desk(told, store, first, 2)
+    at = client_round(told, store, first, 2)
     method = told.method(0, 6)
     method.load_shared(first)
     at._restore(method, at._job(at.indices, {}, {})[0].optimizer)

@@ -21,12 +21,18 @@ from fedmia.report.lowerbounds import shown
 from fedmia.ssl.base import State
 from fedmia.storage.snapshot import Update
 from strategies import dp_fedavg
-from strategies._accounting import composed, noise_composed, noise_sampled, sampled, sampled_renyi
-from strategies.base import Course, cohort
-from strategies.crew import Against
+from strategies._accounting import (
+    composed_epsilon,
+    composed_noise,
+    sampled_epsilon,
+    sampled_noise,
+    sampled_renyi,
+)
+from strategies.base import RoundRange, draw_cohort
 from strategies.dp_fedavg import CLIP, DPFedAvg
+from strategies.failure_policy import Adversary
 
-ALONE = Against()
+ALONE = Adversary()
 
 
 def of_norms(norms: Sequence[float], round: int = 1, size: int = 400) -> tuple[State, list[Update]]:
@@ -45,7 +51,7 @@ def at(
     strategy: DPFedAvg, clients: int, total: int, share: float = 1.0, malicious: int = 0
 ) -> DPFedAvg:
     who = tuple(range(clients - malicious, clients))
-    strategy.course = Course("main", 0, total, False, share, 0, total, who)
+    strategy.course = RoundRange("main", 0, total, False, share, 0, total, who)
     strategy.nodes = {client: client for client in range(clients)}
     return strategy
 
@@ -63,7 +69,7 @@ def test_aggregate__is_the_clipped_mean_with_noise_of_its_law() -> None:
     assert got["count"].item() == 3
     noise = (got["w"] - received["w"]).double().numpy() - mean
     assert stats.kstest(noise / (0.8 * 1.0 / 4), "norm").pvalue > 0.01
-    assert strategy.told(ALONE)["clipped"] == 0.5
+    assert strategy.aggregation_metrics(ALONE)["clipped"] == 0.5
     other = DPFedAvg(clip=1.0, noise_multiplier=0.8).aggregate(received, ups)
     assert torch.equal(got["w"], other["w"])  # a seed, no global generator
     again = strategy.aggregate(received, of_norms([0.1] * 4, round=2, size=20_000)[1])
@@ -77,7 +83,7 @@ def test_noise__is_of_the_clients_of_the_round() -> None:
     silent = DPFedAvg(clip=2.0, noise_multiplier=0.0).aggregate(received, ups)
     noise = (strategy.aggregate(received, ups)["w"] - silent["w"]).double()
     assert float(noise.std()) == pytest.approx(0.8 * 2.0 / 3, rel=0.03)
-    assert strategy.told(ALONE)["noise_std"] == pytest.approx(0.8 * 2.0 / 3)
+    assert strategy.aggregation_metrics(ALONE)["noise_std"] == pytest.approx(0.8 * 2.0 / 3)
 
 
 def test_votes__are_noised_as_the_parts_say() -> None:
@@ -85,7 +91,7 @@ def test_votes__are_noised_as_the_parts_say() -> None:
     votes = []
     for seed in range(400):
         strategy = DPFedAvg(adaptive=True, noise_multiplier=1.3, clip_lr=1.0, quantile=0.5)
-        strategy.course = Course("main", 0, 1, False, 1.0, seed, 1)
+        strategy.course = RoundRange("main", 0, 1, False, 1.0, seed, 1)
         strategy.aggregate(*of_norms([0.5, 0.5, 0.5, 2.0], size=4))
         votes.append(-4 * math.log(strategy._bound()))  # of C = 1: three under it, one over
     assert np.std(votes) == pytest.approx(strategy.parts(1.3)[1], rel=0.12)
@@ -141,7 +147,7 @@ def test_adaptive_clip__ends_at_the_quantile(start: float, quantile: float) -> N
     norms, held = np.exp(draw.normal(0.0, 0.5, (80, 20))), list[float]()
     for round, row in enumerate(norms):
         strategy.aggregate(*of_norms(row, round + 1, size=8))
-        held.append(strategy.told(ALONE)["clip"])
+        held.append(strategy.aggregation_metrics(ALONE)["clip"])
     want = float(np.exp(0.5 * stats.norm.ppf(quantile)))
     assert np.mean(held[-30:]) == pytest.approx(want, rel=0.15)
 
@@ -153,7 +159,11 @@ def test_flowers_adaptive_clip__goes_the_other_way() -> None:
     theirs._geometric_update(1.0)  # all ten clipped
     ours = DPFedAvg(clip=0.1, adaptive=True, noise_multiplier=0.0)
     ours.aggregate(*of_norms([5.0] * 10))
-    assert theirs.clipping_norm < 0.1 < ours.told(ALONE)["clip"] * math.exp(0.2 * 0.5) + 1e-12
+    assert (
+        theirs.clipping_norm
+        < 0.1
+        < ours.aggregation_metrics(ALONE)["clip"] * math.exp(0.2 * 0.5) + 1e-12
+    )
     assert float(ours.broadcast()[CLIP]) > 0.1
 
 
@@ -170,16 +180,16 @@ def test_votes__get_their_share_of_the_budget(share: float) -> None:
 
 def test_accounts__exact_composition_of_the_rounds_of_one_client() -> None:
     for noise, rounds in ((0.5, 3), (2.0, 40)):
-        epsilon = composed(noise, rounds, 1e-5)
+        epsilon = composed_epsilon(noise, rounds, 1e-5)
         assert delta_at(epsilon, math.sqrt(rounds) / noise) == pytest.approx(1e-5)
-        assert noise_composed(epsilon, rounds, 1e-5) == pytest.approx(noise)
+        assert composed_noise(epsilon, rounds, 1e-5) == pytest.approx(noise)
         # A Renyi bound, as of Opacus at rate 1, lies over the exact value, and not far.
         orders = [1 + x / 10 for x in range(1, 400)]
         renyi = compute_rdp(q=1.0, noise_multiplier=noise, steps=rounds, orders=orders)
         bound = min(r + math.log(1e5) / (a - 1) for r, a in zip(renyi, orders, strict=True))
         assert 0.8 * bound < epsilon < bound
-        assert composed(noise, rounds, 1e-5, 2.0) == pytest.approx(
-            composed(noise / 2, rounds, 1e-5)
+        assert composed_epsilon(noise, rounds, 1e-5, 2.0) == pytest.approx(
+            composed_epsilon(noise / 2, rounds, 1e-5)
         )
 
 
@@ -205,9 +215,13 @@ def test_secret_cohorts__are_amplified_as_the_theorem_says(noise: float, rate: f
 
 
 def test_secret_cohorts__noise_to_epsilon_and_back() -> None:
-    found = noise_sampled(3.0, 0.05, 50, 1e-5)
-    assert sampled(found, 0.05, 50, 1e-5) <= 3.0 <= sampled(found * 0.999, 0.05, 50, 1e-5)
-    assert sampled(10.0, 0.02, 50, 1e-5) < composed(10.0, 50, 1e-5, 2.0)
+    found = sampled_noise(3.0, 0.05, 50, 1e-5)
+    assert (
+        sampled_epsilon(found, 0.05, 50, 1e-5)
+        <= 3.0
+        <= sampled_epsilon(found * 0.999, 0.05, 50, 1e-5)
+    )
+    assert sampled_epsilon(10.0, 0.02, 50, 1e-5) < composed_epsilon(10.0, 50, 1e-5, 2.0)
 
 
 @pytest.mark.parametrize(("noise", "rounds"), [(2.0, 1), (3.0, 20), (8.0, 40)])
@@ -216,14 +230,14 @@ def test_secret_cohorts__a_client_that_becomes_another_moves_the_sum_by_twice_th
 ) -> None:
     """With everybody in every round nothing is secret: the bound lies over the exact epsilon of
     sensitivity 2, not over that of 1 alone. With a part of them it is the twin's at half z."""
-    assert sampled(noise, 1.0, rounds, 1e-5) > composed(noise, rounds, 1e-5, 2.0)
+    assert sampled_epsilon(noise, 1.0, rounds, 1e-5) > composed_epsilon(noise, rounds, 1e-5, 2.0)
     orders = range(2, 32)
     renyi = [rounds * naive_renyi(noise / 2, 0.1, a) for a in orders]
     want = min(
         r + math.log1p(-1 / a) - (math.log(1e-5) + math.log(a)) / (a - 1)
         for r, a in zip(renyi, orders, strict=True)
     )
-    assert sampled(noise, 0.1, rounds, 1e-5) == pytest.approx(want, rel=1e-6)
+    assert sampled_epsilon(noise, 0.1, rounds, 1e-5) == pytest.approx(want, rel=1e-6)
 
 
 def rounds_of(strategy: DPFedAvg, rounds: int, clients: int = 6) -> DPFedAvg:
@@ -238,11 +252,13 @@ def test_privacy__of_a_target_is_spent_round_by_round() -> None:
     whole = rounds_of(strategy, 6).privacy(ALONE)
     assert early is not None and whole is not None and early.value is not None
     assert whole.value == pytest.approx(4.0) and early.value < 4.0
-    assert whole.value == pytest.approx(composed(strategy.noise(), 8, 1e-5))
+    assert whole.value == pytest.approx(composed_epsilon(strategy.noise(), 8, 1e-5))
     assert (whole.rounds, whole.standing, whole.delta) == (8, "guaranteed", 1e-5)
     again = at(DPFedAvg(epsilon=4.0, adaptive=True), 6, 8)
     restore_server(again, *server_state(strategy))
-    assert again.privacy(ALONE) == whole and again.told(ALONE) == strategy.told(ALONE)
+    assert again.privacy(ALONE) == whole and again.aggregation_metrics(
+        ALONE
+    ) == strategy.aggregation_metrics(ALONE)
 
 
 def test_privacy__counts_the_rounds_of_the_client_drawn_most_often() -> None:
@@ -250,8 +266,8 @@ def test_privacy__counts_the_rounds_of_the_client_drawn_most_often() -> None:
     for round in range(1, 10):
         received, ups = of_norms([0.5] * 3, round)
         strategy.aggregate(received, [u for u in ups if u.client != 2 or round > 5])
-    told = strategy.privacy(Against(malicious=(0, 1)))
-    assert told is not None and told.value == pytest.approx(composed(1.0, 4, 1e-5))
+    told = strategy.privacy(Adversary(malicious=(0, 1)))
+    assert told is not None and told.value == pytest.approx(composed_epsilon(1.0, 4, 1e-5))
 
 
 def test_privacy__tells_rounds_of_the_run_and_of_the_client() -> None:
@@ -261,10 +277,10 @@ def test_privacy__tells_rounds_of_the_run_and_of_the_client() -> None:
         received, ups = of_norms([0.5] * 4, round)
         strategy.aggregate(received, [u for u in ups if (u.client + round) % 2])
     stated = strategy.privacy(ALONE)
-    assert stated is not None and stated.value == pytest.approx(composed(1.5, 3, 1e-6))
+    assert stated is not None and stated.value == pytest.approx(composed_epsilon(1.5, 3, 1e-6))
     assert (stated.rounds, stated.delta, stated.unit) == (5, 1e-6, "client")
     assert "exact for the 3 of 5 rounds" in stated.assumptions
-    twice = composed(1.5, 3, 1e-6, 2.0)
+    twice = composed_epsilon(1.5, 3, 1e-6, 2.0)
     assert stated.assumptions.endswith(
         f"Replacing a client by another doubles C: epsilon {twice:.3g}."
     )
@@ -272,7 +288,7 @@ def test_privacy__tells_rounds_of_the_run_and_of_the_client() -> None:
     for round, size in ((1, 6), (2, 5), (3, 5)):
         secret.aggregate(*of_norms([0.5] * size, round))
     stated = secret.privacy(ALONE)  # 16 in 3 rounds: as of 6 each
-    assert stated is not None and stated.value == pytest.approx(sampled(8.0, 0.06, 3, 1e-5))
+    assert stated is not None and stated.value == pytest.approx(sampled_epsilon(8.0, 0.06, 3, 1e-5))
     assert "3 rounds add up" in stated.assumptions and stated.audit == "one-run"
 
 
@@ -286,7 +302,7 @@ def test_adaptive__the_sum_has_its_own_part_of_the_noise_at_the_clip_of_the_roun
         noise = (strategy.aggregate(received, ups)["w"] - received["w"]).double()
         want = 0.8 / math.sqrt(1 - 0.6) * bound / 3
         assert float(noise.std()) == pytest.approx(want, rel=0.03)
-        told = strategy.told(ALONE)
+        told = strategy.aggregation_metrics(ALONE)
         assert told["noise_std"] == pytest.approx(want) and told["clip"] == bound
     assert abs(bound - 2.0) > 0.2 and strategy._bound() != bound
 
@@ -295,7 +311,7 @@ def test_privacy__says_whom_it_holds_against() -> None:
     strategy = rounds_of(at(DPFedAvg(noise_multiplier=2.0), 6, 3), 3)
 
     def said(**against: Any) -> tuple[float | None, str]:
-        found = strategy.privacy(Against(**against))
+        found = strategy.privacy(Adversary(**against))
         assert found is not None
         return found.value, found.assumptions
 
@@ -305,7 +321,7 @@ def test_privacy__says_whom_it_holds_against() -> None:
     value, text = said(malicious=(5,), crafts=True)
     assert value is not None and "Client 5 uploads what an attack crafts" in text
     assert "none for the crafting clients' own images" in text
-    found = strategy.privacy(Against(server=True))
+    found = strategy.privacy(Adversary(server=True))
     assert found is not None and found.standing == "empirical"
     value, text = said(server=True)
     assert value is None and "No epsilon holds against this run's attacker" in text
@@ -318,13 +334,13 @@ def test_privacy__secret_cohorts_replace_a_client_and_are_never_poisson() -> Non
     secret = rounds_of(at(DPFedAvg(noise_multiplier=8.0, cohorts="secret"), 100, 3, 0.06), 3)
     one, other = known.privacy(ALONE), secret.privacy(ALONE)
     assert one is not None and other is not None and other.value is not None
-    assert other.value == pytest.approx(sampled(8.0, 0.06, 3, 1e-5))
-    assert other.value < composed(8.0, 3, 1e-5, 2.0)
+    assert other.value == pytest.approx(sampled_epsilon(8.0, 0.06, 3, 1e-5))
+    assert other.value < composed_epsilon(8.0, 3, 1e-5, 2.0)
     assert "replaced by another" in other.assumptions and "not Poisson" in other.assumptions
-    fewer = secret.privacy(Against(malicious=tuple(range(80, 100))))  # these know of themselves
+    fewer = secret.privacy(Adversary(malicious=tuple(range(80, 100))))  # these know of themselves
     assert fewer is not None and fewer.value is not None and fewer.value > other.value
     planned = at(DPFedAvg(epsilon=2.0, cohorts="secret"), 100, 30, 0.06)
-    assert sampled(planned.noise(), 0.06, 30, 1e-5) <= 2.0
+    assert sampled_epsilon(planned.noise(), 0.06, 30, 1e-5) <= 2.0
 
 
 @pytest.mark.parametrize(
@@ -342,10 +358,10 @@ def test_epsilon__is_kept_whoever_is_malicious(
     for round in range(1, 41):
         ups = [
             Update(client, round, {"w": torch.ones(2)}, 1, {})
-            for client in cohort(strategy.course, round, 100)
+            for client in draw_cohort(strategy.course, round, 100)
         ]
         strategy.aggregate({"w": torch.zeros(2)}, ups)
-    stated = strategy.privacy(Against(malicious=strategy.course.malicious))
+    stated = strategy.privacy(Adversary(malicious=strategy.course.malicious))
     assert stated is not None and stated.value is not None and 7.9 < stated.value <= 8.0 + 1e-6
 
 

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import torch
 
-from clients.desk import Desk
+from clients.client_context import ClientContext, RoundTask
+from clients.client_round import ClientRound
 from clients.honest import Honest
-from clients.site import Site, Task
 from fedmia.defenses.base import Defense
 from fedmia.ssl.base import SSLMethod
 from fedmia.ssl.train import Job, Train
@@ -25,10 +25,10 @@ Weights = list[dict[str, torch.Tensor]]
 
 
 @pytest.fixture
-def site(tmp_path: Path, images: torch.Tensor) -> Site:
+def client_context(tmp_path: Path, images: torch.Tensor) -> ClientContext:
     """Two clients of 6 and 4 images."""
     np.save(tmp_path / "images.npy", images.numpy())
-    return Site(
+    return ClientContext(
         seed=0, images_file=tmp_path / "images.npy", roles=("honest",) * 2,
         parts={"members": tuple(np.split(np.arange(10), np.cumsum(SIZES)[:-1]))},
         targets=np.arange(0), held=np.arange(0), known=(np.arange(0), np.arange(0)),
@@ -48,15 +48,15 @@ class Decays(Defense):
         job.optimizer.param_groups[0]["weight_decay"] = 0.5
 
 
-def uploads(site: Site, *, keep: bool) -> Weights:
+def uploads(client_context: ClientContext, *, keep: bool) -> Weights:
     """What clients send and keep in two rounds; each with a kit of its own unless `keep`."""
     store, found = MemoryStore(), []
-    received = site.method(-1, None).shared_state()
+    received = client_context.method(-1, None).shared_state()
     for round in (1, 2):
         for client in range(len(SIZES)):
-            at = site if keep else replace(site)
-            desk = Desk(at, store, Task(client, round, "main", False), received)
-            found.append(Honest().answer(desk).state)
+            at = client_context if keep else replace(client_context)
+            client_round = ClientRound(at, store, RoundTask(client, round, "main", False), received)
+            found.append(Honest().answer(client_round).state)
             kept = store.load("main", client)
             assert kept is not None
             found.append({n: t.clone() for n, t in kept.tensors.items()})
@@ -91,39 +91,43 @@ def same(a: Weights, b: Weights) -> bool:
     ],
     ids=lambda more: "-".join(str(v) for v in more.values())[:40],
 )  # fmt: skip
-def test_kit__clients_train_as_with_methods_of_their_own(site: Site, more: dict[str, Any]) -> None:
-    told = replace(site, **more)
+def test_kit__clients_train_as_with_methods_of_their_own(
+    client_context: ClientContext, more: dict[str, Any]
+) -> None:
+    told = replace(client_context, **more)
     assert same(uploads(told, keep=True), uploads(told, keep=False))
 
 
 def test_kit__builds_one_method_for_all_clients(
-    site: Site, monkeypatch: pytest.MonkeyPatch
+    client_context: ClientContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    built, build = [], Site.method
+    built, build = [], ClientContext.method
 
-    def counted(self: Site, client: int, images: int | None) -> SSLMethod:
+    def counted(self: ClientContext, client: int, images: int | None) -> SSLMethod:
         built.append(client)
         return build(self, client, images)
 
-    monkeypatch.setattr(Site, "method", counted)
-    uploads(site, keep=True)
+    monkeypatch.setattr(ClientContext, "method", counted)
+    uploads(client_context, keep=True)
     assert built == [-1, 0]
 
 
-def test_site__orders_share_what_stays_in_this_process(site: Site) -> None:
-    told = replace(site, stop=threading.Event())
-    one, other = (told.halted_by(threading.Event()) for _ in range(2))
-    assert one.kit is other.kit and one.images is other.images
+def test_site__orders_share_what_stays_in_this_process(client_context: ClientContext) -> None:
+    told = replace(client_context, stop=threading.Event())
+    one, other = (told.with_halt(threading.Event()) for _ in range(2))
+    assert one.method_cache is other.method_cache and one.images is other.images
     told.stop.set()  # type: ignore[union-attr]
-    assert one.stopped() and other.stopped() and one.halt is not other.halt
+    assert one.is_stopped() and other.is_stopped() and one.halt is not other.halt
 
 
-def test_kit__is_a_threads_own_and_stays_at_home(site: Site) -> None:
-    uploads(site, keep=True)
+def test_kit__is_a_threads_own_and_stays_at_home(client_context: ClientContext) -> None:
+    uploads(client_context, keep=True)
     found = []
-    other = threading.Thread(target=lambda: found.append(site.kit.take()))
+    other = threading.Thread(target=lambda: found.append(client_context.method_cache.take()))
     other.start()
     other.join()
-    assert found == [None] and pickle.loads(pickle.dumps(site)).kit.take() is None
-    pair = site.kit.take()
-    assert pair is not None and not pair[1].state and site.kit.take() is None
+    assert (
+        found == [None] and pickle.loads(pickle.dumps(client_context)).method_cache.take() is None
+    )
+    pair = client_context.method_cache.take()
+    assert pair is not None and not pair[1].state and client_context.method_cache.take() is None

@@ -14,8 +14,8 @@ from flwr.serverapp.strategy.multikrum import select_multikrum
 from fedmia.options import registry
 from fedmia.ssl.base import State
 from fedmia.storage.snapshot import Update
-from strategies.base import Course
-from strategies.crew import Against
+from strategies.base import RoundRange
+from strategies.failure_policy import Adversary
 from strategies.fedavg import FedAvg
 from strategies.krum import Krum, krum_scores
 from strategies.median import Median
@@ -130,7 +130,7 @@ def test_norm_clip__is_that_of_the_paper() -> None:
     strategy = NormClip(clip=clip)
     got = strategy.aggregate(received, updates(states))
     np.testing.assert_allclose(flat(got), flat(received) + mean, rtol=1e-5, atol=1e-6)
-    told = strategy.told(Against())
+    told = strategy.aggregation_metrics(Adversary())
     assert told["clipped"] == np.mean([np.linalg.norm(u) > clip for u in steps])
     assert told["update_norm"] == pytest.approx(np.mean([np.linalg.norm(u) for u in steps]))
 
@@ -159,13 +159,15 @@ def test_least__clients_of_a_round(name: str, options: dict[str, Any], least: in
 def test_krum__tells_how_much_of_the_model_was_crafted() -> None:
     strategy = MultiKrum(malicious=1, keep=2)
     states = [some(s, 0.1) for s in range(5)]
-    against = Against(malicious=(1,), crafts=True)
+    against = Adversary(malicious=(1,), crafts=True)
     for craft in (False, True):
-        strategy.course = Course("main", 0, 1, craft, 1.0, 0)
+        strategy.course = RoundRange("main", 0, 1, craft, 1.0, 0)
         scores = krum_scores(states, 1)
         best = np.argsort(scores)[:2]
         strategy.aggregate(some(99), updates(states))
-        assert strategy.told(against) == ({"malicious_share": (1 in best) / 2} if craft else {})
+        assert strategy.aggregation_metrics(against) == (
+            {"malicious_share": (1 in best) / 2} if craft else {}
+        )
 
 
 @pytest.mark.parametrize(("f", "fellows"), [(1, 1), (2, 1), (2, 2)])
@@ -179,7 +181,7 @@ def test_passing__krum_takes_the_shrunk_update_and_not_the_whole_one(f: int, fel
     strategy = Krum(malicious=f)
 
     def taken(state: State) -> bool:
-        return strategy.chosen([*honest, *[state] * fellows])[0] >= len(honest)
+        return strategy.chosen_updates([*honest, *[state] * fellows])[0] >= len(honest)
 
     assert not taken(crafted)
     passed = strategy.passing(received, crafted, {}, honest, fellows)
@@ -251,7 +253,7 @@ def test_krum__equals_go_by_partition_id_and_weights_count_no_images() -> None:
     ups = [updates(states)[c] for c in (3, 0, 4, 2, 1)]
     assert torch.equal(Krum(malicious=1).aggregate(some(99), ups)["bias"], one["bias"])
     scored = MultiKrum(malicious=1, keep=4)
-    assert scored.chosen(states) == [0, 1, 2, 3]
+    assert scored.chosen_updates(states) == [0, 1, 2, 3]
     got = scored.aggregate(some(99), ups)
     want = (3 * flat(one) + flat(other)) / 4
     np.testing.assert_allclose(flat(got), want, rtol=1e-6)

@@ -17,15 +17,15 @@ from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedmia.federation import inline
-from fedmia.federation.inline import AppOf, InlineGrid, Order, failed
+from fedmia.federation.inline import AppOf, InlineGrid, PendingMessage, failed
 from fedmia.options import registry
-from fedmia.options.errors import said
+from fedmia.options.errors import format_error
 from fedmia.options.seeding import rng
 from fedmia.ssl.base import State
-from fedmia.storage.snapshot import Carried, Update
+from fedmia.storage.snapshot import SingleStateStore, Update
 from strategies import replies
-from strategies.base import Course, FederatedStrategy, call_roll, cohort
-from strategies.crew import TRIES, Crew, FederationError
+from strategies.base import FederatedStrategy, RoundRange, call_roll, draw_cohort
+from strategies.failure_policy import TRIES, FailurePolicy, FederationError
 from strategies.fedavg import FedAvg
 
 NAMES = registry.names("strategy")
@@ -88,9 +88,9 @@ def ordered(reply: Message, client: int) -> bool:
 class Failing(InlineGrid):
     """The order to client 1 comes back as Flower's error message."""
 
-    def _answer(self, order: Order) -> Any:
+    def _answer(self, order: PendingMessage) -> Any:
         if "arrays" in order.message.content and self.client(order) == 1:
-            return failed(order.message, "out of memory"), Carried(None)
+            return failed(order.message, "out of memory"), SingleStateStore(None)
         return super()._answer(order)
 
 
@@ -128,14 +128,14 @@ def app_of(reply: Reply) -> AppOf:
 
 def federate(
     strategy: FederatedStrategy, grid_type: type[InlineGrid] = InlineGrid, reply: Reply = drift,
-    clients: int = 4, rounds: int = 3, share: float = 1.0, first: int = 5, crew: Crew | None = None,
+    clients: int = 4, rounds: int = 3, share: float = 1.0, first: int = 5, failure_policy: FailurePolicy | None = None,
 ) -> tuple[State, Seen]:  # fmt: skip
     grid = grid_type(app_of(reply), clients, 2, 1)
     seen: Seen = []
     taken: list[Update] = []
     try:
-        course = Course("main", first, first + rounds, False, share, 0)
-        members = crew or Crew(clients)
+        course = RoundRange("main", first, first + rounds, False, share, 0)
+        members = failure_policy or FailurePolicy(clients)
         for done in strategy.rounds(grid, course, some_state(99), members, taken.append):
             assert done.seconds >= 0 and list(done.metrics) == [u.client for u in taken]
             seen.append((done.number, {n: t.clone() for n, t in done.state.items()}, taken.copy()))
@@ -149,7 +149,7 @@ def federate(
 def test_every_strategy__flowers_own_loop_gives_the_same(name: str) -> None:
     end, _ = federate(registry.build("strategy", name, {}))
     strategy = registry.build("strategy", name, {})
-    strategy.course = Course("main", 5, 8, False, 1.0, 0)
+    strategy.course = RoundRange("main", 5, 8, False, 1.0, 0)
     grid = InlineGrid(app_of(drift), 4, 2, 1)
     try:
         strategy.nodes = call_roll(grid, 4)
@@ -200,8 +200,8 @@ def test_every_strategy__order_of_arrival_changes_no_bit(name: str, weighting: s
 def test_every_strategy__only_the_cohort_trains(name: str) -> None:
     _, seen = federate(registry.build("strategy", name, {}), clients=5, share=0.4, rounds=4)
     for round, _, ups in seen:
-        course = Course("main", 5, 9, False, 0.4, 0)
-        assert [u.client for u in ups] == cohort(course, round, 5)
+        course = RoundRange("main", 5, 9, False, 0.4, 0)
+        assert [u.client for u in ups] == draw_cohort(course, round, 5)
     assert len({tuple(u.client for u in ups) for _, _, ups in seen}) > 1
 
 
@@ -240,26 +240,30 @@ def test_fold__of_clients_that_rest_nothing_but_their_metrics_counts() -> None:
     strategy, ups = FedAvg(), [replace(u, metrics={"loss": float(u.client)}) for u in updates(3)]
     strategy._global, taken = some_state(99), list[Update]()
     ups[1] = replace(ups[1], examples=0)
-    told = strategy._fold(iter(ups), taken.append)
+    told = strategy._aggregate_updates(iter(ups), taken.append)
     assert told == {c: {"loss": float(c)} for c in range(3)} and taken == ups
     want = FedAvg().aggregate(some_state(99), [ups[0], ups[2]])
     assert exactly(strategy._global, want)
-    assert len(strategy._fold(replace(u, examples=0) for u in ups)) == 3
+    assert len(strategy._aggregate_updates(replace(u, examples=0) for u in ups)) == 3
     assert exactly(strategy._global, want)
 
 
 def test_suffice__the_least_number_is_enough() -> None:
-    crew = Crew(4, least=3)
-    crew.suffice(6, 3)
+    failure_policy = FailurePolicy(4, least=3)
+    failure_policy.require_updates(6, 3)
     with pytest.raises(FederationError, match="round 6: 2 clients answered, at least 3"):
-        crew.suffice(6, 2)
+        failure_policy.require_updates(6, 2)
 
 
 def test_finite__large_values_whose_sum_is_not() -> None:
     large = torch.full((4,), 3e38)
-    assert replies.finite(large) and replies.finite(-large) and replies.finite(torch.tensor([1, 2]))
+    assert (
+        replies.all_finite(large)
+        and replies.all_finite(-large)
+        and replies.all_finite(torch.tensor([1, 2]))
+    )
     for odd in (float("nan"), float("inf"), -float("inf")):
-        assert not replies.finite(torch.tensor([1.0, odd, 3e38]))
+        assert not replies.all_finite(torch.tensor([1.0, odd, 3e38]))
 
 
 def spoiled(how: str) -> Reply:
@@ -298,7 +302,7 @@ def test_every_strategy__a_spoiled_update_names_its_client(
 ) -> None:
     with pytest.raises(FederationError, match=message) as raised:
         federate(registry.build("strategy", name, {}), reply=spoiled(how))
-    flags = said(str(raised.value), lambda path, value: f"--{path}")
+    flags = format_error(str(raised.value), lambda path, value: f"--{path}")
     assert ("a lower --train.lr or a milder attack" in flags) == (how in ("nan", "inf", "shape"))
 
 
@@ -329,27 +333,27 @@ def once(how: str) -> Reply:
 @pytest.mark.parametrize("name", NAMES)
 def test_retry__gives_the_run_that_nothing_befell(name: str, how: str) -> None:
     build = lambda: registry.build("strategy", name, {})  # noqa: E731
-    crew = Crew(4, "retry")
-    end, _ = federate(build(), reply=once(how), crew=crew)
+    failure_policy = FailurePolicy(4, "retry")
+    end, _ = federate(build(), reply=once(how), failure_policy=failure_policy)
     assert exactly(end, federate(build())[0])
-    assert [(f.round, f.client, f.action) for f in crew.faults] == [(7, 2, "retried")]
+    assert [(f.round, f.client, f.action) for f in failure_policy.faults] == [(7, 2, "retried")]
 
 
 def test_retry__ends_after_its_tries() -> None:
-    crew = Crew(4, "retry")
+    failure_policy = FailurePolicy(4, "retry")
     with pytest.raises(FederationError, match=rf"round 7: client 2 sent .*\({TRIES} times\)"):
-        federate(FedAvg(), reply=spoiled("nan"), crew=crew)
-    assert [f.action for f in crew.faults] == ["retried"] * (TRIES - 1) + ["stopped"]
+        federate(FedAvg(), reply=spoiled("nan"), failure_policy=failure_policy)
+    assert [f.action for f in failure_policy.faults] == ["retried"] * (TRIES - 1) + ["stopped"]
 
 
 def test_retry__tries_are_those_of_one_order() -> None:
     """What befell a client in other rounds or branches, or another client, is no try of it."""
-    crew = Crew(4, "retry")
+    failure_policy = FailurePolicy(4, "retry")
     for branch, round, client in (("main", 1, 2), ("main", 2, 2), ("zero", 2, 2), ("zero", 2, 3)):
         for _ in range(TRIES - 1):
-            assert crew.failed(branch, round, client, "is slow")
+            assert failure_policy.note_failure(branch, round, client, "is slow")
     with pytest.raises(FederationError, match=rf"round 2: client 3 .*\({TRIES} times\)"):
-        crew.failed("zero", 2, 3, "is slow")
+        failure_policy.note_failure("zero", 2, 3, "is slow")
     asked = list[int]()
 
     def tired(client: int, round: int, state: State) -> State:
@@ -359,7 +363,10 @@ def test_retry__tries_are_those_of_one_order() -> None:
                 raise RuntimeError("lost")
         return drift(client, round, state)
 
-    assert exactly(federate(FedAvg(), reply=tired, crew=Crew(4, "retry"))[0], federate(FedAvg())[0])
+    assert exactly(
+        federate(FedAvg(), reply=tired, failure_policy=FailurePolicy(4, "retry"))[0],
+        federate(FedAvg())[0],
+    )
     assert asked == [round for round in (6, 7, 8) for _ in range(TRIES)]
 
 
@@ -367,28 +374,39 @@ def test_retry__tries_are_those_of_one_order() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_drop__goes_on_without_the_client(name: str, how: str) -> None:
     """In this round and in later ones: the aggregate is that of the others alone."""
-    crew = Crew(4, "drop")
-    _, seen = federate(registry.build("strategy", name, {}), reply=spoiled(how), crew=crew)
+    failure_policy = FailurePolicy(4, "drop")
+    _, seen = federate(
+        registry.build("strategy", name, {}), reply=spoiled(how), failure_policy=failure_policy
+    )
     assert [[u.client for u in ups] for _, _, ups in seen] == [[0, 1, 2, 3], [0, 1, 3], [0, 1, 3]]
-    assert crew.gone == {2} and [f.action for f in crew.faults] == ["dropped"]
+    assert failure_policy.gone == {2} and [f.action for f in failure_policy.faults] == ["dropped"]
 
 
 def test_drop__not_whom_the_run_needs_and_not_too_many() -> None:
     with pytest.raises(FederationError, match=r"round 7: client 2 .* \(it holds the key\)"):
-        crew = Crew(4, "drop", indispensable=lambda gone: "it holds the key" * (gone == {2}))
-        federate(FedAvg(), reply=spoiled("nan"), crew=crew)
+        failure_policy = FailurePolicy(
+            4, "drop", indispensable=lambda gone: "it holds the key" * (gone == {2})
+        )
+        federate(FedAvg(), reply=spoiled("nan"), failure_policy=failure_policy)
     with pytest.raises(FederationError, match="round 7: 3 clients answered, at least 4"):
-        federate(FedAvg(), reply=spoiled("nan"), crew=Crew(4, "drop", least=4))
+        federate(FedAvg(), reply=spoiled("nan"), failure_policy=FailurePolicy(4, "drop", least=4))
 
 
 def test_drop__whom_the_run_needs_beside_those_that_are_gone() -> None:
     """Either of two may go, both may not."""
-    crew = Crew(4, "drop", indispensable=lambda gone: "one of them stays" * (gone >= {1, 2}))
-    assert not crew.failed("main", 6, 1, "is late") and crew.gone == {1}
-    assert not crew.failed("main", 6, 3, "is late") and crew.gone == {1, 3}
+    failure_policy = FailurePolicy(
+        4, "drop", indispensable=lambda gone: "one of them stays" * (gone >= {1, 2})
+    )
+    assert not failure_policy.note_failure("main", 6, 1, "is late") and failure_policy.gone == {1}
+    assert not failure_policy.note_failure("main", 6, 3, "is late") and failure_policy.gone == {
+        1,
+        3,
+    }
     with pytest.raises(FederationError, match=r"round 7: client 2 is late \(one of them stays\)"):
-        crew.failed("main", 7, 2, "is late")
-    assert crew.gone == {1, 3} and [f.action for f in crew.faults][-1] == "stopped"
+        failure_policy.note_failure("main", 7, 2, "is late")
+    assert (
+        failure_policy.gone == {1, 3} and [f.action for f in failure_policy.faults][-1] == "stopped"
+    )
 
 
 @pytest.mark.slow
@@ -408,18 +426,18 @@ def test_late_client__is_given_up(policy: str, monkeypatch: pytest.MonkeyPatch) 
         def __init__(self, *given: Any) -> None:
             super().__init__(*given, timeout=0.3)
 
-    crew, began = Crew(4, policy), time.monotonic()
+    failure_policy, began = FailurePolicy(4, policy), time.monotonic()
     try:
         if policy == "stop":
             with pytest.raises(FederationError, match="client 2 failed: no answer within 0.3 s"):
-                federate(FedAvg(), Impatient, reply=reply, crew=crew)
+                federate(FedAvg(), Impatient, reply=reply, failure_policy=failure_policy)
         else:
-            end, seen = federate(FedAvg(), Impatient, reply=reply, crew=crew)
+            end, seen = federate(FedAvg(), Impatient, reply=reply, failure_policy=failure_policy)
             assert exactly(end, federate(FedAvg())[0]) == (policy == "retry")
             assert [len(ups) for _, _, ups in seen] == ([4] * 3 if policy == "retry" else [4, 3, 3])
     finally:
         free.set()
-    assert time.monotonic() - began < 15 and len(crew.faults) == 1
+    assert time.monotonic() - began < 15 and len(failure_policy.faults) == 1
 
 
 def test_many_clients__few_updates_wait() -> None:

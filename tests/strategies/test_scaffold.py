@@ -12,13 +12,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedmia.federation.run import Prepared, make_site
+from fedmia.federation.run import PreparedRun, make_client_context
 from fedmia.options import registry
 from fedmia.options.seeding import rng
 from fedmia.simulate import main
 from fedmia.ssl.base import State
 from fedmia.ssl.train import Job, make_optimizer
-from fedmia.storage.snapshot import Local, Update
+from fedmia.storage.snapshot import StrategyContext, Update
 from strategies.base import FederatedStrategy
 from strategies.fedavg import FedAvg
 from strategies.scaffold import METRIC, Scaffold
@@ -32,23 +32,25 @@ PLAIN = (
 )
 
 
-def algorithm_1(setup: Prepared, folder: Path) -> tuple[list[State], State, list[State]]:
+def algorithm_1(setup: PreparedRun, folder: Path) -> tuple[list[State], State, list[State]]:
     """Algorithm 1, option II, eta_g 1, all clients: x of every round, c, and every c_i."""
-    site = make_site(setup, folder, Event())
-    x = site.method(-1, None).shared_state()
+    client_context = make_client_context(setup, folder, Event())
+    x = client_context.method(-1, None).shared_state()
     c = {n: torch.zeros_like(t) for n, t in x.items()}
     controls = [dict(c), dict(c)]
-    parts = site.parts["members"]
-    clients = [site.method(i, len(parts[i])) for i in (0, 1)]  # queue and key encoder live on
-    models, spec = [x], registry.build("ssl", *site.ssl)
+    parts = client_context.parts["members"]
+    clients = [
+        client_context.method(i, len(parts[i])) for i in (0, 1)
+    ]  # queue and key encoder live on
+    models, spec = [x], registry.build("ssl", *client_context.ssl)
     for round in range(1, ROUNDS + 1):
         ends, moved = [], []
         for i, method in enumerate(clients):
             method.load_shared(x)
             method.begin_first_round() if round == 1 else method.begin_round()
             job = Job(
-                method, make_optimizer(method, site.train), site.images[parts[i]], spec.augment,
-                site.train, rng(site.seed, "train", round, i), 0, 1, torch.device("cpu"),
+                method, make_optimizer(method, client_context.train), client_context.images[parts[i]], spec.augment,
+                client_context.train, rng(client_context.seed, "train", round, i), 0, 1, torch.device("cpu"),
             )  # fmt: skip
             steps = 0
             method.train()
@@ -112,7 +114,9 @@ class Toy:
     def client(self, i: int, steps: int, rate: float) -> Update:
         w = nn.Parameter(self.x.clone())
         own = type(self.strategy)()
-        local = Local({"w": self.x}, self.strategy.broadcast(), self.kept[i], {}, {"w": w})
+        local = StrategyContext(
+            {"w": self.x}, self.strategy.broadcast(), self.kept[i], {}, {"w": w}
+        )
         w.data = own.begin(local)["w"].clone()
         for _ in range(steps):
             w.grad = self.slopes[i] * (w.detach() - self.ends[i])
@@ -185,7 +189,9 @@ def test_client_without_a_step__keeps_its_control_and_is_left_out() -> None:
 def test_finish__takes_what_was_sent_not_what_was_trained() -> None:
     """So that the control holds the defence's noise and nothing from behind it."""
     x, w = torch.zeros(2), nn.Parameter(torch.zeros(2))
-    local = Local({"w": x}, {"w": torch.ones(2)}, {"w": torch.full((2,), 3.0)}, {}, {"w": w}, 0.5)
+    local = StrategyContext(
+        {"w": x}, {"w": torch.ones(2)}, {"w": torch.full((2,), 3.0)}, {}, {"w": w}, 0.5
+    )
     noisy = torch.tensor([-1.0, 2.0])
     Scaffold().finish(local, {"w": torch.tensor([7.0, 7.0])}, {"w": noisy})
     torch.testing.assert_close(local.kept["w"], 3 - 1 + (0 - noisy) / 0.5)

@@ -12,8 +12,8 @@ from fedmia.options import registry
 from fedmia.ssl.base import State
 from fedmia.storage.snapshot import Update
 from strategies.base import (
-    Course,
-    cohort,
+    RoundRange,
+    draw_cohort,
 )
 from strategies.fedavg import FedAvg
 from strategies.fedavgm import FedAvgM
@@ -111,12 +111,12 @@ def test_cohort__is_seeded_sorted_and_of_the_size_asked(
     drawn = []
     for seed in (0, 1):
         for round in range(1, 9):
-            course = Course("main", 0, 8, False, share, seed)
-            picked = cohort(course, round, clients)
+            course = RoundRange("main", 0, 8, False, share, seed)
+            picked = draw_cohort(course, round, clients)
             assert picked == sorted(set(picked)) and len(picked) == size
             assert set(picked) <= set(range(clients))
-            other = Course("zero", 4, 8, True, share, seed)
-            assert cohort(other, round, clients) == picked  # branches are paired
+            other = RoundRange("zero", 4, 8, True, share, seed)
+            assert draw_cohort(other, round, clients) == picked  # branches are paired
             drawn.append(tuple(picked))
     if size < clients:
         assert len(set(drawn)) > 1

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from fedmia.report.tables import Table
-from fedmia.study.columns import Column, plain, said, table
+from fedmia.study.columns import Column, decimal, table, text_column
 from fedmia.study.drawing import forest
 from fedmia.study.engine import Study
 from fedmia.study.view import View
@@ -30,7 +30,7 @@ class Worst(View):
         return {"sentence": f"The worst of {len(worst)} points.", "rows": worst}
 
     def tables(self, report: Any) -> Mapping[str, Table]:
-        columns: list[Column] = [said("point", "point"), plain("worst AUC", "worst")]
+        columns: list[Column] = [text_column("point", "point"), decimal("worst AUC", "worst")]
         return {"worst": table(columns, report["rows"])}
 
     def figures(self, report: Any) -> dict[str, bytes]:

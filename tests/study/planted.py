@@ -11,8 +11,8 @@ import torch
 from fedmia.attacks.base import Known
 from fedmia.data.images import digests
 from fedmia.evaluation.steps.scorer import Scorer
-from fedmia.papers.climbs import Climbed
-from fedmia.papers.reading import Judged, Reading, judge
+from fedmia.papers.reading import SnapshotFeatures, SnapshotScores, score_snapshot
+from fedmia.papers.static_ascent import StaticAscentScores
 from fedmia.records import Curves, ScoredAttack
 from fedmia.testing import material
 from fedmia.threat import Threat
@@ -47,7 +47,9 @@ class Evaluation:
         return NoModel()
 
 
-def reading(evaluation: Evaluation, round: int = 0, shift: float = 1.0, seed: int = 0) -> Reading:
+def reading(
+    evaluation: Evaluation, round: int = 0, shift: float = 1.0, seed: int = 0
+) -> SnapshotFeatures:
     """Normal features, those of members moved by `shift`; layers hold logarithms of shares."""
     known, truth = evaluation.scorer.known.both()
     images = torch.cat([known, evaluation.members, evaluation.nonmembers])
@@ -63,7 +65,7 @@ def reading(evaluation: Evaluation, round: int = 0, shift: float = 1.0, seed: in
         "cosines": moved(3), "combined": three, "loss": three[:, 1:2], "confidence": three[:, 2:],
         "internal": moved(9), **{name: np.log(shares) for name in LAYERS},
     }  # fmt: skip
-    return Reading(
+    return SnapshotFeatures(
         round=round,
         features=features,
         layers=LAYERS,
@@ -73,11 +75,11 @@ def reading(evaluation: Evaluation, round: int = 0, shift: float = 1.0, seed: in
     )
 
 
-def judged(evaluation: Evaluation, read: Reading) -> Judged:
-    return judge(evaluation, None, read)  # type: ignore[arg-type]
+def judged(evaluation: Evaluation, read: SnapshotFeatures) -> SnapshotScores:
+    return score_snapshot(evaluation, None, read)  # type: ignore[arg-type]
 
 
-def climb(round: int = 0) -> Climbed:
+def climb(round: int = 0) -> StaticAscentScores:
     """Losses by step: members 1, 2, 3, non-members 1, 3, 5; scores minus the rise, all told."""
     ones = np.ones(MEMBERS), np.ones(NONMEMBERS)
     members = np.outer([1.0, 2.0, 3.0], ones[0])
@@ -89,10 +91,10 @@ def climb(round: int = 0) -> Climbed:
         known_members=np.array([-2.0, -2.5]),
         known_nonmembers=np.array([-4.0, -3.5]),
     )  # fmt: skip
-    return Climbed(round, scored, members, others)
+    return StaticAscentScores(round, scored, members, others)
 
 
-def curves() -> Curves:
+def loss_curves() -> Curves:
     """Two attacked rounds: members at 1 and 2, non-members at 3 and 4, all at 9 without the act."""
     return Curves(
         act="ascent",

@@ -12,8 +12,8 @@ import pytest
 from fedmia.config.head import Head
 from fedmia.head import main
 from fedmia.heads import attack, release
-from fedmia.heads.release import Setting
-from fedmia.heads.trial import CONFIDENCE, NAIVE, Measured, Rates, Trial
+from fedmia.heads.release import ReleaseSetting
+from fedmia.heads.trial import CONFIDENCE, NAIVE, AttackRates, HeadTrial, ReleaseResult
 from fedmia.records import MEANINGFUL
 from fedmia.study.views import head as compare
 
@@ -51,10 +51,10 @@ def test_command__report_figures_and_page(
 def test_command__shouts_where_the_release_has_a_quarter_of_its_noise(
     capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    honest = release.released
+    honest = release.add_noise
     monkeypatch.setattr(attack, "PAIRS", 200)
     monkeypatch.setattr(
-        release, "released", lambda heads, law, scale, draw: honest(heads, law, scale / 4, draw)
+        release, "add_noise", lambda heads, law, scale, draw: honest(heads, law, scale / 4, draw)
     )
     flags = SMALL.replace("2,40", "2").replace("--epochs 4", "--epochs 1")
     assert main([*shlex.split(flags), "--json"]) == 0
@@ -91,9 +91,9 @@ def test_command__refuses_in_one_line(flags: str, part: str, capsys: Any) -> Non
 
 def test_compare__one_correction_for_all_aucs() -> None:
     """Ten heads at AUC .60, of deviation .03: alone over 0.5, and 78 together as well."""
-    rates = [Rates(0.6 + 0.03 * d, 0.55, 0.02) for d in (-1.4, -1, -0.7, -0.3, 0, 0, 0.3, 0.7, 1,
+    rates = [AttackRates(0.6 + 0.03 * d, 0.55, 0.02) for d in (-1.4, -1, -0.7, -0.3, 0, 0, 0.3, 0.7, 1,
                                                          1.4)]  # fmt: skip
-    measured = [Measured(0.0, 0.9, 0.0, {NAIVE: r, CONFIDENCE: r}) for r in rates]
+    measured = [ReleaseResult(0.0, 0.9, 0.0, {NAIVE: r, CONFIDENCE: r}) for r in rates]
     alone, together = (compare.row(None, measured, Head(encoder="x"), n) for n in (1, 78))
     one, many = (r["attacks"][0] for r in (alone, together))
     assert one["auc_ci_simultaneous"] == pytest.approx(one["auc"]["ci"], abs=1e-6)
@@ -103,11 +103,11 @@ def test_compare__one_correction_for_all_aucs() -> None:
 
 def heads_at(epsilon: float | None, aucs: tuple[float, float], loss: float) -> Any:
     """The row of ten heads whose two attacks have the AUCs, .002 apart."""
-    setting = None if epsilon is None else Setting("gaussian", epsilon)
+    setting = None if epsilon is None else ReleaseSetting("gaussian", epsilon)
     measured = []
     for i in range(10):
-        low, high = (Rates(a + 0.002 * (i % 2), 0.55, 0.02) for a in aucs)
-        measured.append(Measured(0.5, 0.9 - loss, loss, {NAIVE: low, CONFIDENCE: high}))
+        low, high = (AttackRates(a + 0.002 * (i % 2), 0.55, 0.02) for a in aucs)
+        measured.append(ReleaseResult(0.5, 0.9 - loss, loss, {NAIVE: low, CONFIDENCE: high}))
     return compare.row(setting, measured, Head(encoder="x", delta=1e-6), 12)
 
 
@@ -123,9 +123,11 @@ def test_row__states_delta_of_the_gaussian_alone_and_what_means_something() -> N
     for mechanism, epsilon, delta in (
         ("gaussian", 2.0, 1e-6), ("laplace", 20.0, 0.0), ("logistic", 20.5, 0.0),
     ):  # fmt: skip
-        measured = [Measured(s, 0.9, 0.1, {NAIVE: Rates(0.5, None, None)}) for s in (1.0, 3.0)]
+        measured = [
+            ReleaseResult(s, 0.9, 0.1, {NAIVE: AttackRates(0.5, None, None)}) for s in (1.0, 3.0)
+        ]
         asked = Head(encoder="x", delta=1e-6)
-        row = compare.row(Setting(mechanism, epsilon), measured, asked, 6)
+        row = compare.row(ReleaseSetting(mechanism, epsilon), measured, asked, 6)
         assert (row["delta"], row["standing"]) == (delta, "empirical")
         assert row["meaningful"] == (epsilon <= MEANINGFUL) and row["scale"]["mean"] == 2.0
     assert compare.row(None, measured, asked, 6)["delta"] == 0.0
@@ -152,13 +154,13 @@ def test_rows__canaries_are_noised_at_the_scale_of_their_setting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """And judged with as many lower bounds as there are settings."""
-    settings, calls = [Setting("gaussian", 1.0), Setting("laplace", 2.0)], list[Any]()
-    monkeypatch.setattr(compare, "audited", lambda *given: calls.append(given) or "audit")
+    settings, calls = [ReleaseSetting("gaussian", 1.0), ReleaseSetting("laplace", 2.0)], list[Any]()
+    monkeypatch.setattr(compare, "audit_noise", lambda *given: calls.append(given) or "audit")
     monkeypatch.setattr(compare, "by_canaries", lambda audit, family: (audit, family))
-    rates = {NAIVE: Rates(0.5, None, None)}
+    rates = {NAIVE: AttackRates(0.5, None, None)}
     trials = [
-        Trial(1.0, {1: 3.0 + n, 2: 2.0 + n}, Measured(0.0, 0.9, 0.0, rates),
-              {s: Measured(10.0 * n + i, 0.9, 0.0, rates) for i, s in enumerate(settings)}, rates)
+        HeadTrial(1.0, {1: 3.0 + n, 2: 2.0 + n}, ReleaseResult(0.0, 0.9, 0.0, rates),
+              {s: ReleaseResult(10.0 * n + i, 0.9, 0.0, rates) for i, s in enumerate(settings)}, rates)
         for n in (1, 2)
     ]  # fmt: skip
     found = compare.rows(trials, Head(encoder="x", delta=1e-6, canaries=300), settings)

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedmia.heads.sensitivity import sampled
-from fedmia.heads.stack import Stack, start, train
+from fedmia.heads.sensitivity import sample_sensitivity
+from fedmia.heads.stack import HeadStack, init_heads, train_heads
 from fedmia.options.seeding import rng
 
 SGD = partial(torch.optim.SGD, lr=0.5, momentum=0.9, weight_decay=1e-2)
@@ -28,7 +28,7 @@ def naive(rows: Any, widths: list[int], epochs: int, batch: int, seed: int) -> n
     """One network by torch's own layers, on the first weights and the order that `train` draws."""
     inputs, labels = data()
     generator = torch.Generator().manual_seed(seed)
-    first = start(1, widths, generator)
+    first = init_heads(1, widths, generator)
     layers = [nn.Linear(a, b) for a, b in zip(widths, widths[1:], strict=False)]
     for layer, weight, bias in zip(layers, first.weights, first.biases, strict=True):
         layer.load_state_dict({"weight": weight[0].T, "bias": bias[0, 0]})
@@ -47,7 +47,7 @@ def naive(rows: Any, widths: list[int], epochs: int, batch: int, seed: int) -> n
 def own(widths: list[int], seed: int = 3) -> Any:
     inputs, labels = data()
     return partial(
-        train, inputs, labels, widths=widths, optimizer=SGD, epochs=3, batch=4, seed=seed
+        train_heads, inputs, labels, widths=widths, optimizer=SGD, epochs=3, batch=4, seed=seed
     )
 
 
@@ -94,17 +94,19 @@ def test_sensitivity__equals_algorithm_2_written_out(widths: list[int]) -> None:
             model = naive(members[kept], widths, 3, 4, 3)
             weights.append(torch.cat([p.detach().flatten() for p in model.parameters()]).numpy())
         gaps.append(weights[0] - weights[1])
-    found = sampled(own(widths), members, 4, rng(1, "pairs"))
+    found = sample_sensitivity(own(widths), members, 4, rng(1, "pairs"))
     for order in (1, 2):
         expected = max(np.linalg.norm(gap, order) for gap in gaps)
         assert found[order] == pytest.approx(expected, rel=1e-4)
 
 
 def test_sensitivity__largest_of_all_chunks() -> None:
-    def fit(rows: Tensor) -> Stack:
-        return Stack((rows.double().sum(dim=1)[:, None, None],), (torch.zeros(len(rows), 1, 1),))
+    def fit(rows: Tensor) -> HeadStack:
+        return HeadStack(
+            (rows.double().sum(dim=1)[:, None, None],), (torch.zeros(len(rows), 1, 1),)
+        )
 
     draw = rng(2, "pairs")
     pairs = [draw.choice(9, 2, replace=False) for _ in range(150)]
-    found = sampled(fit, np.arange(9) ** 2, 150, rng(2, "pairs"))
+    found = sample_sensitivity(fit, np.arange(9) ** 2, 150, rng(2, "pairs"))
     assert found[1] == max(abs(int(i) ** 2 - int(j) ** 2) for i, j in pairs) == found[2]

@@ -11,7 +11,7 @@ from sklearn.metrics import roc_auc_score
 
 from fedmia.papers import claims
 from fedmia.papers.claims import HELD, NOT_HELD, NOT_RUN, UNDECIDED, Claim
-from fedmia.papers.climbs import Climbed
+from fedmia.papers.static_ascent import StaticAscentScores
 from fedmia.records import Curves, FloatArray, ScoredAttack
 from fedmia.report.tables import Cell
 from tests.study import planted
@@ -26,7 +26,7 @@ def noise(n: int, seed: int = 0) -> FloatArray:
     return np.random.default_rng(seed).permutation(values - values.mean())
 
 
-def climbed(members: FloatArray, others: FloatArray, shift: float = 0.0) -> Climbed:
+def climbed(members: FloatArray, others: FloatArray, shift: float = 0.0) -> StaticAscentScores:
     """Losses at 1 before the climb, which rise by so much; the attacker's known images rise by
     `shift` more."""
     sides = [np.stack([np.ones(len(r)), 1 + r / 2, 1 + r]) for r in (members, others)]
@@ -34,7 +34,7 @@ def climbed(members: FloatArray, others: FloatArray, shift: float = 0.0) -> Clim
         "ascent-static", "", "white_box", "outsider", -members, -others,
         known_members=-members[:40] - shift, known_nonmembers=-others[:40] - shift,
     )  # fmt: skip
-    return Climbed(2, scored, *sides)
+    return StaticAscentScores(2, scored, *sides)
 
 
 def curved(
@@ -65,7 +65,7 @@ def changing(members: float, others: float, n: int = MANY) -> Curves:
     return curved((level - 1, level - 1), (level, level), after)
 
 
-def of(place: str, climb: Climbed | None = None, curves: Curves | None = None) -> Claim:
+def of(place: str, climb: StaticAscentScores | None = None, curves: Curves | None = None) -> Claim:
     (found,) = [one for one in claims.claims(climb, curves) if one["place"] == place]
     return found
 
@@ -203,7 +203,7 @@ def test_line_25__against_the_section(curves: Curves, verdict: str, supported: s
 def test_claims__say_why_they_were_not_run() -> None:
     climb, curves = climbed(noise(9), 2 + noise(9)), changing(-2, -1)
     overflowed = replace(curves, members=np.full_like(curves.members, np.nan))
-    for none in (None, planted.curves(), replace(curves, act="inversion"), overflowed):
+    for none in (None, planted.loss_curves(), replace(curves, act="inversion"), overflowed):
         found = claims.claims(climb, none)
         assert [c["verdict"] == NOT_RUN for c in found] == [False, False, True, True, True]
         assert all("no client's ascent" in c["remark"] and not c["numbers"] for c in found[2:])

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from fedmia.attacks._classifier import decide, fit_classifier
-from fedmia.papers import lines, space
-from fedmia.papers.gather import Found, numbers
+from fedmia.papers import curves, scatter3d
+from fedmia.papers.gather import PaperResults, numbers
 from fedmia.report.curves import from_npz, to_npz
 from fedmia.report.figures import canvas
 from fedmia.study.views import paper as make
-from tests.study.planted import MEMBERS, NONMEMBERS, Evaluation, climb, curves, judged, reading
+from tests.study.planted import MEMBERS, NONMEMBERS, Evaluation, climb, judged, loss_curves, reading
 
 HISTORY: Any = [
     {"round": 1, "under_attack": False},
@@ -25,18 +25,21 @@ HISTORY: Any = [
 
 
 @pytest.fixture(scope="module")
-def found() -> Found:
+def found() -> PaperResults:
     """Rounds 0 and 2; the first is scored."""
     evaluation = Evaluation()
     readings = [reading(evaluation, r) for r in (0, 2)]
-    return Found(
+    return PaperResults(
         at=0,
-        readings=readings,
-        judged=[judged(evaluation, r) for r in readings],
-        climbs=[climb(0), climb(2)],
+        features=readings,
+        scores=[judged(evaluation, r) for r in readings],
+        static_ascents=[climb(0), climb(2)],
         history=HISTORY,
-        curves=curves(),
-        by_strategy={"fedavg": curves(), "fedprox": replace(curves(), control_members=None)},
+        curves=loss_curves(),
+        by_strategy={
+            "fedavg": loss_curves(),
+            "fedprox": replace(loss_curves(), control_members=None),
+        },
     )
 
 
@@ -60,12 +63,16 @@ def close(points: list[list[float]], want: list[tuple[float, Any]]) -> bool:
 
 
 def test_figures__say_what_a_run_did_not_do(
-    found: Found, seen: list[Any], monkeypatch: pytest.MonkeyPatch
+    found: PaperResults, seen: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module, name in ((lines, "thresholds"), (space, "confidences"), (space, "combined")):
+    for module, name in (
+        (curves, "thresholds"),
+        (scatter3d, "confidences"),
+        (scatter3d, "combined"),
+    ):
         monkeypatch.setattr(module, name, lambda _: b"png")
     few = replace(
-        found, readings=found.readings[:1], judged=found.judged[:1], climbs=found.climbs[:1],
+        found, features=found.features[:1], scores=found.scores[:1], static_ascents=found.static_ascents[:1],
         curves=None, by_strategy={},
     )  # fmt: skip
     made = make.figures(few)
@@ -74,7 +81,7 @@ def test_figures__say_what_a_run_did_not_do(
     assert made["fig-13"] == make.NO_CURVES and made["fig-9"] == b"png"
 
 
-def test_write__names_what_was_not_drawn(found: Found, tmp_path: Path) -> None:
+def test_write__names_what_was_not_drawn(found: PaperResults, tmp_path: Path) -> None:
     told = {"run": "<mine>", "data": "digits", **numbers(found)}
     make.write(tmp_path, told, {"fig-5": b"png", "fig-13": make.NO_CURVES})
     page = (tmp_path / "paper.html").read_text(encoding="utf-8")
@@ -87,18 +94,18 @@ def test_write__names_what_was_not_drawn(found: Found, tmp_path: Path) -> None:
     assert not (tmp_path / "fig-13.png").exists()
 
 
-def test_overfitting__means_of_loss_and_similarity(found: Found, seen: list[Any]) -> None:
-    lines.overfitting(found.readings, HISTORY)
+def test_overfitting__means_of_loss_and_similarity(found: PaperResults, seen: list[Any]) -> None:
+    curves.overfitting(found.features, HISTORY)
     loss, similarity = seen[0].axes
     for axes, column in ((loss, 1), (similarity, 0)):
         for i, label in enumerate(("members", "non-members")):
-            want = [(r.round, r.scored("combined")[i][:, column].mean()) for r in found.readings]
+            want = [(r.round, r.scored("combined")[i][:, column].mean()) for r in found.features]
             assert close(drawn(axes, label), want)
 
 
-def test_by_round__accuracy_beside_auc(found: Found, seen: list[Any]) -> None:
+def test_by_round__accuracy_beside_auc(found: PaperResults, seen: list[Any]) -> None:
     rows = found.layers()
-    lines.by_round(rows, HISTORY, "By layer", "feature")
+    curves.by_round(rows, HISTORY, "By layer", "feature")
     accuracy, auc = seen[0].axes
     assert (accuracy.get_ylabel(), auc.get_ylabel()) == ("balanced accuracy", "AUC")
     for name, rounds in rows.items():
@@ -109,7 +116,7 @@ def test_by_round__accuracy_beside_auc(found: Found, seen: list[Any]) -> None:
 
 
 def test_by_step__mean_loss_and_its_rise_after_each_step(seen: list[Any]) -> None:
-    lines.by_step(climb(7))
+    curves.by_step(climb(7))
     axes, rise = seen[0].axes
     assert drawn(axes, "members") == [[0, 1], [1, 2], [2, 3]]
     assert drawn(axes, "non-members") == [[0, 1], [1, 3], [2, 5]]
@@ -122,7 +129,7 @@ def test_by_step__mean_loss_and_its_rise_after_each_step(seen: list[Any]) -> Non
 def test_by_step__a_rise_over_decades_is_drawn_on_a_log_scale(seen: list[Any]) -> None:
     flat = climb()
     assert flat.nonmembers is not None
-    lines.by_step(replace(flat, nonmembers=1 + 40 * (flat.nonmembers - 1)))
+    curves.by_step(replace(flat, nonmembers=1 + 40 * (flat.nonmembers - 1)))
     axes, rise = seen[0].axes
     assert (axes.get_yscale(), rise.get_yscale()) == ("symlog", "symlog")
 
@@ -146,7 +153,7 @@ def test_before_and_after__losses_over_decades_on_a_log_scale(seen: list[Any]) -
 
 
 def test_thresholds__own_threshold_and_accuracy(seen: list[Any]) -> None:
-    lines.thresholds([climb(0), climb(9)])
+    curves.thresholds([climb(0), climb(9)])
     (axes,) = seen[0].axes
     curve = np.array(drawn(axes, "round 9"))
     assert curve[:, 1].max() == 1  # all members rise by 2, all others by about 4
@@ -158,13 +165,15 @@ def test_thresholds__own_threshold_and_accuracy(seen: list[Any]) -> None:
 
 def test_thresholds__rises_over_decades_share_a_log_scale(seen: list[Any]) -> None:
     rises = np.geomspace(0.001, 100, NONMEMBERS)
-    lines.thresholds([replace(climb(), scored=replace(climb().scored, scores_nonmembers=-rises))])
+    curves.thresholds([replace(climb(), scored=replace(climb().scored, scores_nonmembers=-rises))])
     (axes,) = seen[0].axes
     assert axes.get_xscale() == "symlog" and axes.get_xlim()[1] > 50
 
 
-def test_federated__rounds_under_the_act_and_by_aggregation(found: Found, seen: list[Any]) -> None:
-    lines.federated(curves(), found.by_strategy)
+def test_federated__rounds_under_the_act_and_by_aggregation(
+    found: PaperResults, seen: list[Any]
+) -> None:
+    curves.federated(loss_curves(), found.by_strategy)
     ours, compared = seen[0].axes
     assert drawn(ours, "members") == [[3, 1], [4, 2]]
     assert drawn(ours, "non-members") == [[3, 3], [4, 4]]
@@ -176,10 +185,10 @@ def test_federated__rounds_under_the_act_and_by_aggregation(found: Found, seen: 
 
 def test_federated__before_the_attack_and_right_after_the_climb(seen: list[Any]) -> None:
     whole = replace(
-        curves(), before_nonmembers=np.full(NONMEMBERS, 2.5), after_members=np.full(MEMBERS, 200.0),
+        loss_curves(), before_nonmembers=np.full(NONMEMBERS, 2.5), after_members=np.full(MEMBERS, 200.0),
         after_nonmembers=np.full(NONMEMBERS, 300.0),
     )  # fmt: skip
-    lines.federated(whole, {"fedavg": whole})
+    curves.federated(whole, {"fedavg": whole})
     ours, _ = seen[0].axes
     before, upload = (
         [line.get_xydata().tolist() for line in ours.lines if line.get_marker() == marker]
@@ -192,8 +201,8 @@ def test_federated__before_the_attack_and_right_after_the_climb(seen: list[Any])
     assert ours.get_yscale() == "symlog"
 
 
-def test_confidences__a_plot_a_layer(found: Found, seen: list[Any]) -> None:
-    space.confidences(found.readings[0])
+def test_confidences__a_plot_a_layer(found: PaperResults, seen: list[Any]) -> None:
+    scatter3d.confidences(found.features[0])
     assert [axes.get_title() for axes in seen[0].axes] == ["encoder", "avgpool", "layer2"]
     x, y, z = seen[0].axes[0].collections[1]._offsets3d
     assert [float(side[0]) for side in (x, y, z)] == pytest.approx(np.log10([0.5, 0.25, 0.125]))
@@ -205,17 +214,17 @@ def test_plane__where_the_classifier_is_undecided(classifier: str) -> None:
     truth = np.repeat([1, 0], 40)
     features = draw.normal(size=(80, 3)) * [0.01, 5, 0.3] + truth[:, None] * [0.01, -4, 0.2]
     model = fit_classifier(classifier, features, truth)
-    normal, offset = space.plane(model)
+    normal, offset = scatter3d.plane(model)
     some = draw.normal(size=(200, 3)) * [0.02, 8, 0.5]
     assert decide(model, some) == pytest.approx(some @ normal - offset, abs=1e-9)
     low, high = features.min(axis=0), features.max(axis=0)
-    points = np.stack(space.surface(normal, offset, low, high), axis=-1).reshape(-1, 3)
+    points = np.stack(scatter3d.surface(normal, offset, low, high), axis=-1).reshape(-1, 3)
     inside = points[~np.isnan(points).any(axis=1)]
     assert len(inside) > 10 and decide(model, inside) == pytest.approx(0, abs=1e-9)
     assert (inside >= low - 1e-9).all() and (inside <= high + 1e-9).all()
 
 
-def test_numbers__rounds_steps_and_tables(found: Found) -> None:
+def test_numbers__rounds_steps_and_tables(found: PaperResults) -> None:
     told = numbers(found)
     assert [(r["round"], r["under_attack"]) for r in told["rounds"]] == [(0, False), (2, True)]
     assert told["mean_loss_by_step"] == {"members": [1, 2, 3], "nonmembers": [1, 3, 5]}
@@ -226,11 +235,11 @@ def test_numbers__rounds_steps_and_tables(found: Found) -> None:
 
 
 def test_curves__survive_their_file(tmp_path: Path) -> None:
-    before = curves()
+    before = loss_curves()
     (tmp_path / "curves.npz").write_bytes(to_npz(before))
     after = from_npz(tmp_path / "curves.npz")
     assert after.act == "ascent" and after.after_members is None
     assert np.array_equal(after.rounds, before.rounds)
     assert np.array_equal(after.members, before.members)
     assert np.array_equal(after.before_members, before.before_members)
-    assert to_npz(before) == to_npz(curves())
+    assert to_npz(before) == to_npz(loss_curves())

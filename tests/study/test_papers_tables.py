@@ -12,7 +12,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 from fedmia.papers import tables
-from fedmia.papers.reading import Judged, Reading
+from fedmia.papers.reading import SnapshotFeatures, SnapshotScores
 from tests.study.planted import KNOWN, MEMBERS, NONMEMBERS, Evaluation, judged, reading
 
 
@@ -22,12 +22,12 @@ def evaluation() -> Evaluation:
 
 
 @pytest.fixture(scope="module")
-def read(evaluation: Evaluation) -> Reading:
+def read(evaluation: Evaluation) -> SnapshotFeatures:
     return reading(evaluation)
 
 
 @pytest.fixture(scope="module")
-def found(evaluation: Evaluation, read: Reading) -> Judged:
+def found(evaluation: Evaluation, read: SnapshotFeatures) -> SnapshotScores:
     return judged(evaluation, read)
 
 
@@ -38,16 +38,16 @@ def test_table_2__everything_told(evaluation: Evaluation) -> None:
     assert row["auc_ci"] is not None and row["auc_ci"][0] < 1 == row["auc_ci"][1]
 
 
-def test_table_2__is_of_the_cosines_alone(evaluation: Evaluation, read: Reading) -> None:
+def test_table_2__is_of_the_cosines_alone(evaluation: Evaluation, read: SnapshotFeatures) -> None:
     """Whatever else tells members, a table of cosines that tell nothing says so."""
     features = {n: 50 * v for n, v in reading(evaluation, shift=50).features.items()}
     flat = {**features, "cosines": np.zeros_like(features["cosines"])}
-    blind = Reading(0, flat, read.layers, read.names, read.truth, read.known)
+    blind = SnapshotFeatures(0, flat, read.layers, read.names, read.truth, read.known)
     row = tables.table_2(judged(evaluation, blind))
     assert row["auc"] == 0.5 and row["accuracy"] == 0.5
 
 
-def test_table_3__mean_confidences_of_the_last_layers(read: Reading) -> None:
+def test_table_3__mean_confidences_of_the_last_layers(read: SnapshotFeatures) -> None:
     rows = tables.table_3(read)
     assert [r["layer"] for r in rows] == ["encoder", "avgpool", "layer2"]
     for row in rows:
@@ -57,10 +57,10 @@ def test_table_3__mean_confidences_of_the_last_layers(read: Reading) -> None:
         assert (row["n_members"], row["n_nonmembers"]) == (MEMBERS, NONMEMBERS)
 
 
-def test_table_3__standard_error_of_the_mean(read: Reading) -> None:
+def test_table_3__standard_error_of_the_mean(read: SnapshotFeatures) -> None:
     values = np.log(np.arange(1, len(read.truth) + 1) / 100)
     rows = {**read.features, "encoder": np.stack([values] * 3, axis=1)}
-    spread = Reading(0, rows, read.layers, read.names, read.truth, read.known)
+    spread = SnapshotFeatures(0, rows, read.layers, read.names, read.truth, read.known)
     (first, *_) = tables.table_3(spread)
     members = np.exp(values)[2 * KNOWN : 2 * KNOWN + MEMBERS]
     assert first["members"][0] == pytest.approx(members.mean())
@@ -68,7 +68,7 @@ def test_table_3__standard_error_of_the_mean(read: Reading) -> None:
 
 
 def test_table_4__scikit_learns_classifiers_on_known_images(
-    evaluation: Evaluation, read: Reading, found: Judged
+    evaluation: Evaluation, read: SnapshotFeatures, found: SnapshotScores
 ) -> None:
     rows = tables.table_4(found)
     combined, known = read.features["combined"], read.known
@@ -85,14 +85,18 @@ def test_table_4__scikit_learns_classifiers_on_known_images(
     assert len({row["auc"] for row in rows.values()}) > 1
 
 
-def test_judge__each_method_reads_its_own_feature(evaluation: Evaluation, read: Reading) -> None:
+def test_judge__each_method_reads_its_own_feature(
+    evaluation: Evaluation, read: SnapshotFeatures
+) -> None:
     """A leak planted in one feature is told by the methods that read it, and by no other."""
     told = (read.truth == 1)[:, None] * 50.0
     blind = {name: np.zeros_like(rows) for name, rows in read.features.items()}
 
     def aucs(leaking: str) -> dict[str, float | None]:
         rows = {**blind, leaking: read.features[leaking] + told}
-        one = judged(evaluation, Reading(0, rows, read.layers, read.names, read.truth, read.known))
+        one = judged(
+            evaluation, SnapshotFeatures(0, rows, read.layers, read.names, read.truth, read.known)
+        )
         return {name: tables.rates(scored)["auc"] for name, scored in one.methods.items()}
 
     for leaking, method in (
@@ -104,7 +108,7 @@ def test_judge__each_method_reads_its_own_feature(evaluation: Evaluation, read: 
 
 
 def test_texts__hold_a_line_for_the_run_and_those_of_the_paper(
-    read: Reading, found: Judged
+    read: SnapshotFeatures, found: SnapshotScores
 ) -> None:
     second = tables.markdown(tables.text_2(tables.table_2(found), "mine"))
     assert second.splitlines()[2].startswith("| mine | ") and "| the paper, SVHN |" in second

@@ -15,7 +15,7 @@ from fedmia.cli.command import parse
 from fedmia.cli.commands import SWEEP
 from fedmia.options.errors import InputError
 from fedmia.options.yamlfile import dump
-from fedmia.runtime.cores import cores
+from fedmia.runtime.cores import count_cores
 from fedmia.runtime.progress import SweepDisplay
 from fedmia.study.folder import StudyFolder
 from fedmia.study.formats import SweepReport
@@ -118,7 +118,7 @@ def test_again__an_unfinished_run_of_other_settings_is_not_gone_on_with(tmp_path
         (made / "config.yaml").write_text(dump(cell.tree))
     other = {**sweep.cells[1].tree, "seed": 9}
     (folder.unfinished / NAMES[1] / "config.yaml").write_text(dump(other))
-    with folder.held():
+    with folder.locked():
         assert [p.name for p in folder.unfinished.iterdir()] == [NAMES[0]]
 
 
@@ -228,7 +228,7 @@ def test_jobs__side_by_side_with_the_threads_of_a_client_and_a_share_of_the_core
     wait = "while open(os.path.join(tell, 'begun')).read().count('\\n') < 2: time.sleep(0.01)"
     for name in NAMES[:2]:
         (tell / name).write_text(wait)  # the first ends only once the second has begun
-    whole = cores()
+    whole = count_cores()
     assert sweeping(GRID.replace("--jobs 1", "--jobs 2 --threads-per-client 3")) == 0
     lines = [line.split() for line in (tell / "begun").read_text().splitlines()]
     assert {line[2] for line in lines} == {"3"}
@@ -236,7 +236,7 @@ def test_jobs__side_by_side_with_the_threads_of_a_client_and_a_share_of_the_core
         shares = [set(line[3].split(",")) for line in lines]
         assert not shares[0] & shares[1]  # no core for two runs at once
         assert {len(share) for share in shares} <= {whole // 2, -(-whole // 2)}
-    assert cores() == whole
+    assert count_cores() == whole
 
 
 def test_keep_snapshots__stay_where_asked(sweeping: Sweeping, tmp_path: Path) -> None:

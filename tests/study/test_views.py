@@ -120,7 +120,7 @@ def test_baseline__one_seed_settles_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "said"),
+    ("flags", "text_column"),
     [
         ("--attacks similarity,combined --baseline similarty", "--baseline similarty: no attack of "
          "that name runs in this sweep; did you mean 'similarity'? (attacks: similarity, "
@@ -135,11 +135,11 @@ def test_baseline__one_seed_settles_nothing() -> None:
     ],
 )  # fmt: skip
 def test_bad_input__one_line_before_anything_runs(
-    flags: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    flags: str, text_column: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(shlex.split(flags.format(out=tmp_path / "OUT"))) == 2
     err = capsys.readouterr().err
-    assert err.startswith(f"fedmia: error: {said}") and err.count("\n") == 1
+    assert err.startswith(f"fedmia: error: {text_column}") and err.count("\n") == 1
     assert not (tmp_path / "OUT").exists()
 
 
@@ -175,13 +175,13 @@ def test_view__is_a_plugin() -> None:
 def test_docs__the_view_of_its_own_runs() -> None:
     text = (Path(__file__).parents[2] / "docs" / "studies.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
-    from fedmia.study.columns import plain, said, table
-    from fedmia.study.points import together
+    from fedmia.study.columns import decimal, table, text_column
+    from fedmia.study.points import group_by_key
     from fedmia.study.view import View
 
     names: dict[str, Any] = {
         "dataclass": dataclass, "ClassVar": ClassVar, "View": View, "is_score": is_score,
-        "together": together, "table": table, "said": said, "plain": plain,
+        "together": group_by_key, "table": table, "text_column": text_column, "decimal": decimal,
     }  # fmt: skip
     exec(compile(code, "studies.md", "exec"), names)
     rows = [row("x", s, "similarity", 0.5 + s / 10) for s in (0, 1, 2)]

@@ -24,7 +24,7 @@ MOST_KNOWN = 500  # a side, where `--known` leaves it open
 
 
 @dataclass(frozen=True)
-class Dealt:
+class AuditSplit:
     """Who is known, who is scored; all images uint8 (N, C, H, W).
 
     Attributes:
@@ -61,7 +61,7 @@ class Dealt:
             self.known_members, self.known_nonmembers,
         ])  # fmt: skip
 
-    def without(self, held: NDArray[np.bool_], why: str) -> Dealt:
+    def drop_nonmembers(self, held: NDArray[np.bool_], why: str) -> AuditSplit:
         """Less the scored non-members at which `held` (N,) is true, with a note that says `why`.
 
         Raises:
@@ -94,7 +94,7 @@ class Dealt:
         }
 
 
-def deal(audit: Audit, size: int | None) -> Dealt:
+def deal(audit: Audit, size: int | None) -> AuditSplit:
     """Load both sides, and give every image its role.
 
     Raises:
@@ -106,7 +106,7 @@ def deal(audit: Audit, size: int | None) -> Dealt:
     return deal_sets(audit, members, others, views)
 
 
-def deal_sets(audit: Audit, members: Found, others: Found, views: Views) -> Dealt:
+def deal_sets(audit: Audit, members: Found, others: Found, views: Views) -> AuditSplit:
     """Give every image its role; of encoded images those with a role are decoded, no others.
 
     The role depends on the seed, on the image's bytes as its source keeps them and on how many
@@ -130,7 +130,7 @@ def deal_sets(audit: Audit, members: Found, others: Found, views: Views) -> Deal
     if not others.labelled:
         notes.append(NO_PROBES)
     known, at = roles.known, len(roles.of["nonmembers"][1]) + roles.known
-    return Dealt(
+    return AuditSplit(
         known_members=torch.from_numpy(m.images[:known]),
         known_nonmembers=torch.from_numpy(o.images[:known]),
         scored_members=torch.from_numpy(m.images[known:]),

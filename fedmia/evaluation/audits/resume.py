@@ -13,8 +13,8 @@ from fedmia import __version__
 from fedmia.config.audit import Audit
 from fedmia.config.tree import to_tree
 from fedmia.data.images import digests
-from fedmia.encoders.base import Released
-from fedmia.evaluation.audits.images import Dealt
+from fedmia.encoders.base import LoadedEncoder
+from fedmia.evaluation.audits.images import AuditSplit
 from fedmia.options.errors import InputError
 from fedmia.ssl.augment import Augment
 from fedmia.storage.runfolder import RunFolder
@@ -41,18 +41,22 @@ def same_audit(audit: Audit) -> Callable[[Path], bool]:
 
 
 def key(
-    audit: Audit, released: Released, dealt: Dealt, augment: Augment, device: torch.device
+    audit: Audit,
+    released: LoadedEncoder,
+    audit_split: AuditSplit,
+    augment: Augment,
+    device: torch.device,
 ) -> str:
     """Digest of all that decides the scores: weights, images and their classes, views, options;
     neither the attacks nor their shadows (`Harness.decides`)."""
     skipped = ("attacks", "attack", "cache", "sweep")
     kept = {k: v for k, v in to_tree(audit).items() if k not in skipped}
     kept["device"] = device.type  # `auto` is another one on another machine
-    about = [__version__, content(audit, released, dealt), kept, repr(augment)]
+    about = [__version__, content(audit, released, audit_split), kept, repr(augment)]
     return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
 
 
-def content(audit: Audit, released: Released, dealt: Dealt) -> str:
+def content(audit: Audit, released: LoadedEncoder, audit_split: AuditSplit) -> str:
     """Digest of weights, images and their classes."""
     digest = hashlib.sha256()
     # A large .onnx keeps its weights in a second file beside it.
@@ -63,11 +67,11 @@ def content(audit: Audit, released: Released, dealt: Dealt) -> str:
         digest.update(name.encode())
         digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
     for images in (
-        dealt.known_members, dealt.known_nonmembers, dealt.scored_members,
-        dealt.scored_nonmembers, dealt.spare,
+        audit_split.known_members, audit_split.known_nonmembers, audit_split.scored_members,
+        audit_split.scored_nonmembers, audit_split.spare,
     ):  # fmt: skip
         names = digests(images.numpy())
-        digest.update(b"".join(names) + _classes(dealt.labels, names))
+        digest.update(b"".join(names) + _classes(audit_split.labels, names))
     return digest.hexdigest()
 
 

@@ -12,19 +12,19 @@ from torch import Tensor
 
 from fedmia.config.audit import Audit
 from fedmia.config.tree import from_tree, to_tree
-from fedmia.data._pixels import square
+from fedmia.data._pixels import resize_all
 from fedmia.data.images import IntArray
-from fedmia.evaluation.audits.images import Dealt
+from fedmia.evaluation.audits.images import AuditSplit
 from fedmia.options.errors import InputError, opt
 from fedmia.options.seeding import rng
 from fedmia.storage.runfolder import RunFolder, Trust, outside_plugins
 from fedmia.threat import Labels
 
 if TYPE_CHECKING:
-    from fedmia.federation.run import Prepared
+    from fedmia.federation.run import PreparedRun
 
 
-def trusted(audit: Audit) -> Trust:
+def trust_setting(audit: Audit) -> Trust:
     """Which plugins from outside an audit may import that a run's folder names: those that its own
     settings name, or all."""
     return audit.trust_plugins or outside_plugins(to_tree(audit))
@@ -33,12 +33,12 @@ def trusted(audit: Audit) -> Trust:
 def run_of(audit: Audit) -> RunFolder | None:
     """The run whose model is audited, as `RUN` or `RUN@ROUND`, None for other encoders."""
     for folder in (audit.encoder, audit.encoder.rpartition("@")[0]):
-        if folder and (found := RunFolder(Path(folder), trusted(audit))).config.is_file():
+        if folder and (found := RunFolder(Path(folder), trust_setting(audit))).config.is_file():
             return found
     return None
 
 
-def dealt_again(run: RunFolder, otherwise: str) -> Prepared:
+def dealt_again(run: RunFolder, otherwise: str) -> PreparedRun:
     """The run as it was before its first round, less the images of the clients that it dropped.
 
     Args:
@@ -56,10 +56,10 @@ def dealt_again(run: RunFolder, otherwise: str) -> Prepared:
             f"{str(error.name).partition('.')[0]}: install it, or {otherwise}"
         ) from None
     prepared = prepare(from_tree(Experiment, run.tree()))
-    return replace(prepared, split=prepared.split.without(run.dropped()))
+    return replace(prepared, split=prepared.split.without_clients(run.dropped()))
 
 
-def from_run(audit: Audit, run: RunFolder) -> Dealt:
+def from_run(audit: Audit, run: RunFolder) -> AuditSplit:
     """The images that a fedmia run scored, known ones as there, from its own data source.
 
     Raises:
@@ -69,7 +69,7 @@ def from_run(audit: Audit, run: RunFolder) -> Dealt:
     data, split = prepared.data, prepared.split
 
     def take(indices: IntArray) -> Tensor:
-        return torch.from_numpy(square(data.images[indices], audit.size, data.name))
+        return torch.from_numpy(resize_all(data.images[indices], audit.size, data.name))
 
     known = len(split.known_members) if audit.known is None else audit.known
     if not 2 <= known <= min(len(split.known_members), len(split.known_nonmembers)):
@@ -86,7 +86,7 @@ def from_run(audit: Audit, run: RunFolder) -> Dealt:
     spare = np.concatenate([others[half:], *split.placebo_parts, split.public])
     members, others = np.sort(members[: audit.limit]), np.sort(others[:half][: audit.limit])
     every = np.concatenate([known_members, known_others, members, others, spare])
-    return Dealt(
+    return AuditSplit(
         known_members=take(known_members[:known]),
         known_nonmembers=take(known_others[:known]),
         scored_members=take(members),

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 
 from fedmia.config.audit import Audit
-from fedmia.data._pixels import square
+from fedmia.data._pixels import resize_all
 from fedmia.data.images import ImageSet, digests
-from fedmia.evaluation.audits.images import Dealt
+from fedmia.evaluation.audits.images import AuditSplit
 from fedmia.evaluation.audits.sources import load_images
 from fedmia.options.errors import InputError, opt
 from fedmia.threat import Labels
@@ -28,7 +28,7 @@ class ShadowImages:
     """
 
     audit: Audit
-    dealt: Dealt
+    audit_split: AuditSplit
     say: Callable[[str], None]
 
     def ground(self) -> tuple[torch.Tensor, torch.Tensor]:
@@ -37,15 +37,17 @@ class ShadowImages:
         Raises:
             InputError: --shadow-data cannot be read, or has other channels.
         """
-        size, attacked = self.audit.plan().size, self.dealt.attacked()
-        pool = self.dealt.spare.numpy() if self.audit.shadow_data is None else self._data.images
+        size, attacked = self.audit.plan().size, self.audit_split.attacked()
+        pool = (
+            self.audit_split.spare.numpy() if self.audit.shadow_data is None else self._data.images
+        )
         if pool.shape[1] != attacked.shape[1]:
             raise InputError(
                 f"{opt('shadow_data')}: images of {pool.shape[1:]}, the audited ones are "
                 f"{tuple(attacked.shape[1:])}"
             )
         # Resized alike, so that an image under attack is known again among the shadows' own.
-        own, theirs = (square(x, size, "shadow images") for x in (pool, attacked.numpy()))
+        own, theirs = (resize_all(x, size, "shadow images") for x in (pool, attacked.numpy()))
         return torch.from_numpy(own), torch.from_numpy(theirs)
 
     def contents(self) -> str:
@@ -61,19 +63,19 @@ class ShadowImages:
     def labels(self) -> Labels:
         """Classes of the audit's images, and of --shadow-data."""
         if self.audit.shadow_data is None:
-            return self.dealt.labels
+            return self.audit_split.labels
         own = torch.from_numpy(self._data.images), self._data.named()
-        return self.dealt.labels | Labels([own])
+        return self.audit_split.labels | Labels([own])
 
     @cached_property
     def _data(self) -> ImageSet:
         """--shadow-data, of the shadows' own size."""
-        audited = int(self.dealt.scored_members.shape[2])
+        audited = int(self.audit_split.scored_members.shape[2])
         found = self._read(self.audit.plan().size or audited)
         if found.size == audited:
             return found
         # Resized from what it was, an image under attack is told at the size of those alone.
-        under_attack = set(digests(self.dealt.attacked().numpy()))
+        under_attack = set(digests(self.audit_split.attacked().numpy()))
         theirs = digests(self._read(audited).images)
         kept = np.array([i for i, name in enumerate(theirs) if name not in under_attack], np.int64)
         if len(kept) < len(found):
@@ -83,7 +85,7 @@ class ShadowImages:
 
     def _read(self, size: int) -> ImageSet:
         """--shadow-data at `size` pixels a side."""
-        held = self.dealt.shadow_data
+        held = self.audit_split.shadow_data
         if held is None:
             return load_images(self.audit, "shadow_data", size)
-        return replace(held, images=square(held.images, size, held.name))
+        return replace(held, images=resize_all(held.images, size, held.name))

@@ -12,20 +12,20 @@ import torch
 from torch import Tensor
 
 from fedmia.config.audit import Audit
-from fedmia.config.compatibility import norm_of
-from fedmia.defenses._stack import Stack
-from fedmia.defenses.base import Setting
-from fedmia.encoders.base import Released
-from fedmia.evaluation.audits.given import Given
-from fedmia.evaluation.audits.images import Dealt
+from fedmia.config.compatibility import norm_kind
+from fedmia.defenses._stack import DefenseStack
+from fedmia.defenses.base import RunConditions
+from fedmia.encoders.base import LoadedEncoder
+from fedmia.evaluation.audits.images import AuditSplit
+from fedmia.evaluation.audits.provided_shadows import ProvidedShadows
 from fedmia.evaluation.audits.runs import run_of
 from fedmia.evaluation.audits.shadowimages import ShadowImages
 from fedmia.options import registry
 from fedmia.options.errors import InputError, opt
 from fedmia.options.option import option_fields
 from fedmia.options.values import convert
-from fedmia.shadows.plan import Target, attacker_augment, blueprint, crop_alone
-from fedmia.shadows.train import Trained, shadow_notes, train_shadows
+from fedmia.shadows.plan import TargetTraining, attacker_augment, blueprint, crop_alone
+from fedmia.shadows.train import TrainedShadow, shadow_notes, train_shadows
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.train import Train
 from fedmia.threat import Shadow, WhiteBox
@@ -33,7 +33,7 @@ from fedmia.threat.signals import PixelCache, Signals
 
 
 @dataclass
-class Own:
+class OwnShadows:
     """Shadow encoders of one audit.
 
     Args:
@@ -43,14 +43,14 @@ class Own:
     """
 
     audit: Audit
-    released: Released
-    dealt: Dealt
+    released: LoadedEncoder
+    audit_split: AuditSplit
     cache: Path | None
     device: torch.device
     say: Callable[[str], None]
     progress: Callable[[int, int], None]
     stop: Callable[[], bool]
-    given: Given | None = None
+    given: ProvidedShadows | None = None
     _shadows: dict[bool, Sequence[Shadow] | Exception] = field(default_factory=dict, init=False)
 
     def augment(self) -> Augment:
@@ -58,13 +58,13 @@ class Own:
 
         Shadows that were trained before say what they were trained by.
         """
-        if self.given is not None and (told := self.given.told):
+        if self.given is not None and (told := self.given.shadow_records):
             own = told[0].augment
             return own if all(one.known for one in told) else crop_alone(own)
         plan = self.audit.plan()
         if not self.audit.shadows:
             return self.released.augment
-        return attacker_augment(plan, self.released.augment, self.dealt.views)
+        return attacker_augment(plan, self.released.augment, self.audit_split.views)
 
     def make(
         self, held: Tensor, augment: Augment, pixels: PixelCache, *, naive: bool = False
@@ -142,7 +142,7 @@ class Own:
             )
         return found
 
-    def _guard(self, target: Target) -> Stack | None:
+    def _guard(self, target: TargetTraining) -> DefenseStack | None:
         """The defences that the shadows are trained under, None without any.
 
         Raises:
@@ -152,14 +152,14 @@ class Own:
         if not layers:
             return None
         made = blueprint(self.audit.plan(), target)
-        setting = Setting(norm_of(made.model[1], made.ssl[1]), made.spec)
+        setting = RunConditions(norm_kind(made.model[1], made.ssl[1]), made.spec)
         for name, defense in layers:
             try:
                 defense.check(setting)
             except InputError as error:
                 where = opt("shadow_defense.name", name)
                 raise InputError(f"{where}: {error.text}") from None
-        return Stack(layers)
+        return DefenseStack(layers)
 
     def contents(self) -> str:
         """Digest of what the user gave to make them of, "" where that is nothing.
@@ -180,9 +180,9 @@ class Own:
     @cached_property
     def images(self) -> ShadowImages:
         """What the shadows are trained on."""
-        return ShadowImages(self.audit, self.dealt, self.say)
+        return ShadowImages(self.audit, self.audit_split, self.say)
 
-    def _trained(self, naive: bool) -> list[Trained]:
+    def _trained(self, naive: bool) -> list[TrainedShadow]:
         if self.given is not None:
             return self.given.load(naive=naive)
         target = self._target()
@@ -197,10 +197,10 @@ class Own:
             stop=self.stop,
         )
 
-    def _target(self) -> Target:
+    def _target(self) -> TargetTraining:
         """What is recorded of the encoder's training: all of it for a fedmia run."""
         encoder: Any = self.released.method.encoder
-        shape = self.dealt.scored_members.shape
+        shape = self.audit_split.scored_members.shape
         known: dict[str, Any] = {}
         if (run := run_of(self.audit)) is not None:
             tree = run.tree()
@@ -208,12 +208,12 @@ class Own:
             kinds = {f.name: kind for f, kind in option_fields(Train)}
             own = tree.get("train", {})
             known["train"] = Train(**{k: convert(k, v, kinds[k]) for k, v in own.items()})
-        return Target(
+        return TargetTraining(
             channels=int(shape[1]),
             size=int(shape[2]),
             mean=tuple(encoder.mean.flatten().tolist()),
             std=tuple(encoder.std.flatten().tolist()),
-            views=self.dealt.views,
+            views=self.audit_split.views,
             **known,
         )
 

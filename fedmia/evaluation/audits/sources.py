@@ -8,19 +8,19 @@ from pathlib import Path
 from typing import Any
 
 from fedmia.config.audit import Audit
-from fedmia.config.forms import dataset_and_path
+from fedmia.config.forms import split_dataset
 from fedmia.data.base import Dataset, Request, Views
 from fedmia.data.encoded import EncodedSet
 from fedmia.data.images import ImageSet, IntArray
 from fedmia.options import registry
-from fedmia.options.errors import InputError, opt, renamed
+from fedmia.options.errors import InputError, map_options, opt
 
 Found = ImageSet | EncodedSet
 
 
 def source_views(spec: str, options: Mapping[str, Any]) -> Views:
     """View options that suit a data source."""
-    built = registry.build("dataset", dataset_and_path(spec)[0], options)
+    built = registry.build("dataset", split_dataset(spec)[0], options)
     views: Views = built.views
     return views
 
@@ -61,7 +61,7 @@ def take(found: Found, flag: str, indices: IntArray) -> tuple[ImageSet, bool]:
 
 
 def _source(audit: Audit, flag: str, size: int | None) -> tuple[Dataset, Request]:
-    name, path = dataset_and_path(str(getattr(audit, flag)))
+    name, path = split_dataset(str(getattr(audit, flag)))
     folder = None if audit.data_dir is None else Path(audit.data_dir)
     source: Dataset = registry.build("dataset", name, getattr(audit, f"{flag}_options"))
     return source, Request(path, folder, size, audit.seed)
@@ -81,4 +81,4 @@ def _named(flag: str) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        raise InputError(f"{opt(flag)}: {renamed(error.text, of_source)}") from None
+        raise InputError(f"{opt(flag)}: {map_options(error.text, of_source)}") from None

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from clients.site import Site
+from clients.client_context import ClientContext
 from fedmia.attacks.base import Known
 from fedmia.config.experiment import Experiment
 from fedmia.options import registry
@@ -23,10 +23,10 @@ Noted = Callable[[ClientView, Tensor], Trajectory]
 class Observer:
     """Views of models for the attacker of an experiment; they draw the same pixels."""
 
-    def __init__(self, experiment: Experiment, site: Site) -> None:
-        self.site, self.holder = site, experiment.holder
+    def __init__(self, experiment: Experiment, client_context: ClientContext) -> None:
+        self.client_context, self.holder = client_context, experiment.holder
         self.vantage = experiment.threat.vantage
-        self.augment = registry.build("ssl", *site.ssl).augment
+        self.augment = registry.build("ssl", *client_context.ssl).augment
         self._pixels = PixelCache()
 
     def view(
@@ -53,17 +53,21 @@ class Observer:
             known: images of known membership, where the attacker knows fewer than the run's.
             budget: most images that may be embedded.
         """
-        mine = self.site.parts["members"][self.holder] if self.holder is not None else None
-        method = self.site.method(-1, len(mine) if mine is not None else None)
+        mine = (
+            self.client_context.parts["members"][self.holder] if self.holder is not None else None
+        )
+        method = self.client_context.method(-1, len(mine) if mine is not None else None)
         method.load_shared(snapshot.state)
         method.eval()
         if snapshot.holder:
             method.load_local(snapshot.holder)
         else:
-            method.fill_bank(self.site.pixels(self.site.held if mine is None else mine))
+            method.fill_bank(
+                self.client_context.pixels(self.client_context.held if mine is None else mine)
+            )
         shared: dict[str, Any] = {
-            "seed": self.site.seed,
-            "device": torch.device(self.site.device),
+            "seed": self.client_context.seed,
+            "device": torch.device(self.client_context.device),
             "held": self._held(known),
             "budget": budget,
             "signals": signals,
@@ -78,8 +82,8 @@ class Observer:
 
     def _held(self, known: Known | None) -> Tensor:
         """The images that the attacker holds: its own and the known ones."""
-        held = self.site.take(self.site.held)
+        held = self.client_context.take(self.client_context.held)
         if known is None:
             return held
-        own = len(held) - sum(map(len, self.site.known))
+        own = len(held) - sum(map(len, self.client_context.known))
         return torch.cat([held[:own], known.both()[0]])

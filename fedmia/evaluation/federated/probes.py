@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from clients.site import Site
+from clients.client_context import ClientContext
 from fedmia.data.images import IntArray
 from fedmia.evaluation.steps.probes import NO_PROBES, probe
 from fedmia.options import registry
@@ -17,7 +17,7 @@ from fedmia.partitions.split import Split
 from fedmia.probes.utility import knn_accuracy, mean_cosine
 from fedmia.records import Health, Probe
 from fedmia.ssl.base import State
-from strategies.crew import FederationError
+from strategies.failure_policy import FederationError
 
 
 @dataclass
@@ -29,19 +29,19 @@ class Probes:
             no probe runs.
     """
 
-    site: Site
+    client_context: ClientContext
     labels: IntArray
     split: Split
 
     @torch.no_grad()
     def outputs(self, state: State, indices: IntArray, layer: str) -> Tensor:
         """Of a layer of the encoder, (N, D), for the images at `indices`."""
-        torch.set_num_threads(self.site.threads)
-        method = self.site.method(-1, None)
+        torch.set_num_threads(self.client_context.threads)
+        method = self.client_context.method(-1, None)
         method.load_shared(state)
         method.eval()
         parts = [indices[i : i + 1024] for i in range(0, len(indices), 1024)]
-        found = [method.encoder.features(self.site.pixels(p), [layer]) for p in parts]
+        found = [method.encoder.features(self.client_context.pixels(p), [layer]) for p in parts]
         return torch.cat([f[layer].float().cpu() for f in found])
 
     def features(self, state: State) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -64,17 +64,20 @@ class Probes:
         """The defences, as ` under dpsgd (epsilon 8)`."""
         asked = ("epsilon", "noise_multiplier", "scale", "lr")
         found = []
-        for name, options, _ in self.site.defenses:
+        for name, options, _ in self.client_context.defenses:
             told = [f"{k} {options[k]:g}" for k in asked if options.get(k) is not None]
             found.append(f"{name} ({', '.join(told) or 'default strength'})")
         return f" under {' and '.join(found)}" if found else ""
 
     def health(self, state: State, loss: float | None) -> Health:
         """Whether the state tells the test images apart; `loss`: the last round's."""
-        site, method = self.site, registry.build("ssl", *self.site.ssl)
-        parts = zip(site.parts["members"], site.roles, strict=True)
+        client_context, method = (
+            self.client_context,
+            registry.build("ssl", *self.client_context.ssl),
+        )
+        parts = zip(client_context.parts["members"], client_context.roles, strict=True)
         sizes = [len(part) for part, role in parts if role == "honest" and len(part)]
-        each = [method.chance_loss(size, site.train.batch_size) for size in sizes]
+        each = [method.chance_loss(size, client_context.train.batch_size) for size in sizes]
         chance = None if not each or None in each else float(np.mean(each))
         outputs = self.outputs(state, self.split.test_eval, "encoder")
         return Health(mean_cosine(outputs), loss, chance)

@@ -14,11 +14,11 @@ from fedmia.evaluation.federated.observer import Observer
 from fedmia.evaluation.steps.failures import Failures
 from fedmia.evaluation.steps.scorer import Scorer
 from fedmia.evaluation.steps.suite import AttackSuite, Result
-from fedmia.federation.run import Finished
+from fedmia.federation.run import FederationResult
 from fedmia.options import registry
 from fedmia.partitions.base import Partition
 from fedmia.partitions.iid import IID
-from fedmia.records import Inference, ScoredAttack
+from fedmia.records import DatasetInference, ScoredAttack
 from fedmia.storage.snapshot import Snapshot, StateFiles
 from fedmia.threat import BlackBox
 from fedmia.threat.signals import Signals
@@ -44,20 +44,20 @@ class Evaluation(AttackSuite[RoundModel]):
 
     def __init__(
         self,
-        run: Finished,
+        run: FederationResult,
         attacks: dict[str, dict[str, Any]] | None = None,
         observer: Observer | None = None,
         failures: Failures | None = None,
     ) -> None:
-        self.run, self.site, self.snapshots = run, run.site, run.snapshots
-        experiment, split, take = run.prepared.experiment, run.split, run.site.take
-        self.observed = observer or Observer(experiment, run.site)
+        self.run, self.client_context, self.snapshots = run, run.client_context, run.snapshots
+        experiment, split, take = run.prepared.experiment, run.split, run.client_context.take
+        self.observed = observer or Observer(experiment, run.client_context)
         own = {n: dict(o) for n, o in experiment.attack.items()} if attacks is None else attacks
         scorer = Scorer(
             Known(take(split.known_members), take(split.known_nonmembers)),
             take(split.scored_members),
             take(split.scored_nonmembers),
-            run.site.seed,
+            run.client_context.seed,
             self.build,
             run.sets(),
         )
@@ -108,7 +108,7 @@ class Evaluation(AttackSuite[RoundModel]):
             budget=budget,
         )
 
-    def on(
+    def score_attacks(
         self, model: RoundModel, names: Iterable[str], piece: str = "", **how: Any
     ) -> list[ScoredAttack]:
         """The named attacks on the model of a round, sharing what they compute.
@@ -130,9 +130,9 @@ class Evaluation(AttackSuite[RoundModel]):
         """What attack `name` says in a piece of the run's scores, worked out once; None where it
         failed."""
         # A disk that is full where scores are kept is no failure of the attack: it ends the run.
-        return self.once(piece, name, partial(self.failures.survive, piece, name, call))
+        return self.once(piece, name, partial(self.failures.attempt, piece, name, call))
 
-    def inferences(self, models: Iterable[RoundModel]) -> list[Inference]:
+    def inferences(self, models: Iterable[RoundModel]) -> list[DatasetInference]:
         """What attacks on data sets say of each client, by a model and the untrained one."""
         names, prepared, split = self.of_kind(DatasetAttack), self.run.prepared, self.run.split
         if not names:
@@ -143,7 +143,7 @@ class Evaluation(AttackSuite[RoundModel]):
         if deal.trains_on_all():  # non-members belong to none, so they pose at random
             deal = IID()
         views = [self.observed.view(model.snapshot, model.signals) for model in models]
-        question = classes, owners(self.run), deal, views
+        question = classes, client_of_members(self.run), deal, views
         answers = (
             self.kept("inferences", name, partial(self.infer, name, *question)) for name in names
         )
@@ -158,11 +158,11 @@ class Evaluation(AttackSuite[RoundModel]):
         for layer in view.layers:
             options = {**self.attacks["internal"], "layers": (layer,)}
             alone = replace(self.scorer, build=partial(registry.build, "attack", options=options))
-            found[layer] = alone.scored("internal", view, threshold=threshold)
+            found[layer] = alone.score_attack("internal", view, threshold=threshold)
         return found
 
 
-def owners(run: Finished) -> np.ndarray:
+def client_of_members(run: FederationResult) -> np.ndarray:
     """(n,) id of the client that holds each scored member."""
     owner = dict(zip(run.split.members, run.split.owner, strict=True))
     return np.array([owner[i] for i in run.split.scored_members])

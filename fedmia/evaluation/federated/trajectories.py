@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from fedmia.attacks.base import ActiveAttack, Attack
-from fedmia.evaluation.federated.readings import Notebook
+from fedmia.evaluation.federated.recorder import TrajectoryRecorder
 from fedmia.evaluation.federated.snapshots import Evaluation
 from fedmia.evaluation.steps.scorer import sides
 from fedmia.federation.forks import Fork
@@ -30,13 +30,19 @@ UNTRAINED = "untrained"
 class Trajectories:
     """Scores of the active attack `name`: its own, its controls', its curves."""
 
-    def __init__(self, evaluation: Evaluation, name: str, notebook: Notebook) -> None:
-        self.evaluation, self.name, self.notebook = evaluation, name, notebook
-        self.run, self.site, self.attack = evaluation.run, evaluation.site, notebook.attack
+    def __init__(
+        self, evaluation: Evaluation, name: str, trajectory_recorder: TrajectoryRecorder
+    ) -> None:
+        self.evaluation, self.name, self.trajectory_recorder = evaluation, name, trajectory_recorder
+        self.run, self.client_context, self.attack = (
+            evaluation.run,
+            evaluation.client_context,
+            trajectory_recorder.attack,
+        )
 
     def unscored(self) -> str | None:
         """Why the attack cannot be scored, or None."""
-        if not self.notebook.rounds("main"):
+        if not self.trajectory_recorder.rounds("main"):
             return "its client finished no attacked round"
         if not self.rounds("main"):
             return f"the climb of a batch diverged; a lower {opt(f'attack.{self.name}.lr')} helps"
@@ -45,26 +51,26 @@ class Trajectories:
     def rounds(self, branch: str) -> list[int]:
         """Finished rounds of `branch` in which the attack acted on what it is scored on."""
         if self.attack.round_size is None:
-            return self.notebook.rounds(branch)
+            return self.trajectory_recorder.rounds(branch)
         seen = "main" if branch == "zero" else branch
-        return self.notebook.rounds_alone(seen, "batches")
+        return self.trajectory_recorder.rounds_alone(seen, "batches")
 
     def work(self) -> dict[str, Callable[[], ScoredAttack]]:
         """What is to be scored, by name: the attack, and the controls whose rounds are whole."""
         rounds = {b: self.rounds(b) for b in ("main", "zero", "placebo")}
         found: dict[str, Callable[[], ScoredAttack]] = {
-            "active": lambda: self.with_sets(self.on("main")),
+            "active": lambda: self.with_sets(self.score_branch("main")),
             "active-untrained": self.untrained,
         }
         if rounds["zero"] == rounds["main"]:
-            found["active-zero"] = lambda: self.on("zero", self.attack.control)
+            found["active-zero"] = lambda: self.score_branch("zero", self.attack.control)
         if rounds["placebo"] == rounds["main"]:
-            found["active-placebo"] = lambda: self.on("placebo")
+            found["active-placebo"] = lambda: self.score_branch("placebo")
         return found
 
-    def on(self, branch: str, label: str | None = None) -> ScoredAttack:
+    def score_branch(self, branch: str, label: str | None = None) -> ScoredAttack:
         """The attack on what its client noted in `branch`."""
-        label, scored = label or self.name, self.evaluation.scorer.scored
+        label, scored = label or self.name, self.evaluation.scorer.score_attack
         rounds, view = tuple(self.rounds(branch)), self.view(branch)
         found = scored(self.name, view, under_attack=True, rounds=rounds, label=label)
         choice, what = self._choice(branch), label.removeprefix(self.name)
@@ -77,12 +83,12 @@ class Trajectories:
         """Steps and rate that `auto` took: for all images together, and for sets alone."""
         kept = self.run.store.load(branch, self.evaluation.observed.holder or 0)
         together = kept.memory.get("attack", {}).get("choice", {}) if kept else {}
-        alone = self.notebook.choices.get(branch, {})
+        alone = self.trajectory_recorder.choices.get(branch, {})
         return {**together, **{f"{name}_alone": value for name, value in alone.items()}}
 
     def with_sets(self, scored: ScoredAttack) -> ScoredAttack:
         """The scored attack with its answers to sets, each acted on in a round of its own."""
-        if not self.notebook.rounds_alone("main", "sets"):
+        if not self.trajectory_recorder.rounds_alone("main", "sets"):
             return scored
         others = {"": self.attack, **self.attack.other_readings()}
         own = {n: sides("sets", self._sets(attack)) for n, attack in others.items()}
@@ -97,7 +103,7 @@ class Trajectories:
                             scorer.nonmembers[scorer.sets.nonmembers].flatten(0, 1)])  # fmt: skip
         ours, size = len(scorer.sets.members), scorer.sets.size
         for idle in (False, True):
-            of_sets = partial(self.notebook.of_alone, "main", "sets", idle=idle)
+            of_sets = partial(self.trajectory_recorder.of_alone, "main", "sets", idle=idle)
             judged = attack.judge(of_sets(self.view("main"), images))
             columns.append(judged.reshape(-1, size).mean(axis=1))
         table = np.stack(columns, axis=1)
@@ -107,10 +113,10 @@ class Trajectories:
         """The active client's view of a branch."""
         snapshots, clean = self.run.snapshots, self.run.schedule.clean
         first = self._first() if branch == UNTRAINED else snapshots.load(branch, clean)
-        noted = partial(self.notebook.of, branch)
+        noted = partial(self.trajectory_recorder.of, branch)
         if self.attack.round_size is not None:
             idle, where = branch == "zero", "main" if branch == "zero" else branch
-            noted = partial(self.notebook.of_alone, where, "batches", idle=idle)
+            noted = partial(self.trajectory_recorder.of_alone, where, "batches", idle=idle)
         budget = self.evaluation.budget if branch == "main" else None
         view = self.evaluation.observed.view(first, Signals(), noted=noted, budget=budget)
         assert isinstance(view, ClientView)
@@ -122,31 +128,35 @@ class Trajectories:
     def untrained(self) -> ScoredAttack:
         """The attack on the first model in the same rounds, honest clients sending back what they
         received."""
-        run, site, schedule = self.run, self.site, self.run.schedule
+        run, client_context, schedule = self.run, self.client_context, self.run.schedule
         experiment, state = run.prepared.experiment, self._first().state
-        sizes = [len(part) for part in site.parts["members"]]
+        sizes = [len(part) for part in client_context.parts["members"]]
         strategy, notes = experiment.strategy.build("strategy"), dict[str, Any]()
         strategy.course = schedule.course(UNTRAINED, schedule.clean, schedule.last, craft=True)
-        strategy.nodes = {client: client for client in range(len(site.roles))}
+        strategy.nodes = {client: client for client in range(len(client_context.roles))}
         if self.attack.round_size is not None:
             self._untrained_alone(state, strategy, sizes)
-            return self.on(UNTRAINED)
+            return self.score_branch(UNTRAINED)
         method = self.view(UNTRAINED).copy_method()
         for round in range(schedule.clean + 1, schedule.last + 1):
-            clients = [c for c in range(len(site.roles)) if schedule.takes_part(c, round)]
+            clients = [c for c in range(len(client_context.roles)) if schedule.takes_part(c, round)]
             sent = dict.fromkeys(clients, state)
             if experiment.holder in clients:
-                number = len(self.notebook.rounds(UNTRAINED))
-                stream = rng(site.seed, "craft-untrained", round)
-                self.notebook.received(UNTRAINED, round, Snapshot(round, state, {}))
-                turn = site.turn(method, state, state, number, notes, stream, round=round)
+                number = len(self.trajectory_recorder.rounds(UNTRAINED))
+                stream = rng(client_context.seed, "craft-untrained", round)
+                self.trajectory_recorder.received(UNTRAINED, round, Snapshot(round, state, {}))
+                turn = client_context.craft_context(
+                    method, state, state, number, notes, stream, round=round
+                )
                 crafted = self.attack.craft(turn)
-                self.notebook.sent(UNTRAINED, round, Snapshot(round, crafted, {}))
+                self.trajectory_recorder.sent(UNTRAINED, round, Snapshot(round, crafted, {}))
                 sent |= {c: crafted for c in experiment.malicious_clients if c in sent}
             updates = [Update(c, round, s, sizes[c], {}) for c, s in sent.items()]
             state = state | strategy.aggregate(state, updates)
-        self.notebook.received(UNTRAINED, schedule.last + 1, Snapshot(schedule.last, state, {}))
-        return self.on(UNTRAINED)
+        self.trajectory_recorder.received(
+            UNTRAINED, schedule.last + 1, Snapshot(schedule.last, state, {})
+        )
+        return self.score_branch(UNTRAINED)
 
     def _untrained_alone(
         self, state: State, strategy: FederatedStrategy, sizes: Sequence[int]
@@ -156,15 +166,17 @@ class Trajectories:
         round, theirs = self.run.schedule.clean + 1, {c: sizes[c] for c in malicious}
         numbers = {c: (n, dict[str, float]()) for c, n in enumerate(sizes) if c not in malicious}
         honest = dict.fromkeys(numbers, state)
-        self.notebook.received(UNTRAINED, round, Snapshot(round, state, {}))
-        self.notebook.forked(
+        self.trajectory_recorder.received(UNTRAINED, round, Snapshot(round, state, {}))
+        self.trajectory_recorder.forked(
             Fork(UNTRAINED, round, state, strategy, None, theirs, honest=honest, numbers=numbers)
         )
 
     def curves(self) -> Curves:
         """What was noted of the evaluated images, acted on and not."""
-        images, apart = self.evaluation.scorer.candidates, self.evaluation.scorer.apart
-        main, zero = (self.notebook.of(b, self.view(b), images) for b in ("main", "zero"))
+        images, apart = self.evaluation.scorer.candidates, self.evaluation.scorer.split_sides
+        main, zero = (
+            self.trajectory_recorder.of(b, self.view(b), images) for b in ("main", "zero")
+        )
         acted = self.view("main").trajectory(images)  # of which each image was acted on
         after, control = apart(main.after.T), apart(zero.after.T)
         return Curves(

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from fedmia.attacks.base import Known
-from fedmia.config.points import points
+from fedmia.config.points import parse_points
 from fedmia.evaluation.steps.scorer import threshold_asks
 from fedmia.evaluation.steps.suite import AttackSuite, Model
 from fedmia.options.errors import InputError, opt
 from fedmia.options.seeding import rng
-from fedmia.records import Sweep, SweepPoint
+from fedmia.records import AttackSweep, SweepPoint
 from fedmia.threat import BudgetError
 
 LEAST_KNOWN = 8  # a side, below which a budget buys no attack
@@ -84,7 +84,7 @@ def sweep(
     spec: str,
     say: Callable[[str], None] = lambda line: None,
     stopped: Callable[[], bool] = lambda: False,
-) -> Sweep:
+) -> AttackSweep:
     """The named attacks at each value that `spec` names, as far as they came.
 
     All values score the same images, with rows shared. An attack that a value does not suffice for
@@ -93,9 +93,9 @@ def sweep(
     Args:
         spec: as the option `sweep` says it.
     """
-    kind, values = points(spec)
+    kind, values = parse_points(spec)
     done: list[SweepPoint] = []
-    swept, listed = Sweep(kind, values, done), list(names)
+    swept, listed = AttackSweep(kind, values, done), list(names)
     for value in values:
         for name in listed:
             if stopped():

@@ -38,4 +38,4 @@ def posers(scored: ScoredAttack, seed: int) -> ScoredAttack:
 def pixels(scorer: Scorer) -> tuple[FloatArray, FloatArray]:
     """Scores (members, non-members) of a classifier that never sees a model."""
     known = scorer.known
-    return scorer.apart(pixel_scores(known.members, known.nonmembers, scorer.candidates))
+    return scorer.split_sides(pixel_scores(known.members, known.nonmembers, scorer.candidates))

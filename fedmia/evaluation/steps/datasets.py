@@ -13,7 +13,7 @@ from fedmia.attacks.base import DatasetAttack, Known
 from fedmia.data.images import IntArray
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng
-from fedmia.records import Inference, Inferred
+from fedmia.records import ClientInference, DatasetInference
 from fedmia.threat import BlackBox, require
 
 POSERS = 100  # about so many sets of non-members pose as clients' sets
@@ -23,7 +23,7 @@ Partition = Callable[[IntArray, int, np.random.Generator], list[IntArray]]
 
 
 @dataclass(frozen=True, eq=False)
-class Suspects:
+class CandidateSets:
     """The sets that are asked about: scored members by client, and non-members who pose as such.
 
     Attributes:
@@ -38,7 +38,7 @@ class Suspects:
     held: Mapping[int, IntArray]
     posing: Sequence[IntArray]
 
-    def asked(self, posers: bool) -> list[tuple[IntArray, IntArray]]:
+    def questions(self, posers: bool) -> list[tuple[IntArray, IntArray]]:
         """Each set with all non-members that are not in it; clients first."""
         every = np.arange(self.first, len(self.images))
         sets = [*self.held.values(), *(self.posing if posers else ())]
@@ -52,7 +52,7 @@ def suspects(
     owner: IntArray,
     partition: Partition,
     seed: int,
-) -> Suspects:
+) -> CandidateSets:
     """The members that each client holds; and as many non-members at a time, at most half of all,
     dealt by the clients' own partition, until about POSERS sets pose. Where half of all are fewer
     than the members, so few sets are dealt that each has about LEAST images.
@@ -73,12 +73,12 @@ def suspects(
             break
         posing += [first + chosen[part] for part in parts]
     both = torch.cat([members, nonmembers]), np.concatenate(classes)
-    return Suspects(*both, first, held, posing)
+    return CandidateSets(*both, first, held, posing)
 
 
-def inferred(
-    attack: DatasetAttack, view: BlackBox, known: Known, of: Suspects, seed: int, posers: bool
-) -> tuple[list[Inferred], list[Inferred]]:
+def infer_sets(
+    attack: DatasetAttack, view: BlackBox, known: Known, of: CandidateSets, seed: int, posers: bool
+) -> tuple[list[ClientInference], list[ClientInference]]:
     """What the attack says of each client's set, and of each poser's where asked for. It hears of
     them in one random order.
 
@@ -87,23 +87,24 @@ def inferred(
     """
     require(view.threat, attack.needs, attack.name)
     attack.fit(view, known, rng(seed, "fit", attack.name))
-    asked = of.asked(posers)
+    asked = of.questions(posers)
     order = rng(seed, "infer", attack.name, "order").permutation(len(asked))
     draw = rng(seed, "infer", attack.name)
     told = attack.infer(view, of.images, of.classes, [asked[i] for i in order], draw)
     back = [told[i] for i in np.argsort(order)]
     ids = [*of.held, *[None] * (len(asked) - len(of.held))]
     rows = [
-        Inferred(k, t.p_value, t.difference, t.n, t.others) for k, t in zip(ids, back, strict=True)
+        ClientInference(k, t.p_value, t.difference, t.n, t.others)
+        for k, t in zip(ids, back, strict=True)
     ]
     return rows[: len(of.held)], rows[len(of.held) :]
 
 
 def inference(
-    attack: DatasetAttack, known: Known, of: Suspects, seed: int, view: BlackBox,
+    attack: DatasetAttack, known: Known, of: CandidateSets, seed: int, view: BlackBox,
     untrained: BlackBox | None,
-) -> Inference:  # fmt: skip
+) -> DatasetInference:  # fmt: skip
     """The attack on the encoder, with posers, and on the untrained one without."""
-    clients, posers = inferred(attack, view, known, of, seed, posers=True)
-    null = [] if untrained is None else inferred(attack, untrained, known, of, seed, False)[0]
-    return Inference(attack.name, attack.paper, clients, posers, null)
+    clients, posers = infer_sets(attack, view, known, of, seed, posers=True)
+    null = [] if untrained is None else infer_sets(attack, untrained, known, of, seed, False)[0]
+    return DatasetInference(attack.name, attack.paper, clients, posers, null)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from fedmia.options.errors import InputError, Tongue, in_python, said
+from fedmia.options.errors import InputError, Tongue, format_error, spell_in_python
 from fedmia.threat import BudgetError
 
 Result = TypeVar("Result")
@@ -30,12 +30,12 @@ class Failures:
 
     raised: Errors = (InputError,)
     refusals: Errors = (InputError, BudgetError)
-    tongue: Tongue = in_python
+    tongue: Tongue = spell_in_python
     reasons: dict[str, str] = field(default_factory=dict)
     beside: dict[tuple[str, str], str] = field(default_factory=dict)
     broken: set[str] = field(default_factory=set)
 
-    def survive(self, piece: str, attack: str, call: Callable[[], Result]) -> Result | None:
+    def attempt(self, piece: str, attack: str, call: Callable[[], Result]) -> Result | None:
         """What `call` returns; None where it raises, which is noted.
 
         Raises:
@@ -54,7 +54,7 @@ class Failures:
 
     def explain(self, attack: str, error: Exception) -> str:
         """Why there are no scores, on one line; an attack that is not merely refused is broken."""
-        why = said(error.text if isinstance(error, InputError) else str(error), self.tongue)
+        why = format_error(error.text if isinstance(error, InputError) else str(error), self.tongue)
         if isinstance(error, self.refusals):
             return why
         self.broken.add(attack)

@@ -49,11 +49,11 @@ class Scorer:
         self._back = np.argsort(shuffle)
         self.candidates = both[torch.from_numpy(shuffle)]
 
-    def knowing(self, known: Known | None) -> Scorer:
+    def with_known(self, known: Known | None) -> Scorer:
         """The same for an attacker that knows `known`; None: all that is known."""
         return self if known is None or known is self.known else replace(self, known=known)
 
-    def apart(self, values: np.ndarray) -> Sides:
+    def split_sides(self, values: np.ndarray) -> Sides:
         """Values of the shuffled candidates as (members', non-members')."""
         ordered = values[self._back]
         return ordered[: len(self.members)], ordered[len(self.members) :]
@@ -63,7 +63,7 @@ class Scorer:
         """Sets of the members and of the non-members."""
         return self.formed or form_sets(len(self.members), len(self.nonmembers), self.seed)
 
-    def scored(
+    def score_attack(
         self,
         name: str,
         view: BlackBox,
@@ -109,14 +109,19 @@ class Scorer:
         own["reading"] = getattr(attack, "reading", "") if attack.readings else ""
         with view.unmetered():
             if (features := attack.features(view, self.candidates)) is not None:
-                own |= sides("features", self.apart(features[1])) | {"feature_names": features[0]}
+                own |= sides("features", self.split_sides(features[1])) | {
+                    "feature_names": features[0]
+                }
             if (by_client := attack.by_client(view, self.candidates)) is not None:
-                ids, columns = by_client[0], self.apart(by_client[1].T)  # (K,), (n, K) and (m, K)
+                ids, columns = (
+                    by_client[0],
+                    self.split_sides(by_client[1].T),
+                )  # (K,), (n, K) and (m, K)
                 named = ids[columns[0].argmax(axis=1)]
                 own |= sides("by_client", columns)
                 own |= {"client_ids": ids, "named_members": named}
             if (without := attack.score_without(view, self.candidates)) is not None:
-                shared |= sides("twin", self.apart(without))
+                shared |= sides("twin", self.split_sides(without))
                 shared |= {"twin": attack.without[0], "over": attack.without[1]}
             judged = None if sets is None else self._judged(attack, view, sets)
             if judged is not None:
@@ -136,7 +141,7 @@ class Scorer:
         Raises:
             ValueError: they are not finite.
         """
-        row = sides("scores", self.apart(scores)) | sides("known", known)
+        row = sides("scores", self.split_sides(scores)) | sides("known", known)
         for which, values in row.items():
             bad = int(np.count_nonzero(~np.isfinite(values)))
             if bad:
@@ -186,7 +191,7 @@ class Scorer:
                 ) from None
             attack = attack.other_readings()[reading] if reading else attack
             own = attack.score(view, self.candidates)
-            scores[~rest] = on_scale(attack.score(view, images[~rest]), own, found)
+            scores[~rest] = match_scale(attack.score(view, images[~rest]), own, found)
         return scores[truth == 1], scores[truth == 0]
 
 
@@ -200,7 +205,7 @@ def threshold_asks(attack: Attack) -> bool:
     return not attack.learns and attack.shadow_threshold is None
 
 
-def on_scale(values: np.ndarray, own: np.ndarray, other: np.ndarray) -> np.ndarray:
+def match_scale(values: np.ndarray, own: np.ndarray, other: np.ndarray) -> np.ndarray:
     """`values` (K,) brought from the scale of `own` (N,) to that of `other` (N,), at equal
     quantiles: ties stay together, in the middle of theirs, and no order is reversed."""
     ends = [np.searchsorted(np.sort(own), values, side=side) for side in ("left", "right")]

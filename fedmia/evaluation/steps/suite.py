@@ -12,7 +12,7 @@ from fedmia.evaluation.steps.failures import Failures
 from fedmia.evaluation.steps.scorer import Scorer
 from fedmia.options import registry
 from fedmia.options.errors import opt
-from fedmia.records import Inference, ScoredAttack
+from fedmia.records import DatasetInference, ScoredAttack
 from fedmia.storage.archive import Archive
 from fedmia.threat import BlackBox, BudgetError
 
@@ -70,12 +70,12 @@ class AttackSuite(Generic[Model]):
     ) -> ScoredAttack:
         """One attack on one model by an attacker that knows `known`; `how`: as `Scorer.scored`."""
         view = self.view(model, name, known, budget)
-        return self.scorer.knowing(known).scored(name, view, **how)
+        return self.scorer.with_known(known).score_attack(name, view, **how)
 
     def infer(
         self, name: str, classes: tuple[IntArray, IntArray], owner: IntArray, deal: Partition,
         views: Sequence[BlackBox],
-    ) -> Inference:  # fmt: skip
+    ) -> DatasetInference:  # fmt: skip
         """What an attack on data sets says of each client's scored members.
 
         Args:

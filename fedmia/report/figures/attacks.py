@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedmia.records import RunScores, ScoredAttack
-from fedmia.records.rows import Auc, AucRow, Report, control_sets, known_auc, with_auc
+from fedmia.records.rows import AucRow, KnownAuc, Report, control_sets, known_auc, rows_with_auc
 from fedmia.report.figures import canvas
 from fedmia.statistics.thresholds import roc
 
@@ -16,24 +16,24 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Line = tuple[str, str, Auc]  # the attack (empty: a control of the one above), its kind, AUC
+Line = tuple[str, str, KnownAuc]  # the attack (empty: a control of the one above), its kind, AUC
 SHAPES = ("s", "D", "^", "v", "P", "X")
 SWEPT = {"known": "known images a side", "query_budget": "query budget, images embedded"}
 APART = 0.012  # of the axis of a sweep, between the markers of two attacks at one value
 
 
-def beside(report: Report, name: str) -> list[tuple[str, Auc]]:
+def beside(report: Report, name: str) -> list[tuple[str, KnownAuc]]:
     """(label, AUC) of every control of attack `name`: the control sets', then the paired ones."""
     found = [
         (label, auc)
         for label, rows in control_sets(report["controls"]).items()
-        for row, auc in with_auc(rows)
+        for row, auc in rows_with_auc(rows)
         if row["name"] == name
     ]
     for pair in report["paired"]:
         if pair["attack"] == name and pair["difference"] is not None:
             ends = pair["auc_control_ci"], pair["auc_control_ci_simultaneous"]
-            found.append((pair["control"], Auc(pair["auc_control"], *ends)))
+            found.append((pair["control"], KnownAuc(pair["auc_control"], *ends)))
     return found
 
 
@@ -42,7 +42,7 @@ def forest(report: Report) -> Figure | None:
     """AUC of every attack with both intervals, the most leaking first, its controls under it; None
     without attacks."""
     lines: list[Line] = []
-    rows = with_auc(report["attacks"])
+    rows = rows_with_auc(report["attacks"])
     sized: list[AucRow] = [row for row, _ in rows]
     for row, auc in sorted(rows, key=lambda r: -r[1].value):
         mark = "*" if row["under_attack"] else ""
@@ -73,7 +73,7 @@ def forest(report: Report) -> Figure | None:
     return figure
 
 
-def _labels(axes: Axes, place: float, name: str, auc: Auc) -> None:
+def _labels(axes: Axes, place: float, name: str, auc: KnownAuc) -> None:
     across = axes.get_yaxis_transform()
     if name:
         weight = "normal" if name == "pixels only" else "bold"
@@ -167,7 +167,7 @@ def by_value(report: Report) -> Figure | None:
 
     The values stand at equal distances, the attacks of one value side by side.
     """
-    rows = with_auc(r for r in report.get("sweep", ()) if r["not_run"] is None)
+    rows = rows_with_auc(r for r in report.get("sweep", ()) if r["not_run"] is None)
     if not rows:
         return None
     values = sorted({r["value"] for r, _ in rows})

@@ -7,7 +7,7 @@ import io
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from fedmia.records.rows import Auc
+from fedmia.records.rows import KnownAuc
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -98,7 +98,7 @@ def legend(axes: Axes, columns: int = 3) -> None:
 
 
 def estimate(
-    axes: Axes, place: float, auc: Auc, shape: str = "o", *, faint: bool = False,
+    axes: Axes, place: float, auc: KnownAuc, shape: str = "o", *, faint: bool = False,
     label: str | None = None,
 ) -> None:  # fmt: skip
     """An AUC on its 95 % interval (thick) and the simultaneous one (thin), across at `place`."""

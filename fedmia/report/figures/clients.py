@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedmia.records.rows import Auc, ClientRow, Report, with_auc
+from fedmia.records.rows import ClientRow, KnownAuc, Report, rows_with_auc
 from fedmia.report.figures import canvas
-from fedmia.report.selection import crowded, shown
+from fedmia.report.selection import has_many_clients, select_clients
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,7 +21,7 @@ BINS = 40  # of the distribution
 @canvas.styled
 def leakage(report: Report) -> Figure | None:
     """AUC of each client with both intervals over the band of its null; None without one."""
-    rows = with_auc(one.row for one in shown(report))
+    rows = rows_with_auc(one.row for one in select_clients(report))
     if not rows:
         return None
     figure, axes = canvas.one(7.5, 1.7 + 0.34 * len(rows))
@@ -35,8 +35,8 @@ def leakage(report: Report) -> Figure | None:
     canvas.auc_axis(axes, f"AUC of {by}, non-members weighted to the client's classes")
     total = sum(r["n_members"] for r, _ in rows)
     of = f"{len(rows)} clients"
-    if crowded(report):
-        of = f"{len(rows)} of {len(with_auc(report['clients'])):,} clients"
+    if has_many_clients(report):
+        of = f"{len(rows)} of {len(rows_with_auc(report['clients'])):,} clients"
     axes.set_title(f"Leakage by client ({total:,} members of {of})")
     canvas.legend(axes)
     return figure
@@ -47,7 +47,7 @@ def _name(row: ClientRow) -> str:
     return f"client {row['id']}, n {row['n_members']}" + (f"\n{defence['name']}" if defence else "")
 
 
-def _client(axes: Axes, place: int, row: ClientRow, auc: Auc) -> None:
+def _client(axes: Axes, place: int, row: ClientRow, auc: KnownAuc) -> None:
     first = place == 0  # it alone is named in the legend
     if row["null_ci"] is not None and row["null_auc"] is not None:
         low, high = row["null_ci"]
@@ -63,7 +63,7 @@ def distribution(report: Report) -> Figure | None:
     """How many clients have which AUC, beside what their nulls would give; None of few clients."""
     if (spread := report.get("client_distribution")) is None:
         return None
-    rows = with_auc(report["clients"])
+    rows = rows_with_auc(report["clients"])
     aucs = [auc.value for _, auc in rows]
     null = spread["null_percentiles"]
     # Percentiles are evenly likely, and so are the places between them.
@@ -92,7 +92,7 @@ def distribution(report: Report) -> Figure | None:
 def holdings(report: Report) -> Figure | None:
     """Who holds what: images by client and class; None where classes were not handed over. Of many
     clients, those shown."""
-    clients = [one.row for one in shown(report)]
+    clients = [one.row for one in select_clients(report)]
     rows = [(c, c["classes"]) for c in clients if c["classes"]]
     if not rows:
         return None
@@ -113,6 +113,8 @@ def holdings(report: Report) -> Figure | None:
                 axes.text(j, i, f"{count}", ha="center", va="center", fontsize=8, color=colour)
     else:
         figure.colorbar(image, ax=axes, label="images", shrink=0.8)
-    of = f" of {len(rows)} of {len(report['clients']):,} clients" if crowded(report) else ""
+    of = (
+        f" of {len(rows)} of {len(report['clients']):,} clients" if has_many_clients(report) else ""
+    )
     axes.set_title(f"Who holds what ({int(table.sum()):,} images{of})")
     return figure

@@ -18,7 +18,7 @@ from fedmia.report.format import interval, number
 from fedmia.statistics.intervals import LEVEL
 from fedmia.statistics.spread import p_value
 from fedmia.study import formats
-from fedmia.study.points import BySeed, apart, change
+from fedmia.study.points import BySeed, change, paired_differences
 from fedmia.study.views._trades import best_of, leaks, values
 
 WITHIN = 0.05
@@ -109,7 +109,7 @@ def _leak(point: formats.TradePoint) -> str:
 
 
 def _keeps(knn: BySeed, undefended: BySeed) -> bool:
-    spare = apart(knn, _floor(undefended))
+    spare = paired_differences(knn, _floor(undefended))
     return bool(spare) and fmean(spare) >= 0
 
 
@@ -120,6 +120,6 @@ def _floor(undefended: BySeed) -> BySeed:
 
 def _leaks_more(one: BySeed, least: BySeed, level: float) -> bool:
     """Whether models tell that `one` leaks more than the least leaking point."""
-    more = apart(one, least)
+    more = paired_differences(one, least)
     p = p_value(more)
     return p is not None and fmean(more) > 0 and p / 2 <= level

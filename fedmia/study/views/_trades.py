@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from fedmia.config.tradeoff import Trade, Tradeoff
+from fedmia.config.tradeoff import DefensePoint, Tradeoff
 from fedmia.records.rows import EpsilonRow, Report
 from fedmia.statistics.intervals import LEVEL
 from fedmia.statistics.spread import spread, t_interval, within
@@ -76,7 +76,7 @@ def spent(report: Report) -> EpsilonRow | None:
 
 
 def points(
-    trades: Sequence[Trade],
+    trades: Sequence[DefensePoint],
     swept: Sequence[formats.PointRow],
     by_point: Sequence[Sequence[formats.TradeRow]],
 ) -> list[formats.TradePoint]:
@@ -183,7 +183,7 @@ def _aucs(reports: Mapping[int, Report], group: str, attack: str | None) -> BySe
 
 
 def _point(
-    trade: Trade, swept: formats.PointRow, held: Sequence[formats.TradeRow]
+    trade: DefensePoint, swept: formats.PointRow, held: Sequence[formats.TradeRow]
 ) -> formats.TradePoint:
     attacks = [_attack(held, name) for name in dict.fromkeys(row["attack"] for row in held)]
     known = [row for row in attacks if row["auc"]["mean"] is not None]

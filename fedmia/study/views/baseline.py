@@ -10,10 +10,10 @@ from fedmia.report.format import DASH
 from fedmia.report.tables import Cell, Table
 from fedmia.statistics.intervals import LEVEL
 from fedmia.study import columns, formats
-from fedmia.study.columns import Column, change, ends, models, plain, said
+from fedmia.study.columns import Column, change, decimal, ends, models, text_column
 from fedmia.study.drawing import forest
 from fedmia.study.engine import Study
-from fedmia.study.points import correct, tested, together
+from fedmia.study.points import fill_holm, group_by_key, test_difference
 from fedmia.study.view import View
 from fedmia.table import Row
 
@@ -26,7 +26,7 @@ Scores = Mapping[int | None, Row]  # by seed
 IMAGES = ("n_members", "n_nonmembers")
 
 
-class Comparison(formats.Tested):
+class Comparison(formats.TestedDifference):
     """An attack less the baseline over the models of one point; Holm's p holds for all of the
     view."""
 
@@ -72,7 +72,7 @@ class Baseline(View):
 
     def report(self, study: Study) -> BaselineReport:
         rows = list(self.comparisons(study.table))
-        correct(rows)
+        fill_holm(rows)
         method = f"Holm over {len(rows)} comparisons: points, attacks and measures"
         return {
             "sentence": sentence(rows, self.attack),
@@ -83,7 +83,7 @@ class Baseline(View):
 
     def comparisons(self, table: Sequence[Row]) -> Iterator[Comparison]:
         """Every other attack at every point, by each measure, their p not corrected yet."""
-        numbers = together(
+        numbers = group_by_key(
             ((row["point"], row["attack"], row["metric"], row["target_fpr"]), row)
             for row in table
             if is_score(row) and (row["metric"], row["target_fpr"]) in MEASURES
@@ -97,15 +97,15 @@ class Baseline(View):
                     "attack": attack,
                     "measure": MEASURES[of[0], of[1]],
                     "by_seed": {str(seed): value for seed, value in values.items()},
-                    **tested(values.values()),
+                    **test_difference(values.values()),
                 }
 
     def tables(self, report: BaselineReport) -> dict[str, Table]:
         over = Cell("p, Holm", (f"over all {len(report['comparisons'])}",))
         listed = (
-            Column("point", lambda row: row["point"] or DASH), said("attack", "attack"),
-            said("of", "measure"), change(f"less {report['baseline']}, 95 %", "difference"),
-            ends("difference"), plain("p", "p"), plain(over, "p_holm"), models("difference"),
+            Column("point", lambda row: row["point"] or DASH), text_column("attack", "attack"),
+            text_column("of", "measure"), change(f"less {report['baseline']}, 95 %", "difference"),
+            ends("difference"), decimal("p", "p"), decimal(over, "p_holm"), models("difference"),
         )  # fmt: skip
         return {"comparisons": columns.table(listed, report["comparisons"])}
 
@@ -114,7 +114,7 @@ class Baseline(View):
         lines = [
             (point.replace(", ", "\n") or "the experiment",
              {row["attack"]: list(row["by_seed"].values()) for row in rows})
-            for point, rows in together((row["point"], row) for row in aucs).items()
+            for point, rows in group_by_key((row["point"], row) for row in aucs).items()
         ]  # fmt: skip
         return {"baseline": forest(lines, f"AUC less that of {report['baseline']}", 0.0)}
 

@@ -13,7 +13,7 @@ from urllib.parse import quote
 import numpy as np
 
 from fedmia.config.audit import Audit
-from fedmia.config.series import round_of
+from fedmia.config.series import split_round
 from fedmia.config.sweep import Cell as Asked
 from fedmia.config.tree import to_tree
 from fedmia.records.rows import Interval, Report
@@ -24,11 +24,11 @@ from fedmia.statistics.spread import DIGITS as ROUNDED
 from fedmia.statistics.spread import spread
 from fedmia.storage.manifest import SCORES
 from fedmia.study import columns, formats, scores
-from fedmia.study.columns import DIGITS, Column, count, mean, measured, plain, said
+from fedmia.study.columns import DIGITS, Column, count, decimal, mean, number_with_ci, text_column
 from fedmia.study.drawing import cross
 from fedmia.study.engine import Study
-from fedmia.study.points import by_code, together
-from fedmia.study.view import Whole, doubtful, left_out, whole
+from fedmia.study.points import by_code, group_by_key
+from fedmia.study.view import StudyPage, note_doubtful_verdicts, note_left_out, study_report
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,31 +38,31 @@ Cells = Sequence[Asked[Audit]]
 MOST = 6  # attacks that are drawn, the most leaking ones
 APART = 0.008  # of the width, between two intervals at one place
 ATTACKS = (
-    said("encoder", "encoder"), said("attack", "name"),
-    measured(Cell("AUC, 95 %", ("mean over seeds",)), "auc"),
+    text_column("encoder", "encoder"), text_column("attack", "name"),
+    number_with_ci(Cell("AUC, 95 %", ("mean over seeds",)), "auc"),
     Column("by seed", lambda row: " ".join(number(auc, DIGITS) for auc in row["by_seed"])),
-    plain("TPR at 1 % FPR", "tpr_at_1_percent_fpr"),
-    plain(Cell("untrained control", ("AUC",)), "untrained"),
+    decimal("TPR at 1 % FPR", "tpr_at_1_percent_fpr"),
+    decimal(Cell("untrained control", ("AUC",)), "untrained"),
     Column(Cell("less the last, 95 %", ("then all differences together",)),
            lambda row: _signed(row["difference"])),
 )  # fmt: skip
 POINTS = (
-    said("encoder", "name"), measured("weighted kNN, 95 %", "knn"),
-    plain("untrained kNN", "knn_untrained"), measured("linear probe, 95 %", "linear"),
+    text_column("encoder", "name"), number_with_ci("weighted kNN, 95 %", "knn"),
+    decimal("untrained kNN", "knn_untrained"), number_with_ci("linear probe, 95 %", "linear"),
     count("test images", "n_probe"), count("members", "n_members"),
     count("non-members", "n_nonmembers"),
     Column(Cell("verdicts", ("one a seed",)), lambda row: columns.verdicts(row["verdicts"])),
     count("failed", "failed"),
 )  # fmt: skip
 MODELS = (
-    said("round", "round"), said("attack", "attack"), mean("mean AUC, 95 %", "auc"),
+    text_column("round", "round"), text_column("attack", "attack"), mean("mean AUC, 95 %", "auc"),
     mean("weighted kNN, 95 %", "knn"), mean("linear probe, 95 %", "linear"),
     Column("models", lambda row: str(row["auc"]["n"])),
 )  # fmt: skip
 
 
 @dataclass(frozen=True)
-class EncodersView(Whole):
+class EncodersView(StudyPage):
     """Every attack on every encoder over the seeds, and each encoder beside the last one."""
 
     file: ClassVar[str] = "series"
@@ -73,12 +73,12 @@ class EncodersView(Whole):
     }
 
     def report(self, study: Study) -> formats.SeriesReport:
-        by_encoder = together((cell.first.encoder, cell) for cell in study.cells)
+        by_encoder = group_by_key((cell.first.encoder, cell) for cell in study.cells)
         points = [_point(held, study) for held in by_encoder.values()]
         fill_differences(points, list(by_encoder.values()), study)
         rows = [_cell(cell, study) for cell in study.cells]
         lines = notes(points, rows, study.settings.seeds) + not_run(study)
-        return whole(  # type: ignore[no-any-return]
+        return study_report(  # type: ignore[no-any-return]
             study, sentence(points, [row["state"] for row in rows]),
             {"points": points, "models": models(points)}, {"cells": rows}, lines,
             to_tree(study.settings), "audits",
@@ -151,8 +151,8 @@ def notes(
             f"{seeds} seeds audit each encoder: other views, and other known images unless a run "
             "names its own; the same model. How much other trainings differ, they do not tell."
         )
-    lines += doubtful(points, "Audits")  # type: ignore[arg-type]
-    return lines + left_out([row["name"] for row in rows if row["state"] != "finished"])
+    lines += note_doubtful_verdicts(points, "Audits")  # type: ignore[arg-type]
+    return lines + note_left_out([row["name"] for row in rows if row["state"] != "finished"])
 
 
 def not_run(study: Study) -> list[str]:
@@ -169,10 +169,10 @@ def not_run(study: Study) -> list[str]:
 
 def models(points: Sequence[formats.SeriesPoint]) -> list[formats.SeriesModels]:
     """Rounds that more than one run has, over the runs."""
-    rounds = together((point["round"], point) for point in points if point["round"] is not None)
+    rounds = group_by_key((point["round"], point) for point in points if point["round"] is not None)
     made: list[formats.SeriesModels] = []
     for turn, held in sorted(rounds.items()):
-        aucs = together((row["name"], row["auc"]) for point in held for row in point["attacks"])
+        aucs = group_by_key((row["name"], row["auc"]) for point in held for row in point["attacks"])
         if len(held) > 1:
             made.append({
                 "round": turn,
@@ -187,7 +187,7 @@ def _point(cells: Cells, study: Study) -> formats.SeriesPoint:
     """One encoder, over its seeds."""
     reports = [study.finished[cell.key][1] for cell in cells if cell.key in study.finished]
     spec = cells[0].first.encoder
-    run, turn = round_of(spec)
+    run, turn = split_round(spec)
     names = dict.fromkeys(row["name"] for report in reports for row in report["attacks"])
     useful = [report["utility"] for report in reports]
     first = reports[0] if reports else None
@@ -352,7 +352,7 @@ def draw(report: formats.SeriesReport) -> Figure | None:
 
 def _names(points: Sequence[formats.SeriesPoint]) -> list[str]:
     """The attacks with the largest AUC on any encoder, the first leading."""
-    aucs = together((r["name"], r["auc"] or 0.0) for point in points for r in point["attacks"])
+    aucs = group_by_key((r["name"], r["auc"] or 0.0) for point in points for r in point["attacks"])
     return sorted(aucs, key=lambda name: -max(aucs[name]))[:MOST]
 
 
@@ -360,7 +360,7 @@ def _lines(points: Sequence[formats.SeriesPoint]) -> list[tuple[str, list[tuple[
     """The places of what one line joins: the rounds of a run, or encoders that have none."""
     if any(point["round"] is None for point in points):
         return [("the encoders", [(float(i), point) for i, point in enumerate(points)])]
-    runs = together((point["run"], (float(point["round"] or 0), point)) for point in points)
+    runs = group_by_key((point["run"], (float(point["round"] or 0), point)) for point in points)
     return [(run, sorted(held, key=lambda at: at[0])) for run, held in runs.items()]
 
 

@@ -13,11 +13,11 @@ from rich.console import Console
 
 from fedmia.config.head import Head
 from fedmia.config.tree import to_tree
-from fedmia.encoders.base import Released
-from fedmia.heads.measure import Heads
-from fedmia.heads.release import ASSUMPTIONS, Setting, audited
-from fedmia.heads.trial import CONFIDENCE, KNOWING, NAIVE, Measured, Rates, Trial
-from fedmia.options.errors import said
+from fedmia.encoders.base import LoadedEncoder
+from fedmia.heads.measure import HeadTrials
+from fedmia.heads.release import ASSUMPTIONS, ReleaseSetting, audit_noise
+from fedmia.heads.trial import CONFIDENCE, KNOWING, NAIVE, AttackRates, HeadTrial, ReleaseResult
+from fedmia.options.errors import format_error
 from fedmia.options.seeding import rng
 from fedmia.records import MEANINGFUL
 from fedmia.records.rows import Interval
@@ -30,8 +30,8 @@ from fedmia.statistics.spread import Spread, spread, t_interval, within
 from fedmia.study import columns, formats
 from fedmia.study.columns import Column
 from fedmia.study.drawing import band, cross
-from fedmia.study.points import together
-from fedmia.study.view import Whole
+from fedmia.study.points import group_by_key
+from fedmia.study.view import StudyPage
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -51,7 +51,7 @@ def tried(settings: int) -> int:
 
 
 def rows(
-    trials: Sequence[Trial], asked: Head, settings: Sequence[Setting]
+    trials: Sequence[HeadTrial], asked: Head, settings: Sequence[ReleaseSetting]
 ) -> list[formats.HeadRow]:
     """Heads without noise, then at each setting in order."""
     family = tried(len(settings))
@@ -61,13 +61,13 @@ def rows(
         if asked.canaries:
             sensitivity, scale = trials[0].sensitivity, trials[0].noised[s].scale
             draw = rng(asked.seed, "head", "canaries", s.mechanism, repr(s.epsilon))
-            audit = audited(s, asked.delta, sensitivity, scale, asked.canaries, draw)
+            audit = audit_noise(s, asked.delta, sensitivity, scale, asked.canaries, draw)
             found[-1]["lower_bound"] = by_canaries(audit, len(settings))
     return found
 
 
 def row(
-    setting: Setting | None, measured: Sequence[Measured], asked: Head, family: int
+    setting: ReleaseSetting | None, measured: Sequence[ReleaseResult], asked: Head, family: int
 ) -> formats.HeadRow:
     """Heads at one setting, None: without noise."""
     mechanism, epsilon = (setting.mechanism, setting.epsilon) if setting else (None, None)
@@ -86,7 +86,9 @@ def row(
     }
 
 
-def attack_rows(heads: Sequence[Mapping[str, Rates]], family: int) -> list[formats.HeadAttack]:
+def attack_rows(
+    heads: Sequence[Mapping[str, AttackRates]], family: int
+) -> list[formats.HeadAttack]:
     """Each attack over the heads. `family`: AUCs whose intervals hold together."""
     return [
         {
@@ -118,12 +120,12 @@ def sentence(found: Sequence[formats.HeadRow], heads: int) -> str:
 
 def _plain(plain: formats.HeadRow, heads: int) -> str:
     naive = plain["attacks"][0]
-    said = (
+    sentence = (
         f"Without noise the attack has AUC {number(naive['auc']['mean'])} "
         f"{_ci(naive['auc_ci_simultaneous'])}, accuracy "
         f"{estimate(naive['accuracy']['mean'], naive['accuracy']['ci'])}, mean over {heads} heads"
     )
-    return said + (": the heads leak." if leaks(plain) else ": no leak is established.")
+    return sentence + (": the heads leak." if leaks(plain) else ": no leak is established.")
 
 
 def _ci(ci: Interval | None) -> str:
@@ -132,7 +134,7 @@ def _ci(ci: Interval | None) -> str:
 
 def by_mechanism(noised: Sequence[formats.HeadRow]) -> dict[str, list[formats.HeadRow]]:
     """The rows of each mechanism."""
-    return together((str(row["mechanism"]), row) for row in noised)
+    return group_by_key((str(row["mechanism"]), row) for row in noised)
 
 
 def _cheapest(name: str, found: Sequence[formats.HeadRow]) -> str:
@@ -157,15 +159,17 @@ def _stopped(noised: Sequence[formats.HeadRow]) -> str:
     left = [r for r in small if leaks(r)]
     best = min(small, key=lambda r: r["utility_loss"]["mean"] or 0.0)
     who = f"{best['mechanism']} at {best['epsilon']:g}"
-    said = f"Of epsilons of at most {MEANINGFUL:g}, {who} costs least, "
-    said += f"{best['utility_loss']['mean'] or 0.0:.0%} of utility; "
+    format_error = f"Of epsilons of at most {MEANINGFUL:g}, {who} costs least, "
+    format_error += f"{best['utility_loss']['mean'] or 0.0:.0%} of utility; "
     names = ", ".join(f"{r['mechanism']} at {r['epsilon']:g}" for r in left)
-    return said + (f"a leak is left under {names}." if left else "no leak is established there.")
+    return format_error + (
+        f"a leak is left under {names}." if left else "no leak is established there."
+    )
 
 
-def notes(asked: Head, released: Released, shadows: int) -> list[str]:
+def notes(asked: Head, released: LoadedEncoder, shadows: int) -> list[str]:
     """What the reader of the numbers should know."""
-    found = [said(note, asked.tongue) for note in released.notes]
+    found = [format_error(note, asked.tongue) for note in released.notes]
     found.append(
         f"The attacker has {shadows} shadow head{'s' * (shadows > 1)} on the same encoder, trained "
         "as the head is on images of the same source; classifiers and thresholds are fitted on "
@@ -180,7 +184,7 @@ def notes(asked: Head, released: Released, shadows: int) -> list[str]:
     return found
 
 
-def ratio(trials: Sequence[Trial]) -> str:
+def ratio(trials: Sequence[HeadTrial]) -> str:
     """Why mechanisms that are scaled by another norm cost as much as they do."""
     found = [t.sensitivity[1] / t.sensitivity[2] for t in trials if t.sensitivity[2]]
     many = f"{statistics.fmean(found):.1f}" if found else "unknown"
@@ -239,7 +243,7 @@ PLACEBO = Cell("placebo", ("a head that saw none of the images",))
 
 
 @dataclass(frozen=True)
-class HeadView(Whole):
+class HeadView(StudyPage):
     """Heads without noise and at each setting; figures 1 and 2 of Yang et al. (2022)."""
 
     file: ClassVar[str] = "head"
@@ -252,8 +256,8 @@ class HeadView(Whole):
         "trains on shadow heads under the same noise. Line: without noise.",
     }
 
-    def report(self, study: Heads) -> formats.HeadReport:  # type: ignore[override]
-        asked, trials, dealt = study.asked, study.trials, study.dealt()
+    def report(self, study: HeadTrials) -> formats.HeadReport:  # type: ignore[override]
+        asked, trials, dealt = study.config, study.trials, study.split()
         family, environment = tried(len(study.settings)), describe()
         listed = rows(trials, asked, study.settings)
         shadows = len(dealt.shadow_in)
@@ -268,7 +272,7 @@ class HeadView(Whole):
             "n_nonmembers": len(dealt.others),
             "shadows": shadows,
             "weights": study.weights(),
-            "fitted": spread(t.fitted for t in trials),
+            "fitted": spread(t.train_accuracy for t in trials),
             "sensitivity": {
                 f"l{order}": spread((t.sensitivity[order] for t in trials), high=math.inf)
                 for order in (1, 2)

@@ -16,10 +16,10 @@ from fedmia.config.paper import Paper
 from fedmia.config.tree import to_tree
 from fedmia.options.errors import InputError, opt
 from fedmia.options.yamlfile import load
-from fedmia.papers import claims, lines, space
-from fedmia.papers.climbs import Climbed
-from fedmia.papers.folder import finished, opened, settings
-from fedmia.papers.gather import Found, gather, numbers
+from fedmia.papers import claims, curves, scatter3d
+from fedmia.papers.folder import open_finished_run, reopen_run, settings
+from fedmia.papers.gather import PaperResults, gather_results, numbers
+from fedmia.papers.static_ascent import StaticAscentScores
 from fedmia.papers.tables import markdown, plain, text_2, text_3, text_4
 from fedmia.records import Curves
 from fedmia.report.figures import active, canvas
@@ -81,11 +81,11 @@ def make(asked: Invocation) -> int:
     """
     wanted: Paper = asked.settings
     folder = Path(wanted.run)
-    main = finished(folder, wanted.trust_plugins)  # before a folder is made in it
+    main = open_finished_run(folder, wanted.trust_plugins)  # before a folder is made in it
     place = OutFolder(asked.out or folder / "paper", "another run", lambda c: "run" in load(c))
     beside = compared(wanted, settings(main).strategy.name)
-    with opened(main, wanted.device) as run:
-        found = gather(run, beside)
+    with reopen_run(main, wanted.device) as run:
+        found = gather_results(run, beside)
         data = run.evaluation.run.prepared.data.name
     place.begin(to_tree(wanted))
     assert place.folder is not None
@@ -96,9 +96,9 @@ def make(asked: Invocation) -> int:
     elif not asked.quiet:
         page = place.folder / "paper.html"
         rows = (map(plain, row.cells) for row in claims.text(told["claims"]).rows)
-        lines = [f"{place}: {verdict}. {numbers}" for place, _, verdict, numbers, _ in rows]
-        lines.append(f"Tables and figures: {page}")
-        Console().print(*lines, sep="\n", markup=False, highlight=False, soft_wrap=True)
+        text_lines = [f"{place}: {verdict}. {numbers}" for place, _, verdict, numbers, _ in rows]
+        text_lines.append(f"Tables and figures: {page}")
+        Console().print(*text_lines, sep="\n", markup=False, highlight=False, soft_wrap=True)
     return 0
 
 
@@ -110,7 +110,7 @@ def compared(wanted: Paper, own: str) -> dict[str, Curves]:
     """
     found: dict[str, Curves] = {}
     for text in wanted.beside:
-        run = finished(Path(text), wanted.trust_plugins)
+        run = open_finished_run(Path(text), wanted.trust_plugins)
         if run.curves is None:
             raise InputError(f"{opt('beside', text)}: {NO_CURVES}")
         name = settings(run).strategy.name
@@ -118,28 +118,32 @@ def compared(wanted: Paper, own: str) -> dict[str, Curves]:
     return found
 
 
-def figures(found: Found) -> dict[str, bytes | str]:
+def figures(found: PaperResults) -> dict[str, bytes | str]:
     """PNG of each figure by name, or why it could not be drawn."""
-    reading, climb, history = found.readings[found.at], found.climbs[found.at], found.history
+    reading, climb, history = (
+        found.features[found.at],
+        found.static_ascents[found.at],
+        found.history,
+    )
     made: dict[str, bytes | str | None] = dict.fromkeys(CAPTIONS, ONE_ROUND)
-    if len(found.readings) > 1:
-        made["fig-5"] = lines.overfitting(found.readings, history)
-        made["fig-6"] = lines.by_round(found.layers(), history, "By layer", "feature")
-        made["fig-8"] = lines.by_round(found.methods(), history, "By method", "combined")
+    if len(found.features) > 1:
+        made["fig-5"] = curves.overfitting(found.features, history)
+        made["fig-6"] = curves.by_round(found.layers(), history, "By layer", "feature")
+        made["fig-8"] = curves.by_round(found.methods(), history, "By method", "combined")
     made |= {
-        "fig-7": space.confidences(reading),
-        "fig-9": space.combined(reading),
-        "fig-10": lines.by_step(climb),
+        "fig-7": scatter3d.confidences(reading),
+        "fig-9": scatter3d.combined(reading),
+        "fig-10": curves.by_step(climb),
         "fig-11": before_and_after(climb),
-        "fig-12": lines.thresholds(found.climbs),
+        "fig-12": curves.thresholds(found.static_ascents),
         "fig-13": NO_CURVES,
     }
     if found.curves is not None:
-        made["fig-13"] = lines.federated(found.curves, found.by_strategy)
+        made["fig-13"] = curves.federated(found.curves, found.by_strategy)
     return {name: held for name, held in made.items() if held is not None}
 
 
-def before_and_after(climb: Climbed) -> bytes | None:
+def before_and_after(climb: StaticAscentScores) -> bytes | None:
     """Fig. 11: the losses before the first and after the last step of the climb."""
     if climb.members is None or climb.nonmembers is None:
         return None

@@ -11,30 +11,40 @@ from urllib.parse import quote
 
 from rich.console import Console
 
-from fedmia.config.sweep import Sweep, label, told
+from fedmia.config.sweep import Sweep, format_grid_value, label
 from fedmia.records.rows import Report, control_sets
 from fedmia.report.format import DASH, control_of, number
 from fedmia.report.tables import Cell, Table
 from fedmia.study import columns, formats
-from fedmia.study.columns import DIGITS, Column, change, count, ends, mean, models, plain, said
+from fedmia.study.columns import (
+    DIGITS,
+    Column,
+    change,
+    count,
+    decimal,
+    ends,
+    mean,
+    models,
+    text_column,
+)
 from fedmia.study.drawing import forest
 from fedmia.study.engine import Study
-from fedmia.study.points import differences, grouped, point_rows, together
-from fedmia.study.view import View, Whole, left_out, whole
+from fedmia.study.points import differences, group_by_key, group_by_point, point_rows
+from fedmia.study.view import StudyPage, View, note_left_out, study_report
 
 MAIN = ("attacks", "roc", "rounds")  # figures of a run, the first that it has stands for it
 MEASURES = {"auc": "AUC", "knn": "weighted kNN", "linear": "linear probe",
             "knn_after_attack": "kNN after the attack"}  # fmt: skip
 NONE = {"mean": None}
 Known = list[tuple[str, float]]  # names of values that are known, and these
-TESTED = (plain("p", "p"), plain("p, Holm", "p_holm"))
+TESTED = (decimal("p", "p"), decimal("p, Holm", "p_holm"))
 PAIRS = (
-    said("attack", "attack"), said("control", "control"),
+    text_column("attack", "attack"), text_column("control", "control"),
     change("mean difference of AUCs, 95 %", "difference"), ends("difference"), *TESTED,
     models("difference"),
 )  # fmt: skip
 SETS = (
-    said("attack", "attack"), said("judged", "judged"), said("images a set", "size"),
+    text_column("attack", "attack"), text_column("judged", "judged"), text_column("images a set", "size"),
     mean("mean AUC, 95 %", "auc"), ends("auc"), change("less its control, 95 %", "difference"),
     *TESTED, models("auc"),
 )  # fmt: skip
@@ -44,16 +54,16 @@ POINTS = (
     count(columns.MODELS, "finished"), count("failed", "failed"),
 )  # fmt: skip
 DIFFERENCES = (
-    said("option", "option"), Column("from", lambda row: told(row["first"])),
-    Column("to", lambda row: told(row["second"])),
+    text_column("option", "option"), Column("from", lambda row: format_grid_value(row["first"])),
+    Column("to", lambda row: format_grid_value(row["second"])),
     Column("where", lambda row: label(row["others"]) or DASH),
-    Column("of", lambda row: MEASURES[row["measure"]]), said("attack", "attack"),
+    Column("of", lambda row: MEASURES[row["measure"]]), text_column("attack", "attack"),
     change("mean difference, 95 %", "difference"), models("difference"),
 )  # fmt: skip
 
 
 @dataclass(frozen=True)
-class SweepView(Whole):
+class SweepView(StudyPage):
     """Every point of a grid over its models, and points that differ in one option.
 
     Attributes:
@@ -84,7 +94,7 @@ class SweepView(Whole):
             **({"views": sections} if sections else {}),
         }  # fmt: skip
         tree = sweep.tree()
-        return whole(  # type: ignore[no-any-return]
+        return study_report(  # type: ignore[no-any-return]
             study, sentence(cells), {"grid": tree["grid"]}, after, notes(cells, sweep), tree
         )
 
@@ -166,7 +176,7 @@ def notes(cells: Sequence[formats.CellRow], sweep: Sweep) -> list[str]:
     commits = {c["results"]["commit"] for c in cells if c["results"] is not None}
     if len(commits) > 1:
         lines.append(f"The runs are of {len(commits)} commits of fedmia.")
-    return lines + left_out([cell["name"] for cell in cells if cell["results"] is None])
+    return lines + note_left_out([cell["name"] for cell in cells if cell["results"] is None])
 
 
 def varied(report: formats.SweepReport) -> list[str]:
@@ -246,9 +256,11 @@ def _lines(
     return [
         (
             label(held[0]["grid"]).replace(", ", "\n") or "the experiment",
-            together(one for cell in held if cell["results"] for one in values(cell["results"])),
+            group_by_key(
+                one for cell in held if cell["results"] for one in values(cell["results"])
+            ),
         )
-        for held in grouped(cells).values()
+        for held in group_by_point(cells).values()
     ]
 
 
@@ -273,4 +285,4 @@ def _chosen(row: formats.AttackSpread) -> str | Cell:
 
 
 def _place(point: Mapping[str, Any], path: str) -> str:
-    return told(point[path]) if path in point else DASH
+    return format_grid_value(point[path]) if path in point else DASH

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import rich.table
 
-from fedmia.config.sweep import told
+from fedmia.config.sweep import format_grid_value
 from fedmia.config.tradeoff import NONE, Tradeoff
 from fedmia.records import MEANINGFUL
 from fedmia.report.figures import canvas
 from fedmia.report.format import DASH, estimate
 from fedmia.report.tables import Cell, Table
 from fedmia.study import columns, formats
-from fedmia.study.columns import Column, change, mean, models, said, small
+from fedmia.study.columns import Column, change, mean, models, number_over_cis, text_column
 from fedmia.study.drawing import cross
 from fedmia.study.engine import Study
-from fedmia.study.points import together
-from fedmia.study.view import Whole, doubtful, whole
+from fedmia.study.points import group_by_key
+from fedmia.study.view import StudyPage, note_doubtful_verdicts, study_report
 from fedmia.study.views import _trades
 from fedmia.study.views._choice import COSTS, WITHIN, choose, sentence
 from fedmia.study.views._trades import attack_of, best_of, place
@@ -41,12 +41,12 @@ def _tpr(point: formats.TradePoint) -> str:
 def _auc(row: formats.TradeAttack | None) -> Cell:
     if row is None or row["auc"]["mean"] is None:
         return Cell(DASH)
-    return small(row["auc"]["mean"], row["auc"]["ci"], row["auc_ci_simultaneous"])
+    return number_over_cis(row["auc"]["mean"], row["auc"]["ci"], row["auc_ci_simultaneous"])
 
 
 POINTS = (
     Column("defence", lambda p: Cell(p["label"], ("on the front",) * p["front"])),
-    Column("epsilon at most", lambda p: epsilon(p)), said("best attack", "best"),
+    Column("epsilon at most", lambda p: epsilon(p)), text_column("best attack", "best"),
     Column(Cell("mean AUC", ("95 %, simultaneous",)), lambda p: _auc(best_of(p))),
     change(LESS, "auc_change"), Column("TPR at 1 % FPR, 95 %", _tpr),
     mean("weighted kNN, 95 %", "knn"), change("over untrained", "knn_over_untrained"),
@@ -55,7 +55,7 @@ POINTS = (
     Column(columns.MODELS, lambda p: over(p)),
 )  # fmt: skip
 GROUPS = (
-    said("defence", "label"), said("best attack", "best"),
+    text_column("defence", "label"), text_column("best attack", "best"),
     mean("mean AUC of defended clients, 95 %", "defended"),
     mean("of undefended ones", "undefended"), change("difference", "difference"),
     models("difference"),
@@ -63,7 +63,7 @@ GROUPS = (
 
 
 @dataclass(frozen=True)
-class TradeoffView(Whole):
+class TradeoffView(StudyPage):
     """Each defence at each strength: what leaks, what use is left, which leaks least."""
 
     file: ClassVar[str] = "tradeoff"
@@ -91,7 +91,7 @@ class TradeoffView(Whole):
         before = {
             "rows": rows, "points": points, "choice": choice, "family": _trades.family(points),
         }  # fmt: skip
-        return whole(  # type: ignore[no-any-return]
+        return study_report(  # type: ignore[no-any-return]
             study, sentence(points, choice), before, {}, notes(swept), tradeoff.tree()
         )
 
@@ -105,7 +105,7 @@ class TradeoffView(Whole):
         ]
         return {
             "points": columns.table(POINTS, points, lambda p: "leaks" * (p["label"] == least)),
-            "attacks": columns.table([said("defence", "label"), *attacks], points),
+            "attacks": columns.table([text_column("defence", "label"), *attacks], points),
             "groups": columns.table(GROUPS, [{**p, **p["groups"]} for p in points if p["groups"]]),
         }
 
@@ -145,7 +145,7 @@ class TradeoffView(Whole):
 
 def notes(swept: formats.SweepReport) -> list[str]:
     """What a reader of the means must know."""
-    lines = swept["notes"] + doubtful(swept["points"], "Runs")  # type: ignore[arg-type]
+    lines = swept["notes"] + note_doubtful_verdicts(swept["points"], "Runs")  # type: ignore[arg-type]
     if any("collapsed" in point["verdicts"] for point in swept["points"]):
         lines.append(
             "A collapsed encoder tells no images apart: it leaks little and serves nobody."
@@ -161,7 +161,7 @@ def lost(report: formats.TradeoffReport) -> Iterator[tuple[str, str]]:
         for row in report["rows"]
         if row["note"]
     )
-    for (label, why), rows in together(noted).items():
+    for (label, why), rows in group_by_key(noted).items():
         attacks = ", ".join(dict.fromkeys(row["attack"] for row in rows))
         seeds = ", ".join(str(seed) for seed in dict.fromkeys(row["seed"] for row in rows))
         yield f"{label} ({attacks}; seed {seeds})", why
@@ -170,7 +170,9 @@ def lost(report: formats.TradeoffReport) -> Iterator[tuple[str, str]]:
 def _short(point: formats.TradePoint) -> str:
     """The defence and its strength without the option's name, which fills a terminal's line."""
     given = point["strength"] is not None
-    return point["defense"] + f" {told(point['strength'])}" if given else point["label"]
+    return (
+        point["defense"] + f" {format_grid_value(point['strength'])}" if given else point["label"]
+    )
 
 
 def epsilon(point: formats.TradePoint) -> str:
@@ -234,6 +236,6 @@ def _curve(
         cross(axes, at, point["knn"]["ci"], best["auc"]["ci"] if best else None, **bars)
         if point["option"]:
             axes.annotate(
-                told(point["strength"]), at, xytext=(5, 5), textcoords="offset points",
+                format_grid_value(point["strength"]), at, xytext=(5, 5), textcoords="offset points",
                 fontsize=8, color=look["color"],
             )  # fmt: skip

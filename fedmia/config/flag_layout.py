@@ -9,11 +9,11 @@ import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fedmia.config.forms import Open, Plugin, Section, forms
+from fedmia.config.forms import MappingForm, PluginForm, SectionForm, field_forms
 
 
 @dataclass(frozen=True)
-class Shape:
+class FlagLayout:
     """What flags a command's settings have.
 
     Attributes:
@@ -51,16 +51,16 @@ class Shape:
 
 
 @functools.cache  # a class does not change while the process runs
-def shape_of(root: type) -> Shape:
+def flag_layout(root: type) -> FlagLayout:
     """The shape of the settings `root`."""
-    fields = forms(root)
-    opens = {name: form for name, form in fields.items() if isinstance(form, Open)}
+    fields = field_forms(root)
+    opens = {name: form for name, form in fields.items() if isinstance(form, MappingForm)}
     each = {name: form.kind for name, form in opens.items() if form.kind and not form.of}
-    plugins = {name: form for name, form in fields.items() if isinstance(form, Plugin)}
+    plugins = {name: form for name, form in fields.items() if isinstance(form, PluginForm)}
     several = [name for name, form in plugins.items() if form.several]
-    sections = {name: form.cls for name, form in fields.items() if isinstance(form, Section)}
+    sections = {name: form.cls for name, form in fields.items() if isinstance(form, SectionForm)}
     gone = {name: getattr(cls, "gone", {}) for name, cls in sections.items()}
-    return Shape(
+    return FlagLayout(
         options={
             path: (hole, about)
             for name, form in fields.items()

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from clients.kit import Kit
-from fedmia.attacks.base import ActiveAttack, Known, Turn
+from clients.method_cache import MethodCache
+from fedmia.attacks.base import ActiveAttack, CraftContext, Known
 from fedmia.data.images import ByteArray, IntArray
-from fedmia.defenses._stack import Stack
+from fedmia.defenses._stack import DefenseStack
 from fedmia.options import registry
 from fedmia.options.seeding import SEEDED, torch_rng
 from fedmia.ssl.augment import Augment
@@ -26,7 +26,7 @@ from fedmia.ssl.train import Job, Train, make_optimizer
 
 
 @dataclass(frozen=True)
-class Site:
+class ClientContext:
     """What every client of a run is told; small, so that it travels with the app.
 
     Attributes:
@@ -80,7 +80,7 @@ class Site:
     halt: Event | None = field(default=None, compare=False)  # of one order
 
     def __getstate__(self) -> dict[str, Any]:
-        own = ("images", "public_images", "kit", "stop", "halt")  # of this process
+        own = ("images", "public_images", "method_cache", "stop", "halt")  # of this process
         kept = {k: v for k, v in self.__dict__.items() if k not in own}
         return {**kept, "stop": None, "halt": None}
 
@@ -96,9 +96,9 @@ class Site:
         return np.array(self.images[self.public]) if len(self.public) else None
 
     @cached_property
-    def kit(self) -> Kit:
+    def method_cache(self) -> MethodCache:
         """What each thread of this process keeps between its clients."""
-        return Kit()
+        return MethodCache()
 
     @cached_property
     def augment(self) -> Augment:
@@ -123,13 +123,13 @@ class Site:
     def _drawing(self, client: int) -> torch.Generator:
         return torch_rng(self.seed, "client-method", client)
 
-    def defended(self, client: int) -> Stack:
+    def build_defenses(self, client: int) -> DefenseStack:
         """The client's defences."""
         own = [(name, options) for name, options, clients in self.defenses if client in clients]
         layers = [(n, registry.build("defense", n, options)) for n, options in own]
-        return Stack(layers, self.noise_source)
+        return DefenseStack(layers, self.noise_source)
 
-    def leaves(self, name: str) -> bool:
+    def is_shared(self, name: str) -> bool:
         """Whether the tensor leaves its client: local batch norm keeps its running statistics."""
         return self.batch_norm == "average" or ".running_" not in name
 
@@ -145,7 +145,7 @@ class Site:
         train = self.train
         steps = train.local_epochs * -(-len(images) // train.batch_size)
         if attacked and self.attacked_rate == "constant":
-            train = self.steady(round, len(images))
+            train = self.attacked_training(round, len(images))
         return Job(
             method=method,
             optimizer=optimizer or make_optimizer(method, train),
@@ -156,11 +156,11 @@ class Site:
             step=(round - 1) * steps,
             total_steps=self.total_rounds * steps,
             device=torch.device(self.device),
-            stop=self.stopped,
+            stop=self.is_stopped,
             noise_source=self.noise_source,
         )
 
-    def steady(self, round: int, images: int) -> Train:
+    def attacked_training(self, round: int, images: int) -> Train:
         """How a client of `images` images trains in attacked `round`, at a constant rate: that at
         which the round begins."""
         train, rate = self.train, self.train.first_rate
@@ -170,13 +170,13 @@ class Site:
             rate = train.rate((round - 1) * steps, self.total_rounds * steps, epoch)
         return replace(train, schedule="constant", warmup_epochs=0.0, lr=rate)
 
-    def turn(
+    def craft_context(
         self, method: SSLMethod, received: State, trained: State, number: int,
         notes: dict[str, Any], stream: np.random.Generator, *, round: int = 1,
         batch: IntArray | None = None, tuning: np.random.Generator | None = None,
         passing: Callable[[State], State] = lambda crafted: crafted,
         rehearse: Callable[[State], State] = lambda received: received,
-    ) -> Turn:  # fmt: skip
+    ) -> CraftContext:  # fmt: skip
         """What the active attack has at hand in crafted round `number`, the run's `round`.
 
         Args:
@@ -184,7 +184,7 @@ class Site:
         """
         targets = self.targets if batch is None else self.targets[batch]
         own = len(self.parts["members"][self.fellows[0]])
-        return Turn(
+        return CraftContext(
             method=method,
             received=received,
             trained=trained,
@@ -197,7 +197,7 @@ class Site:
             notes=notes,
             augment=self.augment,
             rng=stream,
-            train=self.steady(round, own),
+            train=self.attacked_training(round, own),
             tuning=tuning,
             alone=batch is not None,
             passing=passing,
@@ -212,7 +212,7 @@ class Site:
         together = self.attack is not None and self.attack.together
         return tuple(mine) if together else tuple(mine[:1])
 
-    def dealt(self, branch: str) -> tuple[IntArray, ...]:
+    def branch_parts(self, branch: str) -> tuple[IntArray, ...]:
         """Indices of the images that clients train on in a branch of the run."""
         return self.parts["placebo" if branch == "placebo" else "members"]
 
@@ -224,20 +224,27 @@ class Site:
         """The same in [0, 1] on the device."""
         return self.take(indices).to(self.device).float() / 255
 
-    def stopped(self) -> bool:
+    def is_stopped(self) -> bool:
         """Whether the run was interrupted, or nobody waits for this client any more."""
         return any(event is not None and event.is_set() for event in (self.stop, self.halt))
 
-    def halted_by(self, event: Event) -> Site:
+    def with_halt(self, event: Event) -> ClientContext:
         """The same site for one client's order, given up when `event` is set."""
-        _ = self.images, self.public_images, self.kit, self.augment  # what all orders share
-        own = object.__new__(Site)  # `copy.copy` would leave out what stays in this process
+        _ = (
+            self.images,
+            self.public_images,
+            self.method_cache,
+            self.augment,
+        )  # what all orders share
+        own = object.__new__(
+            ClientContext
+        )  # `copy.copy` would leave out what stays in this process
         own.__dict__.update(self.__dict__, halt=event)
         return own
 
 
 @dataclass(frozen=True)
-class Task:
+class RoundTask:
     """One round's order to one client.
 
     Attributes:

@@ -16,7 +16,7 @@ class FederationError(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Against:
+class Adversary:
     """Whom a privacy statement is to hold against.
 
     Attributes:
@@ -30,7 +30,7 @@ class Against:
 
 
 @dataclass
-class Crew:
+class FailurePolicy:
     """The clients of a run and the policy for those that fail.
 
     Attributes:
@@ -57,7 +57,7 @@ class Crew:
         """Those of a round's cohort that were not dropped."""
         return [client for client in cohort if client not in self.gone]
 
-    def failed(self, branch: str, round: int, client: int, reason: str) -> bool:
+    def note_failure(self, branch: str, round: int, client: int, reason: str) -> bool:
         """Note a failure; True: ask again, False: the client is dropped.
 
         Raises:
@@ -77,7 +77,7 @@ class Crew:
             self.gone.add(client)
         return action == "retried"
 
-    def suffice(self, round: int, answered: int) -> None:
+    def require_updates(self, round: int, answered: int) -> None:
         """Refuse a round that rests on too few updates.
 
         Raises:

@@ -10,7 +10,7 @@ from torch.optim import Optimizer
 from fedmia.ssl.base import SSLMethod
 
 
-class Kit(threading.local):
+class MethodCache(threading.local):
     """A thread's method and optimizer, while no client is at work with them.
 
     Building them, and drawing weights that the next client overwrites, takes 10 ms for a small

@@ -15,30 +15,30 @@ import torch
 from numpy.typing import NDArray
 
 from fedmia.config.audit import Audit
-from fedmia.data._pixels import square
+from fedmia.data._pixels import resize_all
 from fedmia.data.images import digests
-from fedmia.encoders.base import Wanted
+from fedmia.encoders.base import LoadOptions
+from fedmia.encoders.run import build_plugin
 from fedmia.encoders.run import load as load_run
-from fedmia.encoders.run import plugin
-from fedmia.evaluation.audits.images import Dealt
-from fedmia.evaluation.audits.runs import dealt_again, run_of, trusted
+from fedmia.evaluation.audits.images import AuditSplit
+from fedmia.evaluation.audits.runs import dealt_again, run_of, trust_setting
 from fedmia.options.errors import InputError, opt
 from fedmia.options.seeding import rng
 from fedmia.shadows.cache import seal
 from fedmia.shadows.draw import content_digest
 from fedmia.shadows.given import blueprints, content, load_shadows
-from fedmia.shadows.train import Trained
+from fedmia.shadows.train import TrainedShadow
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSL
 from fedmia.storage.manifest import CONFIG
-from fedmia.storage.runfolder import RunFolder, Untrusted
+from fedmia.storage.runfolder import RunFolder, UntrustedPluginError
 from fedmia.threat import Labels
 
 PLAIN = "fedavg"  # the strategy of whoever has no rule
 
 
 @dataclass(frozen=True)
-class Told:
+class ShadowRecord:
     """What a shadow says of its training, without being loaded.
 
     Attributes:
@@ -52,7 +52,7 @@ class Told:
 
 
 @dataclass
-class Given:
+class ProvidedShadows:
     """The shadows of --shadow-encoders.
 
     Where they were trained under two sets of defences and one holds the other, those under more
@@ -60,7 +60,7 @@ class Given:
     """
 
     audit: Audit
-    dealt: Dealt
+    audit_split: AuditSplit
 
     def __post_init__(self) -> None:
         self._classes, self._held = Labels(), set[bytes]()
@@ -74,33 +74,36 @@ class Given:
         """Federations, none where they are encoders of the cache."""
         inside = sorted(f.parent for f in self.path.glob(f"*/{CONFIG}"))
         folders = [self.path] if (self.path / CONFIG).is_file() else inside
-        return [RunFolder(folder, trusted(self.audit)) for folder in folders]
+        return [RunFolder(folder, trust_setting(self.audit)) for folder in folders]
 
     @cached_property
-    def told(self) -> list[Told]:
+    def shadow_records(self) -> list[ShadowRecord]:
         """Of each; empty where one cannot be read: `load` says why."""
         if not self.runs:
-            return [Told(b.spec.augment, b.known_algorithm, b.under) for b in blueprints(self.path)]
+            return [
+                ShadowRecord(b.spec.augment, b.known_algorithm, b.under)
+                for b in blueprints(self.path)
+            ]
         target = run_of(self.audit)
         own = None if target is None else target.facts().get("ssl")
         found = []
         for run in self.runs:
             try:
                 tree = run.tree("ssl")
-                spec: SSL = plugin("ssl", tree)
+                spec: SSL = build_plugin("ssl", tree)
             except (InputError, KeyError, TypeError):
                 return []
-            found.append(Told(spec.augment, tree["ssl"] == own, under(tree)))
+            found.append(ShadowRecord(spec.augment, tree["ssl"] == own, under(tree)))
         return found
 
     def paired(self) -> bool:
         """Whether some are of an attacker who knows the defence and others of a naive one."""
         try:
-            return len(set(_sides([t.defense for t in self.told], self.path))) > 1
+            return len(set(_sides([t.defense for t in self.shadow_records], self.path))) > 1
         except InputError:
             return False
 
-    def load(self, *, naive: bool = False) -> list[Trained]:
+    def load(self, *, naive: bool = False) -> list[TrainedShadow]:
         """Those of the attacker who knows the defence, or of the `naive` one.
 
         Raises:
@@ -109,7 +112,7 @@ class Given:
         """
         known = _sides([t.defense for t in self._loaded], self.path)
         found = [t for t, knows in zip(self._loaded, known, strict=True) if knows is not naive]
-        theirs, shape = found[0].members.shape, self.dealt.scored_members.shape
+        theirs, shape = found[0].members.shape, self.audit_split.scored_members.shape
         if theirs[1] != shape[1]:
             raise InputError(
                 f"{opt('shadow_encoders')}: trained on images of {tuple(theirs[1:])}, the "
@@ -117,7 +120,7 @@ class Given:
             )
         return found
 
-    def apart(self) -> Dealt:
+    def drop_known_images(self) -> AuditSplit:
         """The images less those non-members that the shadows know: none of them is scored, but by
         online shadows, which half of the images under attack were put into.
 
@@ -127,18 +130,18 @@ class Given:
         """
         try:
             members, others = self._shared(self._loaded)
-        except Untrusted:
+        except UntrustedPluginError:
             raise
         except InputError:  # the attacks that ask for shadows say so
-            return self.dealt
+            return self.audit_split
         if members and self.runs:
             raise InputError(
                 f"{opt('shadow_encoders')}: runs in '{self.path}' hold {members} of the members "
                 "under attack; a shadow is trained on images of the attacker's own"
             )
         if members or not others.any():
-            return self.dealt
-        return self.dealt.without(others, "as the given shadow encoders know them")
+            return self.audit_split
+        return self.audit_split.drop_nonmembers(others, "as the given shadow encoders know them")
 
     def content(self) -> str:
         """Digest (hex) of all that they are.
@@ -158,20 +161,23 @@ class Given:
     def labels(self) -> Labels:
         """Classes of the audit's images, and of the federations'."""
         assert self._loaded is not None
-        return self.dealt.labels | self._classes
+        return self.audit_split.labels | self._classes
 
     def notes(self) -> list[str]:
         """Which federations they are, and that the target's defences are others than theirs."""
         found = []
-        for run, told in zip(self.runs, self.told, strict=False):
+        for run, told in zip(self.runs, self.shadow_records, strict=False):
             held = run.facts().get("federation", {})
             found.append(
                 f"Shadow encoder {run.path.name}: a federation of {held.get('clients')} clients "
                 f"over {held.get('rounds')} rounds, under {named(told.defense)}."
             )
         target = run_of(self.audit)
-        if target is not None and self.told:
-            theirs, own = under(target.facts()), max((t.defense for t in self.told), key=len)
+        if target is not None and self.shadow_records:
+            theirs, own = (
+                under(target.facts()),
+                max((t.defense for t in self.shadow_records), key=len),
+            )
             if named(theirs) != named(own):
                 found.append(
                     f"The run was trained under {named(theirs)}, the shadow encoders under "
@@ -180,19 +186,21 @@ class Given:
         return found
 
     @cached_property
-    def _loaded(self) -> list[Trained]:
+    def _loaded(self) -> list[TrainedShadow]:
         if not self.runs:
             return load_shadows(self.path)
         try:
             return [self._federation(run) for run in self.runs]
-        except Untrusted:
+        except UntrustedPluginError:
             raise
         except InputError as error:
             raise InputError(f"shadow encoders: {error.text}") from None
 
-    def _federation(self, run: RunFolder) -> Trained:
+    def _federation(self, run: RunFolder) -> TrainedShadow:
         """The last model of a run, with its members and as many of its non-members."""
-        released = load_run(str(run.path), Wanted(seed=self.audit.seed, trust_plugins=run.trust))
+        released = load_run(
+            str(run.path), LoadOptions(seed=self.audit.seed, trust_plugins=run.trust)
+        )
         prepared = dealt_again(run, "bring encoders that the audit trained")
         data, split = prepared.data, prepared.split
         others = np.concatenate([split.known_nonmembers, split.scored_nonmembers])
@@ -208,7 +216,7 @@ class Given:
         self._classes = self._classes | Labels(
             [(torch.from_numpy(data.images[both]), data.named()[both])]
         )
-        return Trained(
+        return TrainedShadow(
             released.method,
             torch.from_numpy(data.images[inside]),
             torch.from_numpy(data.images[outside]),
@@ -216,14 +224,14 @@ class Given:
             under(run.facts()),
         )
 
-    def _shared(self, loaded: Sequence[Trained]) -> tuple[int, NDArray[np.bool_]]:
+    def _shared(self, loaded: Sequence[TrainedShadow]) -> tuple[int, NDArray[np.bool_]]:
         """How many scored members are among the shadows' images, and which (N,) non-members."""
         size = int(loaded[0].members.shape[2])  # resized alike, an image is known again
         names = {d for t in loaded for x in (t.members, t.nonmembers) for d in digests(x.numpy())}
         names |= self._held
         inside = [
-            np.array([d in names for d in digests(square(side.numpy(), size, "scored images"))])
-            for side in (self.dealt.scored_members, self.dealt.scored_nonmembers)
+            np.array([d in names for d in digests(resize_all(side.numpy(), size, "scored images"))])
+            for side in (self.audit_split.scored_members, self.audit_split.scored_nonmembers)
         ]
         return int(inside[0].sum()), inside[1]
 

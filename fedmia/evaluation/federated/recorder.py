@@ -14,15 +14,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from clients.desk import Desk
-from clients.site import Task
+from clients.client_context import RoundTask
+from clients.client_round import ClientRound
 from fedmia.attacks.base import ActiveAttack
 from fedmia.data.images import IntArray, digests
 from fedmia.evaluation.federated.observer import Observer
 from fedmia.federation.forks import Fork
-from fedmia.runtime.cores import cores
+from fedmia.runtime.cores import count_cores
 from fedmia.ssl.base import State, under
-from fedmia.storage.snapshot import Carried, Snapshot
+from fedmia.storage.snapshot import SingleStateStore, Snapshot
 from fedmia.threat import ClientView, Trajectory
 from fedmia.threat.signals import Signals
 
@@ -33,7 +33,7 @@ Batch = tuple[IntArray, IntArray]  # positions that a climb acts on, and those t
 SIDES = ("sent", "after", "idle")
 
 
-class Notebook:
+class TrajectoryRecorder:
     """Readings of the targets, (T,) a model: no model is kept for them.
 
     Attributes:
@@ -47,7 +47,7 @@ class Notebook:
 
     def __init__(self, observer: Observer, attack: ActiveAttack) -> None:
         self.observer, self.attack = observer, attack
-        self.targets = observer.site.take(observer.site.targets)
+        self.targets = observer.client_context.take(observer.client_context.targets)
         self._at = {name: i for i, name in enumerate(digests(self.targets.numpy()))}
         self.readings: dict[str, Values] = {}
         self.queries: dict[str, int] = defaultdict(int)
@@ -101,14 +101,14 @@ class Notebook:
     def forks(self, branch: str) -> bool:
         """Whether a round of the branch is replayed: for sets, or for all images by batches."""
         by_batch = self.attack.round_size is not None and branch in ("main", "placebo")
-        return by_batch or (branch == "main" and bool(self.observer.site.sets))
+        return by_batch or (branch == "main" and bool(self.observer.client_context.sets))
 
     def forked(self, fork: Fork) -> None:
         """Climb each batch alone from the weights that the round began with, end the round with
         that upload, and read the batch."""
-        site, branch = self.observer.site, fork.branch
-        if branch == "main" and site.sets:
-            self._replay(fork, "sets", [(rows, rows) for rows in site.sets])
+        client_context, branch = self.observer.client_context, fork.branch
+        if branch == "main" and client_context.sets:
+            self._replay(fork, "sets", [(rows, rows) for rows in client_context.sets])
         if self.attack.round_size is not None:
             self._replay(fork, "batches", self._batches(self.attack.round_size))
 
@@ -132,40 +132,44 @@ class Notebook:
         return Trajectory([round], *(values[None, rows] for values in told))
 
     def _replay(self, fork: Fork, kind: str, batches: list[Batch]) -> None:
-        site, count = self.observer.site, len(self.targets)
+        client_context, count = self.observer.client_context, len(self.targets)
         alone = {side: np.full(count, np.nan) for side in SIDES}
         holder = self.observer.holder
         assert holder is not None
-        task = Task(holder, fork.round, fork.branch, craft=True)
-        desk = Desk(site, Carried(fork.holder), task, fork.received, fork.broadcast)
+        task = RoundTask(holder, fork.round, fork.branch, craft=True)
+        client_round = ClientRound(
+            client_context, SingleStateStore(fork.holder), task, fork.received, fork.broadcast
+        )
         bank = under("local.", fork.holder.tensors if fork.holder else {})
         bank = {name: t for name, t in bank.items() if not name.startswith("key.")}
         read = partial(self._read, f"{fork.branch}-{kind}")
 
         def climb(batch: Batch) -> None:
-            if site.stopped():
+            if client_context.is_stopped():
                 return
             acted, rows = batch
-            crafted = desk.craft(desk.idle(), desk.received, acted)
+            crafted = client_round.craft(client_round.idle(), client_round.received, acted)
             alone["sent"][rows] = read(Snapshot(fork.round, crafted, bank), rows)
             alone["after"][rows] = read(Snapshot(fork.round, fork.ended(crafted), bank), rows)
 
         climb(batches[0])  # chooses for all
-        workers = max(1, cores() // site.threads)
-        with ThreadPoolExecutor(workers, "fork", torch.set_num_threads, (site.threads,)) as pool:
+        workers = max(1, count_cores() // client_context.threads)
+        with ThreadPoolExecutor(
+            workers, "fork", torch.set_num_threads, (client_context.threads,)
+        ) as pool:
             list(pool.map(climb, batches[1:]))
         rows = np.sort(np.concatenate([rows for _, rows in batches]))
         alone["idle"][rows] = read(Snapshot(fork.round, fork.ended(fork.received), bank), rows)
         if all(np.isfinite(values[rows]).all() for values in alone.values()):
             where = f"{kind}.{fork.branch}.{fork.round}"  # else interrupted, or a climb diverged
             self.readings |= {f"{where}.{side}": values for side, values in alone.items()}
-        self.choices[fork.branch] = desk.memory.get("attack", {}).get("choice", {})
+        self.choices[fork.branch] = client_round.memory.get("attack", {}).get("choice", {})
 
     def _batches(self, size: int) -> list[Batch]:
         """All targets in batches of one size, known images apart from others; the last of either
         is filled with images of the first, which are not read in it."""
-        site = self.observer.site
-        known = np.isin(site.targets, np.concatenate(site.known))
+        client_context = self.observer.client_context
+        known = np.isin(client_context.targets, np.concatenate(client_context.known))
         return [
             (np.resize(np.roll(rows, -start), size), rows[start : start + size])
             for rows in (known.nonzero()[0], (~known).nonzero()[0])
@@ -193,7 +197,7 @@ class Notebook:
 
     def _read_all(self, branch: str, snapshot: Snapshot) -> Values:
         """(T,) readings. Two halves side by side: training waits meanwhile."""
-        rows, threads = np.arange(len(self.targets)), self.observer.site.threads
+        rows, threads = np.arange(len(self.targets)), self.observer.client_context.threads
         read = partial(self._read, branch, snapshot)
         with ThreadPoolExecutor(2, "read", torch.set_num_threads, (threads,)) as pool:
             return np.concatenate(list(pool.map(read, np.array_split(rows, 2))))

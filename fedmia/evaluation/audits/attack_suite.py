@@ -16,21 +16,21 @@ import torch
 from fedmia.attacks.base import DatasetAttack, Known
 from fedmia.config.audit import Audit, outside_reason
 from fedmia.data.images import IntArray
-from fedmia.encoders.base import Released
-from fedmia.evaluation.audits.images import Dealt
+from fedmia.encoders.base import LoadedEncoder
+from fedmia.evaluation.audits.images import AuditSplit
 from fedmia.evaluation.audits.resume import key
-from fedmia.evaluation.audits.shadows import Own
+from fedmia.evaluation.audits.shadows import OwnShadows
 from fedmia.evaluation.steps.budgets import allot
 from fedmia.evaluation.steps.failures import BROKEN, Failures
 from fedmia.evaluation.steps.probes import NO_PROBES, probe
 from fedmia.evaluation.steps.scorer import Scorer
 from fedmia.evaluation.steps.suite import AttackSuite
-from fedmia.options.errors import InputError, said
+from fedmia.options.errors import InputError, format_error
 from fedmia.options.option import option_fields
 from fedmia.options.seeding import rng
 from fedmia.probes.utility import mean_cosine
-from fedmia.records import Health, Inference, Probe, ScoredAttack, listed
-from fedmia.shadows.train import CUT, Stopped
+from fedmia.records import DatasetInference, Health, Probe, ScoredAttack, list_attacks
+from fedmia.shadows.train import CUT, TrainingStopped
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSLMethod
 from fedmia.storage.archive import Archive
@@ -51,7 +51,7 @@ VIEWS = {"black_box": BlackBox, "white_box": WhiteBox}
 Tell = Callable[[str, str, bool], None]  # (model, attack, finished)
 
 
-class Harness(AttackSuite[str]):
+class EncoderAttackSuite(AttackSuite[str]):
     """Runs attacks through views of one encoder, RELEASED, and of its UNTRAINED control.
 
     Args:
@@ -65,18 +65,18 @@ class Harness(AttackSuite[str]):
     """
 
     def __init__(
-        self, audit: Audit, released: Released, dealt: Dealt, augment: Augment,
-        device: torch.device, shadows: Own | None = None, folder: Path | None = None,
+        self, audit: Audit, released: LoadedEncoder, audit_split: AuditSplit, augment: Augment,
+        device: torch.device, shadows: OwnShadows | None = None, folder: Path | None = None,
     ) -> None:  # fmt: skip
-        self.audit, self.released, self.dealt = audit, released, dealt
+        self.audit, self.released, self.audit_split = audit, released, audit_split
         self.augment, self.device, self.shadows = augment, device, shadows
-        known = Known(dealt.known_members, dealt.known_nonmembers)
-        scored = dealt.scored_members, dealt.scored_nonmembers
+        known = Known(audit_split.known_members, audit_split.known_nonmembers)
+        scored = audit_split.scored_members, audit_split.scored_nonmembers
         super().__init__(
             audit.attack,
             Scorer(known, *scored, audit.seed, self.build),
-            Failures((), (InputError, BudgetError, Stopped), audit.tongue),
-            Archive(folder, key(audit, released, dealt, augment, device)),
+            Failures((), (InputError, BudgetError, TrainingStopped), audit.tongue),
+            Archive(folder, key(audit, released, audit_split, augment, device)),
             audit.query_budget,
         )
         self.held, self.pixels = known.both()[0], PixelCache()
@@ -84,7 +84,7 @@ class Harness(AttackSuite[str]):
         self._methods: dict[str, SSLMethod] = {}
         self.scores = list[ScoredAttack]()
         self.controls = list[ScoredAttack]()
-        self.inferences = list[Inference]()
+        self.inferences = list[DatasetInference]()
 
     # -- views: rows and drawn images are shared between them, counts are not -------------------
 
@@ -111,12 +111,12 @@ class Harness(AttackSuite[str]):
             held=known.both()[0],
             pixels=self.pixels,
             shadows=shadows,
-            labels=self.dealt.labels,
+            labels=self.audit_split.labels,
             meter=Meter(budget),
             **self._shared(model),
         )
 
-    def plain(self, model: str) -> BlackBox:
+    def plain_view(self, model: str) -> BlackBox:
         """A view of `model` that belongs to no attack."""
         return BlackBox(**self._shared(model))
 
@@ -152,37 +152,39 @@ class Harness(AttackSuite[str]):
                 self.failures.reasons[name] = CUT
                 continue
             tell(RELEASED, name, False)
-            scored = self.failures.survive("main", name, partial(self.on_encoder, name))
-            if isinstance(scored, Inference):
+            scored = self.failures.attempt("main", name, partial(self.score_encoder, name))
+            if isinstance(scored, DatasetInference):
                 self.inferences.append(scored)
             elif scored is not None:
                 self.scores.append(scored)
             tell(RELEASED, name, True)
         ran(len(self.scores))
-        missing = self.uncontrolled() if self.scores else None
+        missing = self.no_control_reason() if self.scores else None
         if missing is not None:
             self.notes.append(missing)
         for name in [scored.name for scored in self.scores]:
             if missing is not None or stopped():
                 break
             tell(UNTRAINED, name, False)
-            scored = self.failures.survive(UNTRAINED, name, partial(self.kept, UNTRAINED, name))
+            scored = self.failures.attempt(
+                UNTRAINED, name, partial(self.score_or_restore, UNTRAINED, name)
+            )
             self.controls += [] if scored is None else [scored]
             tell(UNTRAINED, name, True)
         for (name, _), why in self.failures.beside.items():
             how = f": {why}".replace(f": {BROKEN}", ", it failed there: ", 1)
             self.notes.append(f"{name} has no untrained control{how}")
-        self.scores, self.controls = listed(self.scores), listed(self.controls)
+        self.scores, self.controls = list_attacks(self.scores), list_attacks(self.controls)
 
-    def uncontrolled(self) -> str | None:
+    def no_control_reason(self) -> str | None:
         """Why there is no untrained control, or None where there is one."""
         try:
             self.method(UNTRAINED)
         except InputError as error:
-            return said(error.text, self.audit.tongue)
+            return format_error(error.text, self.audit.tongue)
         return None
 
-    def on_encoder(self, name: str) -> ScoredAttack | Inference:
+    def score_encoder(self, name: str) -> ScoredAttack | DatasetInference:
         """What one attack says of the encoder.
 
         Raises:
@@ -196,21 +198,21 @@ class Harness(AttackSuite[str]):
         if attack.asks_shadows():
             require_shadows(self.shadows is not None)
         if isinstance(attack, DatasetAttack):
-            models = [RELEASED] + [UNTRAINED] * (self.uncontrolled() is None)
+            models = [RELEASED] + [UNTRAINED] * (self.no_control_reason() is None)
             views = [self.view(m, name, self.scorer.known, None) for m in models]
-            classes = self.dealt.member_labels, self.dealt.nonmember_labels
-            owner = np.zeros(len(self.dealt.scored_members), dtype=np.int64)  # one data set
+            classes = self.audit_split.member_labels, self.audit_split.nonmember_labels
+            owner = np.zeros(len(self.audit_split.scored_members), dtype=np.int64)  # one data set
             return self.infer(name, classes, owner, whole, views)
         allot(self, RELEASED, name)
-        return self.kept(RELEASED, name)
+        return self.score_or_restore(RELEASED, name)
 
-    def kept(self, model: str, name: str) -> ScoredAttack:
+    def score_or_restore(self, model: str, name: str) -> ScoredAttack:
         """The scores of one attack on one model, or what was kept of them."""
-        scored = self.once(model, name, partial(self.on_images, model, name))
+        scored = self.once(model, name, partial(self.score_model, model, name))
         assert scored is not None
         return scored
 
-    def on_images(self, model: str, name: str) -> ScoredAttack:
+    def score_model(self, model: str, name: str) -> ScoredAttack:
         """One attack on one model; sets are judged on the encoder, where queries are free."""
         known, budget = self.known[name], self.budget
         if model == UNTRAINED:
@@ -222,7 +224,7 @@ class Harness(AttackSuite[str]):
         if shadows is None or not (self.build(name).asks_shadows() and shadows.paired()):
             return scored
         view = self.view(model, name, known, budget, naive=True)
-        naive = self.scorer.knowing(known).scored(name, view, threshold=False)
+        naive = self.scorer.with_known(known).score_attack(name, view, threshold=False)
         return replace(
             scored,
             twin=f"{name}-naive",
@@ -238,22 +240,22 @@ class Harness(AttackSuite[str]):
 
         Without two classes among the labels neither can run.
         """
-        labels = np.asarray(self.dealt.nonmember_labels)
+        labels = np.asarray(self.audit_split.nonmember_labels)
         order = rng(self.audit.seed, "probes").permutation(len(labels))
         fit, test = np.sort(order[: len(order) // 2]), np.sort(order[len(order) // 2 :])
         if len(fit) < 2 or len(np.unique(labels[fit])) < 2:
             return NO_PROBES
-        rows = self.plain(model).embed_plain(self.dealt.scored_nonmembers, "avgpool")
+        rows = self.plain_view(model).embed_plain(self.audit_split.scored_nonmembers, "avgpool")
         classes = torch.from_numpy(labels)
         return probe(rows[fit], classes[fit], rows[test], classes[test])
 
     def health(self) -> Health | None:
         """How alike the encoder's outputs are for different scored non-members; None of fewer than
         two. Its loss is not known."""
-        images = self.dealt.scored_nonmembers
+        images = self.audit_split.scored_nonmembers
         if len(images) < 2:
             return None
-        return Health(mean_cosine(self.plain(RELEASED).embed_plain(images)))
+        return Health(mean_cosine(self.plain_view(RELEASED).embed_plain(images)))
 
 
 def whole(labels: IntArray, clients: int, draw: np.random.Generator) -> list[IntArray]:

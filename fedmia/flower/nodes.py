@@ -14,14 +14,14 @@ from fedmia.config.experiment import Experiment
 from fedmia.config.tree import to_tree
 from fedmia.flower.store import ask
 from fedmia.storage.outfolder import OutFolder
-from strategies.base import connected
-from strategies.crew import FederationError
+from strategies.base import wait_for_nodes
+from strategies.failure_policy import FederationError
 
 FAREWELL = 120.0  # seconds in which nodes are to say that they keep nothing
 
 
 @contextlib.contextmanager
-def underway(
+def open_nodes(
     grid: Grid, experiment: Experiment, place: OutFolder, private: bool
 ) -> Iterator[tuple[dict[int, int], dict[int, dict[str, Any]]]]:
     """Client -> node, and client -> what it found in the settings, of all clients; they keep
@@ -31,7 +31,7 @@ def underway(
         FederationError: the nodes are not the run's clients, or one cannot prepare the run.
     """
     tree, clients = to_tree(experiment), experiment.federation.clients
-    ids = connected(grid, clients)
+    ids = wait_for_nodes(grid, clients)
     place.begin(tree)
     everyone = {i: i for i in ids}
     try:
@@ -51,7 +51,7 @@ def underway(
             ask(grid, everyone, "end", dict.fromkeys(ids, {}), patience=FAREWELL)
 
 
-def agree(found: dict[int, dict[str, Any]], **ours: Any) -> None:
+def check_agreement(found: dict[int, dict[str, Any]], **ours: Any) -> None:
     """See that every node has this fedmia, and found the same.
 
     Raises:

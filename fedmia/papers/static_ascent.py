@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from fedmia.attacks.ascent_static import AscentStatic
 from fedmia.evaluation.federated.snapshots import Evaluation
-from fedmia.papers.reading import own
+from fedmia.papers.reading import configured_attack
 from fedmia.records import FloatArray, ScoredAttack
 from fedmia.storage.snapshot import Snapshot
 from fedmia.threat.signals import Signals
@@ -15,7 +15,7 @@ NAME = "ascent-static"
 
 
 @dataclass(frozen=True)
-class Climbed:
+class StaticAscentScores:
     """The static attack on one snapshot.
 
     Attributes:
@@ -29,18 +29,20 @@ class Climbed:
     nonmembers: FloatArray | None = None
 
 
-def climbed(evaluation: Evaluation, snapshot: Snapshot, *, by_step: bool = False) -> Climbed:
+def score_static_ascent(
+    evaluation: Evaluation, snapshot: Snapshot, *, by_step: bool = False
+) -> StaticAscentScores:
     """Score the static attack on a snapshot, with the options that the run gave it."""
     view, built = evaluation.observed.view(snapshot, Signals()), list[AscentStatic]()
 
     def build(_: str) -> AscentStatic:
-        built.append(replace(own(evaluation, NAME), reading="rise"))
+        built.append(replace(configured_attack(evaluation, NAME), reading="rise"))
         return built[-1]
 
     scorer = replace(evaluation.scorer, build=build)
-    scored = scorer.scored(NAME, view)
+    scored = scorer.score_attack(NAME, view)
     if not by_step:
-        return Climbed(snapshot.round, scored)
+        return StaticAscentScores(snapshot.round, scored)
     losses = built[0].by_step(view, scorer.candidates)  # the first one built was fitted on all
-    members, nonmembers = scorer.apart(losses.T)
-    return Climbed(snapshot.round, scored, members.T, nonmembers.T)
+    members, nonmembers = scorer.split_sides(losses.T)
+    return StaticAscentScores(snapshot.round, scored, members.T, nonmembers.T)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedmia.attacks._classifier import fit_classifier
-from fedmia.papers.reading import FEATURES, Reading
+from fedmia.papers.reading import FEATURES, SnapshotFeatures
 from fedmia.papers.tables import shown_layers
 from fedmia.records import FloatArray
 from fedmia.report.figures import canvas
@@ -24,7 +24,7 @@ Plane = tuple[NDArray[np.float64], float]
 
 
 @canvas.drawn
-def confidences(reading: Reading) -> Figure:
+def confidences(reading: SnapshotFeatures) -> Figure:
     """Fig. 7: the three largest confidences of the encoder's output, avgpool and the last layer,
     each axis on a log scale."""
     layers = shown_layers(reading)
@@ -43,7 +43,7 @@ def confidences(reading: Reading) -> Figure:
 
 
 @canvas.drawn
-def combined(reading: Reading) -> Figure:
+def combined(reading: SnapshotFeatures) -> Figure:
     """Fig. 9: the combined features in space, with the plane of the LDA that the known images
     fitted: on it the classifier is undecided."""
     members, others = reading.scored("combined")

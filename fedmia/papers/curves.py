@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedmia.papers.claims import PAPER
-from fedmia.papers.climbs import Climbed
-from fedmia.papers.reading import FEATURES, Reading
-from fedmia.papers.tables import Rates
+from fedmia.papers.reading import FEATURES, SnapshotFeatures
+from fedmia.papers.static_ascent import StaticAscentScores
+from fedmia.papers.tables import MethodRates
 from fedmia.records import Curves, FloatArray
 from fedmia.records.rows import RoundRow
 from fedmia.report.figures import canvas
@@ -63,7 +63,7 @@ def _scale(axes: Axes, side: str, values: Any) -> None:
 
 
 @canvas.drawn
-def overfitting(readings: Sequence[Reading], history: History) -> Figure:
+def overfitting(readings: Sequence[SnapshotFeatures], history: History) -> Figure:
     """Fig. 5: loss and cosine similarity of members and non-members by evaluated round."""
     sides = [r.scored("combined") for r in readings]
     n = canvas.counts(len(sides[0][0]), len(sides[0][1]))
@@ -81,7 +81,10 @@ def overfitting(readings: Sequence[Reading], history: History) -> Figure:
 
 @canvas.drawn
 def by_round(
-    rows: Mapping[str, Sequence[tuple[int, Rates]]], history: History, heading: str, dashed: str
+    rows: Mapping[str, Sequence[tuple[int, MethodRates]]],
+    history: History,
+    heading: str,
+    dashed: str,
 ) -> Figure:
     """Figs. 6 and 8: accuracy and AUC of each name by round, with 95 % bands.
 
@@ -111,7 +114,7 @@ def by_round(
 
 
 @canvas.drawn
-def by_step(climb: Climbed) -> Figure | None:
+def by_step(climb: StaticAscentScores) -> Figure | None:
     """Fig. 10: loss of the images under test by step of the static climb, and its rise."""
     if climb.members is None or climb.nonmembers is None:
         return None
@@ -130,7 +133,7 @@ def by_step(climb: Climbed) -> Figure | None:
 
 
 @canvas.drawn
-def thresholds(climbs: Sequence[Climbed]) -> Figure:
+def thresholds(climbs: Sequence[StaticAscentScores]) -> Figure:
     """Fig. 12: accuracy of the static climb by threshold, a line for each evaluated round, with
     the threshold that the known images chose."""
     import matplotlib

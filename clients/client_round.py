@@ -12,39 +12,39 @@ import numpy as np
 import torch
 from torch.optim import Optimizer
 
-from clients.site import Site, Task
+from clients.client_context import ClientContext, RoundTask
 from fedmia.data.images import IntArray
-from fedmia.defenses.base import Metrics, Outlook
+from fedmia.defenses.base import Metrics, PreparationContext
 from fedmia.options import registry
 from fedmia.options.seeding import rng, root
 from fedmia.ssl.base import SSLMethod, State, under
 from fedmia.ssl.optimizers import held, restore
 from fedmia.ssl.train import Job
-from fedmia.storage.snapshot import Local, LocalState, StateStore, Update
+from fedmia.storage.snapshot import ClientState, StateStore, StrategyContext, Update
 from fedmia.threat import WhiteBox
 
 GUESSES = 8  # of honest clients' uploads at most, by an attacker who knows the server's rule
 
 
 @dataclass
-class Desk:
+class ClientRound:
     """A client in a round: its images, its method, its memory, its upload."""
 
-    site: Site
+    client_context: ClientContext
     store: StateStore
-    task: Task
+    task: RoundTask
     received: State
     broadcast: State = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        site, task = self.site, self.task
-        self.indices = site.dealt(task.branch)[task.client]
+        client_context, task = self.client_context, self.task
+        self.indices = client_context.branch_parts(task.branch)[task.client]
         self.kept = self.store.load(task.branch, task.client)
         self.memory: dict[str, Any] = dict(self.kept.memory) if self.kept else {}
-        self.strategy = registry.build("strategy", *site.strategy)
-        self.defense = site.defended(task.client)
-        self._root = root(site.noise_source, site.seed)
-        self._trained: tuple[Local, State, State] | None = None
+        self.strategy = registry.build("strategy", *client_context.strategy)
+        self.defense = client_context.build_defenses(task.client)
+        self._root = root(client_context.noise_source, client_context.seed)
+        self._trained: tuple[StrategyContext, State, State] | None = None
         self._job_done: Job | None = None
         self._crafted = False
         self._guesses: list[State] | None = None
@@ -63,7 +63,7 @@ class Desk:
             self.defense.prepare(self._outlook(), self._defended)
         metrics = self.defense.train(job, self._defended)
         state = method.shared_state()
-        trained = {n: t for n, t in state.items() if self.site.leaves(n)}
+        trained = {n: t for n, t in state.items() if self.client_context.is_shared(n)}
         staying = {f"running.{n}": t for n, t in state.items() if n not in trained}
         self._trained = local, trained, staying | self._resumed(method, job.optimizer)
         self._job_done = job
@@ -75,9 +75,9 @@ class Desk:
         return self.defense.release(self.received, trained, self._defended, stream)
 
     @property
-    def rests(self) -> bool:
+    def sits_out(self) -> bool:
         """Whether a defence has the client sit out the round."""
-        return self.defense.rests(self._defended)
+        return self.defense.sits_out(self._defended)
 
     @property
     def _defended(self) -> dict[str, Any]:
@@ -85,24 +85,27 @@ class Desk:
         held: dict[str, Any] = self.memory.setdefault("defense", {}) if self.defense else {}
         return held
 
-    def _outlook(self) -> Outlook:
+    def _outlook(self) -> PreparationContext:
         """What the client's defences know before its first round."""
-        site, public = self.site, self.site.images[self.site.public]
+        client_context, public = (
+            self.client_context,
+            self.client_context.images[self.client_context.public],
+        )
         stream = self.stream("prepare")
         rehearse_public = self.rehearse_public if len(public) else None
-        return Outlook(
-            site.total_rounds, len(self.indices), self.rehearse, stream, public, rehearse_public,
+        return PreparationContext(
+            client_context.total_rounds, len(self.indices), self.rehearse, stream, public, rehearse_public,
             self.rehearse_alone,
         )  # fmt: skip
 
-    def settle(self, state: State, metrics: Metrics) -> Update:
+    def finish_round(self, state: State, metrics: Metrics) -> Update:
         """The upload of `state`, less what never leaves; the local state is stored, and the method
         that trained is the next client's of this thread.
 
         It rests on no image if the client neither trained nor crafted.
         """
-        sent = {n: t for n, t in state.items() if self.site.leaves(n)}
-        told = self.defense.open(metrics)
+        sent = {n: t for n, t in state.items() if self.client_context.is_shared(n)}
+        told = self.defense.leaving_metrics(metrics)
         works, tensors = self._trained is not None or self._crafted, self._before
         if self._trained is not None:
             local, trained, staying = self._trained
@@ -111,18 +114,18 @@ class Desk:
             if all(bool(t.isfinite().all()) for t in staying.values()):  # else as if it had rested
                 tensors = staying
         if works:
-            kept = LocalState(tensors, self.memory)
+            kept = ClientState(tensors, self.memory)
             self.store.save(self.task.branch, self.task.client, kept)
         changed = self._crafted or self.defense.adapts  # perhaps, by an attack or a defence
         if self._job_done is not None and not changed:
-            self.site.kit.give(self._job_done.method, self._job_done.optimizer)
+            self.client_context.method_cache.give(self._job_done.method, self._job_done.optimizer)
         images = len(self.indices) if works else 0
         return Update(self.task.client, self.task.round, sent, images, told)
 
     @property
     def crafts(self) -> bool:
         """Whether an active attack may craft this round's upload."""
-        return self.task.craft and self.site.attack is not None
+        return self.task.craft and self.client_context.attack is not None
 
     def craft(self, method: SSLMethod, trained: State, batch: IntArray | None = None) -> State:
         """What the active attack uploads in place of `trained`, in a round in which it may.
@@ -131,7 +134,7 @@ class Desk:
             batch: positions among the targets that have the round to themselves; of each such
                 round nothing is kept but the attack's choice.
         """
-        attack, site = self.site.attack, self.site
+        attack, client_context = self.client_context.attack, self.client_context
         assert attack is not None
         if self.task.branch == "zero":
             attack = attack.disarmed()
@@ -140,12 +143,14 @@ class Desk:
         method.eval()  # as it is read later
         stream, tuning = self.stream("craft"), None
         if attack.together:
-            stream = rng(site.seed, "craft", self.task.round, site.fellows[0])
+            stream = rng(client_context.seed, "craft", self.task.round, client_context.fellows[0])
         if batch is not None:  # by content: no batch knows of another
-            digest = hashlib.sha256(site.images[site.targets[batch]].tobytes()).hexdigest()
-            stream = rng(site.seed, "craft-batch", self.task.round, digest)
+            digest = hashlib.sha256(
+                client_context.images[client_context.targets[batch]].tobytes()
+            ).hexdigest()
+            stream = rng(client_context.seed, "craft-batch", self.task.round, digest)
             tuning = self.stream("tune")  # whichever batch is the first
-        turn = site.turn(
+        turn = client_context.craft_context(
             method, self.received, trained, number, notes, stream, round=self.task.round,
             batch=batch, tuning=tuning, passing=self._passing, rehearse=self._rehearse_round,
         )  # fmt: skip
@@ -161,10 +166,13 @@ class Desk:
 
         Each begins anew: with the attacker's momentum and queue they would all train on its images.
         """
-        site, holder = self.site, self.site.fellows[0]
-        own, stream = site.dealt(self.task.branch)[holder], rng(site.seed, "rehearse", holder)
-        pool = stream.permutation(np.concatenate([own, site.known[0]]))
-        honest = max(1, round(1 / site.share) - len(site.fellows))
+        client_context, holder = self.client_context, self.client_context.fellows[0]
+        own, stream = (
+            client_context.branch_parts(self.task.branch)[holder],
+            rng(client_context.seed, "rehearse", holder),
+        )
+        pool = stream.permutation(np.concatenate([own, client_context.known[0]]))
+        honest = max(1, round(1 / client_context.share) - len(client_context.fellows))
         parts = np.array_split(pool, min(honest, max(1, len(pool) // max(1, len(own)))))
         sent = []
         for part in parts:
@@ -178,11 +186,15 @@ class Desk:
         """What the server would let through that is nearest to `crafted`. The honest clients, or
         GUESSES of them, are guessed to send what trainings on random draws of the attacker's own
         images give, from a few of them to as many as it has."""
-        strategy, site, fellows = self.strategy, self.site, len(self.site.fellows)
+        strategy, client_context, fellows = (
+            self.strategy,
+            self.client_context,
+            len(self.client_context.fellows),
+        )
         if self._guesses is None:
-            draw = rng(site.seed, "guess", self.task.round, site.fellows[0])
-            pool = site.dealt(self.task.branch)[site.fellows[0]]
-            honest = max(2, round(1 / site.share) - fellows)
+            draw = rng(client_context.seed, "guess", self.task.round, client_context.fellows[0])
+            pool = client_context.branch_parts(self.task.branch)[client_context.fellows[0]]
+            honest = max(2, round(1 / client_context.share) - fellows)
             count = min(GUESSES, honest) if strategy.compares else 0
             sizes = [max(1, len(pool) * (i + 1) // count) for i in range(count)]
             self._guesses = [self._guess(draw.choice(pool, size)) for size in sizes]
@@ -201,13 +213,13 @@ class Desk:
     def idle(self) -> SSLMethod:
         """A method on the received weights for a client that does not train: its bank as its last
         training left it, or, before any, keys of its own images."""
-        method = self.site.method(self.task.client, len(self.indices))
+        method = self.client_context.method(self.task.client, len(self.indices))
         method.load_shared(self.received)
         if local := self._own("local."):
             method.load_local(local)
         else:
             method.begin_first_round()
-            method.fill_bank(self.site.pixels(self.indices))
+            method.fill_bank(self.client_context.pixels(self.indices))
         return method
 
     def rehearse(self, positions: IntArray) -> State:
@@ -216,7 +228,9 @@ class Desk:
 
     def rehearse_public(self) -> tuple[State, State]:
         """Weights received, and after a first round on as many public images; nothing is kept."""
-        return self.received, self._rehearsed(np.resize(self.site.public, len(self.indices)))
+        return self.received, self._rehearsed(
+            np.resize(self.client_context.public, len(self.indices))
+        )
 
     def _rehearsed(self, indices: IntArray) -> State:
         job, _ = self._job(indices, {}, {})
@@ -232,55 +246,60 @@ class Desk:
 
         Nothing that rests on anybody's images goes in: it starts from the run's first weights.
         """
-        site, images = self.site, self.site.images[self.site.public[positions]]
-        method, optimizer = site.method(self.task.client, len(images)), None
-        method.load_shared(site.method(-1, None).shared_state())
+        client_context, images = (
+            self.client_context,
+            self.client_context.images[self.client_context.public[positions]],
+        )
+        method, optimizer = client_context.method(self.task.client, len(images)), None
+        method.load_shared(client_context.method(-1, None).shared_state())
         method.begin_first_round()
         memory = copy.deepcopy(self._defended)
-        for round in range(1, site.total_rounds + 1):
+        for round in range(1, client_context.total_rounds + 1):
             if round > 1:
                 method.begin_round()
             stream = rng(self._root, "rehearse", round, self.task.client)
-            job = site.job(method, images, round, stream, optimizer=optimizer)
-            optimizer = job.optimizer if site.train.optimizer_state == "keep" else None
+            job = client_context.job(method, images, round, stream, optimizer=optimizer)
+            optimizer = job.optimizer if client_context.train.optimizer_state == "keep" else None
             recipe = job.augment
             change(job)
             self.defense.train(job, memory)
             held = torch.from_numpy(images)
-            yield WhiteBox(method, recipe, seed=site.seed, device=job.device, held=held)
+            yield WhiteBox(method, recipe, seed=client_context.seed, device=job.device, held=held)
 
     def _taken(self) -> tuple[SSLMethod, Optimizer] | None:
         """What this thread keeps, if the client can go on with it: its own state is set
         afterwards, or, in its first round, the method becomes as one that is built for it."""
-        pair = self.site.kit.take()
+        pair = self.client_context.method_cache.take()
         if pair is None or self._before:
             return pair
-        anew = self.kept is None and self.site.renew(pair[0], self.task.client, len(self.indices))
+        anew = self.kept is None and self.client_context.renew(
+            pair[0], self.task.client, len(self.indices)
+        )
         return pair if anew else None
 
     def _job(
         self, indices: IntArray, kept: State, memory: dict[str, Any],
         pair: tuple[SSLMethod, Optimizer] | None = None, start: State | None = None,
-    ) -> tuple[Job, Local]:  # fmt: skip
+    ) -> tuple[Job, StrategyContext]:  # fmt: skip
         """This round's training on the images at `indices`, from where the strategy starts.
 
         Args:
             pair: a method and its optimizer; else both are built, with the client's first weights.
             start: in place of the weights received.
         """
-        site = self.site
-        method, optimizer = pair or (site.method(self.task.client, len(indices)), None)
+        client_context = self.client_context
+        method, optimizer = pair or (client_context.method(self.task.client, len(indices)), None)
         weights = dict(zip(method.shared_parameters(), method.trainable(), strict=True))
         received = self.received if start is None else start
-        local = Local(received, self.broadcast, kept, memory, weights)
+        local = StrategyContext(received, self.broadcast, kept, memory, weights)
         method.load_shared(self.strategy.begin(local))
         task = self.task
         stream = self.stream("train")
-        images = site.images[indices]
-        job = site.job(method, images, task.round, stream, task.craft, optimizer)
+        images = client_context.images[indices]
+        job = client_context.job(method, images, task.round, stream, task.craft, optimizer)
 
         job.after_backward = after_each(
-            job.optimizer, site.train.momentum, local, self.strategy.after_backward
+            job.optimizer, client_context.train.momentum, local, self.strategy.after_backward
         )
         return job, local
 
@@ -291,7 +310,7 @@ class Desk:
 
     def _own(self, prefix: str) -> State:
         """Those whose names begin with `prefix`, without it."""
-        return {n: t.to(self.site.device) for n, t in under(prefix, self._before).items()}
+        return {n: t.to(self.client_context.device) for n, t in under(prefix, self._before).items()}
 
     def _restore(self, method: SSLMethod, optimizer: Optimizer) -> None:
         """Go on where the last round ended."""
@@ -307,14 +326,17 @@ class Desk:
     def _resumed(self, method: SSLMethod, optimizer: Optimizer) -> State:
         """What `_restore` takes up in the next round, by name."""
         tensors = {f"local.{n}": t for n, t in method.local_state().items()}
-        if self.site.train.optimizer_state == "keep":
+        if self.client_context.train.optimizer_state == "keep":
             kept = held(optimizer, method.trainable())
             tensors |= {f"optimizer.{n}": t for n, t in kept.items()}
         return tensors
 
 
 def after_each(
-    optimizer: Optimizer, momentum: float, local: Local, then: Callable[[Local], None]
+    optimizer: Optimizer,
+    momentum: float,
+    local: StrategyContext,
+    then: Callable[[StrategyContext], None],
 ) -> Callable[[], None]:
     """What a job does after each backward pass. It knows neither the job nor the desk: in a circle
     of references a client's weights would stay until Python looks for such, gigabytes later."""

@@ -19,7 +19,7 @@ from fedmia.options.yamlfile import Tree
 Layers = list[Tree]
 
 
-def written_out(path: str, value: Any) -> Layers | Tree:
+def expand_layers(path: str, value: Any) -> Layers | Tree:
     """The layers that `value` says at `path`; a mapping as it is where it names none.
 
     Raises:
@@ -38,7 +38,7 @@ def written_out(path: str, value: Any) -> Layers | Tree:
     return [{str(k): v for k, v in one.items()} for one in found]
 
 
-def overlaid(path: str, below: Any, above: Layers | Tree) -> Layers | Tree:
+def overlay_layers(path: str, below: Any, above: Layers | Tree) -> Layers | Tree:
     """`above` over `below`: a layer keeps the options that one of its name has below; a mapping
     without a name changes options of those below."""
     if not isinstance(below, list):
@@ -100,7 +100,7 @@ def plain_layers(layers: Sequence[Any]) -> Layers | None:
     ] or None
 
 
-def as_mapping(path: str, value: Any) -> Tree:
+def copy_mapping(path: str, value: Any) -> Tree:
     """A copy of a mapping, its keys as text.
 
     Raises:
@@ -111,7 +111,7 @@ def as_mapping(path: str, value: Any) -> Tree:
     return {str(key): own for key, own in value.items()}
 
 
-def with_path(field: str, kind: str, tree: Tree) -> Tree:
+def split_file_path(field: str, kind: str, tree: Tree) -> Tree:
     """`name: file:PATH` as `name: file` with its `path`, of a plugin that takes one.
 
     Raises:
