@@ -217,7 +217,7 @@ def check(source: Source, classes: dict[str, list[ast.ClassDef]]) -> Iterator[st
     place = source.path.relative_to(ROOT)
     docstring = ast.get_docstring(source.tree) or ""
     if source.path.name == "__init__.py" and len(docstring.splitlines()) < 3:
-        yield f"{place}:1: the package says in three lines what is in it, who uses it, where to start"
+        yield f"{place}:1: say in three lines what is in it, who uses it, where to start"
     elif not docstring:
         yield f"{place}:1: the module has no docstring"
     for line, name, fault in check_body(source.tree.body, classes):

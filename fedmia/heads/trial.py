@@ -83,7 +83,7 @@ class HeadTrial:
     """One head.
 
     Attributes:
-        fitted: share of its own images that it classifies right.
+        train_accuracy: share of its own images that it classifies right.
         sensitivity: {1: L1, 2: L2}, empty where nothing is noised.
         plain: without noise. noised: at each setting.
         placebo: the attacks on the same images, asked about a head that saw none of them.

@@ -32,7 +32,7 @@ class RunLauncher:
     """How the runs are made.
 
     Attributes:
-        begun: whether a folder holds a run that can be gone on with.
+        is_resumable: whether a folder holds a run that can be gone on with.
     """
 
     start: Start

@@ -36,7 +36,7 @@ class StudyFolder:
         out: the folder; what lies there must be of this sweep, or of a part of it.
         runs: what is asked for.
         tree: as the file of its command says it.
-        begun: whether a folder holds a run that can be gone on with.
+        is_resumable: whether a folder holds a run that can be gone on with.
 
     Raises:
         InputError: it holds anything else, or cannot be made.

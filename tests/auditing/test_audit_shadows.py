@@ -207,7 +207,7 @@ def test_shadows__interrupted_go_on_where_they_stopped(
     out = tmp_path / "AUDIT"
     with monkeypatch.context() as patch:
         patch.setattr(train, "train_one", second_is_cut)
-        patch.setattr(train, "cores", lambda: 1)  # one after the other
+        patch.setattr(train, "count_cores", lambda: 1)  # one after the other
         done = audit(flags, out)
     assert done.code == 130 and done.names() == ["lpla"]
     assert "interrupted" in done.not_run["encodermi-t"] and "interrupted" in done.not_run[

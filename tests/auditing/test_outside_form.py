@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from fedmia.encoders.base import EncoderForm, Loading, Released, Wanted
+from fedmia.encoders.base import EncoderForm, LoadContext, LoadedEncoder, LoadOptions
 from fedmia.encoders.factory import wrap
 
 
@@ -29,11 +29,11 @@ class Filters(EncoderForm):
 
     written = "own_forms:Filters:FILE"
 
-    def load(self, source: str, wanted: Wanted) -> Released:
+    def load(self, source: str, options: LoadOptions) -> LoadedEncoder:
         rows = [list(map(float, line.split())) for line in Path(source).read_text().splitlines()]
         module = nn.Conv2d(3, len(rows), 3, bias=False)
         module.load_state_dict({"weight": torch.tensor(rows).view(-1, 3, 3, 3)})
-        return wrap(Loading(Path(source).name, wanted), module)
+        return wrap(LoadContext(Path(source).name, options), module)
 '''
 
 

@@ -17,7 +17,7 @@ from scipy import stats
 from fedmia.federation.checkpoint import restore_server, server_state
 from fedmia.lowerbounds.gdp import delta_at
 from fedmia.options.errors import InputError
-from fedmia.report.lowerbounds import shown
+from fedmia.report.lowerbounds import epsilon_lower_bound
 from fedmia.ssl.base import State
 from fedmia.storage.snapshot import Update
 from strategies import dp_fedavg
@@ -382,7 +382,7 @@ def audited(part: float, monkeypatch: pytest.MonkeyPatch, **more: Any) -> tuple[
     )
     stated = rounds_of(strategy, 4).privacy(ALONE)
     assert stated is not None and stated.value is not None and stated.canaries == 400
-    return stated.value, shown(stated, stated.correct, 0.05)
+    return stated.value, epsilon_lower_bound(stated, stated.correct, 0.05)
 
 
 NOISED = dp_fedavg.noised

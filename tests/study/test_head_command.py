@@ -162,7 +162,7 @@ def test_rows__canaries_are_noised_at_the_scale_of_their_setting(
         HeadTrial(1.0, {1: 3.0 + n, 2: 2.0 + n}, ReleaseResult(0.0, 0.9, 0.0, rates),
               {s: ReleaseResult(10.0 * n + i, 0.9, 0.0, rates) for i, s in enumerate(settings)}, rates)
         for n in (1, 2)
-    ]  # fmt: skip
+    ]
     found = compare.rows(trials, Head(encoder="x", delta=1e-6, canaries=300), settings)
     assert [r["lower_bound"] for r in found] == [None, ("audit", 2), ("audit", 2)]
     assert [given[:5] for given in calls] == [

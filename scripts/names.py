@@ -1,0 +1,92 @@
+"""Say which names of the packages break the rules of docs/internals.md: python scripts/names.py.
+
+- A name says what a thing is, not what befell it: none of PARTICIPLES names a variable, an
+  argument, a function or a class. Names in files, options and keys of records are not read here.
+- No two public classes have one name.
+- A name that gave way to another (RENAMED) stands only where it is an alias.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ("fedmia", "clients", "strategies")
+PARTICIPLES = frozenset(
+    ("asked", "dealt", "found", "given", "held", "judged", "kept", "made", "named", "put", "said")
+    + ("seen", "shown", "taken", "told", "understood", "wanted")
+)
+# Old name -> new name, of classes that code from outside may import.
+RENAMED: dict[str, str] = {}
+
+
+def is_key(owner: ast.ClassDef, field: ast.AnnAssign) -> bool:
+    """Say whether users write or read a field by its name.
+
+    Args:
+        owner: class of the field.
+        field: declaration of the field.
+
+    Returns:
+        True for an option of settings and for a key of a record.
+    """
+    record = any(getattr(base, "id", "") == "TypedDict" for base in owner.bases)
+    return record or getattr(getattr(field.value, "func", None), "id", "") == "option"
+
+
+def bound_names(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Find every name that a module binds, but for options and keys of records.
+
+    Args:
+        tree: of the module.
+
+    Yields:
+        Line and name of each variable, argument, function and class.
+    """
+    keys = {
+        id(field.target)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+        for field in node.body
+        if isinstance(field, ast.AnnAssign) and is_key(node, field)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and id(node) not in keys:
+            yield node.lineno, node.id
+        elif isinstance(node, ast.arg):
+            yield node.lineno, node.arg
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            yield node.lineno, node.name
+
+
+def is_read(node: ast.Name) -> bool:
+    """Whether a name is read there, not bound."""
+    return isinstance(node.ctx, ast.Load)
+
+
+def main() -> int:
+    """Print one line for each fault; 1 where there are any."""
+    faults = []
+    classes: dict[str, str] = {}
+    for path in sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py")):
+        place = path.relative_to(ROOT).as_posix()
+        tree = ast.parse(path.read_text())
+        for line, name in bound_names(tree):
+            if name.strip("_").lower() in PARTICIPLES:
+                faults.append(f"{place}:{line}: {name} says what befell a thing, not what it is")
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                place_of_other = classes.setdefault(node.name, place)
+                if place_of_other != place:
+                    faults.append(f"{place}:{node.lineno}: {place_of_other} has a {node.name}, too")
+            elif isinstance(node, ast.Name) and node.id in RENAMED and is_read(node):
+                faults.append(f"{place}:{node.lineno}: {node.id} is {RENAMED[node.id]} now")
+    print("\n".join([*faults, f"{len(faults)} names to mend"]))
+    return bool(faults)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
