@@ -7,11 +7,11 @@ from pathlib import Path
 import torch
 
 from fedmia.federation.ledger import Ledger
-from fedmia.storage.snapshot import LocalState
+from fedmia.storage.snapshot import ClientState
 
 
-def state(number: int) -> LocalState:
-    return LocalState({"w": torch.full((4,), float(number))}, {"n": number})
+def state(number: int) -> ClientState:
+    return ClientState({"w": torch.full((4,), float(number))}, {"n": number})
 
 
 def numbers(ledger: Ledger) -> list[int]:
