@@ -190,7 +190,7 @@ def process_faults(folder: Path) -> list[dict[str, Any]]:
     full = OSError(28, "No space left on device")
     # What fails, the function in which, at which of its calls, and how.
     places: list[tuple[str, str, int, BaseException]] = [
-        ("killed in scoring", "fedmia.evaluation.steps.scorer.Scorer.scored", 1, Killed()),
+        ("killed in scoring", "fedmia.evaluation.steps.scorer.Scorer.score_attack", 1, Killed()),
         ("killed before the report", "fedmia.simulate.publish", 0, Killed()),
         ("killed in its figures", "fedmia.report.figures.draw.draw_all", 0, Killed()),
         ("killed in a checkpoint", "fedmia.federation.checkpoint.Checkpoint.write", 4, Killed()),

@@ -25,13 +25,13 @@ Patch = pytest.MonkeyPatch
 
 def counted(monkeypatch: Patch) -> list[str]:
     """Names of the attacks that are computed from now on, not read back."""
-    plain, names = Scorer.scored, list[str]()
+    plain, names = Scorer.score_attack, list[str]()
 
     def scored(self: Scorer, name: str, *rest: Any, **more: Any) -> Any:
         names.append(name)
         return plain(self, name, *rest, **more)
 
-    monkeypatch.setattr(Scorer, "scored", scored)
+    monkeypatch.setattr(Scorer, "score_attack", scored)
     return names
 
 
