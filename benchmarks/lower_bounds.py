@@ -155,7 +155,8 @@ def row(case: Case) -> dict[str, Any]:
         "mechanism": case.mechanism, "claim": case.claim, "violation": case.violation,
         "canaries": case.canaries, "seeds": case.seeds, "alarms": alarms,
         "alarms_ci": [round(low, 3), round(high, 3)], "bound": round(float(np.mean(bounds)), 3),
-        "most": round(epsilon_lower_bound(stated[0], stated[0].guesses, ERROR), 3), "audit": stated[0].audit,
+        "most": round(epsilon_lower_bound(stated[0], stated[0].guesses, ERROR), 3),
+        "audit": stated[0].audit,
         "true": spent(case, noise),
     }  # fmt: skip
 

@@ -94,7 +94,8 @@ class ClientRound:
         stream = self.stream("prepare")
         rehearse_public = self.rehearse_public if len(public) else None
         return PreparationContext(
-            client_context.total_rounds, len(self.indices), self.rehearse, stream, public, rehearse_public,
+            client_context.total_rounds, len(self.indices), self.rehearse, stream, public,
+            rehearse_public,
             self.rehearse_alone,
         )  # fmt: skip
 

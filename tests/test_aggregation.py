@@ -96,7 +96,8 @@ def test_aggregation__told_is_that_of_the_main_branch() -> None:
 
     run: Any = SimpleNamespace(
         schedule=Schedule(settings), _root=0, failure_policy=None, active=False, aggregation=None,
-        _record=lambda *_: None, _checkpoint=lambda: None, _describe_aggregation=lambda rule: rule.name,
+        _record=lambda *_: None, _checkpoint=lambda: None,
+        _describe_aggregation=lambda rule: rule.name,
         _prepare_fork=lambda *_: None,
     )  # fmt: skip
     for branch in ("main", "placebo"):

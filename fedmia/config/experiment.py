@@ -125,7 +125,7 @@ class Experiment(Settings):
 
     Raises:
         InputError: on construction, for an unknown plugin or option or a value out of range.
-            Whether the values suit one another is asked by `fedmia.config.compatibility.check_experiment`.
+            `fedmia.config.compatibility.check_experiment` asks whether the values suit one another.
     """
 
     seed: int = option(0, "root of all randomness", ge=0)

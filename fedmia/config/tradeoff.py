@@ -247,7 +247,8 @@ def _compared(tradeoff: Tradeoff) -> None:
     for key in tradeoff.strengths:
         if not any(_measured(key, name) is not None for name in named):
             raise InputError(
-                f"{opt(f'strengths.{key}')}: no such defence is compared{suggest_nearest(key, named)} "
+                f"{opt(f'strengths.{key}')}: no such defence is compared"
+                f"{suggest_nearest(key, named)} "
                 f"({opt('defenses', tradeoff.defenses)})"
             )
 

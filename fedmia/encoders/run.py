@@ -88,7 +88,8 @@ def load(spec: str, wanted: LoadOptions) -> LoadedEncoder:
                 made.load_shared(weights)
             except (ValueError, RuntimeError) as error:
                 raise InputError(
-                    f"run '{folder}': round {turn} does not fit its config.yaml: {first_line(error)}"
+                    f"run '{folder}': round {turn} does not fit its config.yaml: "
+                    f"{first_line(error)}"
                 ) from None
         return made.to(wanted.device).eval()
 

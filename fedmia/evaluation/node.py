@@ -39,7 +39,8 @@ BESIDE = (
 
 
 def scored(
-    prepared: PreparedRun, client_context: ClientContext, client: int, store: StateStore, last: int, final: State,
+    prepared: PreparedRun, client_context: ClientContext, client: int, store: StateStore, last: int,
+    final: State,
     untrained: State,
 ) -> RecordDict:  # fmt: skip
     """The run's attacks on the final encoder and on the untrained one: scores, sides apart."""

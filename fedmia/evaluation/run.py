@@ -65,7 +65,8 @@ def execute(
         if active is not None:
             notes = TrajectoryRecorder(Observer(prepared.experiment, client_context), active)
         finished = federate(
-            prepared, client_context, folder, snapshots, round_recorder=notes, probe=probes.knn, watch=watch,
+            prepared, client_context, folder, snapshots, round_recorder=notes, probe=probes.knn,
+            watch=watch,
             display=display, nodes=nodes, checkpoint=checkpoint,
         )  # fmt: skip
         display.say("attacks")

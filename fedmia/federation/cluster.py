@@ -135,7 +135,8 @@ class RayGrid(LocalGrid):
     """
 
     def __init__(
-        self, client_context: ClientContext, clients: int, share: ClientResources, store: StateStore,
+        self, client_context: ClientContext, clients: int, share: ClientResources,
+        store: StateStore,
         timeout: float | None = None,
     ) -> None:  # fmt: skip
         if not (fit := share.fit()):

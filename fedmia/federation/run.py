@@ -276,7 +276,8 @@ class Nodes:
 def federate(
     prepared: PreparedRun, client_context: ClientContext, folder: Path, snapshots: SnapshotStore, *,
     probe: Callable[[State], float | None], watch: Stopwatch, display: Display,
-    round_recorder: RoundRecorder | None = None, nodes: Nodes | None = None, checkpoint: Checkpoint | None = None,
+    round_recorder: RoundRecorder | None = None, nodes: Nodes | None = None,
+    checkpoint: Checkpoint | None = None,
 ) -> FederationResult:  # fmt: skip
     """Run the rounds on the backend asked for; what clients keep lies in `folder`.
 
@@ -319,7 +320,8 @@ def federate(
     elif experiment.backend == "ray":
         cpus = experiment.cpus_per_client or client_context.threads
         run_ray(
-            run.run, client_context, store, cpus, experiment.gpus_per_client, experiment.ray_address,
+            run.run, client_context, store, cpus, experiment.gpus_per_client,
+            experiment.ray_address,
             failure_policy.timeout,
         )  # fmt: skip
     else:
@@ -334,7 +336,8 @@ def federate(
     if checkpoint and run.head:
         archive = checkpoint.archive(f"{run.head.branch} {run.head.round} {sorted(gone)}")
     return FederationResult(
-        prepared, client_context, store, snapshots, run.rounds, run.complete, tuple(failure_policy.faults), gone,
+        prepared, client_context, store, snapshots, run.rounds, run.complete,
+        tuple(failure_policy.faults), gone,
         str(run.failure) if run.failure else None, archive, run.aggregation,
     )  # fmt: skip
 

@@ -65,7 +65,8 @@ def add_noise(
 
 
 def audit_noise(
-    setting: ReleaseSetting, delta: float, sensitivity: Mapping[int, float], scale: float, count: int,
+    setting: ReleaseSetting, delta: float, sensitivity: Mapping[int, float], scale: float,
+    count: int,
     rng: np.random.Generator,
 ) -> Epsilon:  # fmt: skip
     """A setting's statement with the guesses of `count` canaries: made-up heads of one weight, the

@@ -152,5 +152,6 @@ def unknown_name(what: str, name: str, known: Iterable[str]) -> InputError:
     """The error for a name that is not among the known ones, with the nearest of them."""
     listed = sorted(known)
     return InputError(
-        f"unknown {what} '{name}'{suggest_nearest(name, listed)} (known: {', '.join(listed) or 'none'})"
+        f"unknown {what} '{name}'{suggest_nearest(name, listed)} "
+        f"(known: {', '.join(listed) or 'none'})"
     )

@@ -17,7 +17,8 @@ def dropped(run: RunScores) -> list[str]:
     """What became of clients that failed and did not stop the run."""
     found = []
     for fault in run.faults:
-        what = f"Client {fault.client} {format_error(fault.reason)} in round {fault.round} of {fault.branch}"
+        reason = format_error(fault.reason)
+        what = f"Client {fault.client} {reason} in round {fault.round} of {fault.branch}"
         if fault.action == "retried":
             found.append(f"{what}; it got its order again.")
         elif fault.action == "dropped":

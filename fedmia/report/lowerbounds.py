@@ -70,7 +70,8 @@ def by_canaries(epsilon: Epsilon, family: int) -> CanaryBoundRow:
     guesses, each = epsilon.guesses, (1 - LEVEL) / family
     together = epsilon_lower_bound(epsilon, epsilon.correct, each)
     return {
-        "value": epsilon_lower_bound(epsilon, epsilon.correct, 1 - LEVEL), "value_simultaneous": together,
+        "value": epsilon_lower_bound(epsilon, epsilon.correct, 1 - LEVEL),
+        "value_simultaneous": together,
         "most": epsilon_lower_bound(epsilon, guesses, each), "audit": epsilon.audit,
         "canaries": epsilon.canaries, "guesses": list(guesses), "correct": list(epsilon.correct),
         "refuted": epsilon.value is not None and together > epsilon.value,

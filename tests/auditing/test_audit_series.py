@@ -28,10 +28,10 @@ from fedmia.ssl.base import Recipe
 from fedmia.statistics.auc import difference_interval
 from fedmia.statistics.intervals import LEVEL
 from fedmia.storage.snapshot import Snapshot, SnapshotStore
-from fedmia.study.audits import split_encoders as conduct
+from fedmia.study.audits import encoders as conduct
 from fedmia.study.formats import SeriesReport
 from fedmia.study.scores import read
-from fedmia.study.views import split_encoders as compare
+from fedmia.study.views import encoders as compare
 from fedmia.study.views.encoders import EncodersView, models
 from tests.auditing.conftest import Audit, Sides, numbers
 from tests.report.test_report_rows import wrong

@@ -38,7 +38,8 @@ def naive(client_round: Any, pairs: int, order: int) -> float:
             method.load_shared(client_round.received)
             method.begin_first_round()
             job = Job(
-                method, make_optimizer(method, client_context.train), np.array(client_context.images[kept]),
+                method, make_optimizer(method, client_context.train),
+                np.array(client_context.images[kept]),
                 MoCo(dim=8).augment, client_context.train, rng(0, "train", 1, 0), 0, 4 * 2,
                 torch.device("cpu"),
             )  # fmt: skip

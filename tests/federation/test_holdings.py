@@ -28,7 +28,8 @@ CARRIED, REBUILT, PASSING = "carried", "rebuilt", "passing"
 HOLDINGS: Mapping[str, Mapping[str, str]] = {
     "FederatedRun": {
         "head": CARRIED, "forked": CARRIED, "rounds": CARRIED, "store": CARRIED,
-        "aggregation": CARRIED, "round_recorder": CARRIED, "failure_policy": CARRIED, "snapshots": CARRIED,
+        "aggregation": CARRIED, "round_recorder": CARRIED, "failure_policy": CARRIED,
+        "snapshots": CARRIED,
         "watch": CARRIED,
         "experiment": REBUILT, "client_context": REBUILT, "split": REBUILT, "probe": REBUILT,
         "display": REBUILT, "checkpoint": REBUILT, "schedule": REBUILT, "holder": REBUILT,
@@ -89,7 +90,8 @@ def restored_is_what_was_held(live: FederatedRun, readings: Any, queries: Any) -
     root, key = live.checkpoint.root, live.checkpoint.key
     other = replace(
         live, store=Ledger(root / "clients"), rounds=[], head=None, forked=None,
-        failure_policy=replace(live.failure_policy, gone=set(), faults=[]), checkpoint=Checkpoint(root, key=key),
+        failure_policy=replace(live.failure_policy, gone=set(), faults=[]),
+        checkpoint=Checkpoint(root, key=key),
         aggregation=None,
     )  # fmt: skip
     other.resume()
@@ -112,5 +114,6 @@ def restored_is_what_was_held(live: FederatedRun, readings: Any, queries: Any) -
             assert one is not None and two is not None and one.memory == two.memory
             assert all(t.equal(two.tensors[n]) for n, t in one.tensors.items())
     assert {n for n, how in HOLDINGS["FederatedRun"].items() if how == CARRIED} == {
-        "head", "forked", "rounds", "store", "round_recorder", "failure_policy", "snapshots", "watch", "aggregation",
+        "head", "forked", "rounds", "store", "round_recorder", "failure_policy", "snapshots",
+        "watch", "aggregation",
     }  # fmt: skip

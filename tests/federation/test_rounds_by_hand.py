@@ -103,8 +103,10 @@ def stretched(branch: str, clean: int, active: bool) -> tuple[SimpleNamespace, l
     notes, strategy = list[Any](), Told()
     head = BranchState(branch, 2, {"w": torch.tensor(2.0)}, strategy)
     run = SimpleNamespace(
-        schedule=Schedule(settings(ACTIVE)), _root=77, failure_policy=None, aggregation="none", active=active,
-        _note_update=lambda course, state, update: notes.append(("seen", update.round, float(state["w"]))),
+        schedule=Schedule(settings(ACTIVE)), _root=77, failure_policy=None, aggregation="none",
+        active=active,
+        _note_update=lambda course, state, update: notes.append(("seen", update.round,
+        float(state["w"]))),
         _record=lambda course, state, done: notes.append(("done", done.number, float(state["w"]))),
         _describe_aggregation=lambda of: f"after {head.round + 1}",
         _begin_beside=lambda at: notes.append(("beside", at.round, float(at.state["w"]))),
@@ -137,8 +139,10 @@ def test_stretch__controls_begin_at_the_last_clean_round_of_main(branch: str, ac
     notes, strategy = list[Any](), Told()
     head = BranchState(branch, 6, {"w": torch.tensor(6.0)}, strategy)
     run = SimpleNamespace(
-        schedule=Schedule(settings(ACTIVE)), _root=1, failure_policy=None, aggregation=None, active=active,
-        _note_update=lambda *_: None, _record=lambda *_: None, _describe_aggregation=lambda of: None,
+        schedule=Schedule(settings(ACTIVE)), _root=1, failure_policy=None, aggregation=None,
+        active=active,
+        _note_update=lambda *_: None, _record=lambda *_: None,
+        _describe_aggregation=lambda of: None,
         _begin_beside=lambda at: notes.append((at.round, float(at.state["w"]))),
         _checkpoint=lambda: None, _prepare_fork=lambda *_: None,
     )  # fmt: skip
@@ -151,7 +155,8 @@ def recorded(stopped: bool = False, craft: bool = True, crafted: Any = None) -> 
     """What is noted of round 10, the last, of clients whose losses are 1, 3, and malicious 100."""
     notes = list[Any]()
     run = SimpleNamespace(
-        watch=Stopwatch(0.0), client_context=SimpleNamespace(is_stopped=lambda: stopped), _crafted=crafted,
+        watch=Stopwatch(0.0), client_context=SimpleNamespace(is_stopped=lambda: stopped),
+        _crafted=crafted,
         snapshots=SimpleNamespace(drop_updates=lambda *of: notes.append(("drop", *of))),
         round_recorder=SimpleNamespace(sent=lambda *of: notes.append(("sent", *of))),
         experiment=settings(ACTIVE), schedule=SimpleNamespace(last=10),

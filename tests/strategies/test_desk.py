@@ -49,7 +49,8 @@ def client_context(tmp_path: Path, images: torch.Tensor) -> ClientContext:
 
 
 def client_round(
-    client_context: ClientContext, store: MemoryStore, received: State, round: int, name: str = "fedavg",
+    client_context: ClientContext, store: MemoryStore, received: State, round: int,
+    name: str = "fedavg",
     **options: Any,
 ) -> ClientRound:  # fmt: skip
     """Client 0 in a round under the strategy `name`."""
@@ -298,7 +299,8 @@ def test_matched__climbs_as_honest_clients_train(
     )
     attack = AscentAlgorithm1(batch=6)
     told = replace(
-        client_context, train=train, attacked_rate=attacked_rate, attack=attack, targets=np.arange(6),
+        client_context, train=train, attacked_rate=attacked_rate, attack=attack,
+        targets=np.arange(6),
         held=np.arange(6, 18), roles=("honest", "honest", "active"),
     )  # fmt: skip
     first = told.method(-1, None).shared_state()

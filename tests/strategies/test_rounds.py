@@ -128,7 +128,8 @@ def app_of(reply: Reply) -> AppOf:
 
 def federate(
     strategy: FederatedStrategy, grid_type: type[InlineGrid] = InlineGrid, reply: Reply = drift,
-    clients: int = 4, rounds: int = 3, share: float = 1.0, first: int = 5, failure_policy: FailurePolicy | None = None,
+    clients: int = 4, rounds: int = 3, share: float = 1.0, first: int = 5,
+    failure_policy: FailurePolicy | None = None,
 ) -> tuple[State, Seen]:  # fmt: skip
     grid = grid_type(app_of(reply), clients, 2, 1)
     seen: Seen = []

@@ -49,8 +49,10 @@ def algorithm_1(setup: PreparedRun, folder: Path) -> tuple[list[State], State, l
             method.load_shared(x)
             method.begin_first_round() if round == 1 else method.begin_round()
             job = Job(
-                method, make_optimizer(method, client_context.train), client_context.images[parts[i]], spec.augment,
-                client_context.train, rng(client_context.seed, "train", round, i), 0, 1, torch.device("cpu"),
+                method, make_optimizer(method, client_context.train),
+                client_context.images[parts[i]], spec.augment,
+                client_context.train, rng(client_context.seed, "train", round, i), 0, 1,
+                torch.device("cpu"),
             )  # fmt: skip
             steps = 0
             method.train()

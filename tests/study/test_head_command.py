@@ -91,7 +91,8 @@ def test_command__refuses_in_one_line(flags: str, part: str, capsys: Any) -> Non
 
 def test_compare__one_correction_for_all_aucs() -> None:
     """Ten heads at AUC .60, of deviation .03: alone over 0.5, and 78 together as well."""
-    rates = [AttackRates(0.6 + 0.03 * d, 0.55, 0.02) for d in (-1.4, -1, -0.7, -0.3, 0, 0, 0.3, 0.7, 1,
+    rates = [AttackRates(0.6 + 0.03 * d, 0.55, 0.02) for d in (-1.4, -1, -0.7, -0.3, 0, 0, 0.3,
+    0.7, 1,
                                                          1.4)]  # fmt: skip
     measured = [ReleaseResult(0.0, 0.9, 0.0, {NAIVE: r, CONFIDENCE: r}) for r in rates]
     alone, together = (compare.row(None, measured, Head(encoder="x"), n) for n in (1, 78))
@@ -159,8 +160,13 @@ def test_rows__canaries_are_noised_at_the_scale_of_their_setting(
     monkeypatch.setattr(compare, "by_canaries", lambda audit, family: (audit, family))
     rates = {NAIVE: AttackRates(0.5, None, None)}
     trials = [
-        HeadTrial(1.0, {1: 3.0 + n, 2: 2.0 + n}, ReleaseResult(0.0, 0.9, 0.0, rates),
-              {s: ReleaseResult(10.0 * n + i, 0.9, 0.0, rates) for i, s in enumerate(settings)}, rates)
+        HeadTrial(
+            1.0,
+            {1: 3.0 + n, 2: 2.0 + n},
+            ReleaseResult(0.0, 0.9, 0.0, rates),
+            {s: ReleaseResult(10.0 * n + i, 0.9, 0.0, rates) for i, s in enumerate(settings)},
+            rates,
+        )
         for n in (1, 2)
     ]
     found = compare.rows(trials, Head(encoder="x", delta=1e-6, canaries=300), settings)

@@ -162,9 +162,13 @@ def test_trial__utility_loss_is_definition_6_1(
     found = bench.measure_release(releases, 3.0, {})
     rows, right = bench.split.others, []
     for stack in (releases, bench.head):
-        said = [int(predict_probabilities(stack, labelled.features[r : r + 1])[k].argmax()) == labelled.labels[r]
-                for k in range(len(stack)) for r in rows]  # fmt: skip
-        right.append(np.mean(said))
+        hits = [
+            int(predict_probabilities(stack, labelled.features[r : r + 1])[k].argmax())
+            == labelled.labels[r]
+            for k in range(len(stack))
+            for r in rows
+        ]
+        right.append(np.mean(hits))
     assert found.loss == pytest.approx(1 - right[0] / right[1])
     assert found.utility == pytest.approx(right[0])
 

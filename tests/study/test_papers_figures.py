@@ -72,7 +72,8 @@ def test_figures__say_what_a_run_did_not_do(
     ):
         monkeypatch.setattr(module, name, lambda _: b"png")
     few = replace(
-        found, features=found.features[:1], scores=found.scores[:1], static_ascents=found.static_ascents[:1],
+        found, features=found.features[:1], scores=found.scores[:1],
+        static_ascents=found.static_ascents[:1],
         curves=None, by_strategy={},
     )  # fmt: skip
     made = make.figures(few)
@@ -185,9 +186,11 @@ def test_federated__rounds_under_the_act_and_by_aggregation(
 
 def test_federated__before_the_attack_and_right_after_the_climb(seen: list[Any]) -> None:
     whole = replace(
-        loss_curves(), before_nonmembers=np.full(NONMEMBERS, 2.5), after_members=np.full(MEMBERS, 200.0),
+        loss_curves(),
+        before_nonmembers=np.full(NONMEMBERS, 2.5),
+        after_members=np.full(MEMBERS, 200.0),
         after_nonmembers=np.full(NONMEMBERS, 300.0),
-    )  # fmt: skip
+    )
     curves.federated(whole, {"fedavg": whole})
     ours, _ = seen[0].axes
     before, upload = (

@@ -44,7 +44,8 @@ PAIRS = (
     models("difference"),
 )  # fmt: skip
 SETS = (
-    text_column("attack", "attack"), text_column("judged", "judged"), text_column("images a set", "size"),
+    text_column("attack", "attack"), text_column("judged", "judged"), text_column("images a set",
+    "size"),
     mean("mean AUC, 95 %", "auc"), ends("auc"), change("less its control, 95 %", "difference"),
     *TESTED, models("auc"),
 )  # fmt: skip
