@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -72,7 +73,8 @@ def at_load(node: ast.AST) -> Iterator[ast.AST]:
             yield from at_load(child)
 
 
-def imports(source: str, walk: Callable[[ast.AST], Iterable[ast.AST]] = ast.walk) -> set[str]:
+@functools.cache
+def imports(source: str, walk: Callable[[ast.AST], Iterable[ast.AST]] = ast.walk) -> frozenset[str]:
     """Dotted names that a module imports anywhere in it, `importlib.import_module` of constants
     and imports for the type checker included; `from a import b` gives `a` and `a.b`."""
     found: set[str] = set()
@@ -86,7 +88,7 @@ def imports(source: str, walk: Callable[[ast.AST], Iterable[ast.AST]] = ast.walk
             called = node.func.attr if isinstance(node.func, ast.Attribute) else ""
             if called == "import_module" and isinstance(node.args[0], ast.Constant):
                 found.add(str(node.args[0].value))
-    return found
+    return frozenset(found)
 
 
 def loaded(*names: str) -> set[str]:
@@ -145,7 +147,7 @@ def place(module: str) -> int | None:
 def graph() -> dict[str, set[str]]:
     """Each module of ours with those of ours that it imports, anywhere in it."""
     every = dict(modules(*OURS))
-    return {n: (imports(f.read_text()) & every.keys()) - {n} for n, f in every.items()}
+    return {n: {*(imports(f.read_text()) & every.keys())} - {n} for n, f in every.items()}
 
 
 def circle(edges: dict[str, set[str]]) -> list[str]:

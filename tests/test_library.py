@@ -25,6 +25,7 @@ from fedmia.options import registry
 from fedmia.options.errors import InputError
 from fedmia.options.option import option
 from fedmia.options.seeding import rng
+from fedmia.report.figures import draw
 from fedmia.ssl.augment import Augment
 from fedmia.threat import BlackBox, BudgetError, Shadow, Threat, WhiteBox
 
@@ -95,7 +96,9 @@ def told(
         np.savez(folder / f"{name}.npz", x=x, y=labels)
         flags += [f"--{name}", f"npz:{folder / name}.npz"]
     flags += ["--seed", str(SEED), "--size", "8", "--device", "cpu", "--threads", "1", "--quiet"]
-    assert main([*flags, "--out", str(folder / "OUT")]) == 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(draw, "draw_all", lambda scores, report: {})
+        assert main([*flags, "--out", str(folder / "OUT")]) == 0
     return json.loads((folder / "OUT" / "report.json").read_text())
 
 

@@ -21,6 +21,7 @@ from fedmia.federation.run import prepare
 from fedmia.report.figures import canvas, draw
 from fedmia.runs import open_run
 from fedmia.simulate import main
+from tests.bank import EVERY_ATTACK, Bank
 
 Report = dict[str, Any]
 Capture = pytest.CaptureFixture[str]
@@ -30,15 +31,7 @@ TINY = (
 )
 FRESH = TINY + "--rounds 2 "
 CHEAP = "--attack.similarity.views 4 "
-FEW = (
-    "--attack.combined.views 4 --attack.ascent-static.steps 1 --attack.ascent-static.lr 0.01 "
-    "--attack.ascent-static.pairs 1 --attack.ascent.pairs 1 "
-)
 SIMILARITY = "--attacks similarity --federation.snapshots 1 " + CHEAP
-ACTIVE = (
-    TINY + "--rounds 4 --attacker active --defense logistic --defended-clients 0-1 "
-    "--federation.snapshots 1 " + FEW
-)
 
 
 def run(flags: str) -> int:
@@ -62,11 +55,9 @@ def strict(text: str) -> Report:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(bank: Bank) -> Path:
     """A finished run: an active attacker, clients 0 and 1 defended."""
-    out = tmp_path_factory.mktemp("runs") / "new" / "RUN"
-    assert run(f"{ACTIVE} --quiet --out {out}") == 0
-    return out
+    return bank.run(EVERY_ATTACK)
 
 
 @pytest.fixture(scope="module")
@@ -361,6 +352,7 @@ def test_out__an_empty_folder_may_be_there_already(tmp_path: Path, capsys: Captu
     assert (tmp_path / "RUN" / "report.json").is_file()
 
 
+@pytest.mark.usefixtures("plain")
 @pytest.mark.parametrize("piece", ["main", pytest.param("untrained", marks=pytest.mark.slow)])
 def test_simulate__goes_on_where_an_attack_breaks(
     piece: str, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch

@@ -32,6 +32,11 @@ TINY = (
     "--split.members 36 --split.nonmembers 60 --split.known 8 --split.test 20 --device cpu "
     "--train.batch_size 8 --train.lr 0.06 "  # more than one step a round, that tells
 )
+# Of one active client, in a federation that the tests of this folder share by `finished`.
+ACTIVE = (
+    "--attacker active --attacks similarity,ascent --attack.similarity.views 4 "
+    "--attack.ascent.lr 5 --federation.snapshots 4 "
+)
 
 
 def prepared(flags: str) -> PreparedRun:

@@ -16,9 +16,8 @@ from fedmia.evaluation.federated.recorder import TrajectoryRecorder
 from fedmia.storage.snapshot import Snapshot
 from fedmia.threat.signals import Signals
 
-from .conftest import FederationResult, Run, same, weights
+from .conftest import ACTIVE, FederationResult, Run, same, weights
 
-ACTIVE = "--attacker active --attacks ascent "
 FIRST = 3  # the first attacked round of the tiny experiment
 SETS = Ascent(pairs=1, steps=1, lr=0.05)
 BATCHES = AscentAlgorithm1(batch=16, steps=1, lr=0.05)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import shlex
 from pathlib import Path
@@ -15,6 +13,7 @@ from fedmia.report.figures import draw
 from fedmia.runtime.cores import count_cores
 from fedmia.simulate import main
 from fedmia.storage.snapshot import SnapshotStore
+from tests.bank import ATTACKED, EVERY_ATTACK, Bank
 
 from .conftest import TINY, same
 
@@ -40,12 +39,9 @@ def without(report: dict[str, Any], *keys: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def first() -> dict[str, Any]:
+def first(bank: Bank) -> dict[str, Any]:
     """A run with every attack."""
-    text = io.StringIO()
-    with contextlib.redirect_stdout(text):
-        assert main([*shlex.split(ACTIVE), "--json"]) == 0
-    found: dict[str, Any] = json.loads(text.getvalue())
+    found: dict[str, Any] = json.loads((bank.run(EVERY_ATTACK) / "report.json").read_text())
     return found
 
 
@@ -55,13 +51,12 @@ def test_same_seed__same_report_but_for_timing(
     """Also if one thread scores where four did, or the other way round."""
     other = 1 if count_cores() > 1 else 4
     monkeypatch.setattr("fedmia.evaluation.run.count_cores", lambda: other)
-    assert without(first, "timing") == without(reported(ACTIVE, capsys), "timing")
+    assert without(first, "timing") == without(reported(EVERY_ATTACK, capsys), "timing")
     assert len(first["attacks"]) >= 5
 
 
 def test_another_seed__another_report(first: dict[str, Any], capsys: Capture) -> None:
-    flags = TINY + "--attacks similarity --attack.similarity.views 4 --attacker active --seed 1"
-    other = reported(flags, capsys)
+    other = reported(ATTACKED + "--attacks similarity --seed 1", capsys)
     mine = next(a for a in first["attacks"] if a["name"] == "similarity")
     assert other["attacks"][0] != mine and other["rounds"] != first["rounds"]
 

@@ -38,13 +38,9 @@ from fedmia.threat import ClientView, ServerView, WhiteBox
 from fedmia.threat.signals import Signals
 from strategies.base import RoundRange, draw_cohort
 
-from .conftest import FederationResult, federated, prepared, same, weights
+from .conftest import ACTIVE, FederationResult, federated, prepared, same, weights
 
 CLEAN, LAST = 2, 4  # rounds of the tiny experiment: the last before an attack, the last of all
-ACTIVE = (
-    "--attacker active --attacks similarity,ascent --attack.similarity.views 4 "
-    "--attack.ascent.lr 5 --federation.snapshots 4"
-)
 PASSIVE = "--attacker passive --attacks similarity --attack.similarity.views 4"
 SERVER = "--attacker server --attacks all-for-one --federation.keep_updates 4 "
 

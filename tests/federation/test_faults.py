@@ -190,25 +190,3 @@ def test_retry__gives_the_report_of_the_run_that_nothing_befell(
     assert [f["action"] for f in report["faults"]] == ["retried"] and len(tried) == 2
     for key in ("attacks", "rounds", "controls", "clients"):
         assert report[key] == whole[key]
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        ("--min-clients 5", "--min-clients must be <= 4, the clients of a round, got 5"),
-        ("--min-clients 2 --federation.participation 0.25", "must be <= 1, the clients"),
-        ("--client-timeout 0", "--client-timeout must be > 0, got 0"),
-        ("--on-failure ignore", "unknown --on-failure value 'ignore' (known: drop, retry, stop)"),
-        ("--ray-address auto", "--ray-address auto needs --backend ray"),
-        ("--gpus-per-client 0.5", "--gpus-per-client 0.5 needs --backend ray"),
-        ("--backend ray --gpus-per-client 1.5", "a share below 1 or a whole number, got 1.5"),
-        ("--backend ray --ray-address nowhere", "must be auto or HOST:PORT, got 'nowhere'"),
-    ],
-)
-def test_bad_input__one_line(
-    flags: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = [w for w in shlex.split(TINY) if w not in ("--device", "cpu")]
-    assert main([*words, *shlex.split(flags), "--out", str(tmp_path / "RUN")]) == 2
-    err = capsys.readouterr().err
-    assert message in err and err.count("\n") == 1 and not list(tmp_path.iterdir())

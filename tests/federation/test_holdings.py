@@ -20,7 +20,7 @@ TINY = (
     "--clients 3 --train.local_epochs 1 --model.width 4 --split.members 24 --split.nonmembers 48 "
     "--split.known 8 --split.test 20 --device cpu --federation.snapshots 1 --rounds 4 "
     "--attack-rounds 2 --attacker active --attacks similarity,ascent --attack.similarity.views 4 "
-    "--attack.ascent.pairs 1 --strategy scaffold --quiet "
+    "--attack.ascent.pairs 1 --attack.ascent.lr 1 --strategy scaffold --quiet "
 )
 # Everything that the objects of a run hold, by attribute: what a checkpoint CARRIES, what is made
 # again from the settings and the images (REBUILT), and what is empty between two rounds (PASSING).

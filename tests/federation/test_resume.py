@@ -248,7 +248,8 @@ def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
             raise Killed
         return noted(self, now, number, *rest)
 
-    flags = f"{TINY} --dataset npz:{folder / 'images.npz'} --out {folder / 'RUN'}"
+    flags = f"{TINY} --attack.ascent.lr 1 --dataset npz:{folder / 'images.npz'}"
+    flags += f" --out {folder / 'RUN'}"
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
         patch.setattr(FederatedRun, "_note", note)
         main(shlex.split(flags))

@@ -11,18 +11,15 @@ import pytest
 from fedmia.records import ClientInfo, RoundInfo, RunScores, ScoredAttack
 from fedmia.report.build import build_report
 from fedmia.report.figures import active, attacks, canvas, clients, rounds
+from fedmia.report.figures import draw as draw_module
 from fedmia.report.figures.draw import draw, draw_all, figures
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
-@pytest.fixture(scope="module")
-def drawn(run: RunScores) -> dict[str, bytes]:
-    return draw_all(run, build_report(run))
-
-
 @pytest.mark.slow
-def test_draw_all__every_figure_of_a_full_run(drawn: dict[str, bytes]) -> None:
+def test_draw_all__every_figure_of_a_full_run(run: RunScores) -> None:
+    drawn = draw_all(run, build_report(run))
     assert list(drawn) == [
         "attacks",
         "roc",
@@ -38,8 +35,12 @@ def test_draw_all__every_figure_of_a_full_run(drawn: dict[str, bytes]) -> None:
     assert all(data.startswith(PNG) and len(data) > 5000 for data in drawn.values())
 
 
-def test_draw_all__the_same_bytes_twice(run: RunScores, drawn: dict[str, bytes]) -> None:
+def test_draw_all__the_same_bytes_twice(run: RunScores, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two figures: the others are not drawn here."""
     report = build_report(run)
+    two = {name: figures(run, report)[name] for name in ("attacks", "holdings")}
+    monkeypatch.setattr(draw_module, "figures", lambda run, report: two)
+    drawn = draw_all(run, report)
     forest, holdings = attacks.forest(report), clients.holdings(report)
     assert forest is not None and holdings is not None
     assert canvas.png(forest) == drawn["attacks"]

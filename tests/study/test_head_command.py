@@ -69,26 +69,6 @@ def wrong(row: dict[str, Any]) -> bool:
     return bound is not None and bool(bound["refuted"])
 
 
-@pytest.mark.parametrize(
-    "flags, part",
-    [
-        ("--data digits", "--encoder is missing"),
-        (BROUGHT + "--epsilons 0,1", "epsilons must be > 0"),
-        (BROUGHT + "--epsilons 1,1", "--epsilons: 1.0 is given twice"),
-        (BROUGHT + "--mechanisms logistik", "did you mean 'logistic'"),
-        (BROUGHT + "--delta 1", "delta must be < 1"),
-        (BROUGHT + "--images 600", "--images 600: a head, those asked about"),
-        (BROUGHT + "--seeds 1", "seeds must be >= 2"),
-        (BROUGHT + "--data nonesuch", "unknown dataset 'nonesuch'"),
-        ("--encoder nowhere", "unknown encoder 'nowhere'"),
-    ],
-)
-def test_command__refuses_in_one_line(flags: str, part: str, capsys: Any) -> None:
-    assert main(shlex.split(flags)) == 2
-    told = capsys.readouterr().err
-    assert part in told and told.count("\n") == 1
-
-
 def test_compare__one_correction_for_all_aucs() -> None:
     """Ten heads at AUC .60, of deviation .03: alone over 0.5, and 78 together as well."""
     rates = [AttackRates(0.6 + 0.03 * d, 0.55, 0.02) for d in (-1.4, -1, -0.7, -0.3, 0, 0, 0.3,

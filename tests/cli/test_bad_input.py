@@ -1,10 +1,12 @@
-"""Bad input: one line that names the value, exit code 2, no folder left, nothing overwritten."""
+"""Bad input to any command but an audit, whose table is in tests/auditing: one line that names the
+value, exit code 2, no folder left, nothing overwritten."""
 
 from __future__ import annotations
 
 import shlex
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from fedmia import simulate
-from fedmia.simulate import main
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 Capture = pytest.CaptureFixture[str]
 
 
@@ -29,8 +30,10 @@ def no_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(simulate, "execute", execute)
 
 
-def refused(flags: str, out: Path, capsys: Capture) -> str:
-    """The one line that a run into `out` is refused with; nothing of `out` or over it is made."""
+def refused(flags: str, out: Path, capsys: Capture, command: str = "simulate") -> str:
+    """The one line that a command into `out` is refused with; nothing of `out` or over it is
+    made."""
+    main = import_module(f"fedmia.{command}").main
     before = sorted(p for p in _existing(out).rglob("*"))
     assert main([*shlex.split(flags), "--out", str(out)]) == 2
     printed, err = capsys.readouterr()
@@ -44,9 +47,9 @@ def _existing(out: Path) -> Path:
     return next(p for p in (out, *out.parents) if p.is_dir())
 
 
-@pytest.mark.parametrize(
-    ("flags", "named"),
-    [
+BROUGHT = "--encoder tests.auditing.brought:grey --threads 1 --device cpu "
+REFUSED = {
+    "simulate": [
         ("--attacks similarty", "unknown attack 'similarty'; did you mean 'similarity'?"),
         ("--attacks similarity,nothing", "unknown attack 'nothing'"),
         ("--strategy fedsgd", "unknown strategy 'fedsgd'"),
@@ -164,12 +167,47 @@ def _existing(out: Path) -> Path:
         ("--dataset cifar10 --data-dir /no/such/folder", "/no/such/folder"),
         ("--dataset tinyimagenet:/no/such/folder", "/no/such/folder"),
         ("--dataset folder:/no/such/folder", "/no/such/folder"),
+        (
+            "--clients 4 --min-clients 5",
+            "--min-clients must be <= 4, the clients of a round, got 5",
+        ),
+        (
+            "--clients 4 --min-clients 2 --federation.participation 0.25",
+            "must be <= 1, the clients",
+        ),
+        ("--client-timeout 0", "--client-timeout must be > 0, got 0"),
+        ("--on-failure ignore", "unknown --on-failure value 'ignore' (known: drop, retry, stop)"),
+        ("--ray-address auto", "--ray-address auto needs --backend ray"),
+        ("--gpus-per-client 0.5", "--gpus-per-client 0.5 needs --backend ray"),
+        ("--backend ray --gpus-per-client 1.5", "a share below 1 or a whole number, got 1.5"),
+        ("--backend ray --ray-address nowhere", "must be auto or HOST:PORT, got 'nowhere'"),
+        ("--federation.placebo maybe", "--federation.placebo must be bool or auto, got 'maybe'"),
+        ("--federation.placebo 1", "--federation.placebo must be bool or auto, got '1'"),
+        ("--federation.placebo none", "--federation.placebo must be bool or auto, got 'none'"),
     ],
+    "tradeoff": [("--defenses gausian", "unknown defence 'gausian'; did you mean 'gaussian'?")],
+    "head": [
+        ("--data digits", "--encoder is missing"),
+        (f"{BROUGHT}--epsilons 0,1", "epsilons must be > 0"),
+        (f"{BROUGHT}--epsilons 1,1", "--epsilons: 1.0 is given twice"),
+        (f"{BROUGHT}--mechanisms logistik", "did you mean 'logistic'"),
+        (f"{BROUGHT}--delta 1", "delta must be < 1"),
+        (f"{BROUGHT}--images 600", "--images 600: a head, those asked about"),
+        (f"{BROUGHT}--seeds 1", "seeds must be >= 2"),
+        (f"{BROUGHT}--data nonesuch", "unknown dataset 'nonesuch'"),
+        ("--encoder nowhere", "unknown encoder 'nowhere'"),
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("command", "flags", "named"),
+    [(command, flags, named) for command, rows in REFUSED.items() for flags, named in rows],
 )
 def test_flags__one_line_names_the_value(
-    flags: str, named: str, tmp_path: Path, capsys: Capture
+    command: str, flags: str, named: str, tmp_path: Path, capsys: Capture
 ) -> None:
-    assert named in refused(flags, tmp_path / "new" / "RUN", capsys)
+    assert named in refused(flags, tmp_path / "new" / "RUN", capsys, command)
     assert not (tmp_path / "new").exists()
 
 
