@@ -19,6 +19,7 @@ from fedmia.config.roles import granted_threat, refusal
 from fedmia.federation.checkpoint import BranchState
 from fedmia.federation.rounds import FederatedRun, Schedule
 from fedmia.options.registry import load
+from fedmia.report.figures import draw
 from fedmia.report.lowerbounds import aggregation_row
 from fedmia.simulate import main
 from strategies.base import Round, RoundRange
@@ -96,9 +97,8 @@ def test_aggregation__told_is_that_of_the_main_branch() -> None:
 
     run: Any = SimpleNamespace(
         schedule=Schedule(settings), _root=0, failure_policy=None, active=False, aggregation=None,
-        _record=lambda *_: None, _checkpoint=lambda: None,
+        _record=lambda *_: None, _checkpoint=lambda: None, _prepare_fork=lambda *_: None,
         _describe_aggregation=lambda rule: rule.name,
-        _prepare_fork=lambda *_: None,
     )  # fmt: skip
     for branch in ("main", "placebo"):
         rule: Any = SimpleNamespace(rounds=rounds, name=f"rule of {branch}")
@@ -141,8 +141,9 @@ def test_secure_aggregation__is_told_of_the_run(tmp_path: Path) -> None:
     ],
 )
 def test_run__ray_equals_inline_and_goes_on_where_it_stopped(
-    flags: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    flags: str, one_ray: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(draw, "draw_all", lambda scores, report: {})
     ends = []
     for backend in ("inline", "ray"):
         out = tmp_path / backend

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from fedmia.report.figures import draw
 from fedmia.simulate import main
 
 FILE = Path(os.environ.get("FEDMIA_DATA", ""), "cifar10-test.parquet")
@@ -41,8 +42,9 @@ def test_cifar__too_few_rows_is_one_line(capsys: pytest.CaptureFixture[str]) -> 
 
 @pytest.mark.slow
 def test_cifar__resnet18_gives_the_same_inline_and_on_ray(
-    capsys: pytest.CaptureFixture[str],
+    one_ray: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(draw, "draw_all", lambda scores, report: {})
     flags = (
         f"--dataset 'parquet:{FILE}' --data.limit 100 --clients 2 --rounds 2 "
         "--model resnet18 --ssl mocov2 --device cpu --train.local_epochs 1 --split.members 8 "

@@ -48,7 +48,7 @@ def test_public_queue__earns_the_guarantee(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_public_queue__same_on_ray(tmp_path: Path) -> None:
+def test_public_queue__same_on_ray(one_ray: None, tmp_path: Path) -> None:
     for name, more in (("inline", ""), ("ray", "--backend ray")):
         assert run(DEFENDED + more, tmp_path / name)[0] == 0
     one, two = weights(tmp_path / "inline"), weights(tmp_path / "ray")

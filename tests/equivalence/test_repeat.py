@@ -24,6 +24,10 @@ FEW = (
     "--attack.ascent.pairs 1 "
 )
 ACTIVE = TINY + "--attacker active " + CHEAP + FEW
+# What clients do: they train and craft. How a server scores is no matter of where they run.
+ON_CLIENTS = (
+    TINY + "--attacker active " + CHEAP + "--attacks similarity,ascent --attack.ascent.pairs 1 "
+)
 
 
 def reported(flags: str, capsys: Capture) -> dict[str, Any]:
@@ -99,9 +103,12 @@ def test_config__a_runs_own_file_repeats_its_numbers(
         "--train.optimizer adamw --train.warmup_epochs 2 --ssl byol --ssl.momentum_schedule cosine",
     ],
 )
-def test_ray__same_report_as_inline_but_for_timing_and_config(more: str, capsys: Capture) -> None:
-    inline = reported(ACTIVE + more, capsys)
-    ray = reported(ACTIVE + more + " --backend ray", capsys)
+def test_ray__same_report_as_inline_but_for_timing_and_config(
+    more: str, one_ray: None, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(draw, "draw_all", lambda scores, report: {})
+    inline = reported(ON_CLIENTS + more, capsys)
+    ray = reported(ON_CLIENTS + more + " --backend ray", capsys)
     assert inline["config"]["backend"] == "inline" and ray["config"]["backend"] == "ray"
     assert without(inline, "timing", "config") == without(ray, "timing", "config")
     configs = [{k: v for k, v in r["config"].items() if k != "backend"} for r in (inline, ray)]

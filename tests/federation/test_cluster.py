@@ -51,7 +51,7 @@ def ran(flags: str, out: Path, tiny: str = TINY) -> Report:
 
 
 @pytest.fixture(autouse=True)
-def plain(monkeypatch: pytest.MonkeyPatch) -> None:
+def plain(no_ray: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(draw, "draw_all", lambda scores, report: {})
 
 

@@ -361,7 +361,7 @@ def test_federation__averages_the_decoder_and_repeats_to_the_bit(tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_federation__on_ray_is_the_same_to_the_bit(tmp_path: Path) -> None:
+def test_federation__on_ray_is_the_same_to_the_bit(one_ray: None, tmp_path: Path) -> None:
     inline, _ = federated(tmp_path / "inline", "--attacker passive")
     ray, _ = federated(tmp_path / "ray", "--attacker passive --backend ray")
     assert same(inline, ray)
