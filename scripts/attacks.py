@@ -17,68 +17,88 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "attacks.md"
 HEAD = "| Attack | Access | Vantage | Queries an image | What it looks at | Published |"
 TEXT = """# The attacks, and what each needs
 
-Made by `python scripts/attacks.py` from what `--list attack` shows, which also has every option.
+`python scripts/attacks.py` writes this page from `--list attack`, which also shows every option.
+Terms are in the [glossary](glossary.md).
 
-Access: `black_box` embeds images, `white_box` reads the weights. Vantage: an `outsider` has the
-released model, a `client` takes part in the training and sees every round's model, the `server`
-also sees every client's update. Queries are images embedded by the default settings to score one
-image, whatever other attacks have embedded already; attacks on the contrastive loss also embed the
-images that the attacker itself holds, once for each model that they read, as negatives. Attacks
-marked with a star train shadow encoders: the attacker's own, on images whose membership it knows.
+- **Access**: with `black_box` the attacker only embeds images, with `white_box` it reads the
+  weights.
+- **Vantage** is where the attacker stands. An `outsider` has the released model. A `client` takes
+  part in the training and sees the model of every round. The `server` also sees every client's
+  update.
+- **Queries** are the images that the attack embeds to score one image, with its default settings
+  and without help from other attacks. Attacks on the contrastive loss need negatives: they also
+  embed the attacker's own images, once for each model that they read.
+- **A star** marks attacks that train shadow encoders: encoders of the attacker's own, on images
+  whose membership it knows.
 
 {table}
 
-Those marked with **m** are what a simulation runs (`--attacks main`); `--attacks all` adds the
-others that its role permits. `--attacker none` leaves the outsider's attacks; with `passive` a
-client also keeps what it receives; with `active` it also sends crafted updates; with `server` the
-honest-but-curious server reads each client's update. An active attack comes with a paired control
-that does everything but its active step, and the report says whether that step adds anything. The
-attacker also knows the membership of some images, on which classifiers and thresholds are fitted;
-those are never scored. `all-for-one` names the client that trained on an image, beside how often it
-names that client for non-members of the same class (of that client's own, where images belong to
-clients): what it names right beyond this null (`named_clients[].null`) the image itself told. It is
-also judged as asked about one client. An untrained encoder is no control of attacks that read
-updates or what changed between rounds (`lira-rounds`, `rmia-rounds`, `loss-slope`): theirs is the
-placebo, which `--federation.placebo auto` runs for them. `baseline-b` needs all images' true
-classes.
+**Which attacks run.** A simulation runs those marked **m** (`--attacks main`); `--attacks all`
+adds the others that its attacker can run. With `--attacker none` these are the attacks of an
+outsider. A `passive` client also keeps the models that it receives. An `active` client also sends
+crafted updates. With `server` the honest-but-curious server reads each client's update.
+`baseline-b` needs the true classes of all images.
 
-What an audit asks of its attacker, a run may ask too; all three are off unless given.
-`--query-budget N` is the most images that one attack may embed: a passive attack knows fewer
-images to keep it, and what needs more does not run, with the reason. An active attack has spent
-its queries in the rounds; over the budget it is not scored. `--sweep known=25,50` or `--sweep
-query_budget=1000,2000` scores every passive attack at each value (`sweep` in report.json,
-sweep.csv). `--posers true` is one more control: half of the scored non-members pose as members,
-and an attack that tells them apart reads something else than membership. On [private
-images](deployment.md) there are posers, but neither budgets nor sweeps.
+**Known images.** The attacker knows the membership of some images. Attacks fit their classifiers
+and thresholds on these known images, and the report never scores them.
 
-## What the paper says of ascent, and whether a run bears it out
+**Controls.** An active attack has a paired control that does everything except the active step;
+the report says whether that step adds anything. The untrained encoder cannot be a control of
+attacks that read updates, or changes between rounds (`lira-rounds`, `rmia-rounds`, `loss-slope`).
+Their control is the placebo, a second federation that trains on other images;
+`--federation.placebo auto` runs it for them. `--posers true` adds a control: half of the scored
+non-members are treated as members. An attack that finds these posers reads something other than
+membership.
 
-`python -m fedmia.paper RUN` opens a finished run again, makes the federated paper's Tables II to IV
-and Figs. 5 to 13 of it, and sets its sentences about ascent beside the run's numbers: *held*, *not
-held* or *undecided* (`claims` in `tables.json`; also in `tables.md`, on the page, in the terminal).
+**Naming a client.** `all-for-one` names the client that trained on an image. The report also says
+how often it names that client for look-alikes: non-members of the same class (and of the same
+client, where images belong to clients). This rate is the null (`named_clients[].null`). Only
+correct answers beyond it come from the image itself. The report also scores a second question:
+did one given client train on the image?
 
-- **Fig. 10**: the loss of non-members "significantly surpasses" that of members. The rise decides,
-  in the steps that the static climb chose; the loss before the climb stands beside it.
-- **Fig. 12**: "the success rate of the active method can exceed 80%". The balanced accuracy of that
-  rise decides, at the threshold of known images; beside it that at the best threshold in hindsight,
-  with the climb and without.
-- **Fig. 13**: after the aggregation the loss of members falls "notably", that of others slower. It
-  is read twice: from the first upload, right after its climb, to the aggregate; and from before the
-  attack to the aggregates of all attacked rounds. Beside both: the same without ascent.
-- **Line 25** of Algorithm 1: a small difference to the aggregate says member.
+**Limits on the attacker.** A simulation has the same limits as an audit; all are off by default.
+`--query-budget N` is the largest number of images that one attack may embed. To stay within it, a
+passive attack uses fewer known images. An attack that still needs more does not run, and the
+report gives the reason. An active attack has made its queries during the rounds; if they exceed
+the budget, it is not scored. `--sweep known=25,50` or `--sweep query_budget=1000,2000` scores
+every passive attack at each value (`sweep` in report.json, sweep.csv). On [private
+images](deployment.md) there are posers, but no budgets and no sweeps.
 
-All but Fig. 12 say that non-members surpass members. That is held where two intervals of 95 % lie
-over: that of the difference of the means over 0 (Welch), and that of the AUC over 0.5. Losses after
-a climb have heavy tails, and a few images can carry a mean: hence both, and the medians. It is not
-held where one of the two lies under, or the AUC under 0.55; for Fig. 13 also where the loss of
-members rises, and it is held only where that falls. Fig. 12 is held where the interval of the
-accuracy lies over 0.80, and not held where it lies under and hindsight, which is optimistic, does
-not reach 0.80 either. All else is undecided. Intervals are over the images of one run.
+## What the paper says about ascent, and whether a run supports it
 
-Line 25 contradicts Sec. V-B4. It takes a *small* difference to the aggregate for a member, where
-the section has the loss of members "notably" reduced by the aggregation, which makes the difference
-large. Both can be true only where the loss of non-members rises by more than that of members falls.
-`ascent-algorithm1` follows line 25; the command says which of the two a run supports.
+`python -m fedmia.paper RUN` reads a finished run again and makes the federated paper's Tables II
+to IV and Figs. 5 to 13 from it. It also tests the paper's statements about ascent on the run's
+numbers. In an ascent an attacker raises the loss of its target images on purpose. Each statement
+is *held*, *not held* or *undecided* (`claims` in `tables.json`; also in `tables.md`, on the page
+and in the terminal).
+
+- **Fig. 10**: the loss of non-members "significantly surpasses" that of members. The rise of the
+  loss decides, over the steps that the static ascent chose. The loss before the ascent is shown
+  beside it.
+- **Fig. 12**: "the success rate of the active method can exceed 80%". The balanced accuracy of
+  that rise decides, at the threshold chosen on known images. Beside it is the accuracy at the
+  best threshold in hindsight, with and without the ascent.
+- **Fig. 13**: after the aggregation the loss of members falls "notably", that of non-members more
+  slowly. This is measured twice: from the first upload, right after its ascent, to the aggregate;
+  and from before the attack to the aggregates of all attacked rounds. Beside both: the same
+  without ascent.
+- **Line 25** of Algorithm 1: a small difference to the aggregate means member.
+
+All except Fig. 12 say that non-members exceed members. Such a statement is held if two 95 %
+intervals lie above their bound: that of the difference of the means above 0 (Welch), and that of
+the AUC above 0.5. Both are required, because losses after an ascent have heavy tails and a few
+images can dominate a mean; the medians are shown too. The statement is not held if one of the two
+intervals lies below its bound, or the AUC lies under 0.55. For Fig. 13 the loss of members must
+also fall; the statement is not held if it rises. Fig. 12 is held if the interval of the accuracy
+lies above 0.80. It is not held if that interval lies below and the accuracy in hindsight, which
+is optimistic, does not reach 0.80 either. Everything else is undecided. Intervals are over the
+images of one run.
+
+Line 25 contradicts Sec. V-B4. Line 25 takes a *small* difference to the aggregate as a sign of a
+member. The section says that aggregation "notably" reduces the loss of members, which makes their
+difference large. Both can be true only if the loss of non-members rises by more than that of
+members falls. `ascent-algorithm1` follows line 25; the command says which of the two a run
+supports.
 """
 
 

@@ -75,7 +75,7 @@ def best(point: Any) -> Any:
 def tradeoff(name: str) -> str:
     """Each point: its epsilon, best attack, difference from undefended, kNN."""
     return table(
-        ["defence", "epsilon at most", "best attack, AUC", "less undefended, by itself",
+        ["defence", "epsilon at most", "best attack, AUC", "change from undefended, single",
          "runs that leak", "kNN"],
         [
             [
@@ -130,7 +130,7 @@ def half() -> str:
 def knowing() -> str:
     """Attackers who know a defence of training."""
     return table(
-        ["defence", "naive, AUC", "knows, AUC", "difference", "p, Holm", "kNN"],
+        ["defence", "naive, AUC", "knowing, AUC", "difference", "p, Holm", "kNN"],
         [
             [
                 f"`{r['defense']}`", mean(r["naive"]),
@@ -146,8 +146,8 @@ def knowing() -> str:
 def knowing_sent() -> str:
     """Attackers who know the noise on what is sent, by EncoderMI-V and by RMIA."""
     both = zip(*(load(f"knowing_sent{n}.json")["rows"] for n in ("", "_rmia")), strict=True)
-    head = ["defence", "EncoderMI-V naive", "knows less naive", "RMIA naive", "knows less naive",
-            "kNN"]  # fmt: skip
+    head = ["defence", "EncoderMI-V naive", "knowing minus naive", "RMIA naive",
+            "knowing minus naive", "kNN"]  # fmt: skip
     return table(
         head,
         [
@@ -201,7 +201,7 @@ def heads() -> str:
             short(knows["auc"]["mean"]) + ends(knows["auc_ci_simultaneous"]) if knows else DASH,
             short(naive["tpr_at_1_percent_fpr"]["mean"], 3),
         ])  # fmt: skip
-    head = ["noise", "epsilon", "utility loss", "naive, AUC", "knows, AUC", "TPR at 1 % FPR"]
+    head = ["noise", "epsilon", "utility loss", "naive, AUC", "knowing, AUC", "TPR at 1 % FPR"]
     return table(head, rows)
 
 
@@ -245,8 +245,8 @@ def use(name: str) -> str:
 def set_attacks(name: str) -> str:
     """Sets of images of one kind under each attack of a federated run, beside their control."""
     return table(
-        ["attack", "judged", "AUC of sets, simultaneous 95 %", "control", "its AUC",
-         "difference, by itself"],
+        ["attack", "set score", "AUC of sets, simultaneous 95 %", "control", "its AUC",
+         "difference, single interval"],
         [
             [f"`{s['attack']}`", s["judged"], _auc(s), s["control"]["name"],
              short(s["control"]["auc"]),
@@ -285,14 +285,14 @@ def server() -> str:
     named = [load("server/named.json")[f"seed={s}"] for s in range(5)]
     rows = []
     for what, of in (
-        ("names the right client", lambda r: r["accuracy"]),
-        ("did client k train on it, AUC", lambda r: r["per_client"]["auc"]),
-        ("likewise, TPR at 1 % FPR", lambda r: r["per_client"]["tpr_at_fpr"]["0.01"]),
+        ("does it name the right client", lambda r: r["accuracy"]),
+        ("did one given client train on it, AUC", lambda r: r["per_client"]["auc"]),
+        ("the same, TPR at 1 % FPR", lambda r: r["per_client"]["tpr_at_fpr"]["0.01"]),
     ):
         both = [[of(r) for r in named], [of(r["placebo"]) for r in named]]
         rows.append([what, *(f"{short(sum(v) / 5)} ({short(min(v))} to {short(max(v))})"
                              for v in both)])  # fmt: skip
-    return table(["asked", "mean of five (least to greatest)", "placebo, likewise"], rows)
+    return table(["question", "mean of five (least to greatest)", "the same in the placebo"], rows)
 
 
 def rounds() -> str:
@@ -335,7 +335,7 @@ def signals() -> str:
             *(f"{case['loop'][k]['faster']:.1f}" for k in ("views", "crops")),
             f"{case['all_attacks']['faster']:.1f}",
         ])  # fmt: skip
-    head = ["precision", "an attack's signal / the passes it needs", "all sharing rows / alone",
+    head = ["precision", "time of a signal / of its passes", "all sharing rows / each alone",
             "views, times faster than the loop", "crops", "all attacks"]  # fmt: skip
     return table(head, rows)
 
@@ -343,7 +343,7 @@ def signals() -> str:
 GUARANTEED = {
     "nine16": "`moco`, nine holders of 16",
     "two300": "`moco`, two holders of 300",
-    "noise300": "likewise, hardly more than noise",
+    "noise300": "the same, almost only noise",
     "one600": "`moco`, one holder of 600",
     "mae300": "`mae`, two holders of 300",
 }

@@ -61,7 +61,9 @@ class Audit(Settings):
     std: tuple[float, ...] | None = channel_std("the encoder's")
     attacks: tuple[str, ...] = option(("all",), "attacks to run, or all")
     query_budget: int | None = option(
-        None, "most images that one attack may embed; it knows fewer images to keep it", ge=1
+        None,
+        "most images that one attack may embed; it uses fewer known images to stay within this",
+        ge=1,
     )
     sweep: str | None = option(
         None, "known=25,50,.. or query_budget=1000,2000,..: every attack at each value"

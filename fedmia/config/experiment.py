@@ -146,7 +146,7 @@ class Experiment(Settings):
     attack: Mapping[str, Values] = mapping("attack")
     query_budget: int | None = option(
         None,
-        "most images that one attack may embed; it knows fewer images to keep it",
+        "most images that one attack may embed; it uses fewer known images to stay within this",
         ge=1,
         omitted=True,
     )

@@ -181,7 +181,8 @@ def test_docs__the_view_of_its_own_runs() -> None:
 
     names: dict[str, Any] = {
         "dataclass": dataclass, "ClassVar": ClassVar, "View": View, "is_score": is_score,
-        "together": group_by_key, "table": table, "text_column": text_column, "decimal": decimal,
+        "group_by_key": group_by_key, "table": table,
+        "text_column": text_column, "decimal": decimal,
     }  # fmt: skip
     exec(compile(code, "studies.md", "exec"), names)
     rows = [row("x", s, "similarity", 0.5 + s / 10) for s in (0, 1, 2)]
