@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.bank import Bank
+from tests.longest import pytest_collection_modifyitems  # noqa: F401
 from tests.one_ray import _ends_ray, no_ray, one_ray  # noqa: F401
 
 if TYPE_CHECKING:

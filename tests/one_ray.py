@@ -26,7 +26,7 @@ def one_ray(_ends_ray: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     if not ray.is_initialized():
         with monkeypatch.context() as patch:
-            patch.setattr(cluster, "cores", lambda: 1)
+            patch.setattr(cluster, "count_cores", lambda: 1)
             connect(None)
     monkeypatch.setattr(cluster, "connect", lambda address: None)
     monkeypatch.setattr(cluster, "disconnect", lambda: None)

@@ -130,7 +130,7 @@ def test_secure_aggregation__is_told_of_the_run(tmp_path: Path) -> None:
     assert views == {"true": "sums", "false": "updates"}
 
 
-@pytest.mark.slow
+@pytest.mark.slow(seconds=15)
 @pytest.mark.parametrize(
     "flags",
     [

@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(seconds=70)
 def test_default_run__shows_a_leak_with_sound_controls(tmp_path: Path) -> None:
     subprocess.run(
         [sys.executable, "-m", "fedmia.simulate", "--clients", "10", "--attacker", "active",

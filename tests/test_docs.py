@@ -164,7 +164,7 @@ def test_script__is_bash() -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.slow(seconds=15)
 def test_pages__are_made_without_a_warning(tmp_path: Path) -> None:
     pytest.importorskip("pdoc")
     packages = [package.__name__ for package in (fedmia, strategies, clients)]

@@ -166,7 +166,7 @@ def started(flags: str, out: Path) -> subprocess.Popen[str]:
 LONG = "--rounds 5000 --federation.snapshots 5000 --attacks similarity "
 
 
-@pytest.mark.slow
+@pytest.mark.slow(seconds=15)
 @pytest.mark.parametrize("backend", ["inline", "ray"])
 def test_process__reports_on_the_finished_rounds(backend: str, tmp_path: Path) -> None:
     with started(LONG + f"--backend {backend}", tmp_path / "RUN") as process:

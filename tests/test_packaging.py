@@ -23,6 +23,7 @@ from fedmia.options.seeding import rng
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 ATTACKS = (ROOT / "docs" / "attacks.md").read_text(encoding="utf-8")
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 PACKAGES = ("fedmia", "strategies", "clients")
 
 
@@ -198,22 +199,19 @@ def test_packages__hold_every_module_template_and_preset(tmp_path: Path) -> None
     assert presets == {n for n in held if n.startswith(data)}
 
 
-@pytest.mark.slow
-def test_notebooks__run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.slow(seconds=30)
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebooks__run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import nbformat
     from nbclient import NotebookClient
 
+    assert len(NOTEBOOKS) >= 3
     for name in ("FEDMIA_RUN", "FEDMIA_TRADEOFF"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    notebooks = sorted((ROOT / "notebooks").glob("*.ipynb"))
-    assert notebooks
-    for path in notebooks:
-        notebook = nbformat.read(path, as_version=4)
-        NotebookClient(
-            notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}
-        ).execute()
-        shown = [o for c in notebook.cells for o in c.get("outputs", []) if "data" in o]
-        least = {"first_run": 5, "which_defence": 2}.get(path.stem, 1)
-        assert sum("image/png" in o["data"] for o in shown) >= least, path.name
+    notebook = nbformat.read(path, as_version=4)
+    NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    shown = [o for c in notebook.cells for o in c.get("outputs", []) if "data" in o]
+    least = {"first_run": 5, "which_defence": 2}.get(path.stem, 1)
+    assert sum("image/png" in o["data"] for o in shown) >= least, path.name

@@ -111,7 +111,7 @@ def test_names__random_weights(name: str, audit: Audit, tmp_path: Path) -> None:
     assert any("random weights: nothing was trained" in n for n in done.report["notes"])
 
 
-@pytest.mark.slow
+@pytest.mark.slow(seconds=35)
 def test_names__every_attack_that_trains_no_shadow(audit: Audit, tmp_path: Path) -> None:
     from fedmia.options import registry
 

@@ -102,7 +102,7 @@ def test_query_budget__the_attack_knows_fewer_images_and_says_how_many(
     }
 
 
-@pytest.mark.slow
+@pytest.mark.slow(seconds=20)
 def test_query_budget__every_attack_keeps_to_it(audit: Audit, tmp_path: Path) -> None:
     """Half of what each needs without one; where that does not suffice it is said."""
     every = [

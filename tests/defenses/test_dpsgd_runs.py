@@ -102,6 +102,7 @@ def test_foresee__refuses_what_no_noise_keeps() -> None:
 def test_mae__stays_finite_beside_defended_clients(tmp_path: Path) -> None:
     flags = (
         "--clients 4 --rounds 1 --model vit-tiny --ssl mae --attacks none --quiet --device cpu "
-        "--defense dpsgd --defense.epsilon 8 --defended-clients 0-1"
+        "--defense dpsgd --defense.epsilon 8 --defended-clients 0-1 --train.local_epochs 4 "
+        "--split.members 64 --split.nonmembers 40 --split.known 8 --split.test 20"
     )
     assert main([*shlex.split(flags), "--out", str(tmp_path / "out")]) == 0

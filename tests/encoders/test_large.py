@@ -87,7 +87,7 @@ def test_outputs__and_their_gradients_are_those_of_one_pass(
     torch.testing.assert_close(found[0], found[1])
 
 
-@pytest.mark.slow
+@pytest.mark.slow(seconds=35)
 def test_audit__of_large_images_keeps_within_its_bound(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

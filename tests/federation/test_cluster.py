@@ -102,6 +102,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     shutil.rmtree(temp, ignore_errors=True)
 
 
+@pytest.mark.slow(seconds=30)
 def test_two_machines__the_numbers_of_one_process(cluster: str, tmp_path: Path) -> None:
     """One of them sees neither the driver's temporary folder nor its run folder."""
     there = ran(f"--backend ray --ray-address {cluster}", tmp_path / "driver" / "RUN")
@@ -123,6 +124,7 @@ def workers() -> list[int]:
     return [pid for pid in named if ours(pid)]
 
 
+@pytest.mark.slow(seconds=20)
 @pytest.mark.parametrize("policy", ["retry", "drop"])
 def test_worker_killed_in_a_round__the_policy_holds(
     policy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

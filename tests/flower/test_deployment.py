@@ -29,7 +29,7 @@ def inline(arguments: str, folder: Path) -> dict[str, Any]:
     return report(folder)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(seconds=50)
 def test_simulation__reports_as_inline(tmp_path: Path) -> None:
     with Deployment(tmp_path) as flower:
         # As `flwr run` would start it; a process of ours, so that it is ours to end.
@@ -45,7 +45,7 @@ def test_simulation__reports_as_inline(tmp_path: Path) -> None:
     assert not [*(tmp_path / "home" / "fedmia").glob("*")]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(seconds=120)
 @pytest.mark.skipif(
     not (shutil.which("openssl") and shutil.which("ssh-keygen")),
     reason="openssl and ssh-keygen make the deployment's certificates and keys",

@@ -19,6 +19,7 @@ from fedmia.nets.smallnet import SmallNet
 from fedmia.nets.vit import ViTTiny
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng, torch_rng
+from fedmia.report.figures import draw
 from fedmia.simulate import main
 from fedmia.ssl._bank import info_nce
 from fedmia.ssl.base import Recipe
@@ -342,6 +343,12 @@ FLAGS = (
 )
 
 
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs that draw no figures."""
+    monkeypatch.setattr(draw, "draw_all", lambda scores, report: {})
+
+
 def federated(out: Path, more: str = "") -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The last global state, and the report."""
     assert main(shlex.split(f"{FLAGS} {more} --quiet --out {out}")) == 0
@@ -350,7 +357,9 @@ def federated(out: Path, more: str = "") -> tuple[dict[str, Tensor], dict[str, A
 
 
 @pytest.mark.slow
-def test_federation__averages_the_decoder_and_repeats_to_the_bit(tmp_path: Path) -> None:
+def test_federation__averages_the_decoder_and_repeats_to_the_bit(
+    undrawn: None, tmp_path: Path
+) -> None:
     one, report = federated(tmp_path / "one")
     two, again = federated(tmp_path / "two")
     assert any("decoder." in n for n in one) and any("backbone." in n for n in one)
@@ -361,7 +370,9 @@ def test_federation__averages_the_decoder_and_repeats_to_the_bit(tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_federation__on_ray_is_the_same_to_the_bit(one_ray: None, tmp_path: Path) -> None:
+def test_federation__on_ray_is_the_same_to_the_bit(
+    one_ray: None, undrawn: None, tmp_path: Path
+) -> None:
     inline, _ = federated(tmp_path / "inline", "--attacker passive")
     ray, _ = federated(tmp_path / "ray", "--attacker passive --backend ray")
     assert same(inline, ray)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from fedmia.report.figures import draw
 from fedmia.simulate import main
 
 pytestmark = pytest.mark.slow
@@ -52,6 +53,7 @@ def at_work(out: Path) -> list[Path]:
     return found
 
 
+@pytest.mark.slow(seconds=25)
 @pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="reads /proc")
 def test_killed__nothing_finished_runs_twice_and_a_run_is_what_simulate_makes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -70,6 +72,7 @@ def test_killed__nothing_finished_runs_twice_and_a_run_is_what_simulate_makes(
     assert (made.st_mtime_ns, made.st_ino) == (os.stat(first).st_mtime_ns, os.stat(first).st_ino)
     assert "Traceback" not in err and not (out / "unfinished").exists()
     monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(draw, "draw_all", lambda scores, report: {})
     assert main([*shlex.split(TINY), "--seed", "1", "--json"]) == 0
     alone = json.loads(capsys.readouterr().out)
     ours = json.loads((out / "cells" / "seed=1" / "report.json").read_text(encoding="utf-8"))
