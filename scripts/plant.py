@@ -1,9 +1,10 @@
 """Plant bugs one by one and say which the tests find: python scripts/plant.py [--only NAME].
 
-`tests/planted.yaml` lists the bugs. Each is planted in a temporary `git worktree` of its own, never
-in the working tree. Its tests run from the narrowest stage to the widest until one fails; the
-golden reports come last. What found a bug must pass without any, which is tried at the end. The
-report goes to standard output, to OUT.json as results come, and as a table to OUT.md.
+`tests/planted.yaml` lists the bugs. The script plants each of them in a temporary `git worktree`,
+never in the working tree. It runs the bug's tests from the narrowest stage to the widest until one
+fails; the golden reports come last. At the end it runs every test that found a bug without any
+bug: a test that fails nevertheless found nothing. It prints one line a bug, and with `--out` it
+writes OUT.json and the table OUT.md as results come.
 """
 
 from __future__ import annotations
@@ -36,11 +37,13 @@ class Bug:
     """One bug of the list.
 
     Attributes:
-        name: of the bug. file: in which it is planted.
-        line: text of the file, which occurs in it once. planted: what stands there in its place.
-        tests: stages, each the paths of a pytest call, the narrowest first.
-        slow: stages run with `-m slow`, after those of `tests`.
-        why: what is wrong with it.
+        name: Name of the bug.
+        file: File in which it is planted.
+        line: Text that occurs in the file once.
+        planted: Text that replaces it.
+        tests: Stages, each the paths of a pytest call, the narrowest first.
+        slow: Stages that run with `-m slow`, after those of `tests`.
+        why: What is wrong with it.
     """
 
     name: str
@@ -54,7 +57,15 @@ class Bug:
 
 @dataclass
 class Result:
-    """What became of a bug: the stage whose tests found it and the first that failed, or none."""
+    """Whether the tests find a bug.
+
+    Attributes:
+        name: Name of the bug.
+        found: Whether a test fails with the bug planted.
+        stage: Paths of the stage that found it, empty where none did.
+        test: First test that failed.
+        seconds: Time of all stages that ran.
+    """
 
     name: str
     found: bool
@@ -64,10 +75,10 @@ class Result:
 
 
 def read_bugs(file: Path) -> list[Bug]:
-    """The bugs of a YAML file.
+    """Read the list of bugs from a YAML file.
 
     Raises:
-        ValueError: two of one name.
+        ValueError: Two bugs have one name.
     """
     entries = yaml.safe_load(file.read_text(encoding="utf-8"))
     bugs = [
@@ -80,8 +91,8 @@ def read_bugs(file: Path) -> list[Bug]:
 
 
 @contextmanager
-def worktree(commit: str) -> Iterator[Path]:
-    """A temporary copy of the repository at a commit."""
+def make_worktree(commit: str) -> Iterator[Path]:
+    """Make a temporary copy of the repository at a commit."""
     with tempfile.TemporaryDirectory(prefix="planted-") as folder:
         copy = Path(folder, "copy")
         git = ["git", "-C", str(ROOT), "worktree"]
@@ -93,11 +104,15 @@ def worktree(commit: str) -> Iterator[Path]:
 
 
 @contextmanager
-def planted(bug: Bug, copy: Path) -> Iterator[None]:
-    """The copy with the bug in it.
+def plant_bug(bug: Bug, copy: Path) -> Iterator[None]:
+    """Keep a bug in a copy of the repository while the context is open.
+
+    Args:
+        bug: Bug to be planted.
+        copy: Root of the copy.
 
     Raises:
-        ValueError: the bug's line does not occur in its file once.
+        ValueError: The bug's line does not occur in its file exactly once.
     """
     file = copy / bug.file
     text = file.read_text(encoding="utf-8")
@@ -117,24 +132,34 @@ def planted(bug: Bug, copy: Path) -> Iterator[None]:
         write(text)
 
 
-def failures(
+def run_tests(
     copy: Path, paths: Sequence[str], limit: float, *, slow: bool, first: bool = True
 ) -> list[str]:
-    """Tests among `paths` that fail in the copy, the first alone or all; none where all pass.
+    """Run tests in a copy of the repository.
+
+    Args:
+        copy: Root of the copy.
+        paths: Files, folders or tests, relative to it.
+        limit: Seconds after which the run is killed.
+        slow: Whether to run the tests marked slow, or all others.
+        first: Whether to stop at the first failure.
+
+    Returns:
+        Names of the tests that failed, or one line that says that the time was over.
 
     Raises:
-        ValueError: a path that is not there.
-        RuntimeError: pytest could not run them.
+        ValueError: A path does not exist.
+        RuntimeError: pytest could not run the tests.
     """
-    if lost := [path for path in paths if not (copy / path.partition("::")[0]).exists()]:
-        raise ValueError(f"no such tests: {', '.join(lost)}")
+    if missing := [path for path in paths if not (copy / path.partition("::")[0]).exists()]:
+        raise ValueError(f"no such tests: {', '.join(missing)}")
     cache = copy.with_name(f"{copy.name}-cache")  # pytest notes there which test failed
     shutil.rmtree(cache, ignore_errors=True)
     command = [sys.executable, "-m", "pytest", "-q", "--tb=no", "-o", f"cache_dir={cache}"]
     command += ["-x"] if first else []
     marker = "slow" if slow else "not slow"
-    said = copy.with_name(f"{copy.name}.log")
-    with said.open("w") as log:  # no pipe, which what a test leaves running would hold open
+    log_file = copy.with_name(f"{copy.name}.log")
+    with log_file.open("w") as log:  # a process that a test leaves behind would keep a pipe open
         process = subprocess.Popen(
             [*command, "-m", marker, *paths], cwd=copy, env=os.environ | {"PYTHONPATH": str(copy)},
             stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
@@ -152,11 +177,11 @@ def failures(
     failed = cache / "v" / "cache" / "lastfailed"
     if failed.is_file():
         return list(json.loads(failed.read_text()))
-    raise RuntimeError(f"pytest ended with {process.returncode}: {said.read_text()[-300:]}")
+    raise RuntimeError(f"pytest ended with {process.returncode}: {log_file.read_text()[-300:]}")
 
 
-def stages(bug: Bug) -> Iterator[tuple[list[str], bool]]:
-    """Paths of each stage, and whether its slow tests are meant."""
+def list_stages(bug: Bug) -> Iterator[tuple[list[str], bool]]:
+    """List the paths of each stage, and whether it runs slow tests."""
     for paths in bug.tests:
         yield paths.split(), False
     for paths in bug.slow:
@@ -164,92 +189,127 @@ def stages(bug: Bug) -> Iterator[tuple[list[str], bool]]:
     yield [GOLDEN], False
 
 
-def run(bug: Bug, copy: Path, limit: float) -> Result:
-    """Plant one bug and run its stages until a test finds it."""
+def run_bug(bug: Bug, copy: Path, limit: float) -> Result:
+    """Plant one bug and run its stages until a test finds it.
+
+    Args:
+        bug: Bug to be planted.
+        copy: Root of the copy in which it is planted.
+        limit: Seconds of one stage.
+
+    Returns:
+        What the tests found.
+    """
     began = time.monotonic()
-    for paths, slow in stages(bug):
-        with planted(bug, copy):
-            found = failures(copy, paths, limit, slow=slow)
-        if found:
+    for paths, slow in list_stages(bug):
+        with plant_bug(bug, copy):
+            failed = run_tests(copy, paths, limit, slow=slow)
+        if failed:
             stage = " ".join(paths) + (" -m slow" if slow else "")
-            return Result(bug.name, True, stage, found[0], round(time.monotonic() - began, 1))
+            return Result(bug.name, True, stage, failed[0], round(time.monotonic() - began, 1))
     return Result(bug.name, False, "", "", round(time.monotonic() - began, 1))
 
 
-def false_alarms(results: Sequence[Result], copy: Path, limit: float) -> list[str]:
-    """The tests that found a bug and fail without any, too."""
+def find_false_alarms(results: Sequence[Result], copy: Path, limit: float) -> list[str]:
+    """Run every test that found a bug once more without any bug.
+
+    Args:
+        results: Results of all bugs.
+        copy: Root of a copy without a bug.
+        limit: Seconds of one stage.
+
+    Returns:
+        Names of the tests that fail nevertheless, so that they found nothing.
+    """
     alarms = []
     for slow in (False, True):
         tests = {r.test for r in results if r.stage.endswith("-m slow") == slow and "::" in r.test}
         if tests:
-            alarms += failures(copy, sorted(tests), 10 * limit, slow=slow, first=False)
+            alarms += run_tests(copy, sorted(tests), 10 * limit, slow=slow, first=False)
     return alarms
 
 
-def write(results: Mapping[str, Result], bugs: Sequence[Bug], out: Path) -> None:
-    """OUT.json and OUT.md of the results so far, in the order of the list."""
-    known = [results[bug.name] for bug in bugs if bug.name in results]
-    out.with_suffix(".json").write_text(json.dumps([asdict(one) for one in known], indent=1) + "\n")
+def write_results(results: Mapping[str, Result], bugs: Sequence[Bug], out: Path) -> None:
+    """Write OUT.json and OUT.md of the results so far, in the order of the list.
+
+    Args:
+        results: Result by name of the bug.
+        bugs: The whole list.
+        out: Path of both files, without suffix.
+    """
+    finished = [results[bug.name] for bug in bugs if bug.name in results]
+    out.with_suffix(".json").write_text(
+        json.dumps([asdict(one) for one in finished], indent=1) + "\n"
+    )
     lines = ["| bug | found | by | s |", "| --- | --- | --- | --- |"]
-    for one in known:
-        found = "yes" if one.found else "**escaped**"
-        lines.append(f"| {one.name} | {found} | {one.test} | {one.seconds:g} |")
-    lines.append(f"\n{sum(one.found for one in known)} of {len(known)} found.")
+    for one in finished:
+        outcome = "yes" if one.found else "**escaped**"
+        lines.append(f"| {one.name} | {outcome} | {one.test} | {one.seconds:g} |")
+    lines.append(f"\n{sum(one.found for one in finished)} of {len(finished)} found.")
     out.with_suffix(".md").write_text("\n".join(lines) + "\n")
 
 
-def main() -> int:
-    """Run the bugs asked for; 1 where one escaped."""
+def parse_arguments() -> argparse.Namespace:
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", action="append", help="name of a bug, all of them by default")
-    parser.add_argument("--at", default="HEAD", help="commit to plant them in, default HEAD")
-    parser.add_argument("--jobs", type=int, default=1, help="copies at work at once, default 1")
+    parser.add_argument("--only", action="append", help="name of a bug (default: all of them)")
+    parser.add_argument("--at", default="HEAD", help="commit to plant them in (default: HEAD)")
+    parser.add_argument("--jobs", type=int, default=1, help="bugs tried side by side (default: 1)")
     parser.add_argument("--out", type=Path, help="path of the .json and .md, without suffix")
-    parser.add_argument("--limit", type=float, default=900, help="seconds of a stage, default 900")
-    asked = parser.parse_args()
-    bugs = read_bugs(BUGS)
-    if unknown := set(asked.only or ()) - {bug.name for bug in bugs}:
-        parser.error(f"no such bug: {', '.join(sorted(unknown))}")
-    chosen = [bug for bug in bugs if not asked.only or bug.name in asked.only]
-    results: dict[str, Result] = {}
-    if asked.out and asked.out.with_suffix(".json").is_file():  # those of before stay
-        before = json.loads(asked.out.with_suffix(".json").read_text())
-        results = {one["name"]: Result(**one) for one in before}
-    errors, copies = [], SimpleQueue[Path]()
+    parser.add_argument("--limit", type=float, default=900, help="seconds a stage (default: 900)")
+    return parser.parse_args()
 
-    def work(bug: Bug) -> Result | str:
+
+def main() -> int:
+    """Plant the chosen bugs.
+
+    Returns:
+        1 where a bug escaped or could not be tried, else 0.
+    """
+    arguments = parse_arguments()
+    bugs = read_bugs(BUGS)
+    if unknown := set(arguments.only or ()) - {bug.name for bug in bugs}:
+        print(f"no such bug: {', '.join(sorted(unknown))}", file=sys.stderr)
+        return 2
+    chosen = [bug for bug in bugs if not arguments.only or bug.name in arguments.only]
+    results: dict[str, Result] = {}
+    if arguments.out and arguments.out.with_suffix(".json").is_file():  # go on with that table
+        earlier = json.loads(arguments.out.with_suffix(".json").read_text())
+        results = {one["name"]: Result(**one) for one in earlier}
+    errors, copies = list[str](), SimpleQueue[Path]()
+
+    def try_bug(bug: Bug) -> Result | str:
         copy = copies.get()
         try:
-            return run(bug, copy, asked.limit)
+            return run_bug(bug, copy, arguments.limit)
         except (ValueError, RuntimeError, OSError) as error:
             return f"{bug.name}: {error}"
         finally:
             copies.put(copy)
 
-    with worktree(asked.at) as first:
+    with make_worktree(arguments.at) as first:
         copies.put(first)
-        # More copies are folders of the first: one `git worktree` for all of them.
-        for number in range(1, asked.jobs):
+        for number in range(1, arguments.jobs):  # one `git worktree` suffices for all copies
             other = first.with_name(f"copy-{number}")
             subprocess.run(["cp", "-r", str(first), str(other)], check=True)
             copies.put(other)
-        with ThreadPoolExecutor(asked.jobs) as pool:
-            for bug, done in zip(chosen, pool.map(work, chosen), strict=True):
-                if isinstance(done, str):
-                    errors.append(done)
-                    print(f"error: {done}", flush=True)
+        with ThreadPoolExecutor(arguments.jobs) as pool:
+            for result in pool.map(try_bug, chosen):
+                if isinstance(result, str):
+                    errors.append(result)
+                    print(f"error: {result}", flush=True)
                     continue
-                results[bug.name] = done
-                said = f"found by {done.test}" if done.found else "ESCAPED"
-                print(f"{bug.name}: {said} ({done.seconds:g} s)", flush=True)
-                if asked.out:
-                    write(results, bugs, asked.out)
-        done_now = [results[bug.name] for bug in chosen if bug.name in results]
-        for test in false_alarms(done_now, first, asked.limit):
+                results[result.name] = result
+                outcome = f"found by {result.test}" if result.found else "ESCAPED"
+                print(f"{result.name}: {outcome} ({result.seconds:g} s)", flush=True)
+                if arguments.out:
+                    write_results(results, bugs, arguments.out)
+        finished = [results[bug.name] for bug in chosen if bug.name in results]
+        for test in find_false_alarms(finished, first, arguments.limit):
             errors.append(test)
             print(f"error: {test} fails without a bug, too", flush=True)
-    escaped = [bug.name for bug in chosen if bug.name in results and not results[bug.name].found]
-    print(f"{len(chosen) - len(escaped) - len(errors)} of {len(chosen)} found")
+    escaped = [result.name for result in finished if not result.found]
+    print(f"{len(finished) - len(escaped)} of {len(chosen)} found, {len(errors)} errors")
     return 1 if escaped or errors else 0
 
 
