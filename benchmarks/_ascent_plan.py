@@ -117,12 +117,12 @@ def _planned(plan: Mapping[str, Any], row: Mapping[str, Any]) -> Planned:
 def settings(sweep: Sweep) -> list[dict[str, Any]]:
     """Settings of each point of a sweep: path of an option -> value, without PLACE and folders."""
     first = sweep.cells[: len(sweep.cells) // sweep.seeds]
-    found = [dict(_flat(cell.tree)) for cell in first]
-    for one in found:
+    trees = [dict(_flat(cell.tree)) for cell in first]
+    for one in trees:
         kind, _, file = str(one["data.name"]).partition(":")
         one["data.name"] = f"{kind}:{Path(file).name}"
         one["data.dir"] = None
-    return found
+    return trees
 
 
 def _flat(tree: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
@@ -133,7 +133,7 @@ def _flat(tree: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]
             yield f"{above}{key}", value
 
 
-def read(plan: Mapping[str, Any], asked: Sequence[str], short: bool = False) -> list[Swept]:
+def read(plan: Mapping[str, Any], specs: Sequence[str], short: bool = False) -> list[Swept]:
     """The sweeps `NAME=REGIME=PATH` against the plan; several files of one sweep count as one.
 
     Args:
@@ -147,18 +147,18 @@ def read(plan: Mapping[str, Any], asked: Sequence[str], short: bool = False) -> 
     except InputError as error:
         raise SystemExit(f"the plan names a sweep that is none: {error}") from None
     cells: dict[str, list[Any]] = {one.config: [] for one in known}
-    for text in asked:
+    for text in specs:
         planned, finished = _one(plan, known, text)
         cells[planned.config] += finished
-    found = [_together(one, cells[one.config]) for one in known]
-    for one in found:
+    sweeps_read = [_together(one, cells[one.config]) for one in known]
+    for one in sweeps_read:
         planned_runs = len(one.planned.points) * len(one.planned.seeds)
         if one.short and not short and (one.cells or one.planned.primary):
             raise SystemExit(
                 f"{one.planned.config}: {len(one.cells)} of {planned_runs} planned runs are "
                 "finished; --short answers with fewer, and says so"
             )
-    return found
+    return sweeps_read
 
 
 def _one(
@@ -180,7 +180,7 @@ def _one(
     if not alike:
         pairs = ", ".join(dict.fromkeys(f"{one.data}={one.regime}" for one in known))
         raise SystemExit(f"{text}: {name}={regime} is not planned ({pairs})")
-    apart = {one.config: _apart(one.points, points) for one in alike}
+    apart = {one.config: list_differences(one.points, points) for one in alike}
     planned = next((one for one in alike if not apart[one.config]), None)
     if planned is None:
         config, why = min(apart.items(), key=lambda item: len(item[1]))
@@ -203,7 +203,9 @@ def _parts(text: str) -> tuple[str, str, str]:
     return parts[0], parts[1], parts[2]
 
 
-def _apart(planned: Sequence[Mapping[str, Any]], points: Sequence[Mapping[str, Any]]) -> list[str]:
+def list_differences(
+    planned: Sequence[Mapping[str, Any]], points: Sequence[Mapping[str, Any]]
+) -> list[str]:
     """What differs between two sweeps, a text each."""
     texts = [
         f"{path} is {own.get(path)}, but {ours.get(path)}"
@@ -224,8 +226,12 @@ def _together(planned: Planned, cells: Sequence[dict[str, Any]]) -> Swept:
         if place in runs:
             raise SystemExit(f"{planned.config}: run {cell['name']} is given twice")
         runs[place] = cell
-    held = [runs[place] for place in sorted(runs, key=lambda p: (planned.grids.index(p[0]), p[1]))]
-    return Swept(planned, held, len(planned.points) * len(planned.seeds) - len(held))
+    cells_in_order = [
+        runs[place] for place in sorted(runs, key=lambda p: (planned.grids.index(p[0]), p[1]))
+    ]
+    return Swept(
+        planned, cells_in_order, len(planned.points) * len(planned.seeds) - len(cells_in_order)
+    )
 
 
 def load_plan(path: Path = PLAN) -> dict[str, Any]:

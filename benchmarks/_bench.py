@@ -38,9 +38,9 @@ BRIEF = {"epochs": 1, "steps": 1}
 def _timed(name: str) -> Callable[..., Any]:
     def call(self: Timed, *args: Any, **options: Any) -> Any:
         began = _now(self.device)
-        found = getattr(WhiteBox, name)(self, *args, **options)
+        answer = getattr(WhiteBox, name)(self, *args, **options)
         self.seconds += _now(self.device) - began
-        return found
+        return answer
 
     return call
 
@@ -94,19 +94,19 @@ class Bench:
         spec = MoCoV2()
         sizes = [KNOWN, KNOWN, OWN, OWN, images]
         source = Synthetic(images=max(10, sum(sizes)), pixels=size)
-        drawn = torch.from_numpy(source.load(Request(None, None, None, 0)).images)
-        labels = Labels([(drawn, np.arange(len(drawn)).astype(str))])
-        a, b, c, d, chosen = drawn[: sum(sizes)].split(sizes)
-        made = []
+        pool = torch.from_numpy(source.load(Request(None, None, None, 0)).images)
+        labels = Labels([(pool, np.arange(len(pool)).astype(str))])
+        a, b, c, d, chosen = pool[: sum(sizes)].split(sizes)
+        sides = []
         for seed in (0, 1):
             backbone = registry.build("model", net, {}).build(3, size)
             recipe = Recipe((0.5,) * 3, (0.25,) * 3)
             method = spec.build(backbone, recipe, torch_rng(seed, "signals"))
-            made.append(method.to(device).eval())
+            sides.append(method.to(device).eval())
         own: dict[str, Any] = {"held": torch.cat([a, b]), "signals": Signals(), "labels": labels}
-        view = WhiteBox(made[1], spec.augment, seed=0, device=device, **own)
+        view = WhiteBox(sides[1], spec.augment, seed=0, device=device, **own)
         shadow = Shadow(view, c, d)
-        return cls(made[0], spec.augment, chosen, Known(a, b), device, shadow, labels, precision)
+        return cls(sides[0], spec.augment, chosen, Known(a, b), device, shadow, labels, precision)
 
     def view(self, signals: Signals | None = None, pixels: PixelCache | None = None) -> Timed:
         """A view as the audit gives it, which shares the rows and pixels with others."""

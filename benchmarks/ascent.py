@@ -61,7 +61,7 @@ def gain(auc: float, control: float) -> float:
     return auc - max(control, 0.5)
 
 
-def measured(values: Mapping[int, tuple[float, float]]) -> Row:
+def measure_row(values: Mapping[int, tuple[float, float]]) -> Row:
     """Numbers of one row from the AUCs of attack and control by seed."""
     gains = {seed: gain(*aucs) for seed, aucs in values.items()}
     return {
@@ -75,13 +75,13 @@ def measured(values: Mapping[int, tuple[float, float]]) -> Row:
 
 def pairs(cells: Iterable[Cell]) -> dict[tuple[str, str], dict[int, tuple[float, float]]]:
     """Seed -> AUCs of the attack and of its control on the same images, by their names."""
-    found: dict[tuple[str, str], dict[int, tuple[float, float]]] = {}
+    aucs: dict[tuple[str, str], dict[int, tuple[float, float]]] = {}
     for cell in cells:
         for pair in cell["results"]["pairs"]:
             if pair["difference"] is not None:
-                own = found.setdefault((pair["attack"], pair["control"]), {})
+                own = aucs.setdefault((pair["attack"], pair["control"]), {})
                 own[cell["seed"]] = pair["auc"], pair["auc_control"]
-    return found
+    return aucs
 
 
 def chosen(cells: Iterable[Cell], attack: str) -> dict[str, int]:
@@ -97,38 +97,38 @@ def primary(plan: Mapping[str, Any], swept: Sequence[Swept]) -> list[Row]:
         SystemExit: a run that does not answer its question.
     """
     rows = [
-        _question(plan["regime"], asked, cells_of(swept, plan["regime"], asked["data"]))
-        for asked in plan["questions"]
+        _question(plan["regime"], question, cells_of(swept, plan["regime"], question["data"]))
+        for question in plan["questions"]
     ]
     # A question without an answer yet counts as one without an effect.
     adjusted = holm([1.0 if row["p"] is None else row["p"] for row in rows])
-    told = []
+    answers = []
     for row, p in zip(rows, adjusted, strict=True):
-        told.append(row | {"kind": "primary", "p_holm": None if row["p"] is None else p})
+        answers.append(row | {"kind": "primary", "p_holm": None if row["p"] is None else p})
         more = plan["secondary"]
         if row["question"] == more["question"]:
             cells = cells_of(swept, plan["regime"], row["data"])
             beside = _question(plan["regime"], more | {"data": row["data"]}, cells)
-            told.append(beside | {"kind": "secondary", "p_holm": None})
-    return told
+            answers.append(beside | {"kind": "secondary", "p_holm": None})
+    return answers
 
 
 def cells_of(swept: Sequence[Swept], regime: str, data: str) -> list[Cell]:
     """The federations of the first point of each sweep of a regime and data that come first: the
     primary ones, or of the first sweep that has runs."""
     own = [s for s in swept if (s.planned.regime, s.planned.data) == (regime, data)]
-    held = next((s for s in own if s.planned.primary), next((s for s in own if s.cells), None))
-    return next(iter(group_by_point(held.cells).values()), []) if held else []  # type: ignore[arg-type]
+    sweep = next((s for s in own if s.planned.primary), next((s for s in own if s.cells), None))
+    return next(iter(group_by_point(sweep.cells).values()), []) if sweep else []  # type: ignore[arg-type]
 
 
-def _question(regime: str, asked: Mapping[str, str], cells: Sequence[Cell]) -> Row:
-    attack, control = asked["attack"], asked["control"]
+def _question(regime: str, question: Mapping[str, str], cells: Sequence[Cell]) -> Row:
+    attack, control = question["attack"], question["control"]
     values = pairs(cells).get((attack, control), {})
     if lost := [cell["name"] for cell in cells if cell["seed"] not in values]:
-        raise SystemExit(f"{asked['data']}: run {lost[0]} has no {attack} beside {control}")
+        raise SystemExit(f"{question['data']}: run {lost[0]} has no {attack} beside {control}")
     aucs = [a["auc"] for c in cells for a in c["results"]["attacks"] if a["name"] == "similarity"]
     return {
-        "regime": regime, **asked, **measured(values), "chosen": chosen(cells, attack),
+        "regime": regime, **question, **measure_row(values), "chosen": chosen(cells, attack),
         "similarity": spread(aucs), "knn": spread(c["results"]["knn"] for c in cells),
         "unsound": {str(c["seed"]): c["results"]["verdict_code"] for c in cells
                     if c["results"]["verdict_code"] in UNSOUND},
@@ -137,16 +137,16 @@ def _question(regime: str, asked: Mapping[str, str], cells: Sequence[Cell]) -> R
 
 def exploratory(plan: Mapping[str, Any], swept: Sequence[Swept]) -> list[Row]:
     """All else that the sweeps have: pairs, sets, and loss and rise together; each row once."""
-    asked = {(q["data"], q["attack"], q["control"])
+    primary_pairs = {(q["data"], q["attack"], q["control"])
              for q in [*plan["questions"], *({**plan["secondary"], "data": q["data"]}
                                              for q in plan["questions"])]}  # fmt: skip
     rows = [
         row
         for sweep in swept
-        for held in group_by_point(sweep.cells).values()  # type: ignore[arg-type]
-        for row in _point(sweep.planned, held)  # type: ignore[arg-type]
+        for group in group_by_point(sweep.cells).values()  # type: ignore[arg-type]
+        for row in _point(sweep.planned, group)  # type: ignore[arg-type]
         if not (sweep.planned.primary and row["of"] == "image"
-                and (row["data"], row["attack"], row["control"]) in asked)
+                and (row["data"], row["attack"], row["control"]) in primary_pairs)
     ]  # fmt: skip
     once = {(r["regime"], r["data"], r["attack"], r["control"], r["of"], str(r["by_seed"])): r
             for r in reversed(rows)}  # fmt: skip
@@ -171,7 +171,7 @@ def _point(planned: Planned, cells: Sequence[Cell]) -> Iterator[Row]:
         yield {
             **head, "attack": attack, "control": control, "of": of,
             "setting": setting(cells[0]["grid"], attack),
-            **measured(values), "chosen": chosen(cells, attack),
+            **measure_row(values), "chosen": chosen(cells, attack),
         }  # fmt: skip
 
 
@@ -180,8 +180,8 @@ def setting(grid: Mapping[str, Any], attack: str) -> str:
     own = next(name for name in ASCENTS if attack.startswith(name))
     skipped = {"attacks"} | ({"federation.attacked_rate"} if own == "ascent-static" else set())
     others = tuple(f"attack.{name}." for name in ASCENTS if name != own)
-    told = {k: v for k, v in grid.items() if k not in skipped and not k.startswith(others)}
-    return label({k.removeprefix(f"attack.{own}."): v for k, v in told.items()}) or "default"
+    options = {k: v for k, v in grid.items() if k not in skipped and not k.startswith(others)}
+    return label({k.removeprefix(f"attack.{own}."): v for k, v in options.items()}) or "default"
 
 
 def together(file: Path, rise: str, level: str) -> float | None:
@@ -214,18 +214,18 @@ MORE = ["regime", "data", "attack", "control", "setting", "of", "federations", "
         "gain, 95 %", "p, uncorrected", "chosen"]  # fmt: skip
 
 
-def markdown(told: Sequence[Row], more: Sequence[Row], swept: Sequence[Swept]) -> str:
+def markdown(rows: Sequence[Row], more: Sequence[Row], swept: Sequence[Swept]) -> str:
     """Both tables as the findings show them, and what stands between."""
     parts = [
-        *([shortness(swept)] if missing(swept) else []),
+        *([list_short_sweeps(swept)] if missing(swept) else []),
         _table(HEAD, [
             [row["question"] if row["kind"] == "primary" else "secondary", row["data"],
              f"`{row['attack']}`", f"`{row['control']}`", str(row["n"]), over_models(row["auc"]),
              over_models(row["auc_control"]), signed(row["gain"]), _p(row["p"]), _p(row["p_holm"]),
              _choices(row["chosen"]), over_models(row["similarity"]), over_models(row["knn"])]
-            for row in told
+            for row in rows
         ]),
-        "\n".join(seeds_line(row) for row in told if row["kind"] == "primary"),
+        "\n".join(seeds_line(row) for row in rows if row["kind"] == "primary"),
         "Exploratory: intervals and p carry no claim.",
         _table(MORE, [
             [row["regime"], row["data"], f"`{row['attack']}`", f"`{row['control']}`",
@@ -242,31 +242,31 @@ def missing(swept: Sequence[Swept]) -> int:
     return sum(s.short for s in swept if s.cells or s.planned.primary)
 
 
-def shortness(swept: Sequence[Swept]) -> str:
+def list_short_sweeps(swept: Sequence[Swept]) -> str:
     """Which sweeps have fewer runs than were planned."""
-    told = [f"{s.planned.config} {len(s.cells)} of {len(s.cells) + s.short}"
+    lines = [f"{s.planned.config} {len(s.cells)} of {len(s.cells) + s.short}"
             for s in swept if s.short and (s.cells or s.planned.primary)]  # fmt: skip
-    return f"Short of the plan: {', '.join(told)} runs."
+    return f"Short of the plan: {', '.join(lines)} runs."
 
 
 def seeds_line(row: Row) -> str:
     """Seeds of a question's federations, and those whose control failed."""
-    said = f"- {row['question']}, {row['data']}: seeds {stretches(row['seeds'])}"
+    line = f"- {row['question']}, {row['data']}: seeds {stretches(row['seeds'])}"
     codes = row["unsound"]
     failed = ", ".join(f"{seed} ({code})" for seed, code in codes.items())
-    return said + (f"; stays in though unsound: {failed}." if failed else ".")
+    return line + (f"; stays in though unsound: {failed}." if failed else ".")
 
 
 def stretches(seeds: Sequence[int]) -> str:
     """`1000 to 1028`, `1000 to 1003, 1007`."""
-    found: list[list[int]] = []
+    runs: list[list[int]] = []
     for seed in sorted(seeds):
-        if found and seed == found[-1][-1] + 1:
-            found[-1].append(seed)
+        if runs and seed == runs[-1][-1] + 1:
+            runs[-1].append(seed)
         else:
-            found.append([seed])
-    said = [f"{s[0]} to {s[-1]}" if len(s) > 1 else str(s[0]) for s in found]
-    return ", ".join(said) or "none"
+            runs.append([seed])
+    texts = [f"{s[0]} to {s[-1]}" if len(s) > 1 else str(s[0]) for s in runs]
+    return ", ".join(texts) or "none"
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -279,9 +279,9 @@ def _p(value: float | None) -> str:
 
 def _choices(counts: Mapping[str, int]) -> str:
     """`steps=3, lr=0.1 (20); steps=1, lr=0.1 (8)`."""
-    said = [f"{options} ({count})" for options, count in counts.items()]
+    texts = [f"{options} ({count})" for options, count in counts.items()]
     others = sum(list(counts.values())[SHOWN:])
-    return "; ".join([*said[:SHOWN], *([f"others ({others})"] if others else [])]) or "-"
+    return "; ".join([*texts[:SHOWN], *([f"others ({others})"] if others else [])]) or "-"
 
 
 def picture(plan: Mapping[str, Any], swept: Sequence[Swept]) -> Figure:
@@ -295,7 +295,7 @@ def picture(plan: Mapping[str, Any], swept: Sequence[Swept]) -> Figure:
     both: Sequence[Axes] = figure.subplots(1, 2, sharex=True, sharey=True)
     for axes, regime in zip(both, regimes, strict=True):
         for place, (data, _, reading, names) in enumerate(lines):
-            values = measured(pairs(cells_of(swept, regime, data)).get(names, {}))
+            values = measure_row(pairs(cells_of(swept, regime, data)).get(names, {}))
             _line(axes, place, values, "#b2442f" if reading == "rise" else "#2f6db2")
         axes.axvline(0, color="#777777", linewidth=1, linestyle="--", zorder=0)
         axes.grid(axis="x", alpha=0.3)
@@ -324,23 +324,23 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--plan", type=Path, default=PLAN)
     parser.add_argument("--short", action="store_true", help="answer with fewer runs than planned")
     parser.add_argument("--out", type=Path, default=RESULTS)
-    given = parser.parse_args(argv)
-    plan = load_plan(given.plan)
-    swept = read(plan, given.sweeps, given.short)
-    told, more = primary(plan, swept), exploratory(plan, swept)
+    arguments = parser.parse_args(argv)
+    plan = load_plan(arguments.plan)
+    swept = read(plan, arguments.sweeps, arguments.short)
+    rows, more = primary(plan, swept), exploratory(plan, swept)
     about = describe()
     answer = {
-        "plan": {"file": given.plan.name, "federations": plan["federations"],
-                 "sha256": hashlib.sha256(given.plan.read_bytes()).hexdigest()},
-        "short": missing(swept), "primary": told, "exploratory": more,
+        "plan": {"file": arguments.plan.name, "federations": plan["federations"],
+                 "sha256": hashlib.sha256(arguments.plan.read_bytes()).hexdigest()},
+        "short": missing(swept), "primary": rows, "exploratory": more,
         "sweeps": [_about(sweep) for sweep in swept if sweep.cells],
         "versions": about["versions"], "hardware": about["hardware"],
     }  # fmt: skip
-    given.out.mkdir(parents=True, exist_ok=True)
-    text = markdown(told, more, swept)
-    (given.out / "answer.json").write_text(json.dumps(answer, indent=1) + "\n")
-    (given.out / "answer.md").write_text(text)
-    picture(plan, swept).savefig(given.out / "answer.png", dpi=120)
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    text = markdown(rows, more, swept)
+    (arguments.out / "answer.json").write_text(json.dumps(answer, indent=1) + "\n")
+    (arguments.out / "answer.md").write_text(text)
+    picture(plan, swept).savefig(arguments.out / "answer.png", dpi=120)
     print(text, end="")
 
 

@@ -46,18 +46,18 @@ KEPT = ("name", "auc", "auc_ci_simultaneous", "n_members", "n_nonmembers", "quer
 
 def attacks() -> list[str]:
     """Attacks of an outsider that need no shadow encoder."""
-    found = [n for n in registry.names("attack") if outside_reason(n) is None]
-    return [n for n in found if not registry.load("attack", n).uses_shadows]
+    names = [n for n in registry.names("attack") if outside_reason(n) is None]
+    return [n for n in names if not registry.load("attack", n).uses_shadows]
 
 
 def write_images(folder: Path, size: int, images: int) -> str:
     """Two archives of `images` synthetic images each, and the flags that name them."""
     source = Synthetic(classes=4, images=2 * images, pixels=size)
-    found = source.load(Request(None, None, None, 0))
+    images_set = source.load(Request(None, None, None, 0))
     flags = ""
     for side, cut in (("members", slice(images)), ("nonmembers", slice(images, None))):
         path = folder / f"{side}.npz"
-        np.savez(path, x=found.images[cut].transpose(0, 2, 3, 1), y=found.labels[cut])
+        np.savez(path, x=images_set.images[cut].transpose(0, 2, 3, 1), y=images_set.labels[cut])
         flags += f"--{side} npz:{path} "
     return flags
 
@@ -100,7 +100,7 @@ def export(name: str, size: int, files: dict[str, Path]) -> None:
         )
 
 
-def audited(flags: str, out: Path) -> dict[str, Any]:
+def run_audit(flags: str, out: Path) -> dict[str, Any]:
     """What an audit found, and how long it took."""
     started = time.perf_counter()
     with contextlib.redirect_stdout(io.StringIO()):
@@ -111,12 +111,14 @@ def audited(flags: str, out: Path) -> dict[str, Any]:
     rows = {"attacks": report["attacks"]} | {
         f"{name} control": rows for name, rows in report["controls"].items() if name != "pixels"
     }
-    found = {label: [{k: row[k] for k in KEPT} for row in listed] for label, listed in rows.items()}
-    for row in found["attacks"]:
+    results = {
+        label: [{k: row[k] for k in KEPT} for row in listed] for label, listed in rows.items()
+    }
+    for row in results["attacks"]:
         row["seconds"] = report["timing"]["by_attack"][row["name"]]
     low = [
         f"{row['name']} ({label})"
-        for label, listed in found.items()
+        for label, listed in results.items()
         for row in listed
         if not row["auc_ci_simultaneous"][0] <= 0.5 <= row["auc_ci_simultaneous"][1]
     ]
@@ -129,7 +131,7 @@ def audited(flags: str, out: Path) -> dict[str, Any]:
         "verdict_code": report["verdict_code"],
         "seconds": round(time.perf_counter() - started, 2),
         "not_run": {row["attack"]: row["reason"] for row in report["not_run"]},
-    } | found
+    } | results
 
 
 def main() -> int:
@@ -144,33 +146,33 @@ def main() -> int:
     parser.add_argument("--work", type=Path, help="folder of the networks and audits (default: "
                         "one that is removed)")  # fmt: skip
     parser.add_argument("--out", type=Path, default=RESULTS)
-    asked = parser.parse_args()
-    torch.set_num_threads(asked.threads)
-    wanted = [form for form in FORMS if form in asked.forms.split(",")]
-    chosen = asked.attacks or ",".join(attacks())
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    selected_forms = [form for form in FORMS if form in arguments.forms.split(",")]
+    chosen = arguments.attacks or ",".join(attacks())
     with contextlib.ExitStack() as stack:
-        work = asked.work or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        work = arguments.work or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         work.mkdir(parents=True, exist_ok=True)
-        common = write_images(work, asked.size, asked.images) + (
-            f"--attacks {chosen} --size {asked.size} --threads {asked.threads} --device cpu "
-            f"{asked.flags}"
+        common = write_images(work, arguments.size, arguments.images) + (
+            f"--attacks {chosen} --size {arguments.size} --threads {arguments.threads} "
+            f"--device cpu {arguments.flags}"
         )
-        network = write_network(asked.model, asked.size, work)
-        forms = {f: audited(network[f] + common, work / f"audit-{f}") for f in wanted}
+        network = write_network(arguments.model, arguments.size, work)
+        forms = {f: run_audit(network[f] + common, work / f"audit-{f}") for f in selected_forms}
         sizes = {
-            form: sum(file.stat().st_size for file in work.glob(f"{asked.model}.{form}*"))
+            form: sum(file.stat().st_size for file in work.glob(f"{arguments.model}.{form}*"))
             for form in ("pt2", "onnx")
         }
     where = describe()
     where["versions"] |= {name: version(name) for name in ("onnx", "onnxruntime", "onnxscript")}
     report = {
-        "model": asked.model, "pixels": asked.size, "images_a_side": asked.images,
-        "threads": asked.threads, "flags": asked.flags,
+        "model": arguments.model, "pixels": arguments.size, "images_a_side": arguments.images,
+        "threads": arguments.threads, "flags": arguments.flags,
         "holds_half": all(f["holds_half"] for f in forms.values()),
         "bytes": sizes, "forms": forms,
     } | where  # fmt: skip
-    asked.out.parent.mkdir(parents=True, exist_ok=True)
-    asked.out.write_text(json.dumps(report, indent=2) + "\n")
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    arguments.out.write_text(json.dumps(report, indent=2) + "\n")
     for name, form in forms.items():
         verdict = "all hold 0.5" if form["holds_half"] else ", ".join(form["excludes_half"])
         print(f"{name}: {len(form['attacks'])} attacks, {form['seconds']:.0f} s: {verdict}")

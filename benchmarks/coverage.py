@@ -26,13 +26,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--out", type=Path, default=RESULTS, help="JSON file to write")
     args = parser.parse_args(arguments)
-    found: dict[str, Any] = {"draws": args.draws, "seed": args.seed, "level": 0.95}
+    results: dict[str, Any] = {"draws": args.draws, "seed": args.seed, "level": 0.95}
     with ProcessPoolExecutor(args.processes) as pool:
         each = partial(pool.submit, cells, draws=args.draws, seed=args.seed)
         running = {part: [each(part, name) for name in SPREADS] for part in PARTS}
-        for part, held in running.items():
-            found[part] = [row for future in held for row in future.result()]
-    lines = ",\n".join(f" {json.dumps(k)}: {_rows(v)}" for k, v in (found | describe()).items())
+        for part, job in running.items():
+            results[part] = [row for future in job for row in future.result()]
+    lines = ",\n".join(f" {json.dumps(k)}: {_rows(v)}" for k, v in (results | describe()).items())
     args.out.write_text(f"{{\n{lines}\n}}\n")
 
 

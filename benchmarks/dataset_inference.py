@@ -70,8 +70,8 @@ def exchange(v: Values, w: Values, c: IntArray, a: IntArray, b: IntArray, g: Any
 
 def welch(v: Values, w: Values, c: IntArray, a: IntArray, b: IntArray, g: Any) -> float:
     """Of means, one-sided."""
-    found = ttest_ind(v[a], v[b], equal_var=False, alternative="greater").pvalue
-    return float(np.nan_to_num(found, nan=1.0))
+    p_value = ttest_ind(v[a], v[b], equal_var=False, alternative="greater").pvalue
+    return float(np.nan_to_num(p_value, nan=1.0))
 
 
 def matched(v: Values, w: Values, c: IntArray, a: IntArray, b: IntArray, g: Any) -> float:
@@ -86,8 +86,8 @@ def resampled(v: Values, w: Values, c: IntArray, a: IntArray, b: IntArray, g: An
     k = min(DRAWN, len(a))
     sides = [(g.permutation(a)[:k], g.permutation(b)[:k]) for _ in range(DRAWS)]
     ours, shadow = ([u[x].mean() - u[y].mean() for x, y in sides] for u in (v, w))
-    found = ttest_ind(ours, shadow, equal_var=False, alternative="greater").pvalue
-    return float(np.nan_to_num(found, nan=1.0))
+    p_value = ttest_ind(ours, shadow, equal_var=False, alternative="greater").pvalue
+    return float(np.nan_to_num(p_value, nan=1.0))
 
 
 TESTS: dict[str, Test] = {
@@ -111,25 +111,25 @@ def measure(data: ImageSet, name: str, count: int, seed: int) -> dict[str, Any]:
     suspect, second = values(data, seed), values(data, seed + 1)
     every, draw = np.arange(len(data)), rng(seed, "posers", name)
     sets = [one for one, _ in zip(posers(data.labels, partition, draw), range(count), strict=False)]
-    found: dict[str, Any] = {"images_a_set": float(np.median([len(s) for s in sets]))}
+    results: dict[str, Any] = {"images_a_set": float(np.median([len(s) for s in sets]))}
     for test, call in TESTS.items():
 
-        def told(v: Values, some: list[IntArray], call: Test = call) -> Values:
+        def share_of_alarms(v: Values, some: list[IntArray], call: Test = call) -> Values:
             rests = (np.setdiff1d(every, one) for one in some)
-            asked = zip(some, rests, strict=True)
-            return np.array([call(v, second, data.labels, *pair, draw) for pair in asked])
+            pairs = zip(some, rests, strict=True)
+            return np.array([call(v, second, data.labels, *pair, draw) for pair in pairs])
 
-        null = told(suspect, sets)
+        null = share_of_alarms(suspect, sets)
         power = [
-            told(suspect + SHIFT * suspect.std() * np.isin(every, one), [one])
+            share_of_alarms(suspect + SHIFT * suspect.std() * np.isin(every, one), [one])
             for one in sets[:RAISED]
         ]
-        found[test] = {
+        results[test] = {
             "alarms_0.01": float((null <= 0.01).mean()),
             "alarms_0.05": float((null <= 0.05).mean()),
             "power_0.05": float((np.array(power) <= 0.05).mean()),
         }
-    return found
+    return results
 
 
 def main() -> None:
@@ -137,22 +137,22 @@ def main() -> None:
     parser.add_argument("--posers", type=int, default=3000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=RESULTS)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     torch.set_num_threads(1)
-    whole = registry.build("dataset", "digits", {}).load(Request(None, None, None, given.seed))
-    data = whole.take(rng(given.seed, "images").permutation(len(whole))[:IMAGES])
+    whole = registry.build("dataset", "digits", {}).load(Request(None, None, None, arguments.seed))
+    data = whole.take(rng(arguments.seed, "images").permutation(len(whole))[:IMAGES])
     cells = {}
     for name in PARTITIONS:
-        cells[name] = measure(data, name, given.posers, given.seed)
+        cells[name] = measure(data, name, arguments.posers, arguments.seed)
         print(name, json.dumps(cells[name]))
     about = describe()
     error = {
-        level: (float(level) * (1 - float(level)) / given.posers) ** 0.5
+        level: (float(level) * (1 - float(level)) / arguments.posers) ** 0.5
         for level in ("0.01", "0.05")
     }
-    head = {"posers": given.posers, "seed": given.seed, "monte_carlo_se": error}
+    head = {"posers": arguments.posers, "seed": arguments.seed, "monte_carlo_se": error}
     text = json.dumps(head | {"cells": cells, "versions": about["versions"]}, indent=2)
-    given.out.write_text(text + "\n", encoding="utf-8")
+    arguments.out.write_text(text + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -65,20 +65,20 @@ def cases(backend: str) -> Iterator[tuple[str, str]]:
 
 def run(arguments: Sequence[str]) -> tuple[int, str, float]:
     """Exit code, what was printed on standard error, and seconds of a run in this process."""
-    said, began = io.StringIO(), time.perf_counter()
-    with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
+    errors, began = io.StringIO(), time.perf_counter()
+    with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(io.StringIO()):
         code = simulate(list(arguments))
-    return code, said.getvalue(), time.perf_counter() - began
+    return code, errors.getvalue(), time.perf_counter() - began
 
 
 def read(out: Path) -> Report | None:
     """A report less what clocks and folders tell, None where there is none."""
     if not (out / "report.json").is_file():
         return None
-    found: Report = json.loads((out / "report.json").read_text(encoding="utf-8"))
+    report: Report = json.loads((out / "report.json").read_text(encoding="utf-8"))
     for name in ("timing", "config", "versions", "hardware"):
-        del found[name]
-    return found
+        del report[name]
+    return report
 
 
 def flags(backend: str, more: str) -> list[str]:
@@ -97,32 +97,32 @@ def one_fault(
         f"--defended-clients 1 --defense.kind {kind} --defense.when {when} --defense.done {done} "
         f"--on-failure {policy} --out {out}"
     )
-    code, said, seconds = run(flags(backend, more))
+    code, errors, seconds = run(flags(backend, more))
     wrong = []
     if not done.exists():
         wrong.append("the fault did not happen")
     if seconds > PATIENCE:
         wrong.append("it hung")
-    if said.count("\n") > 1 or "Traceback" in said:
+    if errors.count("\n") > 1 or "Traceback" in errors:
         wrong.append("it printed more than one line")
     report = read(out)
     if report is None:
         wrong.append("no report")
     else:
-        wrong += judged(report, policy, clean, code)
+        wrong += judge_fault(report, policy, clean, code)
     row = {"backend": backend, "kind": kind, "when": when, "policy": policy, "code": code}
     return row | {"seconds": round(seconds, 1), "wrong": wrong}
 
 
-def judged(report: Report, policy: str, clean: Report, code: int) -> list[str]:
+def judge_fault(report: Report, policy: str, clean: Report, code: int) -> list[str]:
     """What is wrong with the report of a run with one fault."""
     faults = [(f["client"], f["round"], f["action"]) for f in report["faults"]]
     action = {"stop": "stopped", "retry": "retried", "drop": "dropped"}[policy]
     wrong = [] if faults == [(1, 2, action)] else [f"faults told: {faults}"]
     if code != (1 if policy == "stop" else 0):
         wrong.append(f"exit code {code}")
-    told = {"faults": [], "notes": []}  # of the fault itself
-    if policy == "retry" and {**report, **told} != {**clean, **told}:
+    expected = {"faults": [], "notes": []}  # of the fault itself
+    if policy == "retry" and {**report, **expected} != {**clean, **expected}:
         wrong.append("other numbers than without the fault")
     if policy == "stop":
         if [r["round"] for r in report["rounds"]] != [1] or report["interrupted"] != 1:
@@ -144,10 +144,10 @@ def client_faults(backend: str, folder: Path) -> list[dict[str, Any]]:
     """Every fault of a client under every policy."""
     (folder / "happened").touch()
     more = f"--defended-clients 1 --defense.done {folder / 'happened'} --out {folder / 'CLEAN'}"
-    code, said, _ = run(flags(backend, more))
+    code, errors, _ = run(flags(backend, more))
     clean = read(folder / "CLEAN")
     if code or clean is None:
-        raise RuntimeError(said)
+        raise RuntimeError(errors)
     rows = []
     for number, ((kind, when), policy) in enumerate(itertools.product(cases(backend), POLICIES)):
         own = folder / str(number)
@@ -158,9 +158,9 @@ def client_faults(backend: str, folder: Path) -> list[dict[str, Any]]:
 
 
 @contextlib.contextmanager
-def cluster(wanted: bool) -> Iterator[None]:
+def cluster(needed: bool) -> Iterator[None]:
     """A Ray cluster that the runs join, so that each does not start its own."""
-    if not wanted:
+    if not needed:
         yield
         return
     path = os.pathsep.join([str(HERE), str(HERE.parent), os.environ.get("PYTHONPATH", "")])
@@ -212,30 +212,30 @@ def process_faults(folder: Path) -> list[dict[str, Any]]:
     for number, (what, target, at, error) in enumerate(places):
         out, began = folder / str(number), time.perf_counter()
         module, _, name = target.rpartition(".")
-        owner = _found(module)
+        owner = resolve_target(module)
         plain = getattr(owner, name)
 
         calls = itertools.count()
 
         def fails(
-            *given: Any, plain: Any = plain, calls: Any = calls, at: int = at,
+            *arguments: Any, plain: Any = plain, calls: Any = calls, at: int = at,
             error: BaseException = error, **more: Any,
         ) -> Any:  # fmt: skip
             if next(calls) == at:
                 raise error
-            return plain(*given, **more)
+            return plain(*arguments, **more)
 
         wrong: list[str] = []
         with patch.object(owner, name, fails):
             try:
-                code, said, _ = run([*shlex.split(ACTIVE), "--out", str(out)])
-                if code != 1 or said.count("\n") != 1:
-                    wrong.append(f"exit code {code}: {said}")
+                code, errors, _ = run([*shlex.split(ACTIVE), "--out", str(out)])
+                if code != 1 or errors.count("\n") != 1:
+                    wrong.append(f"exit code {code}: {errors}")
             except Killed:
                 code = -9
         if code == 0:
             wrong.append("the fault did not happen")
-        again, said, _ = run(["--resume", str(out), "--quiet"])
+        again, errors, _ = run(["--resume", str(out), "--quiet"])
         if again or read(out) != clean:
             wrong.append(f"resumed: exit code {again}, or another report")
         seconds = round(time.perf_counter() - began, 1)
@@ -247,7 +247,7 @@ def process_faults(folder: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def _found(path: str) -> Any:
+def resolve_target(path: str) -> Any:
     """A module, or a class in one."""
     import importlib
 
@@ -270,9 +270,9 @@ def kills(count: int, folder: Path, seed: int = 0) -> list[dict[str, Any]]:
     moments = random.Random(seed)
     for number in range(count):
         out, at = folder / f"kill-{number}", moments.uniform(0.0, whole)
-        given = [*shlex.split(ACTIVE), "--out", str(out)]
+        flags_given = [*shlex.split(ACTIVE), "--out", str(out)]
         running = subprocess.Popen(
-            [*command, *given], start_new_session=True, stdout=subprocess.DEVNULL,
+            [*command, *flags_given], start_new_session=True, stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )  # fmt: skip
         time.sleep(at)
@@ -284,7 +284,7 @@ def kills(count: int, folder: Path, seed: int = 0) -> list[dict[str, Any]]:
         generation = json.loads(index.read_text())["generation"] if index.is_file() else 0
         # Before the folder was made there is nothing to go on with: the same command again.
         begun = (out / "config.yaml").is_file()
-        again = ["--resume", str(out), "--quiet"] if begun else given
+        again = ["--resume", str(out), "--quiet"] if begun else flags_given
         code = subprocess.run(
             [*command, *again], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False
         ).returncode
@@ -297,13 +297,13 @@ def kills(count: int, folder: Path, seed: int = 0) -> list[dict[str, Any]]:
     return rows
 
 
-def table(found: dict[str, Any]) -> str:
+def table(results: dict[str, Any]) -> str:
     """Markdown: faults by kind, moment and backend; then the kills."""
     lines = [
         "| fault | moment | policy | backend | runs | ended as it should |",
         "|---|---|---|---|---|---|",
     ]
-    rows = found["faults"]
+    rows = results["faults"]
     keys = sorted({(r["kind"], r["when"], r["backend"]) for r in rows})
     for kind, when, backend in keys:
         own = [r for r in rows if (r["kind"], r["when"], r["backend"]) == (kind, when, backend)]
@@ -312,11 +312,11 @@ def table(found: dict[str, Any]) -> str:
         lines.append(f"| {kind} | {when} | {policies} | {backend} | {len(own)} | {well} |")
     well = sum(not r["wrong"] for r in rows)
     lines += ["", f"{well} of {len(rows)} faults ended as they should.", ""]
-    if found["kills"]:
-        same = sum(r["same_report"] for r in found["kills"])
+    if results["kills"]:
+        same = sum(r["same_report"] for r in results["kills"])
         lines.append(
-            f"kill -9 at {len(found['kills'])} random moments, resumed: {same} reports are that of "
-            "the run that was left alone."
+            f"kill -9 at {len(results['kills'])} random moments, resumed: {same} reports are that "
+            "of the run that was left alone."
         )
     return "\n".join(lines) + "\n"
 
@@ -329,23 +329,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, default=RESULTS, help="JSON file to write")
     args = parser.parse_args(arguments)
     sys.path.insert(0, str(HERE))  # where faulty.py lies
-    found: dict[str, Any] = {"faults": [], "kills": []}
+    results: dict[str, Any] = {"faults": [], "kills": []}
     backends = args.backends.split(",")
-    with tempfile.TemporaryDirectory() as made:
-        folder = Path(made)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
         for name in ("process", "kills", *backends):
             (folder / name).mkdir()
         if args.only != "kills":
             plain = patch.object(draw, "draw_all", lambda scores, report: {})
             with plain, cluster("ray" in backends):
                 for backend in backends:
-                    found["faults"] += client_faults(backend, folder / backend)
-            found["faults"] += process_faults(folder / "process")
+                    results["faults"] += client_faults(backend, folder / backend)
+            results["faults"] += process_faults(folder / "process")
         if args.only != "faults":
-            found["kills"] = kills(args.kills, folder / "kills")
-    found |= {"setting": {"faults": TINY, "kills": ACTIVE}, **describe()}
-    args.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    args.out.with_suffix(".md").write_text(text := table(found), encoding="utf-8")
+            results["kills"] = kills(args.kills, folder / "kills")
+    results |= {"setting": {"faults": TINY, "kills": ACTIVE}, **describe()}
+    args.out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    args.out.with_suffix(".md").write_text(text := table(results), encoding="utf-8")
     print(text)
 
 

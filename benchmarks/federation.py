@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from _process import measured  # beside this script
+from _process import measure_process  # beside this script
 
 from fedmia.report.figures import canvas
 from fedmia.runtime.environment import describe
@@ -61,26 +61,28 @@ def measure(side: str, case: tuple[str, int, int, str, float]) -> dict[str, Any]
     """
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "RUN"
-        found: dict[str, Any] = measured(command(side, case, out), {"OMP_NUM_THREADS": "1"})
-        found["s_a_round"] = found["wall_s"] / case[2]
+        measurement: dict[str, Any] = measure_process(
+            command(side, case, out), {"OMP_NUM_THREADS": "1"}
+        )
+        measurement["s_a_round"] = measurement["wall_s"] / case[2]
         if (out / "report.json").is_file():
             timing = json.loads((out / "report.json").read_text(encoding="utf-8"))["timing"]
-            found["parts"] = {k: v for k, v in timing.items() if isinstance(v, float)}
-    return found
+            measurement["parts"] = {k: v for k, v in timing.items() if isinstance(v, float)}
+    return measurement
 
 
 @canvas.drawn
-def plot(found: dict[str, dict[str, Any]]) -> Figure:
+def plot(results: dict[str, dict[str, Any]]) -> Figure:
     """Seconds of the whole process, side by side."""
-    figure, axes = canvas.one(1.8 * len(found) + 2.5, 3.4)
+    figure, axes = canvas.one(1.8 * len(results) + 2.5, 3.4)
     for at, (side, colour) in enumerate(SIDES.items()):
-        places = [i + 0.27 * (at - 1) for i in range(len(found))]
-        heights = [case["sides"][side]["wall_s"] for case in found.values()]
+        places = [i + 0.27 * (at - 1) for i in range(len(results))]
+        heights = [case["sides"][side]["wall_s"] for case in results.values()]
         axes.bar(
             places, heights, 0.25, color=colour, label={"peer": "plain Flower"}.get(side, side)
         )
-    names = [f"{n}\n{c['clients']} clients, {c['rounds']} rounds" for n, c in found.items()]
-    axes.set_xticks(range(len(found)), names)
+    names = [f"{n}\n{c['clients']} clients, {c['rounds']} rounds" for n, c in results.items()]
+    axes.set_xticks(range(len(results)), names)
     axes.set_ylabel("seconds, whole process")
     canvas.legend(axes)
     return figure
@@ -91,22 +93,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--only", default=",".join(CASES), help="cases")
     parser.add_argument("--out", type=Path, default=RESULTS, help="JSON file to write")
     args = parser.parse_args(arguments)
-    found: dict[str, dict[str, Any]] = {}
+    results: dict[str, dict[str, Any]] = {}
     for name in args.only.split(","):
         case = CASES[name]
         sides = {side: measure(side, case) for side in SIDES}
         times = {s: sides["peer"]["wall_s"] / sides[s]["wall_s"] for s in ("inline", "ray")}
-        found[name] = {
+        results[name] = {
             "net": case[0], "clients": case[1], "rounds": case[2], "precision": case[3],
             "asked": case[4], "sides": sides, "times_faster": times,
         }  # fmt: skip
         row = ", ".join(f"{s} {sides[s]['wall_s']:.1f} s" for s in SIDES)
         print(f"{name}: {row}; inline {times['inline']:.2f} times faster than plain Flower")
         sys.stdout.flush()
-    args.out.write_text(json.dumps({"cases": found, **describe()}, indent=1) + "\n")
-    drawn = plot(found)
-    assert drawn is not None
-    args.out.with_suffix(".png").write_bytes(drawn)
+    args.out.write_text(json.dumps({"cases": results, **describe()}, indent=1) + "\n")
+    figure = plot(results)
+    assert figure is not None
+    args.out.with_suffix(".png").write_bytes(figure)
 
 
 if __name__ == "__main__":

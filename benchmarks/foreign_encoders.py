@@ -71,7 +71,7 @@ class Case:
     more: Mapping[str, Any] = field(default_factory=dict)
 
 
-def drawn(module: Any) -> Any:
+def draw_parameters(module: Any) -> Any:
     """Vectors and tables away from where they start, attention that differs between heads."""
     for name, tensor in module.named_parameters():
         if tensor.ndim < 2 or any(word in name for word in ("token", "pos", "table")):
@@ -86,34 +86,34 @@ def drawn(module: Any) -> Any:
 
 
 def renamed(tensors: Mapping[str, Tensor], *rules: tuple[str, str]) -> dict[str, Tensor]:
-    made = {}
+    tensors_renamed = {}
     for name, tensor in tensors.items():
         for old, new in rules:
             name = re.sub(old, new, name)
-        made[name] = tensor
-    return made
+        tensors_renamed[name] = tensor
+    return tensors_renamed
 
 
 def official(model: nn.Module, split_bias: bool = False) -> dict[str, Tensor]:
     """A ViT of transformers in its first names: queries, keys and values are one matrix, both
     halves of a gated MLP too; `split_bias`: biases of queries and values apart, as in BEiT."""
-    made = renamed(model.state_dict(), *OFFICIAL)
-    for i in range(sum(n.endswith(".attn.q.weight") for n in made)):
+    state = renamed(model.state_dict(), *OFFICIAL)
+    for i in range(sum(n.endswith(".attn.q.weight") for n in state)):
         at = f"blocks.{i}.attn."
-        made[f"{at}qkv.weight"] = torch.cat([made.pop(f"{at}{n}.weight") for n in "qkv"])
-        zeros = torch.zeros_like(made[f"{at}q.bias"])
-        query, key, value = (made.pop(f"{at}{n}.bias", zeros) for n in "qkv")
+        state[f"{at}qkv.weight"] = torch.cat([state.pop(f"{at}{n}.weight") for n in "qkv"])
+        zeros = torch.zeros_like(state[f"{at}q.bias"])
+        query, key, value = (state.pop(f"{at}{n}.bias", zeros) for n in "qkv")
         if split_bias:
-            made |= {f"{at}q_bias": query, f"{at}v_bias": value}
+            state |= {f"{at}q_bias": query, f"{at}v_bias": value}
         else:
-            made[f"{at}qkv.bias"] = torch.cat([query, key, value])
-        if f"blocks.{i}.mlp.gate_proj.weight" in made:
+            state[f"{at}qkv.bias"] = torch.cat([query, key, value])
+        if f"blocks.{i}.mlp.gate_proj.weight" in state:
             mlp = f"blocks.{i}.mlp."
             for kind in ("weight", "bias"):
-                gate, up = (made.pop(f"{mlp}{n}.{kind}") for n in ("gate_proj", "fc1"))
-                made[f"{mlp}w12.{kind}"] = torch.cat([gate, up])
-                made[f"{mlp}w3.{kind}"] = made.pop(f"{mlp}fc2.{kind}")
-    return made
+                gate, up = (state.pop(f"{mlp}{n}.{kind}") for n in ("gate_proj", "fc1"))
+                state[f"{mlp}w12.{kind}"] = torch.cat([gate, up])
+                state[f"{mlp}w3.{kind}"] = state.pop(f"{mlp}fc2.{kind}")
+    return state
 
 
 def hugging(kind: str, width: int, heads: int, depth: int = 2, **more: Any) -> Any:
@@ -126,7 +126,7 @@ def hugging(kind: str, width: int, heads: int, depth: int = 2, **more: Any) -> A
         "layer_norm_eps": 1e-6,
     }  # fmt: skip
     config = getattr(transformers, f"{kind}Config")(**(options | more))
-    return drawn(getattr(transformers, f"{kind}Model")(config))
+    return draw_parameters(getattr(transformers, f"{kind}Model")(config))
 
 
 def token(model: Any, **more: Any) -> Compute:
@@ -139,11 +139,11 @@ def vit(width: int = 384, heads: int = 6, **more: Any) -> Any:
     from timm.models.vision_transformer import VisionTransformer
 
     options = {"depth": 2, "num_classes": 0, "norm_layer": NORM} | more
-    return drawn(VisionTransformer(SIDE, 14, embed_dim=width, num_heads=heads, **options))
+    return draw_parameters(VisionTransformer(SIDE, 14, embed_dim=width, num_heads=heads, **options))
 
 
-def named(name: str, **more: Any) -> Any:
-    return drawn(timm.create_model(name, num_classes=0, **more))
+def build_named(name: str, **more: Any) -> Any:
+    return draw_parameters(timm.create_model(name, num_classes=0, **more))
 
 
 def prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -166,7 +166,7 @@ def widths(width: int) -> Case:
 
 
 def seresnet() -> Case:
-    net = named("seresnet50")
+    net = build_named("seresnet50")
     refused = "64 of its trunk's tensors find no place"
     ways = {"": refused, "timm:resnet50": refused, "timm:seresnet50": net}
     return Case({"state_dict": net.state_dict()}, ways)
@@ -189,7 +189,7 @@ def registers_named() -> Case:
 
 
 def layer_scale() -> Case:
-    net = named("deit3_small_patch16_224")
+    net = build_named("deit3_small_patch16_224")
     tensors = renamed(net.state_dict(), (r"ls([12])\.gamma", r"gamma_\1"))
     ways = {"": net, "timm:deit3_small_patch16_224": net}
     return Case({"model": tensors}, ways, size=224)
@@ -231,7 +231,7 @@ def clip() -> Case:
 
     net = open_clip.create_model("ViT-B-32-quickgelu")
     # OpenAI's are in half precision
-    net.load_state_dict({n: t.half().float() for n, t in drawn(net).state_dict().items()})
+    net.load_state_dict({n: t.half().float() for n, t in draw_parameters(net).state_dict().items()})
     numbers = ("input_resolution", "context_length", "vocab_size")
     tensors = {n: t.half() for n, t in net.state_dict().items() if n != "attn_mask"}
     tensors |= {n: torch.tensor(224) for n in numbers}
@@ -253,13 +253,13 @@ def clip() -> Case:
 
 
 def archived_resnet() -> Case:
-    net: Any = drawn(models.resnet18(weights=None))
+    net: Any = draw_parameters(models.resnet18(weights=None))
     net.fc = nn.Identity()
     return Case(partial(archive, net.state_dict()), {"": net}, "traced.pt")
 
 
 def vissl() -> Case:
-    net: Any = drawn(models.resnet50(weights=None))
+    net: Any = draw_parameters(models.resnet50(weights=None))
     net.fc = nn.Identity()
     trunk = prefixed("_feature_blocks.", net.state_dict())
     heads = {"0.clf.0.weight": torch.zeros(1000, 2048)}
@@ -386,12 +386,12 @@ def bare_safetensors() -> Case:
 
 
 def swav() -> Case:
-    net: Any = drawn(models.resnet50(weights=None))
+    net: Any = draw_parameters(models.resnet50(weights=None))
     net.fc = nn.Identity()
     head = nn.Sequential(
         nn.Linear(2048, 2048), nn.BatchNorm1d(2048), nn.ReLU(), nn.Linear(2048, 128)
     )
-    names = net.state_dict() | prefixed("projection_head.", drawn(head).state_dict())
+    names = net.state_dict() | prefixed("projection_head.", draw_parameters(head).state_dict())
     names["prototypes.weight"] = torch.zeros(3000, 128)
     contents = prefixed("module.", names)
     return Case(contents, {"": net}, "swav.pth.tar", more={"head": head})
@@ -399,7 +399,7 @@ def swav() -> Case:
 
 def safetensors_of_timm() -> Case:
     """What needs no translation still loads."""
-    net = named("vit_small_patch16_224")
+    net = build_named("vit_small_patch16_224")
 
     def write(path: Path) -> None:
         save_file(net.state_dict(), path)
@@ -422,11 +422,11 @@ CASES: dict[str, Callable[[], Case]] = {
 }  # fmt: skip
 
 
-def apart(found: Tensor, wanted: Tensor) -> float:
+def relative_difference(actual: Tensor, expected: Tensor) -> float:
     """Largest difference over the largest value; 1 for features of another shape."""
-    if found.shape != wanted.shape:
+    if actual.shape != expected.shape:
         return 1.0
-    return float((found - wanted).abs().max() / wanted.abs().max())
+    return float((actual - expected).abs().max() / expected.abs().max())
 
 
 def tried(name: str, folder: Path) -> Iterator[dict[str, Any]]:
@@ -436,29 +436,33 @@ def tried(name: str, folder: Path) -> Iterator[dict[str, Any]]:
     path = folder / case.name
     case.contents(path) if callable(case.contents) else torch.save(case.contents, path)
     pixels = torch.rand(2, 3, case.size, case.size)
-    for way, wanted in case.ways.items():
+    for way, expected in case.ways.items():
         spec = f"hf:{folder}" if way == "hf:." else way or str(path)
         checkpoint = None if way in ("", "hf:.") else path
         row = {"encoder": name, "given": way.replace("hf:.", "hf:FOLDER") or path.name}
         try:
             released = load(spec, checkpoint=checkpoint)
         except Exception as error:
-            said = str(error).replace(f"{folder}/", "")
-            good = isinstance(error, InputError) and isinstance(wanted, str) and wanted in said
-            said = said if isinstance(error, InputError) else f"{type(error).__name__}: {said}"
-            yield row | {"refused": said, "right": good and "\n" not in said}
+            message = str(error).replace(f"{folder}/", "")
+            good = (
+                isinstance(error, InputError) and isinstance(expected, str) and expected in message
+            )
+            message = (
+                message if isinstance(error, InputError) else f"{type(error).__name__}: {message}"
+            )
+            yield row | {"refused": message, "right": good and "\n" not in message}
             continue
         encoder = released.method.encoder
         with torch.no_grad():
             x = encoder.normalise(pixels)
             got = encoder.features(pixels, ("avgpool", "encoder"))
-            if isinstance(wanted, str):
+            if isinstance(expected, str):
                 yield row | {"error": 1.0, "right": False}  # it should have been refused
                 continue
-            vector = wanted(x)
-            error = apart(got["avgpool"], vector)
+            vector = expected(x)
+            error = relative_difference(got["avgpool"], vector)
             if "head" in case.more:
-                error = max(error, apart(got["encoder"], case.more["head"](vector)))
+                error = max(error, relative_difference(got["encoder"], case.more["head"](vector)))
         yield row | {"error": error, "right": error <= BOUND, "notes": released.notes}
 
 
@@ -476,10 +480,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", default="", help="encoders whose name contains this")
     parser.add_argument("--out", type=Path, default=RESULTS)
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     rows: list[dict[str, Any]] = []
     for name in CASES:
-        if asked.only not in name:
+        if arguments.only not in name:
             continue
         with tempfile.TemporaryDirectory() as folder:
             for row in tried(name, Path(folder)):
@@ -488,9 +492,9 @@ def main() -> int:
     where = describe()
     where["versions"] |= {n: version(n) for n in ("timm", "transformers", "open_clip_torch")}
     report = {"bound": BOUND, "right": all(r["right"] for r in rows), "encoders": rows} | where
-    asked.out.parent.mkdir(parents=True, exist_ok=True)
-    asked.out.write_text(json.dumps(report, indent=2) + "\n")
-    asked.out.with_suffix(".md").write_text(table(rows))
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    arguments.out.write_text(json.dumps(report, indent=2) + "\n")
+    arguments.out.with_suffix(".md").write_text(table(rows))
     print(f"{sum(r['right'] for r in rows)} of {len(rows)} as they should be")
     return int(not report["right"])
 

@@ -31,9 +31,9 @@ def main() -> None:
     medians = {m: statistics.median(one[m] for one in rounds) for m in modules}
     # A run imports torch among the rest.
     ratios = {m: statistics.median(one[m] / one["torch"] for one in rounds) for m in modules[1:]}
-    found = {"rounds": ROUNDS, "seconds": medians, "times_torch": ratios}
-    OUT.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    print(json.dumps(found, indent=1))
+    results = {"rounds": ROUNDS, "seconds": medians, "times_torch": ratios}
+    OUT.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    print(json.dumps(results, indent=1))
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ import numpy as np
 
 from fedmia.config.audit import Audit
 from fedmia.data.digits import Digits
-from fedmia.evaluation.audits.runs import from_run
+from fedmia.evaluation.audits.runs import split_of_run
 from fedmia.report.format import estimate
 from fedmia.runtime.environment import describe
 from fedmia.statistics.pvalues import holm
@@ -53,64 +53,71 @@ QUIET = ["--attacker", "none", "--attacks", "none", "--federation.snapshots", "1
 OTHERS = 300  # non-members of a shadow federation; what is left tests its encoder
 
 
-def done(module: str, flags: list[str], out: Path) -> dict[str, Any]:
+def run_command(module: str, flags: list[str], out: Path) -> dict[str, Any]:
     """The report of a command, which is run unless it has been."""
     if not (out / "report.json").exists():
-        asked = [sys.executable, "-m", f"fedmia.{module}", *flags, "--quiet", "--out", str(out)]
-        subprocess.run(asked, check=True, stdout=subprocess.DEVNULL)
+        command = [sys.executable, "-m", f"fedmia.{module}", *flags, "--quiet", "--out", str(out)]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     report: dict[str, Any] = json.loads((out / "report.json").read_text())
     return report
 
 
-def one_encoder(name: str, seed: int, asked: argparse.Namespace) -> dict[str, Any]:
+def one_encoder(name: str, seed: int, arguments: argparse.Namespace) -> dict[str, Any]:
     """The audit of a federation by shadows of one trainer each."""
     under, own = list[str](), list[str]()
     if strength := TRAINING[name]:
         option, theirs, ours = strength
         own = ["--defense", name, f"--defense.{option}", theirs]
         under = ["--shadow-defense", name, f"--shadow-defense.{option}", ours]
-    run = asked.work / f"{name}-{seed}"
-    done("simulate", [*QUIET, *own, "--seed", str(seed)], run)
-    flags = ["--encoder", str(run), "--attacks", asked.attack, "--shadows", "1", *under]
-    flags += ["--cache", str(asked.work / "shadows"), "--seed", str(seed)]
-    return done("audit", flags, asked.work / f"{name}-{seed}-{asked.attack}")
+    run = arguments.work / f"{name}-{seed}"
+    run_command("simulate", [*QUIET, *own, "--seed", str(seed)], run)
+    flags = ["--encoder", str(run), "--attacks", arguments.attack, "--shadows", "1", *under]
+    flags += ["--cache", str(arguments.work / "shadows"), "--seed", str(seed)]
+    return run_command("audit", flags, arguments.work / f"{name}-{seed}-{arguments.attack}")
 
 
 def own_images(run: Path, seed: int, file: Path) -> None:
     """The attacker's own: half of the non-members of `run`, which an audit would train on too."""
-    spare = from_run(Audit(encoder=str(run), shadows=1, seed=seed), run)
+    spare = split_of_run(Audit(encoder=str(run), shadows=1, seed=seed), run)
     labels = spare.labels.of(spare.spare)
     np.savez(file, x=spare.spare.permute(0, 2, 3, 1).numpy(), y=labels.astype(np.int64))
 
 
-def federation(name: str, seed: int, asked: argparse.Namespace) -> dict[str, Any]:
+def federation(name: str, seed: int, arguments: argparse.Namespace) -> dict[str, Any]:
     """The audit of a federation by a shadow federation that knows its defence and a naive one."""
-    run, images = asked.work / f"{name}-{seed}", asked.work / f"images-{seed}.npz"
-    done("simulate", [*QUIET, *SENT[name], "--seed", str(seed)], run)
+    run, images = arguments.work / f"{name}-{seed}", arguments.work / f"images-{seed}.npz"
+    run_command("simulate", [*QUIET, *SENT[name], "--seed", str(seed)], run)
     if not images.exists():
         own_images(run, seed, images)
-    shadows = asked.work / f"{name}-{seed}-shadows"
+    shadows = arguments.work / f"{name}-{seed}-shadows"
     shadows.mkdir(exist_ok=True)
     for one in {name, "none"}:
-        made = asked.work / f"shadow-{one}-{seed}"
-        flags = ["--config", str(asked.work / f"none-{seed}" / "config.yaml"), *SENT[one]]
+        shadow_run = arguments.work / f"shadow-{one}-{seed}"
+        flags = ["--config", str(arguments.work / f"none-{seed}" / "config.yaml"), *SENT[one]]
         flags += ["--dataset", f"npz:{images}", "--split.nonmembers", str(OTHERS)]
         for constant in ("mean", "std"):  # the archive does not tell what its images were
             flags += [f"--data.{constant}", str(getattr(Digits, constant)[0])]
-        done("simulate", [*flags, "--seed", str(1000 + seed)], made)
+        run_command("simulate", [*flags, "--seed", str(1000 + seed)], shadow_run)
         if not (shadows / one).exists():
-            (shadows / one).symlink_to(made.resolve())
-    flags = ["--encoder", str(run), "--attacks", asked.attack, "--shadow-encoders", str(shadows)]
-    return done(
-        "audit", [*flags, "--seed", str(seed)], asked.work / f"{name}-{seed}-{asked.attack}"
+            (shadows / one).symlink_to(shadow_run.resolve())
+    flags = [
+        "--encoder",
+        str(run),
+        "--attacks",
+        arguments.attack,
+        "--shadow-encoders",
+        str(shadows),
+    ]
+    return run_command(
+        "audit", [*flags, "--seed", str(seed)], arguments.work / f"{name}-{seed}-{arguments.attack}"
     )
 
 
-def cell(name: str, seed: int, asked: argparse.Namespace) -> dict[str, Any]:
+def cell(name: str, seed: int, arguments: argparse.Namespace) -> dict[str, Any]:
     """One federation, and what both attackers read of it; the undefended one has one attacker."""
-    report = {"training": one_encoder, "sent": federation}[asked.kind](name, seed, asked)
-    row = next(r for r in report["attacks"] if r["name"] == asked.attack)
-    pair = next((p for p in report["paired"] if p["control"] == f"{asked.attack}-naive"), None)
+    report = {"training": one_encoder, "sent": federation}[arguments.kind](name, seed, arguments)
+    row = next(r for r in report["attacks"] if r["name"] == arguments.attack)
+    pair = next((p for p in report["paired"] if p["control"] == f"{arguments.attack}-naive"), None)
     return {
         "defense": name, "seed": seed, "n_members": row["n_members"],
         "n_nonmembers": row["n_nonmembers"], "knn": report["utility"]["knn"],
@@ -122,17 +129,17 @@ def cell(name: str, seed: int, asked: argparse.Namespace) -> dict[str, Any]:
 
 def summary(cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """One row a defence: means over federations with 95 % intervals between them."""
-    found = []
+    rows = []
     for name in dict.fromkeys(c["defense"] for c in cells):
         own = [c for c in cells if c["defense"] == name]
         row = {key: spread(c[key] for c in own) for key in ("naive", "knowing", "knn")}
         apart = [c["difference"] for c in own if c["difference"] is not None]
-        found.append(
+        rows.append(
             {"defense": name, **row, "difference": spread(apart, -1.0), "p": p_value(apart)}
         )
-    for one, adjusted in zip(found, holm([row["p"] for row in found]), strict=True):
+    for one, adjusted in zip(rows, holm([row["p"] for row in rows]), strict=True):
         one["p_holm"] = adjusted
-    return found
+    return rows
 
 
 def main() -> None:
@@ -142,18 +149,18 @@ def main() -> None:
     parser.add_argument("--attack", default="encodermi-v")
     parser.add_argument("--kind", choices=FILES, default="training")
     parser.add_argument("--out", type=Path)
-    asked = parser.parse_args()
-    names = DEFENSES[asked.kind]
-    cells = [cell(name, seed, asked) for seed in range(asked.seeds) for name in names]
+    arguments = parser.parse_args()
+    names = DEFENSES[arguments.kind]
+    cells = [cell(name, seed, arguments) for seed in range(arguments.seeds) for name in names]
     rows = summary(cells)
     for row in rows:
-        said = [estimate(row[k]["mean"], row[k]["ci"]) for k in ("naive", "knowing", "difference")]
-        print(row["defense"], *said, row["p_holm"], sep=" | ")
-    options = TRAINING if asked.kind == "training" else SENT
-    told = {"attack": asked.attack, "shadows": 1, "defenses": options}
-    made = {**told, "rows": rows, "cells": cells, "environment": describe()}
-    out = asked.out or RESULTS / FILES[asked.kind]
-    out.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
+        texts = [estimate(row[k]["mean"], row[k]["ci"]) for k in ("naive", "knowing", "difference")]
+        print(row["defense"], *texts, row["p_holm"], sep=" | ")
+    options = TRAINING if arguments.kind == "training" else SENT
+    settings = {"attack": arguments.attack, "shadows": 1, "defenses": options}
+    result = {**settings, "rows": rows, "cells": cells, "environment": describe()}
+    out = arguments.out or RESULTS / FILES[arguments.kind]
+    out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

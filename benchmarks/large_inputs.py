@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _process import measured  # beside this script
+from _process import measure_process  # beside this script
 from PIL import Image
 
 from fedmia.runtime.cores import count_cores
@@ -60,7 +60,7 @@ def write_images(folder: Path, count: int, size: int) -> str:
 def audit(flags: str, threads: int, out: Path) -> dict[str, float]:
     """A whole audit: seconds and peak memory in MiB."""
     command = [sys.executable, "-m", "fedmia.audit", *shlex.split(flags)]
-    return measured([*command, "--threads", str(threads), "--out", str(out), "--quiet"])
+    return measure_process([*command, "--threads", str(threads), "--out", str(out), "--quiet"])
 
 
 def case(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
@@ -72,7 +72,7 @@ def case(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     audit(shadows, args.threads, folder / "shadows-audit")
     spec = f"timm:{args.model}"
     device = [args.device, str(args.threads), str(args.size)]
-    alone = measured([sys.executable, "-c", ALONE, spec, *device])
+    alone = measure_process([sys.executable, "-c", ALONE, spec, *device])
     flags = (
         f"{common} --encoder {spec} --size {args.size} --attacks partcrop,encodermi-t "
         f"--shadow-encoders {folder}/shadows --attack.encodermi-t.views {args.views} "
@@ -107,8 +107,8 @@ def main() -> int:
         row = case(args, Path(folder))
     known = json.loads(args.out.read_text())["cases"] if args.out.exists() else {}
     cases = known | {args.model: row}
-    told = {"cases": cases, "timm": version("timm"), **describe()}
-    args.out.write_text(json.dumps(told, indent=1) + "\n")
+    record = {"cases": cases, "timm": version("timm"), **describe()}
+    args.out.write_text(json.dumps(record, indent=1) + "\n")
     sys.stdout.write(f"{args.model}: {row['over_mib']:.0f} MiB over the encoder\n")
     return int(row["over_mib"] > BOUND)
 

@@ -113,13 +113,13 @@ class LightlyMoCo(nn.Module):
         deactivate_requires_grad(self.projection_head_momentum)
 
     def forward(self, x: Tensor) -> Tensor:
-        found: Tensor = self.projection_head(self.backbone(x).flatten(start_dim=1))
-        return found
+        projected: Tensor = self.projection_head(self.backbone(x).flatten(start_dim=1))
+        return projected
 
     def forward_momentum(self, x: Tensor) -> Tensor:
         key = self.backbone_momentum(x).flatten(start_dim=1)
-        found: Tensor = self.projection_head_momentum(key).detach()
-        return found
+        projected: Tensor = self.projection_head_momentum(key).detach()
+        return projected
 
 
 class Viewed(Dataset[list[Tensor]]):
@@ -140,7 +140,7 @@ class Viewed(Dataset[list[Tensor]]):
         return views
 
 
-def by_lightly(images: ByteArray, settings: Settings, seed: int) -> tuple[LightlyMoCo, float]:
+def train_by_lightly(images: ByteArray, settings: Settings, seed: int) -> tuple[LightlyMoCo, float]:
     """The loop of lightly's example: the module, and the mean loss of its last epoch."""
     torch.manual_seed(seed)
     random.seed(seed)
@@ -173,7 +173,7 @@ def by_lightly(images: ByteArray, settings: Settings, seed: int) -> tuple[Lightl
     return model, float(np.mean(losses))
 
 
-def by_ours(images: ByteArray, settings: Settings, seed: int) -> tuple[LightlyMoCo, float]:
+def train_by_ours(images: ByteArray, settings: Settings, seed: int) -> tuple[LightlyMoCo, float]:
     """Our loop, one epoch a job, as a holder trains; its weights in lightly's module."""
     method = settings.method(seed)
     train = Train(
@@ -185,38 +185,40 @@ def by_ours(images: ByteArray, settings: Settings, seed: int) -> tuple[LightlyMo
         method, make_optimizer(method, train), images, settings.views, train,
         rng(seed, "lightly benchmark"), 0, total, torch.device("cpu"),
     )  # fmt: skip
-    told: dict[str, float] = {}
+    metrics: dict[str, float] = {}
     for _ in range(settings.epochs):
-        told = job.run()
+        metrics = job.run()
     encoder = method.encoder
     assert isinstance(encoder.backbone, ResNet)
-    return LightlyMoCo(encoder.backbone, encoder.head, settings.dim), told["loss"]
+    return LightlyMoCo(encoder.backbone, encoder.head, settings.dim), metrics["loss"]
 
 
-def trained(code: str, seed: int, settings: Settings, work: Path) -> float:
+def train_once(code: str, seed: int, settings: Settings, work: Path) -> float:
     """The checkpoint of one loop and seed, trained unless it is there; its last loss."""
     torch.set_num_threads(1)
     file = work / f"{code}-{seed}.ckpt"
-    told = file.with_suffix(".json")
-    if not told.exists():
-        with np.load(work / "members.npz") as held:
-            images = np.ascontiguousarray(held["x"].transpose(0, 3, 1, 2))
-        loop = {"lightly": by_lightly, "ours": by_ours}[code]
+    metrics_file = file.with_suffix(".json")
+    if not metrics_file.exists():
+        with np.load(work / "members.npz") as archive:
+            images = np.ascontiguousarray(archive["x"].transpose(0, 3, 1, 2))
+        loop = {"lightly": train_by_lightly, "ours": train_by_ours}[code]
         model, loss = loop(images, settings, seed)
         torch.save({"epoch": settings.epochs, "state_dict": model.state_dict()}, file)
-        told.write_text(json.dumps(loss))
-    return float(json.loads(told.read_text()))
+        metrics_file.write_text(json.dumps(loss))
+    return float(json.loads(metrics_file.read_text()))
 
 
 def write_images(cifar: Path, members: int, others: int, work: Path) -> None:
     """The first images of the file as two archives."""
-    found = Parquet(limit=members + others).load(Request(str(cifar), None, None, 0))
+    images = Parquet(limit=members + others).load(Request(str(cifar), None, None, 0))
     for side, cut in (("members", slice(members)), ("nonmembers", slice(members, None))):
-        x, y = found.images[cut].transpose(0, 2, 3, 1), found.labels[cut]
+        x, y = images.images[cut].transpose(0, 2, 3, 1), images.labels[cut]
         np.savez(work / f"{side}.npz", x=x, y=y)
 
 
-def audited(files: Sequence[Path], settings: Settings, known: int, work: Path) -> dict[str, Any]:
+def audit_checkpoints(
+    files: Sequence[Path], settings: Settings, known: int, work: Path
+) -> dict[str, Any]:
     """`series.json` of the audit of all checkpoints."""
     views = vars(settings.views)
     command = [
@@ -231,25 +233,25 @@ def audited(files: Sequence[Path], settings: Settings, known: int, work: Path) -
     code = subprocess.run(command, check=False).returncode
     if code:
         raise SystemExit(f"the audit ended with exit code {code}")
-    found: dict[str, Any] = json.loads((work / "audit" / "series.json").read_text())
-    return found
+    series: dict[str, Any] = json.loads((work / "audit" / "series.json").read_text())
+    return series
 
 
-def compared(series: Mapping[str, Any], seeds: int, work: Path) -> list[dict[str, Any]]:
+def compare_loops(series: Mapping[str, Any], seeds: int, work: Path) -> list[dict[str, Any]]:
     """Each attack's AUC, and kNN: over the trainings of each loop, and lightly's less ours: by seed
     on the same images, and over seeds."""
     paths = {Path(c["encoder"]).stem: work / "audit" / c["path"] for c in series["cells"]}
     points = {Path(p["encoder"]).stem: p for p in series["points"]}
     rows = []
     for i, name in enumerate(ATTACKS.split(",")):
-        found = []
+        comparisons = []
         for seed in range(seeds):
             (same, a), (also, b) = (read(paths[f"{c}-{seed}"] / "scores.csv") for c in CODES)
             assert same == also
             value, ci, _ = difference(a[name], b[name], 1)
-            found.append({"seed": seed, "difference": value, "ci": ci})
+            comparisons.append({"seed": seed, "difference": value, "ci": ci})
         aucs = {c: [points[f"{c}-{s}"]["attacks"][i]["auc"] for s in range(seeds)] for c in CODES}
-        rows.append(_row(f"AUC, {name}", aucs, found))
+        rows.append(_row(f"AUC, {name}", aucs, comparisons))
     knn = {c: [points[f"{c}-{s}"]["knn"] for s in range(seeds)] for c in CODES}
     pairs = enumerate(zip(*knn.values(), strict=True))
     return [
@@ -259,11 +261,11 @@ def compared(series: Mapping[str, Any], seeds: int, work: Path) -> list[dict[str
 
 
 def _row(
-    of: str, values: Mapping[str, Sequence[float]], found: list[dict[str, Any]]
+    of: str, values: Mapping[str, Sequence[float]], rows: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    over = spread([row["difference"] for row in found], -1.0)
-    by_code = {code: spread(held) for code, held in values.items()}
-    return {"of": of, "by_code": by_code, "by_seed": found, "over_seeds": over}
+    over = spread([row["difference"] for row in rows], -1.0)
+    by_code = {code: spread(aucs) for code, aucs in values.items()}
+    return {"of": of, "by_code": by_code, "by_seed": rows, "over_seeds": over}
 
 
 def table(report: Mapping[str, Any]) -> str:
@@ -283,8 +285,12 @@ def table(report: Mapping[str, Any]) -> str:
         code, _, seed = point["name"].removesuffix(".ckpt").partition("-")
         cells = [(row["auc"], row["auc_ci"], row["untrained"]) for row in point["attacks"]]
         cells.append((point["knn"], point["knn_ci"], point["knn_untrained"]))
-        told = " | ".join(f"{value:.3f} {_ends(ci)} / {bare:.3f}" for value, ci, bare in cells)
-        lines.append(f"| {code} | {seed} | {report['losses'][f'{code}-{seed}']:.3f} | {told} |")
+        cells_text = " | ".join(
+            f"{value:.3f} {_ends(ci)} / {bare:.3f}" for value, ci, bare in cells
+        )
+        lines.append(
+            f"| {code} | {seed} | {report['losses'][f'{code}-{seed}']:.3f} | {cells_text} |"
+        )
     lines += [
         f"\nlightly less ours, by seed on the same images, and over {len(points) // 2} seeds with "
         "Student's interval between models; beside it how much the trainings of one loop differ.\n",
@@ -321,30 +327,30 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2, help="trainings side by side")
     parser.add_argument("--work", type=Path, help="folder of checkpoints and audits")
     parser.add_argument("--out", type=Path, default=RESULTS)
-    asked = parser.parse_args()
-    settings = Settings(asked.epochs, asked.members)
+    arguments = parser.parse_args()
+    settings = Settings(arguments.epochs, arguments.members)
     with contextlib.ExitStack() as stack:
-        work = asked.work or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        work = arguments.work or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         work.mkdir(parents=True, exist_ok=True)
         if not (work / "nonmembers.npz").exists():
-            write_images(asked.cifar, asked.members, asked.others, work)
-        runs = [(code, seed) for seed in range(asked.seeds) for code in CODES]
-        with ProcessPoolExecutor(asked.jobs, get_context("spawn")) as pool:
-            made = [pool.submit(trained, code, seed, settings, work) for code, seed in runs]
-            losses = {f"{c}-{s}": one.result() for (c, s), one in zip(runs, made, strict=True)}
+            write_images(arguments.cifar, arguments.members, arguments.others, work)
+        runs = [(code, seed) for seed in range(arguments.seeds) for code in CODES]
+        with ProcessPoolExecutor(arguments.jobs, get_context("spawn")) as pool:
+            futures = [pool.submit(train_once, code, seed, settings, work) for code, seed in runs]
+            losses = {f"{c}-{s}": one.result() for (c, s), one in zip(runs, futures, strict=True)}
         files = [work / f"{name}.ckpt" for name in losses]
-        series = audited(files, settings, asked.known, work)
-        rows = compared(series, asked.seeds, work)
+        series = audit_checkpoints(files, settings, arguments.known, work)
+        rows = compare_loops(series, arguments.seeds, work)
     where = describe()
     where["versions"] |= {"lightly": version("lightly")}
     points = [{**p, "encoder": p["name"], "run": p["name"]} for p in series["points"]]
-    kept = {"sentence": series["sentence"], "points": points, "notes": series["notes"]}
+    summary = {"sentence": series["sentence"], "points": points, "notes": series["notes"]}
     report = {
-        "settings": asdict(settings), "losses": losses, "differences": rows, "series": kept,
+        "settings": asdict(settings), "losses": losses, "differences": rows, "series": summary,
     } | where  # fmt: skip
-    asked.out.mkdir(parents=True, exist_ok=True)
-    (asked.out / "lightly.json").write_text(json.dumps(report, indent=2) + "\n")
-    (asked.out / "lightly.md").write_text(table(report))
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    (arguments.out / "lightly.json").write_text(json.dumps(report, indent=2) + "\n")
+    (arguments.out / "lightly.md").write_text(table(report))
     print(table(report))
 
 

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from _process import measured  # beside this script
+from _process import measure_process  # beside this script
 
 from fedmia.report.figures import canvas
 from fedmia.runtime.environment import describe
@@ -51,13 +51,15 @@ def measure(clients: int, members: int, rounds: int, backend: str) -> dict[str, 
     flags = f"{SMALL} {sizes} --dataset synthetic --data.images {images}".split()
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "RUN"
-        found = measured([sys.executable, "-m", "fedmia.simulate", *flags, "--out", str(out)])
+        measurement = measure_process(
+            [sys.executable, "-m", "fedmia.simulate", *flags, "--out", str(out)]
+        )
         timing = json.loads((out / "report.json").read_text(encoding="utf-8"))["timing"]
         size = sum(f.stat().st_size for f in out.rglob("*") if f.is_file())
     return {
         "clients": clients,
-        **found,
-        "ms_a_client_and_round": 1000 * found["wall_s"] / clients / rounds,
+        **measurement,
+        "ms_a_client_and_round": 1000 * measurement["wall_s"] / clients / rounds,
         "folder_mb": size / 1e6,
         "parts": {part: timing[part] for part in PARTS},
     }
@@ -66,18 +68,18 @@ def measure(clients: int, members: int, rounds: int, backend: str) -> dict[str, 
 @canvas.drawn
 def plot(rows: Sequence[dict[str, Any]]) -> Figure:
     """Seconds by part, stacked, and peak memory, by number of clients."""
-    figure = canvas.new(8.0, 3.6)
-    left, right = figure.subplots(1, 2)
+    figure = canvas.new_figure(8.0, 3.6)
+    time_axes, right = figure.subplots(1, 2)
     names, bottom = [f"{row['clients']:,}" for row in rows], [0.0] * len(rows)
     for part, colour in zip(PARTS, canvas.COLOURS, strict=True):
         heights = [row["parts"][part] for row in rows]
-        left.bar(names, heights, 0.6, bottom, color=colour, label=part.removesuffix("_s"))
+        time_axes.bar(names, heights, 0.6, bottom, color=colour, label=part.removesuffix("_s"))
         bottom = [a + b for a, b in zip(bottom, heights, strict=True)]
     right.bar(names, [row["peak_mib"] for row in rows], 0.6, color=canvas.GREY)
-    for axes, title in ((left, "seconds of a run, by part"), (right, "peak memory, MiB")):
+    for axes, title in ((time_axes, "seconds of a run, by part"), (right, "peak memory, MiB")):
         axes.set_title(title)
         axes.set_xlabel("clients")
-    canvas.legend(left, columns=4)
+    canvas.legend(time_axes, columns=4)
     return figure
 
 
@@ -105,11 +107,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.stdout.write(line(rows[-1], rows[0]))
         sys.stdout.flush()
     setting = {"members": args.members, "rounds": args.rounds, "backend": args.backend}
-    found = {"setting": setting | {"flags": SMALL}, "runs": rows, **describe()}
-    args.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    drawn = plot(rows)
-    assert drawn is not None
-    args.out.with_suffix(".png").write_bytes(drawn)
+    results = {"setting": setting | {"flags": SMALL}, "runs": rows, **describe()}
+    args.out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    figure = plot(rows)
+    assert figure is not None
+    args.out.with_suffix(".png").write_bytes(figure)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ def values(rows: Sequence[Any], point: Any, measure: str, attack: str) -> dict[i
             if (r["defense"], r["strength"], r["attack"]) == own}  # fmt: skip
 
 
-def compared(report: Any) -> list[dict[str, Any]]:
+def compare_points(report: Any) -> list[dict[str, Any]]:
     """A row for each point and attack; p by Holm over all AUCs of the trade-off."""
     points, rows = report["points"], report["rows"]
     stopped = next((p for p in points if p["label"] == STOPPED), None)
@@ -54,7 +54,7 @@ def main() -> None:
     out = parser.parse_args().out
     files = {name: json.loads((FOLDER / f"{name}.json").read_text())
              for name in ("tradeoff", "cifar10")}  # fmt: skip
-    comparison = {name: compared(report) for name, report in files.items()}
+    comparison = {name: compare_points(report) for name, report in files.items()}
     out.write_text(json.dumps(comparison, indent=1) + "\n", encoding="utf-8")
     for name, rows in comparison.items():
         for row in rows:

@@ -64,8 +64,8 @@ class Projected(nn.Module):
         self.head = nn.Linear(width, DIM)
 
     def pooled(self, images: Tensor) -> Tensor:
-        found: Tensor = self.backbone(images)
-        return found.mean((2, 3)) if found.ndim == 4 else found
+        maps: Tensor = self.backbone(images)
+        return maps.mean((2, 3)) if maps.ndim == 4 else maps
 
     def forward(self, images: Tensor) -> Tensor:
         return functional.normalize(self.head(self.pooled(images)), dim=1)
@@ -88,13 +88,13 @@ def train(net: str, precision: str, message: Message, context: Context) -> Messa
     losses = []
     for one, other in loader:
         with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"):
-            asked = query(one)
+            queries = query(one)
             with torch.no_grad():
                 known = key(other)
-        asked, known = asked.float(), known.float()
-        logits = torch.cat([(asked * known).sum(1, keepdim=True), asked @ queue.T], 1)
+        queries, known = queries.float(), known.float()
+        logits = torch.cat([(queries * known).sum(1, keepdim=True), queries @ queue.T], 1)
         loss = functional.cross_entropy(
-            logits / TEMPERATURE, torch.zeros(len(asked), dtype=torch.long)
+            logits / TEMPERATURE, torch.zeros(len(queries), dtype=torch.long)
         )
         optimizer.zero_grad()
         loss.backward()
@@ -106,8 +106,8 @@ def train(net: str, precision: str, message: Message, context: Context) -> Messa
         losses.append(float(loss))
     context.state["key"] = ArrayRecord(key.state_dict())
     context.state["queue"] = ArrayRecord({"queue": queue})
-    told = MetricRecord({"loss": float(np.mean(losses)), "num-examples": IMAGES})
-    content = RecordDict({"arrays": ArrayRecord(query.state_dict()), "metrics": told})
+    metrics = MetricRecord({"loss": float(np.mean(losses)), "num-examples": IMAGES})
+    content = RecordDict({"arrays": ArrayRecord(query.state_dict()), "metrics": metrics})
     return Message(content, reply_to=message)
 
 
@@ -122,11 +122,11 @@ def main() -> None:
     @server.main()
     def _(grid: Grid, context: Context) -> None:
         strategy = FedAvg(fraction_train=1.0, fraction_evaluate=0.0, min_available_nodes=clients)
-        found = strategy.start(
+        result = strategy.start(
             grid=grid, initial_arrays=ArrayRecord(Projected(net).state_dict()),
             num_rounds=rounds, train_config=ConfigRecord(), timeout=600,
         )  # fmt: skip
-        losses = found.train_metrics_clientapp
+        losses = result.train_metrics_clientapp
         ended.append(float(list(losses.values())[-1]["loss"]))
 
     began = time.perf_counter()

@@ -50,11 +50,13 @@ WHOLE: dict[str, tuple[list[str], int]] = {
 }
 
 
-def done(flags: list[str], out: Path) -> tuple[dict[str, Any], dict[str, float]]:
+def run_command(flags: list[str], out: Path) -> tuple[dict[str, Any], dict[str, float]]:
     """Report and cost of a run, which is made unless it has been."""
     cost, command = out / "cost.json", [sys.executable, "-m", "fedmia.simulate", *flags]
     if not cost.exists():
-        used = _process.measured([*command, "--quiet", "--out", str(out)], {"OMP_NUM_THREADS": "1"})
+        used = _process.measure_process(
+            [*command, "--quiet", "--out", str(out)], {"OMP_NUM_THREADS": "1"}
+        )
         cost.write_text(json.dumps(used))
     return json.loads((out / "report.json").read_text()), json.loads(cost.read_text())
 
@@ -83,23 +85,23 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", help="candidates to run")
     parser.add_argument("--seeds", nargs="*", type=int, default=[*SEEDS], help="of these alone")
     parser.add_argument("--out", type=Path, default=OUT)
-    asked = parser.parse_args()
-    found: dict[str, Any] = {}
+    arguments = parser.parse_args()
+    results: dict[str, Any] = {}
     for name, (flags, last) in {**CANDIDATES, **WHOLE}.items():
-        own = ["--dataset", f"parquet:{asked.cifar10}"] if "cifar10" in name else []
-        for seed in asked.seeds:
-            out = asked.work / f"{name}-{seed}".replace(", ", "-").replace(" ", "-")
-            chosen = asked.only is None or name in asked.only
+        own = ["--dataset", f"parquet:{arguments.cifar10}"] if "cifar10" in name else []
+        for seed in arguments.seeds:
+            out = arguments.work / f"{name}-{seed}".replace(", ", "-").replace(" ", "-")
+            chosen = arguments.only is None or name in arguments.only
             if not (chosen or (out / "cost.json").exists()):
                 continue
-            report, cost = done([*flags, *own, "--seed", str(seed)], out)
-            found.setdefault(name, {"flags": flags, "seeds": []})["seeds"].append(
+            report, cost = run_command([*flags, *own, "--seed", str(seed)], out)
+            results.setdefault(name, {"flags": flags, "seeds": []})["seeds"].append(
                 row(report, last, cost)
             )
-            print(name, found[name]["seeds"][-1], flush=True)
-    asked.out.parent.mkdir(parents=True, exist_ok=True)
-    asked.out.write_text(
-        json.dumps({"bound": OVERFIT, "candidates": found, **describe()}, indent=1)
+            print(name, results[name]["seeds"][-1], flush=True)
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    arguments.out.write_text(
+        json.dumps({"bound": OVERFIT, "candidates": results, **describe()}, indent=1)
     )
 
 

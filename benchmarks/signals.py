@@ -52,10 +52,10 @@ def measure_attacks(bench: Bench, repeats: int) -> dict[str, Any]:
             shared, _ = bench.run(name, beside)
             queries[name] = alone.queries, beside.queries
             rows[name].append((whole, shared, own, bare, own / bare))
-    found = {}
+    results = {}
     for name in chosen:
         whole, shared, own, bare, ratio = (median(c) for c in zip(*rows[name], strict=True))
-        found[name] = {
+        results[name] = {
             "passes": [{"images": count, "side": side} for count, side in passes[name][0]],
             "gradients": sum(count for count, _ in passes[name][1]),
             "queries": queries[name][0], "queries_sharing": queries[name][1],
@@ -63,15 +63,15 @@ def measure_attacks(bench: Bench, repeats: int) -> dict[str, Any]:
             "extraction_s": own, "bare_s": bare, "ratio": ratio,
         }  # fmt: skip
     plain = [name for name in chosen if not registry.load("attack", name).uses_shadows]
-    sharing = {"without_shadows": _sharing(found, plain), "all": _sharing(found, chosen)}
+    sharing = {"without_shadows": _sharing(results, plain), "all": _sharing(results, chosen)}
     same = all(one == other for one, other in queries.values())
-    return {"attacks": found, "sharing": sharing | {"same_queries": same}}
+    return {"attacks": results, "sharing": sharing | {"same_queries": same}}
 
 
-def _sharing(found: dict[str, dict[str, Any]], names: list[str]) -> dict[str, Any]:
+def _sharing(results: dict[str, dict[str, Any]], names: list[str]) -> dict[str, Any]:
     """Seconds of `names` alone and sharing. Those that train shadows come last, so the others' rows
     are shared among themselves only; the shadows' training and their own passes are left out."""
-    alone, shared = (sum(found[n][k] for n in names) for k in ("alone_s", "shared_s"))
+    alone, shared = (sum(results[n][k] for n in names) for k in ("alone_s", "shared_s"))
     return {"attacks": names, "alone_s": alone, "shared_s": shared, "ratio": shared / alone}
 
 
@@ -122,15 +122,15 @@ def measure_loop(bench: Bench, repeats: int, views: int = 24, crops: int = 128) 
         "crops": (single_crop(Crops(), side), crops,
                   lambda v: v.responses(bench.images, Crops(), crops), Crops()),
     }  # fmt: skip
-    found = {}
+    results = {}
     for kind, case in cases.items():
         rows = [_loop_turn(bench, *case) for _ in range(repeats)]
-        draw, drawn, loop, ours = (median(c) * 1e6 for c in zip(*rows, strict=True))
-        found[kind] = {
-            "loop_pixels_us": draw, "pixels_us": drawn, "pixels_faster": draw / drawn,
+        draw, our_draw, loop, ours = (median(c) * 1e6 for c in zip(*rows, strict=True))
+        results[kind] = {
+            "loop_pixels_us": draw, "pixels_us": our_draw, "pixels_faster": draw / our_draw,
             "loop_us": loop, "us": ours, "faster": loop / ours,
         }  # fmt: skip
-    return found
+    return results
 
 
 def _loop_turn(
@@ -146,9 +146,9 @@ def _loop_turn(
     )
     fresh = bench.view(pixels=PixelCache(limit=0))
     ours = seconds(lambda: ask(fresh), bench.device)
-    drawn = seconds(lambda: fresh.view_pixels(bench.images, count, recipe), bench.device)
+    our_draw = seconds(lambda: fresh.view_pixels(bench.images, count, recipe), bench.device)
     theirs, own = len(few) * times, len(bench.images) * count
-    return draw / theirs, drawn / own, loop / theirs, ours / own
+    return draw / theirs, our_draw / own, loop / theirs, ours / own
 
 
 def table(name: str, case: dict[str, Any]) -> str:
@@ -183,20 +183,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     torch.set_num_threads(args.threads)
     torch.manual_seed(0)  # torchvision draws from the global generator
     cases = CASES if args.net is None else ((args.net, args.size, *CASES[0][2:]),)
-    found = {}
+    results = {}
     for net, size, images, repeats in cases:
         turns = args.repeats or repeats
         device = torch.device(args.device)
         bench = Bench.of(net, size, args.images or images, device, args.precision)
         name = f"{net}-{size}"
-        found[name] = {"images": len(bench.images), "known": 2 * KNOWN, "repeats": turns}
-        found[name] |= measure_attacks(bench, turns)
-        found[name]["loop"] = measure_loop(bench, turns)
-        found[name]["all_attacks"] = against_loops(found[name], size)
-        sys.stdout.write(table(name, found[name]))
+        results[name] = {"images": len(bench.images), "known": 2 * KNOWN, "repeats": turns}
+        results[name] |= measure_attacks(bench, turns)
+        results[name]["loop"] = measure_loop(bench, turns)
+        results[name]["all_attacks"] = against_loops(results[name], size)
+        sys.stdout.write(table(name, results[name]))
         sys.stdout.flush()
     where = {"device": args.device, "threads": args.threads, "precision": args.precision}
-    args.out.write_text(json.dumps({"cases": found, **where, **describe()}, indent=1) + "\n")
+    args.out.write_text(json.dumps({"cases": results, **where, **describe()}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

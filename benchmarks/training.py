@@ -62,12 +62,12 @@ class Client:
         self.spec = MoCo()
         source = Synthetic(images=IMAGES, pixels=self.size)
         self.images = source.load(Request(None, None, None, 0)).images
-        self.method = self.built()
+        self.method = self.build_method()
         self.views = next(self.job(self.method).batches())
         with torch.no_grad():
             self.direction = torch.randn_like(self.method.encoder(self.views[0]))
 
-    def built(self) -> MomentumContrast:
+    def build_method(self) -> MomentumContrast:
         """An untrained method in training."""
         backbone = registry.build("model", self.net, {}).build(3, self.size)
         recipe = Recipe((0.5,) * 3, (0.25,) * 3, IMAGES)
@@ -94,17 +94,17 @@ class Client:
 
     def turn(self, private: bool) -> dict[str, float]:
         """Seconds a step: bare, of a round, of its augmentation, of a round under DP-SGD."""
-        job = self.job(self.built())
+        job = self.job(self.build_method())
         steps = job.total_steps
-        found = {
+        results = {
             "bare": seconds(lambda: [self.bare() for _ in range(steps)], self.device) / steps,
             "augmentation": seconds(lambda: list(job.batches()), self.device) / steps,
         }
-        plain, defended = (self.job(self.built()) for _ in range(2))
-        found["step"] = seconds(plain.run, self.device) / steps
+        plain, defended = (self.job(self.build_method()) for _ in range(2))
+        results["step"] = seconds(plain.run, self.device) / steps
         if private:
-            found["private"] = seconds(lambda: DPSGD().train(defended, {}), self.device) / steps
-        return found
+            results["private"] = seconds(lambda: DPSGD().train(defended, {}), self.device) / steps
+        return results
 
 
 def measure(
@@ -116,14 +116,14 @@ def measure(
     for _ in range(repeats):
         for precision, client in clients.items():
             turns[precision].append(client.turn(private=(net, precision) == (PRIVATE, "float32")))
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for precision, rows in turns.items():
         least = {f"{kind}_s": min(row[kind] for row in rows) for kind in rows[0]}
         ratios = {"ratio": least["step_s"] / least["bare_s"]}
         if "private_s" in least:  # it trains in float32 alone
             ratios["private_ratio"] = least["private_s"] / least["step_s"]
-        found[precision] = least | ratios
-    return {"batch": batch, "images": IMAGES, "repeats": repeats, "precisions": found}
+        results[precision] = least | ratios
+    return {"batch": batch, "images": IMAGES, "repeats": repeats, "precisions": results}
 
 
 @drawn
@@ -132,10 +132,10 @@ def plot(cases: dict[str, Any]) -> Any:
     rows = [(f"{n}\n{p}", r) for n, c in cases.items() for p, r in c["precisions"].items()]
     figure, axes = one(1.5 * len(rows) + 1.5, 3.6)
     for at, (kind, colour) in enumerate(KINDS.items()):
-        shown = [(i, r[f"{kind}_s"] * 1e3) for i, (_, r) in enumerate(rows) if f"{kind}_s" in r]
+        bars = [(i, r[f"{kind}_s"] * 1e3) for i, (_, r) in enumerate(rows) if f"{kind}_s" in r]
         name = {"bare": "bare passes", "step": "training step", "private": "under DP-SGD"}[kind]
-        places = [i + 0.27 * (at - 1) for i, _ in shown]
-        axes.bar(places, [ms for _, ms in shown], 0.25, color=colour, label=name)
+        places = [i + 0.27 * (at - 1) for i, _ in bars]
+        axes.bar(places, [ms for _, ms in bars], 0.25, color=colour, label=name)
     axes.set_xticks(range(len(rows)), [name for name, _ in rows])
     axes.set_yscale("log")
     axes.set_ylabel("milliseconds a step")
@@ -167,16 +167,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--threads", type=int, default=1, help="torch threads")
     args = parser.parse_args(arguments)
     torch.set_num_threads(args.threads)
-    device, found = torch.device(args.device), {}
+    device, results = torch.device(args.device), {}
     cases = CASES if args.net is None else ((args.net, args.size, *CASES[0][2:]),)
     for net, size, epochs, repeats in cases:
         turns, length = args.repeats or repeats, args.epochs or epochs
-        found[f"{net}-{size}"] = case = measure(net, size, args.batch, length, turns, device)
+        results[f"{net}-{size}"] = case = measure(net, size, args.batch, length, turns, device)
         sys.stdout.write(table(f"{net}-{size}", case))
         sys.stdout.flush()
     where = {"device": args.device, "threads": args.threads}
-    args.out.write_text(json.dumps({"cases": found, **where, **describe()}, indent=1) + "\n")
-    picture = plot(found)
+    args.out.write_text(json.dumps({"cases": results, **where, **describe()}, indent=1) + "\n")
+    picture = plot(results)
     assert picture is not None
     args.out.with_suffix(".png").write_bytes(picture)
 

@@ -1,1 +1,5 @@
-"""The roles of fedmia's clients: honest, passive, active; one a file."""
+"""What a client does in a round: the roles `honest`, `passive` and `active`, one a file.
+
+`fedmia.federation` and `fedmia.flower` import `clients.app`. Start with `client_round.py`, one
+client in one round; `client_context.py` holds what all clients of a run share.
+"""

@@ -17,6 +17,7 @@ class Active(_Passive):
     crafts = True
 
     def work(self, client_round: ClientRound) -> tuple[State, Metrics]:
+        """Train as told, or not at all; then upload what the attack crafts, where it may."""
         if client_round.crafts:
             return client_round.craft(client_round.idle(), client_round.received), {}
         return super().work(client_round)

@@ -19,7 +19,15 @@ from fedmia.storage.snapshot import StateStore, Update
 
 
 def client_app(client_context: ClientContext, store: StateStore) -> ClientApp:
-    """The Flower app of every client: `query` answers the roll call, `train` works a round."""
+    """Build the Flower app of the clients: `query` answers the roll call, `train` works a round.
+
+    Args:
+        client_context: what all clients of the run share.
+        store: local states of the clients.
+
+    Returns:
+        An app that answers the roll call and works the rounds.
+    """
     app = ClientApp()
 
     @app.query()
@@ -31,22 +39,24 @@ def client_app(client_context: ClientContext, store: StateStore) -> ClientApp:
     def train(message: Message, context: Context) -> Message:
         torch.set_num_threads(client_context.threads)
         try:
-            update = _work(client_context, store, message, int(context.node_config["partition-id"]))
+            update = _work_round(
+                client_context, store, message, int(context.node_config["partition-id"])
+            )
         except Exception as error:  # the strategy says whose it was; Ray would print pages of it
             reason = f"{type(error).__name__}: {error}"
             return Message(Error(code=0, reason=reason), reply_to=message)
-        return Message(_content(update), reply_to=message)
+        return Message(_write_content(update), reply_to=message)
 
     return app
 
 
-def _work(
+def _work_round(
     client_context: ClientContext, store: StateStore, message: Message, client: int
 ) -> Update:
     """One client's round."""
     config: dict[str, Any] = dict(message.content.config_records["config"])
     received, broadcast = (
-        _tensors(message, n, client_context.device) for n in ("arrays", "broadcast")
+        _read_tensors(message, n, client_context.device) for n in ("arrays", "broadcast")
     )
     began = time.perf_counter()
     role: Role = registry.build("role", client_context.roles[client], {})
@@ -57,14 +67,14 @@ def _work(
     return update
 
 
-def _tensors(message: Message, record: str, device: str) -> State:
+def _read_tensors(message: Message, record: str, device: str) -> State:
     """Tensors of a record of the message, by name; empty where it has none."""
-    found = message.content.array_records.get(record)
-    state = found.to_torch_state_dict() if found is not None else {}
+    arrays = message.content.array_records.get(record)
+    state = arrays.to_torch_state_dict() if arrays is not None else {}
     return {n: t.to(device) for n, t in state.items()}
 
 
-def _content(update: Update) -> RecordDict:
+def _write_content(update: Update) -> RecordDict:
     counts = {"client": update.client, "num-examples": update.examples}
     metrics = MetricRecord({**counts, **update.metrics})
     own = {n: t.detach().clone() for n, t in update.state.items()}  # the next client's train on

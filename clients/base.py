@@ -22,8 +22,8 @@ class Role(ABC):
 
     @abstractmethod
     def work(self, client_round: ClientRound) -> tuple[State, Metrics]:
-        """The state to upload, and metrics."""
+        """Work one round: the weights to upload, and metrics."""
 
     def answer(self, client_round: ClientRound) -> Update:
-        """The client's whole round: what it sends, and its local state stored."""
+        """Work the whole round: store the local state, and return the upload."""
         return client_round.finish_round(*self.work(client_round))

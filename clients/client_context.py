@@ -27,25 +27,41 @@ from fedmia.ssl.train import Job, Train, make_optimizer
 
 @dataclass(frozen=True)
 class ClientContext:
-    """What every client of a run is told; small, so that it travels with the app.
+    """What all clients of a run share. It is small, so that it travels with Flower's app.
 
     Attributes:
+        seed: root of all random streams of the run.
         images_file: `.npy` of all images, memory-mapped by each worker.
         roles: role of each client, by partition id.
         parts: data set name (`members` or `placebo`) -> index arrays by partition id.
         targets: indices that the active attacker climbs, in an order without truth.
         held: indices of the images that the attacker holds: its own and the known ones.
         known: indices of known members and of known non-members.
+        model: name and options of the encoder.
+        ssl: name and options of the SSL method.
+        strategy: name and options of the aggregation strategy.
+        train: settings of local training.
         public: indices of images that are nobody's.
         defenses: name, options and partition ids of each defence, in the order in which they act.
+        attack: the active attack; None where there is none.
         sets: positions in `targets` of images that an active client acts on in a round of their
             own, where the question is about sets.
         turns: crafted rounds that the active client can expect to have.
         share: of a client's update in the mean of a round.
         attacked_rate: honest clients' learning rate in attacked rounds: `schedule`, or `constant`,
             their first.
+        attacker_trains: whether the malicious clients train.
+        batch_norm: `average` or `local`: whether running statistics leave the client.
+        channels: number of channels of an image.
+        size: side of an image in pixels.
+        mean: mean of each channel.
+        std: standard deviation of each channel.
         total_rounds: federated rounds of the whole run, for the schedule.
+        device: where clients train.
+        threads: threads for one process.
         noise_source: of all that a client or the server draws as it works, SEEDED or ENTROPY.
+        stop: of the whole run, in this process.
+        halt: of one order.
     """
 
     seed: int
@@ -81,18 +97,18 @@ class ClientContext:
 
     def __getstate__(self) -> dict[str, Any]:
         own = ("images", "public_images", "method_cache", "stop", "halt")  # of this process
-        kept = {k: v for k, v in self.__dict__.items() if k not in own}
-        return {**kept, "stop": None, "halt": None}
+        fields = {k: v for k, v in self.__dict__.items() if k not in own}
+        return {**fields, "stop": None, "halt": None}
 
     @cached_property
     def images(self) -> ByteArray:
         """uint8 (N, C, H, W), read only."""
-        found: ByteArray = np.load(self.images_file, mmap_mode="r")
-        return found
+        images: ByteArray = np.load(self.images_file, mmap_mode="r")
+        return images
 
     @cached_property
     def public_images(self) -> ByteArray | None:
-        """uint8 (N, C, H, W) of `public`, which all methods of this process share; None: none."""
+        """uint8 (N, C, H, W) of `public`, shared by this process's methods; None where empty."""
         return np.array(self.images[self.public]) if len(self.public) else None
 
     @cached_property
@@ -103,24 +119,41 @@ class ClientContext:
     @cached_property
     def augment(self) -> Augment:
         """The recipe of the views that clients train on."""
-        found: Augment = registry.build("ssl", *self.ssl).augment
-        return found
+        augment: Augment = registry.build("ssl", *self.ssl).augment
+        return augment
 
     def method(self, client: int, images: int | None) -> SSLMethod:
-        """A fresh method for a holder of `images` images; weights of the run's first model."""
+        """Build an SSL method that starts from the run's first weights.
+
+        Args:
+            client: partition id of the client.
+            images: number of images of the client.
+
+        Returns:
+            The method on `device`.
+        """
         net = registry.build("model", *self.model)
         spec = registry.build("ssl", *self.ssl)
         public = self.public_images if spec.public else None
         recipe = Recipe(self.mean, self.std, images, public, self.train.batch_size)
-        generator = self._drawing(client)
+        generator = self._method_generator(client)
         built: SSLMethod = spec.build(net.build(self.channels, self.size), recipe, generator)
         return built.to(self.device)
 
     def renew(self, method: SSLMethod, client: int, images: int) -> bool:
-        """Make another client's method what `method` would build; False where that cannot be."""
-        return self.device == "cpu" and method.renew(images, self._drawing(client))
+        """Reset another client's method to what `method` would build.
 
-    def _drawing(self, client: int) -> torch.Generator:
+        Args:
+            method: the method to train or to renew.
+            client: partition id of the client.
+            images: number of images of the client.
+
+        Returns:
+            False where the method has to be built anew.
+        """
+        return self.device == "cpu" and method.renew(images, self._method_generator(client))
+
+    def _method_generator(self, client: int) -> torch.Generator:
         return torch_rng(self.seed, "client-method", client)
 
     def build_defenses(self, client: int) -> DefenseStack:
@@ -137,10 +170,18 @@ class ClientContext:
         self, method: SSLMethod, images: ByteArray, round: int, stream: np.random.Generator,
         attacked: bool = False, optimizer: Optimizer | None = None,
     ) -> Job:  # fmt: skip
-        """The training of `method` on `images` in `round`, at its place in the run's schedule.
+        """The local training of one round, at its place in the run's schedule.
 
         Args:
+            method: the method to train or to renew.
+            images: number of images of the client.
+            round: number of the round, from 1.
+            stream: source of randomness.
+            attacked: whether the round is one that the attacker may craft in.
             optimizer: of the method, without any state; a new one where none is given.
+
+        Returns:
+            A job that is ready to run.
         """
         train = self.train
         steps = train.local_epochs * -(-len(images) // train.batch_size)
@@ -161,8 +202,15 @@ class ClientContext:
         )
 
     def attacked_training(self, round: int, images: int) -> Train:
-        """How a client of `images` images trains in attacked `round`, at a constant rate: that at
-        which the round begins."""
+        """Settings of training in an attacked round: a constant rate, that of its first step.
+
+        Args:
+            round: number of the round, from 1.
+            images: number of images of the client.
+
+        Returns:
+            The settings of training, at a constant rate.
+        """
         train, rate = self.train, self.train.first_rate
         if self.attacked_rate == "schedule":
             epoch = -(-images // train.batch_size)
@@ -177,10 +225,23 @@ class ClientContext:
         passing: Callable[[State], State] = lambda crafted: crafted,
         rehearse: Callable[[State], State] = lambda received: received,
     ) -> CraftContext:  # fmt: skip
-        """What the active attack has at hand in crafted round `number`, the run's `round`.
+        """What the active attack may read and call in one crafted round.
 
         Args:
+            method: the method to train or to renew.
+            received: weights that the client received.
+            trained: weights after its own training.
+            number: number of the crafted round, from 1.
+            notes: notes of the attack, kept between rounds.
+            stream: source of randomness.
+            round: number of the round, from 1.
             batch: positions in `targets` that have the round to themselves.
+            tuning: randomness for tuning the attack; None where it tunes nothing.
+            passing: gives the nearest weights that the server would let through.
+            rehearse: guesses the mean of honest uploads for given weights.
+
+        Returns:
+            What `ActiveAttack.craft` takes.
         """
         targets = self.targets if batch is None else self.targets[batch]
         own = len(self.parts["members"][self.fellows[0]])
@@ -213,7 +274,7 @@ class ClientContext:
         return tuple(mine) if together else tuple(mine[:1])
 
     def branch_parts(self, branch: str) -> tuple[IntArray, ...]:
-        """Indices of the images that clients train on in a branch of the run."""
+        """Indices of the images of each client in a branch of the run."""
         return self.parts["placebo" if branch == "placebo" else "members"]
 
     def take(self, indices: IntArray) -> Tensor:
@@ -221,15 +282,15 @@ class ClientContext:
         return torch.from_numpy(self.images[indices])
 
     def pixels(self, indices: IntArray) -> Tensor:
-        """The same in [0, 1] on the device."""
+        """float32 (N, C, H, W) in [0, 1] of the images at `indices`, on the device."""
         return self.take(indices).to(self.device).float() / 255
 
     def is_stopped(self) -> bool:
-        """Whether the run was interrupted, or nobody waits for this client any more."""
+        """Whether the run was interrupted, or this client's order was given up."""
         return any(event is not None and event.is_set() for event in (self.stop, self.halt))
 
     def with_halt(self, event: Event) -> ClientContext:
-        """The same site for one client's order, given up when `event` is set."""
+        """The same context for one order, which ends when `event` is set."""
         _ = (
             self.images,
             self.public_images,
@@ -245,9 +306,11 @@ class ClientContext:
 
 @dataclass(frozen=True)
 class RoundTask:
-    """One round's order to one client.
+    """The order to one client for one round.
 
     Attributes:
+        client: partition id of the client.
+        round: number of the round, from 1.
         branch: which federation of the run (`main`, `zero`, `placebo`).
         craft: whether the active attacker may send a crafted state.
     """

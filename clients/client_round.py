@@ -18,7 +18,7 @@ from fedmia.defenses.base import Metrics, PreparationContext
 from fedmia.options import registry
 from fedmia.options.seeding import rng, root
 from fedmia.ssl.base import SSLMethod, State, under
-from fedmia.ssl.optimizers import held, restore
+from fedmia.ssl.optimizers import optimizer_state, restore
 from fedmia.ssl.train import Job
 from fedmia.storage.snapshot import ClientState, StateStore, StrategyContext, Update
 from fedmia.threat import WhiteBox
@@ -28,7 +28,15 @@ GUESSES = 8  # of honest clients' uploads at most, by an attacker who knows the 
 
 @dataclass
 class ClientRound:
-    """A client in a round: its images, its method, its memory, its upload."""
+    """One client at work in one round: its images, its method, its state, its upload.
+
+    Attributes:
+        client_context: what all clients of the run share.
+        store: local states of the clients.
+        task: the order of this round.
+        received: global weights of the round.
+        broadcast: what the server sends beside the weights.
+    """
 
     client_context: ClientContext
     store: StateStore
@@ -50,42 +58,47 @@ class ClientRound:
         self._guesses: list[State] | None = None
 
     def stream(self, name: str) -> np.random.Generator:
-        """Randomness of (seed, round, partition), by name; unseeded, of this desk alone."""
+        """Randomness of (seed, round, partition), by name; unseeded, of this round alone."""
         return rng(self._root, name, self.task.round, self.task.client)
 
     def train(self) -> tuple[State, Metrics, SSLMethod]:
-        """Local epochs from where the strategy starts: what may leave, metrics, the method."""
-        pair = self._taken()
-        job, local = self._job(self.indices, self._own("strategy."), self.memory, pair)
+        """Train the local epochs, from the weights that the strategy chooses.
+
+        Returns the weights that may leave the client, metrics, and the method.
+        """
+        pair = self._take_cached()
+        job, local = self._make_job(
+            self.indices, self._tensors_under("strategy."), self.memory, pair
+        )
         method = job.method
-        self._restore(method, job.optimizer)
+        self._restore_state(method, job.optimizer)
         if self.defense and self.kept is None:
-            self.defense.prepare(self._outlook(), self._defended)
-        metrics = self.defense.train(job, self._defended)
+            self.defense.prepare(self._preparation(), self._defense_memory)
+        metrics = self.defense.train(job, self._defense_memory)
         state = method.shared_state()
         trained = {n: t for n, t in state.items() if self.client_context.is_shared(n)}
         staying = {f"running.{n}": t for n, t in state.items() if n not in trained}
-        self._trained = local, trained, staying | self._resumed(method, job.optimizer)
+        self._trained = local, trained, staying | self._local_tensors(method, job.optimizer)
         self._job_done = job
         return trained, metrics, method
 
     def release(self, trained: State) -> tuple[State, Metrics]:
-        """What the client's defences let out of the weights that it trained, and metrics."""
+        """Pass the trained weights through the client's defences; what leaves, and metrics."""
         stream = self.stream("release")
-        return self.defense.release(self.received, trained, self._defended, stream)
+        return self.defense.release(self.received, trained, self._defense_memory, stream)
 
     @property
     def sits_out(self) -> bool:
-        """Whether a defence has the client sit out the round."""
-        return self.defense.sits_out(self._defended)
+        """Whether a defence lets the client sit out the round."""
+        return self.defense.sits_out(self._defense_memory)
 
     @property
-    def _defended(self) -> dict[str, Any]:
+    def _defense_memory(self) -> dict[str, Any]:
         """What the client's defences keep, by name."""
-        held: dict[str, Any] = self.memory.setdefault("defense", {}) if self.defense else {}
-        return held
+        memory: dict[str, Any] = self.memory.setdefault("defense", {}) if self.defense else {}
+        return memory
 
-    def _outlook(self) -> PreparationContext:
+    def _preparation(self) -> PreparationContext:
         """What the client's defences know before its first round."""
         client_context, public = (
             self.client_context,
@@ -95,33 +108,47 @@ class ClientRound:
         rehearse_public = self.rehearse_public if len(public) else None
         return PreparationContext(
             client_context.total_rounds, len(self.indices), self.rehearse, stream, public,
-            rehearse_public,
-            self.rehearse_alone,
+            rehearse_public, self.rehearse_alone,
         )  # fmt: skip
 
     def finish_round(self, state: State, metrics: Metrics) -> Update:
-        """The upload of `state`, less what never leaves; the local state is stored, and the method
-        that trained is the next client's of this thread.
+        """Make the upload, store the local state, and hand the method to the thread's next client.
 
-        It rests on no image if the client neither trained nor crafted.
+        Tensors that never leave the client are cut from the upload. The upload depends on no image
+        if the client neither trained nor crafted.
+
+        Args:
+            state: weights to upload.
+            metrics: numbers that travel with the upload.
+
+        Returns:
+            What the client sends.
         """
         sent = {n: t for n, t in state.items() if self.client_context.is_shared(n)}
-        told = self.defense.leaving_metrics(metrics)
-        works, tensors = self._trained is not None or self._crafted, self._before
+        leaving = self.defense.leaving_metrics(metrics)
+        works, tensors = self._trained is not None or self._crafted, self._kept_tensors
         if self._trained is not None:
             local, trained, staying = self._trained
-            told |= self.strategy.finish(local, trained, sent)
-            staying |= {f"strategy.{n}": t for n, t in local.kept.items()}
+            leaving |= self.strategy.finish(local, trained, sent)
+            staying |= {f"strategy.{n}": t for n, t in local.own_state.items()}
             if all(bool(t.isfinite().all()) for t in staying.values()):  # else as if it had rested
                 tensors = staying
         if works:
-            kept = ClientState(tensors, self.memory)
-            self.store.save(self.task.branch, self.task.client, kept)
+            local_state = ClientState(tensors, self.memory)
+            self.store.save(self.task.branch, self.task.client, local_state)
         changed = self._crafted or self.defense.adapts  # perhaps, by an attack or a defence
         if self._job_done is not None and not changed:
             self.client_context.method_cache.give(self._job_done.method, self._job_done.optimizer)
         images = len(self.indices) if works else 0
-        return Update(self.task.client, self.task.round, sent, images, told)
+        return Update(self.task.client, self.task.round, sent, images, leaving)
+
+    settle = finish_round  # its name before 0.2
+    rests = sits_out  # its name before 0.2
+
+    @property
+    def site(self) -> ClientContext:
+        """The name of `client_context` before 0.2."""
+        return self.client_context
 
     @property
     def crafts(self) -> bool:
@@ -129,11 +156,16 @@ class ClientRound:
         return self.task.craft and self.client_context.attack is not None
 
     def craft(self, method: SSLMethod, trained: State, batch: IntArray | None = None) -> State:
-        """What the active attack uploads in place of `trained`, in a round in which it may.
+        """Let the active attack craft the upload, in a round in which it may.
 
         Args:
-            batch: positions among the targets that have the round to themselves; of each such
-                round nothing is kept but the attack's choice.
+            method: the method that trained.
+            trained: weights after local training.
+            batch: positions among the targets that have the round to themselves; of each such round
+                nothing is kept but the attack's choice.
+
+        Returns:
+            The crafted weights, or the nearest that the server's rule would let through.
         """
         attack, client_context = self.client_context.attack, self.client_context
         assert attack is not None
@@ -153,7 +185,8 @@ class ClientRound:
             tuning = self.stream("tune")  # whichever batch is the first
         turn = client_context.craft_context(
             method, self.received, trained, number, notes, stream, round=self.task.round,
-            batch=batch, tuning=tuning, passing=self._passing, rehearse=self._rehearse_round,
+            batch=batch, tuning=tuning, passing=self._nearest_passing,
+            rehearse=self._rehearse_round,
         )  # fmt: skip
         crafted = attack.craft(turn)
         if batch is None:
@@ -177,13 +210,13 @@ class ClientRound:
         parts = np.array_split(pool, min(honest, max(1, len(pool) // max(1, len(own)))))
         sent = []
         for part in parts:
-            job, _ = self._job(part, {}, {}, start=start)
+            job, _ = self._make_job(part, {}, {}, start=start)
             job.method.begin_first_round()
             job.run()
             sent.append(job.method.shared_state())
         return {name: torch.stack([one[name] for one in sent]).mean(dim=0) for name in start}
 
-    def _passing(self, crafted: State) -> State:
+    def _nearest_passing(self, crafted: State) -> State:
         """What the server would let through that is nearest to `crafted`. The honest clients, or
         GUESSES of them, are guessed to send what trainings on random draws of the attacker's own
         images give, from a few of them to as many as it has."""
@@ -198,25 +231,28 @@ class ClientRound:
             honest = max(2, round(1 / client_context.share) - fellows)
             count = min(GUESSES, honest) if strategy.compares else 0
             sizes = [max(1, len(pool) * (i + 1) // count) for i in range(count)]
-            self._guesses = [self._guess(draw.choice(pool, size)) for size in sizes]
-        told = self.broadcast
-        passed: State = strategy.passing(self.received, crafted, told, self._guesses, fellows)
+            self._guesses = [self._guess_upload(draw.choice(pool, size)) for size in sizes]
+        broadcast = self.broadcast
+        passed: State = strategy.passing(self.received, crafted, broadcast, self._guesses, fellows)
         return passed
 
-    def _guess(self, indices: IntArray) -> State:
+    def _guess_upload(self, indices: IntArray) -> State:
         """Weights after training on the images at `indices` from where this client's own left its
         queue and momenta; nothing is kept."""
-        job, _ = self._job(indices, {}, copy.deepcopy(self.memory))
-        self._restore(job.method, job.optimizer)
+        job, _ = self._make_job(indices, {}, copy.deepcopy(self.memory))
+        self._restore_state(job.method, job.optimizer)
         job.run()
         return job.method.shared_state()
 
     def idle(self) -> SSLMethod:
-        """A method on the received weights for a client that does not train: its bank as its last
-        training left it, or, before any, keys of its own images."""
+        """A method on the received weights, for a client that does not train.
+
+        Its queue is that of the client's last training; before any, keys of the client's own
+        images.
+        """
         method = self.client_context.method(self.task.client, len(self.indices))
         method.load_shared(self.received)
-        if local := self._own("local."):
+        if local := self._tensors_under("local."):
             method.load_local(local)
         else:
             method.begin_first_round()
@@ -224,28 +260,39 @@ class ClientRound:
         return method
 
     def rehearse(self, positions: IntArray) -> State:
-        """Weights after a first round on the client's images at `positions`; nothing is kept."""
-        return self._rehearsed(self.indices[positions])
+        """Weights after a first round on the client's images at `positions`. Nothing is kept."""
+        return self._rehearse_images(self.indices[positions])
 
     def rehearse_public(self) -> tuple[State, State]:
-        """Weights received, and after a first round on as many public images; nothing is kept."""
-        return self.received, self._rehearsed(
+        """Weights received, and weights after a first round on as many public images.
+
+        Nothing is kept.
+        """
+        return self.received, self._rehearse_images(
             np.resize(self.client_context.public, len(self.indices))
         )
 
-    def _rehearsed(self, indices: IntArray) -> State:
-        job, _ = self._job(indices, {}, {})
+    def _rehearse_images(self, indices: IntArray) -> State:
+        job, _ = self._make_job(indices, {}, {})
         job.method.begin_first_round()
-        self.defense.adapt(job, copy.deepcopy(self._defended))
+        self.defense.adapt(job, copy.deepcopy(self._defense_memory))
         job.run()
         return job.method.shared_state()
 
     def rehearse_alone(
         self, positions: IntArray, change: Callable[[Job], None]
     ) -> Iterator[WhiteBox]:
-        """All rounds of a federation of one on public images; see `Outlook`.
+        """Simulate all rounds of a federation with one client, on public images.
 
-        Nothing that rests on anybody's images goes in: it starts from the run's first weights.
+        It starts from the run's first weights, so the result depends on no client's images. See
+        `PreparationContext`.
+
+        Args:
+            positions: positions in the public images.
+            change: changes each round's job before it trains.
+
+        Yields:
+            A view of the model after each round.
         """
         client_context, images = (
             self.client_context,
@@ -254,7 +301,7 @@ class ClientRound:
         method, optimizer = client_context.method(self.task.client, len(images)), None
         method.load_shared(client_context.method(-1, None).shared_state())
         method.begin_first_round()
-        memory = copy.deepcopy(self._defended)
+        memory = copy.deepcopy(self._defense_memory)
         for round in range(1, client_context.total_rounds + 1):
             if round > 1:
                 method.begin_round()
@@ -264,22 +311,24 @@ class ClientRound:
             recipe = job.augment
             change(job)
             self.defense.train(job, memory)
-            held = torch.from_numpy(images)
-            yield WhiteBox(method, recipe, seed=client_context.seed, device=job.device, held=held)
+            attacker_images = torch.from_numpy(images)
+            yield WhiteBox(
+                method, recipe, seed=client_context.seed, device=job.device, held=attacker_images
+            )
 
-    def _taken(self) -> tuple[SSLMethod, Optimizer] | None:
+    def _take_cached(self) -> tuple[SSLMethod, Optimizer] | None:
         """What this thread keeps, if the client can go on with it: its own state is set
         afterwards, or, in its first round, the method becomes as one that is built for it."""
         pair = self.client_context.method_cache.take()
-        if pair is None or self._before:
+        if pair is None or self._kept_tensors:
             return pair
         anew = self.kept is None and self.client_context.renew(
             pair[0], self.task.client, len(self.indices)
         )
         return pair if anew else None
 
-    def _job(
-        self, indices: IntArray, kept: State, memory: dict[str, Any],
+    def _make_job(
+        self, indices: IntArray, local_tensors: State, memory: dict[str, Any],
         pair: tuple[SSLMethod, Optimizer] | None = None, start: State | None = None,
     ) -> tuple[Job, StrategyContext]:  # fmt: skip
         """This round's training on the images at `indices`, from where the strategy starts.
@@ -292,55 +341,70 @@ class ClientRound:
         method, optimizer = pair or (client_context.method(self.task.client, len(indices)), None)
         weights = dict(zip(method.shared_parameters(), method.trainable(), strict=True))
         received = self.received if start is None else start
-        local = StrategyContext(received, self.broadcast, kept, memory, weights)
+        local = StrategyContext(received, self.broadcast, local_tensors, memory, weights)
         method.load_shared(self.strategy.begin(local))
         task = self.task
         stream = self.stream("train")
         images = client_context.images[indices]
         job = client_context.job(method, images, task.round, stream, task.craft, optimizer)
 
-        job.after_backward = after_each(
+        job.after_backward = make_backward_hook(
             job.optimizer, client_context.train.momentum, local, self.strategy.after_backward
         )
         return job, local
 
     @property
-    def _before(self) -> State:
+    def _kept_tensors(self) -> State:
         """Tensors that the client kept from before this round."""
         return self.kept.tensors if self.kept else {}
 
-    def _own(self, prefix: str) -> State:
+    def _tensors_under(self, prefix: str) -> State:
         """Those whose names begin with `prefix`, without it."""
-        return {n: t.to(self.client_context.device) for n, t in under(prefix, self._before).items()}
+        return {
+            n: t.to(self.client_context.device)
+            for n, t in under(prefix, self._kept_tensors).items()
+        }
 
-    def _restore(self, method: SSLMethod, optimizer: Optimizer) -> None:
+    def _restore_state(self, method: SSLMethod, optimizer: Optimizer) -> None:
         """Go on where the last round ended."""
-        if not self._before:
+        if not self._kept_tensors:
             method.begin_first_round()
             return
-        method.load_local(self._own("local."))
+        method.load_local(self._tensors_under("local."))
         method.begin_round()
-        if running := self._own("running."):
+        if running := self._tensors_under("running."):
             method.load_shared(method.shared_state() | running)
-        restore(optimizer, method.trainable(), self._own("optimizer."))
+        restore(optimizer, method.trainable(), self._tensors_under("optimizer."))
 
-    def _resumed(self, method: SSLMethod, optimizer: Optimizer) -> State:
+    def _local_tensors(self, method: SSLMethod, optimizer: Optimizer) -> State:
         """What `_restore` takes up in the next round, by name."""
         tensors = {f"local.{n}": t for n, t in method.local_state().items()}
         if self.client_context.train.optimizer_state == "keep":
-            kept = held(optimizer, method.trainable())
-            tensors |= {f"optimizer.{n}": t for n, t in kept.items()}
+            momenta = optimizer_state(optimizer, method.trainable())
+            tensors |= {f"optimizer.{n}": t for n, t in momenta.items()}
         return tensors
 
 
-def after_each(
+def make_backward_hook(
     optimizer: Optimizer,
     momentum: float,
     local: StrategyContext,
     then: Callable[[StrategyContext], None],
 ) -> Callable[[], None]:
-    """What a job does after each backward pass. It knows neither the job nor the desk: in a circle
-    of references a client's weights would stay until Python looks for such, gigabytes later."""
+    """What a job does after each backward pass.
+
+    The hook refers neither to the job nor to the client's round. In a circle of references a
+    client's weights would stay in memory until Python collects them, gigabytes later.
+
+    Args:
+        optimizer: the method's optimizer.
+        momentum: momentum of SGD, in [0, 1).
+        local: what the strategy knows on the client.
+        then: the strategy's own hook.
+
+    Returns:
+        A hook without arguments.
+    """
 
     def after_backward() -> None:
         local.reach += optimizer.param_groups[0]["lr"] / (1 - momentum)

@@ -26,11 +26,16 @@ class MethodCache(threading.local):
 
         The method holds another client's state, the optimizer none.
         """
-        kept, self._kept = self._kept, None
-        return kept
+        pair, self._kept = self._kept, None
+        return pair
 
     def give(self, method: SSLMethod, optimizer: Optimizer) -> None:
-        """Keep a pair for the next client: nothing refers to the method any more."""
+        """Keep a pair for the next client: nothing refers to the method any more.
+
+        Args:
+            method: the SSL method with its weights.
+            optimizer: the method's optimizer.
+        """
         optimizer.zero_grad(set_to_none=True)
         optimizer.state.clear()  # the buffers are another's by now, so they are let go, not zeroed
         for layer in method.modules():

@@ -20,11 +20,11 @@ def _check_neighbours(root: _Path) -> None:
     for name in ("strategies", "clients"):
         spec = _find_spec(name)
         places = [] if spec is None else [*(spec.submodule_search_locations or []), spec.origin]
-        found = str(places[0]) if places else None
-        if found is None or _Path(found).resolve() != root / name:
+        location = str(places[0]) if places else None
+        if location is None or _Path(location).resolve() != root / name:
             raise ImportError(
                 f"fedmia needs its own package '{name}' in {root}, but Python finds "
-                f"{found or 'none'}; rename that one, or start Python from another folder"
+                f"{location or 'none'}; rename that one, or start Python from another folder"
             )
 
 

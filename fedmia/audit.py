@@ -21,7 +21,7 @@ from threading import Event  # noqa: E402
 import torch  # noqa: E402
 
 from fedmia.evaluation.encoder import device_of, examine, folder, prepare  # noqa: E402
-from fedmia.options.errors import InputError, Tongue, format_error  # noqa: E402
+from fedmia.options.errors import InputError, Spelling, format_error  # noqa: E402
 from fedmia.records import RunScores  # noqa: E402
 from fedmia.report.publish import publish, show  # noqa: E402
 from fedmia.runtime.cores import count_cores  # noqa: E402
@@ -33,57 +33,96 @@ from fedmia.shadows.train import TrainingStopped  # noqa: E402
 from fedmia.study.audits import encoders as several  # noqa: E402
 
 
-def main(argv: Sequence[str] | None = None, tongue: Tongue | None = None) -> int:
-    """Run the command line; the exit code: 0, 2 bad input or nothing could run, 1 an attack
-    broke (the others are reported), 130 interrupted.
+def main(argv: Sequence[str] | None = None, spelling: Spelling | None = None) -> int:
+    """Run the command line of an audit.
 
     Args:
-        tongue: how the report of one audit says its options; None: as they were given.
+        argv: arguments without the program's name; None: those of the process.
+        spelling: how the report spells the options of one audit; None: as the user gave them.
+
+    Returns:
+        The exit code: 0, 1 an attack failed (the others are reported), 2 bad input or no attack
+            could
+        run, 130 interrupted.
     """
     watch = Stopwatch(_STARTED)
     watch.claim("import")
     try:
         with Interrupts("attacks and audits") as stop:
             arguments = sys.argv[1:] if argv is None else argv
-            return run(AUDIT, arguments, lambda asked: run_audits(asked, watch, stop, tongue))
+            return run(
+                AUDIT, arguments, lambda invocation: run_audits(invocation, watch, stop, spelling)
+            )
     except TrainingStopped:
         return INTERRUPTED
 
 
-def run_audits(asked: Invocation, watch: Stopwatch, stop: Event, tongue: Tongue | None) -> int:
-    """One audit, or a series of them; the exit code."""
-    if len(asked.settings.cells) > 1:
-        return several(asked, stop)
-    one = asked.settings.cells[0].first
-    one = replace(one, tongue=tongue or one.tongue)
-    return run_audit(replace(asked, settings=one), watch, stop)
+def run_audits(
+    invocation: Invocation, watch: Stopwatch, stop: Event, spelling: Spelling | None
+) -> int:
+    """Run one audit, or a series of audits of several encoders or seeds.
+
+    Args:
+        invocation: what the user asked for; its settings are a `Series`.
+        watch: the clock of the command.
+        stop: set by the first Ctrl-C.
+        spelling: how the report spells the options of one audit; None: as the user gave them.
+
+    Returns:
+        The exit code, as of `main`.
+    """
+    if len(invocation.settings.cells) > 1:
+        return several(invocation, stop)
+    one = invocation.settings.cells[0].first
+    one = replace(one, spelling=spelling or one.spelling)
+    return run_audit(replace(invocation, settings=one), watch, stop)
 
 
-def run_audit(asked: Invocation, watch: Stopwatch, stop: Event) -> int:
-    """Load, attack, report; the exit code.
+def run_audit(invocation: Invocation, watch: Stopwatch, stop: Event) -> int:
+    """Load the encoder and the images, run the attacks, write the report.
+
+    Args:
+        invocation: what the user asked for; its settings are an `Audit`.
+        watch: the clock of the command.
+        stop: set by the first Ctrl-C.
+
+    Returns:
+        The exit code, as of `main`.
 
     Raises:
         InputError: bad input, or no attack could run.
     """
-    audit, quiet = asked.settings, asked.quiet or asked.json
-    place = folder(audit, asked.out)
+    audit, quiet = invocation.settings, invocation.quiet or invocation.json
+    place = folder(audit, invocation.out)
     torch.set_num_threads(audit.threads or count_cores())
     device = device_of(audit)
     with watch.part("data"):
-        released, audit_split = prepare(audit, device)
+        released, data_split = prepare(audit, device)
     display = AuditDisplay(len(audit.attacks), quiet)
     own = [] if released.weights.round is None else released.notes  # which model of its run it is
     for note in filter(None, [bfloat16_note(audit.device, audit.precision), *own]):
-        display.say(format_error(note, audit.tongue))
-    scores = examine(audit, released, audit_split, device, place, display, watch, stop.is_set)
+        display.say(format_error(note, audit.spelling))
+    scores = examine(audit, released, data_split, device, place, display, watch, stop.is_set)
     if not (scores.attacks or scores.inferences):
         return report_nothing_ran(scores, stop.is_set())
-    show(publish(scores, place.folder, watch), asked.out, json=asked.json, quiet=asked.quiet)
+    show(
+        publish(scores, place.folder, watch),
+        invocation.out,
+        json=invocation.json,
+        quiet=invocation.quiet,
+    )
     return INTERRUPTED if stop.is_set() else FAILED if scores.failed else 0
 
 
 def report_nothing_ran(scores: RunScores, interrupted: bool) -> int:
-    """Say in one line why there is nothing to report; the exit code.
+    """Print in one line why there is nothing to report.
+
+    Args:
+        scores: the results of the audit; no attack in them has scores.
+        interrupted: whether the user ended the audit.
+
+    Returns:
+        The exit code: 130 interrupted, 1 every attack failed.
 
     Raises:
         InputError: no attack could run.

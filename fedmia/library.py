@@ -55,7 +55,7 @@ def view(
     access: str | None = None,
     precision: str = "float32",
 ) -> BlackBox:
-    """What an attacker holds of an encoder: pass it to an attack's `fit` and `score`.
+    """What an attacker can ask of an encoder: pass it to an attack's `fit` and `score`.
 
     Attacks that share a view share what they compute; `view.queries` counts as if they did not.
 
@@ -65,10 +65,11 @@ def view(
             returned. It is copied, and stays as it is.
         size: pixels a side of the images to come; None tries the usual sizes.
         channels: of the images; None: what the first convolution takes.
-        mean, std: normalisation of pixels in [0, 1] before they reach a module, one value or one
-            a channel; None: ImageNet's for 3 channels, else 0.5 and 0.25. For a module that
-            normalises by itself: mean 0, std 1.
+        mean: mean of each channel, pixels in [0, 1], or one value for all; None: ImageNet's for 3
+            channels, else 0.5. A module that normalises by itself takes mean 0 and std 1.
+        std: standard deviation of each channel, likewise; None: ImageNet's, else 0.25.
         augment: recipe of the attacker's views; None: the encoder's, MoCo v2's for a module.
+        device: where the encoder runs.
         seed: of the views; a view depends on it and on the image's bytes alone.
         held: uint8 (H, C, H, W) images of the attacker's own, for attacks on the contrastive loss,
             which use them as negatives; the known images will do.
@@ -86,10 +87,10 @@ def view(
         InputError: an encoder that takes no such images or returns something else, or access
             that it does not grant.
     """
-    wanted = LoadOptions(
+    load_options = LoadOptions(
         None, size, channel_constants(mean), channel_constants(std), torch.device(device), seed
     )
-    released = load_module(encoder, wanted, channels=channels)
+    released = load_module(encoder, load_options, channels=channels)
     granted = ACCESS[: ACCESS.index(released.access) + 1]
     if access is not None and access not in granted:
         raise InputError(
@@ -102,7 +103,7 @@ def view(
         released.method,
         released.augment if augment is None else augment,
         seed=seed,
-        device=wanted.device,
+        device=load_options.device,
         budget=budget,
         held=own,
         pixels=PixelCache(),
@@ -130,13 +131,13 @@ def audit(
 ) -> Report:
     """The report of `python -m fedmia.audit` on images in memory: attacks, controls, verdict.
 
-    The images are dealt by seed and content into those that the attacker knows and those that are
-    scored; an image's side is never told to an attack.
+    Seed and content of the images decide which of them the attacker knows and which are scored.
+    An attack never learns whether a scored image is a member.
 
     Args:
         encoder: as for `view`.
-        members, nonmembers: uint8 (N, C, S, S) images that it was trained on, and others of the
-            same distribution that it was not.
+        members: uint8 (N, C, S, S) images that it was trained on.
+        nonmembers: uint8 (M, C, S, S) images of the same distribution that it was not trained on.
         attacks: `all`, or names, or attacks with their options: `["lpla", Similarity(views=8)]`.
         labels: integers (N,) of members, of non-members and, third if given, of `shadow_data`, for
             the probes and for `baseline-b`; None: neither runs.
@@ -177,12 +178,12 @@ def audit(
         raise InputError(f"labels must be of {' and '.join(given_images)}, got {len(labels)}")
     sides = zip_longest(given_images.items(), labels)
     sets = {side: build_image_set(as_tensor(x, side), y, side) for (side, x), y in sides}
-    names, given = split_attacks(attacks)
+    names, attack_options = split_attacks(attacks)
     called = name or encoder_name(encoder)
     for constant in {"mean", "std"} & settings.keys():
         settings[constant] = channel_constants(settings[constant])
     # As a YAML file would say it, so that names, types and ranges are checked as there.
-    told = {
+    arguments = {
         "encoder": f"in memory: {called}",
         "members": "in memory",
         "nonmembers": "in memory",
@@ -190,19 +191,31 @@ def audit(
         "shadow_data": "in memory" if "shadow_data" in sets else shadow_data,
         "attacks": names,
         "device": "cpu",
-        "attack": {**(options or {}), **given},
+        "attack": {**(options or {}), **attack_options},
         "augment": {} if augment is None else vars(augment),
     }
-    asked = from_tree(Audit, told | settings, trust_plugins=trust_plugins)
-    place, device = folder(asked, None if out is None else Path(out)), device_of(asked)
+    settings_of_audit = from_tree(Audit, arguments | settings, trust_plugins=trust_plugins)
+    place, device = (
+        folder(settings_of_audit, None if out is None else Path(out)),
+        device_of(settings_of_audit),
+    )
     with watch.part("data"):
-        wanted = LoadOptions(None, asked.size, asked.mean, asked.std, device, asked.seed)
-        released = load_module(encoder, wanted, name=called)
-        dealt = deal_sets(asked, sets["members"], sets["nonmembers"], Views())
-        dealt = replace(dealt, shadow_data=sets.get("shadow_data"))
-        check_embeddings(released, dealt, asked.allow_random)
-    display = AuditDisplay(len(asked.attacks), quiet)
-    scores = examine(asked, released, dealt, device, place, display, watch, lambda: False)
+        load_options = LoadOptions(
+            None,
+            settings_of_audit.size,
+            settings_of_audit.mean,
+            settings_of_audit.std,
+            device,
+            settings_of_audit.seed,
+        )
+        released = load_module(encoder, load_options, name=called)
+        data_split = deal_sets(settings_of_audit, sets["members"], sets["nonmembers"], Views())
+        data_split = replace(data_split, shadow_data=sets.get("shadow_data"))
+        check_embeddings(released, data_split, settings_of_audit.allow_random)
+    display = AuditDisplay(len(settings_of_audit.attacks), quiet)
+    scores = examine(
+        settings_of_audit, released, data_split, device, place, display, watch, lambda: False
+    )
     if not (scores.attacks or scores.inferences):
         reasons = [f"{attack}: {reason}" for attack, reason in scores.not_run.items()]
         raise InputError(f"no attack could run; {'; '.join(reasons)}")
@@ -230,7 +243,15 @@ def split_attacks(
 
 
 def build_image_set(images: Tensor, labels: Any, side: str) -> ImageSet:
-    """uint8 (N, C, S, S) images with labels 0..classes-1, zeros where there are none.
+    """Images of one side of an audit as an `ImageSet`.
+
+    Args:
+        images: uint8 (N, C, S, S).
+        labels: (N,) integers, or None.
+        side: what errors call the images.
+
+    Returns:
+        The images with labels 0..classes-1, zeros where there are none.
 
     Raises:
         InputError: images that are not square, or labels that are not one integer an image.
@@ -241,11 +262,11 @@ def build_image_set(images: Tensor, labels: Any, side: str) -> ImageSet:
     if labels is None:
         none = np.zeros(len(images), dtype=np.int64)
         return ImageSet(images.numpy(), none, side, UNLABELLED)
-    found = np.asarray(labels)
-    if not np.issubdtype(found.dtype, np.integer) or found.shape != (len(images),):
+    values = np.asarray(labels)
+    if not np.issubdtype(values.dtype, np.integer) or values.shape != (len(images),):
         raise InputError(
             f"labels of {side} must be integers ({len(images)},), one an image, got "
-            f"{found.dtype} {found.shape}"
+            f"{values.dtype} {values.shape}"
         )
-    numbers, classes = renumber_labels(found)
+    numbers, classes = renumber_labels(values)
     return ImageSet(images.numpy(), numbers, side, classes)

@@ -40,14 +40,16 @@ NOT_KEPT = {"features": "the attacks' features are not kept"}  # figures of more
 
 @dataclass(frozen=True, eq=False)
 class ScoredImages:
-    """The images that attacks were scored on, as they were dealt.
+    """The images that attacks were scored on.
 
     Attributes:
         members: uint8 (N, C, S, S) images that were trained on.
         nonmembers: uint8 (M, C, S, S) others.
         owners: int64 (N,) client that held each member; 0 in an audit, which knows of no clients.
-        member_ids, nonmember_ids: int64 (N,), (M,) as in `scores.csv`: places in the data source.
-        member_labels, nonmember_labels: int64 (N,), (M,) classes, zeros where unlabelled.
+        member_ids: int64 (N,) places in the data source, as in `scores.csv`.
+        nonmember_ids: int64 (M,) likewise.
+        member_labels: int64 (N,) classes, zeros where unlabelled.
+        nonmember_labels: int64 (M,) likewise.
     """
 
     members: NDArray[np.uint8]
@@ -60,16 +62,20 @@ class ScoredImages:
 
 
 def open_run(folder: str | Path, *, trust_plugins: bool = False) -> Run:
-    """The run, audit or finished cell that lies in `folder`.
+    """Open the folder of a run, an audit or a finished cell of a study.
 
     Args:
+        folder: its path.
         trust_plugins: import plugins from outside (`package.module:Class`) that its settings name,
-            which executes whatever they hold. Without, `settings`, `encoder` and `images` of a run
+            which executes their code. Without it, `settings`, `encoder` and `images` of a run
             with such plugins are refused, and all else is read as data.
 
+    Returns:
+        The run; its parts are read when they are first asked for.
+
     Raises:
-        InputError: no run there, but nothing or the results of another command; settings that are
-            no YAML; a format that is not read here.
+        InputError: the folder holds no run, or the results of another command; its settings are no
+            YAML; its format is of another version.
     """
     opened = RunFolder(Path(folder), trust_plugins)
     if not opened.config.is_file():
@@ -105,7 +111,7 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Whether nothing of it is left to do."""
+        """Whether the run is complete."""
         return self._files.finished() is not None
 
     @cached_property
@@ -265,7 +271,7 @@ class Run:
 
     @cached_property
     def curves(self) -> Curves | None:
-        """Losses by attacked round of the images under test; None where no client attacked."""
+        """Losses of the scored images by attacked round; None where no client attacked."""
         from fedmia.report.curves import from_npz
 
         file = self.folder / CURVES
@@ -273,11 +279,11 @@ class Run:
 
     @property
     def figures(self) -> list[str]:
-        """Names that `figure` takes, those of which this run has no data included."""
+        """Names that `figure` takes; this run may have no data for some of them."""
         return sorted(self._figures())
 
     def figure(self, name: str) -> Figure:
-        """One of the report's figures drawn again, by its name in `figures/`, without `.png`.
+        """Draw one of the report's figures again.
 
         Raises:
             InputError: no such figure, or one of which the folder holds no data.
@@ -305,7 +311,7 @@ class Run:
 
         if self._is_audit():
             raise InputError(f"'{self.folder}' is an audit: it holds no model, it names one")
-        if round is None and (report := self._files.known()) is not None:
+        if round is None and (report := self._files.read_report_or_none()) is not None:
             round = report.get("utility", {}).get("round")
         spec = str(self.folder) if round is None else f"{self.folder}@{round}"
         encoder: nn.Module = load(spec, trust_plugins=self._files.trust).method.encoder
@@ -313,22 +319,22 @@ class Run:
 
     @cached_property
     def images(self) -> ScoredImages:
-        """The images that were scored, read from the data source again, in `scores.csv`'s order.
+        """Read the scored images from the data source again, in the order of `scores.csv`.
 
         Raises:
             InputError: the data source cannot be read again, or holds other images by now.
         """
-        of = self._of_audit if self._is_audit() else self._of_run
-        return self._as_scored(of())
+        of = self._audit_images if self._is_audit() else self._run_images
+        return self._sort_as_scored(of())
 
     def _is_audit(self) -> bool:
         return "encoder" in self._files.facts()
 
-    def _of_run(self) -> ScoredImages:
+    def _run_images(self) -> ScoredImages:
         """The scored images of a run."""
-        from fedmia.evaluation.audits.runs import dealt_again
+        from fedmia.evaluation.audits.runs import redeal_split
 
-        prepared = dealt_again(self._files, "read the data source itself")
+        prepared = redeal_split(self._files, "read the data source itself")
         data, split = prepared.data, prepared.split
         inside, outside = split.scored_members, split.scored_nonmembers
         client_of = dict(zip(split.members.tolist(), split.owner.tolist(), strict=True))
@@ -342,52 +348,52 @@ class Run:
             nonmember_labels=data.labels[outside],
         )
 
-    def _of_audit(self) -> ScoredImages:
-        """The scored images of an audit, of the size at which its encoder was shown them."""
+    def _audit_images(self) -> ScoredImages:
+        """The scored images of an audit, at the size that its encoder got."""
         from fedmia.evaluation.audits.images import deal
-        from fedmia.evaluation.audits.runs import from_run, run_of
+        from fedmia.evaluation.audits.runs import run_of, split_of_run
 
         audit = cast("Audit", self.settings)
         run = run_of(audit)
         if audit.members is None and run is not None:
-            dealt = from_run(audit, run)
+            scored = split_of_run(audit, run)
         else:
-            shown = (self._files.known() or {}).get("encoder", {})
-            dealt = deal(audit, audit.size or shown.get("size"))
+            encoder_row = (self._files.read_report_or_none() or {}).get("encoder", {})
+            scored = deal(audit, audit.size or encoder_row.get("size"))
         return ScoredImages(
-            members=dealt.scored_members.numpy(),
-            nonmembers=dealt.scored_nonmembers.numpy(),
-            owners=np.zeros(len(dealt.member_ids), dtype=np.int64),
-            member_ids=dealt.member_ids,
-            nonmember_ids=dealt.nonmember_ids,
-            member_labels=dealt.member_labels,
-            nonmember_labels=dealt.nonmember_labels,
+            members=scored.scored_members.numpy(),
+            nonmembers=scored.scored_nonmembers.numpy(),
+            owners=np.zeros(len(scored.member_ids), dtype=np.int64),
+            member_ids=scored.member_ids,
+            nonmember_ids=scored.nonmember_ids,
+            member_labels=scored.member_labels,
+            nonmember_labels=scored.nonmember_labels,
         )
 
-    def _as_scored(self, dealt: ScoredImages) -> ScoredImages:
+    def _sort_as_scored(self, images: ScoredImages) -> ScoredImages:
         """The images in the order of scores.csv, where there is one.
 
         Raises:
             InputError: it names images that were not dealt.
         """
         if not (self.folder / SCORES).is_file():
-            return dealt
+            return images
         truth = self.scores["truth"]
-        members = self._places(dealt.member_ids, self.scores.loc[truth, "image"].tolist())
-        others = self._places(dealt.nonmember_ids, self.scores.loc[~truth, "image"].tolist())
+        members = self._places(images.member_ids, self.scores.loc[truth, "image"].tolist())
+        others = self._places(images.nonmember_ids, self.scores.loc[~truth, "image"].tolist())
         return ScoredImages(
-            members=dealt.members[members],
-            nonmembers=dealt.nonmembers[others],
-            owners=dealt.owners[members],
-            member_ids=dealt.member_ids[members],
-            nonmember_ids=dealt.nonmember_ids[others],
-            member_labels=dealt.member_labels[members],
-            nonmember_labels=dealt.nonmember_labels[others],
+            members=images.members[members],
+            nonmembers=images.nonmembers[others],
+            owners=images.owners[members],
+            member_ids=images.member_ids[members],
+            nonmember_ids=images.nonmember_ids[others],
+            member_labels=images.member_labels[members],
+            nonmember_labels=images.nonmember_labels[others],
         )
 
-    def _places(self, dealt: NDArray[np.int64], scored: Sequence[int]) -> NDArray[np.int64]:
+    def _places(self, ids: NDArray[np.int64], scored: Sequence[int]) -> NDArray[np.int64]:
         """Where in `dealt` (N,) the ids `scored` stand."""
-        place = {image: at for at, image in enumerate(dealt.tolist())}
+        place = {image: at for at, image in enumerate(ids.tolist())}
         if not place.keys() >= set(scored):
             raise InputError(
                 f"the data source no longer holds the images that '{self.folder}' was scored on"
@@ -404,11 +410,11 @@ class Run:
         """Name -> what draws the figure again."""
         from fedmia.report.figures import draw
 
-        every = draw.figures(self._shown(), self.records)
+        every = draw.figures(self._figure_scores(), self.records)
         return {name: drawing for name, drawing in every.items() if name not in NOT_KEPT}
 
-    def _shown(self) -> RunScores:
-        """As much of what the report was made of as its figures show."""
+    def _figure_scores(self) -> RunScores:
+        """The part of the scores that figures show."""
         from fedmia.records import RunScores, ScoredAttack
 
         act = self.curves.act if self.curves else ""

@@ -51,37 +51,56 @@ def main(argv: Sequence[str] | None = None) -> int:
         return run(SIMULATE, arguments, work, (FederationError,))
 
 
-def simulate(asked: Invocation, watch: Stopwatch, stop: Event) -> int:
-    """One run, printed and written where asked: prepare, execute, publish.
+def simulate(invocation: Invocation, watch: Stopwatch, stop: Event) -> int:
+    """Do one run: prepare, execute, publish; print and write what the user asked for.
+
+    Args:
+        invocation: what the user asked for; its settings are an `Experiment`.
+        watch: the clock of the command.
+        stop: set by the first Ctrl-C.
+
+    Returns:
+        The exit code: 0, or 130 where the user interrupted the run.
 
     Raises:
         InputError: before anything is written.
-        FederationError: the rounds ended before their time; those that are finished are reported.
+        FederationError: the rounds ended before their time; the finished ones are reported.
     """
-    if asked.out and asked.resume and (told := RunFolder(asked.out).finished()) is not None:
-        show(cast(Report, told), asked.out, json=asked.json, quiet=asked.quiet)
+    if (
+        invocation.out
+        and invocation.resume
+        and (finished_report := RunFolder(invocation.out).finished()) is not None
+    ):
+        show(
+            cast(Report, finished_report),
+            invocation.out,
+            json=invocation.json,
+            quiet=invocation.quiet,
+        )
         return 0
-    observing = RunObservers(asked.observe, asked.out)
+    observing = RunObservers(invocation.observe, invocation.out)
     with watch.part("data"):
-        prepared = prepare(asked.settings)
-    note = bfloat16_note(asked.settings.device, asked.settings.train.precision)
-    if note is not None and not (asked.quiet or asked.json):
+        prepared = prepare(invocation.settings)
+    note = bfloat16_note(invocation.settings.device, invocation.settings.train.precision)
+    if note is not None and not (invocation.quiet or invocation.json):
         print(f"fedmia: {note}", file=sys.stderr)
-    place = OutFolder(asked.out, "another run", lambda config: asked.resume)
-    tree = to_tree(asked.settings)
-    if not asked.resume:
+    place = OutFolder(invocation.out, "another run", lambda config: invocation.resume)
+    tree = to_tree(invocation.settings)
+    if not invocation.resume:
         place.begin(tree)
     with observing, open_checkpoint(prepared, place) as checkpoint:
         observing.begin(tree)
-        shown = Display(prepared.total_rounds(), asked.quiet or asked.json, observing.round)
-        scores = execute(prepared, place.folder, watch, stop, shown, checkpoint=checkpoint)
+        display = Display(
+            prepared.total_rounds(), invocation.quiet or invocation.json, observing.round
+        )
+        scores = execute(prepared, place.folder, watch, stop, display, checkpoint=checkpoint)
         report = publish(scores, place.folder, watch)
         observing.report(report)
         whole = scores.interrupted is None and scores.failure is None
         if checkpoint and whole and not scores.failed:  # else --resume scores those again
             checkpoint.delete()
             SnapshotStore(checkpoint.root.parent / SNAPSHOTS).drop_controls()
-    show(report, place.folder, json=asked.json, quiet=asked.quiet)
+    show(report, place.folder, json=invocation.json, quiet=invocation.quiet)
     if scores.failure is not None:
         raise FederationError(f"{scores.failure}; the finished rounds are reported on")
     return INTERRUPTED if stop.is_set() else FAILED if scores.failed else 0
@@ -89,7 +108,14 @@ def simulate(asked: Invocation, watch: Stopwatch, stop: Event) -> int:
 
 @contextmanager
 def open_checkpoint(prepared: PreparedRun, place: OutFolder) -> Iterator[Checkpoint | None]:
-    """The checkpoint of a run with a folder, held while the context is open.
+    """Hold the checkpoint of a run while the context is open.
+
+    Args:
+        prepared: the run.
+        place: its folder, or nowhere.
+
+    Yields:
+        The checkpoint; None without a folder.
 
     Raises:
         FederationError: a file could not be written.
@@ -98,13 +124,13 @@ def open_checkpoint(prepared: PreparedRun, place: OutFolder) -> Iterator[Checkpo
         yield None
         return
     every = prepared.experiment.checkpoint_every
-    found = Checkpoint(place.folder / CHECKPOINT, every, fingerprint(prepared))
-    found.hold()
+    checkpoint = Checkpoint(place.folder / CHECKPOINT, every, fingerprint(prepared))
+    checkpoint.hold()
     try:
-        yield found
+        yield checkpoint
     except BaseException as error:  # but a kill: what was written so far stays
-        if not found.exists():
-            found.delete()
+        if not checkpoint.exists():
+            checkpoint.delete()
             place.give_up()
         if isinstance(error, OSError | SafetensorError):
             raise FederationError(
@@ -112,7 +138,7 @@ def open_checkpoint(prepared: PreparedRun, place: OutFolder) -> Iterator[Checkpo
             ) from error
         raise
     finally:
-        found.release()
+        checkpoint.release()
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from fedmia.study.simulations import sweep  # heavy, and no page has a use for it
 
     with Interrupts("runs") as stop:
-        return run(SWEEP, arguments, lambda asked: sweep(asked, stop))
+        return run(SWEEP, arguments, lambda invocation: sweep(invocation, stop))
 
 
 if __name__ == "__main__":

@@ -42,7 +42,38 @@ Ends = float | None
 
 
 class Row(TypedDict):
-    """One number; see the table above. What does not apply is None."""
+    """One number of a report; the module's docstring says more of each column. None: does not
+    apply.
+
+    Attributes:
+        run: name of the run.
+        seed: root seed of the run.
+        point: of a study.
+        branch: of the run.
+        subject: what the number is of.
+        round: of the model.
+        layer: of the encoder.
+        client: partition id.
+        attack: name of the attack.
+        baseline: what the attack is compared with.
+        control: `untrained`, `placebo`, `posers` or `pixels`.
+        family: of the simultaneous intervals that the number belongs to.
+        set_size: images a set.
+        target_fpr: false-positive rate in (0, 1) at which the number was read.
+        metric: what is measured.
+        value: the number.
+        low: lower end of its confidence interval.
+        high: upper end.
+        low_simultaneous: lower end of its simultaneous interval.
+        high_simultaneous: upper end.
+        p: p-value in [0, 1].
+        p_adjusted: p-value corrected for all tests of the family.
+        level: of the intervals, such as 0.95.
+        unit: of the number.
+        n_members: scored members that it rests on.
+        n_nonmembers: scored non-members.
+        note: sentence about it.
+    """
 
     run: str | None
     seed: int | None
@@ -117,12 +148,12 @@ def _numbers(kind: Any, record: Mapping[str, Any], outer: Columns) -> Iterator[E
     here = dict(outer)
     for field in fields:
         if field.column:
-            here = _inside(here, {field.column: record[field.name]})
+            here = _add_columns(here, {field.column: record[field.name]})
     for field in fields:
         if field.numeric and field.column not in KEY:
             yield from _values(field, record, here)
         elif field.record is not None:
-            yield from _records(field, record[field.name], _within(here, field))
+            yield from _records(field, record[field.name], _own_columns(here, field))
 
 
 def _records(field: Field, value: Any, here: Columns) -> Iterator[Entry]:
@@ -132,13 +163,13 @@ def _records(field: Field, value: Any, here: Columns) -> Iterator[Entry]:
         return
     for i, record in enumerate(value):
         place = {"subject": i} if field.indexed else {}
-        yield from _numbers(field.record, record, _inside(here, place))
+        yield from _numbers(field.record, record, _add_columns(here, place))
 
 
 def _values(field: Field, record: Mapping[str, Any], here: Columns) -> Iterator[Entry]:
     """The number of a field, or each of its numbers, with its intervals and p-values."""
     value = record[field.name]
-    here = {**_within(here, field), "metric": field.metric}
+    here = {**_own_columns(here, field), "metric": field.metric}
     if isinstance(value, Mapping):
         for key, one in value.items():
             parts = {name: (record.get(name) or {}).get(key) for name, _ in field.parts}
@@ -163,14 +194,14 @@ def _number(field: Field, value: Any, beside: Columns, here: Columns) -> Iterato
     yield field, row
 
 
-def _within(here: Columns, field: Field) -> dict[str, Any]:
+def _own_columns(here: Columns, field: Field) -> dict[str, Any]:
     """The columns of what lies in a field; of one of the report's own its name is the subject."""
     own = {"subject": field.subject, "control": field.control, "family": field.family}
-    named = {column: value for column, value in own.items() if value}
-    return _inside(here, named if here or named else {"subject": field.name})
+    columns = {column: value for column, value in own.items() if value}
+    return _add_columns(here, columns if here or columns else {"subject": field.name})
 
 
-def _inside(outer: Columns, more: Columns) -> dict[str, Any]:
+def _add_columns(outer: Columns, more: Columns) -> dict[str, Any]:
     """`outer` with the columns `more`; a subject or a control goes on with its own."""
     return {**outer} | {
         name: f"{outer[name]}/{value}" if name in PATHS and outer.get(name) else value
@@ -179,9 +210,14 @@ def _inside(outer: Columns, more: Columns) -> dict[str, Any]:
 
 
 def write(rows: Sequence[Row], folder: Path) -> list[Path]:
-    """Write the table as table.parquet and table.csv into `folder`; returns their paths.
+    """Write the table as table.parquet and table.csv; the CSV file is empty where nothing applies.
 
-    In the CSV file what does not apply is empty.
+    Args:
+        rows: the numbers.
+        folder: to write into.
+
+    Returns:
+        Paths of the two files.
     """
     import pyarrow as pa  # takes its time, and a command without a folder needs none
     import pyarrow.parquet as pq
@@ -206,7 +242,16 @@ def read(path: Path) -> list[Row]:
 
 
 def load_rows(folder: Path, report: Callable[[], Report]) -> list[Row]:
-    """The rows of the table in a run's folder; earlier versions wrote none: made of its report."""
+    """The rows of the table in a run's folder.
+
+    Args:
+        folder: of the run.
+        report: reads its report, from which the rows are made where an earlier version of fedmia
+            wrote no table.
+
+    Returns:
+        The rows.
+    """
     return read(folder) if (folder / TABLE).is_file() else flatten(report())
 
 

@@ -19,7 +19,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from fedmia.study.simulations import tradeoff  # heavy, and no page has a use for it
 
     with Interrupts("runs") as stop:
-        return run(TRADEOFF, arguments, lambda asked: tradeoff(asked, stop))
+        return run(TRADEOFF, arguments, lambda invocation: tradeoff(invocation, stop))
 
 
 if __name__ == "__main__":

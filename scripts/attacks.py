@@ -113,15 +113,15 @@ def queries(name: str) -> str:
     if name == "ascent-static":
         brief["batch"] = 1  # a batch that is not full is filled with images that are not scored
     attack = registry.build("attack", name, brief)
-    images, held = material.textures(5), material.textures(14, seed=2)
-    view: Any = material.least_view(attack, material.small_moco(), images, held=held)
+    images, more_images = material.textures(5), material.textures(14, seed=2)
+    view: Any = material.least_view(attack, material.small_moco(), images, held=more_images)
     attack.fit(view, material.some_known(attack.least_known), rng(0))
     counted = []
     for some in (images[:2], images):
         before = view.queries
         attack.score(view, some)
         counted.append(view.queries - before)
-    each, left = divmod(counted[1] - counted[0], len(images) - 2)
+    each, remainder = divmod(counted[1] - counted[0], len(images) - 2)
     updates = sum(map(len, getattr(view, "updates", {}).values()))
     received = len(getattr(view, "received", {}))
     if isinstance(attack, ActiveAttack):  # two rounds: three models received, one or both sent
@@ -131,19 +131,19 @@ def queries(name: str) -> str:
     models = {"client": received, "server": updates}.get(attack.needs.vantage, 1)
     # Keys of held images are asked of each model once a call, however many images are scored.
     banks = models if getattr(attack, "negatives", "") == "held" else 0
-    assert not left and counted[1] - len(images) * each == len(held) * banks, name
+    assert not remainder and counted[1] - len(images) * each == len(more_images) * banks, name
     assert each % models == 0, name
     of = {"client": " a model", "server": " an update"}.get(attack.needs.vantage, "")
     return f"{each // models}{of}"
 
 
-def row(name: str, asked: str) -> str:
+def row(name: str, count: str) -> str:
     """One line of the table."""
     cls = registry.load("attack", name)
     marks = " *" * cls.uses_shadows + " **m**" * cls.main
     needs, about = cls.needs, registry.summary(cls).replace("|", "\\|")
     return (
-        f"| `{name}`{marks} | {needs.access} | {needs.vantage} | {asked} | {about} | "
+        f"| `{name}`{marks} | {needs.access} | {needs.vantage} | {count} | {about} | "
         f"{registry.paper(cls)} |"
     )
 

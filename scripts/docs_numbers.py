@@ -98,8 +98,8 @@ def walk(value: Any, path: list[str]) -> Any:
         return [walk(row, rest) for row in rows]
     if inner.lstrip("-").isdigit():
         return walk(value[int(inner)], rest)
-    wanted = [condition.partition("=")[::2] for condition in inner.split(",")]
-    rows = [row for row in value if all(as_text(row.get(k)) == v for k, v in wanted)]
+    conditions = [condition.partition("=")[::2] for condition in inner.split(",")]
+    rows = [row for row in value if all(as_text(row.get(k)) == v for k, v in conditions)]
     if len(rows) != 1:
         raise LookupError(f"[{inner}] is true of {len(rows)} rows")
     return walk(rows[0], rest)
@@ -159,14 +159,14 @@ def complaints(name: str, page: str) -> Iterator[str]:
         for marker in MARKER.finditer(text):
             tokens = NUMBER.findall(bare(text[ends : marker.start()]))
             listed = marker[1] or "; ".join([SET] * int(marker[2]))
-            yield from (f"{name}:{block.line}: {c}" for c in _compared(tokens, listed))
+            yield from (f"{name}:{block.line}: {c}" for c in _compare(tokens, listed))
             ends = marker.end()
-        left = NUMBER.findall(bare(re.sub(r"<!--.*?-->", "", text[ends:], flags=re.S)))
-        if left:
-            yield f"{name}:{block.line}: no result file is named for {', '.join(left)}"
+        unmarked = NUMBER.findall(bare(re.sub(r"<!--.*?-->", "", text[ends:], flags=re.S)))
+        if unmarked:
+            yield f"{name}:{block.line}: no result file is named for {', '.join(unmarked)}"
 
 
-def _compared(tokens: list[str], marker: str) -> Iterator[str]:
+def _compare(tokens: list[str], marker: str) -> Iterator[str]:
     expected: list[tuple[str, float | None]] = []
     for part in marker.split("|"):
         file, _, listed = (" ".join(part.split())).rpartition(": ")

@@ -54,8 +54,8 @@ def epsilon(point: Any) -> str:
         return DASH
     unit = 10.0 ** (math.floor(math.log10(value)) - 1)
     up = math.ceil(value / unit - 1e-9) * unit
-    said = f"{up:.3g}" if up < 1000 else f"{up:.1e}".replace("e+0", "e").replace(".0e", "e")
-    return f"{said}{NO_GUARANTEE * (value > MEANINGFUL)}, {point['standing']}"
+    text = f"{up:.3g}" if up < 1000 else f"{up:.1e}".replace("e+0", "e").replace(".0e", "e")
+    return f"{text}{NO_GUARANTEE * (value > MEANINGFUL)}, {point['standing']}"
 
 
 def label(point: Any) -> str:
@@ -151,14 +151,14 @@ def knowing_sent() -> str:
     return table(
         head,
         [
-            [f"`{a['defense']}`", mean(a["naive"]), _apart(a), mean(b["naive"]), _apart(b),
-             short(a["knn"]["mean"])]
+            [f"`{a['defense']}`", mean(a["naive"]), _difference(a), mean(b["naive"]),
+             _difference(b), short(a["knn"]["mean"])]
             for a, b in both
         ],
     )  # fmt: skip
 
 
-def _apart(row: Any) -> str:
+def _difference(row: Any) -> str:
     return change(row["difference"]) if row["difference"]["n"] else DASH
 
 
@@ -177,8 +177,8 @@ def lower_bounds() -> str:
                       == (mechanism, violation, claim, 1000)), None)
                 for claim in claims
             ]  # fmt: skip
-            said = " / ".join(str(r["alarms"]) for r in own if r)
-            line.append(f"{said} of {own[0]['seeds']}" if own[0] else DASH)
+            counts = " / ".join(str(r["alarms"]) for r in own if r)
+            line.append(f"{counts} of {own[0]['seeds']}" if own[0] else DASH)
         lines.append(line)
     return table(["violation", *(f"`{m}`" for m in mechanisms)], lines)
 
@@ -190,12 +190,12 @@ def heads() -> str:
         by_name = {a["name"]: a for a in row["attacks"]}
         knows = by_name.get("shadow-knowing")
         value = row["epsilon"]
-        said = DASH if value is None else f"{value:g}" + NO_GUARANTEE * (value > MEANINGFUL)
+        text = DASH if value is None else f"{value:g}" + NO_GUARANTEE * (value > MEANINGFUL)
         if value is not None and value < 10:
             continue
         naive = by_name["shadow"]
         rows.append([
-            f"`{row['mechanism']}`" if row["mechanism"] else "none", said,
+            f"`{row['mechanism']}`" if row["mechanism"] else "none", text,
             short(row["utility_loss"]["mean"]),
             short(naive["auc"]["mean"]) + ends(naive["auc_ci_simultaneous"]),
             short(knows["auc"]["mean"]) + ends(knows["auc_ci_simultaneous"]) if knows else DASH,
@@ -282,14 +282,14 @@ def _auc(row: Any) -> str:
 
 def server() -> str:
     """What the server that reads every update finds."""
-    named = [load("server/named.json")[f"seed={s}"] for s in range(5)]
+    rates = [load("server/named.json")[f"seed={s}"] for s in range(5)]
     rows = []
     for what, of in (
         ("does it name the right client", lambda r: r["accuracy"]),
         ("did one given client train on it, AUC", lambda r: r["per_client"]["auc"]),
         ("the same, TPR at 1 % FPR", lambda r: r["per_client"]["tpr_at_fpr"]["0.01"]),
     ):
-        both = [[of(r) for r in named], [of(r["placebo"]) for r in named]]
+        both = [[of(r) for r in rates], [of(r["placebo"]) for r in rates]]
         rows.append([what, *(f"{short(sum(v) / 5)} ({short(min(v))} to {short(max(v))})"
                              for v in both)])  # fmt: skip
     return table(["question", "mean of five (least to greatest)", "the same in the placebo"], rows)
@@ -310,9 +310,9 @@ def sets() -> str:
     }  # fmt: skip
     cells = load("dataset_inference.json")["cells"]
     rows = [
-        [said, *(f"{short(c[key]['alarms_0.01'], 3)} / {short(c[key]['alarms_0.05'], 3)} / "
+        [title, *(f"{short(c[key]['alarms_0.01'], 3)} / {short(c[key]['alarms_0.05'], 3)} / "
                  f"{short(c[key]['power_0.05'])}" for c in cells.values())]
-        for key, said in names.items()
+        for key, title in names.items()
     ]  # fmt: skip
     return table(["test", *cells], rows)
 
@@ -326,11 +326,11 @@ def ascent(which: int = 0) -> str:
 def signals() -> str:
     """What signals cost with a ResNet-18, beside a loop image by image."""
     rows = []
-    for name, said in (("", "float32"), ("-bfloat16", "bfloat16")):
+    for name, precision in (("", "float32"), ("-bfloat16", "bfloat16")):
         case = load(f"signals{name}.json")["cases"]["resnet18-32"]
         ratios = [a["ratio"] for a in case["attacks"].values()]
         rows.append([
-            said, f"{min(ratios):.2f} to {max(ratios):.2f}",
+            precision, f"{min(ratios):.2f} to {max(ratios):.2f}",
             f"{case['sharing']['all']['ratio']:.2f}",
             *(f"{case['loop'][k]['faster']:.1f}" for k in ("views", "crops")),
             f"{case['all_attacks']['faster']:.1f}",

@@ -19,6 +19,25 @@ PARTICIPLES = frozenset(
     ("asked", "dealt", "found", "given", "held", "judged", "kept", "made", "named", "put", "said")
     + ("seen", "shown", "taken", "told", "understood", "wanted")
 )
+# Names that code from outside uses, by file: aliases, keys of files,
+# and `held`, which stands for the images that an attacker holds.
+PUBLIC = {
+    "clients/client_context.py": {"held"},
+    "fedmia/attacks/base.py": {"held"},
+    "fedmia/encoders/base.py": {"Wanted"},
+    "fedmia/library.py": {"held"},
+    "fedmia/papers/claims.py": {"HELD"},
+    "fedmia/partitions/base.py": {"told"},
+    "fedmia/records/__init__.py": {"judged"},
+    "fedmia/storage/snapshot.py": {"kept"},
+    "fedmia/study/columns.py": {"said"},
+    "fedmia/study/formats.py": {"judged"},
+    "fedmia/testing/material.py": {"held"},
+    "fedmia/threat/blackbox.py": {"held"},
+    "fedmia/threat/whitebox.py": {"held"},
+    "strategies/base.py": {"told"},
+    "strategies/krum.py": {"taken"},
+}
 # Old name -> new name, of classes that code from outside may import.
 RENAMED: dict[str, str] = {}
 
@@ -75,7 +94,7 @@ def main() -> int:
         place = path.relative_to(ROOT).as_posix()
         tree = ast.parse(path.read_text())
         for line, name in bound_names(tree):
-            if name.strip("_").lower() in PARTICIPLES:
+            if name.strip("_").lower() in PARTICIPLES and name not in PUBLIC.get(place, ()):
                 faults.append(f"{place}:{line}: {name} says what befell a thing, not what it is")
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):

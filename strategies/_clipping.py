@@ -10,7 +10,7 @@ from fedmia.ssl.base import State
 from fedmia.storage.snapshot import Update
 
 
-def clipped(received: State, sent: State, bound: float) -> tuple[State, float]:
+def clip_state(received: State, sent: State, bound: float) -> tuple[State, float]:
     """`sent` with its float weights pulled to an L2 distance of at most `bound` from `received`,
     and the distance before; within the ball, the weights as they are.
 
@@ -19,13 +19,13 @@ def clipped(received: State, sent: State, bound: float) -> tuple[State, float]:
     """
     names = protected(sent)
     update, length = measure_update(sent, received, 2)
-    kept = {n: received[n] for n in sent}
+    unclipped = {n: received[n] for n in sent}
     if not length:
-        return kept, length
+        return unclipped, length
     if length <= bound:
-        return kept | {n: sent[n] for n in names}, length
+        return unclipped | {n: sent[n] for n in names}, length
     scale = bound / length
-    return kept | {n: received[n].double() + scale * update[n] for n in names}, length
+    return unclipped | {n: received[n].double() + scale * update[n] for n in names}, length
 
 
 def clip_each(
@@ -33,11 +33,11 @@ def clip_each(
 ) -> Iterator[Update]:
     """The same of each update, as it comes; its distance before goes to `lengths`."""
     for update in updates:
-        state, length = clipped(received, update.state, bound)
+        state, length = clip_state(received, update.state, bound)
         lengths.append(length)
         yield replace(update, state=state)
 
 
-def as_received(state: State, received: State) -> State:
+def match_dtypes(state: State, received: State) -> State:
     """Tensors in the types of `received`."""
     return {n: t.to(received[n].dtype) for n, t in state.items()}

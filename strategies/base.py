@@ -21,23 +21,24 @@ from fedmia.ssl.base import State
 from fedmia.storage.arrays import record, tensors
 from fedmia.storage.snapshot import StrategyContext, Update
 from strategies.failure_policy import Adversary, FailurePolicy, FederationError
-from strategies.replies import RejectedReply, ReplyReader, replies
+from strategies.replies import RejectedReply, ReplyReader, collect_updates
 
-Seen = Callable[[Update], None]
+UpdateObserver = Callable[[Update], None]
 Metrics = dict[str, float]
 
 
 def ignore_update(update: Update) -> None:
-    """Nobody is told."""
+    """Take no notice of an update."""
 
 
 @dataclass(frozen=True)
 class RoundRange:
-    """A stretch of rounds of one branch.
+    """Consecutive rounds of one branch.
 
     Attributes:
         branch: `main`, `zero` or `placebo`; clients keep their state by branch.
         first: rounds already behind; the stretch runs first + 1 .. last.
+        last: last round of the range.
         craft: whether the active attacker may craft.
         participation: share of clients in a round's cohort, in (0, 1].
         seed: of the cohorts, and of what the server draws; not the run's where none may draw them
@@ -56,9 +57,19 @@ class RoundRange:
     malicious: tuple[int, ...] = ()
 
 
+Course = RoundRange  # its name before 0.2
+
+
 @dataclass(frozen=True)
 class Round:
-    """A round that is done: its new global weights, each client's metrics, its seconds."""
+    """One finished round.
+
+    Attributes:
+        number: number of the round.
+        state: new global weights.
+        metrics: metrics of each client, by partition id.
+        seconds: wall-clock seconds.
+    """
 
     number: int
     state: State
@@ -72,9 +83,11 @@ class FederatedStrategy(Options, Strategy):
 
     Subclasses are dataclasses, one a file, and say `aggregate`; every other method is the identity
     by default. The client's half runs on an instance of each client's own, built anew each round:
-    what must last goes into `Local.kept` and `Local.memory`.
+    what must last goes into `StrategyContext.own_state` and `StrategyContext.memory`.
 
     Attributes:
+        course: the range of rounds at work.
+        nodes: Flower node id of each client.
         singles: its server looks at single updates, which secure aggregation hides.
         compares: an attacker who knows its rule has to guess the honest clients' updates.
         private: it promises clients differential privacy.
@@ -99,23 +112,31 @@ class FederatedStrategy(Options, Strategy):
 
     @abstractmethod
     def aggregate(self, received: State, updates: Iterable[Update]) -> State:
-        """New global weights from the round's first ones and the updates, sorted by client.
+        """Aggregate the updates of a round into new global weights.
 
-        Updates come one at a time and once: a strategy that folds each into a sum holds one of
-        them, whatever their number; one that needs all makes a list of them.
+        Updates arrive one at a time, and only once. A strategy that adds each of them to a sum
+        holds one update in memory, whatever the number of clients. A strategy that needs all of
+        them makes a list.
+
+        Args:
+            received: global weights of the round.
+            updates: one update at a time, by ascending partition id.
+
+        Returns:
+            New global weights; a tensor that is missing stays as it was.
         """
 
     def broadcast(self) -> State:
-        """What every client of the coming round receives beside the weights."""
+        """What every client of the next round receives beside the weights."""
         return {}
 
     @property
     def least(self) -> int:
-        """Fewest updates that a round needs."""
+        """The smallest number of updates that a round needs."""
         return 1
 
     def check(self, norm: str) -> None:
-        """Refuse a setting in which the strategy is void.
+        """Refuse settings under which the strategy has no effect.
 
         Args:
             norm: `group`, `batch`, or `local`: batch norm whose statistics stay with the client.
@@ -126,11 +147,15 @@ class FederatedStrategy(Options, Strategy):
         return None
 
     def privacy(self, against: Adversary) -> Epsilon | None:
-        """The privacy statement for a client after the rounds aggregated; None: none is made."""
+        """A client's privacy statement after the aggregated rounds; None where there is none."""
         return None
 
     def aggregation_metrics(self, against: Adversary) -> Metrics:
-        """What is reported of the aggregation: of its last round, or over all."""
+        """What the report says of the aggregation: of its last round, or over all rounds."""
+        return self.told(against)
+
+    def told(self, against: Adversary) -> Metrics:
+        """The name of `aggregation_metrics` before 0.2, which a plugin may override."""
         return {}
 
     # -- the client's half ---------------------------------------------------------------------
@@ -142,31 +167,49 @@ class FederatedStrategy(Options, Strategy):
     def after_backward(self, local: StrategyContext) -> None:
         """Change the gradients of `local.weights` in place, before each step of the optimizer.
 
-        Under DP-SGD they are clipped and noised by then, so what is added here costs no privacy as
-        long as it rests on what the client has received and sent alone.
+        Under DP-SGD the gradients are clipped and noised by then. A change that depends only on
+        what the client received and sent costs no further privacy.
         """
         return None
 
     def finish(self, local: StrategyContext, trained: State, sent: State) -> dict[str, float]:
-        """Keep what the next round needs; metrics that travel with the upload, and that a defence
-        does not hold back: like gradients above they rest on what was received and sent alone.
+        """Keep what the next round needs, and give metrics that travel with the upload.
+
+        Defences do not withhold these metrics: they depend only on what the client received and
+        sent.
 
         Args:
-            trained: the weights after training. sent: those that leave the client, after its
-                defence; of an active attacker what it crafted.
+            local: the client's side of the round.
+            trained: the weights after training.
+            sent: those that leave the client, after its defence; of an active attacker what it
+                crafted.
+
+        Returns:
+            Metrics by name.
         """
         return {}
 
     # -- an attacker who knows the server's half -----------------------------------------------
 
     def passing(
-        self, received: State, crafted: State, told: State, guesses: Sequence[State], fellows: int
+        self,
+        received: State,
+        crafted: State,
+        broadcast: State,
+        guesses: Sequence[State],
+        fellows: int,
     ) -> State:
-        """What is nearest to `crafted` that the server would let through.
+        """The nearest weights to `crafted` that the server's rule would let through.
 
         Args:
-            told: the broadcast of the round. guesses: of honest clients' uploads, none unless the
-                strategy `compares`. fellows: malicious clients that upload the same.
+            received: global weights of the round.
+            crafted: weights that an active attack would upload.
+            broadcast: what the server sends beside the weights.
+            guesses: of honest clients' uploads, none unless the strategy `compares`.
+            fellows: malicious clients that upload the same.
+
+        Returns:
+            Weights that the server would accept.
         """
         return crafted
 
@@ -174,37 +217,70 @@ class FederatedStrategy(Options, Strategy):
 
     def rounds(
         self, grid: Grid, course: RoundRange, state: State, failure_policy: FailurePolicy,
-        seen: Seen = ignore_update,
+        observe: UpdateObserver = ignore_update,
     ) -> Iterator[Round]:  # fmt: skip
-        """The rounds of `course` from `state`, each as it is done, after a roll call of the nodes.
+        """Federated averaging, cohort to aggregate (Algorithm 1 of McMahan et al., 2017).
 
         Args:
-            seen: told of each update that is taken, in the order of partition ids.
+            grid: Flower's way to the clients.
+            course: which rounds, of which branch.
+            state: global weights before the first of them.
+            failure_policy: the clients, and what happens when one fails.
+            observe: called with each accepted update, in the order of partition ids.
+
+        Yields:
+            Each round as soon as it is aggregated.
 
         Raises:
-            FederationError: as the crew's policy says.
+            FederationError: the failure policy ends the run, or no client replies.
         """
         self.course, self.nodes = course, self.nodes or call_roll(grid, failure_policy.clients)
-        names = {node: client for client, node in self.nodes.items()}
+        client_of_node = {node: client for client, node in self.nodes.items()}
         arrays = record(state)
-        for turn in range(1, course.last - course.first + 1):
-            began, round = time.perf_counter(), course.first + turn
-            asked = self.configure_train(turn, arrays, ConfigRecord(), grid)
-            orders = {names[order.metadata.dst_node_id]: order for order in asked}
-            orders = {client: orders[client] for client in failure_policy.present(orders)}
-            judge = ReplyReader(self._global, names, round)
-            metrics = self._aggregate_updates(
-                replies(grid, orders, judge, failure_policy, course.branch), seen
-            )
+        for round in range(course.first + 1, course.last + 1):
+            began = time.perf_counter()
+            # 1. Draw the cohort, less the clients that were dropped.
+            cohort = draw_cohort(course, round, len(self.nodes))
+            cohort = failure_policy.select_present(cohort)
+            # 2. Send each client the global model, and what the strategy broadcasts beside it.
+            orders = self._write_orders(round, arrays, cohort)
+            # 3. Each client trains on its own images (`clients.app`) and uploads an update, which
+            #    is checked as it arrives. A client that fails is asked again, or dropped.
+            reader = ReplyReader(self._global, client_of_node, round)
+            updates = collect_updates(grid, orders, reader, failure_policy, course.branch)
+            # 4. Aggregate the updates into the new global model, in the order of partition ids.
+            metrics = self._aggregate_updates(updates, observe)
+            # 5. Refuse an aggregate of too few updates.
             failure_policy.require_updates(round, len(metrics))
+            # 6. Hand the round over, and begin the next one with the aggregate.
             arrays = record(self._global)
             yield Round(round, self._global, metrics, time.perf_counter() - began)
 
+    def _write_orders(
+        self, round: int, arrays: ArrayRecord, cohort: Iterable[int]
+    ) -> dict[int, Message]:
+        """The message to each client of the cohort, by partition id; `arrays` are its weights."""
+        assert self.course is not None
+        self._global = tensors(arrays)
+        course = self.course
+        order = ConfigRecord({"round": round, "craft": course.craft, "branch": course.branch})
+        content = RecordDict({"arrays": arrays, "config": order})
+        if broadcast := self.broadcast():
+            content["broadcast"] = record(broadcast)
+        return {
+            client: Message(content, dst_node_id=self.nodes[client], message_type=MessageType.TRAIN)
+            for client in cohort
+        }
+
     def mean(self, updates: Iterable[Update], weighting: str = "uniform") -> State:
-        """Mean of the updates, each added in float64 as it comes; empty if none does.
+        """The mean of the updates, summed in float64 as they arrive; empty without updates.
 
         Args:
+            updates: one update at a time, by ascending partition id.
             weighting: `uniform`, or by a client's number of images: `examples`.
+
+        Returns:
+            The mean, in the types of the updates.
         """
         total, summed, types = 0.0, State(), {}
         for update in updates:
@@ -221,35 +297,49 @@ class FederatedStrategy(Options, Strategy):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
+        """Steps 1 and 2 of `rounds`, for Flower's own loop.
+
+        Args:
+            server_round: counted from 1 in each range of rounds.
+            arrays: the global weights.
+            config: not read.
+            grid: not read.
+
+        Returns:
+            One message for each client of the cohort.
+        """
         assert self.course is not None
-        course, round = self.course, self.course.first + server_round
-        self._global = tensors(arrays)
-        told = ConfigRecord({"round": round, "craft": course.craft, "branch": course.branch})
-        content = RecordDict({"arrays": arrays, "config": told})
-        if sent := self.broadcast():
-            content["broadcast"] = record(sent)
-        return [
-            Message(content, dst_node_id=self.nodes[c], message_type=MessageType.TRAIN)
-            for c in draw_cohort(course, round, len(self.nodes))
-        ]
+        round = self.course.first + server_round
+        cohort = draw_cohort(self.course, round, len(self.nodes))
+        return list(self._write_orders(round, arrays, cohort).values())
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord, MetricRecord]:
-        """For Flower's own loop, whose replies come all at once and must all be sound."""
+        """Steps 3 and 4 of `rounds`, for Flower's own loop: all replies come at once.
+
+        Args:
+            server_round: counted from 1 in each range of rounds.
+            replies: of the whole cohort.
+
+        Returns:
+            The new global weights, and no metrics.
+
+        Raises:
+            FederationError: a reply holds no update that can be averaged.
+        """
         assert self.course is not None
-        names = {node: client for client, node in self.nodes.items()}
-        judge = ReplyReader(self._global, names, self.course.first + server_round)
+        client_of_node = {node: client for client, node in self.nodes.items()}
+        reader = ReplyReader(self._global, client_of_node, self.course.first + server_round)
+        ordered = sorted(replies, key=lambda m: client_of_node[m.metadata.src_node_id])
         try:
-            self._aggregate_updates(
-                map(judge, sorted(replies, key=lambda m: names[m.metadata.src_node_id]))
-            )
+            self._aggregate_updates(map(reader, ordered))
         except RejectedReply as error:
-            raise FederationError(f"round {judge.round}: a client {error}") from error
+            raise FederationError(f"round {reader.round}: a client {error}") from error
         return record(self._global), MetricRecord()
 
     def _aggregate_updates(
-        self, updates: Iterable[Update], seen: Seen = ignore_update
+        self, updates: Iterable[Update], observe: UpdateObserver = ignore_update
     ) -> dict[int, Metrics]:
         """Aggregate the updates that rest on images; metrics of all of them, by client."""
         metrics = dict[int, Metrics]()
@@ -257,50 +347,86 @@ class FederatedStrategy(Options, Strategy):
         def trained() -> Iterator[Update]:
             for update in updates:
                 metrics[update.client] = update.metrics
-                seen(update)
+                observe(update)
                 if update.examples:
                     yield update
 
-        left = trained()
-        if (first := next(left, None)) is not None:
-            self._global |= self.aggregate(self._global, itertools.chain([first], left))
-        for _ in left:  # of a strategy that wanted no more
+        updates_on_images = trained()
+        if (first := next(updates_on_images, None)) is not None:
+            self._global |= self.aggregate(
+                self._global, itertools.chain([first], updates_on_images)
+            )
+        for _ in updates_on_images:  # of a strategy that wanted no more
             pass
         return metrics
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
+        """Flower's hook; clients evaluate nothing.
+
+        Args:
+            server_round: not read.
+            arrays: not read.
+            config: not read.
+            grid: not read.
+
+        Returns:
+            No messages.
+        """
         return []  # probes and attacks are run on snapshots, not by clients
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> None:
+        """Flower's hook; clients evaluate nothing.
+
+        Args:
+            server_round: not read.
+            replies: not read.
+        """
         return None
 
     def summary(self) -> None:
+        """Flower's hook; prints nothing."""
         return None
 
 
 def call_roll(grid: Grid, clients: int, patience: float = 120.0) -> dict[int, int]:
-    """Partition id -> Flower node id, asked of every node once.
+    """Ask every node once which client it is.
+
+    Args:
+        grid: Flower's way to the clients.
+        clients: number of clients.
+        patience: seconds to wait for the nodes.
+
+    Returns:
+        The node of each client.
 
     Raises:
         FederationError: fewer nodes than clients after `patience` seconds.
     """
     ids = wait_for_nodes(grid, clients, patience)
-    asked = [Message(RecordDict(), dst_node_id=i, message_type=MessageType.QUERY) for i in ids]
-    found = {}
-    for reply in grid.send_and_receive(asked):
+    queries = [Message(RecordDict(), dst_node_id=i, message_type=MessageType.QUERY) for i in ids]
+    nodes = {}
+    for reply in grid.send_and_receive(queries):
         if reply.has_error():
             raise FederationError(f"a client failed the roll call: {reply.error.reason}")
         client = reply.content["metrics"]["client"]
-        found[int(client)] = reply.metadata.src_node_id  # type: ignore[arg-type]
-    if sorted(found) != list(range(clients)):
-        raise FederationError(f"roll call: clients {sorted(found)}, expected 0..{clients - 1}")
-    return found
+        nodes[int(client)] = reply.metadata.src_node_id  # type: ignore[arg-type]
+    if sorted(nodes) != list(range(clients)):
+        raise FederationError(f"roll call: clients {sorted(nodes)}, expected 0..{clients - 1}")
+    return nodes
 
 
 def wait_for_nodes(grid: Grid, clients: int, patience: float = 120.0) -> list[int]:
-    """Flower node ids, as many as there are clients or more.
+    """Wait until as many nodes are connected as there are clients.
+
+    Args:
+        grid: Flower's way to the clients.
+        clients: number of clients.
+        patience: seconds to wait for the nodes.
+
+    Returns:
+        Node ids.
 
     Raises:
         FederationError: fewer after `patience` seconds.
@@ -314,9 +440,21 @@ def wait_for_nodes(grid: Grid, clients: int, patience: float = 120.0) -> list[in
 
 
 def draw_cohort(course: RoundRange, round: int, clients: int) -> list[int]:
-    """Sorted partition ids that take part in `round`: a seeded draw without replacement."""
+    """Draw the clients of a round, seeded and without replacement.
+
+    Args:
+        course: the range of rounds at work.
+        round: number of the round, from 1.
+        clients: number of clients.
+
+    Returns:
+        Sorted partition ids.
+    """
     size = max(1, int(course.participation * clients + 0.5))
     if size >= clients:
         return list(range(clients))
-    drawn = rng(course.seed, "cohort", round).choice(clients, size, replace=False)
-    return sorted(int(c) for c in drawn)
+    chosen = rng(course.seed, "cohort", round).choice(clients, size, replace=False)
+    return sorted(int(c) for c in chosen)
+
+
+cohort = draw_cohort  # its name before 0.2

@@ -21,7 +21,7 @@ from fedmia.records import Epsilon
 from fedmia.ssl.base import State
 from fedmia.storage.snapshot import Update
 from strategies._accounting import composed_epsilon, composed_noise, sampled_epsilon, sampled_noise
-from strategies._clipping import as_received, clip_each, clipped
+from strategies._clipping import clip_each, clip_state, match_dtypes
 from strategies.base import FederatedStrategy, Metrics, draw_cohort
 from strategies.failure_policy import Adversary
 
@@ -37,6 +37,14 @@ class DPFedAvg(FederatedStrategy):
     noised are the float weights alone. Under `adaptive` C follows a quantile of the updates' norms
     by the clients' noised votes, which get a share of the budget: 1/2 for an update within C, -1/2
     for a longer one, nothing for one of zeros, which so adds to neither sum.
+
+    Attributes:
+        bound: the clipping bound C at work; None before the first round.
+        rounds_of: rounds in which each client took part.
+        releases: rounds released so far.
+        last: noise and clipping of the last round.
+        audited: canaries' scores, where an audit is on.
+        draw: source of the noise.
     """
 
     paper: ClassVar[str] = "McMahan et al., ICLR 2018; Andrew et al., NeurIPS 2021, 1905.03871"
@@ -87,17 +95,17 @@ class DPFedAvg(FederatedStrategy):
         spread, votes = self.parts(noise)
         lengths, round = list[float](), 0
 
-        def counted() -> Iterator[Update]:
+        def count_updates() -> Iterator[Update]:
             nonlocal round
             for update in updates:
                 round, name = update.round, str(update.client)
                 self.rounds_of[name] = self.rounds_of.get(name, 0) + 1
                 yield update
 
-        merged = self.mean(clip_each(received, counted(), bound, lengths))
+        merged = self.mean(clip_each(received, count_updates(), bound, lengths))
         count, draw = len(lengths), self.draw or rng(self._seed(), "server", round)
         if noise:
-            merged = noised(merged, spread * bound / count, draw)
+            merged = add_noise(merged, spread * bound / count, draw)
         self.releases += 1
         self.last = {
             "clip": bound,
@@ -111,7 +119,7 @@ class DPFedAvg(FederatedStrategy):
             self.bound = bound * math.exp(-self.clip_lr * (under - self.quantile))
         if self.canaries and noise:
             self._audit(bound, noise, count, round)
-        return as_received(merged, received)
+        return match_dtypes(merged, received)
 
     def noise(self) -> float:
         """z of all that a round releases: as given, or from epsilon for all rounds of the run.
@@ -120,20 +128,20 @@ class DPFedAvg(FederatedStrategy):
             InputError: an epsilon, but the rounds are not known.
         """
         if self.epsilon is None:
-            given = self.noise_multiplier
-            return DEFAULT_NOISE if given is None else float(given)
+            multiplier = self.noise_multiplier
+            return DEFAULT_NOISE if multiplier is None else float(multiplier)
         if self.course is None or not self.course.total:
             raise InputError("an epsilon is of a whole run, whose rounds are not known here")
-        drawn = [
+        cohorts = [
             draw_cohort(self.course, r, len(self.nodes)) for r in range(1, self.course.total + 1)
         ]
-        rounds_of = Counter(client for one in drawn for client in one)
+        rounds_of = Counter(client for one in cohorts for client in one)
         most = max([n for c, n in rounds_of.items() if c not in self.course.malicious], default=1)
         if self.cohorts == "known":
             return composed_noise(self.epsilon, most, self.delta)
         known = composed_noise(self.epsilon, most, self.delta, 2.0)
-        rate = self._rate(len(drawn[0]), self.course.malicious)
-        return min(known, sampled_noise(self.epsilon, rate, len(drawn), self.delta))
+        rate = self._rate(len(cohorts[0]), self.course.malicious)
+        return min(known, sampled_noise(self.epsilon, rate, len(cohorts), self.delta))
 
     def parts(self, noise: float) -> tuple[float, float]:
         """z of the sum, and deviation of the noise on the votes: together they tell as much as one
@@ -149,7 +157,7 @@ class DPFedAvg(FederatedStrategy):
         noise = self.noise() if self.releases else 0.0
         if self.releases and not noise:
             return None
-        most = self._most(against.malicious)
+        most = self._most_rounds(against.malicious)
         value = self._spent(noise, most, against) if most else 0.0
         stated = math.isfinite(value) and not against.server
         text = statement(self.cohorts == "secret", most, self.releases, against)
@@ -163,7 +171,7 @@ class DPFedAvg(FederatedStrategy):
             **guess_canaries(self.audited, audit),
         )  # fmt: skip
 
-    def _most(self, malicious: Sequence[int]) -> int:
+    def _most_rounds(self, malicious: Sequence[int]) -> int:
         """Rounds of the honest client that took part most often."""
         honest = [n for c, n in self.rounds_of.items() if int(c) not in malicious]
         return max(honest, default=0)
@@ -182,7 +190,7 @@ class DPFedAvg(FederatedStrategy):
         """
         malicious, secret = self.course.malicious if self.course else (), self.cohorts == "secret"
         done = self.audited.get("rounds", 0)
-        if not secret and done >= self._most(malicious):
+        if not secret and done >= self._most_rounds(malicious):
             return
         stream, scores = rng(self._seed(), "canaries", round), np.zeros(self.canaries)
         out, rate = (-1.0, self._rate(count, malicious)) if secret else (0.0, 1.0)
@@ -212,10 +220,15 @@ class DPFedAvg(FederatedStrategy):
         return dict(self.last)
 
     def passing(
-        self, received: State, crafted: State, told: State, guesses: Sequence[State], fellows: int
+        self,
+        received: State,
+        crafted: State,
+        broadcast: State,
+        guesses: Sequence[State],
+        fellows: int,
     ) -> State:
-        bound = float(told[CLIP]) if CLIP in told else self.clip
-        return as_received(clipped(received, crafted, bound)[0], received)
+        bound = float(broadcast[CLIP]) if CLIP in broadcast else self.clip
+        return match_dtypes(clip_state(received, crafted, bound)[0], received)
 
     def _bound(self) -> float:
         return self.clip if self.bound is None else self.bound
@@ -224,17 +237,36 @@ class DPFedAvg(FederatedStrategy):
         return self.course.seed if self.course else 0
 
 
-def noised(state: State, deviation: float, draw: Generator) -> State:
-    """Independent Gaussian noise on every float weight, drawn in float64."""
-    found = dict(state)
+def add_noise(state: State, deviation: float, draw: Generator) -> State:
+    """Independent Gaussian noise on every float weight, drawn in float64.
+
+    Args:
+        state: weights by name.
+        deviation: standard deviation of the noise on one weight.
+        draw: source of the noise.
+
+    Returns:
+        Weights with noise; integer tensors stay.
+    """
+    noisy = dict(state)
     for name in protected(state):
-        drawn = torch.from_numpy(draw.normal(0.0, deviation, tuple(state[name].shape)))
-        found[name] = state[name].double() + drawn.to(state[name].device)
-    return found
+        noise = torch.from_numpy(draw.normal(0.0, deviation, tuple(state[name].shape)))
+        noisy[name] = state[name].double() + noise.to(state[name].device)
+    return noisy
 
 
 def statement(secret: bool, most: int, rounds: int, against: Adversary) -> str:
-    """What the epsilon is of, and what it rests on."""
+    """What the epsilon is of, and what it rests on.
+
+    Args:
+        secret: whether the cohorts are secret (amplification by sampling).
+        most: rounds of the client that took part most often.
+        rounds: rounds released.
+        against: whom the statement is to hold against.
+
+    Returns:
+        Sentences for the report.
+    """
     if secret:
         unit = "one client, all its images, replaced by another"
         how = (
@@ -250,22 +282,22 @@ def statement(secret: bool, most: int, rounds: int, against: Adversary) -> str:
             f"No amplification: cohorts are taken as known; exact for the {most} of {rounds} "
             "rounds of the client that took part most often."
         )
-    said = f"Unit: {unit}. {how} "
+    text = f"Unit: {unit}. {how} "
     if against.server:
-        said += (
+        text += (
             "No epsilon holds against this run's attacker: the server sees the updates before it "
             "clips and noises them. "
         )
     else:
-        said += "Holds against all who see the models, not against the server. "
+        text += "Holds against all who see the models, not against the server. "
     if against.crafts:
-        said += (
+        text += (
             f"Client {', '.join(map(str, against.malicious))} uploads what an attack crafts: it is "
             "clipped as any other, so the statement holds for each honest client, whatever is "
             "crafted; it is none for the crafting clients' own images, nor does it bound what they "
             "do to the model. "
         )
-    return said + (
+    return text + (
         "Assumes exact arithmetic and true random noise; loss, norms and shares clipped in this "
         "report are not covered."
     )

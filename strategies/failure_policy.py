@@ -20,7 +20,8 @@ class Adversary:
     """Whom a privacy statement is to hold against.
 
     Attributes:
-        malicious: clients in the attacker's role. crafts: they upload what an attack crafts.
+        malicious: clients in the attacker's role.
+        crafts: they upload what an attack crafts.
         server: the server itself attacks.
     """
 
@@ -53,12 +54,21 @@ class FailurePolicy:
     gone: set[int] = field(default_factory=set)
     faults: list[Fault] = field(default_factory=list)
 
-    def present(self, cohort: Iterable[int]) -> list[int]:
-        """Those of a round's cohort that were not dropped."""
+    def select_present(self, cohort: Iterable[int]) -> list[int]:
+        """The clients of a cohort that were not dropped."""
         return [client for client in cohort if client not in self.gone]
 
     def note_failure(self, branch: str, round: int, client: int, reason: str) -> bool:
-        """Note a failure; True: ask again, False: the client is dropped.
+        """Note a failure and decide what follows.
+
+        Args:
+            branch: which federation of the run: `main`, `zero` or `placebo`.
+            round: number of the round, from 1.
+            client: partition id of the client.
+            reason: what went wrong, for the report.
+
+        Returns:
+            True: ask the client again. False: it is dropped.
 
         Raises:
             FederationError: the policy says stop, or can do no more.
@@ -78,7 +88,11 @@ class FailurePolicy:
         return action == "retried"
 
     def require_updates(self, round: int, answered: int) -> None:
-        """Refuse a round that rests on too few updates.
+        """Refuse a round with too few updates.
+
+        Args:
+            round: number of the round, from 1.
+            answered: updates that arrived.
 
         Raises:
             FederationError: fewer than `least`.

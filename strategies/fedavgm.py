@@ -22,6 +22,15 @@ class FedAvgM(_FedAvg):
     velocity: State = field(default_factory=dict, init=False, repr=False)
 
     def aggregate(self, received: State, updates: Iterable[Update]) -> State:
+        """v' = beta v + (G - mean(L)), G' = G - eta v'.
+
+        Args:
+            received: weights that the clients received.
+            updates: one update for each client.
+
+        Returns:
+            G'.
+        """
         out = {}
         for name, new in self.mean(updates, self.weighting).items():
             step = received[name].double() - new.double()

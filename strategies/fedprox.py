@@ -19,6 +19,7 @@ class FedProx(_FedAvg):
     mu: float = option(0.01, "weight of the proximal term", ge=0)
 
     def after_backward(self, local: StrategyContext) -> None:
+        """Add mu (w - w_received) to each gradient."""
         if not self.mu:
             return
         for name, weight in local.weights.items():

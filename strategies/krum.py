@@ -40,24 +40,24 @@ class Krum(FederatedStrategy):
         """2 f + 2 < n of Proposition 2."""
         return 2 * self.malicious + 3
 
-    def kept(self, clients: int) -> int:
+    def count_averaged(self, clients: int) -> int:
         """How many updates are averaged."""
         return 1
 
     def aggregate(self, received: State, updates: Iterable[Update]) -> State:
-        held = sorted(updates, key=lambda update: update.client)  # equals go by partition id
-        chosen = self.chosen_updates([update.state for update in held])
+        ordered = sorted(updates, key=lambda update: update.client)  # equals go by partition id
+        chosen = self.chosen_updates([update.state for update in ordered])
         if self.course is not None and self.course.craft:
             for i in chosen:
-                name = str(held[i].client)
+                name = str(ordered[i].client)
                 self.taken[name] = self.taken.get(name, 0) + 1
-        return self.mean(held[i] for i in chosen)
+        return self.mean(ordered[i] for i in chosen)
 
     def chosen_updates(self, states: Sequence[State]) -> list[int]:
         """Places of the updates that are averaged, ascending."""
         scores = krum_scores(states, self.malicious)
         order = sorted(range(len(states)), key=lambda i: scores[i])
-        return sorted(order[: self.kept(len(states))])
+        return sorted(order[: self.count_averaged(len(states))])
 
     def aggregation_metrics(self, against: Adversary) -> Metrics:
         """The malicious clients' share of all updates that were averaged in rounds in which they
@@ -68,7 +68,12 @@ class Krum(FederatedStrategy):
         return {"malicious_share": took / count}
 
     def passing(
-        self, received: State, crafted: State, told: State, guesses: Sequence[State], fellows: int
+        self,
+        received: State,
+        crafted: State,
+        broadcast: State,
+        guesses: Sequence[State],
+        fellows: int,
     ) -> State:
         """The guesses' mean and a part of the crafted update: half the largest part with which it
         would be chosen, since they are guesses, and no more than all of it."""
@@ -83,14 +88,22 @@ class Krum(FederatedStrategy):
         low, high = 0.0, 2.0
         for _ in range(HALVINGS):
             part = (low + high) / 2
-            taken = max(self.chosen_updates([*guesses, *[at(part)] * fellows])) >= ours
-            low, high = (part, high) if taken else (low, part)
+            accepted = max(self.chosen_updates([*guesses, *[at(part)] * fellows])) >= ours
+            low, high = (part, high) if accepted else (low, part)
         return at(low / 2)
 
 
 def krum_scores(states: Sequence[State], malicious: int) -> list[float]:
     """Of each update the sum of squared distances to its n - f - 2 nearest others (at least one);
-    in float64, a tensor at a time."""
+    in float64, a tensor at a time.
+
+    Args:
+        states: uploaded weights of the n clients.
+        malicious: f, the assumed number of malicious clients.
+
+    Returns:
+        (n,) scores; less is better.
+    """
     n = len(states)
     squared = torch.zeros(n, n, dtype=torch.float64)
     for name in protected(states[0]):

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from fedmia.ssl.base import State
 from fedmia.storage.snapshot import Update
-from strategies._columns import middle
+from strategies._columns import average_middle
 from strategies.base import FederatedStrategy
 
 
@@ -29,4 +29,4 @@ class Median(FederatedStrategy):
 
     def aggregate(self, received: State, updates: Iterable[Update]) -> State:
         states = [update.state for update in updates]
-        return middle(states, len(states))
+        return average_middle(states, len(states))

@@ -21,5 +21,6 @@ class MultiKrum(_Krum):
     def least(self) -> int:
         return max(super().least, self.keep or 1)
 
-    def kept(self, clients: int) -> int:
+    def count_averaged(self, clients: int) -> int:
+        """How many updates are averaged: m, else all but the malicious ones."""
         return self.keep or max(1, clients - self.malicious)

@@ -10,7 +10,7 @@ from fedmia.defenses._sensitivity import refuse_running
 from fedmia.options.option import option
 from fedmia.ssl.base import State
 from fedmia.storage.snapshot import Update
-from strategies._clipping import as_received, clip_each, clipped
+from strategies._clipping import clip_each, clip_state, match_dtypes
 from strategies.base import FederatedStrategy, Metrics
 from strategies.failure_policy import Adversary
 
@@ -38,12 +38,17 @@ class NormClip(FederatedStrategy):
             "clipped": sum(length > self.clip for length in lengths) / len(lengths),
             "update_norm": sum(lengths) / len(lengths),
         }
-        return as_received(clipped_mean, received)
+        return match_dtypes(clipped_mean, received)
 
     def aggregation_metrics(self, against: Adversary) -> Metrics:
         return dict(self.last)
 
     def passing(
-        self, received: State, crafted: State, told: State, guesses: Sequence[State], fellows: int
+        self,
+        received: State,
+        crafted: State,
+        broadcast: State,
+        guesses: Sequence[State],
+        fellows: int,
     ) -> State:
-        return as_received(clipped(received, crafted, self.clip)[0], received)
+        return match_dtypes(clip_state(received, crafted, self.clip)[0], received)

@@ -25,23 +25,30 @@ class RejectedReply(Exception):
     """What a client did in place of an update that can be averaged: `failed: ..`, `sent ..`."""
 
 
-def replies(
+def collect_updates(
     grid: Grid,
     orders: Mapping[int, Message],
-    judge: ReplyReader,
+    reader: ReplyReader,
     failure_policy: FailurePolicy,
     branch: str,
 ) -> Iterator[Update]:
-    """The update of each client that was ordered, by partition id, less those that are dropped.
+    """The update of each client of the cohort, in the order of partition ids.
 
-    Only as many orders are out as the grid is `ahead`, so that the updates which wait for their
-    turn are few, whatever the number of clients.
+    Clients that are dropped give none. Only as many orders are out at once as the grid is `ahead`,
+    so few updates wait in memory, whatever the number of clients.
 
     Args:
-        judge: of their replies.
+        grid: Flower's way to the clients.
+        orders: the message to each client, by partition id.
+        reader: of their replies.
+        failure_policy: the clients, and what happens when one fails.
+        branch: which federation of the run: `main`, `zero` or `placebo`.
+
+    Yields:
+        Each accepted update.
 
     Raises:
-        FederationError: as the crew's policy says, or no reply came for PATIENCE seconds.
+        FederationError: the failure policy ends the run, or no reply came for PATIENCE seconds.
     """
     waiting, out, back = deque(sorted(orders)), dict[str, int](), dict[int, Message]()
     nodes = {order.metadata.dst_node_id: client for client, order in orders.items()}
@@ -51,24 +58,33 @@ def replies(
         while True:
             while client not in back:
                 while waiting and len(out) + len(back) < ahead:
-                    out |= pushed(grid, waiting.popleft(), orders)
-                for reply in pulled(grid, out, judge.round):
+                    out |= push_order(grid, waiting.popleft(), orders)
+                for reply in pull_replies(grid, out, reader.round):
                     answered = nodes[reply.metadata.src_node_id]
                     out = {name: c for name, c in out.items() if c != answered}
                     back[answered] = reply
             try:
-                update = judge(back.pop(client))
+                update = reader(back.pop(client))
                 accept(orders[client].metadata.dst_node_id)
                 yield update
                 break
             except RejectedReply as error:
-                if not failure_policy.note_failure(branch, judge.round, client, str(error)):
+                if not failure_policy.note_failure(branch, reader.round, client, str(error)):
                     break
-                out |= pushed(grid, client, orders)
+                out |= push_order(grid, client, orders)
 
 
-def pushed(grid: Grid, client: int, orders: Mapping[int, Message]) -> dict[str, int]:
-    """The name of the message by which `client` now has its order."""
+def push_order(grid: Grid, client: int, orders: Mapping[int, Message]) -> dict[str, int]:
+    """Send one client its order.
+
+    Args:
+        grid: Flower's way to the clients.
+        client: partition id of the client.
+        orders: the message to each client, by partition id.
+
+    Returns:
+        The message's id, with the partition id.
+    """
     order = orders[client]
     message = Message(
         order.content, dst_node_id=order.metadata.dst_node_id,
@@ -77,19 +93,27 @@ def pushed(grid: Grid, client: int, orders: Mapping[int, Message]) -> dict[str, 
     return dict.fromkeys(grid.push_messages([message]), client)
 
 
-def pulled(grid: Grid, out: Mapping[str, int], round: int) -> Iterable[Message]:
-    """Some replies to the messages that are out.
+def pull_replies(grid: Grid, out: Mapping[str, int], round: int) -> Iterable[Message]:
+    """Wait for replies to the messages that are out.
+
+    Args:
+        grid: Flower's way to the clients.
+        out: partition id of each message that awaits its reply.
+        round: number of the round, from 1.
+
+    Returns:
+        At least one reply.
 
     Raises:
         FederationError: none came for PATIENCE seconds.
     """
     deadline = time.monotonic() + PATIENCE
-    while not (found := list(grid.pull_messages(list(out)))):
+    while not (replies := list(grid.pull_messages(list(out)))):
         if time.monotonic() > deadline:
             silent = sorted(out.values())
             raise FederationError(f"round {round}: no reply from clients {silent}")
         time.sleep(PAUSE)
-    return found
+    return replies
 
 
 @dataclass
@@ -97,7 +121,9 @@ class ReplyReader:
     """Reads the replies of a round, in their order.
 
     Attributes:
-        received: the weights that its clients had. names: partition id of each node.
+        received: the weights that its clients had.
+        names: partition id of each node.
+        round: number of the round, from 1.
         first: client and tensors of the round's first update, which all others must have too.
     """
 
@@ -110,7 +136,7 @@ class ReplyReader:
         """The update in a reply.
 
         Raises:
-            Refused: an error, another message than an update, other names or shapes than the
+            RejectedReply: an error, another message than an update, other names or shapes than the
                 model's or the first update's, or values that are not finite.
         """
         client = self.names[message.metadata.src_node_id]
@@ -142,5 +168,5 @@ class ReplyReader:
 
 
 def all_finite(tensor: Tensor) -> bool:
-    """Whether every value is. A sum that is says so of all at a tenth of the time."""
+    """Whether every value is finite. The sum tells it in a tenth of the time."""
     return bool(tensor.sum().isfinite()) or bool(tensor.isfinite().all())

@@ -34,12 +34,22 @@ class Scaffold(_FedAvg):
     control: State = field(default_factory=dict, init=False, repr=False)
 
     def broadcast(self) -> State:
+        """The server's control variate c."""
         return self.control
 
     def aggregate(self, received: State, updates: Iterable[Update]) -> State:
+        """The mean of the uploads; the control c moves as the class says.
+
+        Args:
+            received: weights that the clients received.
+            updates: one update for each client.
+
+        Returns:
+            The mean of the uploads.
+        """
         slopes, count, stepped = State(), 0, 0
 
-        def folded() -> Iterator[Update]:
+        def add_slopes() -> Iterator[Update]:
             nonlocal count, stepped
             for update in updates:
                 count += 1
@@ -50,7 +60,7 @@ class Scaffold(_FedAvg):
                         slopes[name] = slopes[name] + slope if name in slopes else slope
                 yield update
 
-        merged = super().aggregate(received, folded())
+        merged = super().aggregate(received, add_slopes())
         share = stepped / max(len(self.nodes), count, 1)
         for name, summed in slopes.items():
             if ".running_" in name:  # batch norm's statistics take no steps
@@ -60,16 +70,27 @@ class Scaffold(_FedAvg):
         return merged
 
     def after_backward(self, local: StrategyContext) -> None:
-        for control, sign in ((local.broadcast, 1), (local.kept, -1)):
+        """Add c - c_i to each gradient."""
+        for control, sign in ((local.broadcast, 1), (local.own_state, -1)):
             for name, weight in local.weights.items():
                 if weight.grad is not None and name in control:
                     weight.grad.add_(control[name], alpha=sign)
 
     def finish(self, local: StrategyContext, trained: State, sent: State) -> dict[str, float]:
+        """Update the client's control variate c_i (option II of the paper).
+
+        Args:
+            local: what the strategy knows on the client.
+            trained: weights after local training.
+            sent: weights that left the client.
+
+        Returns:
+            The sum W of the client's learning rates.
+        """
         for name in local.weights if local.reach > 0 else ():
             slope = (local.received[name].double() - sent[name].double()) / local.reach
-            for control, sign in ((local.kept, 1), (local.broadcast, -1)):
+            for control, sign in ((local.own_state, 1), (local.broadcast, -1)):
                 if name in control:
                     slope += sign * control[name]
-            local.kept[name] = slope.to(sent[name].dtype)
+            local.own_state[name] = slope.to(sent[name].dtype)
         return {METRIC: local.reach}

@@ -9,7 +9,7 @@ from typing import ClassVar
 from fedmia.options.option import option
 from fedmia.ssl.base import State
 from fedmia.storage.snapshot import Update
-from strategies._columns import between, middle
+from strategies._columns import average_middle, clamp_between
 from strategies.base import FederatedStrategy
 
 
@@ -17,6 +17,7 @@ from strategies.base import FederatedStrategy
 class TrimmedMean(FederatedStrategy):
     """The mean of each weight over the clients, less its b smallest and b largest values.
 
+    b 0 is the uniform mean; the largest b that leaves one value, or two, is the median.
     b is a number of clients: a share of them, as the paper's beta, trims nothing of few clients.
     It holds the updates of all clients of a round at once.
     """
@@ -33,10 +34,15 @@ class TrimmedMean(FederatedStrategy):
         return 2 * self.trim + 1
 
     def aggregate(self, received: State, updates: Iterable[Update]) -> State:
-        return middle([update.state for update in updates], self.trim)
+        return average_middle([update.state for update in updates], self.trim)
 
     def passing(
-        self, received: State, crafted: State, told: State, guesses: Sequence[State], fellows: int
+        self,
+        received: State,
+        crafted: State,
+        broadcast: State,
+        guesses: Sequence[State],
+        fellows: int,
     ) -> State:
         """Each weight within those of honest clients that are not trimmed."""
-        return between(crafted, guesses, self.trim) if self.trim and guesses else crafted
+        return clamp_between(crafted, guesses, self.trim) if self.trim and guesses else crafted

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-import ray
-
-from fedmia.federation import cluster
-
-connect, disconnect = cluster.connect, cluster.disconnect
 
 
 @pytest.fixture(scope="session")
 def _ends_ray() -> Iterator[None]:
+    from fedmia.federation import cluster  # imports Ray, which most tests do without
+
+    disconnect = cluster.disconnect
     yield
     disconnect()
 
@@ -24,10 +22,14 @@ def one_ray(_ends_ray: None, monkeypatch: pytest.MonkeyPatch) -> None:
 
     It holds one actor, which serves all clients in turn; several are in tests/federation.
     """
+    import ray
+
+    from fedmia.federation import cluster
+
     if not ray.is_initialized():
         with monkeypatch.context() as patch:
             patch.setattr(cluster, "count_cores", lambda: 1)
-            connect(None)
+            cluster.connect(None)
     monkeypatch.setattr(cluster, "connect", lambda address: None)
     monkeypatch.setattr(cluster, "disconnect", lambda: None)
 
@@ -35,4 +37,6 @@ def one_ray(_ends_ray: None, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def no_ray() -> None:
     """Runs of this process start a Ray of their own, or join one."""
-    disconnect()
+    from fedmia.federation import cluster
+
+    cluster.disconnect()

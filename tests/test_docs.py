@@ -90,6 +90,8 @@ def listed(doc: str) -> list[str]:
 
 def has(found: Any, name: str) -> bool:
     """Whether a function takes an argument, or a class takes it or has such an attribute."""
+    if name in getattr(found, "__annotations__", {}) and isinstance(found, type):
+        return True  # of a TypedDict too, which has no signature
     signature = inspect.signature(found)
     if name in signature.parameters:
         return True

@@ -33,7 +33,7 @@ from fedmia.threat import (
     require,
 )
 from fedmia.threat.signals import PixelCache, Signals
-from fedmia.threat.whitebox import in_halves
+from fedmia.threat.whitebox import split_in_halves
 
 CPU = torch.device("cpu")
 AUGMENT = Augment(hue=0.1)
@@ -366,7 +366,7 @@ def test_held__keys_are_those_of_the_weights_that_read(make_moco: Any, held: Ten
     other = view.copy_method()
     assert isinstance(other, MomentumContrast)
     other.load_shared({n: t + 0.1 for n, t in view.state().items()})
-    (first, _), second = in_halves(held)
+    (first, _), second = split_in_halves(held)
     met = {}
     view.by_negatives(
         other, "held", held, lambda rows: met.setdefault(len(met), (rows, other.queue.clone()))[0]

@@ -62,8 +62,8 @@ def _lookup(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     likely = [file for file in files if name.lower().startswith(file.replace("_", ""))]
     for some in (["base"] if name in _CONTRACT else likely, files):
-        if name in (found := _classes(*some)):
-            return found[name]
+        if name in (classes := _classes(*some)):
+            return classes[name]
     from fedmia.options.errors import suggest_nearest
 
     hint = suggest_nearest(name, _classes("base", *files))
@@ -72,14 +72,14 @@ def _lookup(name: str) -> Any:
 
 def _classes(*files: str) -> dict[str, type]:
     """The public attacks that modules define, and what `base` does, by name."""
-    base, found = importlib.import_module(f"{__name__}.base"), dict[str, type]()
+    base, classes = importlib.import_module(f"{__name__}.base"), dict[str, type]()
     for file in files:
         module = importlib.import_module(f"{__name__}.{file}")
         for name, value in vars(module).items():
             own = isinstance(value, type) and value.__module__ == module.__name__
             if own and (name in _CONTRACT or issubclass(value, base.Attack)):
-                found[name] = value
-    return {n: cls for n, cls in found.items() if not n.startswith("_")}
+                classes[name] = value
+    return {n: cls for n, cls in classes.items() if not n.startswith("_")}
 
 
 def __dir__() -> list[str]:

@@ -23,7 +23,8 @@ def fit_classifier(name: str, features: NDArray[np.float64], truth: NDArray[np.i
 
     Args:
         name: one of CLASSIFIERS.
-        features: (N, F). truth: (N,), 1 = member.
+        features: (N, F).
+        truth: (N,), 1 = member.
 
     Raises:
         InputError: fewer than LEAST images of a side.

@@ -51,21 +51,21 @@ def labelled_images(
     # A stream of its own: not the textures that a run with this seed trains on.
     request = Request(file, None, size, seed_words(seed, "downstream")[0])
     if file is not None:
-        found = Npz().load(request)
+        dataset = Npz().load(request)
     elif task == "digits":
-        found = Digits().load(request)
+        dataset = Digits().load(request)
     else:
-        found = Synthetic(images=count, pixels=max(size, 4)).load(request)
-    taken = found.take(stream(seed, "downstream").permutation(len(found))[:count])
-    if len(np.unique(taken.labels)) < 2:
-        raise InputError(f"downstream task {file or task}: {len(taken)} images of a single class")
-    images = torch.from_numpy(taken.images)
+        dataset = Synthetic(images=count, pixels=max(size, 4)).load(request)
+    subset = dataset.take(stream(seed, "downstream").permutation(len(dataset))[:count])
+    if len(np.unique(subset.labels)) < 2:
+        raise InputError(f"downstream task {file or task}: {len(subset)} images of a single class")
+    images = torch.from_numpy(subset.images)
     if images.shape[1] != channels:
         grey = channels != 3
         from torchvision.transforms.v2.functional import rgb_to_grayscale
 
         images = rgb_to_grayscale(images) if grey else images.expand(-1, 3, -1, -1).contiguous()
-    return images, taken.named()
+    return images, subset.class_labels()
 
 
 def downstream_classifier(features: Tensor, labels: ClassNames) -> Pipeline:
@@ -80,8 +80,8 @@ def downstream_classifier(features: Tensor, labels: ClassNames) -> Pipeline:
 
 def confidences(model: Pipeline, features: Tensor) -> Tensor:
     """float64 (N, k) confidence scores of features (N, D)."""
-    found: Any = model.predict_proba(features.double().numpy())
-    return torch.from_numpy(found)
+    probabilities: Any = model.predict_proba(features.double().numpy())
+    return torch.from_numpy(probabilities)
 
 
 @dataclass

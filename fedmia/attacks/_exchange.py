@@ -23,7 +23,8 @@ class SetComparison:
             the set has a class that another one has.
         difference: mean over the set's images of the value less the mean of the others of the
             same class; None likewise.
-        n: images of the set that were tested. others: those of their classes beside them.
+        n: images of the set that were tested.
+        others: those of their classes beside them.
     """
 
     p_value: float | None
@@ -66,10 +67,10 @@ def exchange_test(
         pools.append((pool, k, weight))
     reached = draws = 0
     while draws == 0 or (reached == 0 and draws < most):
-        drawn = np.zeros(DRAWS)
+        differences = np.zeros(DRAWS)
         for pool, k, weight in pools:
-            drawn += weight * (_means(pool, k, rng) - pool.mean())
-        reached += int((drawn >= observed - 1e-9 * max(abs(observed), 1e-300)).sum())
+            differences += weight * (_means(pool, k, rng) - pool.mean())
+        reached += int((differences >= observed - 1e-9 * max(abs(observed), 1e-300)).sum())
         draws += DRAWS
     return SetComparison((1 + reached) / (1 + draws), observed / n, n, m)
 
@@ -89,9 +90,9 @@ def _means(pool: Values, count: int, rng: np.random.Generator) -> Values:
     for at in range(count):
         picked = rng.integers(at, len(pool), DRAWS)
         value, first = pool[picked], np.full(DRAWS, pool[at])
-        for where, held in moved:
-            value = np.where(where == picked, held, value)
-            first = np.where(where == at, held, first)
+        for where, occupied in moved:
+            value = np.where(where == picked, occupied, value)
+            first = np.where(where == at, occupied, first)
         total += value
         moved.append((picked, first))
     return np.asarray(total / count)

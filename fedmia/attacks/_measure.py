@@ -37,7 +37,8 @@ class MembershipSignal:
       be shorter (LpLA, Fig. 4), which is a convention, not a finding.
 
     Args:
-        views: an image. layer: one of OUTPUTS, or `auto`: the projection, but pooled features for
+        views: an image.
+        layer: one of OUTPUTS, or `auto`: the projection, but pooled features for
             `norm`. temperature: of the loss.
     """
 
@@ -65,14 +66,14 @@ class MembershipSignal:
         if layer == "auto":
             layer = "avgpool" if self.signal == "norm" else "encoder"
         if self.signal == "norm":
-            found = self._shortness(view, images, others, layer)
+            signal = self._shortness(view, images, others, layer)
         else:
             rows = view.embed_views(images, self.views, layer)
             if self.signal == "similarity":
-                found = (1 + pairwise_cosines(rows).mean(axis=1)) / 2
+                signal = (1 + pairwise_cosines(rows).mean(axis=1)) / 2
             else:
-                found = self._picked(rows, images, view, others, layer)
-        return np.clip(found, EDGE, 1 - EDGE)
+                signal = self._picked(rows, images, view, others, layer)
+        return np.clip(signal, EDGE, 1 - EDGE)
 
     def _shortness(self, view: BlackBox, images: Tensor, others: Tensor, layer: str) -> Scores:
         typical = _log_norms(view.embed_plain(others, layer)).mean()
@@ -96,7 +97,8 @@ def log_picked(rows: Tensor, keys: Tensor, skip: Tensor, temperature: float) -> 
     """Minus the mean InfoNCE loss (N,) of rows (N, V, P), view i with view V//2 + i.
 
     Args:
-        keys: (K, P) of length 1, the negatives. skip: (N, K) which of them an image passes over.
+        keys: (K, P) of length 1, the negatives.
+        skip: (N, K) which of them an image passes over.
     """
     unit, half = F.normalize(rows.double(), dim=2), rows.shape[1] // 2
     first, second = unit[:, :half], unit[:, half : 2 * half]

@@ -35,7 +35,7 @@ def mlp(widths: Sequence[int], activation: type[nn.Module] = nn.ReLU) -> nn.Sequ
     return nn.Sequential(*layers, nn.Linear(widths[-1], 1))
 
 
-def start_uniform(module: nn.Module, generator: torch.Generator) -> None:
+def init_uniform(module: nn.Module, generator: torch.Generator) -> None:
     """PyTorch's own start of linear layers, uniform within 1/sqrt(inputs), from `generator`."""
     for layer in module.modules():
         if isinstance(layer, nn.Linear):
@@ -53,50 +53,58 @@ def train_logits(
     optimizer: Callable[[list[nn.Parameter]], torch.optim.Optimizer],
     epochs: int,
     batch: int | None,
-    start: Start = start_uniform,
+    start: Start = init_uniform,
     rate: Callable[[int], float] | None = None,
     balanced: bool = False,
 ) -> nn.Module:
-    """Train `model` on binary cross-entropy, in place; nothing is read but these images.
+    """Train `model` on binary cross-entropy, in place, on these inputs alone.
 
     The two classes weigh the same, however many known images there are of each. A small model is
     trained in one thread.
 
     Args:
-        inputs: float32 (N, ...). truth: (N,), 1 = member.
-        rng: of the start and of the order; two runs with one stream are identical on the CPU.
+        model: the network, one logit an image.
+        inputs: features, float32 `(N, ...)`.
+        truth: labels, `(N,)`, 1 = member.
+        rng: of the initial weights and of the order; two runs with one stream are identical on the
+            CPU.
+        optimizer: builds the optimizer over the trained parameters.
+        epochs: passes over the inputs.
         batch: images a step, or None for all of them.
         start: sets every weight from a generator.
         rate: epoch -> factor on the learning rate.
-        balanced: every batch holds its share of each class, half where both are as many.
+        balanced: every batch holds each class in its overall proportion.
+
+    Returns:
+        `model` in evaluation mode, without gradients.
     """
     start(model, torch.Generator().manual_seed(int(rng.integers(2**63 - 1))))
     labels = torch.from_numpy(truth).float()
     share = labels.mean().clamp(1e-6, 1 - 1e-6)
     weights = torch.where(labels == 1, 0.5 / share, 0.5 / (1 - share))
-    weights_of = [w for w in model.parameters() if w.requires_grad]
-    stepper = optimizer(weights_of)
-    first = [group["lr"] for group in stepper.param_groups]
+    parameters = [w for w in model.parameters() if w.requires_grad]
+    opt = optimizer(parameters)
+    initial_lrs = [group["lr"] for group in opt.param_groups]
     model.train()
     size = len(inputs) if batch is None else batch
-    products = size * sum(w.numel() for w in weights_of)
+    products = size * sum(w.numel() for w in parameters)
     with limit_threads(1 if products <= SMALL else torch.get_num_threads()):
         for epoch in range(epochs):
-            for group, lr in zip(stepper.param_groups, first, strict=True):
+            for group, lr in zip(opt.param_groups, initial_lrs, strict=True):
                 group["lr"] = lr * (1.0 if rate is None else rate(epoch))
-            order = _dealt(truth, rng) if balanced else rng.permutation(len(inputs))
+            order = _alternate_classes(truth, rng) if balanced else rng.permutation(len(inputs))
             for rows in torch.from_numpy(order).split(size):
                 logits = model(inputs[rows]).flatten()
                 loss = F.binary_cross_entropy_with_logits(
                     logits, labels[rows], weights[rows], reduction="mean"
                 )
-                stepper.zero_grad(set_to_none=True)
+                opt.zero_grad(set_to_none=True)
                 loss.backward()
-                stepper.step()
+                opt.step()
     return model.eval().requires_grad_(False)
 
 
-def _dealt(truth: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
+def _alternate_classes(truth: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
     """A random order of the images in which the two classes alternate, in their proportion."""
     order = rng.permutation(len(truth))
     place = np.empty(len(truth))

@@ -41,7 +41,9 @@ def gaussian_benchmark(images: Tensor, seed: int, crops: int, parts: int) -> Ten
     there anew at every pass for the whole batch, here from the image's content and the crop.
 
     Args:
-        images: uint8 (N, C, H, W). seed: of the view. parts: L >= 2.
+        images: uint8 (N, C, H, W).
+        seed: of the view.
+        parts: L >= 2.
     """
     u = content_uniforms(images, seed, crops, parts, stream="partcrop benchmark")
     z = torch.special.ndtri(torch.from_numpy(u).double() + 2.0**-25)  # the middle of u's step
@@ -54,7 +56,8 @@ def energies(responses: Tensor, benchmark: Tensor | None) -> Tensor:
     """KL(benchmark || softmax(responses)) of each crop, (N, V) float64 (Eq. 4-5).
 
     Args:
-        responses: (N, V, L). benchmark: (N, V, L), or None for the uniform one.
+        responses: (N, V, L).
+        benchmark: (N, V, L), or None for the uniform one.
     """
     v = torch.log_softmax(responses.double(), dim=2)
     if benchmark is None:
@@ -66,16 +69,17 @@ def sorted_energies(responses: Tensor, images: Tensor, seed: int, kinds: str) ->
     """Each kind of energy in descending order, (N, V) float32, uniform first.
 
     Args:
-        responses: (N, V, L) of uint8 `images` (N, C, H, W). kinds: one of ENERGIES.
+        responses: (N, V, L) of uint8 `images` (N, C, H, W).
+        kinds: one of ENERGIES.
     """
     N, V, L = responses.shape
-    few, found = max(1, CHUNK // (V * L)), []
+    few, parts = max(1, CHUNK // (V * L)), []
     if kinds != "gaussian":
-        found.append([energies(r, None) for r in responses.split(few)])
+        parts.append([energies(r, None) for r in responses.split(few)])
     if kinds != "uniform":
         pairs = zip(images.split(few), responses.split(few), strict=True)
-        found.append([energies(r, gaussian_benchmark(x, seed, V, L)) for x, r in pairs])
-    return [torch.cat(e).sort(dim=1, descending=True).values.float() for e in found]
+        parts.append([energies(r, gaussian_benchmark(x, seed, V, L)) for x, r in pairs])
+    return [torch.cat(e).sort(dim=1, descending=True).values.float() for e in parts]
 
 
 def spread(group: Tensor) -> float:
@@ -83,7 +87,7 @@ def spread(group: Tensor) -> float:
     return float(group.double().std(unbiased=False)) or 1.0
 
 
-def start_normal(module: nn.Module, generator: torch.Generator) -> None:
+def init_normal(module: nn.Module, generator: torch.Generator) -> None:
     """Weights N(0, 0.01^2) and biases 0 (Sec. 5.4), from `generator`."""
     for layer in module.modules():
         if isinstance(layer, nn.Linear):
@@ -152,7 +156,7 @@ class NetworkAttack(Attack):
         self._model = train_logits(
             self.network((inputs.shape[1], *WIDTHS[self.attacker])), inputs, truth, rng,
             optimizer=partial(torch.optim.Adam, lr=1e-3, weight_decay=5e-4),
-            epochs=self.epochs, batch=BATCH, start=start_normal, balanced=True,
+            epochs=self.epochs, batch=BATCH, start=init_normal, balanced=True,
         )  # fmt: skip
 
     def score(self, view: BlackBox, images: Tensor) -> Scores:

@@ -58,7 +58,7 @@ class ReferenceAttack(Attack):
     temperature: float = option(0.2, "of the loss", gt=0)
 
     def fit(self, view: BlackBox, known: Known, rng: np.random.Generator) -> None:
-        self._others = by_content(known.both()[0])
+        self._others = sort_by_content(known.both()[0])
 
     @abstractmethod
     def models(self, view: BlackBox, images: Tensor) -> list[tuple[BlackBox, NDArray[np.bool_]]]:
@@ -109,8 +109,8 @@ class ShadowReferenceAttack(ReferenceAttack):
     def models(self, view: BlackBox, images: Tensor) -> list[tuple[BlackBox, NDArray[np.bool_]]]:
         return [(s.view, s.trained_on(images)) for s in view.shadows]
 
-    def enough(self, inside: NDArray[np.bool_], least: int = 1) -> None:
-        """Refuse images (R, N) that too few shadows tell about.
+    def require_references(self, inside: NDArray[np.bool_], least: int = 1) -> None:
+        """Refuse images that too few shadows of either kind cover, `inside` (R, N).
 
         Raises:
             InputError: naming how many.
@@ -157,7 +157,7 @@ class RoundReferenceAttack(ReferenceAttack):
         return [(view.at(r), outside) for r in earlier]
 
 
-def by_content(images: Tensor) -> Tensor:
+def sort_by_content(images: Tensor) -> Tensor:
     """The images in an order that their bytes alone decide, so that no sum depends on theirs."""
     return images[rank_digests(digests(images.numpy()))]
 
@@ -181,9 +181,9 @@ def pooled_deviation(values: Scores, which: NDArray[np.bool_]) -> float | None:
     return math.sqrt(float(mean_and_sum(values, which)[1].sum()) / freedom)
 
 
-def first_by_content(images: list[Tensor], count: int) -> Tensor:
+def pick_by_content(images: list[Tensor], count: int) -> Tensor:
     """At most `count` distinct images of several sets, chosen and ordered by their bytes."""
-    both = by_content(torch.cat(images))
+    both = sort_by_content(torch.cat(images))
     names = digests(both.numpy())
     fresh = [i for i, name in enumerate(names) if i == 0 or name != names[i - 1]]
     return both[fresh[:count]]

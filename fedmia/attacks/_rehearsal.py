@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 from fedmia.attacks.ascent_static import attack_losses
 from fedmia.attacks.base import CraftContext, Scores
 from fedmia.ssl.base import State
-from fedmia.ssl.train import two_views
+from fedmia.ssl.train import draw_two_views
 from fedmia.threat import Trajectory
 
 STEPS = {False: (1, 2), True: (1, 5)}  # passes tried: over all targets, or over a batch alone
@@ -39,7 +39,7 @@ class AscentAttack(Protocol):
 
     def climb(self, turn: CraftContext, lots: Lots, optimizer: Optimizer) -> None: ...
 
-    def judge(self, seen: Trajectory) -> Scores: ...
+    def judge(self, trajectory: Trajectory) -> Scores: ...
 
 
 def best(tried: Iterator[Tried]) -> dict[str, Any]:
@@ -49,7 +49,7 @@ def best(tried: Iterator[Tried]) -> dict[str, Any]:
 
 
 def tried(attack: AscentAttack, turn: CraftContext, lots: Lots) -> Iterator[Tried]:
-    """How well each number of steps at each rate tells known images by what the attack will read.
+    """Score each number of steps at each rate: the AUC of the attack's reading on known images.
 
     All targets share the rounds: the known ones are climbed among them, as much of the climb as
     the averages of all attacked rounds let through goes to the honest clients, and they train on.
@@ -59,66 +59,78 @@ def tried(attack: AscentAttack, turn: CraftContext, lots: Lots) -> Iterator[Trie
     Args:
         lots: targets by their negatives.
     """
-    wanted = _wanted(attack, turn)
+    checkpoints = _list_checkpoints(attack, turn)
     rates = RATES if attack.lr == "auto" else (None if attack.lr == "matched" else attack.lr,)
     honest = turn.rehearse(turn.received) if turn.alone else None
     for lr in rates:
         if honest is not None:
-            yield from _tried_alone(attack, turn, honest, wanted, lr)
+            yield from _rehearse_alone(attack, turn, honest, checkpoints, lr)
         else:
-            yield from _tried_together(attack, turn, lots, wanted, lr)
+            yield from _rehearse_together(attack, turn, lots, checkpoints, lr)
 
 
-def _wanted(attack: AscentAttack, turn: CraftContext) -> tuple[int, ...]:
+def _list_checkpoints(attack: AscentAttack, turn: CraftContext) -> tuple[int, ...]:
     if attack.steps == "auto":
         return STEPS[turn.alone]
     return (turn.train.local_epochs if attack.steps == "matched" else int(attack.steps),)
 
 
-def _tried_together(
-    attack: AscentAttack, turn: CraftContext, lots: Lots, wanted: Sequence[int], lr: float | None
+def _rehearse_together(
+    attack: AscentAttack,
+    turn: CraftContext,
+    lots: Lots,
+    checkpoints: Sequence[int],
+    lr: float | None,
 ) -> Iterator[Tried]:
     images, truth = turn.known.both()
     read = LossReader(attack, turn, images)
     before, part = read(turn.received), min(1.0, turn.share * turn.turns)
-    for steps, climbed in _climbs(attack, turn, lots, wanted, lr):
+    for steps, climbed in _climbs(attack, turn, lots, checkpoints, lr):
         mixed = mean(turn.received, climbed, part)
         after = read(mean(turn.rehearse(mixed), mixed, turn.share))
         yield _auc(attack, truth, before, read(climbed), after), steps, lr
 
 
-def _tried_alone(
-    attack: AscentAttack, turn: CraftContext, honest: State, wanted: Sequence[int], lr: float | None
+def _rehearse_alone(
+    attack: AscentAttack,
+    turn: CraftContext,
+    honest: State,
+    checkpoints: Sequence[int],
+    lr: float | None,
 ) -> Iterator[Tried]:
     images, truth = turn.known.both()
     size, read = len(turn.targets), LossReader(attack, turn, images)
     before = read(turn.received)
-    sent, after = (np.zeros((len(wanted), len(images))) for _ in range(2))
+    sent, after = (np.zeros((len(checkpoints), len(images))) for _ in range(2))
     order = turn.rng.permutation(len(images))
     for start in range(0, len(order), size):
         rows = np.resize(np.roll(order, -start), size)  # the last batch is filled: see `_batches`
         batch = dataclasses.replace(turn, targets=images[rows])
         for at, (_, climbed) in enumerate(
-            _climbs(attack, batch, attack.lots(batch, np.arange(size)), wanted, lr)
+            _climbs(attack, batch, attack.lots(batch, np.arange(size)), checkpoints, lr)
         ):
             own = order[start : start + size]
             sent[at, own] = read(climbed, own)
             after[at, own] = read(mean(honest, climbed, turn.share), own)
-    for at, steps in enumerate(wanted):
+    for at, steps in enumerate(checkpoints):
         yield _auc(attack, truth, before, sent[at], after[at]), steps, lr
 
 
 def _climbs(
-    attack: AscentAttack, turn: CraftContext, lots: Lots, wanted: Sequence[int], lr: float | None
+    attack: AscentAttack,
+    turn: CraftContext,
+    lots: Lots,
+    checkpoints: Sequence[int],
+    lr: float | None,
 ) -> Iterator[tuple[int, State]]:
     """The weights after each number of steps that is wanted, from those received."""
     turn.method.load_shared(turn.received)
     optimizer, climbed = attack.optimizer(turn, lr), turn.received
-    for steps in range(1, max(wanted) + 1):
+    for steps in range(1, max(checkpoints) + 1):
         turn.method.load_shared(climbed)
         attack.climb(turn, lots, optimizer)
         climbed = {n: t.clone() for n, t in turn.method.shared_state().items()}
-        if steps in wanted:
+        if steps in checkpoints:
             yield steps, climbed
 
 
@@ -144,7 +156,7 @@ class LossReader:
         self.attack, self.turn = attack, turn
         device = next(iter(turn.method.parameters())).device
         self.pairs = [
-            two_views(images.to(device), turn.augment, turn.rng) for _ in range(attack.pairs)
+            draw_two_views(images.to(device), turn.augment, turn.rng) for _ in range(attack.pairs)
         ]
         known = dataclasses.replace(turn, targets=images)
         turn.method.load_shared(turn.received)

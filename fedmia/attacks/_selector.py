@@ -22,7 +22,8 @@ class AnchorSelector(nn.Module):
     weight is 0 for every image silences its anchor.
 
     Args:
-        anchors: A, length of the signature. width: D, length of the feature vector.
+        anchors: A, length of the signature.
+        width: D, length of the feature vector.
         attacker: (N, A) -> (N, 1).
     """
 
@@ -66,18 +67,18 @@ class TrainingRecipe:
     optimizer: Callable[[list[nn.Parameter]], torch.optim.Optimizer]
     rate: Callable[[int], float] | None = None
 
-    def shortened(self, images: int, steps: int) -> int:
+    def limit_epochs(self, images: int, steps: int) -> int:
         """Epochs on `images` images that take no more than `steps` steps (0: no limit)."""
         each = 1 if self.batch is None else -(-images // self.batch)
         return max(1, min(self.epochs, steps // each)) if steps else self.epochs
 
 
-def halved(epoch: int) -> float:
+def halving_factor(epoch: int) -> float:
     """StepLR(2000, 0.5) of SD-MI's code, an epoch a step there."""
     return 0.5 ** (epoch // 2000)
 
 
-def in_batches(epochs: int) -> TrainingRecipe:
+def batched_recipe(epochs: int) -> TrainingRecipe:
     """LpLA's Table 1: batch 128. No optimizer is given there: that of SD-MI's code, at 0.1.
 
     Adam at 1e-3 and 1e-4 fits the known images sooner and the others worse.
@@ -85,9 +86,9 @@ def in_batches(epochs: int) -> TrainingRecipe:
     return TrainingRecipe(epochs, 128, partial(torch.optim.SGD, lr=0.1))
 
 
-def in_one_batch(epochs: int) -> TrainingRecipe:
+def full_batch_recipe(epochs: int) -> TrainingRecipe:
     """SD-MI's code: full batch, plain gradient descent at 0.1, halved every 2,000 epochs."""
-    return TrainingRecipe(epochs, None, partial(torch.optim.SGD, lr=0.1), halved)
+    return TrainingRecipe(epochs, None, partial(torch.optim.SGD, lr=0.1), halving_factor)
 
 
 class ScaledNetwork:
@@ -111,7 +112,7 @@ class ScaledNetwork:
         trained = train_logits(
             model, self._scale(inputs).float(), truth, rng,
             optimizer=recipe.optimizer, batch=recipe.batch, rate=recipe.rate,
-            epochs=recipe.shortened(len(inputs), steps),
+            epochs=recipe.limit_epochs(len(inputs), steps),
         )  # fmt: skip
         self.model = trained.double()  # a row's score is the same whatever is scored beside it
 

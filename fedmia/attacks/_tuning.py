@@ -1,4 +1,4 @@
-"""Steps and rate of a static ascent: the gentlest climb that tells known images apart."""
+"""Steps and rate of a static ascent: the gentlest climb that separates known images."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 from fedmia.attacks.base import Scores
 
 
-def gentlest(
+def choose_gentlest(
     climbs: Mapping[float, Scores], steps: Sequence[int], truth: NDArray[np.int64], reading: str
 ) -> tuple[int, float]:
-    """Steps and rate, chosen by how well the reading tells known members: its AUC.
+    """Steps and rate, chosen by the AUC of the reading on known images.
 
     Of those within one standard error of the best the fewest steps, then the lowest rate: some
-    dozen known images do not tell better ones apart, and a climb too strong tells nothing. One
+    dozen known images cannot rank better ones, and too strong a climb separates nothing. One
     after which the mean loss is no higher than before is no climb, and taken only if all are so.
 
     Args:
@@ -32,5 +32,5 @@ def gentlest(
 
     aucs = {one: float(roc_auc_score(truth, -losses)) for one, losses in read.items()}
     n, m = truth.sum(), len(truth) - truth.sum()
-    error = float(np.sqrt((n + m + 1) / (12 * n * m)))  # of an AUC of so many that tells nothing
+    error = float(np.sqrt((n + m + 1) / (12 * n * m)))  # of an AUC of so many images under the null
     return next(one for one, auc in aucs.items() if auc >= max(aucs.values()) - error)

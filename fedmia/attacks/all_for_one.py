@@ -17,7 +17,7 @@ from fedmia.options.errors import InputError
 from fedmia.options.option import option
 from fedmia.threat import ServerView, Threat, WhiteBox
 
-FEWEST = 3  # clients: of two, each would be judged by one other, which has no deviation
+FEWEST = 3  # clients: with two, each has one other to compare with, which has no deviation
 
 
 @dataclass
@@ -70,7 +70,7 @@ class AllForOne(Attack):
         total, count = np.zeros((len(clients), len(images))), np.zeros((len(clients), 1))
         for round in chosen:
             here = [clients.index(c) for c in view.clients(round)]
-            total[here] += stand_out(self._measured(view, images, round))
+            total[here] += outlier_deviates(self._measured(view, images, round))
             count[here] += 1
         return np.array(clients, dtype=np.int64), total / np.sqrt(count)
 
@@ -94,7 +94,7 @@ class AllForOne(Attack):
         return torch.from_numpy(cosines.mean(axis=1))
 
 
-def stand_out(measured: Scores) -> Scores:
+def outlier_deviates(measured: Scores) -> Scores:
     """Normal deviate of each client's value among those of all the others, (K, N) of (K, N).
 
     (m_k - mean) / deviation of the K - 1 others, FedMIA's statistic, has Student's distribution

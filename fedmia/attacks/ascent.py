@@ -21,9 +21,9 @@ from fedmia.options.errors import InputError
 from fedmia.options.option import option
 from fedmia.records import LOSS_BEFORE
 from fedmia.ssl.base import State
-from fedmia.ssl.train import make_optimizer, two_views
+from fedmia.ssl.train import draw_two_views, make_optimizer
 from fedmia.threat import ClientView, Threat, Trajectory, WhiteBox
-from fedmia.threat.whitebox import in_halves
+from fedmia.threat.whitebox import split_in_halves
 
 Adapted = Literal["auto", "matched"]
 READINGS = ("rise", "level", "line23")
@@ -90,7 +90,15 @@ class Ascent(ActiveAttack):
 
     def chosen(self, targets: int, number: int) -> NDArray[np.bool_]:
         """(targets,) which of them the upload of crafted round `number` acts on: all, or one batch
-        of `round_size`, each in its turn."""
+        of `round_size`, each in its turn.
+
+        Args:
+            targets: number of images under attack.
+            number: which of the client's crafted rounds it is: 0, 1, ...
+
+        Returns:
+            bool `(targets,)`, True where the upload acts on the image.
+        """
         if self.round_size is None or not targets:
             return np.ones(targets, dtype=bool)
         batches = -(-targets // self.round_size)
@@ -127,20 +135,34 @@ class Ascent(ActiveAttack):
         return steps, None if self.lr == "matched" else float(self.lr)
 
     def optimizer(self, turn: CraftContext, lr: float | None) -> Optimizer:
-        """Plain SGD at `lr`, or the honest clients' own, without any momentum yet."""
+        """Plain SGD at `lr`, or the honest clients' own, without any momentum yet.
+
+        Args:
+            turn: what the attack can use in this round.
+            lr: learning rate of plain SGD; None: the honest clients' own optimizer.
+
+        Returns:
+            an optimizer over the weights that the client shares.
+        """
         if lr is None:
             return make_optimizer(turn.method, turn.train)
         return SGD(turn.method.trainable(), lr=lr)
 
     def climb(self, turn: CraftContext, lots: Lots, optimizer: Optimizer) -> None:
-        """One pass over the targets of all lots, and back to what the server lets through, if that
-        is known."""
+        """One pass over the targets of all lots, and back to the state nearest to the
+        result that the server's rule lets through, where the attacker can guess that rule's bound.
+
+        Args:
+            turn: what the attack can use in this round; its method changes in place.
+            lots: the targets and their negatives, of `lots`.
+            optimizer: of `optimizer`.
+        """
         method, pixels = turn.method, turn.targets
         device = next(iter(method.parameters())).device
         for bank, rows in lots:
             method.load_local(bank)
             for part in self._batches(turn, rows):
-                view1, view2 = two_views(pixels[part].to(device), turn.augment, turn.rng)
+                view1, view2 = draw_two_views(pixels[part].to(device), turn.augment, turn.rng)
                 optimizer.zero_grad()
                 (-attack_losses(method, view1, view2, self.loss).mean()).backward()
                 optimizer.step()
@@ -150,10 +172,18 @@ class Ascent(ActiveAttack):
 
     def lots(self, turn: CraftContext, rows: Rows) -> Lots:
         """Negatives, and the targets that meet them: no image is its own negative. Keys of held
-        images are those under the weights received."""
+        images are those under the weights received.
+
+        Args:
+            turn: what the attack can use in this round.
+            rows: indices of the targets that climb, `(n,)`.
+
+        Returns:
+            pairs of negatives and of the targets that climb against them.
+        """
         if self.negatives != "held" or turn.held is None:
             return [(turn.method.local_state(), rows)]
-        halves, inside = in_halves(turn.held)
+        halves, inside = split_in_halves(turn.held)
         names = digests(turn.targets.numpy())
         second = np.array([names[i] in inside for i in rows], dtype=bool)
         lots = []
@@ -177,25 +207,25 @@ class Ascent(ActiveAttack):
     def read(self, view: WhiteBox, images: Tensor) -> Scores:
         """(N,) loss of each image, mean over `pairs` pairs of its fixed views."""
         loss = partial(read_losses, reading=self.loss)
-        found = view.losses(images, self.pairs, self.negatives, loss)
-        return np.asarray(found.double().numpy())
+        losses = view.losses(images, self.pairs, self.negatives, loss)
+        return np.asarray(losses.double().numpy())
 
     def reads_uploads(self) -> bool:
         return self.reading == "line23"
 
-    def judge(self, seen: Trajectory) -> Scores:
+    def judge(self, trajectory: Trajectory) -> Scores:
         """(N,) minus the reading asked for, mean over the rounds; a rise is since before the first
         (Sec. V-A3)."""
         if self.reading == "level":
-            change = -seen.after
+            change = -trajectory.after
         elif self.reading == "line23":
-            change = -np.abs(seen.sent - seen.after)
+            change = -np.abs(trajectory.sent - trajectory.after)
         else:
-            change = seen.before[:1] - seen.after
+            change = trajectory.before[:1] - trajectory.after
         return np.asarray(change.mean(axis=0))
 
     def score_without(self, view: ClientView, images: Tensor) -> Scores:
-        """(N,) minus the loss before the attack, which whoever holds the model reads without it."""
+        """(N,) minus the loss before the attack, which needs no upload."""
         return -view.trajectory(images).before[0]
 
 

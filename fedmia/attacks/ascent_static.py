@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedmia.attacks._tuning import gentlest
+from fedmia.attacks._tuning import choose_gentlest
 from fedmia.attacks.base import Attack, Known, Scores, negatives_option
 from fedmia.data.images import digests
 from fedmia.options.errors import InputError
@@ -95,7 +95,7 @@ class AscentStatic(Attack):
                 lr: self._known_climbs(view, images, min(most, steps[-1]), lr)
                 for lr, most in rates.items()
             }
-            self._chosen = gentlest(climbs, steps, truth, self.reading)
+            self._chosen = choose_gentlest(climbs, steps, truth, self.reading)
 
     def score(self, view: WhiteBox, images: Tensor) -> Scores:
         """Minus the reading of each image. Batches are formed by content, not by order."""
@@ -119,19 +119,19 @@ class AscentStatic(Attack):
         def read(rows: Tensor) -> Tensor:
             # Sets under test hold none of the images held: they come first, whole. Known members
             # form their sets among those that meet the same negatives.
-            found = torch.full((len(rows), 2), torch.nan)
+            set_losses = torch.full((len(rows), 2), torch.nan)
             for at in range(0, len(rows) - size + 1, size):  # what fills no set climbs harder
                 method.load_shared(start)
                 pixels = view.view_pixels(images[rows[at : at + size]], 2 * self.pairs)
                 losses = self._climb(method, pixels, steps, lr).cpu()
                 last = losses[-1] - losses[0] if self.reading == "rise" else losses[-1]
-                found[at : at + size] = torch.stack([losses[0], last], dim=1)
+                set_losses[at : at + size] = torch.stack([losses[0], last], dim=1)
             method.load_shared(start)
-            return found
+            return set_losses
 
-        found = view.by_negatives(method, self.negatives, images, read).double()
-        usual = found[count * size :].nanmean(dim=0).nan_to_num()  # too few known: of none
-        each = found[: count * size].view(count, size, 2).mean(dim=1)
+        set_losses = view.by_negatives(method, self.negatives, images, read).double()
+        usual = set_losses[count * size :].nanmean(dim=0).nan_to_num()  # too few known: of none
+        each = set_losses[: count * size].view(count, size, 2).mean(dim=1)
         return np.asarray((usual - each).flip(1).numpy())
 
     def by_step(self, view: WhiteBox, images: Tensor) -> Scores:
@@ -139,6 +139,13 @@ class AscentStatic(Attack):
 
         Called after `fit`. 2 pairs (G + 1) queries for each image that climbs, scored or not, and
         `view.bank_queries`.
+
+        Args:
+            view: white-box view of the released model.
+            images: uint8 `(N, C, H, W)`.
+
+        Returns:
+            losses, `(G + 1, N)`, for G steps.
         """
         steps, lr = self._chosen
         self._charge(view, images, steps)
@@ -163,14 +170,14 @@ class AscentStatic(Attack):
         return np.asarray(rows[[at[name] for name in digests(images.numpy())]].numpy().T)
 
     def _charge(self, view: WhiteBox, images: Tensor, steps: int) -> None:
-        every, groups = self._every(images), 0
+        every, groups = self._with_spares(images), 0
         for rows in view.groups(every, self.negatives):
             for chosen, beside in self._batches(every, len(images), rows):
                 groups += len(chosen) + len(beside)
         queries = 2 * self.pairs * (steps + 1) * groups
         view.charge(queries + view.bank_queries(self.negatives))
 
-    def _every(self, images: Tensor) -> Tensor:
+    def _with_spares(self, images: Tensor) -> Tensor:
         """The images, then those spare ones that are not among them."""
         names = set(digests(images.numpy()))
         others = [name not in names for name in digests(self._spare.numpy())]
@@ -195,27 +202,27 @@ class AscentStatic(Attack):
 
     def _climbs(self, view: WhiteBox, images: Tensor, steps: int, lr: float) -> Tensor:
         """Float64 (N, steps + 1), uncounted."""
-        every, start, method = self._every(images), view.state(), view.copy_method()
+        every, start, method = self._with_spares(images), view.state(), view.copy_method()
 
         def read(rows: Tensor) -> Tensor:
-            found = torch.zeros(len(every), steps + 1, dtype=torch.float64)
+            all_losses = torch.zeros(len(every), steps + 1, dtype=torch.float64)
             for chosen, beside in self._batches(every, len(images), rows):
                 method.load_shared(start)
                 pixels = view.view_pixels(every[[*chosen, *beside]], 2 * self.pairs)
                 losses = self._climb(method, pixels, steps, lr)
-                found[chosen] = losses[:, : len(chosen)].T.double().cpu()
+                all_losses[chosen] = losses[:, : len(chosen)].T.double().cpu()
             method.load_shared(start)  # the next bank's keys are the released model's
-            return found[rows]
+            return all_losses[rows]
 
         return view.by_negatives(method, self.negatives, every, read)[: len(images)]
 
     def _climb(self, method: SSLMethod, pixels: Tensor, steps: int, lr: float) -> Tensor:
         """Losses (steps + 1, B) of pixels (2 pairs, B, C, H, W) before and after each step."""
-        seen: list[Tensor] = []
+        losses: list[Tensor] = []
 
         def loss() -> Tensor:
-            seen.append(self._loss(method, pixels))
-            return seen[-1]
+            losses.append(self._loss(method, pixels))
+            return losses[-1]
 
         if self.ascend == "parameters":
             climb(method, loss, steps, lr)
@@ -227,7 +234,7 @@ class AscentStatic(Attack):
                 pixels = pixels + lr * grad
         with torch.no_grad():
             loss()
-        return torch.stack([one.detach() for one in seen])
+        return torch.stack([one.detach() for one in losses])
 
     def _loss(self, method: SSLMethod, pixels: Tensor) -> Tensor:
         z = outputs(method.encoder, pixels.flatten(0, 1)).view(*pixels.shape[:2], -1)
@@ -245,6 +252,15 @@ def read_losses(method: SSLMethod, z1: Tensor, z2: Tensor, reading: str) -> Tens
     `algorithm1`: lines 12-14 of Algorithm 1 (Chen et al.) to the letter: no temperature, and only
     the queue in the denominator.
 
+    Args:
+        method: supplies the bank of negatives and the temperature.
+        z1: encoder outputs of the first view, `(B, P)`.
+        z2: encoder outputs of the second view, `(B, P)`.
+        reading: `training` or `algorithm1`.
+
+    Returns:
+        losses, `(B,)`, differentiable.
+
     Raises:
         InputError: `algorithm1` on a method without a queue.
     """
@@ -260,13 +276,30 @@ def read_losses(method: SSLMethod, z1: Tensor, z2: Tensor, reading: str) -> Tens
 
 
 def attack_losses(method: SSLMethod, view1: Tensor, view2: Tensor, reading: str) -> Tensor:
-    """`read_losses` of two views (B, C, H, W) in [0, 1]."""
+    """`read_losses` of two views (B, C, H, W) in [0, 1].
+
+    Args:
+        method: the model under attack.
+        view1: first view of each image, `(B, C, H, W)` in [0, 1].
+        view2: second view of each image, of the same shape.
+        reading: as of `read_losses`.
+
+    Returns:
+        losses, `(B,)`, differentiable.
+    """
     z1, z2 = outputs(method.encoder, torch.cat([view1, view2])).split(len(view1))
     return read_losses(method, z1, z2, reading)
 
 
 def climb(method: SSLMethod, loss: Callable[[], Tensor], steps: int, lr: float) -> None:
-    """`steps` of plain SGD on -mean(loss), changing the method's shared weights in place."""
+    """`steps` of plain SGD on -mean(loss), changing the method's shared weights in place.
+
+    Args:
+        method: the model, whose shared weights change in place.
+        loss: computes the losses `(B,)` under the current weights.
+        steps: number of ascent steps, at least 0.
+        lr: learning rate, > 0.
+    """
     weights = method.trainable()
     for _ in range(steps):
         grads = torch.autograd.grad(loss().mean(), weights, allow_unused=True)

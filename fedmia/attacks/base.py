@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from fedmia.attacks._exchange import SetComparison
 
 Scores = NDArray[np.float64]
-Asked = tuple[IntArray, IntArray]  # places of a suspected set, and of others
+Suspect = tuple[IntArray, IntArray]  # places of a suspected set, and of others
 
 # What of an encoder may tell a member: how close an image's views lie, how long its vector is,
 # how its parts respond to its crops, how alike its patches are, the vector itself, the contrastive
@@ -39,7 +39,12 @@ LEAKS = (
 
 @dataclass(frozen=True)
 class Known:
-    """Images whose membership the attacker knows, uint8 (N, C, H, W), apart from the candidates."""
+    """Images whose membership the attacker knows, uint8 (N, C, H, W), apart from the candidates.
+
+    Attributes:
+        members: images that the model was trained on, `(M, C, H, W)`.
+        nonmembers: images that it was not trained on, `(K, C, H, W)`.
+    """
 
     members: Tensor
     nonmembers: Tensor
@@ -61,7 +66,17 @@ class NotFitted(RuntimeError):
 
 
 def refuse_few(name: str, least: int, members: int, nonmembers: int) -> None:
-    """Raise InputError for fewer than `least` known images of a side."""
+    """Raise InputError for fewer than `least` known images of a side.
+
+    Args:
+        name: of the attack, for the error.
+        least: fewest known images a side.
+        members: number of known members.
+        nonmembers: number of known non-members.
+
+    Raises:
+        InputError: fewer than `least` on either side.
+    """
     if min(members, nonmembers) < least:
         raise InputError(
             f"{name} needs at least {least} known members and non-members, "
@@ -71,7 +86,16 @@ def refuse_few(name: str, least: int, members: int, nonmembers: int) -> None:
 
 def refuse_other_size(name: str, view: Any, known: Known) -> None:
     """Raise InputError for shadows of images of another size than the known ones, for attacks that
-    show the same images to both."""
+    show the same images to both.
+
+    Args:
+        name: of the attack, for the error.
+        view: the attacker's view, with its shadows.
+        known: images whose membership the attacker knows.
+
+    Raises:
+        InputError: a shadow's images differ in size from the known ones.
+    """
     own, theirs = known.members.shape[1:], view.shadows[0].members.shape[1:]
     if len(known.members) and own != theirs:
         sizes = ["x".join(map(str, shape)) for shape in (theirs, own)]
@@ -126,7 +150,7 @@ class Attack(Options, ABC):
     paper: ClassVar[str]
     needs: ClassVar[Threat]
     by_round: ClassVar[bool] = True  # cheap enough to be scored on every evaluated snapshot
-    # Whether `python -m fedmia.simulate` runs it unless told otherwise (`--attacks main`).
+    # Whether `python -m fedmia.simulate` runs it by default (`--attacks main`).
     main: ClassVar[bool] = False
     # Where it looks for the leak: LEAKS. A leak elsewhere must leave it at chance.
     looks_at: ClassVar[tuple[str, ...]] = ()
@@ -192,6 +216,11 @@ class Attack(Options, ABC):
     def fit(self, view: Any, known: Known, rng: np.random.Generator) -> None:
         """Choose classifier and direction from known images only. Default: nothing to learn.
 
+        Args:
+            view: what the attack may ask, as its `needs` say (`BlackBox`, `WhiteBox`, ..).
+            known: images whose membership the attacker knows.
+            rng: stream of the attack's own random choices.
+
         Raises:
             InputError: fewer than `least_known` known images of a side.
         """
@@ -201,63 +230,104 @@ class Attack(Options, ABC):
     def score(self, view: Any, images: Tensor) -> Scores:
         """(N,) finite scores of uint8 (N, C, H, W); the order of images only permutes them.
 
+        Args:
+            view: as of `fit`.
+            images: images to score, uint8 `(N, C, H, W)`.
+
+        Returns:
+            finite scores, `(N,)`; higher says member.
+
         Raises:
             NotFitted: before `fit`.
         """
 
     def by_client(self, view: Any, images: Tensor) -> tuple[NDArray[np.int64], Scores] | None:
         """Ids of the clients (K,) and one finite score of each image for each, (K, N): higher,
-        likelier that this client trained on it. For attacks that tell clients apart; called
-        after `fit`. The client of an image's highest score is the one that the attack names."""
+        likelier that this client trained on it. For attacks that score each client; called
+        after `fit`. The client of an image's highest score is the one that the attack names.
+
+        Args:
+            view: as of `fit`.
+            images: images to score, uint8 `(N, C, H, W)`.
+
+        Returns:
+            client ids `(K,)` and scores `(K, N)`, or None if the attack does not score clients
+            apart.
+        """
         return None
 
     def score_sets(self, view: Any, sets: Tensor, known: Known) -> Scores | None:
         """(S, 2) of uint8 sets (S, B, C, H, W): a score of each set as a whole, and that of the
         same attack without its act; higher, likelier that all its images are members. For attacks
-        that learn more of a set than of its images; None: the mean of `score` says all."""
+        that learn more of a set than of its images; None: the mean of `score` says all.
+
+        Args:
+            view: as of `fit`.
+            sets: uint8 `(S, B, C, H, W)`: S sets of B images.
+            known: images whose membership the attacker knows.
+
+        Returns:
+            scores `(S, 2)`, with and without the act, or None.
+        """
         return None
 
     def score_without(self, view: Any, images: Tensor) -> Scores | None:
         """(N,) scores of the attack without its act, for attacks on a released model that have one:
-        what it tells beyond them is what the act tells."""
+        the difference to `score` is what the act adds.
+
+        Args:
+            view: as of `fit`.
+            images: images to score, uint8 `(N, C, H, W)`.
+
+        Returns:
+            scores `(N,)`, or None if there is no such baseline.
+        """
         return None
 
     def other_readings(self) -> dict[str, Attack]:
         """Copies of the attack, fitted as it is, by each other reading that a report shows."""
-        asked, copies = getattr(self, "reading", ""), dict[str, Attack]()
+        own_reading, copies = getattr(self, "reading", ""), dict[str, Attack]()
         for reading in self.readings:
-            if reading != asked:
+            if reading != own_reading:
                 copies[reading] = copy.copy(self)
                 object.__setattr__(copies[reading], "reading", reading)
         return copies
 
     def features(self, view: Any, images: Tensor) -> tuple[tuple[str, str, str], Scores] | None:
-        """Three named features (N, 3) for the scatter plot, for attacks that have them."""
+        """Three named features (N, 3) for the scatter plot, for attacks that have them.
+
+        Args:
+            view: as of `fit`.
+            images: uint8 `(N, C, H, W)`.
+
+        Returns:
+            three names and the values `(N, 3)`, or None.
+        """
         return None
 
 
 @dataclass(frozen=True)
 class CraftContext:
-    """What an active attack has at hand when its client is to upload.
+    """What an active attack can use when its client uploads.
 
     Attributes:
         method: the client's own, with its bank; may be changed.
         received: the global weights of the round.
-        trained: what the client's own training made of them, or they themselves.
+        trained: the weights after the client's own training, or `received` itself.
         targets: uint8 (N, C, H, W) in an order that carries no truth.
         held: uint8 images that the attacker holds; None: the bank holds their keys already.
         known: images whose membership it knows.
         number: which of the client's crafted rounds it is: 0, 1, ...
         turns: how many of them it can expect.
-        share: that its update has in the mean of a round, as far as it can tell.
+        share: weight of its update in the round's average, as far as it can know.
         notes: JSON-able, kept from round to round; `choice` stands in the report.
         augment: recipe of the views.
-        rng: stream of (seed, round, partition). tuning: that of what it chooses on known images;
-            None: the same.
+        rng: stream of (seed, round, partition).
         train: how honest clients train in the round; its rate is that of the round.
+        tuning: that of what it chooses on known images; None: the same.
         alone: the targets are one batch, which has the round to itself.
-        passing: what the server's rule would let through that is nearest to a crafted state, as
-            far as the attacker can guess the other clients' updates.
+        passing: what the server's rule would let through that is nearest to a crafted state, as far
+            as the attacker can guess the other clients' updates.
         rehearse: the mean of what honest clients would send back for weights that they receive, as
             guessed from trainings on the attacker's own images and the known members.
     """
@@ -281,6 +351,9 @@ class CraftContext:
     rehearse: Callable[[State], State] = lambda received: received
 
 
+Turn = CraftContext  # its name before 0.2
+
+
 class DatasetAttack(Attack):
     """An attack that answers for whole data sets, by a p-value each; it has no row of images."""
 
@@ -290,14 +363,21 @@ class DatasetAttack(Attack):
         view: Any,
         images: Tensor,
         classes: IntArray,
-        asked: Sequence[Asked],
+        suspects: Sequence[Suspect],
         rng: np.random.Generator,
     ) -> list[SetComparison]:
         """Whether the encoder was trained on each suspected set, in the order asked; after `fit`.
 
         Args:
-            images: uint8 (N, C, H, W) of all sets. classes: (N,), known to whoever asks.
-            asked: places of a suspected set, and of other images, not trained on, to compare with.
+            view: as of `fit`.
+            images: uint8 (N, C, H, W) of all sets.
+            classes: (N,), which the data set's owner knows.
+            suspects: places of a suspected set, and of other images, not trained on,
+            to compare with.
+            rng: stream of the permutations.
+
+        Returns:
+            one test for each set of `asked`, in the same order.
         """
 
 
@@ -331,10 +411,18 @@ class ActiveAttack(Attack):
 
     @abstractmethod
     def read(self, view: WhiteBox, images: Tensor) -> Scores:
-        """(N,) what it notes of uint8 (N, C, H, W) under one model, such as their losses."""
+        """(N,) what it notes of uint8 (N, C, H, W) under one model, such as their losses.
+
+        Args:
+            view: white-box view of one model.
+            images: uint8 `(N, C, H, W)`.
+
+        Returns:
+            one number an image, `(N,)`.
+        """
 
     @abstractmethod
-    def judge(self, seen: Trajectory) -> Scores:
+    def judge(self, trajectory: Trajectory) -> Scores:
         """(N,) scores of the images of a trajectory."""
 
     def reads_uploads(self) -> bool:

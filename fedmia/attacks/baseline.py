@@ -33,8 +33,8 @@ class BaselineA(DownstreamFitted):
 
     def answers(self, model: Pipeline, view: BlackBox, images: Tensor) -> Tensor:
         """float64 (N, k) of k classes, each row in descending order."""
-        found = confidences(model, view.embed_plain(images, self.layer))
-        return found.sort(dim=1, descending=True).values
+        probabilities = confidences(model, view.embed_plain(images, self.layer))
+        return probabilities.sort(dim=1, descending=True).values
 
 
 @dataclass
@@ -78,6 +78,12 @@ class Patch:
     """One patch of a grid of disjoint ones, resized to the image's own size; nothing is random.
 
     Where the sides do not divide evenly, borders are rounded to whole pixels.
+
+    Attributes:
+        row: row of the patch in the grid, from 0.
+        column: column of the patch in the grid, from 0.
+        rows: number of rows of the grid.
+        columns: number of columns of the grid.
     """
 
     row: int

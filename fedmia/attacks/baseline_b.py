@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fedmia.attacks._downstream import downstream_classifier, labelled_images
 from fedmia.attacks._fitted import NetworkFitted
-from fedmia.attacks._reference import by_content
+from fedmia.attacks._reference import sort_by_content
 from fedmia.attacks.base import Known, refuse_other_size
 from fedmia.data.images import digests
 from fedmia.options.errors import InputError
@@ -67,31 +67,31 @@ class BaselineB(NetworkFitted):
 
     def inputs(self, view: BlackBox, images: Tensor) -> Tensor:
         """(N, 1 + e) of ones and zeros under the target's classifier; 1 + e queries an image."""
-        return self._right(self._target, view, images)
+        return self._mark_correct(self._target, view, images)
 
     def _examples(self, view: BlackBox, known: Known) -> Iterator[tuple[Tensor, NDArray[np.int64]]]:
         """Of each shadow as many members as non-members, none of them in its classifier's task."""
         for shadow in view.shadows:
             model = self._classifier(shadow.view, *self._task(view, shadow))
-            others = self._divided(shadow)[1]
-            members = by_content(shadow.members)[: len(others)]
+            others = self._split_shadows(shadow)[1]
+            members = sort_by_content(shadow.members)[: len(others)]
             pool = Known(members, others[: len(members)])
             self.refuse_few(pool)
             images, truth = pool.both()
-            yield self._right(model, shadow.view, images), truth
+            yield self._mark_correct(model, shadow.view, images), truth
 
-    def _divided(self, shadow: Shadow) -> tuple[Tensor, Tensor]:
+    def _split_shadows(self, shadow: Shadow) -> tuple[Tensor, Tensor]:
         """The non-members that the classifier learns from, and the rest; by content."""
         if self.downstream_file is not None:
             return shadow.nonmembers[:0], shadow.nonmembers
-        ordered = by_content(shadow.nonmembers)
+        ordered = sort_by_content(shadow.nonmembers)
         cut = round(self.share * len(ordered))
         return ordered[:cut], ordered[cut:]
 
     def _task(self, view: BlackBox, shadow: Shadow) -> tuple[Tensor, ClassNames]:
         """Images and classes that the shadow's classifier, or the target's, learns from."""
         if self._filed is None:
-            images = self._divided(shadow)[0]
+            images = self._split_shadows(shadow)[0]
             classes = shadow.view.labels(images)
         else:
             images, classes = self._filed
@@ -116,10 +116,10 @@ class BaselineB(NetworkFitted):
     def _classifier(self, view: BlackBox, images: Tensor, classes: ClassNames) -> Pipeline:
         return downstream_classifier(view.embed_plain(images, self.layer), classes)
 
-    def _right(self, model: Pipeline, view: BlackBox, images: Tensor) -> Tensor:
+    def _mark_correct(self, model: Pipeline, view: BlackBox, images: Tensor) -> Tensor:
         """float64 (N, 1 + e): whether the model is right on the image, then on each view."""
         truth = view.labels(images)
         plain = view.embed_plain(images, self.layer)[:, None]
         rows = torch.cat([plain, view.embed_views(images, self.views, self.layer)], dim=1)
-        said = model.predict(rows.flatten(0, 1).double().numpy()).reshape(rows.shape[:2])
-        return torch.from_numpy((said == truth[:, None]).astype(np.float64))
+        predictions = model.predict(rows.flatten(0, 1).double().numpy()).reshape(rows.shape[:2])
+        return torch.from_numpy((predictions == truth[:, None]).astype(np.float64))

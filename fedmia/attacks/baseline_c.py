@@ -30,7 +30,9 @@ class Downstream(nn.Module):
     Passes through it are the attacker's own work, not queries.
 
     Args:
+        encoder: the attacker's own encoder.
         model: standardisation and logistic regression on `layer` of the encoder.
+        layer: its layer that the classifier reads.
     """
 
     mean: Tensor
@@ -45,8 +47,8 @@ class Downstream(nn.Module):
         weight, bias = linear.coef_, linear.intercept_
         if len(weight) == 1:  # of two classes only the second has a logit
             weight, bias = np.vstack([0 * weight, weight]), np.append([0.0], bias)
-        found = {"mean": scaler.mean_, "deviation": scaler.scale_, "weight": weight, "bias": bias}
-        for name, values in found.items():
+        arrays = {"mean": scaler.mean_, "deviation": scaler.scale_, "weight": weight, "bias": bias}
+        for name, values in arrays.items():
             self.register_buffer(name, torch.from_numpy(np.asarray(values)).float())
         self.to(next(encoder.parameters(), encoder.mean).device)
 
@@ -65,10 +67,10 @@ class Downstream(nn.Module):
 
     def digest(self) -> bytes:
         """Of all weights: equal classifiers deceive equally."""
-        found = hashlib.sha256(self.layer.encode())
+        sha = hashlib.sha256(self.layer.encode())
         for name, tensor in self.state_dict().items():
-            found.update(name.encode() + np.ascontiguousarray(tensor.cpu().numpy()).tobytes())
-        return found.digest()
+            sha.update(name.encode() + np.ascontiguousarray(tensor.cpu().numpy()).tobytes())
+        return sha.digest()
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,11 @@ class Adversarial:
 
     Attributes:
         key: digest of `model`, which stands for it in comparisons.
-        epsilon: largest change of a pixel. step: change of a pixel in one of `steps`.
+        target: class that the image is moved towards.
+        epsilon: largest change of a pixel.
+        steps: number of steps of the descent.
+        step: change of a pixel in one of `steps`.
+        model: the network that is deceived.
     """
 
     key: bytes
@@ -98,12 +104,12 @@ class Adversarial:
 
     def _craft(self, images: Tensor) -> Tensor:
         low, high = (images - self.epsilon).clamp(min=0), (images + self.epsilon).clamp(max=1)
-        wanted = torch.full((len(images),), self.target, device=images.device)
+        labels = torch.full((len(images),), self.target, device=images.device)
         x = images
         for _ in range(self.steps):
             with torch.enable_grad():
                 x = x.detach().requires_grad_()
-                loss = F.cross_entropy(self.model(x), wanted, reduction="sum")
+                loss = F.cross_entropy(self.model(x), labels, reduction="sum")
                 (gradient,) = torch.autograd.grad(loss, x)
             x = torch.minimum(torch.maximum(x.detach() - self.step * gradient.sign(), low), high)
         return x

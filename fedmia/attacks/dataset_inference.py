@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from fedmia.attacks._cosine import pairwise_cosines
 from fedmia.attacks._exchange import DRAWS, SetComparison, exchange_test
-from fedmia.attacks.base import Asked, DatasetAttack, Known, Scores
+from fedmia.attacks.base import DatasetAttack, Known, Scores, Suspect
 from fedmia.data.images import IntArray
 from fedmia.options.option import option
 from fedmia.threat import BlackBox, Threat
@@ -73,23 +73,23 @@ class DatasetInference(DatasetAttack):
         view: BlackBox,
         images: Tensor,
         classes: IntArray,
-        asked: Sequence[Asked],
+        suspects: Sequence[Suspect],
         rng: np.random.Generator,
     ) -> list[SetComparison]:
         fits = self.statistic == "likelihood"
         rows = _unit(view, images) if fits else self._relations(view, images)
-        # A p-value that is to be told from so many must be able to be so small.
-        most = DRAWS if len(asked) <= MANY else ENOUGH * len(asked)
-        found = []
-        for suspected, others in asked:
+        # The test needs enough permutations to reach a p-value below the corrected level.
+        most = DRAWS if len(suspects) <= MANY else ENOUGH * len(suspects)
+        comparisons = []
+        for suspected, others in suspects:
             values = rows
             if fits:  # D_P1 fits the density, D_P2 is compared with D_N
                 half, suspected = np.array_split(rng.permutation(suspected), 2)
                 values = self._mixture(rows[half], rng).score_samples(rows)
             mine, rest = values[suspected], values[others]
             sides = mine, classes[suspected], rest, classes[others]
-            found.append(exchange_test(*sides, rng, most))
-        return found
+            comparisons.append(exchange_test(*sides, rng, most))
+        return comparisons
 
     def _relations(self, view: BlackBox, images: Tensor) -> Scores:
         """(N,) unary relationship of each image, and where asked for minus its binary one."""
@@ -105,16 +105,24 @@ class DatasetInference(DatasetAttack):
         count = max(min(self.components, len(rows) // 4), 1)
         from sklearn.mixture import GaussianMixture
 
-        made = GaussianMixture(
+        mixture = GaussianMixture(
             count, covariance_type="diag", max_iter=1000, random_state=int(rng.integers(1 << 31))
         )
         # One image has no spread: it is fitted as its own copy.
-        return made.fit(rows if len(rows) > 1 else np.repeat(rows, 2, axis=0))
+        return mixture.fit(rows if len(rows) > 1 else np.repeat(rows, 2, axis=0))
 
 
 def binary(rows: Tensor, known: Tensor) -> Tensor:
     """(N,) mean change of an image's cosine to a known one from view to view, over all pairs of
-    views and all known images. Rows (N, V, P) and (K, V, P) of length 1."""
+    views and all known images. Rows (N, V, P) and (K, V, P) of length 1.
+
+    Args:
+        rows: unit vectors of the images' views, `(N, V, P)`.
+        known: unit vectors of the known images' views, `(K, V, P)`.
+
+    Returns:
+        mean absolute change, `(N,)`.
+    """
     views = rows.shape[1]
     ordered = torch.einsum("nvp,kvp->nkv", rows, known).sort(dim=2).values
     # sum over i < j of |c_i - c_j| is a weighted sum of the sorted cosines

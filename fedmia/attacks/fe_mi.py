@@ -10,8 +10,8 @@ from torch import Tensor
 
 from fedmia.attacks._selector import (
     ScaledNetwork,
-    in_batches,
-    in_one_batch,
+    batched_recipe,
+    full_batch_recipe,
     relu_attacker,
     tanh_attacker,
 )
@@ -19,7 +19,10 @@ from fedmia.attacks.base import Attack, Known, Scores
 from fedmia.options.option import option
 from fedmia.threat import OUTPUTS, BlackBox, Threat
 
-RECIPES = {"lpla": (relu_attacker, in_batches(500)), "sdmia": (tanh_attacker, in_one_batch(10_000))}
+RECIPES = {
+    "lpla": (relu_attacker, batched_recipe(500)),
+    "sdmia": (tanh_attacker, full_batch_recipe(10_000)),
+}
 
 
 @dataclass

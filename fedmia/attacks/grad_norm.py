@@ -47,5 +47,5 @@ class GradNorm(Attack):
             both = torch.cat([slope[:, :pairs], slope[:, pairs : 2 * pairs]], dim=2)
             return torch.linalg.vector_norm(both, dim=2).mean(dim=1).cpu()
 
-        found = view.by_negatives(method, self.negatives, images, read)
-        return -np.asarray(found.double().numpy())
+        norms = view.by_negatives(method, self.negatives, images, read)
+        return -np.asarray(norms.double().numpy())

@@ -32,8 +32,8 @@ class Internal(ClassifierAttack):
     classifier: str = option("lr", "classifier on the confidences", choices=CLASSIFIERS)
 
     def inputs(self, view: WhiteBox, images: Tensor) -> NDArray[np.float64]:
-        found = view.features(images, view.layers[-3:] if self.layers is None else self.layers)
-        return np.concatenate([top_confidences(f, self.top) for f in found.values()], axis=1)
+        outputs = view.features(images, view.layers[-3:] if self.layers is None else self.layers)
+        return np.concatenate([top_confidences(f, self.top) for f in outputs.values()], axis=1)
 
 
 def top_confidences(outputs: Tensor, top: int) -> NDArray[np.float64]:
@@ -41,6 +41,13 @@ def top_confidences(outputs: Tensor, top: int) -> NDArray[np.float64]:
 
     The paper has no class head: "Predict(G(x), N)" is read as a softmax over the layer's D
     outputs. Logarithms keep confidences near 0 and 1 apart for a linear classifier.
+
+    Args:
+        outputs: outputs of one layer, `(N, D)`.
+        top: number of values kept, at most D.
+
+    Returns:
+        logarithms of the largest values, `(N, top)`.
     """
     logs = torch.log_softmax(outputs.double(), dim=1)
     best = logs.topk(min(top, logs.shape[1]), dim=1).values

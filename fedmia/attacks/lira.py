@@ -14,10 +14,10 @@ from fedmia.attacks._measure import logit
 from fedmia.attacks._reference import (
     RoundReferenceAttack,
     ShadowReferenceAttack,
-    by_content,
-    first_by_content,
     mean_and_sum,
+    pick_by_content,
     pooled_deviation,
+    sort_by_content,
 )
 from fedmia.attacks.base import Known, Scores
 from fedmia.options.errors import InputError
@@ -67,9 +67,9 @@ class LiRA(ShadowReferenceAttack):
             self._deviations = self._pooled(view)
 
     def score(self, view: BlackBox, images: Tensor) -> Scores:
-        """Raises InputError: too few shadows tell about an image."""
+        """Raises InputError: too few shadows cover an image."""
         target, references, inside = self.read(view, images)
-        self.enough(inside, 1 if self._deviations else 2)
+        self.require_references(inside, 1 if self._deviations else 2)
         x, rows = self._scaled(target), self._scaled(references)
         out = self._gaussian(rows, ~inside, 1)
         if not self._online:
@@ -92,14 +92,14 @@ class LiRA(ShadowReferenceAttack):
         Only shadows are read. Where no image has two shadows of a kind, the other kind's is taken;
         where neither has, 1: it changes no order then.
         """
-        own = first_by_content(
+        own = pick_by_content(
             [t for s in view.shadows for t in (s.members, s.nonmembers)], self.pool
         )
-        images = by_content(torch.cat([own, self._others]))
+        images = sort_by_content(torch.cat([own, self._others]))
         rows = self._scaled(np.stack([self.measure(s.view, images) for s in view.shadows]))
         inside = np.stack([s.trained_on(images) for s in view.shadows])
-        found = [pooled_deviation(rows, which) for which in (inside, ~inside)]
-        usable = [max(f, LEAST) if f is not None else None for f in found]
+        deviations = [pooled_deviation(rows, which) for which in (inside, ~inside)]
+        usable = [max(f, LEAST) if f is not None else None for f in deviations]
         return usable[0] or usable[1] or 1.0, usable[1] or usable[0] or 1.0
 
 
@@ -111,7 +111,7 @@ class LiRARounds(RoundReferenceAttack):
     0 and deviation 1 on the known images, members and non-members alike. The score is then offline
     LiRA's, (x - mean) / deviation over the references. As they are few, an image's variance is
     drawn towards that of the known images: (prior v_known + sum of squares) / (prior + R - 1). One
-    reference tells no variance: the score is then the gain itself.
+    reference has no variance: the score is then the gain itself.
     """
 
     name: ClassVar[str] = "lira-rounds"
@@ -157,5 +157,14 @@ class LiRARounds(RoundReferenceAttack):
 
 
 def log_normal(x: Scores, mean: Scores, deviation: Scores) -> Scores:
-    """log N(x; mean, deviation^2) without its constant."""
+    """log N(x; mean, deviation^2) without its constant.
+
+    Args:
+        x: where the density is taken, `(N,)`.
+        mean: means, `(N,)`.
+        deviation: standard deviations, `(N,)`, > 0.
+
+    Returns:
+        log densities, `(N,)`, up to a constant.
+    """
     return np.asarray(-(((x - mean) / deviation) ** 2) / 2 - np.log(deviation))

@@ -29,7 +29,7 @@ class Crops(Options):
 
     The paper's values (Sec. 5.4) and, where it is silent, those of its public code: the ratios and
     the flip. That code cuts parts from a view that was itself cropped, of members only; here they
-    come from the image, whoever's it is. Resizing is bilinear with antialiasing.
+    come from the image, member or not. Resizing is bilinear with antialiasing.
     """
 
     scale_min: float = option(0.08, "least area of a crop, as part of the image", gt=0, le=1)
@@ -50,7 +50,15 @@ class Crops(Options):
         return PLACE + 1
 
     def pixels(self, height: int, width: int) -> tuple[int, int]:
-        """Height and width of a resized crop of an image: whole patches, at least 2 pixels."""
+        """Height and width of a resized crop of an image: whole patches, at least 2 pixels.
+
+        Args:
+            height: of the image, in pixels.
+            width: of the image, in pixels.
+
+        Returns:
+            height and width of the crop, in pixels.
+        """
         sides = (self.patch * max(1, round(self.size * s / self.patch)) for s in (height, width))
         high, wide = sides
         return max(2, high), max(2, wide)
@@ -124,11 +132,11 @@ class PartCrop(NetworkAttack):
         )
 
     def inputs(self, view: BlackBox, images: Tensor) -> list[Tensor]:
-        found = sorted_energies(self._responses(view, images), images, view.seed, self.energies)
+        energies = sorted_energies(self._responses(view, images), images, view.seed, self.energies)
         if self.with_similarity:
             cosines = pairwise_cosines(view.embed_views(images, self.views, self.layer))
-            found.append(torch.from_numpy(cosines).float())
-        return found
+            energies.append(torch.from_numpy(cosines).float())
+        return energies
 
     def _responses(self, view: BlackBox, images: Tensor) -> Tensor:
         crops = self.recipe(view.patch)
@@ -140,9 +148,9 @@ class PartCrop(NetworkAttack):
             if not self._takes_whole(view, images[:1], replace(crops, size=1.0)):
                 raise
             height, width = crops.pixels(*images.shape[2:])
-            said = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
             raise InputError(
-                f"the encoder does not take crops of {height}x{width} pixels ({said}); "
+                f"the encoder does not take crops of {height}x{width} pixels ({reason}); "
                 f"{opt(f'attack.{self.name}.part', '1.0')} makes them as large as the image"
             ) from None
 
@@ -162,6 +170,7 @@ class NormTanh(RMSNorm):
     """What stands between two linear layers in place of ReLU: RMSNorm, then tanh."""
 
     def forward(self, x: Tensor) -> Tensor:
+        """Normalise `(N, D)`, then apply tanh."""
         return torch.tanh(super().forward(x))
 
 

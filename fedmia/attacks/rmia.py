@@ -40,28 +40,28 @@ class _Relative(ReferenceAttack):
     )
 
     def fit(self, view: BlackBox, known: Known, rng: np.random.Generator) -> None:
-        """Raises InputError: what the references lack."""
+        """Raises InputError: there are too few references."""
         super().fit(view, known, rng)
         if self.offline_a is None:
             images, truth = known.both()
-            found = self.read(view, images)
+            signals = self.read(view, images)
             from sklearn.metrics import roc_auc_score
 
-            self._a = best_a([roc_auc_score(truth, self.ratios(found, a)) for a in GRID])
-            others = found.of(truth == 0)
+            self._a = choose_a([roc_auc_score(truth, self.ratios(signals, a)) for a in GRID])
+            others = signals.of(truth == 0)
         else:
             self._a = self.offline_a
             others = self.read(view, known.nonmembers)
         self._population = np.sort(self.ratios(others, self._a))
 
     def score(self, view: BlackBox, images: Tensor) -> Scores:
-        found = self.read(view, images)
-        return beaten(self.ratios(found, self._a), self._population, self.gamma)
+        signals = self.read(view, images)
+        return dominated_share(self.ratios(signals, self._a), self._population, self.gamma)
 
-    def ratios(self, found: ReferenceSignals, a: float) -> Scores:
+    def ratios(self, signals: ReferenceSignals, a: float) -> Scores:
         """p(x | target) / p(x), (N,)."""
-        outside = mean_and_sum(found.references, ~found.inside)[0]
-        return np.asarray(found.target / (((1 + a) * outside + 1 - a) / 2))
+        outside = mean_and_sum(signals.references, ~signals.inside)[0]
+        return np.asarray(signals.target / (((1 + a) * outside + 1 - a) / 2))
 
 
 @dataclass
@@ -80,12 +80,12 @@ class RMIA(ShadowReferenceAttack, _Relative):
 
     paper: ClassVar[str] = "Zarifzadeh et al., Low-Cost High-Power Membership Inference Attacks"
 
-    def ratios(self, found: ReferenceSignals, a: float) -> Scores:
-        self.enough(found.inside)
+    def ratios(self, signals: ReferenceSignals, a: float) -> Scores:
+        self.require_references(signals.inside)
         if not self._online:
-            return super().ratios(found, a)
-        kinds = [mean_and_sum(found.references, w)[0] for w in (found.inside, ~found.inside)]
-        return np.asarray(found.target / ((kinds[0] + kinds[1]) / 2))
+            return super().ratios(signals, a)
+        kinds = [mean_and_sum(signals.references, w)[0] for w in (signals.inside, ~signals.inside)]
+        return np.asarray(signals.target / ((kinds[0] + kinds[1]) / 2))
 
 
 @dataclass
@@ -102,17 +102,25 @@ class RMIARounds(RoundReferenceAttack, _Relative):
     )
 
 
-def best_a(aucs: list[float]) -> float:
+def choose_a(aucs: list[float]) -> float:
     """The value of GRID of the highest AUC; of several the middle one."""
     best = np.flatnonzero(np.array(aucs) == max(aucs))
     return GRID[int(best[len(best) // 2])]
 
 
-def beaten(ratios: Scores, population: Scores, gamma: float) -> Scores:
+def dominated_share(ratios: Scores, population: Scores, gamma: float) -> Scores:
     """Share (N,) of the sorted `population` (Z,) that each ratio is at least gamma times.
 
     Within a step, the share grows by less than 1 / Z with the ratio, so that no two images whose
     ratios differ are tied.
+
+    Args:
+        ratios: likelihood ratios of the images to score, `(N,)`.
+        population: ratios of the population images, `(Z,)`, ascending.
+        gamma: factor by which an image must exceed a population image, >= 1.
+
+    Returns:
+        shares in [0, 1], `(N,)`.
     """
     # The comparison is made as the paper's quotient is, by multiplication: no division by 0.
     counts = np.searchsorted(gamma * population, ratios, side="right")

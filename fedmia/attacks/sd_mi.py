@@ -14,8 +14,8 @@ from fedmia.attacks._selector import (
     AnchorSelector,
     ScaledNetwork,
     TrainingRecipe,
-    in_batches,
-    in_one_batch,
+    batched_recipe,
+    full_batch_recipe,
     tanh_attacker,
 )
 from fedmia.attacks.base import Attack, Known, Scores
@@ -98,19 +98,28 @@ class SDMI(Attack):
 
     def _inputs(self, vectors: Tensor) -> Tensor:
         """(N, A) distances to the anchors, and beside them the vectors where a selector reads."""
-        found = distances(vectors, self._anchors, self.distance)
-        return torch.cat([found, vectors.double()], dim=1) if self.selector else found
+        rows = distances(vectors, self._anchors, self.distance)
+        return torch.cat([rows, vectors.double()], dim=1) if self.selector else rows
 
     def _recipe(self) -> TrainingRecipe:
         if self.recipe == "lpla":
-            return in_batches(200)
-        return in_one_batch(5_000 if self.selector else 30_000)
+            return batched_recipe(200)
+        return full_batch_recipe(5_000 if self.selector else 30_000)
 
 
 def distances(vectors: Tensor, anchors: Tensor, kind: str) -> Tensor:
-    """(N, A) Euclidean distances of (N, P) to (A, P) in double precision, or their squares."""
-    found = torch.cdist(vectors.double(), anchors.double(), compute_mode="use_mm_for_euclid_dist")
-    return found.square() if kind == "squared" else found
+    """(N, A) Euclidean distances of (N, P) to (A, P) in double precision, or their squares.
+
+    Args:
+        vectors: features of the images, `(N, P)`.
+        anchors: features of the anchors, `(A, P)`.
+        kind: which distance: Euclidean, or squared.
+
+    Returns:
+        distances, `(N, A)`, float64.
+    """
+    lengths = torch.cdist(vectors.double(), anchors.double(), compute_mode="use_mm_for_euclid_dist")
+    return lengths.square() if kind == "squared" else lengths
 
 
 def choose_anchors(
@@ -119,17 +128,25 @@ def choose_anchors(
     """(N,) which known images are anchors: `count` of them (0: a quarter, at most MOST_ANCHORS),
     of each side its share.
 
+    Args:
+        truth: membership of the known images, `(N,)`, 1 = member.
+        count: number of anchors, or 0 for the default.
+        rng: stream of the choice.
+
+    Returns:
+        bool `(N,)`, True for an anchor.
+
     Raises:
         InputError: fewer than 2 of a side are left.
     """
-    wanted = count or max(1, min(len(truth) // 4, MOST_ANCHORS))
+    target = count or max(1, min(len(truth) // 4, MOST_ANCHORS))
     sides = [np.flatnonzero(truth == 1), np.flatnonzero(truth == 0)]
-    of_members = round(wanted * len(sides[0]) / max(1, len(truth)))
-    takes = (of_members, wanted - of_members)
+    of_members = round(target * len(sides[0]) / max(1, len(truth)))
+    takes = (of_members, target - of_members)
     if any(len(side) - take < 2 for side, take in zip(sides, takes, strict=True)):
         raise InputError(
             f"sd-mi: {len(sides[0])} known members and {len(sides[1])} known non-members leave "
-            f"fewer than 2 of a side beside {wanted} anchors"
+            f"fewer than 2 of a side beside {target} anchors"
         )
     chosen = np.zeros(len(truth), dtype=bool)
     for side, take in zip(sides, takes, strict=True):

@@ -1,4 +1,4 @@
-"""A command line from its arguments to checked settings, and its errors to exit codes."""
+"""From command-line arguments to checked settings, and from errors to exit codes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedmia.cli.flags import Command, FlagStyle, read, refuse_options
 from fedmia.config.tree import from_tree, merge, normalize
 from fedmia.options.errors import (
     InputError,
-    Tongue,
+    Spelling,
     format_error,
     option_style,
     spell_in_python,
@@ -31,14 +31,14 @@ PRESETS = (
     if (BESIDE / "smoke.yaml").is_file()
     else Path(sysconfig.get_path("data")) / "share" / "fedmia" / "configs"
 )
-# Presets by the names that they had, with what else is said of them.
+# Old names of presets, with what to use instead.
 RENAMED = {"cifar10-overfit": ("cifar10-one-holder", "ten clients are 'overfit-cifar10'")}
 BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130  # exit codes
 
 
 @dataclass(frozen=True)
 class Invocation:
-    """What the user asked for.
+    """A parsed command line.
 
     Attributes:
         settings: the checked settings; None where only a page was asked for.
@@ -65,19 +65,25 @@ def run(
     work: Callable[[Invocation], int],
     failures: tuple[type[Exception], ...] = (),
 ) -> int:
-    """Parse, print a page or `work`; errors in one line on standard error; the exit code.
+    """Parse the arguments, then print a page or do the work; print an error as one line.
 
     Args:
-        failures: what `work` may raise where the run itself failed.
+        command: the command as its front ends read it.
+        arguments: without the program's name.
+        work: does what the invocation asks for; returns the exit code.
+        failures: exceptions by which `work` says that the run itself failed.
+
+    Returns:
+        The exit code: that of `work`, 0 after a page, 1 a failed run, 2 bad input.
     """
     if (code := answer_page(command, arguments)) is not None:
         return code
-    speak: Tongue = spell_in_python
+    speak: Spelling = spell_in_python
     try:
-        asked = parse(command, arguments)
-        speak = asked.settings.tongue
+        invocation = parse(command, arguments)
+        speak = invocation.settings.spelling
         with option_style(speak):
-            return work(asked)
+            return work(invocation)
     except InputError as error:
         return print_bad_input(error)
     except failures as error:
@@ -88,8 +94,16 @@ def run(
 
 
 def answer_page(command: Command, arguments: Sequence[str]) -> int | None:
-    """The exit code of a command line that asks for a page or has a wrong flag, which is printed;
-    None of any other. It imports neither the settings nor torch.
+    """Print the page that the arguments ask for, or the error of a wrong flag.
+
+    This imports neither the settings nor torch.
+
+    Args:
+        command: the command as its front ends read it.
+        arguments: without the program's name.
+
+    Returns:
+        The exit code; None where the arguments ask for no page and no flag is wrong.
     """
     try:
         flags = read(command, arguments)
@@ -112,64 +126,84 @@ def print_bad_input(error: InputError) -> int:
 
 
 def parse(command: Command, arguments: Sequence[str]) -> Invocation:
-    """The invocation that the arguments (without the program's name) ask for.
+    """Read the arguments and the files that they name.
+
+    Args:
+        command: the command as its front ends read it.
+        arguments: without the program's name.
+
+    Returns:
+        What the user asked for, with the complete settings.
 
     Raises:
-        InputError: anything wrong in the arguments or the file, or that the checks refuse; its
-            options are said as the user gave them.
+        InputError: an argument or a file is wrong, or a check refuses the settings. The message
+            spells the options as the user gave them.
     """
     flags = read(command, arguments)
-    given, speak = flags.command, FlagStyle(command, flags.typed)
-    if (page := _page(command, given)) is not None:
+    own_options, speak = flags.command, FlagStyle(command, flags.typed)
+    if (page := _page(command, own_options)) is not None:
         return Invocation(None, page=page)
-    if "resume" in given:
-        given = resume_settings(given, flags.typed)
-    if given.get("out") == "":
+    if "resume" in own_options:
+        own_options = resume_settings(own_options, flags.typed)
+    if own_options.get("out") == "":
         raise InputError("--out needs a folder, got ''")
     with option_style(speak):
         tree = normalize(command.settings, flags.tree)
-    observe = tuple(filter(None, given.get("observe", "").split(",")))
-    if "observe" in given and not observe:
+    observe = tuple(filter(None, own_options.get("observe", "").split(",")))
+    if "observe" in own_options and not observe:
         raise InputError("--observe needs a name, got ''")
-    if "config" in given:
-        file = find_config(given["config"], command.presets)
+    if "config" in own_options:
+        file = find_config(own_options["config"], command.presets)
         with style_of_file(file):  # on its own first, so that its mistakes are named as its own
             from_tree(command.settings, lower := _read(command, file))
         speak = FlagStyle(command, flags.typed, file, lower)
         with option_style(speak):
             tree = merge(command.settings, lower, tree, command.attacks)
     with option_style(speak):
-        trust = "trust_plugins" in given
-        settings: Any = from_tree(command.settings, tree, tongue=speak, trust_plugins=trust)
+        trust = "trust_plugins" in own_options
+        settings: Any = from_tree(command.settings, tree, spelling=speak, trust_plugins=trust)
         command.refuse(settings)
-    folder = Path(given["out"]) if "out" in given else None
+    folder = Path(own_options["out"]) if "out" in own_options else None
     return Invocation(
-        settings, folder, "quiet" in given, "json" in given, observe, "resume" in given
+        settings,
+        folder,
+        "quiet" in own_options,
+        "json" in own_options,
+        observe,
+        "resume" in own_options,
     )
 
 
-def resume_settings(given: Mapping[str, str], typed: Mapping[str, str]) -> dict[str, str]:
-    """The command's own options for `--resume RUN`: the run's settings are its own.
+def resume_settings(own_options: Mapping[str, str], typed: Mapping[str, str]) -> dict[str, str]:
+    """The command's own options for `--resume RUN`: the settings are those of the run.
+
+    Args:
+        own_options: options of the command, such as `resume` and `quiet`, with their values.
+        typed: options of the settings that the user typed, with their values.
+
+    Returns:
+        The options of the command, with the run's settings file as `config` and its folder as
+        `out`.
 
     Raises:
-        InputError: RUN is no run, something is given that its settings say, or these name a
-            plugin from outside that is not trusted.
+        InputError: RUN is no run, the user gives options that its settings already say, or its
+            settings name a plugin from outside that is not trusted.
     """
     from fedmia.storage.runfolder import RunFolder  # torch; no page has a use for it
 
-    run = RunFolder(folder := Path(given["resume"]), "trust_plugins" in given)
-    if beside := [*(f"--{n}" for n in ("out", "config") if n in given), *typed.values()]:
+    run = RunFolder(folder := Path(own_options["resume"]), "trust_plugins" in own_options)
+    if beside := [*(f"--{n}" for n in ("out", "config") if n in own_options), *typed.values()]:
         raise InputError(
             f"--resume goes on with the settings of '{folder}': {beside[0]} cannot be given too"
         )
     if not run.config.is_file():
         raise InputError(f"--resume '{folder}' is no run: it holds no {run.config.name}")
     run.tree()
-    return {**given, "config": str(run.config), "out": str(folder)}
+    return {**own_options, "config": str(run.config), "out": str(folder)}
 
 
 def _read(command: Command, file: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
-    """The tree of a file, over that of the file or preset that its key `base` names.
+    """Read a file of settings, laid over the file or preset that its key `base` names.
 
     Raises:
         InputError: a file that cannot be read, or whose base is itself.
@@ -186,11 +220,17 @@ def _read(command: Command, file: Path, above: tuple[Path, ...] = ()) -> dict[st
 
 
 def find_config(name: str, presets: tuple[str, ...]) -> Path:
-    """The file that `--config NAME` means: a path, or a preset beside the source if it is one of
-    those that the patterns `presets` hold.
+    """The file that `--config NAME` means.
+
+    Args:
+        name: a path, or the name of a preset beside the source.
+        presets: glob patterns of the command's presets.
+
+    Returns:
+        The path of an existing file.
 
     Raises:
-        InputError: neither.
+        InputError: there is neither such a file nor such a preset.
     """
     path = Path(name)
     if path.is_file():
@@ -210,14 +250,14 @@ def find_config(name: str, presets: tuple[str, ...]) -> Path:
     raise InputError(f"no config file or preset '{name}'{hint} (presets: {', '.join(known)})")
 
 
-def _page(command: Command, given: dict[str, str]) -> str | None:
-    if "help" in given:
+def _page(command: Command, own_options: dict[str, str]) -> str | None:
+    if "help" in own_options:
         return help.help_page(command)
-    if "list" in given:
-        return help.list_page(given["list"] or command.listed)
-    if "schema" in given:
+    if "list" in own_options:
+        return help.list_page(own_options["list"] or command.listed)
+    if "schema" in own_options:
         return help.schema_page(command)
-    if "version" in given:
+    if "version" in own_options:
         try:
             return f"fedmia {metadata.version('fedmia')}"
         except metadata.PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""The commands, as `commands.yaml` beside this file declares them."""
+"""The commands that `commands.yaml` declares."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from fedmia.options.yamlfile import Tree, load
 
 
 def _commands(file: Path) -> dict[str, Command]:
-    """Every command by its name; one of experiments has their short flags, and their headings
-    after its own."""
+    """Every command by its name. A command that runs experiments also has their short flags, and
+    their headings after its own."""
     trees = load(file)
     shared = trees.pop("experiment")
     return {name: _command(tree, shared) for name, tree in trees.items()}

@@ -1,4 +1,4 @@
-"""The command line as tokens: which flag stands for which option, and its text. No values yet."""
+"""Splits the command line into options and their text; values are converted later."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ class Command:
 
     Attributes:
         root: dataclass of the settings, or `module:Class` of it.
-        usage, intro, outro: of the help page.
+        usage: of the help page.
+        intro: what the help page says first.
+        outro: what it says last.
         own: options of the command, no part of the settings: name -> placeholder and help.
         runs: `module:function` that names the attacks that a tree of settings runs.
         check: `module:function` that refuses built settings whose parts do not suit one another.
@@ -69,8 +71,8 @@ class Command:
 
     @cached_property
     def shape(self) -> FlagLayout:
-        """What flags there are: of the index where it knows the settings, which imports none of
-        them; else of the dataclass."""
+        """The flags of the command: from the index where it has the settings, which imports none
+        of them; else from the dataclass."""
         known = index().get("shapes", {}).get(str(self.root))
         return FlagLayout(**known) if known else flag_layout(self.settings)
 
@@ -100,20 +102,20 @@ class Command:
         return "--" + (short if "." in short else short.replace("_", "-"))
 
     def commands(self) -> set[str]:
-        """Words that are flags, but no options of the settings."""
+        """Flags that are no options of the settings."""
         return {*self.own, *SWITCHES, "list"}
 
 
 @functools.cache  # a file of the package, which does not change while the process runs
 def index() -> dict[str, Any]:
-    """Shapes of the commands' settings and options of plugins, which `fedmia.cli.index` writes."""
+    """The index that `fedmia.cli.index` writes: layouts of settings and options of plugins."""
     file = Path(__file__).with_name("index.json")
     return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
 
 
 @dataclass
 class ParsedFlags:
-    """What the command line said.
+    """A command line that is split, but not converted.
 
     Attributes:
         tree: the settings' options, each value a `Text`.
@@ -128,7 +130,14 @@ class ParsedFlags:
 
 @dataclass(frozen=True)
 class FlagStyle:
-    """How options are said to who typed flags over the `tree` of a `file` (a `Tongue`)."""
+    """Spells options as flags for a user who typed flags over a file (a `Tongue`).
+
+    Attributes:
+        command: the command as its front ends read it.
+        typed: the options that the user typed, with their text.
+        file: the file of settings, or None.
+        tree: what the file holds.
+    """
 
     command: Command
     typed: Mapping[str, str]
@@ -137,21 +146,21 @@ class FlagStyle:
 
     def __call__(self, path: str, value: str | None) -> str:
         path = self.command.alias.get(path, path)
-        if path not in self.typed and _holds(self.tree, path):
+        if path not in self.typed and _has_path(self.tree, path):
             return f"{path} in {self.file}" if value is None else f"{path}: {value} in {self.file}"
         flag = self.typed.get(path) or self.command.flag_of(path)
         return flag if value is None else f"{flag} {value}"
 
 
-def _holds(tree: Any, path: str) -> bool:
+def _has_path(tree: Any, path: str) -> bool:
     if isinstance(tree, list):  # layers, by their options or by name and option
-        named = [(one, f"{one.get('name')}.") for one in tree if isinstance(one, Mapping)]
-        return any(_holds(one, path.removeprefix(name)) for one, name in named)
+        layers = [(one, f"{one.get('name')}.") for one in tree if isinstance(one, Mapping)]
+        return any(_has_path(one, path.removeprefix(name)) for one, name in layers)
     if not isinstance(tree, Mapping):
         return False
     # The names of plugins in `attack.NAME.OPTION` may hold dots themselves.
     return path in tree or any(
-        path.startswith(f"{key}.") and _holds(value, path[len(key) + 1 :])
+        path.startswith(f"{key}.") and _has_path(value, path[len(key) + 1 :])
         for key, value in tree.items()
     )
 
@@ -159,11 +168,18 @@ def _holds(tree: Any, path: str) -> bool:
 def read(command: Command, arguments: Sequence[str]) -> ParsedFlags:
     """Split the command line into options of the settings and of the command.
 
+    Args:
+        command: the command as its front ends read it.
+        arguments: without the program's name.
+
+    Returns:
+        The tree of the settings' options, what the user typed, and the command's own options.
+
     Raises:
-        InputError: an unknown flag (with the nearest), one given twice, a value missing or too
-            many.
+        InputError: an unknown flag (with the nearest one), a flag given twice, a value missing or
+            one too many.
     """
-    found = ParsedFlags()
+    parsed = ParsedFlags()
     waiting = list(arguments)
     while waiting:
         token = waiting.pop(0)
@@ -179,8 +195,8 @@ def read(command: Command, arguments: Sequence[str]) -> ParsedFlags:
         # An unknown flag is named before the value that it may lack.
         path = (key,) if many else _path(command, name)
         if key == "list":
-            named = not equals and waiting and not waiting[0].startswith("-")
-            text = waiting.pop(0) if named else text
+            has_value = not equals and waiting and not waiting[0].startswith("-")
+            text = waiting.pop(0) if has_value else text
         elif key in SWITCHES:
             if equals:
                 raise InputError(f"--{name} takes no value, got '{text}'")
@@ -190,18 +206,23 @@ def read(command: Command, arguments: Sequence[str]) -> ParsedFlags:
                 raise InputError(f"--{name} needs a value")
             text = "true" if alone else waiting.pop(0)
         if many:
-            _add_lists(command, found, key, text)
+            _add_lists(command, parsed, key, text)
         else:
-            _put(command, found, name, path, text)
-    return found
+            _store_option(command, parsed, name, path, text)
+    return parsed
 
 
 def refuse_options(command: Command, flags: ParsedFlags) -> None:
-    """Refuse an option that its plugin does not have, as far as flags and the index tell it: which
-    plugin a file names is not read here.
+    """Refuse an option that its plugin does not have, as far as flags and the index tell.
+
+    A plugin that only a file names is checked later, when the settings are built.
+
+    Args:
+        command: the command as its front ends read it.
+        flags: the command line as `read` gives it.
 
     Raises:
-        InputError: naming the nearest option.
+        InputError: an option that the plugin does not have; the message names the nearest one.
     """
     known = index().get("plugins", {})
     for name, (kind, default) in command.shape.plugins.items():
@@ -219,62 +240,64 @@ def refuse_options(command: Command, flags: ParsedFlags) -> None:
 
 
 def _is_bool(command: Command, path: tuple[str, ...]) -> bool:
-    """Whether an option is true or false: its flag alone says true."""
+    """Whether an option is true or false, so that its flag without a value means true."""
     hole, _ = command.shape.options.get(".".join(path), ("", ""))
     return hole == "BOOL"
 
 
-def _add_lists(command: Command, found: ParsedFlags, key: str, text: str) -> None:
+def _add_lists(command: Command, parsed: ParsedFlags, key: str, text: str) -> None:
     """`--grid OPTION=VALUES`, once for each option; `--strengths NAME=VALUES;NAME=VALUES`."""
     hole = command.shape.lists[key][0].partition("=")[0]
     if hole == "OPTION":
-        held = found.tree.setdefault(key, [{}])[0]
-        return _add(held, key, _option(command, key, text), text, hole)
+        cell = parsed.tree.setdefault(key, [{}])[0]
+        return _add(cell, key, _option(command, key, text), text, hole)
     for one in text.split(";"):
-        held = found.tree.setdefault(key, {})
-        _add(held, key, one.partition("=")[0].strip(), one, hole)
+        cell = parsed.tree.setdefault(key, {})
+        _add(cell, key, one.partition("=")[0].strip(), one, hole)
     return None
 
 
 def _option(command: Command, key: str, text: str) -> str:
-    """Path of the option that a grid's `OPTION=VALUE,..` names, the empty string without one."""
+    """The path in `OPTION=VALUE,..` of a grid; empty: there is none."""
     name, equals, _ = text.partition("=")
     with prefix_errors(f"--{key} {text}"):
         return ".".join(_path(command, name)) if equals and name else ""
 
 
-def _add(held: dict[str, Any], key: str, path: str, text: str, hole: str) -> None:
-    """One list of values under its path: `partition.alpha=0.1,1`. Values that are lists stand
-    between semicolons."""
+def _add(lists: dict[str, Any], key: str, path: str, text: str, hole: str) -> None:
+    """Add a list of values under its path: `partition.alpha=0.1,1`. Semicolons separate values
+    that are lists themselves."""
     name, equals, values = text.partition("=")
     if not equals or not path:
         raise InputError(f"--{key} must be {hole}=VALUE,VALUE,.., got '{text}'")
-    if path in held:
+    if path in lists:
         raise InputError(f"--{key} {name.strip()} is given twice")
     parted = values.split(";" if ";" in values else ",")
-    held[path] = [Text(value.strip()) for value in parted if value.strip()]
+    lists[path] = [Text(value.strip()) for value in parted if value.strip()]
 
 
-def _put(command: Command, found: ParsedFlags, name: str, path: tuple[str, ...], text: str) -> None:
+def _store_option(
+    command: Command, parsed: ParsedFlags, name: str, path: tuple[str, ...], text: str
+) -> None:
     dotted = ".".join(path)
     own = dotted in command.commands()
-    before = f"--{dotted}" if own and dotted in found.command else found.typed.get(dotted)
+    before = f"--{dotted}" if own and dotted in parsed.command else parsed.typed.get(dotted)
     if before is not None:
         twice = own or before == f"--{name}"
         what = f"--{name} is given twice" if twice else f"{before} and --{name} are the same option"
         raise InputError(what)
     if own:
-        found.command[dotted] = text
+        parsed.command[dotted] = text
         return
-    found.typed[dotted] = f"--{name}"
-    branch = found.tree
+    parsed.typed[dotted] = f"--{name}"
+    branch = parsed.tree
     for part in path[:-1]:
         branch = branch.setdefault(part, {})
     branch[path[-1]] = Text(text)
 
 
 def _path(command: Command, name: str) -> tuple[str, ...]:
-    """Where a flag's value goes: `partition.alpha` -> ("partition", "alpha")."""
+    """The keys of a flag in the tree: `partition.alpha` -> ("partition", "alpha")."""
     key = name.replace("-", "_")
     if key in command.commands():
         return (key,)

@@ -1,4 +1,4 @@
-"""`--help` and `--list`, written from the options and the plugins themselves."""
+"""The pages of `--help`, `--schema` and `--list`, made from the options and the plugins."""
 
 from __future__ import annotations
 
@@ -17,26 +17,35 @@ _LEFT = 28  # columns of the flags
 
 
 def help_page(command: Command, columns: int | None = None) -> str:
-    """The text of `--help`, at most `columns` wide (default: the terminal's, to 100)."""
+    """The text of `--help`.
+
+    Args:
+        command: the command as its front ends read it.
+        columns: width in characters; None: that of the terminal, at most 100.
+
+    Returns:
+        The page, lines ended by newlines.
+    """
     width = columns or min(100, shutil.get_terminal_size((80, 24)).columns)
     shape = command.shape
     flags = {path: f"{command.flag_of(path)} {hole}" for path, (hole, _) in shape.options.items()}
     grouped = {
-        title: [p for p in flags if _within(p, wanted)] for title, wanted in command.groups.items()
+        title: [p for p in flags if _matches(p, patterns)]
+        for title, patterns in command.groups.items()
     }
-    ungrouped = flags.keys() - {p for held in grouped.values() for p in held}
-    lines = [*_wrapped(command.usage, width), "", *_wrapped(command.intro, width), "", "Run"]
+    ungrouped = flags.keys() - {p for paths in grouped.values() for p in paths}
+    lines = [*_wrap(command.usage, width), "", *_wrap(command.intro, width), "", "Run"]
     for name, (hole, text) in {**command.own, **shape.lists}.items():
         lines += row(f"--{name} {hole}", text, width)
     for path in [path for path in flags if path in ungrouped]:
         lines += row(flags[path], shape.options[path][1], width)
     for name, text in {**SWITCHES, "list [KIND]": LIST}.items():
         lines += row(f"--{name.replace('_', '-')}", text, width) if text else ()
-    for title, held in grouped.items():
+    for title, paths in grouped.items():
         lines += ["", title]
-        for path in held:
+        for path in paths:
             lines += row(flags[path], shape.options[path][1], width)
-    return "\n".join([*lines, "", *_wrapped(command.outro, width)])
+    return "\n".join([*lines, "", *_wrap(command.outro, width)])
 
 
 def schema_page(command: Command) -> str:
@@ -48,12 +57,19 @@ def schema_page(command: Command) -> str:
     return json.dumps(settings_schema(command.settings, title, more), indent=1)
 
 
-def _wrapped(text: str, width: int) -> list[str]:
+def _wrap(text: str, width: int) -> list[str]:
     return textwrap.wrap(text, width, break_on_hyphens=False)
 
 
 def list_page(kind: str = "", columns: int | None = None) -> str:
-    """The text of `--list`: every plugin by kind; with `kind`, that kind's options too.
+    """The text of `--list`: every plugin by kind.
+
+    Args:
+        kind: list this kind alone, with the options of its plugins; empty: all kinds.
+        columns: width in characters; None: that of the terminal, at most 100.
+
+    Returns:
+        The page, lines ended by newlines.
 
     Raises:
         InputError: an unknown kind.
@@ -86,18 +102,27 @@ def _kind(kind: str, width: int, detail: bool) -> list[str]:
     return lines
 
 
-def _within(path: str, wanted: tuple[str, ...]) -> bool:
-    return any(path == w or (w.endswith(".") and path.startswith(w)) for w in wanted)
+def _matches(path: str, patterns: tuple[str, ...]) -> bool:
+    return any(path == w or (w.endswith(".") and path.startswith(w)) for w in patterns)
 
 
-def row(left: str, text: str, width: int) -> Iterator[str]:
-    """`left` and `text` in two columns; a long `left` has its own line."""
+def row(term: str, text: str, width: int) -> Iterator[str]:
+    """Two columns; a long term has a line of its own.
+
+    Args:
+        term: text of the left column.
+        text: text of the right column, which is wrapped.
+        width: of the page in characters.
+
+    Yields:
+        The lines.
+    """
     wrapped = textwrap.wrap(text, max(20, width - _LEFT), break_on_hyphens=False) or [""]
-    if len(left) + 4 > _LEFT:
-        yield f"  {left}"
-        left = ""
+    if len(term) + 4 > _LEFT:
+        yield f"  {term}"
+        term = ""
     else:
-        yield f"  {left}".ljust(_LEFT) + wrapped.pop(0)
-        left = ""
+        yield f"  {term}".ljust(_LEFT) + wrapped.pop(0)
+        term = ""
     for line in wrapped:
         yield " " * _LEFT + line

@@ -1,7 +1,7 @@
 """`python -m fedmia.cli.index`: write `index.json`, the options of commands and of plugins.
 
-It holds what the classes of settings and plugins say, so that help, and a flag that there is not,
-need neither. To be run again where an option changes, which a test sees to.
+It holds the options of settings and plugins, so that help and the error for an unknown flag need
+no import of them. Run it again after every change of an option; a test checks that.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FILE = Path(__file__).with_name("index.json")
 
 
 def build() -> dict[str, Any]:
-    """The shape of each command's settings, by the name of their class; each plugin's options."""
+    """The flag layout of each command by the class of its settings, and each plugin's options."""
     commands = COMMANDS.values()
     return {
         "shapes": {

@@ -1,4 +1,4 @@
-"""What an audit is asked: its options, checked together."""
+"""The options of an audit, checked together."""
 
 from __future__ import annotations
 
@@ -25,6 +25,19 @@ from fedmia.threat import PRECISIONS
 class Audit(Settings):
     """One audit. The fields after `precision` hold only the options that were given.
 
+    Attributes:
+        data_dir: folder of the data sources' files.
+        size: pixels a side; None: the encoder's.
+        mean: mean of each channel, pixels in [0, 1]; None: the encoder's.
+        std: standard deviation of each channel; None: the encoder's.
+        shadow_defense: defences under which the attacker trains its shadows, in order.
+        shadow: options of the shadows' training, by name.
+        augment: options of the attacker's views, by name.
+        members_options: options of the data source of the members.
+        nonmembers_options: options of the data source of the non-members.
+        shadow_data_options: options of the data source of the shadows.
+        attack: options of each attack, by its name.
+
     Raises:
         InputError: on construction, for an unknown attack or option or a value out of range.
     """
@@ -42,7 +55,7 @@ class Audit(Settings):
     )
     allow_missing: bool = option(False, "audit an encoder whose file lacks weights or has others")
     allow_random: bool = option(
-        False, "audit an encoder that answers one image differently when asked again"
+        False, "audit an encoder whose output for one image changes from call to call"
     )
     members: str | None = option(
         None, "dataset of images that the encoder was trained on (none: a fedmia run's own)"
@@ -76,13 +89,13 @@ class Audit(Settings):
     )
     shadow_encoders: str | None = option(
         None,
-        "folder of shadow encoders trained before, or of runs on images of the attacker's own; "
-        "beside some under the target's defence, those without it are a naive attacker's",
+        "folder of shadow encoders trained before, or of runs on the attacker's own images; where "
+        "some have the target's defence, those without it serve an attacker who ignores it",
     )
     shadow_defense: tuple[Layer, ...] = plugins(
         "defense",
-        "defences of the target's training that the attacker knows, in order: its shadows are "
-        "trained under them, beside shadows that are not (default none)",
+        "defences of the target's training that the attacker knows, in order: it trains shadows "
+        "with them, and others without (default none)",
     )
     cache: str | None = option(None, "folder that keeps trained shadows (none: OUT/shadows)")
     seed: int = option(0, "root of all randomness", ge=0)
@@ -114,8 +127,8 @@ class Audit(Settings):
                 "that it was exported in"
             )
         if (self.members is None) != (self.nonmembers is None):
-            given, other = map(opt, ("members", "nonmembers")[:: 1 if self.members else -1])
-            raise InputError(f"{given} is given without {other}; an audit needs both")
+            source, other = map(opt, ("members", "nonmembers")[:: 1 if self.members else -1])
+            raise InputError(f"{source} is given without {other}; an audit needs both")
         self._check_shadows()
         names = expand_names(self.attacks)
         for name in self.attack:
@@ -130,7 +143,7 @@ class Audit(Settings):
             parse_points(self.sweep)
 
     def _check_shadows(self) -> None:
-        """Refuse what says how shadows are trained where none are, or says it twice."""
+        """Refuse options of the shadows' training without shadows, and options that contradict."""
         if self.shadows and self.shadow_encoders is not None:
             trains, reads = opt("shadows"), opt("shadow_encoders")
             raise InputError(f"{trains} trains encoders, {reads} reads them: give one")

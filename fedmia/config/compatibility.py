@@ -1,4 +1,4 @@
-"""Whether the parts of an experiment suit one another: asked once, before anything is loaded."""
+"""Checks that the options of an experiment suit one another, before anything is loaded."""
 
 from __future__ import annotations
 
@@ -25,15 +25,16 @@ def check_experiment(experiment: Experiment) -> None:
     Raises:
         InputError: one line that names the value and the reason.
     """
-    for one in (
-        _attacker, _attacks, _rounds, _cohort, _aggregation, _machine, _partition,
-        _defended, _defense, _pretrain, _training, _public, _pixels,
+    for check in (
+        _check_attacker, _check_attacks, _check_rounds, _check_cohort, _check_aggregation,
+        _check_machine, _check_partition, _check_defended, _check_defense, _check_pretrain,
+        _check_training, _check_public, _check_pixels,
     ):  # fmt: skip
-        one(experiment)
+        check(experiment)
     check_gpu(experiment.device)
 
 
-def _attacker(experiment: Experiment) -> None:
+def _check_attacker(experiment: Experiment) -> None:
     if not experiment.malicious_clients or experiment.honest_clients:
         return
     clients = experiment.federation.clients
@@ -50,7 +51,7 @@ def _at_most(clients: int) -> str:
     return f"{opt('federation.clients')} must be >= 2"
 
 
-def _attacks(experiment: Experiment) -> None:
+def _check_attacks(experiment: Experiment) -> None:
     for name in experiment.attacks:
         built = registry.build("attack", name, experiment.attack[name])
         sums = experiment.federation.secure_aggregation
@@ -58,11 +59,11 @@ def _attacks(experiment: Experiment) -> None:
         if reason:
             got = opt("attacker", experiment.attacker)
             raise InputError(f"attack '{name}' {reason}; got {got}")
-        _updates(experiment, name)
+        _check_updates(experiment, name)
 
 
-def _updates(experiment: Experiment, name: str) -> None:
-    """What an attack on clients' updates has to compare."""
+def _check_updates(experiment: Experiment, name: str) -> None:
+    """Refuse an attack on clients' updates where too few updates are kept or sent."""
     cls, federation = registry.load("attack", name), experiment.federation
     if cls.needs.vantage != "server":
         return
@@ -78,23 +79,23 @@ def _updates(experiment: Experiment, name: str) -> None:
         raise InputError(f"attack '{name}' reads updates: {none} keeps none")
 
 
-def _rounds(experiment: Experiment) -> None:
-    """An active attack wants a clean round before its first one."""
+def _check_rounds(experiment: Experiment) -> None:
+    """Refuse an active attack without a clean round before its first round."""
     if experiment.active_attack is None:
         return
     rounds, attacked = experiment.federation.rounds, experiment.attack_rounds
-    asked = opt("federation.rounds", rounds)
+    mention = opt("federation.rounds", rounds)
     if rounds == 1:
-        raise InputError(f"{asked} leaves no clean round before an attacked one; at least 2")
+        raise InputError(f"{mention} leaves no clean round before an attacked one; at least 2")
     if attacked >= rounds:
         raise InputError(
-            f"{opt('federation.attack_rounds', attacked)} of {asked} leaves no clean round; "
+            f"{opt('federation.attack_rounds', attacked)} of {mention} leaves no clean round; "
             f"at most {rounds - 1}"
         )
 
 
-def _training(experiment: Experiment) -> None:
-    """A rate that rises to its height, and an optimizer that the rest can do with."""
+def _check_training(experiment: Experiment) -> None:
+    """Refuse a warm-up longer than the training, and an optimizer that the strategy cannot use."""
     train, federation, pretrain = experiment.train, experiment.federation, experiment.pretrain
     lasting = {
         "the epochs of the run": federation.rounds * train.local_epochs,
@@ -102,8 +103,8 @@ def _training(experiment: Experiment) -> None:
     }
     for what, epochs in lasting.items():
         if train.warmup_epochs >= epochs:
-            given = opt("train.warmup_epochs", f"{train.warmup_epochs:g}")
-            raise InputError(f"{given} must be < {epochs}, {what}")
+            mention = opt("train.warmup_epochs", f"{train.warmup_epochs:g}")
+            raise InputError(f"{mention} must be < {epochs}, {what}")
     if train.optimizer == "sgd":
         return
     chosen = opt("train.optimizer", train.optimizer)
@@ -114,43 +115,44 @@ def _training(experiment: Experiment) -> None:
         )
 
 
-def _cohort(experiment: Experiment) -> None:
-    """A round needs no more clients than take part in it."""
+def _check_cohort(experiment: Experiment) -> None:
+    """Refuse a round that needs more clients than its cohort has."""
     federation = experiment.federation
-    drawn = _drawn(experiment)
-    if federation.min_clients > drawn:
+    cohort_size = _cohort_size(experiment)
+    if federation.min_clients > cohort_size:
         raise InputError(
-            f"{opt('federation.min_clients')} must be <= {drawn}, the clients of a round, "
+            f"{opt('federation.min_clients')} must be <= {cohort_size}, the clients of a round, "
             f"got {federation.min_clients}"
         )
 
 
-def _drawn(experiment: Experiment) -> int:
-    """Clients of a round."""
+def _cohort_size(experiment: Experiment) -> int:
+    """Number of clients in a round's cohort."""
     federation = experiment.federation
     return max(1, int(federation.participation * federation.clients + 0.5))
 
 
-def _aggregation(experiment: Experiment) -> None:
-    """What the server does with the updates, and what it sees of them."""
+def _check_aggregation(experiment: Experiment) -> None:
+    """Refuse a strategy that the cohort, the norm or secure aggregation does not allow."""
     built = experiment.strategy.build("strategy")
-    federation, named = experiment.federation, opt("strategy.name", experiment.strategy.name)
-    if built.least > (drawn := _drawn(experiment)):
+    federation, mention = experiment.federation, opt("strategy.name", experiment.strategy.name)
+    if built.least > (cohort_size := _cohort_size(experiment)):
         raise InputError(
-            f"{named} with these options needs >= {built.least} clients a round, got {drawn}"
+            f"{mention} with these options needs >= {built.least} clients a round, "
+            f"got {cohort_size}"
         )
-    with prefix_errors(named):
-        built.check(_norm(experiment))
+    with prefix_errors(mention):
+        built.check(_norm_of(experiment))
     if built.private and experiment.pretrain.mode == "pooled":
         raise InputError(
-            f"{opt('pretrain.mode', 'pooled')} with {named}: the server would train on the private "
-            "images themselves, which its noise does not cover"
+            f"{opt('pretrain.mode', 'pooled')} with {mention}: the server would train on the "
+            "private images themselves, which its noise does not cover"
         )
     if not federation.secure_aggregation:
         return
     sums = opt("federation.secure_aggregation", "true")
     if built.singles:
-        raise InputError(f"{named} looks at single updates, and {sums} shows their sum alone")
+        raise InputError(f"{mention} looks at single updates, and {sums} shows their sum alone")
     if federation.keep_updates:
         raise InputError(
             f"{opt('federation.keep_updates', federation.keep_updates)} keeps single updates, and "
@@ -158,7 +160,7 @@ def _aggregation(experiment: Experiment) -> None:
         )
 
 
-def _norm(experiment: Experiment) -> str:
+def _norm_of(experiment: Experiment) -> str:
     """The kind of the model's norm: `group`, `batch`, or `local`, batch norm whose running
     statistics never leave the client."""
     norm = norm_kind(experiment.model.options, experiment.ssl.options)
@@ -167,8 +169,8 @@ def _norm(experiment: Experiment) -> str:
     return norm
 
 
-def _machine(experiment: Experiment) -> None:
-    """What is asked of Ray is asked where Ray runs, and in shares that Ray has."""
+def _check_machine(experiment: Experiment) -> None:
+    """Refuse options of Ray without Ray, and shares of a GPU that Ray does not know."""
     address = experiment.ray_address
     if experiment.backend != "ray":
         for name, default in (
@@ -176,40 +178,40 @@ def _machine(experiment: Experiment) -> None:
             ("cpus_per_client", None),
             ("gpus_per_client", 0),
         ):
-            if (given := getattr(experiment, name)) != default:
-                raise missing_option(name, "backend", "ray", given=given)
+            if (value := getattr(experiment, name)) != default:
+                raise missing_option(name, "backend", "ray", value_text=value)
     for name in ("cpus_per_client", "gpus_per_client"):
-        asked = getattr(experiment, name) or 0
-        if asked > 1 and asked != int(asked):
+        share = getattr(experiment, name) or 0
+        if share > 1 and share != int(share):
             raise InputError(
-                f"{opt(name)} must be a share below 1 or a whole number, got {asked:g}"
+                f"{opt(name)} must be a share below 1 or a whole number, got {share:g}"
             )
     if address is not None and not re.fullmatch(r"auto|[^:/]+:[0-9]{1,5}", address):
         raise InputError(f"{opt('ray_address')} must be auto or HOST:PORT, got '{address}'")
 
 
-def _partition(experiment: Experiment) -> None:
+def _check_partition(experiment: Experiment) -> None:
     built: Partition = experiment.partition.build("partition")
     built.check(experiment.data.source(), experiment.data.plugin)
 
 
-def _defended(experiment: Experiment) -> None:
-    named = experiment.defended_clients
-    if named is not None and not experiment.defense:
-        raise missing_option("defended_clients", "defense.name", "NAME", given=named)
+def _check_defended(experiment: Experiment) -> None:
+    clients = experiment.defended_clients
+    if clients is not None and not experiment.defense:
+        raise missing_option("defended_clients", "defense.name", "NAME", value_text=clients)
     for layer in experiment.defense:
         if layer.clients is not None:
-            _honest(experiment, layer.clients, f"{opt('defense.name', layer.name)}, clients")
-    if named is not None:
-        _honest(experiment, named, opt("defended_clients"))
+            _check_honest(experiment, layer.clients, f"{opt('defense.name', layer.name)}, clients")
+    if clients is not None:
+        _check_honest(experiment, clients, opt("defended_clients"))
 
 
-def _honest(experiment: Experiment, named: tuple[int, ...], where: str) -> None:
-    """Clients that can defend themselves, named at `where`."""
-    if not named:
+def _check_honest(experiment: Experiment, clients: tuple[int, ...], where: str) -> None:
+    """Refuse clients, given by the option `where`, that do not exist or are malicious."""
+    if not clients:
         raise InputError(f"{where} names no client (none: all honest ones)")
     last = experiment.federation.clients - 1
-    for client in named:
+    for client in clients:
         if client > last:
             raise InputError(f"{where}: no client {client}; the clients are 0-{last}")
         if client in experiment.malicious_clients:
@@ -217,20 +219,28 @@ def _honest(experiment: Experiment, named: tuple[int, ...], where: str) -> None:
                 f"{where}: client {client} is malicious; the honest ones are "
                 f"0-{len(experiment.honest_clients) - 1}"
             )
-        if named.count(client) > 1:
+        if clients.count(client) > 1:
             raise InputError(f"{where} names client {client} twice")
 
 
 def norm_kind(model: Mapping[str, Any], ssl: Mapping[str, Any]) -> str:
-    """`group` or `batch`, by the options of the encoder and of the method."""
+    """Which norm the encoder has, by the options of the encoder and of the method.
+
+    Args:
+        model: the encoder's options.
+        ssl: the self-supervised method's options.
+
+    Returns:
+        `group` or `batch`.
+    """
     return "batch" if ssl.get("head_norm") == "batch" else str(model.get("norm", "group"))
 
 
-def _defense(experiment: Experiment) -> None:
+def _check_defense(experiment: Experiment) -> None:
     ssl: SSL = experiment.ssl.build("ssl")
     built = [(layer, layer.build("defense")) for layer in experiment.defense]
     before = experiment.pretrain.mode == "public"
-    setting = RunConditions(_norm(experiment), ssl, experiment.split.public, before)
+    setting = RunConditions(_norm_of(experiment), ssl, experiment.split.public, before)
     for layer, defense in built:
         where = opt("defense.name", layer.name)
         if ssl.coupled:
@@ -247,25 +257,25 @@ def _defense(experiment: Experiment) -> None:
             check_exclusive(own)
 
 
-def _pretrain(experiment: Experiment) -> None:
+def _check_pretrain(experiment: Experiment) -> None:
     mode, epochs = experiment.pretrain.mode, experiment.pretrain.epochs
-    asked = opt("pretrain.mode", mode)
+    mention = opt("pretrain.mode", mode)
     if mode == "none" and epochs:
-        raise InputError(f"{asked} leaves nothing for {opt('pretrain.epochs', epochs)} to do")
+        raise InputError(f"{mention} leaves nothing for {opt('pretrain.epochs', epochs)} to do")
     if mode != "none" and not epochs:
-        raise InputError(f"{asked} needs {opt('pretrain.epochs')} >= 1, got 0")
+        raise InputError(f"{mention} needs {opt('pretrain.epochs')} >= 1, got 0")
     if mode == "pooled" and experiment.defense:
         defended = opt("defense.name", experiment.defense[0].name)
         raise InputError(
-            f"{asked} with {defended}: the server would train "
+            f"{mention} with {defended}: the server would train "
             "on the private images themselves, which no client's defence covers"
         )
     if mode == "public" and not experiment.split.public:
-        raise InputError(f"{asked} needs {opt('split.public')} > 0, got 0")
+        raise InputError(f"{mention} needs {opt('split.public')} > 0, got 0")
 
 
-def _public(experiment: Experiment) -> None:
-    """A method that trains against public images needs some."""
+def _check_public(experiment: Experiment) -> None:
+    """Refuse a method that trains against public images where there are none."""
     if experiment.ssl.build("ssl").public and not experiment.split.public:
         raise InputError(
             f"{opt('ssl.name', experiment.ssl.name)} trains against public images here and needs "
@@ -273,15 +283,15 @@ def _public(experiment: Experiment) -> None:
         )
 
 
-def _pixels(experiment: Experiment) -> None:
+def _check_pixels(experiment: Experiment) -> None:
     mean, std = experiment.data.mean, experiment.data.std
-    named = opt("data.mean"), opt("data.std")
-    for name, values in zip(named, (mean, std), strict=True):
+    mentions = opt("data.mean"), opt("data.std")
+    for name, values in zip(mentions, (mean, std), strict=True):
         if values is not None and len(values) not in (1, 3):
             raise InputError(f"{name} takes 1 or 3 values, one a channel, got {len(values)}")
     if mean is not None and std is not None and len(mean) != len(std):
         raise InputError(
-            f"{named[0]} has {len(mean)} values and {named[1]} {len(std)}; as many are needed"
+            f"{mentions[0]} has {len(mean)} values and {mentions[1]} {len(std)}; as many are needed"
         )
 
 
@@ -291,8 +301,8 @@ def check_gpu(device: str) -> None:
     Raises:
         InputError: naming those that are.
     """
-    found, asked = gpus_if_missing(device), opt("device", device)
-    if found == 0:
-        raise InputError(f"{asked}: torch finds no CUDA GPU on this machine")
-    if found is not None:
-        raise InputError(f"{asked}: the GPUs here are cuda:0 to cuda:{found - 1}")
+    gpus, mention = gpus_if_missing(device), opt("device", device)
+    if gpus == 0:
+        raise InputError(f"{mention}: torch finds no CUDA GPU on this machine")
+    if gpus is not None:
+        raise InputError(f"{mention}: the GPUs here are cuda:0 to cuda:{gpus - 1}")

@@ -18,7 +18,15 @@ def data_folder(of: str = "source's") -> Any:
 
 
 def image_size(default: str, least: int) -> Any:
-    """An option: pixels a side; `default` says whose stay, where none are named."""
+    """The option of the images' size.
+
+    Args:
+        default: whose size it is where none is given, for the help text.
+        least: smallest size that is allowed, in pixels a side.
+
+    Returns:
+        A dataclass field: an int, or None.
+    """
     return option(None, f"pixels a side to resize to (none: {default})", ge=least)
 
 
@@ -34,7 +42,15 @@ def channel_std(default: str) -> Any:
 
 @dataclass(frozen=True)
 class Data(Options):
-    """The data source and its pixels; `options` are those of the source itself."""
+    """The data source and its pixels.
+
+    Attributes:
+        dir: folder of the data source's files.
+        size: pixels a side; None: the images' own.
+        mean: mean of each channel, pixels in [0, 1]; None: the source's own.
+        std: standard deviation of each channel; None: the source's own.
+        options: options of the data source itself, by name.
+    """
 
     name: str = option("digits", "data source, with its path: parquet:PATH")
     dir: str | None = data_folder()

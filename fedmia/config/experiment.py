@@ -46,8 +46,8 @@ class Federation(Options):
     )
     attacked_rate: str = option(
         "schedule",
-        "learning rate of honest clients in these rounds: schedule (as train.schedule goes on) or "
-        "constant (their first, a jump where the schedule has fallen)",
+        "learning rate of honest clients in attacked rounds: schedule (train.schedule continues) "
+        "or constant (the first rate again, a jump where the schedule has fallen)",
         choices=("schedule", "constant"),
         gone={"matched": "an attack matches honest clients, by attack.NAME.lr matched"},
     )
@@ -60,30 +60,30 @@ class Federation(Options):
     snapshots: int = option(6, "evenly spread rounds whose model is evaluated", ge=1)
     keep_updates: int | None = option(
         None,
-        "evenly spread rounds of which every client's update is kept, in files as large as the "
+        "evenly spread rounds whose client updates are kept, each in a file as large as the "
         "model (none: the evaluated rounds with --attacker server, else 0)",
         ge=0,
     )
     placebo: bool | Literal["auto"] = option(
         "auto",
-        "the federation once more on other images, as a control where nothing can leak (auto: with "
-        "an active attack, a server that attacks, or an attack on rounds)",
+        "train the federation once more on other images, as a control where nothing can leak "
+        "(auto: with an active attack, a server that attacks, or an attack on rounds)",
     )
     on_failure: str = option(
         "stop",
-        "what becomes of a client that fails, is late or sends what cannot be averaged: the run "
-        "stops and reports on the finished rounds, the client gets its order again (3 times in "
-        "all), or it is dropped for good, from the statistics too",
+        "when a client fails, is late or sends what cannot be averaged: stop the run and report "
+        "its finished rounds, retry the client (3 attempts in all), or drop it for good, also from "
+        "the statistics",
         choices=("stop", "retry", "drop"),
     )
     client_timeout: float | None = option(
         None, "seconds that a client may work on a round (none: no limit)", gt=0
     )
-    min_clients: int = option(1, "clients whose update a round needs", ge=1)
+    min_clients: int = option(1, "fewest clients that must send an update in a round", ge=1)
     secure_aggregation: bool = option(
         False,
-        "the server sees the sum of a round's updates and none by itself (a view that attacks and "
-        "strategies are held to: nothing is encrypted)",
+        "the server sees only the sum of a round's updates (attacks and strategies are limited to "
+        "this view; nothing is encrypted)",
     )
 
 
@@ -106,11 +106,11 @@ class Pretrain(Options):
             f"{opt('federation.attack_rounds')} may be attacked"
         },
     )
-    epochs: int = option(0, "epochs of the server's training (100 where it has a --pretrain)", ge=0)
+    epochs: int = option(0, "epochs of the server's training (100 with --pretrain)", ge=0)
 
     @staticmethod
     def implied(tree: Values) -> Values:
-        """What a mode means for options that are not given."""
+        """The default epochs of a mode, where the tree gives none."""
         if "mode" not in tree:
             return {}
         return {"epochs": 0 if tree["mode"] == "none" else 100}
@@ -123,15 +123,21 @@ class Experiment(Settings):
     `attacks` comes out as the names themselves: `main` and `all` become the built-in attacks that
     the attacker's role permits. `attack` holds the options of each of them.
 
+    Attributes:
+        attack: options of each attack, by its name.
+        defense: the defences of the clients, in the order in which they act.
+
     Raises:
         InputError: on construction, for an unknown plugin or option or a value out of range.
-            `fedmia.config.compatibility.check_experiment` asks whether the values suit one another.
+            `fedmia.config.compatibility.check_experiment` checks whether the values suit one
+            another.
     """
 
     seed: int = option(0, "root of all randomness", ge=0)
     attacker: str = option(
         "none",
-        "role of the last client(s), or the honest but curious server, and then no client's",
+        "role of the last client(s), or the honest-but-curious server (then every client is "
+        "honest)",
         choices=ATTACKERS,
     )
     malicious: int = option(1, "clients that take the attacker's role", ge=1)
@@ -140,8 +146,8 @@ class Experiment(Settings):
     )
     attacks: tuple[str, ...] = option(
         ("main",),
-        "attacks to run, named or by the lists main (federated contrastive learning) and all; of "
-        "either, what the attacker's role permits; none",
+        "attacks to run: names, or the lists main (federated contrastive learning) and all, as "
+        "far as the attacker's role permits; or none",
     )
     attack: Mapping[str, Values] = mapping("attack")
     query_budget: int | None = option(
@@ -204,9 +210,9 @@ class Experiment(Settings):
         granted_threat(self.attacker)  # a role that attacks nothing is refused
         check_device(self.device)
         own = self.data.source().views  # stands in for view options that are not given
-        given = {k: v for k, v in dict(self.ssl.options).items() if v is not None}
+        ssl_options = {k: v for k, v in dict(self.ssl.options).items() if v is not None}
         unset = {k: v for k, v in vars(own).items() if k in self.ssl.options}
-        options = {**self.ssl.options, **unset, **given}
+        options = {**self.ssl.options, **unset, **ssl_options}
         object.__setattr__(self, "ssl", PluginChoice(self.ssl.name, options))
         if self.train.lr is None:
             own_rate = RATES.get(self.train.optimizer, registry.load("ssl", self.ssl.name).lr)
@@ -248,16 +254,16 @@ class Experiment(Settings):
     @property
     def attack_rounds(self) -> int:
         """How many of the last rounds may be attacked: none without an active attack."""
-        asked, rounds = self.federation.attack_rounds, self.federation.rounds
+        attack_rounds, rounds = self.federation.attack_rounds, self.federation.rounds
         if self.active_attack is None:
             return 0
-        return min(6, rounds // 2) if asked is None else asked
+        return min(6, rounds // 2) if attack_rounds is None else attack_rounds
 
     @property
     def has_placebo(self) -> bool:
         """Whether the federation is run once more as the placebo."""
-        if (asked := self.federation.placebo) != "auto":
-            return asked
+        if (placebo := self.federation.placebo) != "auto":
+            return placebo
         kinds = [registry.load("attack", name) for name in self.attacks]
         needed = any(issubclass(k, ActiveAttack) or k.reads_training() for k in kinds)
         return needed or self.threat.vantage == "server"
@@ -269,8 +275,8 @@ class Experiment(Settings):
 
     def layer_client_ids(self, layer: Layer) -> tuple[int, ...]:
         """Ids of the clients that apply a defence, sorted."""
-        named = self.defended_clients if layer.clients is None else layer.clients
-        return self.honest_clients if named is None else tuple(sorted(named))
+        clients = self.defended_clients if layer.clients is None else layer.clients
+        return self.honest_clients if clients is None else tuple(sorted(clients))
 
     @property
     def defended(self) -> tuple[int, ...]:
@@ -279,40 +285,44 @@ class Experiment(Settings):
 
 
 def expand_attacks(names: tuple[str, ...], attacker: str, sums: bool = False) -> tuple[str, ...]:
-    """The attacks that `names` stands for: those named, with `main` and `all` written out as far as
-    the attacker permits, or none (`("none",)`).
+    """The attacks that names stand for: `main` and `all` become names of attacks.
 
     Args:
-        sums: whether the server sees sums of updates alone.
+        names: of attacks, `main`, `all` or `none`.
+        attacker: the attacker's role; `main` and `all` become the attacks that it permits.
+        sums: whether the server sees only sums of updates.
+
+    Returns:
+        Names of attacks in order; `("none",)` where there is none.
 
     Raises:
-        InputError: an unknown attack, or one named twice.
+        InputError: an unknown attack, or one that is named twice.
     """
     if names == ("none",):
         return ()
-    found: list[str] = []
+    expanded: list[str] = []
     for name in names:
         if names.count(name) > 1:
             raise InputError(f"attack '{name}' is named twice")
-        found += [n for n in _stands_for(name, attacker, sums) if n not in found]
-    return tuple(found)
+        expanded += [n for n in _expand_name(name, attacker, sums) if n not in expanded]
+    return tuple(expanded)
 
 
 def attack_names(tree: Mapping[str, Any]) -> tuple[str, ...]:
     """Names of the attacks that a tree of an experiment runs."""
-    named = convert(opt("attacks"), tree.get("attacks", Experiment.attacks), tuple[str, ...])
+    names = convert(opt("attacks"), tree.get("attacks", Experiment.attacks), tuple[str, ...])
     where, section = "secure_aggregation", tree.get("federation")
-    asked = section.get(where, False) if isinstance(section, Mapping) else False
-    sums = convert(opt(f"federation.{where}"), asked, bool)
-    return expand_attacks(named, str(tree.get("attacker", Experiment.attacker)), sums)
+    placebo = section.get(where, False) if isinstance(section, Mapping) else False
+    sums = convert(opt(f"federation.{where}"), placebo, bool)
+    return expand_attacks(names, str(tree.get("attacker", Experiment.attacker)), sums)
 
 
-def _stands_for(name: str, attacker: str, sums: bool) -> list[str]:
+def _expand_name(name: str, attacker: str, sums: bool) -> list[str]:
     if name not in ("all", "main"):
         registry.load("attack", name)
         return [name]
     known = [(n, registry.load("attack", n)) for n in registry.names("attack")]
     # One active attack fits into a federation: of several, all means the main one.
     whole = [(n, cls) for n, cls in known if not issubclass(cls, ActiveAttack)]
-    wanted = [(n, cls) for n, cls in known if cls.main or (name == "all" and (n, cls) in whole)]
-    return [n for n, cls in wanted if refusal(cls, attacker, sums=sums) is None]
+    candidates = [(n, cls) for n, cls in known if cls.main or (name == "all" and (n, cls) in whole)]
+    return [n for n, cls in candidates if refusal(cls, attacker, sums=sums) is None]

@@ -1,6 +1,7 @@
-"""The outline of a command's settings: what reading flags and writing their help takes, as data.
+"""What flags a command has, as plain data: enough to read a command line and to write its help.
 
-It is read off the dataclass (`shape_of`), or off an index of it where that must not be imported.
+It is read off the settings' dataclass (`flag_layout`), or off the index that `fedmia.cli.index`
+writes, where importing the settings would be slow.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ class FlagLayout:
         options: path of every option that depends on no plugin -> placeholder and help, in order.
         gone: paths of options that sections had once; reading says what one asks for instead.
         heads: beginnings of flags whose options depend on a plugin or a class -> path of the field.
-        named: fields whose options follow a plugin's name: `--attack.NAME.OPTION`.
+        named_options: fields whose options follow a plugin's name: `--attack.NAME.OPTION`.
         plugins: fields of a plugin, or of options by plugins' names -> kind, and default name.
         lists: flags given once for each of several names -> placeholder and help.
     """
@@ -28,18 +29,24 @@ class FlagLayout:
     options: Mapping[str, Sequence[str]]
     gone: Sequence[str]
     heads: Mapping[str, str]
-    named: Sequence[str]
+    named_options: Sequence[str]
     plugins: Mapping[str, Sequence[str]]
     lists: Mapping[str, Sequence[str]]
 
     def place(self, path: str) -> tuple[str, ...] | None:
-        """Where in a tree the option of that path stands: `partition.alpha` is ("partition",
-        "alpha").
+        """The keys under which a tree holds the option of a path.
 
-        None: no such option. Whether a plugin has it is not asked.
+        `partition.alpha` is ("partition", "alpha"). Whether the plugin has the option is not
+        checked.
+
+        Args:
+            path: of an option, as a flag writes it.
+
+        Returns:
+            The keys from the root on; None: there is no such option.
         """
         head, _, rest = path.partition(".")
-        if head.replace("-", "_") in self.named and "." in rest:
+        if head.replace("-", "_") in self.named_options and "." in rest:
             # The plugin's name keeps its dashes, and may hold dots: package.module:Class.
             plugin, _, last = rest.rpartition(".")
             return (head.replace("-", "_"), plugin, last.replace("-", "_"))
@@ -52,7 +59,7 @@ class FlagLayout:
 
 @functools.cache  # a class does not change while the process runs
 def flag_layout(root: type) -> FlagLayout:
-    """The shape of the settings `root`."""
+    """The layout of the flags of the settings `root`."""
     fields = field_forms(root)
     opens = {name: form for name, form in fields.items() if isinstance(form, MappingForm)}
     each = {name: form.kind for name, form in opens.items() if form.kind and not form.of}
@@ -68,7 +75,7 @@ def flag_layout(root: type) -> FlagLayout:
         },
         gone=[f"{name}.{old}" for name, once in gone.items() for old in once],
         heads={k: v for name, form in fields.items() for k, v in form.heads(name).items()},
-        named=[*each, *several],
+        named_options=[*each, *several],
         plugins={
             **{name: (kind, "") for name, kind in each.items()},
             **{n: (form.kind, form.default) for n, form in plugins.items() if form.default},

@@ -24,7 +24,7 @@ from fedmia.config.plugin_lists import (
 from fedmia.options import registry
 from fedmia.options.errors import (
     InputError,
-    Tongue,
+    Spelling,
     opt,
     spell_in_python,
     suggest_nearest,
@@ -52,12 +52,12 @@ class Settings(Options):
     """Base of a command's settings. Once built, every option of a chosen plugin is written out.
 
     Attributes:
-        tongue: how its options are said to who gave them, in what is kept for the report.
+        spelling: how sentences of the report spell the options, so that the user recognises them.
         trust_plugins: whether plugins from outside may be imported that a run's folder names, and
-            these settings do not. No option, so that no folder can say it of itself.
+            these settings do not. It is no option, so no folder can set it for itself.
     """
 
-    tongue: Tongue = field(default=spell_in_python, kw_only=True, compare=False, repr=False)
+    spelling: Spelling = field(default=spell_in_python, kw_only=True, compare=False, repr=False)
     trust_plugins: bool = field(default=False, kw_only=True, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -69,7 +69,12 @@ class Settings(Options):
 
 @dataclass(frozen=True)
 class PluginChoice:
-    """A plugin by name, with its options."""
+    """A plugin by name, with its options.
+
+    Attributes:
+        name: a built-in plugin or `package.module:Class`.
+        options: option -> value.
+    """
 
     name: str
     options: Values = field(default_factory=dict)
@@ -99,37 +104,71 @@ class Layer(PluginChoice):
 
 
 class Form:
-    """What a field may hold, and how the command line, files and `config.yaml` say it."""
+    """What a field may hold, and how the command line, files and `config.yaml` write it."""
 
     head: ClassVar[str | None] = None  # the option that one value alone stands for
 
     def normalize(self, path: str, value: Any) -> Any:
-        """The value with every short form written out."""
+        """Write out every short form of a value.
+
+        Args:
+            path: of the field, for errors.
+            value: as a file or a flag holds it.
+
+        Returns:
+            The value in its long form, as `overlay` and `read` take it.
+        """
         alone = self.head is not None and isinstance(value, str)
         return copy_mapping(path, {self.head: value} if alone else value)
 
     def overlay(self, path: str, below: Any, above: Any) -> Any:
-        """The value `above` over that `below`; both as `normal` gives them."""
+        """Combine two values of the field; the upper one wins.
+
+        Args:
+            path: of the field, for errors.
+            below: a normalized value.
+            above: a normalized value, which replaces `below` or parts of it.
+
+        Returns:
+            The combined value, normalized.
+        """
         return above
 
-    def read(self, path: str, value: Any, settings_tree: Values) -> Any:
-        """What the field holds, of a normal value; `beside` are those of the same mapping."""
+    def read(self, path: str, value: Any, siblings: Values) -> Any:
+        """Convert a normalized value to what the dataclass field holds.
+
+        Args:
+            path: of the field, for errors.
+            value: normalized.
+            siblings: all values of the same mapping.
+
+        Returns:
+            The field's value.
+        """
         return value
 
     def plain(self, value: Any) -> Any:
-        """What the field holds as YAML has it."""
+        """The field's value as YAML holds it."""
         return plain(value)
 
     def omits(self, value: Any) -> bool:
-        """Whether a tree leaves the field out where it holds this."""
+        """Whether a tree of settings leaves the field out where it holds this value."""
         return False
 
     def options(self, path: str) -> Iterator[tuple[str, str, str]]:
-        """(path, placeholder, help) of every option of it that depends on no plugin, in order."""
+        """(path, placeholder, help) of each of its options that depends on no plugin, in order."""
         yield from ()
 
     def replaces_plugin(self, below: Values, above: Values) -> bool:
-        """Whether `above` names another plugin than `below` for a mapping of its options."""
+        """Whether a tree names another plugin, for a mapping that holds a plugin's options.
+
+        Args:
+            below: tree of settings.
+            above: tree that is laid over it.
+
+        Returns:
+            True where the options in `below` belong to a plugin that `above` replaces.
+        """
         return False
 
     def heads(self, path: str) -> dict[str, str]:
@@ -139,7 +178,12 @@ class Form:
 
 @dataclass(frozen=True)
 class ScalarForm(Form):
-    """A plain option."""
+    """An option with one value, or a list of values.
+
+    Attributes:
+        field: the dataclass field.
+        kind: its type.
+    """
 
     field: Field
     kind: Any
@@ -147,7 +191,7 @@ class ScalarForm(Form):
     def normalize(self, path: str, value: Any) -> Any:
         return value
 
-    def read(self, path: str, value: Any, settings_tree: Values) -> Any:
+    def read(self, path: str, value: Any, siblings: Values) -> Any:
         value = convert(opt(path), value, self.kind)
         check_type(opt(path), value, self.kind)
         check_limits(opt(path), value, self.field.metadata)
@@ -163,8 +207,13 @@ class ScalarForm(Form):
 
 @dataclass(frozen=True)
 class SectionForm(Form):
-    """Options of a dataclass of their own. One that is `open` is a tree of other settings, whose
-    options stand beside the root's."""
+    """Options of a dataclass of their own.
+
+    Attributes:
+        cls: the dataclass.
+        head: the option that one value alone stands for, or None.
+        open: whether it is a tree of other settings, whose options stand beside the root's.
+    """
 
     cls: type
     head: str | None = None  # type: ignore[misc]
@@ -181,7 +230,7 @@ class SectionForm(Form):
             below = {name: value for name, value in below.items() if name in own}
         return {**below, **above}
 
-    def read(self, path: str, value: Any, settings_tree: Values) -> Any:
+    def read(self, path: str, value: Any, siblings: Values) -> Any:
         return self.cls(**read_options((self.cls,), path, value))
 
     def plain(self, value: Any) -> Tree:
@@ -198,7 +247,14 @@ class SectionForm(Form):
 
 @dataclass(frozen=True)
 class PluginForm(Form):
-    """A plugin by name with its options: one, or any number of them in order (`several`)."""
+    """A plugin by name with its options, or a list of plugins.
+
+    Attributes:
+        kind: of the plugin, as of `fedmia.options.registry`.
+        about: help text.
+        default: name of the default plugin; None: none.
+        several: whether it is a list of plugins in order.
+    """
 
     kind: str
     about: str
@@ -216,7 +272,7 @@ class PluginForm(Form):
             return overlay_layers(path, below, above)
         return {**(below if above.get("name", ...) in (..., below.get("name")) else {}), **above}
 
-    def read(self, path: str, value: Any, settings_tree: Values) -> Any:
+    def read(self, path: str, value: Any, siblings: Values) -> Any:
         if not self.several:
             own = dict(value)
             name = own.pop("name", self.default)
@@ -261,14 +317,16 @@ class PluginForm(Form):
 
 @dataclass(frozen=True)
 class MappingForm(Form):
-    """A mapping whose keys no field says.
+    """A mapping whose keys the user chooses.
 
     Attributes:
         kind: its keys name plugins of this kind, each with options; with `of` they are options of
             the one plugin of this kind that the option `of` beside it names.
-        of, default: that option, and its value where none is given.
+        of: that option, or None.
+        default: the value of that option where none is given.
         flat: they stand among the options beside it, not in a mapping of their own.
-        classes, without: its keys are options of these classes, but some; only what is given.
+        classes: its keys are options of these dataclasses; it holds only those that are given.
+        without: options of these classes that it does not take.
         about: its keys have lists of values; help of their flag.
         several: it is a list of such mappings.
     """
@@ -313,7 +371,7 @@ class MappingForm(Form):
         before, after = (str(tree.get(self.of)).partition(":")[0] for tree in (below, above))
         return bool(self.of) and self.of in above and before != after
 
-    def read(self, path: str, value: Any, settings_tree: Values) -> Any:
+    def read(self, path: str, value: Any, siblings: Values) -> Any:
         if self.about:
             return value
         if self.classes:
@@ -321,7 +379,7 @@ class MappingForm(Form):
         if not self.of:
             own = value.items()
             return {n: plugin_options(self.kind, n, f"{path}.{n}", v) for n, v in own}
-        name = settings_tree.get(self.of, self.default)
+        name = siblings.get(self.of, self.default)
         if not isinstance(name, str):
             raise missing_option(f"{path}.{next(iter(value), 'OPTION')}", self.of, "DATASET")
         name = split_dataset(name)[0] if self.kind == "dataset" else name
@@ -336,23 +394,49 @@ class MappingForm(Form):
 
 
 def section(cls: type, head: str | None = None) -> Any:
-    """A field that holds a section, its defaults those of `cls`; one value alone is its `head`."""
+    """A field that holds a section; its defaults are those of the section's class.
+
+    Args:
+        cls: dataclass of the section.
+        head: the option that one value alone stands for, or None.
+
+    Returns:
+        A dataclass field.
+    """
     return field(default_factory=cls, metadata={"form": SectionForm(cls, head)})
 
 
 def settings_tree(cls: type) -> Any:
-    """A field that holds a tree of the settings `cls`, whose options stand beside the root's."""
+    """A field that holds a tree of the settings `cls`; their options stand beside the root's."""
     return field(default_factory=dict, metadata={"form": SectionForm(cls, open=True)})
 
 
 def plugin(kind: str, default: str, about: str) -> Any:
-    """A field that holds a plugin of `kind`, chosen by name."""
+    """A field that holds a plugin, chosen by name.
+
+    Args:
+        kind: of the plugin, as of `fedmia.options.registry`.
+        default: name of the default plugin.
+        about: help text.
+
+    Returns:
+        A dataclass field.
+    """
     return field(default=PluginChoice(default), metadata={"form": PluginForm(kind, about, default)})
 
 
 def plugins(kind: str, about: str) -> Any:
-    """A field that holds plugins of `kind` in order, none at first: `--FIELD A,B`, their options
-    `--FIELD.A.OPTION`, or `--FIELD.OPTION` of a single one."""
+    """A field that holds a list of plugins in order, empty by default.
+
+    Flags: `--FIELD A,B`; their options are `--FIELD.A.OPTION`, or `--FIELD.OPTION` of a single one.
+
+    Args:
+        kind: of the plugins, as of `fedmia.options.registry`.
+        about: help text.
+
+    Returns:
+        A dataclass field.
+    """
     return field(default=(), metadata={"form": PluginForm(kind, about, None, several=True)})
 
 
@@ -360,9 +444,20 @@ def mapping(
     kind: str = "", *, classes: tuple[type, ...] = (), without: tuple[str, ...] = (),
     about: str = "", several: bool = False,
 ) -> Any:  # fmt: skip
-    """A field that holds a mapping whose keys the user chooses (`Open` says which, and of what):
-    `--attack.NAME.OPTION`, `--shadow.OPTION`, `--strengths NAME=V1,V2`; with `several` a list of
-    such mappings, the cells of each added up: `--grid PATH=V1,V2` adds to every one of them."""
+    """A field that holds a mapping whose keys the user chooses; `MappingForm` says which.
+
+    Flags: `--attack.NAME.OPTION`, `--shadow.OPTION`, `--strengths NAME=V1,V2`, `--grid PATH=V1,V2`.
+
+    Args:
+        kind: the keys are names of plugins of this kind; empty: they are not.
+        classes: the keys are options of these dataclasses.
+        without: options of these classes that are left out.
+        about: help text.
+        several: whether it is a list of such mappings. A flag then adds to every one of them.
+
+    Returns:
+        A dataclass field.
+    """
     form = MappingForm(kind, classes=classes, without=without, about=about, several=several)
     return field(default_factory=lambda: ({},) if several else {}, metadata={"form": form})
 
@@ -377,8 +472,8 @@ def _forms(cls: Any) -> dict[str, Form]:
     fields: dict[str, Form] = {}
     kinds = {one.name: kind for one, kind in option_fields(cls)}
     # A command's own data source is named before it takes options.
-    named = () if issubclass(cls, Settings) else dataclasses.fields(cls)
-    defaults = {one.name: one.default for one in named}
+    own_fields = () if issubclass(cls, Settings) else dataclasses.fields(cls)
+    defaults = {one.name: one.default for one in own_fields}
     for one in dataclasses.fields(cls):
         form, about = one.metadata.get("form"), one.metadata
         if isinstance(form, SectionForm) and form.open:
@@ -401,13 +496,13 @@ def find_flat_field(fields: Mapping[str, Form]) -> str | None:
 
 
 def dependent_fields(classes: tuple[type, ...]) -> dict[str, MappingForm]:
-    """The fields of `classes` that hold options of a plugin that another one names."""
+    """The fields of `classes` that hold options of a plugin, which another field names."""
     inner = {name: form for cls in classes for name, form in field_forms(cls).items()}
     return {name: form for name, form in inner.items() if isinstance(form, MappingForm)}
 
 
 def tree_fields(root: type) -> dict[str, str]:
-    """Fields that stand beside a root's own -> the field that holds the tree they are put in."""
+    """Fields that stand beside a root's own -> the field that holds their tree."""
     of = {one.name: one.metadata.get("form") for one in dataclasses.fields(root)}
     sections = {name: f.cls for name, f in of.items() if isinstance(f, SectionForm) and f.open}
     return {inner: name for name, cls in sections.items() for inner in field_forms(cls)}
@@ -416,10 +511,19 @@ def tree_fields(root: type) -> dict[str, str]:
 def read_options(
     classes: tuple[type, ...], path: str, tree: Values, without: tuple[str, ...] = ()
 ) -> Tree:
-    """Values of the fields of `classes`, by name, converted and checked: strict.
+    """Convert and check the values of the fields of some dataclasses.
+
+    Args:
+        classes: the dataclasses.
+        path: of the mapping in the settings, for errors.
+        tree: option -> value as a file or a flag holds it.
+        without: names of fields that are left out.
+
+    Returns:
+        Field -> value, of the fields that `tree` gives.
 
     Raises:
-        InputError: an unknown key (with the nearest), a wrong type, a value out of range.
+        InputError: an unknown key (with the nearest one), a wrong type, a value out of range.
     """
     known = {
         name: one
@@ -449,7 +553,20 @@ def read_options(
 
 
 def plugin_options(kind: str, name: str, path: str, tree: Tree) -> Tree:
-    """Options of plugin `name`, converted and checked."""
+    """Convert and check the options of a plugin.
+
+    Args:
+        kind: of the plugin.
+        name: of the plugin.
+        path: of the options in the settings, for errors.
+        tree: option -> value as a file or a flag holds it.
+
+    Returns:
+        Option -> value.
+
+    Raises:
+        InputError: an unknown plugin or option, a wrong type, a value out of range.
+    """
     cls = registry.load(kind, name)
     for key in tree:
         if key not in field_forms(cls):
@@ -463,10 +580,16 @@ def plugin_options(kind: str, name: str, path: str, tree: Tree) -> Tree:
 def unknown_option(
     kind: str, name: str, path: str, options: Mapping[str, Sequence[str]]
 ) -> InputError:
-    """The error for an option, at `path`, that the plugin `name` does not have.
+    """The error for an option that the plugin does not have.
 
     Args:
+        kind: of the plugin.
+        name: of the plugin.
+        path: of the option in the settings.
         options: names of the options of every plugin of the kind.
+
+    Returns:
+        The error; it names the plugins that have such an option, else the nearest option.
     """
     key = path.rpartition(".")[2]
     if others := [other for other, own in options.items() if key in own]:
@@ -503,6 +626,16 @@ def split_dataset(spec: str) -> tuple[str, str | None]:
     return name, path or None
 
 
-def missing_option(path: str, other: str, value: Any, given: Any = ...) -> InputError:
-    """The error for an option (of value `given`) that means nothing without another."""
-    return InputError(f"{opt(path, given)} needs {opt(other, value)}")
+def missing_option(path: str, other: str, value: Any, value_text: Any = ...) -> InputError:
+    """The error for an option that needs another option.
+
+    Args:
+        path: of the option that was given.
+        other: path of the option that is missing.
+        value: what the missing option would hold, or a placeholder.
+        value_text: the value of the option that was given; `...`: it is not shown.
+
+    Returns:
+        The error.
+    """
+    return InputError(f"{opt(path, value_text)} needs {opt(other, value)}")

@@ -21,6 +21,13 @@ class Head(Settings):
     The paper trains a SimCLR encoder's head by an example of Keras and says nothing of the rest;
     the defaults here are a head of few images that is overfitted enough to leak.
 
+    Attributes:
+        data_dir: folder of the data source's files.
+        size: pixels a side; None: the encoder's.
+        mean: mean of each channel, pixels in [0, 1]; None: the encoder's.
+        std: standard deviation of each channel; None: the encoder's.
+        data_options: options of the data source, by name.
+
     Raises:
         InputError: on construction, for an unknown name or a value out of range.
     """

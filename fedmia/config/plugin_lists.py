@@ -20,33 +20,51 @@ Layers = list[Tree]
 
 
 def expand_layers(path: str, value: Any) -> Layers | Tree:
-    """The layers that `value` says at `path`; a mapping as it is where it names none.
+    """The layers that a value of a list of plugins means.
+
+    Args:
+        path: of the field, for errors.
+        value: names (`a,b`), a list of names and mappings, or a mapping of options.
+
+    Returns:
+        A list of layers; a mapping of options without a name stays a mapping.
 
     Raises:
-        InputError: it says neither, or options of which it is not clear whose they are.
+        InputError: another value, or options that could belong to more than one layer.
     """
     if value is None or isinstance(value, str):
         return [{"name": name} for name in _names(value)]
     if isinstance(value, Mapping):
-        return _of_mapping(path, {str(k): v for k, v in value.items()})
+        return _layers_of_mapping(path, {str(k): v for k, v in value.items()})
     if not isinstance(value, list | tuple):
         raise InputError(f"{opt(path)} must be names or a list of layers, got {value!r}")
-    found = [{"name": one} if isinstance(one, str) else one for one in value]
-    for one in found:
+    layers = [{"name": one} if isinstance(one, str) else one for one in value]
+    for one in layers:
         if not isinstance(one, Mapping) or not isinstance(one.get("name"), str):
             raise InputError(f"{opt(path)}: each of the list is a name or has one, got {one!r}")
-    return [{str(k): v for k, v in one.items()} for one in found]
+    return [{str(k): v for k, v in one.items()} for one in layers]
 
 
 def overlay_layers(path: str, below: Any, above: Layers | Tree) -> Layers | Tree:
-    """`above` over `below`: a layer keeps the options that one of its name has below; a mapping
-    without a name changes options of those below."""
+    """Combine two values of a list of plugins; the upper one wins.
+
+    A layer keeps the options that a layer of its name has below. A mapping without a name changes
+    the options of the layers below.
+
+    Args:
+        path: of the field, for errors.
+        below: layers, or a mapping of options.
+        above: likewise, laid over them.
+
+    Returns:
+        The combined layers, or a mapping of options where no layer is named.
+    """
     if not isinstance(below, list):
         return above
     if isinstance(above, list):
         first = {one["name"]: one for one in reversed(below)}
         return [{**first.get(one["name"], {}), **one} for one in above]
-    return _with_options(path, below, above)
+    return _add_options(path, below, above)
 
 
 def _names(value: str | None) -> list[str]:
@@ -54,23 +72,23 @@ def _names(value: str | None) -> list[str]:
     return [] if names == ["none"] else names
 
 
-def _of_mapping(path: str, tree: Tree) -> Layers | Tree:
+def _layers_of_mapping(path: str, tree: Tree) -> Layers | Tree:
     """The layers of a mapping with a `name`."""
     if "name" not in tree:
         return tree
     options = {k: v for k, v in tree.items() if k != "name"}
-    named = tree["name"]
-    if named is not None and not isinstance(named, str):
-        raise InputError(f"{opt(f'{path}.name')} must be a string, got {named!r}")
-    held: Layers = [{"name": type(named)(n)} for n in _names(named)] if named else []
-    return _with_options(path, held, options) if options else held
+    names = tree["name"]
+    if names is not None and not isinstance(names, str):
+        raise InputError(f"{opt(f'{path}.name')} must be a string, got {names!r}")
+    layers: Layers = [{"name": type(names)(n)} for n in _names(names)] if names else []
+    return _add_options(path, layers, options) if options else layers
 
 
-def _with_options(path: str, held: Layers, options: Tree) -> Layers | Tree:
-    """The layers `held` with options of a single one, and those of each by its name."""
+def _add_options(path: str, layers: Layers, options: Tree) -> Layers | Tree:
+    """Add options to layers: those of a single layer, and those of each layer by its name."""
     own = {k: v for k, v in options.items() if not isinstance(v, Mapping)}
     by_name = {k: v for k, v in options.items() if isinstance(v, Mapping)}
-    names = [one["name"] for one in held]
+    names = [one["name"] for one in layers]
     if not names:
         return {**own, **by_name}
     if own and len(names) > 1:
@@ -84,7 +102,8 @@ def _with_options(path: str, held: Layers, options: Tree) -> Layers | Tree:
                 f"options for {path} '{name}', which is not applied (applied: {', '.join(names)})"
             )
     return [
-        {**one, **(own if len(held) == 1 else {}), **by_name.get(one["name"], {})} for one in held
+        {**one, **(own if len(layers) == 1 else {}), **by_name.get(one["name"], {})}
+        for one in layers
     ]
 
 
@@ -103,8 +122,15 @@ def plain_layers(layers: Sequence[Any]) -> Layers | None:
 def copy_mapping(path: str, value: Any) -> Tree:
     """A copy of a mapping, its keys as text.
 
+    Args:
+        path: of the mapping in the settings, for errors.
+        value: the mapping.
+
+    Returns:
+        A dictionary.
+
     Raises:
-        InputError: no mapping.
+        InputError: the value is no mapping.
     """
     if not isinstance(value, Mapping):
         raise InputError(f"{opt(path)} must be a mapping of options, got {value!r}")
@@ -112,7 +138,15 @@ def copy_mapping(path: str, value: Any) -> Tree:
 
 
 def split_file_path(field: str, kind: str, tree: Tree) -> Tree:
-    """`name: file:PATH` as `name: file` with its `path`, of a plugin that takes one.
+    """Read `name: file:PATH` as `name: file` with `path: PATH`, where the plugin takes a path.
+
+    Args:
+        field: the field that holds the plugin.
+        kind: of the plugin.
+        tree: `name` and options of the plugin.
+
+    Returns:
+        The tree, its path among the options.
 
     Raises:
         InputError: two paths.

@@ -1,4 +1,4 @@
-"""Who attacks, and which attacks that lets run: what the attacker's role says of itself, asked."""
+"""The attacker's roles: which threat model a role grants, and which attacks it permits."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from fedmia.options import registry
 from fedmia.options.errors import InputError, opt
 from fedmia.threat import Threat
 
-# The attackers that are no client. The server is honest but curious: it aggregates as it should,
-# and keeps what it is sent.
+# Attackers that are no client. The server is honest but curious: it aggregates as it should,
+# and attacks what it receives.
 OUTSIDER, SERVER = "none", "server"
 APART: Mapping[str, Threat] = {
     OUTSIDER: Threat("white_box", "outsider"),
@@ -20,11 +20,11 @@ APART: Mapping[str, Threat] = {
 
 
 class Attackers(Sequence[str]):
-    """Names that `--attacker` takes; `package.module:Class` is one too. Read when asked."""
+    """Names that `--attacker` takes, read off the plugins; `package.module:Class` is one too."""
 
     def __getitem__(self, at: Any) -> Any:
-        found = [n for n in registry.names("role") if registry.load("role", n).sees]
-        return [OUTSIDER, *sorted(found, key=may_craft), SERVER][at]
+        roles = [n for n in registry.names("role") if registry.load("role", n).sees]
+        return [OUTSIDER, *sorted(roles, key=may_craft), SERVER][at]
 
     def __len__(self) -> int:
         return len(self[:])
@@ -42,11 +42,15 @@ def is_client(attacker: str) -> bool:
 
 
 def granted_threat(attacker: str, sums: bool = False) -> Threat:
-    """The threat that a run with this attacker grants.
+    """The threat model that a run with this attacker grants.
 
     Args:
-        sums: whether the server sees sums of updates alone: then it knows what a client knows that
-            takes part in every round, the models.
+        attacker: name of the attacker's role.
+        sums: whether the server sees only sums of updates. It then knows the models alone, as a
+            client that takes part in every round.
+
+    Returns:
+        The access and the vantage of the attacker.
 
     Raises:
         InputError: no such role, or one that attacks nothing.
@@ -67,14 +71,20 @@ def may_craft(attacker: str) -> bool:
 def refusal(
     attack: type[Any], attacker: str, shadows: bool | None = None, sums: bool = False
 ) -> str | None:
-    """Why a run with this attacker cannot hold the attack class, or None if it can.
+    """Why a run with this attacker cannot run an attack.
 
     Args:
-        sums: whether the server sees sums of updates alone.
-        shadows: whether it asks for shadows with its options; None: with its default ones.
+        attack: class of the attack.
+        attacker: name of the attacker's role.
+        shadows: whether the attack, under its options, asks for shadow encoders; None: as under its
+            default options.
+        sums: whether the server sees only sums of updates.
+
+    Returns:
+        The reason in words; None where the run can.
     """
     if issubclass(attack, ActiveAttack) and not may_craft(attacker):
-        return f"needs {_any(map(may_craft, ATTACKERS))}: it uploads crafted updates"
+        return f"needs {_list_attackers(map(may_craft, ATTACKERS))}: it uploads crafted updates"
     if attack.uses_shadows if shadows is None else shadows:
         return "needs shadow encoders: python -m fedmia.audit --encoder RUN trains them"
     needs = attack.needs
@@ -86,10 +96,11 @@ def refusal(
             f"{opt('federation.secure_aggregation', 'true')} shows the sum alone"
         )
     what = "what a client sees" if needs.vantage == "client" else "each client's own update"
-    return f"needs {_any(granted_threat(a).covers(needs) for a in ATTACKERS)}: it uses {what}"
+    attackers = _list_attackers(granted_threat(a).covers(needs) for a in ATTACKERS)
+    return f"needs {attackers}: it uses {what}"
 
 
-def _any(fit: Any) -> str:
-    """The attackers that `fit`, as in "--attacker passive, active or server"."""
+def _list_attackers(fit: Any) -> str:
+    """List the attackers where `fit` is true: "--attacker passive, active or server"."""
     *first, last = [name for name, fits in zip(ATTACKERS, fit, strict=True) if fits]
     return opt("attacker", f"{', '.join(first)} or {last}" if first else last)

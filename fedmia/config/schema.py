@@ -38,14 +38,18 @@ OUTSIDE = r"^[\w.]+:\w+"  # package.module:Class
 
 
 def settings_schema(root: type, title: str, more: Iterable[str] = ()) -> Schema:
-    """The schema of the settings `root`.
+    """The JSON Schema of a command's settings.
 
     Args:
+        root: dataclass of the settings.
         title: the command.
         more: keys that its file may have beside the settings.
+
+    Returns:
+        A schema of draft 2020-12.
     """
     defs: Schema = {}
-    own = {name: _of_form(form, defs) for name, form in field_forms(root).items()}
+    own = {name: _form_schema(form, defs) for name, form in field_forms(root).items()}
     beside: Schema = {RUN_KEY: True, **dict.fromkeys(more, {"type": "string"})}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -55,19 +59,19 @@ def settings_schema(root: type, title: str, more: Iterable[str] = ()) -> Schema:
     }
 
 
-def _of_form(form: Form, defs: Schema) -> Schema:
+def _form_schema(form: Form, defs: Schema) -> Schema:
     match form:
         case ScalarForm():
             return option_schema(form.field, form.kind)
         case SectionForm():
-            return _of_section(form, defs)
+            return _section_schema(form, defs)
         case PluginForm(several=False):
             objects = _plugin_objects(form.kind, form.default, {}, defs)
             return {"description": form.about, "anyOf": [_names(form.kind), *objects]}
         case PluginForm():
             clients = {"clients": {"type": ["array", "string", "integer"]}}
             layers = [_names(form.kind), *_plugin_objects(form.kind, None, clients, defs)]
-            by_name = _by_name(form.kind, defs)
+            by_name = _named_options_schema(form.kind, defs)
             several = [
                 {"type": ["string", "null"]},
                 {"type": "array", "items": {"anyOf": layers}},
@@ -82,25 +86,33 @@ def _of_form(form: Form, defs: Schema) -> Schema:
             }
         case MappingForm(classes=classes) if classes:
             inner = {name: one for cls in classes for name, one in field_forms(cls).items()}
-            kept = {name: one for name, one in inner.items() if name not in form.without}
-            return _object({name: _of_form(one, defs) for name, one in kept.items()})
+            properties = {name: one for name, one in inner.items() if name not in form.without}
+            return _object({name: _form_schema(one, defs) for name, one in properties.items()})
     assert isinstance(form, MappingForm)
-    by_name = _by_name(form.kind, defs)
+    by_name = _named_options_schema(form.kind, defs)
     if form.of:
         return {"anyOf": list(by_name.values())}
     return _object(by_name) | {"patternProperties": {OUTSIDE: {"type": "object"}}}
 
 
 def option_schema(one: dataclasses.Field[Any], kind: Any) -> Schema:
-    """The schema of an option: its help, default, type, range and choices."""
+    """The JSON Schema of an option: its help, default, type, range and choices.
+
+    Args:
+        one: the dataclass field.
+        kind: its type.
+
+    Returns:
+        A schema.
+    """
     return {
         "description": format_error(one.metadata["help"]),
         "default": plain(one.default),
-        **_of_type(kind, one.metadata),
+        **_type_schema(kind, one.metadata),
     }
 
 
-def _of_type(kind: Any, limits: Mapping[str, Any]) -> Schema:
+def _type_schema(kind: Any, limits: Mapping[str, Any]) -> Schema:
     """The schema of values of a type, as YAML says them: `none` is null, and a text a list."""
     schema: Schema = {KEYWORDS[k]: limits[k] for k, _, _ in LIMITS if limits[k] is not None}
     kinds = union_members(kind)
@@ -109,7 +121,7 @@ def _of_type(kind: Any, limits: Mapping[str, Any]) -> Schema:
     words += ["none"] if "null" in types else []
     for one in kinds:
         if typing.get_origin(one) is tuple:
-            schema = {"items": _of_type(typing.get_args(one)[0], limits)}
+            schema = {"items": _type_schema(typing.get_args(one)[0], limits)}
             types += ["array", "string"]
     if limits["choices"] and "array" not in types:
         return _choices(limits["choices"], [None, *words] if "null" in types else [])
@@ -125,10 +137,12 @@ def _choices(choices: Iterable[str], more: Iterable[Any]) -> Schema:
     return {"anyOf": [enum, {"pattern": OUTSIDE}]} if "a:b" in choices else enum  # type: ignore[operator]
 
 
-def _of_section(form: SectionForm, defs: Schema) -> Schema:
+def _section_schema(form: SectionForm, defs: Schema) -> Schema:
     fields = field_forms(form.cls)
     own = {
-        name: _of_form(one, defs) for name, one in fields.items() if name != find_flat_field(fields)
+        name: _form_schema(one, defs)
+        for name, one in fields.items()
+        if name != find_flat_field(fields)
     }
     flat = fields.get(str(find_flat_field(fields)))
     objects = [_object(own)]
@@ -142,10 +156,10 @@ def _plugin_objects(kind: str, default: str | None, own: Schema, defs: Schema) -
     objects = []
     for name in registry.names(kind):
         path = "(:.*)?" if getattr(registry.load(kind, name), "takes_path", False) else ""
-        named = {**own, "name": {"pattern": f"^{re.escape(name)}{path}$"}}
+        with_name = {**own, "name": {"pattern": f"^{re.escape(name)}{path}$"}}
         needed = {} if name == default else {"required": ["name"]}
-        options = {**_options(kind, name, defs), "properties": named}
-        objects.append({**_closed(options), **needed})
+        options = {**_options(kind, name, defs), "properties": with_name}
+        objects.append({**_close_schema(options), **needed})
     outside = {"properties": {**own, "name": {"pattern": OUTSIDE}}, "required": ["name"]}
     return [*objects, {"type": "object", **outside}]
 
@@ -160,16 +174,16 @@ def _options(kind: str, name: str, defs: Schema) -> Schema:
     key = f"{kind}.{name}"
     if key not in defs:
         cls = registry.load(kind, name)
-        own = {n: _of_form(one, defs) for n, one in field_forms(cls).items()}
+        own = {n: _form_schema(one, defs) for n, one in field_forms(cls).items()}
         defs[key] = {"description": registry.summary(cls), "type": "object", "properties": own}
     return {"$ref": f"#/$defs/{key}"}
 
 
-def _by_name(kind: str, defs: Schema) -> Schema:
-    return {name: _closed(_options(kind, name, defs)) for name in registry.names(kind)}
+def _named_options_schema(kind: str, defs: Schema) -> Schema:
+    return {name: _close_schema(_options(kind, name, defs)) for name in registry.names(kind)}
 
 
-def _closed(schema: Schema) -> Schema:
+def _close_schema(schema: Schema) -> Schema:
     return {**schema, "unevaluatedProperties": False}
 
 

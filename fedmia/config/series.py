@@ -1,4 +1,4 @@
-"""What several audits are asked: one audit's options, several encoders, and the seeds."""
+"""The options of several audits: those of one audit, several encoders, and the seeds."""
 
 from __future__ import annotations
 
@@ -55,27 +55,27 @@ def split_encoders(text: str) -> tuple[str, ...]:
     Raises:
         InputError: an encoder that is named twice, a number that follows no RUN@ROUND.
     """
-    found: list[str] = []
+    specs: list[str] = []
     for part in [text] if Path(text).exists() else [p.strip() for p in text.split(",")]:
-        run, at, _ = found[-1].rpartition("@") if found else ("", "", "")
+        run, at, _ = specs[-1].rpartition("@") if specs else ("", "", "")
         if part.isdigit() and not at:
             raise InputError(f"{opt('encoder', text)}: {part} follows no RUN@ROUND")
         spec = f"{run}@{int(part)}" if part.isdigit() else part
-        if not spec or spec in found:
+        if not spec or spec in specs:
             raise InputError(
                 f"{opt('encoder', text)}: " + (f"{spec} is named twice" if spec else "a name lacks")
             )
-        found.append(spec)
-    return tuple(found)
+        specs.append(spec)
+    return tuple(specs)
 
 
 def short_names(specs: Sequence[str]) -> list[str]:
-    """Each encoder by the end of its path, where that tells them all apart."""
+    """Names of encoders: the end of each path, or the whole path where ends are equal."""
     short = [Path(spec).name for spec in specs]
     return short if len(set(short)) == len(short) else list(specs)
 
 
 def split_round(spec: str) -> tuple[str, int | None]:
-    """The run and its round, of `RUN@ROUND`; any other encoder has no round."""
+    """Split `RUN@ROUND` into run and round; the round is None for any other encoder."""
     run, at, turn = spec.rpartition("@")
     return (run, int(turn)) if at and turn.isdigit() and not Path(spec).exists() else (spec, None)

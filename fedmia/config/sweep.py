@@ -1,4 +1,4 @@
-"""What a sweep is asked: an experiment, options of it with several values each, and the seeds."""
+"""The options of a sweep: an experiment, several values of some options, and the seeds."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from fedmia.options.values import Text, from_text, plain
 from fedmia.options.yamlfile import Tree
 
 Grid = Mapping[str, Sequence[Any]]
-Asked = TypeVar("Asked", Experiment, Audit)
+SettingsOfCell = TypeVar("SettingsOfCell", Experiment, Audit)
 
 
 @dataclass(frozen=True)
-class Cell(Generic[Asked]):
+class Cell(Generic[SettingsOfCell]):
     """One run of a sweep, or one audit of several.
 
     Attributes:
@@ -37,7 +37,7 @@ class Cell(Generic[Asked]):
     """
 
     grid: Mapping[str, Any]
-    first: Asked
+    first: SettingsOfCell
     nth: int = 0
     files: str = ""
 
@@ -53,7 +53,7 @@ class Cell(Generic[Asked]):
 
     @cached_property
     def key(self) -> str:
-        """What tells it from every other run: its complete settings, and its files."""
+        """What identifies the run: its complete settings, and its files."""
         return tree_key(self.tree) + self.files
 
     @property
@@ -65,9 +65,10 @@ class Cell(Generic[Asked]):
 
 @dataclass(frozen=True)
 class RunBatch:
-    """What is to be done side by side.
+    """Runs to be done side by side.
 
     Attributes:
+        cells: the runs in order.
         jobs: how many at once; None: as many as the cores allow, one where they need a GPU.
         keep_snapshots: keep the models of every run by round.
     """
@@ -79,7 +80,7 @@ class RunBatch:
 
 @dataclass(frozen=True)
 class RepeatedRuns(Settings):
-    """What every command of many runs is asked: each of them with several seeds, side by side."""
+    """Options of every command of many runs: how many seeds, and how many runs side by side."""
 
     seeds: int = option(1, "runs of each point of the grid, with seeds SEED, SEED+1, ..", ge=1)
     jobs: int | None = option(
@@ -91,9 +92,10 @@ class RepeatedRuns(Settings):
 
 @dataclass(frozen=True)
 class Sweep(RepeatedRuns):
-    """One sweep. Every cell of it is built, so that a wrong one is refused before any runs.
+    """One sweep. Every cell of it is built, so a wrong cell is refused before any cell runs.
 
     Attributes:
+        grid: one or more grids: path of an option -> its values.
         base: tree of the experiment that every cell starts from.
         cells: the runs, all of the first seed before those of the second.
 
@@ -117,11 +119,11 @@ class Sweep(RepeatedRuns):
     def __post_init__(self) -> None:
         super().__post_init__()
         from_tree(Experiment, self.base)
-        object.__setattr__(self, "grid", tuple(_grid(one) for one in _listed(self.grid)))
+        object.__setattr__(self, "grid", tuple(_grid(one) for one in _as_grids(self.grid)))
         object.__setattr__(self, "cells", self._cells())
-        self._compared()
+        self._check_baseline()
 
-    def _compared(self) -> None:
+    def _check_baseline(self) -> None:
         """Refuse a baseline that does not run, or that has no other attack beside it."""
         names = dict.fromkeys(name for cell in self.cells for name in cell.first.attacks)
         if self.baseline is None:
@@ -139,31 +141,34 @@ class Sweep(RepeatedRuns):
 
     @property
     def runs(self) -> RunBatch:
-        """Its cells, as they are done."""
+        """Its cells, with how many of them run at once."""
         return RunBatch(self.cells, self.jobs, self.keep_snapshots)
 
     def _cells(self) -> tuple[Cell[Experiment], ...]:
         first = [self._cell(point) for grid in self.grid for point in grid_points(grid)]
-        held: dict[str, str] = {}
+        first_by_key: dict[str, str] = {}
         for cell in first:
             name = label(cell.grid) or "the experiment"
-            if (twin := held.setdefault(cell.key, name)) is not name:
+            if (twin := first_by_key.setdefault(cell.key, name)) is not name:
                 raise InputError(f"{opt('grid')}: {twin} and {name} are the same run")
         return tuple(replace(cell, nth=i) for i in range(self.seeds) for cell in first)
 
     def _cell(self, point: Mapping[str, Any]) -> Cell[Experiment]:
         tree: Tree = {}
         for path, value in point.items():
-            branch, where = tree, _where(path)
+            branch, where = tree, _find_place(path)
             for part in where[:-1]:
                 branch = branch.setdefault(part, {})
             branch[where[-1]] = value
         lower, upper = (normalize(Experiment, t) for t in (self.base, tree))
-        with prefix_errors(_named(point)):
+        with prefix_errors(_label_point(point)):
             whole = merge(Experiment, lower, upper, experiment.attack_names)
-            built = from_tree(Experiment, whole, tongue=self.tongue)
-        held = to_tree(built)
-        return Cell({path: _seen(held, _where(path), v) for path, v in point.items()}, built)
+            built = from_tree(Experiment, whole, spelling=self.spelling)
+        complete_tree = to_tree(built)
+        return Cell(
+            {path: _read_value(complete_tree, _find_place(path), v) for path, v in point.items()},
+            built,
+        )
 
     def tree(self) -> Tree:
         """The sweep as its YAML file says it; reads back the same."""
@@ -182,7 +187,7 @@ def check_sweep(sweep: Sweep) -> None:
         InputError: one line that names the cell, the value and the reason.
     """
     for cell in sweep.cells[: len(sweep.cells) // sweep.seeds]:
-        with prefix_errors(_named(cell.grid)):
+        with prefix_errors(_label_point(cell.grid)):
             suits.check_experiment(cell.first)
 
 
@@ -198,7 +203,7 @@ def label(point: Mapping[str, Any]) -> str:
 
 
 def format_grid_value(value: Any) -> str:
-    """A value of the grid as one types it."""
+    """A value of the grid as a user types it."""
     return format_value(tuple(value) if isinstance(value, list) else value)
 
 
@@ -207,12 +212,12 @@ def tree_key(tree: Mapping[str, Any]) -> str:
     return json.dumps(plain(dict(tree)), sort_keys=True)
 
 
-def _named(point: Mapping[str, Any]) -> str:
+def _label_point(point: Mapping[str, Any]) -> str:
     return opt("grid", label(point)) if point else ""
 
 
-def _listed(grid: Any) -> Sequence[Any]:
-    """A file may give one grid alone."""
+def _as_grids(grid: Any) -> Sequence[Any]:
+    """A list of grids; a file may give a single grid without the list."""
     if isinstance(grid, Mapping):
         return (grid,)
     if not isinstance(grid, list | tuple) or not grid:
@@ -225,18 +230,18 @@ def _grid(grid: Any) -> dict[str, Sequence[Any]]:
     if not isinstance(grid, Mapping):
         raise InputError(f"{opt('grid')} must map options to values, got {grid!r}")
     heads = {f"{path}.{head}": path for path, head in _heads().items()}
-    found: dict[str, Sequence[Any]] = {}
+    values_by_path: dict[str, Sequence[Any]] = {}
     for name, values in grid.items():
-        path = ".".join(_where(str(name)))
+        path = ".".join(_find_place(str(name)))
         path = heads.get(path, path)
         if path == "seed":
             raise InputError(f"{opt('grid', 'seed')}: {opt('seeds', 'N')} says how many seeds")
-        if path in found:
+        if path in values_by_path:
             raise InputError(f"{opt('grid', path)} is given twice")
         if not isinstance(values, list | tuple) or not values:
             raise InputError(f"{opt(f'grid.{path}')} needs a list of values, got {values!r}")
-        found[path] = tuple(values)
-    return found
+        values_by_path[path] = tuple(values)
+    return values_by_path
 
 
 def _heads() -> dict[str, str]:
@@ -244,24 +249,24 @@ def _heads() -> dict[str, str]:
     return {name: form.head for name, form in field_forms(Experiment).items() if form.head}
 
 
-def _where(path: str) -> tuple[str, ...]:
+def _find_place(path: str) -> tuple[str, ...]:
     shape, heads = flag_layout(Experiment), _heads()
-    found = shape.place(f"{path}.{heads[path]}" if path in heads else path)
-    if found is None:
+    place = shape.place(f"{path}.{heads[path]}" if path in heads else path)
+    if place is None:
         known = [*heads, *shape.options]
         raise InputError(f"{opt(f'grid.{path}')}: no such option{suggest_nearest(path, known)}")
-    return found
+    return place
 
 
-def _seen(tree: Any, where: tuple[str, ...], given: Any) -> Any:
-    """The value that an option came to have; a list as it was given."""
+def _read_value(tree: Any, where: tuple[str, ...], value: Any) -> Any:
+    """The value of an option in a complete tree; a list stays as the user gave it."""
     for part in where:
         tree = tree.get(part) if isinstance(tree, Mapping) else tree
-    return plain(parse_values(given)) if isinstance(tree, list) else tree
+    return plain(parse_values(value)) if isinstance(tree, list) else tree
 
 
 def parse_values(value: Any) -> Any:
-    """Values with those of flags, which are text, as the type that they look like."""
+    """Convert values of flags, which are text, to the type that they look like."""
     if isinstance(value, Mapping):
         return {key: parse_values(own) for key, own in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""What a trade-off is asked: defences, each at several strengths, and the seeds."""
+"""The options of a trade-off: defences, several strengths of each, and the seeds."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from fedmia.options.values import convert, plain
 from fedmia.options.yamlfile import Tree
 
 NONE = "none"  # the undefended federation, which every other is compared with
-# Of every run, unless the user says otherwise: without an active step there is one branch to train.
+# Defaults of every run: without an active step there is only one branch to train.
 MILD: Tree = {"attacker": "passive", "federation": {"snapshots": 1}}
 
 
@@ -57,25 +57,26 @@ class DefensePoint:
             else self.defense
         )
 
-    def grid(self, named: bool) -> Grid:
-        """The grid of a sweep whose one point it is.
+    def grid(self, with_clients: bool) -> Grid:
+        """The grid of a sweep that has this point alone.
 
         Args:
-            named: whether the experiment names clients that defend themselves.
+            with_clients: whether the experiment names clients that defend themselves.
         """
-        found: dict[str, Sequence[Any]] = {self.kind: (self.defense,)}
+        grid: dict[str, Sequence[Any]] = {self.kind: (self.defense,)}
         if self.option:
-            found[f"{self.kind}.{self.option}"] = (self.strength,)
-        if named and (self.defense == NONE or self.kind != "defense"):
-            found["defended_clients"] = (None,)  # here no client does
-        return found
+            grid[f"{self.kind}.{self.option}"] = (self.strength,)
+        if with_clients and (self.defense == NONE or self.kind != "defense"):
+            grid["defended_clients"] = (None,)  # here no client does
+        return grid
 
 
 @dataclass(frozen=True)
 class Tradeoff(RepeatedRuns):
-    """One trade-off, as the sweep that it is.
+    """One trade-off between privacy and utility, as the sweep that it is.
 
     Attributes:
+        strengths: defence, or defence and option -> the values that are compared.
         base: tree of the experiment that every run starts from.
         trades: the points, the undefended one first.
         sweep: its cells of one seed are the trades, in their order.
@@ -106,20 +107,23 @@ class Tradeoff(RepeatedRuns):
             name = opt("defense.name", base.defense[0].name)
             raise InputError(f"{name}: {opt('defenses')} says what is compared")
         whole = merge(Experiment, MILD, normalize(Experiment, self.base), experiment.attack_names)
-        trades = (DefensePoint(), *(t for name in self._named() for t in self._trades(name)))
+        trades = (
+            DefensePoint(),
+            *(t for name in self._defense_names() for t in self._trades(name)),
+        )
         object.__setattr__(self, "trades", trades)
         object.__setattr__(self, "sweep", self._sweep(whole))
 
     def _sweep(self, whole: Tree) -> Sweep:
         own = {name: getattr(self, name) for name in ("seeds", "jobs", "keep_snapshots")}
-        named = whole.get("defended_clients") is not None
-        grids = [trade.grid(named) for trade in self.trades]
+        with_clients = whole.get("defended_clients") is not None
+        grids = [trade.grid(with_clients) for trade in self.trades]
         try:
-            return Sweep(grid=grids, base=whole, tongue=self.tongue, **own)
+            return Sweep(grid=grids, base=whole, spelling=self.spelling, **own)
         except InputError as error:
-            raise InputError(map_options(error.text, _said)) from None
+            raise InputError(map_options(error.text, _tradeoff_option)) from None
 
-    def _named(self) -> list[str]:
+    def _defense_names(self) -> list[str]:
         """The defences but `none`, each once."""
         for name in self.defenses:
             if self.defenses.count(name) > 1:
@@ -130,11 +134,13 @@ class Tradeoff(RepeatedRuns):
         """A defence at each of its strengths."""
         kind = defender_kind(name)
         cls = registry.load(kind, name)
-        asked = [(k, o) for k in self.strengths if (o := _measured(k, name)) is not None]
-        if len(asked) > 1:
-            both = " and ".join(opt(f"strengths.{key}") for key, _ in asked)
+        strength_options = [
+            (k, o) for k in self.strengths if (o := _strength_option(k, name)) is not None
+        ]
+        if len(strength_options) > 1:
+            both = " and ".join(opt(f"strengths.{key}") for key, _ in strength_options)
             raise InputError(f"{both} are two strengths of one defence")
-        key, measure = asked[0] if asked else ("", "")
+        key, measure = strength_options[0] if strength_options else ("", "")
         measure = measure or cls.strength
         if key and not measure:
             raise InputError(
@@ -148,7 +154,7 @@ class Tradeoff(RepeatedRuns):
             yield DefensePoint(name, measure, value, kind)
 
     def _values(self, cls: type, key: str, measure: str) -> Sequence[Any]:
-        """The strengths under `key`, as the type of the option that they are of.
+        """The strengths under `key`, converted to the type of their option.
 
         Raises:
             InputError: no such option, no values, one twice, or one out of its range.
@@ -159,21 +165,21 @@ class Tradeoff(RepeatedRuns):
                 f"{opt(f'strengths.{key}')}: no such option{suggest_nearest(measure, kinds)} "
                 f"(known: {', '.join(sorted(kinds))})"
             )
-        given, found = self.strengths[key], list[Any]()
-        if not isinstance(given, list | tuple) or not given:
+        strengths, values = self.strengths[key], list[Any]()
+        if not isinstance(strengths, list | tuple) or not strengths:
             raise InputError(
-                f"{opt(f'strengths.{key}')} needs a list of values, got {plain(given)!r}"
+                f"{opt(f'strengths.{key}')} needs a list of values, got {plain(strengths)!r}"
             )
         one, kind = kinds[measure]
-        for value in given:
+        for value in strengths:
             where = f"{opt('strengths', f'{key}={value}')}: {measure}"
             value = convert(where, value, kind)
             check_type(where, value, kind)
             check_limits(where, value, one.metadata)
-            if value in found:
+            if value in values:
                 raise InputError(f"{where} is given twice")
-            found.append(value)
-        return found
+            values.append(value)
+        return values
 
     def tree(self) -> Tree:
         """The trade-off as its YAML file says it; reads back the same."""
@@ -189,8 +195,8 @@ def check(tradeoff: Tradeoff) -> None:
     Raises:
         InputError: one line that names the point, the value and the reason.
     """
-    _attacked(tradeoff.sweep.cells[0].first)
-    _compared(tradeoff)
+    _check_attacks(tradeoff.sweep.cells[0].first)
+    _check_compared(tradeoff)
     for trade, cell in zip(tradeoff.trades, tradeoff.sweep.cells, strict=False):
         with prefix_errors("" if trade.defense == NONE else opt("defenses", trade.label)):
             suits.check_experiment(cell.first)
@@ -202,7 +208,7 @@ def attack_names(tree: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def defender_kind(name: str) -> str:
-    """`defense` or `strategy`: what defends under that name.
+    """Whether a name is that of a defence or of a strategy.
 
     Raises:
         InputError: neither does.
@@ -210,10 +216,10 @@ def defender_kind(name: str) -> str:
     if ":" in name:  # code outside the repository: its class tells
         return "strategy" if _is_strategy(name) else "defense"
     known = {kind: registry.names(kind) for kind in ("defense", "strategy")}
-    found = next((kind for kind, names in known.items() if name in names), None)
-    if found is None:
+    kind_of_name = next((kind for kind, names in known.items() if name in names), None)
+    if kind_of_name is None:
         raise unknown_name("defence", name, [NONE, *known["defense"], *known["strategy"]])
-    return found
+    return kind_of_name
 
 
 def _is_strategy(name: str) -> bool:
@@ -224,35 +230,34 @@ def _is_strategy(name: str) -> bool:
     return True
 
 
-def _measured(key: str, name: str) -> str | None:
-    """The option that a key of the strengths names of defence `name`; empty: its own measure; None
-    where it speaks of another."""
+def _strength_option(key: str, name: str) -> str | None:
+    """The option of defence `name` that a key of the strengths means; empty: its own measure; None:
+    the key is of another defence."""
     if key == name:
         return ""
     return key.removeprefix(f"{name}.") if key.startswith(f"{name}.") else None
 
 
-def _attacked(undefended: Experiment) -> None:
+def _check_attacks(undefended: Experiment) -> None:
     """Refuse an experiment that measures no leakage."""
     if not undefended.attacks:
         got = f"{opt('attacker', undefended.attacker)} {opt('attacks', undefended.attacks)}"
         raise InputError(f"{got}: no attack is run, so nothing tells what leaks")
 
 
-def _compared(tradeoff: Tradeoff) -> None:
-    """Refuse strengths of what is not compared, and a trade-off of nothing."""
-    named = [name for name in tradeoff.defenses if name != NONE]
-    if not named:
+def _check_compared(tradeoff: Tradeoff) -> None:
+    """Refuse strengths of a defence that is not compared, and a trade-off without defences."""
+    defenses = [name for name in tradeoff.defenses if name != NONE]
+    if not defenses:
         raise InputError(f"{opt('defenses')} names no defence, so nothing is compared")
     for key in tradeoff.strengths:
-        if not any(_measured(key, name) is not None for name in named):
+        if not any(_strength_option(key, name) is not None for name in defenses):
             raise InputError(
                 f"{opt(f'strengths.{key}')}: no such defence is compared"
-                f"{suggest_nearest(key, named)} "
-                f"({opt('defenses', tradeoff.defenses)})"
+                f"{suggest_nearest(key, defenses)} ({opt('defenses', tradeoff.defenses)})"
             )
 
 
-def _said(path: str) -> str:
-    """The option of a trade-off that an option of its sweep came from."""
+def _tradeoff_option(path: str) -> str:
+    """The option of the trade-off that set an option of its sweep."""
     return "defenses" if path == "grid" else path

@@ -24,15 +24,18 @@ def to_tree(settings: Any) -> Tree:
 
 
 def from_tree(root: type[Root], tree: Mapping[str, Any], **more: Any) -> Root:
-    """The settings that `tree` tells, defaults for what it leaves out.
+    """Build settings from a tree; what the tree leaves out has its default.
 
     Args:
         root: the dataclass of a command's settings.
         tree: nested mappings as `to_tree` gives them; shorter forms of plugins are understood.
         more: fields of `root` that no user gives.
 
+    Returns:
+        The settings, every value checked.
+
     Raises:
-        InputError: an unknown key (with the nearest), a wrong type, a value out of range.
+        InputError: an unknown key (with the nearest one), a wrong type, a value out of range.
     """
     others, own = tree_fields(root), dict[str, Any]()
     fields: Tree = dict(more)
@@ -43,7 +46,14 @@ def from_tree(root: type[Root], tree: Mapping[str, Any], **more: Any) -> Root:
 
 
 def normalize(root: type, tree: Mapping[str, Any]) -> Tree:
-    """`tree` with every short form written out: `partition: iid` as `partition: {name: iid}`.
+    """Write out every short form of a tree: `partition: iid` as `partition: {name: iid}`.
+
+    Args:
+        root: the dataclass of a command's settings.
+        tree: nested mappings as a file holds them.
+
+    Returns:
+        The normalized tree.
 
     Raises:
         InputError: a section or a plugin that is neither a name nor a mapping.
@@ -58,13 +68,19 @@ def normalize(root: type, tree: Mapping[str, Any]) -> Tree:
 def merge(
     root: type, lower: Mapping[str, Any], upper: Mapping[str, Any], runs: Callable[[Tree], Any]
 ) -> Tree:
-    """`upper` over `lower`, section by section; both as `normal` gives them.
+    """Lay one tree over another, section by section.
 
     Options in `lower` of a plugin that `upper` replaces by another are dropped, and so are those
     of attacks that no longer run.
 
     Args:
+        root: the dataclass of a command's settings.
+        lower: normalized tree.
+        upper: normalized tree, whose values win.
         runs: names of the attacks that a tree runs.
+
+    Returns:
+        The merged tree, normalized.
     """
     known, merged = field_forms(root), {**lower, **upper}
     for name in lower.keys() & upper.keys() & known.keys():

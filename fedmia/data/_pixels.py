@@ -69,13 +69,13 @@ class ImageDecoder:
         where, source = item
         try:
             encoded = source if isinstance(source, bytes) else source.read_bytes()
-            with Image.open(io.BytesIO(encoded)) as found:
-                if found.mode not in GREY + COLOUR:
+            with Image.open(io.BytesIO(encoded)) as opened:
+                if opened.mode not in GREY + COLOUR:
                     raise InputError(
-                        f"{self.name}: {where}: Pillow mode {found.mode} is not 8 bits a channel"
+                        f"{self.name}: {where}: Pillow mode {opened.mode} is not 8 bits a channel"
                     )
-                colour = found.mode not in GREY
-                image = ImageOps.exif_transpose(found).convert("RGB" if colour else "L")
+                colour = opened.mode not in GREY
+                image = ImageOps.exif_transpose(opened).convert("RGB" if colour else "L")
                 pixels = np.asarray(
                     image if self.size is None else crop_and_resize(image, self.size)
                 )
@@ -113,9 +113,9 @@ def crop_and_resize(image: Image.Image, size: int) -> Image.Image:
     """
     width, height = image.size
     side = min(width, height)
-    left, top = (width - side) // 2, (height - side) // 2
+    margin, top = (width - side) // 2, (height - side) // 2
     if width != height:
-        image = image.crop((left, top, left + side, top + side))
+        image = image.crop((margin, top, margin + side, top + side))
     return image if side == size else image.resize((size, size), Image.Resampling.BILINEAR)
 
 

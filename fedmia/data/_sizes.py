@@ -102,11 +102,11 @@ def role_sizes(
             f"{least_test} test + {options.public} public = {needed} images needed, {name} has "
             f"{distinct} distinct"
         )
-    left = distinct - fixed
+    available = distinct - fixed
     test, nonmembers = options.test, options.nonmembers
     if test is None:
-        share = left // 4 if nonmembers is None else left - nonmembers
-        test = max(least_test, min(MOST_TEST, share, left - least_out))
+        share = available // 4 if nonmembers is None else available - nonmembers
+        test = max(least_test, min(MOST_TEST, share, available - least_out))
     if nonmembers is None:
-        nonmembers = min(max(MOST_NONMEMBERS, least_out), left - test)
+        nonmembers = min(max(MOST_NONMEMBERS, least_out), available - test)
     return Sizes(options.members, nonmembers, test, options.public, reserve)

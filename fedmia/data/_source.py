@@ -36,7 +36,7 @@ def check_path(path: Path, name: str, what: str) -> Path:
 
 
 def require_path(request: Request, name: str) -> Path:
-    """The path after the colon; InputError if there is none."""
+    """The path after the colon of `name:PATH`; InputError without one."""
     if not request.path:
         raise InputError(f"{name} needs a path: {opt('data.name', f'{name}:PATH')}")
     return Path(request.path)

@@ -47,8 +47,8 @@ class TorchvisionDataset(Dataset):
         parts = ("train", "test") if self.subset == "all" else (self.subset,)
         opened = [self._read(name, root, part) for part in parts]
         images = np.concatenate([_channels_first(part.data) for part in opened])
-        told = [part.targets if hasattr(part, "targets") else part.labels for part in opened]
-        labels, classes = renumber_labels(np.concatenate([np.asarray(one) for one in told]))
+        targets = [part.targets if hasattr(part, "targets") else part.labels for part in opened]
+        labels, classes = renumber_labels(np.concatenate([np.asarray(one) for one in targets]))
         return ImageSet(resize_all(images, request.size, name), labels, name, classes)
 
     def open(self, root: str, part: str, download: bool) -> Any:

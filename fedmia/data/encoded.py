@@ -43,7 +43,7 @@ class EncodedSet(LabelledImages):
 
     @cached_property
     def _names(self) -> list[bytes]:
-        return [hashlib.sha256(_bytes(found)).digest() for _, found in self.files]
+        return [hashlib.sha256(_bytes(source)).digest() for _, source in self.files]
 
     def digests(self) -> list[bytes]:
         """SHA-256 of each image's encoded bytes: equal digest, equal image. Two images may be the
@@ -60,7 +60,7 @@ class EncodedSet(LabelledImages):
         """
         self._gallery.add([self.files[i] for i in indices], indices)
         images = self._set()
-        return images, self._apart(images.images[indices], indices)
+        return images, self._find_differences(images.images[indices], indices)
 
     def pick(self, indices: IntArray) -> tuple[ImageSet, bool]:
         """The images at `indices` alone, in that order; and as `decode`.
@@ -71,10 +71,10 @@ class EncodedSet(LabelledImages):
         few = ImageDecoder(self.where, len(indices), self.size)
         few.add([self.files[i] for i in indices], np.arange(len(indices)))
         column = None if self.column is None else self.column[indices]
-        found = ImageSet(few.images(), self.labels[indices], self.name, self.classes, column)
-        return found, self._apart(found.images, indices)
+        picked = ImageSet(few.images(), self.labels[indices], self.name, self.classes, column)
+        return picked, self._find_differences(picked.images, indices)
 
-    def _apart(self, images: ByteArray, indices: IntArray) -> bool:
+    def _find_differences(self, images: ByteArray, indices: IntArray) -> bool:
         """Whether the images decoded from `indices` differ; of those that do not, the names are
         one from now on."""
         first: dict[bytes, int] = {}
@@ -96,5 +96,5 @@ class EncodedSet(LabelledImages):
         return ImageSet(images, self.labels, self.name, self.classes, self.column)
 
 
-def _bytes(found: bytes | ByteSource) -> bytes:
-    return found if isinstance(found, bytes) else found.read_bytes()
+def _bytes(source: bytes | ByteSource) -> bytes:
+    return source if isinstance(source, bytes) else source.read_bytes()

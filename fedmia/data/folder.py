@@ -51,37 +51,55 @@ class Folder(FileDataset):
             classes = {"": direct}
         if not classes:
             raise InputError(f"folder: no images in {root} or its subfolders")
-        files = [f for held in classes.values() for f in held]
+        files = [f for class_files in classes.values() for f in class_files]
         column = None if request.column is None else folder_names(root, files, request.column)
-        found = read_classes(f"folder: {root}", classes, request.size, root.resolve().name)
-        return replace(found, column=column)
+        encoded = read_classes(f"folder: {root}", classes, request.size, root.resolve().name)
+        return replace(encoded, column=column)
 
 
 def read_classes(
     where: str, classes: dict[str, list[Path]], size: int | None, name: str
 ) -> EncodedSet:
-    """The files of each named class, class by class, of the source that errors call `where`."""
+    """The files of each named class as encoded images, class by class.
+
+    Args:
+        where: what errors call the source.
+        classes: class -> its files.
+        size: pixels a side; None: that of the images.
+        name: of the data set.
+
+    Returns:
+        The images, not decoded; labels 0..classes-1 in the order of `classes`.
+    """
     files = [f for c in classes.values() for f in c]
     labels = np.repeat(np.arange(len(classes)), [len(c) for c in classes.values()])
     return EncodedSet(where, [(str(f), f) for f in files], labels, name, size, tuple(classes))
 
 
 def folder_names(root: Path, files: list[Path], depth: str) -> NDArray[np.str_]:
-    """(N,) names of the folders that `files` lie in, `depth` below `root`: "1", "2", ...
+    """The name of the folder that each file lies in.
+
+    Args:
+        root: the data source's folder.
+        files: (N,) paths below `root`.
+        depth: how many levels below `root` the folders lie: "1", "2", ...
+
+    Returns:
+        (N,) names.
 
     Raises:
-        InputError: no such depth, or a file lies less deep.
+        InputError: `depth` is no such number, or a file lies less deep.
     """
     if not depth.isascii() or not depth.isdigit() or int(depth) < 1:
         raise InputError(f"folder: {opt('partition.column')} must be a depth >= 1, got '{depth}'")
     folders = [f.relative_to(root).parts[:-1] for f in files]
-    for file, held in zip(files, folders, strict=True):
-        if len(held) < int(depth):
+    for file, parents in zip(files, folders, strict=True):
+        if len(parents) < int(depth):
             raise InputError(
-                f"folder: {file} lies {len(held)} folders below {root}, "
+                f"folder: {file} lies {len(parents)} folders below {root}, "
                 f"{opt('partition.column', depth)} asks for {depth}"
             )
-    return np.array([held[int(depth) - 1] for held in folders])
+    return np.array([parents[int(depth) - 1] for parents in folders])
 
 
 def list_images(folder: Path) -> list[Path]:

@@ -20,12 +20,12 @@ UNLABELLED = ("",)  # classes of a source that tells none: every label is 0
 
 
 class LabelledImages:
-    """Images of which each has a class; `labels` and `classes` as of ImageSet."""
+    """Images with labels; `labels` and `classes` are those of ImageSet."""
 
     labels: IntArray
     classes: tuple[str, ...]
 
-    def named(self) -> NDArray[np.str_]:
+    def class_labels(self) -> NDArray[np.str_]:
         """The class of each image as its source calls it, (N,), its number where `classes` is
         empty: comparable with other sources, where a number may mean another class."""
         return np.array(self.classes)[self.labels] if self.classes else self.labels.astype(str)

@@ -36,8 +36,8 @@ class Npz(Dataset):
                 have other types or shapes, or the images are not square and no size is given.
         """
         path = file_path(request, "npz")
-        held = _arrays(path, ("x", *filter(None, [request.column])))
-        x, y = held["x"], held.get("y")
+        arrays = _arrays(path, ("x", *filter(None, [request.column])))
+        x, y = arrays["x"], arrays.get("y")
         if x.dtype != np.uint8 or not (x.ndim == 3 or (x.ndim == 4 and x.shape[3] in (1, 3))):
             raise InputError(
                 f"npz: {path}: x must be uint8 (N, H, W), (N, H, W, 1) or (N, H, W, 3), got "
@@ -48,7 +48,7 @@ class Npz(Dataset):
                 f"npz: {path}: y must be integers ({len(x)},), one an image, got "
                 f"{y.dtype} {y.shape}"
             )
-        column = None if request.column is None else held[request.column]
+        column = None if request.column is None else arrays[request.column]
         if column is not None and (column.dtype.kind not in "iubU" or column.shape != x.shape[:1]):
             raise InputError(
                 f"npz: {path}: {request.column} must be strings, integers or booleans "

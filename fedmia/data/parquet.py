@@ -61,16 +61,18 @@ class Parquet(FileDataset):
                 more = list(dict.fromkeys(filter(None, [label, request.column])))
                 batches = file.iter_batches(BATCH, columns=[image, *more])
                 where = f"parquet: {path}"
-                files, held = _read(batches, image, more, count, where)
-                named = renumber_labels(np.array(held[label])) if label else absent_labels(count)
-                labels, classes = named
-                column = None if request.column is None else np.array(held[request.column])
+                files, columns = _read(batches, image, more, count, where)
+                labels_classes = (
+                    renumber_labels(np.array(columns[label])) if label else absent_labels(count)
+                )
+                labels, classes = labels_classes
+                column = None if request.column is None else np.array(columns[request.column])
                 return EncodedSet(where, files, labels, path.stem, request.size, classes, column)
         except (pa.ArrowException, OSError) as error:
             text = " ".join(str(error).split())
             raise InputError(f"parquet: cannot read {path}: {text}") from None
 
-    def _columns(self, schema: pa.Schema, path: Path, asked: str | None) -> tuple[str, str | None]:
+    def _columns(self, schema: pa.Schema, path: Path, column: str | None) -> tuple[str, str | None]:
         """Names of the image column, and of the label column where there are integers."""
         import pyarrow as pa
 
@@ -84,9 +86,9 @@ class Parquet(FileDataset):
             label = numbers[0]
         if numbers or label is not None:
             _demand("data.label_column", label, numbers, schema.names, path)
-        if asked is not None:
+        if column is not None:
             plain = [f.name for f in schema if _holds_names(f.type)]
-            _demand("partition.column", asked, plain, schema.names, path)
+            _demand("partition.column", column, plain, schema.names, path)
         assert image is not None
         return image, label
 
@@ -102,13 +104,13 @@ def _read(
         batch = batch.slice(0, count - first)
         encoded, *values = (batch.column(name) for name in (image, *more))
         encoded = encoded.field("bytes") if hasattr(encoded, "field") else encoded
-        for column, found in zip((image, *more), (encoded, *values), strict=True):
-            if found.null_count:
-                row = first + found.is_null().to_pylist().index(True)
+        for column, values_read in zip((image, *more), (encoded, *values), strict=True):
+            if values_read.null_count:
+                row = first + values_read.is_null().to_pylist().index(True)
                 raise InputError(f"{where}: row {row} has no value in '{column}'")
         files += [(f"row {first + i}", x.as_py()) for i, x in enumerate(encoded)]
-        for name, found in zip(more, values, strict=True):
-            rows[name] += found.to_pylist()
+        for name, values_read in zip(more, values, strict=True):
+            rows[name] += values_read.to_pylist()
         if len(files) == count:
             break
     if len(files) != count:

@@ -34,17 +34,24 @@ class ImageSets:
 
 
 def form_sets(members: int, nonmembers: int, seed: int, size: int = SIZE) -> ImageSets:
-    """At most MOST sets of `size` a side, at random: a function of the arguments alone, so known
-    before a federation begins. What does not fill a set is left out.
+    """Deal the scored images into at most MOST sets a side, at random.
+
+    The sets depend on the arguments alone, so they are known before a federation begins. Images
+    that do not fill a set are left out.
 
     Args:
-        members, nonmembers: how many of each are scored.
+        members: number of scored members.
+        nonmembers: number of scored non-members.
         seed: the run's root seed.
+        size: images a set.
+
+    Returns:
+        The indices of the images of each set.
     """
 
-    def dealt(count: int, kind: str) -> Index:
+    def draw_sets(count: int, kind: str) -> Index:
         order = rng(seed, "sets", kind).permutation(count)
         full = min(count // size, MOST)
         return np.asarray(order[: full * size].reshape(full, size), dtype=np.int64)
 
-    return ImageSets(dealt(members, "members"), dealt(nonmembers, "nonmembers"))
+    return ImageSets(draw_sets(members, "members"), draw_sets(nonmembers, "nonmembers"))

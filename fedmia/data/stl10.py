@@ -26,7 +26,12 @@ UNLABELLED = {  # subsets without labels -> files of their images
 
 @dataclass(frozen=True, slots=True)
 class PlanarImage:
-    """One image of a file that holds each channel of each image column by column."""
+    """One image of a file that stores each channel of each image column by column.
+
+    Attributes:
+        file: the binary file of the data set.
+        index: of the image in the file, from 0.
+    """
 
     file: Path
     index: int
@@ -72,14 +77,14 @@ class Stl10(TorchvisionDataset):
         if not all(path.is_file() for path in paths):
             self._read(name, root, "test")  # one archive holds every part
         rows = [PlanarImage(path, i) for path in paths for i in range(_images(path))]
-        named = [(f"{row.file.name}, image {row.index}", row) for row in rows]
+        sources = [(f"{row.file.name}, image {row.index}", row) for row in rows]
         labels, classes = absent_labels(len(rows))
         where = f"{name}: {root / self.files}"
-        return EncodedSet(where, named, labels, name, request.size, classes)
+        return EncodedSet(where, sources, labels, name, request.size, classes)
 
     def load(self, request: Request) -> ImageSet:
-        found = self.encoded(request)
-        return super().load(request) if found is None else found.all()
+        encoded = self.encoded(request)
+        return super().load(request) if encoded is None else encoded.all()
 
 
 def _images(path: Path) -> int:

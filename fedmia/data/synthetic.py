@@ -57,7 +57,7 @@ class Synthetic(Dataset):
 
 @dataclass(frozen=True)
 class _ClassTextures:
-    """What the classes look like. K classes, C channels.
+    """Textures of the classes. K classes, C channels.
 
     Attributes:
         angle: (K,) orientation of the grating, radians in [0, pi).
@@ -106,8 +106,8 @@ def _blobs(axis: Floats, count: int, channels: int, draw: np.random.Generator) -
     colour = _f32(draw.uniform(-0.4, 0.4, (count, 3, channels)))
     # A round Gaussian is a product of one along each axis.
     rows, columns = np.exp(-(((axis - centre) / width) ** 2) / 2)
-    found: Floats = np.einsum("bkc,bky,bkx->bcyx", colour, rows, columns)
-    return found
+    blobs: Floats = np.einsum("bkc,bky,bkx->bcyx", colour, rows, columns)
+    return blobs
 
 
 def _f32(values: NDArray[Any]) -> Floats:

@@ -79,10 +79,10 @@ def least_noise(
     low, high = math.log(smallest), math.log(largest)
     if excess(low) <= 0:
         return smallest
-    found = float(scipy.optimize.brentq(excess, low, high, xtol=share))
-    while excess(found) > 0:
-        found += share
-    return math.exp(found)
+    noise = float(scipy.optimize.brentq(excess, low, high, xtol=share))
+    while excess(noise) > 0:
+        noise += share
+    return math.exp(noise)
 
 
 def check_reachable(epsilon: float, delta: float, rate: float, steps: int, accountant: str) -> None:

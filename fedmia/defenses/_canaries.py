@@ -73,8 +73,8 @@ def draw_coins(
 
 def add_scores(memory: dict[str, Any], scores: FloatArray) -> None:
     """Add a round's (m,) scores: the higher, the rather in."""
-    kept = memory["canaries"]
-    kept["scores"] = (np.array(kept["scores"]) + scores).tolist()
+    canaries = memory["canaries"]
+    canaries["scores"] = (np.array(canaries["scores"]) + scores).tolist()
 
 
 def guess_canaries(memory: dict[str, Any], audit: str = "one-run") -> dict[str, Any]:
@@ -121,13 +121,13 @@ def audit_steps(
         raise InputError(f"canaries need a model of at least 2 weights, got {weights}")
     most = min(TOGETHER, weights // 2)
     parts = [
-        _audited(job, steps, inside[at : at + most], stream)
+        _score_canaries(job, steps, inside[at : at + most], stream)
         for at in range(0, len(inside), most)
     ]  # fmt: skip
     return np.concatenate(parts)
 
 
-def _audited(
+def _score_canaries(
     job: Job, steps: AuditedSteps, inside: NDArray[np.bool_], stream: np.random.Generator
 ) -> FloatArray:
     """`audit_steps` of canaries that share one run."""
@@ -143,18 +143,20 @@ def _audited(
     with private_optimizer(twin, *setting) as private:
 
         def observe(_: Any) -> None:
-            seen = torch.cat([w.grad.flatten() for w in trained if w.grad is not None])
-            values = seen.double().cpu().numpy() * (steps.expected / steps.clip)
+            gradient = torch.cat([w.grad.flatten() for w in trained if w.grad is not None])
+            values = gradient.double().cpu().numpy() * (steps.expected / steps.clip)
             scores[:] += _likelihood(values[mine], values[bare], steps.rate)
 
         private.attach_step_hook(observe)
         for _ in range(steps.count):
             (rows,) = poisson_rows(stream, int(inside.sum()), steps.rate, 1)
-            _take(private, trained, mine[inside][rows], FAR * steps.clip)
+            _take_step(private, trained, mine[inside][rows], FAR * steps.clip)
     return scores
 
 
-def _take(private: DPOptimizer, trained: Sequence[Tensor], places: IntArray, far: float) -> None:
+def _take_step(
+    private: DPOptimizer, trained: Sequence[Tensor], places: IntArray, far: float
+) -> None:
     """One step on canaries of norm `far` in the weights at `places`, none or many of them."""
     weights = sum(w.numel() for w in trained)
     parts = np.array_split(places, max(1, math.ceil(len(places) * weights / NUMBERS)))
@@ -172,8 +174,8 @@ def _take(private: DPOptimizer, trained: Sequence[Tensor], places: IntArray, far
         private.zero_grad(set_to_none=True)
 
 
-def _likelihood(seen: FloatArray, bare: FloatArray, rate: float) -> FloatArray:
+def _likelihood(observed: FloatArray, bare: FloatArray, rate: float) -> FloatArray:
     """log of (1 - q) + q N(x; 1, s) / N(x; 0, s), with s as `bare` spreads; units of the norm."""
     spread = max(float(np.sqrt(np.mean(bare**2))), 1e-6)
-    sampled = np.log(rate) + (2 * seen - 1) / (2 * spread**2)
+    sampled = np.log(rate) + (2 * observed - 1) / (2 * spread**2)
     return sampled if rate >= 1 else np.logaddexp(np.log1p(-rate), sampled)

@@ -59,8 +59,8 @@ def estimates(
     for view in preparation.rehearse_alone(parts[0], change):
         rows, losses = view.views_and_losses(outside, VIEWS, "held")
         known = similarity(view.embed_views(inside, VIEWS))
-        found = auc_estimate(known, similarity(rows))
-        yield LeakEstimate(found.value, auc_interval(found)[0], float(losses.double().mean()))
+        leak = auc_estimate(known, similarity(rows))
+        yield LeakEstimate(leak.value, auc_interval(leak)[0], float(losses.double().mean()))
 
 
 def similarity(rows: Tensor) -> NDArray[np.float64]:

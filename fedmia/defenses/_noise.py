@@ -40,7 +40,7 @@ CLIPPED = (
     "the client follows the protocol, that the number of its images is public, and exact "
     "arithmetic with true random noise; loss and norms in this report are not covered."
 )
-GIVEN, REHEARSED, FIXED = (
+CLIP_OPTION, REHEARSED, FIXED = (
     "given",
     "the norm of an update that public images gave in a first round",
     "a fixed amount for each weight: the run has no public images to take it from",
@@ -127,9 +127,9 @@ class ReleaseNoise(Defense):
             memory["sensitivity"] = sampled_sensitivity(preparation, self.samples, self.order)
         elif self.clip is None and preparation.rehearse_public is not None:
             received, trained = preparation.rehearse_public()
-            found = norm(difference(trained, received, protected(trained)), self.order)
-            if math.isfinite(found) and found > 0:
-                memory["clip"] = found
+            length = norm(difference(trained, received, protected(trained)), self.order)
+            if math.isfinite(length) and length > 0:
+                memory["clip"] = length
 
     def release(
         self, received: State, trained: State, memory: dict[str, Any], rng: np.random.Generator
@@ -144,7 +144,7 @@ class ReleaseNoise(Defense):
         weights = sum(trained[n].numel() for n in names)  # a public number, as is C
         fixed = self.default_clip * weights ** (1 / self.order)
         bound = float(self.clip or memory.get("clip") or fixed)
-        scale = self._settle(bound, memory)
+        scale = self._fix_scale(bound, memory)
         clips = self.sensitivity == "clip" and length > bound
         released = {n: received[n] for n in trained}
         if clips:
@@ -180,14 +180,16 @@ class ReleaseNoise(Defense):
             delta=float(getattr(self, "delta", 0.0)),
             rounds=rounds,
             standing="empirical" if sampled else "guaranteed",
-            assumptions=SAMPLED.format(pairs=self.samples) if sampled else self._clipped(memory),
+            assumptions=SAMPLED.format(pairs=self.samples)
+            if sampled
+            else self._describe_clip(memory),
             unit="image" if sampled else "client",
             **guess_canaries(memory, self.audit),
         )
 
-    def _clipped(self, memory: dict[str, Any]) -> str:
+    def _describe_clip(self, memory: dict[str, Any]) -> str:
         """What the guarantee rests on, and where C comes from."""
-        source = GIVEN if self.clip else REHEARSED if "clip" in memory else FIXED
+        source = CLIP_OPTION if self.clip else REHEARSED if "clip" in memory else FIXED
         known = "sensitivity" in memory
         bound = f"C = {memory['sensitivity'] / 2:.3g}" if known else "C"
         return CLIPPED.format(bound=f"{bound}, {source}")
@@ -201,14 +203,14 @@ class ReleaseNoise(Defense):
         inside = draw_coins(memory, self.canaries, rng)
         alone = replace(self, clip=bound, canaries=0)
         received = {"weight": torch.zeros(1, dtype=torch.float64)}
-        seen = np.zeros(len(inside))
+        scores = np.zeros(len(inside))
         for i, up in enumerate(inside):
             far = {"weight": torch.full((1,), FAR * bound * (1 if up else -1), dtype=torch.float64)}
             released, _ = alone.release(received, far, dict(memory), rng)
-            seen[i] = float(released["weight"]) / bound
-        add_scores(memory, seen)
+            scores[i] = float(released["weight"]) / bound
+        add_scores(memory, scores)
 
-    def _settle(self, bound: float, memory: dict[str, Any]) -> float:
+    def _fix_scale(self, bound: float, memory: dict[str, Any]) -> float:
         """The run's noise scale; it and the sensitivity are fixed in the first round."""
         if "scale" in memory:
             return float(memory["scale"])
@@ -225,5 +227,5 @@ class ReleaseNoise(Defense):
 
     def _noise(self, like: Tensor, scale: float, rng: np.random.Generator) -> Tensor:
         """Noise of the shape of a tensor, float64 on its device."""
-        drawn = torch.from_numpy(self.draw(rng, scale, like.numel()))
-        return drawn.view(like.shape).to(like.device)
+        noise = torch.from_numpy(self.draw(rng, scale, like.numel()))
+        return noise.view(like.shape).to(like.device)

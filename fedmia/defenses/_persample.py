@@ -12,19 +12,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.linalg import vector_norm
 
-from fedmia.ssl.train import Batch, BatchViews, Job, views_of
+from fedmia.ssl.train import Batch, BatchViews, Job, group_views
 
 if TYPE_CHECKING:
     from opacus.optimizers import DPOptimizer
 
 
 # Bytes of per-image gradients at once: 23 images of a ResNet-18.
-HELD = 1 << 31
+GRADIENT_BYTES = 1 << 31
 
 
 def images_at_once(weights: list[torch.nn.Parameter]) -> int:
     """Images whose gradients fit into HELD; Opacus may hold two of each, one a forward pass."""
-    return max(1, HELD // (2 * sum(w.numel() * w.element_size() for w in weights)))
+    return max(1, GRADIENT_BYTES // (2 * sum(w.numel() * w.element_size() for w in weights)))
 
 
 def sample_rate(images: int, batch_size: int) -> float:
@@ -38,10 +38,10 @@ def poisson_batches(job: Job) -> Iterator[Batch]:
     As many steps as `Job.batches` takes; sizes vary and can be 0. Draws from `job.rng`.
     """
     pixels = torch.from_numpy(job.images.copy()).to(job.device)
-    return views_of(pixels, job.augment, _poisson_drawn(job, len(pixels)))
+    return group_views(pixels, job.augment, _draw_poisson(job, len(pixels)))
 
 
-def _poisson_drawn(job: Job, count: int) -> Iterator[BatchViews]:
+def _draw_poisson(job: Job, count: int) -> Iterator[BatchViews]:
     """Every step's batch, drawn epoch by epoch: first who is in it, then the uniforms."""
     size = job.train.batch_size
     for _ in range(job.train.local_epochs):
@@ -109,7 +109,7 @@ def private_step(job: Job, private: DPOptimizer, views: Batch, most: int) -> tup
     weights, losses, norms, latest = job.method.trainable(), [], [], []
     for last, part in zip([*[False] * (len(parts) - 1), True], parts, strict=True):
         losses.append(image_gradients(job, part))
-        norms.append(silenced(weights, gradient_norms(weights)))
+        norms.append(silence_nonfinite(weights, gradient_norms(weights)))
         latest.append(job.method.latest)
         if not last:
             private.signal_skip_step()
@@ -121,13 +121,13 @@ def private_step(job: Job, private: DPOptimizer, views: Batch, most: int) -> tup
     return torch.cat(losses), torch.cat(norms)
 
 
-def silenced(weights: list[torch.nn.Parameter], norms: Tensor) -> Tensor:
+def silence_nonfinite(weights: list[torch.nn.Parameter], norms: Tensor) -> Tensor:
     """`norms` (B,), once each image whose gradient is not finite is a null record: it has no norm
     to be clipped by, and would pass on what it is."""
     odd = ~norms.isfinite()
     for weight in weights:  # whether there is one is not asked: a GPU is not waited for
-        found: Tensor = weight.grad_sample  # type: ignore[attr-defined]
-        found.masked_fill_(odd.view(-1, *[1] * weight.dim()), 0.0)
+        gradients: Tensor = weight.grad_sample  # type: ignore[attr-defined]
+        gradients.masked_fill_(odd.view(-1, *[1] * weight.dim()), 0.0)
     return norms.masked_fill(odd, 0.0)
 
 

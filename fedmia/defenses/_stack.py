@@ -133,6 +133,6 @@ def check_exclusive(layers: Sequence[tuple[str, Defense]]) -> None:
         ("trains", "each takes the place of local training"),
         ("releases", "each clips and noises the update, and the second would add noise alone"),
     ):
-        held = [name for name, defense in layers if getattr(defense, what)]
-        if len(held) > 1:
-            raise InputError(f"{held[0]} and {held[1]} exclude each other: {why}")
+        names = [name for name, defense in layers if getattr(defense, what)]
+        if len(names) > 1:
+            raise InputError(f"{names[0]} and {names[1]} exclude each other: {why}")

@@ -23,7 +23,7 @@ Metrics = dict[str, float]
 
 @dataclass(frozen=True)
 class RunConditions:
-    """What a defence is to work in.
+    """The run in which a defence works.
 
     Attributes:
         norm: `group`, `batch`, or `local`: batch norm whose statistics stay with the client.
@@ -38,9 +38,12 @@ class RunConditions:
     pretrained: bool = False
 
 
+Setting = RunConditions  # its name before 0.2
+
+
 @dataclass(frozen=True)
 class PreparationContext:
-    """What a defended client knows before its first round.
+    """What a client's defence may read and call before the first round.
 
     Attributes:
         rounds: rounds of the whole run, federated pre-training included.
@@ -53,8 +56,8 @@ class PreparationContext:
             client's own; returns the weights received and those trained. Nothing is kept, and no
             image of the client is looked at. None: there are no public images.
         rehearse_alone: a federation of one from the run's first weights, on the public images at
-            the given positions, under this client's defences as far as they are prepared; a view
-            of it after each round. Takes what changes each round's job first. None: not here.
+            the given positions, under this client's defences as far as they are prepared; a view of
+            it after each round. Takes what changes each round's job first. None: not here.
     """
 
     rounds: int
@@ -64,6 +67,9 @@ class PreparationContext:
     public: ByteArray
     rehearse_public: Callable[[], tuple[State, State]] | None = None
     rehearse_alone: Callable[[IntArray, Callable[[Job], None]], Iterator[WhiteBox]] | None = None
+
+
+Outlook = PreparationContext  # its name before 0.2
 
 
 class Defense(Options, ABC):
@@ -93,7 +99,7 @@ class Defense(Options, ABC):
         return type(self).train is not Defense.train
 
     def check(self, setting: RunConditions) -> None:
-        """Refuse a setting in which the defence is void.
+        """Refuse settings under which the defence has no effect.
 
         Raises:
             InputError: with the reason.
@@ -101,10 +107,12 @@ class Defense(Options, ABC):
         return None
 
     def foresee(self, images: int, train: Train, rounds: int) -> None:
-        """Refuse, before anything runs, a client for which it cannot keep what it is asked.
+        """Refuse, before anything runs, a client for which the defence cannot keep its promise.
 
         Args:
-            images: that the client holds. rounds: of the whole run.
+            images: that the client holds.
+            train: settings of local training.
+            rounds: of the whole run.
 
         Raises:
             InputError: with the reason.
@@ -112,27 +120,59 @@ class Defense(Options, ABC):
         return None
 
     def prepare(self, preparation: PreparationContext, memory: dict[str, Any]) -> None:
-        """Called once, before the client's first round; what it learns goes into `memory`."""
+        """Prepare the defence, once, before the client's first round; results go into `memory`.
+
+        Args:
+            preparation: what the client knows before its first round.
+            memory: what the defence keeps between rounds; JSON-able.
+        """
         return None
 
     def sits_out(self, memory: dict[str, Any]) -> bool:
-        """Asked before each round: True, and the client neither trains nor sends."""
+        """Whether the client sits out the next round: it neither trains nor sends."""
+        return self.rests(memory)
+
+    def rests(self, memory: dict[str, Any]) -> bool:
+        """The name of `sits_out` before 0.2, which a plugin may override."""
         return False
 
     def adapt(self, job: Job, memory: dict[str, Any]) -> None:
-        """Change how a round trains (`job.augment`, `job.train`, ..), before it does."""
+        """Change how a round trains (`job.augment`, `job.train`, ..), before the training.
+
+        Args:
+            job: the local training of one round.
+            memory: what the defence keeps between rounds; JSON-able.
+        """
         return None
 
     def train(self, job: Job, memory: dict[str, Any]) -> Metrics:
-        """Local training of one round, `job.method` updated in place."""
+        """Train one round; `job.method` changes in place.
+
+        Args:
+            job: the local training of one round.
+            memory: what the defence keeps between rounds; JSON-able.
+
+        Returns:
+            Metrics of the training.
+        """
         return job.run()
 
     def release(
         self, received: State, trained: State, memory: dict[str, Any], rng: np.random.Generator
     ) -> tuple[State, Metrics]:
-        """What leaves the client: (state, metrics) from the state received and the one trained."""
+        """Make what leaves the client from the trained weights.
+
+        Args:
+            received: weights that the client received.
+            trained: weights after local training.
+            memory: what the defence keeps between rounds; JSON-able.
+            rng: the only source of randomness.
+
+        Returns:
+            The weights that leave the client, and metrics of what was done to them.
+        """
         return trained, {}
 
     def privacy(self, memory: dict[str, Any]) -> Epsilon | None:
-        """The privacy statement after the rounds recorded in `memory`; None: none is made."""
+        """The privacy statement after the rounds in `memory`; None where there is none."""
         return None

@@ -74,7 +74,7 @@ class CropRange(Defense):
         def measure(shares: Sequence[float]) -> None:
             for share in shares:
                 course = estimates(preparation, parts, partial(self._shrink, share=share))
-                leaks[share] = [found.leak for found in course][-1]
+                leaks[share] = [estimate.leak for estimate in course][-1]
 
         measure(COARSE)
         measure(fine_shares(*sorted(sorted(leaks, key=leaks.__getitem__)[:2])))
@@ -94,6 +94,14 @@ class CropRange(Defense):
 
 
 def fine_shares(low: float, high: float) -> list[float]:
-    """Shares in steps of FINE after `low`, before `high`."""
+    """Shares in steps of FINE after `low`, before `high`.
+
+    Args:
+        low: share of an image's area, in (0, 1).
+        high: share of an image's area, in (low, 1).
+
+    Returns:
+        Shares in ascending order; both ends are left out.
+    """
     count = round((high - low) / FINE)
     return np.linspace(low, high, count + 1)[1:-1].tolist()

@@ -142,7 +142,7 @@ class DPSGD(Defense):
         job.method.train()
         tally = _Tally()
         with private_optimizer(job, noise, self.max_grad_norm, rate * size, generator) as private:
-            private.attach_step_hook(lambda _: self._between(job, noise, tally))
+            private.attach_step_hook(lambda _: self._note_step(job, noise, tally))
             for views in poisson_batches(job):
                 if job.stop():
                     break
@@ -155,16 +155,16 @@ class DPSGD(Defense):
                 job.method.after_step()
                 job.step += 1
             private.zero_grad(set_to_none=True)
-        memory["history"] = _longer(_history(memory), (noise, rate, tally.steps))
+        memory["history"] = _extend_history(_history(memory), (noise, rate, tally.steps))
         memory["rounds"] = memory.get("rounds", 0) + 1
         memory["remembers"] = job.method.remembers
         memory["metrics"] = {
             "noise_std": noise * self.max_grad_norm / (rate * size),
             "lr": job.train.first_rate,
-            **self._seen(tally),
+            **self._withheld_metrics(tally),
         }
         if not bool(torch.stack([w.isfinite().all() for w in weights]).all()):
-            raise InputError(self._diverged(noise, job.train.first_rate))
+            raise InputError(self._describe_divergence(noise, job.train.first_rate))
         if self.canaries:
             self._audit(
                 job, AuditedSteps(noise, self.max_grad_norm, rate, rate * size, tally.steps), memory
@@ -179,14 +179,14 @@ class DPSGD(Defense):
         if any(noise <= 0 for noise, _, _ in history):
             return None
         value = epsilon_spent(history, self.delta, self.accountant)
-        kept, limit = str(memory.get("remembers", "")), self.accountant == "gdp"
-        rests = HEURISTIC.format(what=kept) if kept else "" if limit else GUARANTEED
+        buffers, limit = str(memory.get("remembers", "")), self.accountant == "gdp"
+        rests = HEURISTIC.format(what=buffers) if buffers else "" if limit else GUARANTEED
         full = all(rate >= 1 for _, rate, _ in history)  # each step a Gaussian release
         return Epsilon(
             value=value if math.isfinite(value) else None,
             delta=self.delta,
             rounds=int(memory.get("rounds", 0)),
-            standing="heuristic" if kept or limit else "guaranteed",
+            standing="heuristic" if buffers or limit else "guaranteed",
             assumptions=(UNIT + rests + (CENTRAL_LIMIT if limit else "")).strip(),
             unit="image",
             **guess_canaries(memory, "one-run-gdp" if full else "one-run"),
@@ -201,8 +201,8 @@ class DPSGD(Defense):
     def _noise(self, job: Job, memory: dict[str, Any]) -> float:
         """The noise multiplier: as given, or once for all steps of the run from epsilon."""
         if self.epsilon is None:
-            given = self.noise_multiplier
-            return DEFAULT_NOISE if given is None else float(given)
+            multiplier = self.noise_multiplier
+            return DEFAULT_NOISE if multiplier is None else float(multiplier)
         if "noise_multiplier" not in memory:
             rate = sample_rate(len(job.images), job.train.batch_size)
             memory["noise_multiplier"] = noise_for(
@@ -229,14 +229,14 @@ class DPSGD(Defense):
             memory["lr"] = train.first_rate * min(1.0, MOVED * length / moved)
         return float(memory["lr"])
 
-    def _diverged(self, noise: float, rate: float) -> str:
-        asked = f"{opt('defense.epsilon')} {self.epsilon:g}, " if self.epsilon is not None else ""
+    def _describe_divergence(self, noise: float, rate: float) -> str:
+        budget = f"{opt('defense.epsilon')} {self.epsilon:g}, " if self.epsilon is not None else ""
         return (
-            f"DP-SGD diverged at {asked}noise multiplier {noise:.3g} and learning rate {rate:.3g}: "
-            f"a lower {opt('defense.lr')}, a larger {opt('train.batch_size')} or less noise helps"
+            f"DP-SGD diverged at {budget}noise multiplier {noise:.3g} and learning rate {rate:.3g}"
+            f": a lower {opt('defense.lr')}, a larger {opt('train.batch_size')} or less noise helps"
         )
 
-    def _between(self, job: Job, noise: float, tally: _Tally) -> None:
+    def _note_step(self, job: Job, noise: float, tally: _Tally) -> None:
         """After the noise, before the step: the step's signal to noise, and the job's hook."""
         weights = job.method.trainable()
         tally.steps += 1
@@ -247,16 +247,16 @@ class DPSGD(Defense):
             tally.signals.append(get_total_norm(sums) / spread)
         job.after_backward()
 
-    def _seen(self, tally: _Tally) -> Metrics:
+    def _withheld_metrics(self, tally: _Tally) -> Metrics:
         """Metrics that rest on the images, so none of them leaves the client."""
         images = max(tally.images, 1)
-        found = {
+        metrics = {
             "clipped": _total([n > self.max_grad_norm for n in tally.norms]) / images,
             "gradient_norm": _total(tally.norms) / images,
         }
         if tally.signals:
-            found["signal_to_noise"] = float(torch.stack(tally.signals).mean())
-        return found
+            metrics["signal_to_noise"] = float(torch.stack(tally.signals).mean())
+        return metrics
 
 
 def _total(parts: list[Tensor]) -> float:
@@ -267,7 +267,7 @@ def _history(memory: dict[str, Any]) -> History:
     return [(float(a), float(b), int(n)) for a, b, n in memory.get("history", [])]
 
 
-def _longer(history: History, entry: tuple[float, float, int]) -> list[list[float]]:
+def _extend_history(history: History, entry: tuple[float, float, int]) -> list[list[float]]:
     """`history` with `entry`, joined to the last one where only the count differs; JSON-able."""
     if history and history[-1][:2] == entry[:2]:
         entry = (*entry[:2], history.pop()[2] + entry[2])

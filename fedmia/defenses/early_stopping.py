@@ -63,9 +63,9 @@ class EarlyStopping(Defense):
             return
         require_public(len(preparation.public), "the choice of the last round", "after")
         course = list(estimates(preparation, split_public(preparation), lambda job: None))
-        found = [n for n in (self.by_leak(course), self.by_loss(course)) if n is not None]
-        memory["stop"] = min(found, default=None)
-        memory["metrics"] = {"stops_after": float(min(found, default=preparation.rounds))} | {
+        candidates = [n for n in (self.by_leak(course), self.by_loss(course)) if n is not None]
+        memory["stop"] = min(candidates, default=None)
+        memory["metrics"] = {"stops_after": float(min(candidates, default=preparation.rounds))} | {
             f"{name}_round_{n}": value
             for n, one in enumerate(course, start=1)
             for name, value in vars(one).items()

@@ -69,15 +69,15 @@ class HookedBackbone(Trunk):
     def trunk(self, x: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         with capture_outputs(self.module, self.hooked) as fired:
             outputs = self.module(x) if self.sized is None else self.sized(self.module, x)
-        found = {self.layers[self.hooked.index(name)]: value for name, value in fired}
+        by_layer = {self.layers[self.hooked.index(name)]: value for name, value in fired}
         vector, returned = read_outputs(outputs, self.where)
         if self.prefix is not None:
-            tokens = found["map"]
-            found["map"] = grid(tokens, math.isqrt(tokens.shape[1] - self.prefix))
+            tokens = by_layer["map"]
+            by_layer["map"] = grid(tokens, math.isqrt(tokens.shape[1] - self.prefix))
         elif len(self.layers) > len(self.hooked):
             assert returned is not None
-            found["map"] = returned
-        return found, self.pool(found[self.layers[-1]]) if self.pooled else vector
+            by_layer["map"] = returned
+        return by_layer, self.pool(by_layer[self.layers[-1]]) if self.pooled else vector
 
 
 @contextmanager
@@ -105,7 +105,9 @@ class TrialPass(NamedTuple):
     """What an encoder did with blank pixels.
 
     Attributes:
-        channels, size: of the pixels that it took. fixed: whether it took no other size.
+        channels: of the pixels that it took.
+        size: of these, pixels a side.
+        fixed: whether it took no other size.
     """
 
     channels: int
@@ -114,22 +116,22 @@ class TrialPass(NamedTuple):
 
 
 def find_input_size(
-    loading: LoadContext,
+    context: LoadContext,
     run: Callable[[Tensor], object],
     channels: Sequence[int],
     size: int | None = None,
     sizes: Sequence[int] = SIZES,
 ) -> TrialPass:
-    """The first pixels that `run` takes: of the size that the user gave, else of `size`, else of
-    the usual `sizes`.
+    """The first size of blank pixels that `run` takes: the size that the user gave, else of
+    `size`, else of the usual `sizes`.
 
     Raises:
         InputError: it takes none of them.
     """
-    where, given = loading.where, loading.wanted.size or size
+    where, side = context.where, context.load_options.size or size
     took: list[tuple[int, int]] = []
     errors: list[str] = []
-    for size in dict.fromkeys(([given] if given else []) + list(sizes)):
+    for size in dict.fromkeys(([side] if side else []) + list(sizes)):
         for count in channels if not took else (took[0][0],):
             try:
                 run(torch.zeros(1, count, size, size))
@@ -140,18 +142,18 @@ def find_input_size(
                 continue
             took.append((count, size))
             break
-        if len(took) == 2 or given and not took:
+        if len(took) == 2 or side and not took:
             break
     if not took:
-        what = f"{opt('size', given)}: {where} fails on" if given else f"{where} fails on blank"
-        hint = "" if given else f"; {opt('size')} tells the size that it takes"
+        what = f"{opt('size', side)}: {where} fails on" if side else f"{where} fails on blank"
+        hint = "" if side else f"; {opt('size')} tells the size that it takes"
         raise InputError(f"{what} images of {errors[0]}{hint}")
     return TrialPass(*took[0], fixed=len(took) == 1)
 
 
 @torch.no_grad()
 def hook_backbone(
-    loading: LoadContext,
+    context: LoadContext,
     module: nn.Module,
     channels: Sequence[int],
     size: int | None = None,
@@ -162,14 +164,16 @@ def hook_backbone(
     """The module as a backbone, its stages found by one pass of blank pixels.
 
     Args:
-        channels, size, sizes: to try, as `trial` does.
+        channels: numbers of channels to try.
+        size: to try first, pixels a side, or None.
+        sizes: to try then.
         flat_is_map: whether an output as long as the last map is that map, flattened.
 
     Raises:
         InputError: it takes no pixels, or returns neither vector, map nor tokens.
     """
     module.eval()
-    where, tried = loading.where, find_input_size(loading, module, channels, size, sizes)
+    where, tried = context.where, find_input_size(context, module, channels, size, sizes)
     # A pooled map may be larger than the one it was made of: VGG's is 7x7 for any image.
     pools = (nn.AdaptiveAvgPool2d, nn.AdaptiveMaxPool2d)
     names = [n for n, part in module.named_modules() if n and not isinstance(part, pools)]
@@ -184,8 +188,8 @@ def hook_backbone(
     if flat_is_map and last is not None and prefix is None:
         places = vector.shape[1] / last.shape[1]
         pooled = places > 1 and places == math.isqrt(int(places)) ** 2
-    made = HookedBackbone(module, where, stages, prefix=prefix, pooled=pooled, grid=sized)
-    return made, tried
+    backbone = HookedBackbone(module, where, stages, prefix=prefix, pooled=pooled, grid=sized)
+    return backbone, tried
 
 
 def find_stages(fired: Fired) -> tuple[tuple[str, ...], Tensor | None, int | None]:

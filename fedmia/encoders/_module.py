@@ -1,4 +1,4 @@
-"""From a torch module that somebody else wrote to a `Released` encoder."""
+"""Make a `LoadedEncoder` of any torch module."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def build_seeded(make: Callable[[], Any], seed: int) -> Any:
         return make()
 
 
-def build(loading: LoadContext, make: Callable[[], Any], *passed: type[Exception]) -> Any:
+def build(context: LoadContext, make: Callable[[], Any], *passed: type[Exception]) -> Any:
     """What a library makes, with weights of the user's seed.
 
     Args:
@@ -53,11 +53,11 @@ def build(loading: LoadContext, make: Callable[[], Any], *passed: type[Exception
         InputError: it makes nothing.
     """
     try:
-        return build_seeded(make, loading.wanted.seed)
+        return build_seeded(make, context.load_options.seed)
     except passed:
         raise
     except (ImportError, OSError, LookupError, *FAILURES) as error:
-        raise InputError(f"{loading.where} cannot be built: {first_line(error)}") from None
+        raise InputError(f"{context.where} cannot be built: {first_line(error)}") from None
 
 
 class LoadedEncoderMethod(TwoView):
@@ -84,7 +84,7 @@ class LoadedEncoderMethod(TwoView):
 
 
 def load_white_box(
-    loading: LoadContext,
+    context: LoadContext,
     network: Backbone | Encoder | SSLMethod,
     tried: TrialPass,
     own: Constants | None = None,
@@ -98,39 +98,39 @@ def load_white_box(
         own: the normalisation that goes with a backbone, None: not known.
         size: that it asks for where the user gives none and other sizes work too.
     """
-    wanted = loading.wanted
+    load_options = context.load_options
     blank = torch.zeros(1, tried.channels, tried.size, tried.size)
     if isinstance(network, Backbone):
-        mean, std = wanted.channel_constants(tried.channels, own, loading.notes)
+        mean, std = load_options.channel_constants(tried.channels, own, context.notes)
         network = Encoder(network, nn.Identity(), mean, std)
-        if (head := loading.weights.head) is not None:
+        if (head := context.weights.head) is not None:
             width = _width(network, blank)
             fits = checkpoint.head_fits(head, width)
             network.head = head if fits else network.head
-            loading.notes.append(HEADED if fits else UNFIT.format(width))
+            context.notes.append(HEADED if fits else UNFIT.format(width))
     if isinstance(network, Encoder):
         network.requires_grad_(True)  # attacks train copies; whoever made it may have frozen it
-        network = LoadedEncoderMethod(network, _width(network, blank), wanted.seed)
-    method = network.to(wanted.device)
+        network = LoadedEncoderMethod(network, _width(network, blank), load_options.seed)
+    method = network.to(load_options.device)
 
     def permuted(least: int) -> SSLMethod:
-        made = copy.deepcopy(method)
-        for prefix, module in made.shared_modules().items():
+        control = copy.deepcopy(method)
+        for prefix, module in control.shared_modules().items():
             tensors = {prefix + key: tensor for key, tensor in module.state_dict().items()}
-            untrained.permute_tensors(tensors, wanted.seed, least)
-        return made
+            untrained.permute_tensors(tensors, load_options.seed, least)
+        return control
 
-    return load_with_control(loading, "white_box", method, permuted, tried, size)
+    return load_with_control(context, "white_box", method, permuted, tried, size)
 
 
 @torch.no_grad()
 def _width(encoder: Encoder, blank: Tensor) -> int:
-    """Length of its outputs."""
+    """Length of the encoder's output vectors."""
     return int(encoder.eval()(blank).shape[1])
 
 
 def load_with_control(
-    loading: LoadContext,
+    context: LoadContext,
     access: str,
     method: SSLMethod,
     permuted: Callable[[int], SSLMethod],
@@ -143,27 +143,27 @@ def load_with_control(
         permuted: makes it, weight tensors of fewer dimensions than its argument left alone.
         size: as of `white_box`.
     """
-    name, wanted = loading.where, loading.wanted
+    name, load_options = context.where, context.load_options
     shape = (tried.channels, tried.size, tried.size)
     return LoadedEncoder(
         name=name,
         method=method,
         augment=MoCoV2().augment,
-        untrained=lambda: untrained.build_control(permuted, name, shape, wanted.seed),
+        untrained=lambda: untrained.build_control(permuted, name, shape, load_options.seed),
         untrained_how=untrained.HOW,
         access=access,
         channels=tried.channels,
-        size=tried.size if tried.fixed or wanted.size else size,
+        size=tried.size if tried.fixed or load_options.size else size,
         fixed_size=tried.fixed,
-        notes=loading.notes,
-        weights=loading.weights,
+        notes=context.notes,
+        weights=context.weights,
     )
 
 
-def load_weights(loading: LoadContext, module: nn.Module) -> None:
+def load_weights(context: LoadContext, module: nn.Module) -> None:
     """The checkpoint's weights into an architecture of a library, or a note that there are none."""
-    if loading.wanted.checkpoint is None:
-        loading.notes.append(f"{loading.where}: {RANDOM}")
-        loading.weights = Weights("random weights")
+    if context.load_options.checkpoint is None:
+        context.notes.append(f"{context.where}: {RANDOM}")
+        context.weights = Weights("random weights")
     else:
-        loading.weights = checkpoint.load_checkpoint(loading, module, adapt=True)
+        context.weights = checkpoint.load_checkpoint(context, module, adapt=True)

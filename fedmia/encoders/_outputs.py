@@ -45,25 +45,29 @@ def read_outputs(outputs: Any, where: str) -> tuple[Tensor, Tensor | None]:
     Raises:
         InputError: none of these.
     """
-    found = list(float_tensors(outputs))
-    vectors = [v.flatten(1) for v in found if v.ndim == 2 or v.ndim == 4 and v.shape[2:] == (1, 1)]
-    maps = [v for v in found if v.ndim == 4 and v.shape[2:] != (1, 1)]
+    tensors_returned = list(float_tensors(outputs))
+    vectors = [
+        v.flatten(1)
+        for v in tensors_returned
+        if v.ndim == 2 or v.ndim == 4 and v.shape[2:] == (1, 1)
+    ]
+    maps = [v for v in tensors_returned if v.ndim == 4 and v.shape[2:] != (1, 1)]
     if vectors:
         return vectors[0], maps[-1] if maps else None
     if maps:
         return maps[-1].mean(dim=(2, 3)), maps[-1]
-    for tokens in (v for v in found if v.ndim == 3):
+    for tokens in (v for v in tensors_returned if v.ndim == 3):
         count = tokens.shape[1]
         if count > 1 and math.isqrt(count - 1) ** 2 == count - 1:
             return tokens[:, 0], grid(tokens, math.isqrt(count - 1))
         square = math.isqrt(count) ** 2 == count > 1
         return tokens.mean(dim=1), grid(tokens, math.isqrt(count)) if square else None
     raise InputError(
-        f"{where} returns {format_shapes(found) or 'no float tensor'}; an encoder returns vectors "
-        "(B, D), maps (B, D, h, w) or tokens (B, N, D)"
+        f"{where} returns {format_shapes(tensors_returned) or 'no float tensor'}; an encoder "
+        "returns vectors (B, D), maps (B, D, h, w) or tokens (B, N, D)"
     )
 
 
-def format_shapes(found: Iterable[Tensor]) -> str:
+def format_shapes(outputs: Iterable[Tensor]) -> str:
     """`(2, 4), (2, 8, 4, 4)`."""
-    return ", ".join(str(tuple(v.shape)) for v in found)
+    return ", ".join(str(tuple(v.shape)) for v in outputs)

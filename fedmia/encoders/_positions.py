@@ -37,19 +37,20 @@ def resample_table(table: Tensor, rows: int) -> Tensor | None:
     else:
         return None
     flat = table.float().reshape(table.shape[-2], -1)
-    side, wanted = math.isqrt(old), math.isqrt(new)
+    side, new_side = math.isqrt(old), math.isqrt(new)
     grid = flat[prefix:].T.reshape(1, -1, side, side)
-    fitted = F.interpolate(grid, size=(wanted, wanted), mode="bicubic", antialias=True)
-    made = flat.new_empty(rows, flat.shape[1])
-    made[:prefix], made[prefix:] = flat[:prefix], fitted.flatten(2)[0].T
-    return made.reshape(*table.shape[:-2], rows, -1).to(table.dtype)
+    fitted = F.interpolate(grid, size=(new_side, new_side), mode="bicubic", antialias=True)
+    resampled = flat.new_empty(rows, flat.shape[1])
+    resampled[:prefix], resampled[prefix:] = flat[:prefix], fitted.flatten(2)[0].T
+    return resampled.reshape(*table.shape[:-2], rows, -1).to(table.dtype)
 
 
 class PositionGrid(NamedTuple):
     """A transformer of one image size on other sizes: what its positions are for.
 
     Attributes:
-        side: pixels a side of the images that it takes by itself. patch: of a patch.
+        side: pixels a side of the images that it takes by itself.
+        patch: pixels a side of a patch.
         tables: names of its tables of positions (.., N, D).
     """
 
@@ -67,8 +68,8 @@ class PositionGrid(NamedTuple):
             return module(x)
         places = (x.shape[2] // self.patch) ** 2 - (self.side // self.patch) ** 2
         own = named_tensors(module)
-        found = {n: resample_table(own[n], own[n].shape[-2] + places) for n in self.tables}
-        fitted = {n: table for n, table in found.items() if table is not None}
+        tables = {n: resample_table(own[n], own[n].shape[-2] + places) for n in self.tables}
+        fitted = {n: table for n, table in tables.items() if table is not None}
         return functional_call(module, fitted, (x,))
 
 

@@ -23,7 +23,9 @@ class Program(ABC):
 
     Attributes:
         where: what messages call it.
-        batch, channels, size: of its input (B, C, H, W), None where it takes any.
+        batch: B of its input (B, C, H, W); None: it takes any.
+        channels: C, likewise.
+        size: H and W, likewise.
     """
 
     where: str
@@ -45,14 +47,16 @@ class Program(ABC):
             InputError: not (B, C, H, W) with C of 1 to 4 and H = W.
         """
         sides = [n if isinstance(n, int) else None for n in shape]
-        told = ", ".join("any" if n is None else str(n) for n in sides)
+        shape_text = ", ".join("any" if n is None else str(n) for n in sides)
         if len(sides) != 4:
-            raise InputError(f"{self.where} takes ({told}); an encoder takes images (B, C, H, W)")
+            raise InputError(
+                f"{self.where} takes ({shape_text}); an encoder takes images (B, C, H, W)"
+            )
         self.batch, self.channels, height, width = sides
         if self.channels is not None and self.channels > 4:
-            raise InputError(f"{self.where} takes ({told}): the channels must come second")
+            raise InputError(f"{self.where} takes ({shape_text}): the channels must come second")
         if height != width:
-            raise InputError(f"{self.where} takes ({told}); only square images are audited")
+            raise InputError(f"{self.where} takes ({shape_text}); only square images are audited")
         self.size = width
 
     @torch.no_grad()
@@ -93,7 +97,7 @@ class ProgramBackbone(Trunk):
 
 
 def load_black_box(
-    program: Program, permuted: Callable[[int], Program], wanted: LoadOptions
+    program: Program, permuted: Callable[[int], Program], load_options: LoadOptions
 ) -> LoadedEncoder:
     """The program as a released encoder.
 
@@ -105,23 +109,28 @@ def load_black_box(
         InputError: a size other than the program's, or outputs that no encoder gives.
     """
     where = program.where
-    loading = LoadContext(where, wanted, weights=Weights("exported program"))
-    if program.size is not None and wanted.size not in (None, program.size):
+    context = LoadContext(where, load_options, weights=Weights("exported program"))
+    if program.size is not None and load_options.size not in (None, program.size):
         raise InputError(
-            f"{opt('size', wanted.size)}: {where} takes {program.size}x{program.size} images only"
+            f"{opt('size', load_options.size)}: {where} takes {program.size}x{program.size} images "
+            "only"
         )
     channels = CHANNELS if program.channels is None else (program.channels,)
     sizes = SIZES if program.size is None else (program.size,)
-    tried = find_input_size(loading, program, channels, program.size, sizes)
+    tried = find_input_size(context, program, channels, program.size, sizes)
     vector, one = program(torch.zeros(2, tried.channels, tried.size, tried.size))
-    mean, std = wanted.channel_constants(tried.channels, None, loading.notes)
+    mean, std = load_options.channel_constants(tried.channels, None, context.notes)
     if program.batch is not None:
-        told = f"{where} takes {program.batch} images at a time: the last are filled up."
-        loading.notes.append(told)
+        note = f"{where} takes {program.batch} images at a time: the last are filled up."
+        context.notes.append(note)
 
     def method(of: Program) -> LoadedEncoderMethod:
         encoder = Encoder(ProgramBackbone(of, one is not None), nn.Identity(), mean, std)
-        return LoadedEncoderMethod(encoder, vector.shape[1], wanted.seed).to(wanted.device).eval()
+        return (
+            LoadedEncoderMethod(encoder, vector.shape[1], load_options.seed)
+            .to(load_options.device)
+            .eval()
+        )
 
     own, control = method(program), lambda least: method(permuted(least))
-    return load_with_control(loading, "black_box", own, control, tried)
+    return load_with_control(context, "black_box", own, control, tried)

@@ -31,12 +31,12 @@ def canonical_names(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], b
     places = {str(n): f"layer{i}" for i, n in enumerate(stages, 1)} if numbered else {}
     if places:
         places |= {"0": "conv1", "1": "bn1"}
-    made = {}
+    renamed = {}
     for name, tensor in tensors.items():
         head, dot, rest = name.partition(".")
         name = places.get(head, head) + dot + rest
-        made[name.replace(".shortcut.", ".downsample.")] = tensor
-    return made, not places or stages[0] >= RELU_FROM
+        renamed[name.replace(".shortcut.", ".downsample.")] = tensor
+    return renamed, not places or stages[0] >= RELU_FROM
 
 
 def is_resnet(tensors: Mapping[str, Tensor]) -> bool:
@@ -54,25 +54,26 @@ def adapt(module: nn.Module, tensors: Mapping[str, Tensor], relu: bool, padding:
     """Give a ResNet of torchvision's or timm's names the stem and the norms of a file; notes.
 
     Args:
-        tensors: by canonical names. relu: whether a ReLU follows the first norm.
+        tensors: by canonical names.
+        relu: whether a ReLU follows the first norm.
         padding: of a 3x3 first convolution.
     """
-    conv, found = getattr(module, "conv1", None), tensors.get("conv1.weight")
-    if not isinstance(conv, nn.Conv2d) or found is None or found.ndim != 4:
+    conv, stem = getattr(module, "conv1", None), tensors.get("conv1.weight")
+    if not isinstance(conv, nn.Conv2d) or stem is None or stem.ndim != 4:
         return []
-    notes, made = [], module
-    outputs, channels, kernel = found.shape[:3]
+    notes, adapted = [], module
+    outputs, channels, kernel = stem.shape[:3]
     if kernel == 3 and conv.kernel_size != (3, 3):
-        made.conv1 = nn.Conv2d(channels, outputs, 3, padding=padding, bias=False)
-        made.maxpool = nn.Identity()
+        adapted.conv1 = nn.Conv2d(channels, outputs, 3, padding=padding, bias=False)
+        adapted.maxpool = nn.Identity()
         notes.append(
             f"The file's first convolution is 3x3: taken with stride 1, padding {padding} and no "
             "max-pooling, as on small images."
         )
     elif channels != conv.in_channels:
-        made.conv1 = nn.Conv2d(channels, outputs, kernel, 2, kernel // 2, bias=False)
+        adapted.conv1 = nn.Conv2d(channels, outputs, kernel, 2, kernel // 2, bias=False)
     if not relu:
-        made.add_module("act1" if hasattr(module, "act1") else "relu", nn.Identity())
+        adapted.add_module("act1" if hasattr(module, "act1") else "relu", nn.Identity())
         notes.append("No ReLU follows the first norm, as in the code that numbers its layers so.")
     if "bn1.weight" in tensors and "bn1.running_mean" not in tensors:
         _group_norms(module)
@@ -118,11 +119,11 @@ def build(tensors: Mapping[str, Tensor], where: str) -> nn.Module:
                 self.inplanes = inputs
             return super()._make_layer(block, planes * channels // WIDTH, *rest, **more)
 
-    made = ScaledResNet(Bottleneck if deep else BasicBlock, depths, **options)
-    made.conv1 = nn.Conv2d(3, inputs, 7, 2, 3, bias=False)
-    made.bn1 = nn.BatchNorm2d(inputs)
-    made.add_module("fc", nn.Identity())
-    return made
+    network = ScaledResNet(Bottleneck if deep else BasicBlock, depths, **options)
+    network.conv1 = nn.Conv2d(3, inputs, 7, 2, 3, bias=False)
+    network.bn1 = nn.BatchNorm2d(inputs)
+    network.add_module("fc", nn.Identity())
+    return network
 
 
 def _count(tensors: Mapping[str, Tensor], stage: str) -> int:

@@ -47,16 +47,16 @@ def canonical_names(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     DINOv2's registers have no positions: as timm keeps them, the class token holds its own, and
     the table those of the patches alone.
     """
-    made = {}
+    renamed = {}
     for name, tensor in tensors.items():
         for old, new in RENAMED:
             name = re.sub(old, new, name)
-        made[name] = tensor
-    if made.keys() >= {"register_tokens", "cls_token", TABLE}:
-        made["reg_token"] = made.pop("register_tokens")
-        made["cls_token"] = made["cls_token"] + made[TABLE][:, :1]
-        made[TABLE] = made[TABLE][:, 1:]
-    return made
+        renamed[name] = tensor
+    if renamed.keys() >= {"register_tokens", "cls_token", TABLE}:
+        renamed["reg_token"] = renamed.pop("register_tokens")
+        renamed["cls_token"] = renamed["cls_token"] + renamed[TABLE][:, :1]
+        renamed[TABLE] = renamed[TABLE][:, 1:]
+    return renamed
 
 
 def heads(tensors: Mapping[str, Tensor], form: str) -> int | None:
@@ -99,7 +99,7 @@ def use_quick_gelu(module: nn.Module) -> list[str]:
     return ["OpenAI's weights: QuickGELU in place of GELU."] if places else []
 
 
-def build(loading: LoadContext, tensors: Mapping[str, Tensor], form: str) -> Any:
+def build(context: LoadContext, tensors: Mapping[str, Tensor], form: str) -> Any:
     """timm's transformer of the depth and widths that the tensors tell, for images of the size that
     the user wants, else that of the file's positions.
 
@@ -107,7 +107,7 @@ def build(loading: LoadContext, tensors: Mapping[str, Tensor], form: str) -> Any
         InputError: timm is not installed, a width without a known number of heads, positions
             that are no square.
     """
-    where, size = loading.where, loading.wanted.size
+    where, size = context.where, context.load_options.size
     vit = import_extra("timm.models.vision_transformer", f"{where} is a ViT, which", "timm")
     width, channels, patch = tensors[PATCHES].shape[:3]
     token, pooled = "cls_token" in tensors, "fc_norm.weight" in tensors
@@ -117,7 +117,7 @@ def build(loading: LoadContext, tensors: Mapping[str, Tensor], form: str) -> Any
     places -= 0 if alone else token + registers
     if count is None or math.isqrt(max(places, 0)) ** 2 != places:
         raise InputError(f"{where}: no ViT that its shapes tell; name it with timm:NAME")
-    loading.notes.append(
+    context.notes.append(
         f"Attention is taken to have {count} heads, which no shape of a tensor tells."
     )
     gated = (hidden := tensors[FC1].shape[0]) == 2 * tensors[FC2].shape[1]

@@ -29,14 +29,15 @@ Constants = tuple[tuple[float, ...], tuple[float, ...]]
 
 @dataclass(frozen=True)
 class Weights:
-    """What was understood of where an encoder's weights come from.
+    """Where an encoder's weights come from.
 
     Attributes:
-        form: of the file, in a few words. loaded: how many of its tensors were loaded.
-        dropped: names of those that were not.
-        missing: names of the encoder's own that the file lacks: they are random.
+        form: of the file, in a few words.
+        loaded: number of its tensors that were loaded.
+        dropped: names of its tensors that were not.
+        missing: names of tensors that the encoder has and the file lacks: they are random.
         head: the projection head that the file holds too, or None.
-        round: of the run whose model it is, None of no run.
+        round: of the run whose model it is; None: the encoder is not of a run.
     """
 
     form: str
@@ -80,12 +81,15 @@ class LoadedEncoder:
 
 @dataclass(frozen=True)
 class LoadOptions:
-    """What the user says besides the encoder's name; None leaves it to the encoder.
+    """Options of loading an encoder. None leaves a choice to the encoder.
 
     Attributes:
-        checkpoint: file of weights. size: pixels a side.
-        mean, std: normalisation of pixels in [0, 1], one value or one a channel, in any form.
-        device: or its name. seed: of random weights, of the untrained control, of the first bank.
+        checkpoint: file of weights.
+        size: pixels a side.
+        mean: mean of each channel, pixels in [0, 1]; one value serves for all channels.
+        std: standard deviation of each channel, likewise.
+        device: where the encoder runs, or its name.
+        seed: of random weights, of the untrained control and of the first bank.
         key: which of the checkpoint's networks, by the name that its code gives it; None: the one
             that its authors evaluate.
         allow_missing: whether weights that the checkpoint lacks may stay random.
@@ -104,12 +108,12 @@ class LoadOptions:
     trust_plugins: Trust = False
 
     def __post_init__(self) -> None:
-        for name, made in (
+        for name, values in (
             ("mean", channel_constants),
             ("std", channel_constants),
             ("device", torch.device),
         ):
-            object.__setattr__(self, name, made(getattr(self, name)))
+            object.__setattr__(self, name, values(getattr(self, name)))
 
     def refuse_constants(self, whose: str) -> None:
         """Raise InputError where a normalisation is given to an encoder that holds its own."""
@@ -119,10 +123,20 @@ class LoadOptions:
     def channel_constants(
         self, channels: int, own: Constants | None, notes: list[str]
     ) -> Constants:
-        """Mean and standard deviation, one value a channel: given, else `own`, else usual ones.
+        """Mean and standard deviation, one value a channel.
+
+        Args:
+            channels: number of channels of the images.
+            own: the encoder's own normalisation, or None.
+            notes: gets a line where neither the user nor the encoder gives one.
+
+        Returns:
+            The user's values, else `own`, else ImageNet's for 3 channels and 0.5 and 0.25 for
+            others.
 
         Raises:
-            InputError: a number of values that is neither one nor the number of channels.
+            InputError: the number of values is neither one nor `channels`, or a deviation is not
+                positive.
         """
         usual = IMAGENET if channels == 3 else PLAIN
         if own is None and (self.mean is None or self.std is None):
@@ -173,51 +187,60 @@ class EncoderForm(Options, ABC):
         return Path(spec).suffix in self.suffixes
 
     @abstractmethod
-    def load(self, source: str, wanted: LoadOptions) -> LoadedEncoder:
-        """The encoder that `source` names; nothing is downloaded.
+    def load(self, source: str, load_options: LoadOptions) -> LoadedEncoder:
+        """Load the encoder that `source` names; nothing is downloaded.
 
         Args:
             source: what the user gave, without the form's prefix.
+            load_options: the user's options.
+
+        Returns:
+            The encoder with its control.
 
         Raises:
-            InputError: there is none, it is broken, or its extra is not installed.
+            InputError: there is no such encoder, it is broken, or its extra is not installed.
         """
 
 
 @dataclass
 class LoadContext:
-    """An encoder on its way from its form to a `Released`.
+    """What loading an encoder has collected so far.
 
     Attributes:
-        where: what messages and the report call it. wanted: by the user.
+        where: what messages and the report call the encoder.
+        load_options: the user's options.
         notes: what the reader of the report should know.
         weights: where its weights come from.
     """
 
     where: str
-    wanted: LoadOptions
+    load_options: LoadOptions
     notes: list[str] = field(default_factory=list)
     weights: Weights = field(default_factory=lambda: Weights("torch module"))
 
 
 def channel_constants(values: Sequence[float] | float | None) -> tuple[float, ...] | None:
-    """One value or one a channel, as `Wanted` has them."""
+    """One value or one a channel, as `LoadOptions` has them."""
     return None if values is None else tuple(float(v) for v in np.ravel(np.asarray(values)))
 
 
 def load(spec: str, **options: Any) -> LoadedEncoder:
-    """The encoder that `spec` names, in one of the `forms`. Nothing is ever downloaded.
+    """Load the encoder that a user names. Nothing is ever downloaded.
 
     Args:
-        options: the fields of `Wanted`.
+        spec: a value of `--encoder`, such as `RUN@10`, `FILE.onnx` or `timm:NAME`.
+        options: the fields of `LoadOptions`.
+
+    Returns:
+        The encoder with its control.
 
     Raises:
         InputError: no such encoder, weights that do not fit, an extra that is not installed.
     """
-    wanted = LoadOptions(**options)
-    checkpoint, key = wanted.checkpoint, wanted.key
-    if wanted.size is not None and wanted.size < 1:
-        raise InputError(f"{opt('size')} must be >= 1, got {wanted.size}")
+    load_options = LoadOptions(**options)
+    checkpoint, key = load_options.checkpoint, load_options.key
+    if load_options.size is not None and load_options.size < 1:
+        raise InputError(f"{opt('size')} must be >= 1, got {load_options.size}")
     form, source = find_form(spec)
     if key is not None and checkpoint is None and not form.takes_key:
         without = f"is given without {opt('checkpoint', 'FILE')}"
@@ -228,8 +251,8 @@ def load(spec: str, **options: Any) -> LoadedEncoder:
             f"{opt('checkpoint', checkpoint)}: '{spec}' holds its own weights; a checkpoint goes "
             f"with {', '.join(most)} and {last}"
         )
-    loaded = form.load(source, wanted)
-    loaded.method.to(wanted.device).eval()
+    loaded = form.load(source, load_options)
+    loaded.method.to(load_options.device).eval()
     return loaded
 
 
@@ -272,10 +295,18 @@ def find_form(spec: str) -> tuple[EncoderForm, str]:
 
 
 def import_extra(module: str, what: str, name: str) -> Any:
-    """A module of a library that only some need.
+    """Import a library that is installed only with an extra.
+
+    Args:
+        module: to import.
+        what: needs it, for the error.
+        name: of the extra.
+
+    Returns:
+        The module.
 
     Raises:
-        InputError: it is not installed; `what` needs the extra of this name.
+        InputError: the extra is not installed.
     """
     try:
         return importlib.import_module(module)
@@ -290,7 +321,16 @@ def first_line(error: BaseException) -> str:
 
 
 def unknown_model_error(library: str, name: str, known: Sequence[str]) -> InputError:
-    """The error for a model that a library lacks; its list is too long to print."""
+    """The error for a model that a library lacks. The full list is too long to print.
+
+    Args:
+        library: its name.
+        name: of the model.
+        known: names of the models that the library has.
+
+    Returns:
+        The error, with the nearest name.
+    """
     return InputError(
         f"unknown {library} model '{name}'{suggest_nearest(name, known)} ({len(known)} are known)"
     )

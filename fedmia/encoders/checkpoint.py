@@ -32,74 +32,90 @@ ASIDE = re.compile(
 )
 
 
-def load_checkpoint(loading: LoadContext, module: nn.Module, *, adapt: bool = False) -> Weights:
+def load_checkpoint(context: LoadContext, module: nn.Module, *, adapt: bool = False) -> Weights:
     """Load every parameter and running statistic of `module` from the checkpoint.
 
-    Tables of positions are resampled to the module's grid, and the statistics of a batch norm
+    Tables of positions are resampled to the module's grid. The statistics of a batch norm that is
     split in parts are averaged, as its code does when it evaluates.
 
     Args:
-        adapt: whether a ResNet's stem and norms, a ViT's heads, may become those of the file.
+        context: names the checkpoint.
+        module: the network, changed in place.
+        adapt: whether a ResNet's stem and norms, and a ViT's heads, may become those of the file.
+
+    Returns:
+        What was loaded.
 
     Raises:
-        InputError: a tensor that the file lacks and that the user does not let go, or of another
+        InputError: the file lacks a tensor and the user does not allow that, or has it in another
             shape.
     """
-    path, notes = loading.wanted.checkpoint, loading.notes
+    path, notes = context.load_options.checkpoint, context.notes
     assert path is not None
     own = module.state_dict()
-    found = find_encoder(
-        read(path), path, loading.wanted.key, lambda one: _named(one, module, own)[0]
+    match = find_encoder(
+        read(path), path, context.load_options.key, lambda one: _match_names(one, module, own)[0]
     )
-    _, given, how = _named(found, module, own)
+    _, renamed, how = _match_names(match, module, own)
     notes += how
     if adapt:
-        relu = _resnet.canonical_names(found.trunk)[1]
-        notes += _resnet.adapt(module, given, relu, found.scheme.padding)
-        notes += _vit.set_heads(module, given, found.scheme.form)
-        notes += _vit.use_quick_gelu(module) if found.scheme.form == OPENAI else []
+        relu = _resnet.canonical_names(match.trunk)[1]
+        notes += _resnet.adapt(module, renamed, relu, match.scheme.padding)
+        notes += _vit.set_heads(module, renamed, match.scheme.form)
+        notes += _vit.use_quick_gelu(module) if match.scheme.form == OPENAI else []
         own = module.state_dict()
-    return load_tensors(loading, module, found, given)
+    return load_tensors(context, module, match, renamed)
 
 
 def load_tensors(
-    loading: LoadContext, module: nn.Module, found: EncoderMatch, given: Tensors
+    context: LoadContext, module: nn.Module, match: EncoderMatch, tensors: Tensors
 ) -> Weights:
-    """Load `given`, what was found by the module's names, into the module.
+    """Load tensors into a module by the module's names.
+
+    Args:
+        context: names the checkpoint.
+        module: the network, changed in place.
+        match: the encoder in the file.
+        tensors: its tensors, by the names of the module.
+
+    Returns:
+        What was loaded.
 
     Raises:
-        InputError: as `fit`.
+        InputError: as `load_checkpoint`.
     """
-    own, ready, notes = module.state_dict(), dict[str, Tensor](), loading.notes
-    for name, tensor in given.items():
-        if name in own and (fitted := _fitted(name, tensor, own[name])) is not None:
+    own, ready, notes = module.state_dict(), dict[str, Tensor](), context.notes
+    for name, tensor in tensors.items():
+        if name in own and (fitted := _fit_shape(name, tensor, own[name])) is not None:
             ready[name] = fitted
             if fitted.shape != tensor.shape and is_positions(name):
                 notes.append(f"Positions '{name}' were resampled to the size of the images.")
-    _check(loading, own, given, ready, found)
+    _check(context, own, tensors, ready, match)
     module.load_state_dict(ready, strict=False)
-    head = read_head(found.head)
-    if found.head and head is None:
+    head = read_head(match.head)
+    if match.head and head is None:
         notes.append("The file's projection head is of an unknown make, and is left out.")
-    read_too = [n for n in found.head if head is not None and not n.startswith(PROTOTYPES)]
-    unread = [found.scheme.head + n for n in found.head if n not in read_too]
-    names = {id(t): found.prefix + n for n, t in found.trunk.items()}
-    dropped = [names.get(id(t), n) for n, t in given.items() if n not in ready]
-    if extra := len(_strangers(given, ready)):
-        notes.append(f"{extra} of the file's weights find no place in {loading.where}: left out.")
+    read_too = [n for n in match.head if head is not None and not n.startswith(PROTOTYPES)]
+    unread = [match.scheme.head + n for n in match.head if n not in read_too]
+    names = {id(t): match.prefix + n for n, t in match.trunk.items()}
+    dropped = [names.get(id(t), n) for n, t in tensors.items() if n not in ready]
+    if extra := len(_unknown_tensors(tensors, ready)):
+        notes.append(f"{extra} of the file's weights find no place in {context.where}: left out.")
     missing = [n for n, t in own.items() if t.is_floating_point() and n not in ready]
     if missing:
         notes.append(RANDOM.format(len(missing)))
-    count, form = len(ready) + len(read_too), found.scheme.form
-    return Weights(form, count, (*dropped, *unread, *found.others), tuple(missing), head)
+    count, form = len(ready) + len(read_too), match.scheme.form
+    return Weights(form, count, (*dropped, *unread, *match.others), tuple(missing), head)
 
 
-def _named(found: EncoderMatch, module: nn.Module, own: Tensors) -> tuple[int, Tensors, list[str]]:
+def _match_names(
+    match: EncoderMatch, module: nn.Module, own: Tensors
+) -> tuple[int, Tensors, list[str]]:
     """How many of a trunk's tensors get names of `own`, all by the names that fit best, notes."""
-    trunk = found.trunk
+    trunk = match.trunk
     ways = [(_resnet.canonical_names(trunk)[0] if _resnet.is_resnet(own) else trunk, list[str]())]
     ways += [(_vit.canonical_names(trunk), [])] * (_vit.BLOCK in own)
-    for prefix in dict.fromkeys(("", found.scheme.trunk)):
+    for prefix in dict.fromkeys(("", match.scheme.trunk)):
         ways.append((_convert(module, {prefix + n: t for n, t in trunk.items()}), [CONVERTED]))
     return max(((sum(n in own for n in g), g, how) for g, how in ways), key=lambda way: way[0])
 
@@ -113,24 +129,24 @@ def _convert(module: nn.Module, tensors: Tensors) -> dict[str, Tensor]:
     try:
         with redirect_stdout(StringIO()):  # some print
             family: Any = sys.modules[type(module).__module__]
-            made = family.checkpoint_filter_fn(dict(tensors), module)
+            converted = family.checkpoint_filter_fn(dict(tensors), module)
     except Exception:  # it has none, or none for these names
         return {}
     before = {_storage(t) for t in tensors.values()}
-    made = {
-        n: t for n, t in made.items()
+    converted = {
+        n: t for n, t in converted.items()
         if (t.ndim < 4 or _storage(t) in before)
         and (not n.startswith("fc_norm.") or any(other.endswith(n) for other in tensors))
     }  # fmt: skip
-    after = {_storage(t) for t in made.values()}
-    return {n: t for n, t in tensors.items() if _storage(t) not in after} | made
+    after = {_storage(t) for t in converted.values()}
+    return {n: t for n, t in tensors.items() if _storage(t) not in after} | converted
 
 
 def _storage(tensor: Tensor) -> int:
     return tensor.untyped_storage().data_ptr()
 
 
-def _fitted(name: str, tensor: Tensor, own: Tensor) -> Tensor | None:
+def _fit_shape(name: str, tensor: Tensor, own: Tensor) -> Tensor | None:
     """The tensor in the shape that is needed, or None where it has another meaning."""
     if tensor.shape == own.shape:
         return tensor
@@ -141,39 +157,40 @@ def _fitted(name: str, tensor: Tensor, own: Tensor) -> Tensor | None:
     return None
 
 
-def _strangers(given: Tensors, ready: Tensors) -> list[str]:
+def _unknown_tensors(tensors: Tensors, ready: Tensors) -> list[str]:
     """A trunk's tensors that are not `ready` but shape features, as counters and zeros do not."""
     return [
-        n for n, t in given.items()
+        n for n, t in tensors.items()
         if n not in ready and t.is_floating_point()
         and not ASIDE.match(n) and not (n.endswith("bias") and not t.any())
     ]  # fmt: skip
 
 
 def _check(
-    loading: LoadContext, own: Tensors, given: Tensors, ready: Tensors, found: EncoderMatch
+    context: LoadContext, own: Tensors, tensors: Tensors, ready: Tensors, match: EncoderMatch
 ) -> None:
     """Raise InputError for the first tensor that is missing or of another shape, or strangers."""
-    where, wanted = loading.where, loading.wanted
+    where, load_options = context.where, context.load_options
     needed = [n for n, t in own.items() if t.is_floating_point()]
-    head_fits = sum(n in ready for n in needed)
-    way, lax = found.advice(wanted.checkpoint, where), f"; {opt('allow_missing')} leaves "
+    fitting = sum(n in ready for n in needed)
+    way, lax = match.advice(load_options.checkpoint, where), f"; {opt('allow_missing')} leaves "
     for name in needed:
-        if name in ready or (name not in given and wanted.allow_missing and head_fits):
+        if name in ready or (name not in tensors and load_options.allow_missing and fitting):
             continue
-        wrong, more = "is missing", f"{lax}it random" if head_fits else ""
-        if name in given:
-            shape = tuple(given[name].shape)
+        wrong, more = "is missing", f"{lax}it random" if fitting else ""
+        if name in tensors:
+            shape = tuple(tensors[name].shape)
             wrong, more = f"is {shape}, {where} needs {tuple(own[name].shape)}", ""
         raise InputError(
-            f"weights '{wanted.checkpoint}': tensor '{found.prefix + name}' {wrong} "
-            f"({head_fits} of {len(needed)} tensors fit){way and '; ' + way}{more}"
+            f"weights '{load_options.checkpoint}': tensor '{match.prefix + name}' {wrong} "
+            f"({fitting} of {len(needed)} tensors fit){way and '; ' + way}{more}"
         )
-    if (extra := _strangers(given, ready)) and not wanted.allow_missing:
+    if (extra := _unknown_tensors(tensors, ready)) and not load_options.allow_missing:
         raise InputError(
-            f"weights '{wanted.checkpoint}': {len(extra)} of its trunk's tensors find no place in "
-            f"{where} ({', '.join(extra[:3])}{', ..' * (len(extra) > 3)}): it is of another "
-            f"network; {way or 'name that: timm:NAME or package.module:factory'}{lax}them out"
+            f"weights '{load_options.checkpoint}': {len(extra)} of its trunk's tensors find no "
+            f"place in {where} ({', '.join(extra[:3])}{', ..' * (len(extra) > 3)}): it is of "
+            f"another network; {way or 'name that: timm:NAME or package.module:factory'}{lax}"
+            "them out"
         )
 
 
@@ -185,7 +202,7 @@ def read_head(tensors: Tensors) -> nn.Module | None:
     The output is the projection; prototypes are left out.
     """
     act = nn.GELU if any(n.startswith(PROTOTYPES) for n in tensors) else nn.ReLU
-    own = {_short(n): t for n, t in tensors.items() if not n.startswith(PROTOTYPES)}
+    own = {_short_name(n): t for n, t in tensors.items() if not n.startswith(PROTOTYPES)}
     if "weight" in own:
         own = {f"0.{n}": t for n, t in own.items()}
     groups: dict[int, dict[str, Tensor]] = {}
@@ -204,8 +221,8 @@ def read_head(tensors: Tensors) -> nn.Module | None:
     return head.eval()
 
 
-def _short(name: str) -> str:
-    """Without what code bases call the nn.Sequential inside the head."""
+def _short_name(name: str) -> str:
+    """The name without what code bases call the nn.Sequential inside the head."""
     return name.removeprefix("layers.").removeprefix("mlp.")
 
 
@@ -220,6 +237,14 @@ def _layer(tensors: Tensors) -> nn.Module | None:
 
 @torch.no_grad()
 def head_fits(head: nn.Module, width: int) -> bool:
-    """Whether the head takes vectors of length `width`."""
+    """Whether a projection head takes the encoder's vectors.
+
+    Args:
+        head: the head.
+        width: D, length of the vectors.
+
+    Returns:
+        True where it does.
+    """
     layer = next(m for m in head.modules() if isinstance(m, nn.Linear))
     return bool(layer.in_features == width)

@@ -11,7 +11,7 @@ from fedmia.encoders._positions import is_positions
 from fedmia.encoders.base import FAILURES, LoadedEncoder, first_line
 from fedmia.options.errors import InputError, opt
 from fedmia.records import EncoderInfo
-from fedmia.ssl.base import in_parts
+from fedmia.ssl.base import iterate_parts
 
 SAME = 1e-4  # of the largest output: what two passes of one image may differ by on a GPU
 
@@ -23,23 +23,24 @@ def probe_encoder(
     """Embed a few of the user's images, and say what is odd about the features.
 
     Args:
+        released: the encoder.
         images: uint8 (N, C, H, W), N >= 1, as they will be audited.
-        allow_random: take an encoder that answers one image in two ways, with a note.
+        allow_random: accept, with a note, an encoder that answers one image in two ways.
 
     Returns:
-        Notes: outputs that are the same for all images, or not the same for one image asked for
-        twice, a map of one place.
+        Notes: outputs that are the same for all images, outputs that differ between two calls with
+        one image, a map of one place.
 
     Raises:
-        InputError: no images, channels or size that the encoder does not take, features that
-            are not finite, or not the same when they are asked for again.
+        InputError: no images, channels or a size that the encoder does not take, features that
+            are not finite, or that differ when they are asked for again.
     """
     check_images(released, images)
     encoder = released.method.encoder.eval()
     odd, outputs, changes = dict.fromkeys(encoder.layers, 0), list[Tensor](), set[str]()
-    for part in in_parts(images, encoder.mean.device):
+    for part in iterate_parts(images, encoder.mean.device):
         try:
-            found = encoder.features(part, encoder.layers)
+            features = encoder.features(part, encoder.layers)
         except InputError:
             raise
         except FAILURES as error:
@@ -48,10 +49,10 @@ def probe_encoder(
                 f"{released.name} fails on images of {shape} ({opt('size')} resizes them): "
                 f"{first_line(error)}"
             ) from None
-        for name, value in found.items():
+        for name, value in features.items():
             odd[name] += int((~torch.isfinite(value.flatten(1))).any(dim=1).sum())
-        outputs.append(found["encoder"].float().cpu())
-        changes |= changed_layers(found, encoder.features(part, encoder.layers))
+        outputs.append(features["encoder"].float().cpu())
+        changes |= changed_layers(features, encoder.features(part, encoder.layers))
     for name, bad in odd.items():
         if bad:
             raise InputError(
@@ -70,7 +71,7 @@ def probe_encoder(
         if not allow_random:
             raise InputError(f"{line}: its scores would depend on chance; {opt('allow_random')}")
         notes.append(f"{line}: its scores depend on chance.")
-    if encoder.map_layer is not None and found[encoder.map_layer].shape[2:] == (1, 1):
+    if encoder.map_layer is not None and features[encoder.map_layer].shape[2:] == (1, 1):
         notes.append(
             f"The last map of {released.name} is 1x1 for images of this size, which has no parts "
             f"to compare; {opt('size')} enlarges them."
@@ -79,7 +80,15 @@ def probe_encoder(
 
 
 def check_images(released: LoadedEncoder, images: Tensor) -> None:
-    """Raise InputError unless the encoder takes the channels and the size of the images."""
+    """Refuse images that the encoder does not take.
+
+    Args:
+        released: the encoder.
+        images: uint8 (N, C, H, W).
+
+    Raises:
+        InputError: no image, or another number of channels or another size than the encoder takes.
+    """
     if not len(images):
         raise InputError(f"no image to show to {released.name}")
     channels, height, width = images.shape[1:]
@@ -95,28 +104,44 @@ def check_images(released: LoadedEncoder, images: Tensor) -> None:
 
 
 def changed_layers(before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> set[str]:
-    """The layers whose outputs (B, ..) of the same images differ."""
+    """The layers whose outputs differ between two passes.
+
+    Args:
+        before: layer -> outputs (B, ..).
+        after: layer -> outputs (B, ..) of the same images.
+
+    Returns:
+        Names of the layers.
+    """
     pairs = ((name, old, after[name]) for name, old in before.items())
     return {name for name, old, new in pairs if (new - old).abs().max() > SAME * old.abs().max()}
 
 
 @torch.no_grad()
 def describe(released: LoadedEncoder, size: int) -> EncoderInfo:
-    """Where its weights come from, its preprocessing, and its outputs for images of `size`."""
-    net, told = released.method.encoder, released.weights
+    """Describe an encoder for the report.
+
+    Args:
+        released: the encoder.
+        size: pixels a side of the audited images.
+
+    Returns:
+        Where its weights come from, its preprocessing, and its outputs for images of `size`.
+    """
+    net, weights = released.method.encoder, released.weights
     blank = net.mean.new_zeros(1, released.channels or net.mean.shape[1], size, size)
     headed = not isinstance(net.head, nn.Identity)
     kinds = {"avgpool": "pooled", "encoder": "projection" if headed else "pooled"}
-    found = net.features(blank, net.layers).items()
+    features = net.features(blank, net.layers).items()
     return EncoderInfo(
-        form=told.form,
-        loaded=told.loaded,
-        dropped=told.dropped,
-        missing=told.missing,
+        form=weights.form,
+        loaded=weights.loaded,
+        dropped=weights.dropped,
+        missing=weights.missing,
         size=size,
         mean=net.mean.flatten().tolist(),
         std=net.std.flatten().tolist(),
-        outputs=[(n, kinds.get(n, "map"), tuple(value.shape[1:])) for n, value in found],
+        outputs=[(n, kinds.get(n, "map"), tuple(value.shape[1:])) for n, value in features],
         crops=_crops(released, blank),
     )
 

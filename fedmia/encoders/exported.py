@@ -19,19 +19,22 @@ from fedmia.options.errors import InputError
 
 
 class TorchProgram(Program):
-    """An exported program, run where its weights are.
+    """An exported program, run on the device of its weights.
 
     Args:
-        least: permute the weight tensors of so many dimensions or more, None: leave all.
+        program: that `torch.export` saved.
+        where: what errors call it.
+        load_options: the user's options.
+        least: permute the weight tensors of so many dimensions or more; None: leave all.
 
     Raises:
         InputError: it takes more than one tensor, or none of floats.
     """
 
     def __init__(
-        self, program: ExportedProgram, where: str, wanted: LoadOptions, least: int | None
+        self, program: ExportedProgram, where: str, load_options: LoadOptions, least: int | None
     ) -> None:
-        self.where, self.device = where, wanted.device
+        self.where, self.device = where, load_options.device
         inputs = set(program.graph_signature.user_inputs)
         values = [n.meta.get("val") for n in program.graph.nodes if n.name in inputs]
         if len(values) != 1 or not isinstance(values[0], Tensor):
@@ -46,7 +49,7 @@ class TorchProgram(Program):
             program = move_to_device_pass(program, str(self.device))
         self.module: Any = program.module()
         own = self.module.state_dict()
-        if least is not None and not untrained.permute_tensors(own, wanted.seed, least):
+        if least is not None and not untrained.permute_tensors(own, load_options.seed, least):
             raise InputError(f"{where}: no untrained control: no weights to permute were found")
 
     def run(self, pixels: Tensor) -> Any:
@@ -60,7 +63,7 @@ class ExportedFile(EncoderForm):
     order = 2
     suffixes = (".pt2",)
 
-    def load(self, source: str, wanted: LoadOptions) -> LoadedEncoder:
+    def load(self, source: str, load_options: LoadOptions) -> LoadedEncoder:
         """The program in `source`: images (B, C, H, W) to vectors, maps, tokens or several of them.
 
         Raises:
@@ -78,6 +81,6 @@ class ExportedFile(EncoderForm):
                 raise InputError(
                     f"cannot read '{source}' as an exported program: {first_line(error)}"
                 ) from None
-            return TorchProgram(read, where, wanted, least)
+            return TorchProgram(read, where, load_options, least)
 
-        return load_black_box(program(None), program, wanted)
+        return load_black_box(program(None), program, load_options)

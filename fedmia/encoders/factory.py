@@ -25,7 +25,7 @@ class Factory(EncoderForm):
         module, _, name = spec.partition(":")
         return all(map(str.isidentifier, [*module.split("."), name]))
 
-    def load(self, source: str, wanted: LoadOptions) -> LoadedEncoder:
+    def load(self, source: str, load_options: LoadOptions) -> LoadedEncoder:
         """The module that the factory returns, called without arguments, in evaluation mode.
 
         fedmia's own `Encoder` and `Backbone` keep their layers. Any other module returns vectors
@@ -34,45 +34,52 @@ class Factory(EncoderForm):
         Raises:
             InputError: it cannot be imported or called, returns no module, or takes no images.
         """
-        loading, module = (
-            LoadContext(source, wanted),
-            build_seeded(lambda: _made(source), wanted.seed),
+        context, module = (
+            LoadContext(source, load_options),
+            build_seeded(lambda: _call_factory(source), load_options.seed),
         )
-        if wanted.checkpoint is not None:
-            loading.weights = checkpoint.load_checkpoint(loading, module)
-        return wrap(loading, module)
+        if load_options.checkpoint is not None:
+            context.weights = checkpoint.load_checkpoint(context, module)
+        return wrap(context, module)
 
 
-def wrap(loading: LoadContext, module: nn.Module, channels: int | None = None) -> LoadedEncoder:
-    """Any torch module as a released encoder. The module itself is taken: moved, its weights of
-    torch's default dtype and trainable, set to evaluation.
+def wrap(context: LoadContext, module: nn.Module, channels: int | None = None) -> LoadedEncoder:
+    """Any torch module as an encoder to attack.
+
+    The module itself is changed: moved to the device, its weights made trainable and of torch's
+    default dtype, set to evaluation.
 
     Args:
+        context: names the encoder.
+        module: from pixels (B, C, H, W) to vectors (B, D), maps (B, D, h, w) or tokens (B, N, D).
         channels: of the images; None: what its first convolution takes.
 
+    Returns:
+        The encoder with its control.
+
     Raises:
-        InputError: it takes no images, or returns something else than vectors, maps or tokens.
+        InputError: it takes no images, or returns something else.
     """
     module.to("cpu", torch.get_default_dtype()).eval()  # blank pixels are tried there
     convs = [m.in_channels for m in module.modules() if isinstance(m, nn.Conv2d)]
     counts = (channels,) if channels else (convs[0],) if convs else CHANNELS
     if isinstance(module, Encoder):
-        loading.wanted.refuse_constants(f"the encoder of {loading.where}")
+        context.load_options.refuse_constants(f"the encoder of {context.where}")
     if isinstance(module, Encoder | Backbone):
-        return load_white_box(loading, module, find_input_size(loading, module, counts))
-    return load_white_box(loading, *hook_backbone(loading, module, counts))
+        return load_white_box(context, module, find_input_size(context, module, counts))
+    return load_white_box(context, *hook_backbone(context, module, counts))
 
 
-def _made(spec: str) -> nn.Module:
+def _call_factory(spec: str) -> nn.Module:
     from fedmia.options import registry  # a module in memory needs none
 
-    found = registry.load_outside("encoder", spec)
-    if isinstance(found, type) and issubclass(found, EncoderForm):
+    factory = registry.load_outside("encoder", spec)
+    if isinstance(factory, type) and issubclass(factory, EncoderForm):
         raise InputError(f"encoder '{spec}' is a form of encoders: give {spec}:SOURCE")
-    if not callable(found) or isinstance(found, nn.Module):
+    if not callable(factory) or isinstance(factory, nn.Module):
         raise InputError(f"encoder '{spec}' is not a function that returns a torch module")
     try:
-        module = found()
+        module = factory()
     except Exception as error:  # the user's own code
         raise InputError(
             f"encoder '{spec}' fails when called without arguments: "

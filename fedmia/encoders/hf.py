@@ -33,12 +33,11 @@ POOLER = "pooler."  # that many models have, and many files lack: then the class
 
 
 class ImageTower(nn.Module):
-    """The image side of a model: pixels (B, C, H, W) -> its outputs by name.
+    """The image side of a model. A masked autoencoder sees every patch, in order.
 
     Args:
+        model: of transformers.
         resized: whether positions are interpolated to the images' size.
-
-    A masked autoencoder sees every patch, in order.
     """
 
     def __init__(self, model: Any, resized: bool) -> None:
@@ -54,6 +53,7 @@ class ImageTower(nn.Module):
                 model._modules.pop(part, None)
 
     def forward(self, pixels: Tensor) -> Any:
+        """The model's outputs by name, of pixels (B, C, H, W)."""
         options: dict[str, Any] = {"interpolate_pos_encoding": True} if self.resized else {}
         if "noise" in self.takes:
             patch = self.model.config.patch_size
@@ -61,10 +61,10 @@ class ImageTower(nn.Module):
             order = torch.arange(places, device=pixels.device, dtype=pixels.dtype)
             options["noise"] = order.expand(len(pixels), -1)
         call = self.model.get_image_features if self.both else self.model
-        found = call(pixel_values=pixels, **options)
-        if isinstance(found, Tensor):
-            return found
-        return {n: found[n] for n in OUTPUTS if found.get(n) is not None}
+        outputs = call(pixel_values=pixels, **options)
+        if isinstance(outputs, Tensor):
+            return outputs
+        return {n: outputs[n] for n in OUTPUTS if outputs.get(n) is not None}
 
 
 class HuggingFaceFolder(EncoderForm):
@@ -74,7 +74,7 @@ class HuggingFaceFolder(EncoderForm):
     order = 7
     prefix = "hf"
 
-    def load(self, source: str, wanted: LoadOptions) -> LoadedEncoder:
+    def load(self, source: str, load_options: LoadOptions) -> LoadedEncoder:
         """The model in the folder `source`, its image tower where it has a text tower too.
 
         Size and normalisation are those of its preprocessor_config.json. No code of the folder is
@@ -85,18 +85,18 @@ class HuggingFaceFolder(EncoderForm):
                 missing, or no image model.
         """
         folder = Path(source)
-        loading = LoadContext(f"hf:{folder.resolve().name}", wanted)
-        where, notes = loading.where, loading.notes
+        context = LoadContext(f"hf:{folder.resolve().name}", load_options)
+        where, notes = context.where, context.notes
         weights_file = folder_weights(folder, "hf:FOLDER", FILES)
         transformers = import_extra("transformers", "hf:FOLDER", "hf")
         try:
-            with _quiet(transformers.logging):
+            with _silence(transformers.logging):
                 model, missing, unused = build_seeded(
-                    lambda: _made(transformers, folder), wanted.seed
+                    lambda: _build_model(transformers, folder), load_options.seed
                 )
         except Exception as error:  # of many libraries, which share no class
             raise InputError(f"{where} cannot be loaded: {first_line(error)}") from None
-        if missing and not wanted.allow_missing:
+        if missing and not load_options.allow_missing:
             raise InputError(
                 f"{weights_file}: tensor '{missing[0]}' is missing ({len(missing)} are); "
                 f"{opt('allow_missing')} leaves them random"
@@ -106,21 +106,21 @@ class HuggingFaceFolder(EncoderForm):
         size, own = _preprocessing(folder, model, notes)
         channels = int(getattr(_vision(model.config), "num_channels", 3))
         names = list(model.state_dict())
-        tower = ImageTower(model, wanted.size not in (None, size))
+        tower = ImageTower(model, load_options.size not in (None, size))
         if "pixel_values" not in tower.takes:
             raise InputError(f"{where}: {model.config.model_type} is no model of images")
         text = tuple(sorted(set(names) - set(model.state_dict())))
-        backbone, tried = hook_backbone(loading, tower.float(), (channels,), size)
+        backbone, tried = hook_backbone(context, tower.float(), (channels,), size)
         tower.resized = tower.interpolates  # parts of an image; its own size is as it was
         patch = getattr(_vision(model.config), "patch_size", 1)
         backbone.patch = patch if isinstance(patch, int) else 1
         count = len(names) - len(text) - len(missing)
         form = f"transformers {model.config.model_type}"
-        loading.weights = Weights(form, count, (*unused, *text), missing)
-        return load_white_box(loading, backbone, tried, own, size)
+        context.weights = Weights(form, count, (*unused, *text), missing)
+        return load_white_box(context, backbone, tried, own, size)
 
 
-def _made(transformers: Any, folder: Path) -> tuple[Any, tuple[str, ...], tuple[str, ...]]:
+def _build_model(transformers: Any, folder: Path) -> tuple[Any, tuple[str, ...], tuple[str, ...]]:
     """The model, the names that the file lacks, and those of it that were not used."""
     config = transformers.AutoConfig.from_pretrained(
         folder, local_files_only=True, trust_remote_code=False
@@ -151,31 +151,31 @@ def _preprocessing(
 ) -> tuple[int | None, Constants | None]:
     """Size and normalisation that the model's own image processor gives, None where unknown."""
     size, path = getattr(_vision(model.config), "image_size", None), "preprocessor_config.json"
-    told: Mapping[str, Any] = {}
+    processor: Mapping[str, Any] = {}
     if (folder / path).is_file():
-        told = read_json(folder / path)
+        processor = read_json(folder / path)
     else:
         notes.append(f"The folder has no {path}.")
     for key in ("size", "crop_size"):  # what is cropped last counts
-        given = told.get(key) if key == "size" or told.get("do_center_crop") else None
-        if isinstance(given, Mapping):
-            given = given.get("height", given.get("shortest_edge"))
-        size = given if isinstance(given, int) else size
-    if told.get("do_normalize") is False:
+        value = processor.get(key) if key == "size" or processor.get("do_center_crop") else None
+        if isinstance(value, Mapping):
+            value = value.get("height", value.get("shortest_edge"))
+        size = value if isinstance(value, int) else size
+    if processor.get("do_normalize") is False:
         return _side(size), ((0.0,), (1.0,))
-    if "image_mean" in told and "image_std" in told:
-        mean, std = (tuple(map(float, told[k])) for k in ("image_mean", "image_std"))
+    if "image_mean" in processor and "image_std" in processor:
+        mean, std = (tuple(map(float, processor[k])) for k in ("image_mean", "image_std"))
         return _side(size), (mean, std)
     return _side(size), None
 
 
 def _side(size: Any) -> int | None:
-    found = size[0] if isinstance(size, list | tuple) and size else size
-    return found if isinstance(found, int) else None
+    first = size[0] if isinstance(size, list | tuple) and size else size
+    return first if isinstance(first, int) else None
 
 
 @contextmanager
-def _quiet(logging: Any) -> Iterator[None]:
+def _silence(logging: Any) -> Iterator[None]:
     """Without the bars and tables of what transformers loads: the report has it."""
     before, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()

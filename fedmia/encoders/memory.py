@@ -22,40 +22,51 @@ Encoder = nn.Module | SSLMethod | LoadedEncoder
 
 
 def load_module(
-    encoder: Encoder, wanted: LoadOptions, *, name: str | None = None, channels: int | None = None
+    encoder: Encoder,
+    load_options: LoadOptions,
+    *,
+    name: str | None = None,
+    channels: int | None = None,
 ) -> LoadedEncoder:
-    """A copy of `encoder`, ready to be attacked, on the device that `wanted` says.
+    """A copy of a module in memory, ready to be attacked.
 
     Args:
         encoder: a module from normalised pixels (B, C, H, W) to vectors (B, D), maps (B, D, h, w)
             or tokens (B, N, D); a method of `fedmia.ssl`; or what `load` returned.
+        load_options: the user's options; they give the device.
         name: what the report calls it; None: its class.
         channels: of the images; None: what its first convolution takes.
+
+    Returns:
+        The encoder with its control.
 
     Raises:
         InputError: it is none of these, or takes no such images.
     """
     if isinstance(encoder, LoadedEncoder):
-        wanted.refuse_constants(encoder.name)
-        method = copy.deepcopy(encoder.method).to(wanted.device).eval()
+        load_options.refuse_constants(encoder.name)
+        method = copy.deepcopy(encoder.method).to(load_options.device).eval()
         called = name or encoder.name
         return replace(encoder, name=called, method=method, notes=list(encoder.notes))
     if not isinstance(encoder, nn.Module):
         raise InputError(
-            "encoder must be a torch module, a method of fedmia.ssl or a Released, got "
+            "encoder must be a torch module, a method of fedmia.ssl or a LoadedEncoder, got "
             + type(encoder).__name__
         )
-    loading, made = LoadContext(name or encoder_name(encoder), wanted), copy.deepcopy(encoder)
-    if not isinstance(made, SSLMethod):
-        found = wrap(loading, made, channels)
+    context, module = (
+        LoadContext(name or encoder_name(encoder), load_options),
+        copy.deepcopy(encoder),
+    )
+    if not isinstance(module, SSLMethod):
+        loaded = wrap(context, module, channels)
     else:
-        wanted.refuse_constants(f"the encoder of {loading.where}")
-        inner = made.to("cpu").eval().encoder  # blank pixels are tried there
+        load_options.refuse_constants(f"the encoder of {context.where}")
+        inner = module.to("cpu").eval().encoder  # blank pixels are tried there
         own = inner.mean.shape[1]  # 1 where one constant serves all channels
         counts = (channels,) if channels else (own, *(c for c in CHANNELS if c != own))
-        found = load_white_box(loading, made, find_input_size(loading, inner, counts))
-    found.method.to(wanted.device).eval()
-    return found
+        loaded = load_white_box(context, module, find_input_size(context, inner, counts))
+    loaded.method.to(load_options.device).eval()
+    return loaded
 
 
 def encoder_name(encoder: Encoder) -> str:
@@ -64,13 +75,17 @@ def encoder_name(encoder: Encoder) -> str:
 
 
 def as_tensor(images: Images, what: str) -> Tensor:
-    """`images` as a tensor on the CPU.
+    """Images as a tensor on the CPU.
 
     Args:
+        images: uint8 (N, C, H, W), C in {1, 3}, a tensor or an array.
         what: how an error calls them.
 
+    Returns:
+        uint8 (N, C, H, W).
+
     Raises:
-        InputError: anything but uint8 (N, C, H, W), C in {1, 3}, as a tensor or an array.
+        InputError: the images are anything else.
     """
     expected = f"{what} must be uint8 (N, C, H, W), 0 to 255, with 1 or 3 channels"
     if not isinstance(images, Tensor | np.ndarray):

@@ -20,10 +20,12 @@ WEIGHTS = ("float16", "float32", "float64", "bfloat16", "int8", "uint8")
 
 
 class Session(Program):
-    """An inference session, on the GPU where it can.
+    """An inference session, on the GPU where ONNX Runtime can use it.
 
     Args:
         model: path, or the bytes of a model.
+        where: what errors call it.
+        device: of the audit.
 
     Raises:
         InputError: the model cannot be read, takes more than one input, or no floats.
@@ -71,7 +73,7 @@ class OnnxFile(EncoderForm):
     order = 3
     suffixes = (".onnx",)
 
-    def load(self, source: str, wanted: LoadOptions) -> LoadedEncoder:
+    def load(self, source: str, load_options: LoadOptions) -> LoadedEncoder:
         """The model in `source`: images (B, C, H, W) to vectors, maps, tokens, or several of them.
 
         Raises:
@@ -80,27 +82,37 @@ class OnnxFile(EncoderForm):
         where = Path(source).name
 
         def permuted(least: int) -> Session:
-            return Session(permuted_model(source, wanted.seed, least), where, wanted.device)
+            return Session(
+                permuted_model(source, load_options.seed, least), where, load_options.device
+            )
 
-        return load_black_box(Session(source, where, wanted.device), permuted, wanted)
+        return load_black_box(Session(source, where, load_options.device), permuted, load_options)
 
 
 def permuted_model(path: str, seed: int, least: int) -> bytes:
-    """Bytes of the model in `path`, the entries of its weight tensors permuted.
+    """A copy of a model whose weights are permuted within each tensor.
 
-    Weights are initializers and constants; those of fewer than `least` dimensions stay.
+    Weights are initializers and constants.
+
+    Args:
+        path: of the model.
+        seed: of the permutations.
+        least: tensors of fewer dimensions stay as they are.
+
+    Returns:
+        Bytes of the model.
 
     Raises:
-        InputError: no weights were found, or the model is too large to be held in one piece.
+        InputError: it has no weights, or is too large to be held in one piece.
     """
     onnx = _import("onnx")
     model = onnx.load(path)
-    found = [(t.name, t) for t in model.graph.initializer]
+    weights = [(t.name, t) for t in model.graph.initializer]
     for node in model.graph.node:
         if node.op_type == "Constant":
-            found += [(node.output[0], a.t) for a in node.attribute if a.HasField("t")]
+            weights += [(node.output[0], a.t) for a in node.attribute if a.HasField("t")]
     count = 0
-    for name, tensor in found:
+    for name, tensor in weights:
         values = onnx.numpy_helper.to_array(tensor)
         if values.dtype.name not in WEIGHTS or values.ndim < least or values.size < 2:
             continue
@@ -111,10 +123,10 @@ def permuted_model(path: str, seed: int, least: int) -> bytes:
     if not count:
         raise InputError(f"{Path(path).name}: no untrained control: no weights to permute found")
     try:
-        made: bytes = model.SerializeToString()
+        serialized: bytes = model.SerializeToString()
     except Exception as error:  # protobuf's limit of 2 GiB
         raise InputError(f"{Path(path).name}: no untrained control: {first_line(error)}") from None
-    return made
+    return serialized
 
 
 def _import(package: str) -> Any:

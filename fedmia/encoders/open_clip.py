@@ -25,7 +25,7 @@ class OpenClipModel(EncoderForm):
     prefix = "open_clip"
     takes_checkpoint = True
 
-    def load(self, source: str, wanted: LoadOptions) -> LoadedEncoder:
+    def load(self, source: str, load_options: LoadOptions) -> LoadedEncoder:
         """The image tower of `source`; its weights are the checkpoint's, else random. The text
         tower is not built.
 
@@ -38,25 +38,25 @@ class OpenClipModel(EncoderForm):
             import_extra(module, "open_clip:NAME", "clip")
             for module in ("open_clip", "open_clip.model")
         )
-        config, loading = (
+        config, context = (
             library.get_model_config(source),
-            LoadContext(f"open_clip:{source}", wanted),
+            LoadContext(f"open_clip:{source}", load_options),
         )
         if config is None:
             raise unknown_model_error("open_clip", source, library.list_models())
         vision = {**config["vision_cfg"], "timm_model_pretrained": False}
-        vision["image_size"] = size = wanted.size or int(vision.get("image_size", 224))
+        vision["image_size"] = size = load_options.size or int(vision.get("image_size", 224))
 
         def make() -> Any:
             options = parts.CLIPVisionCfg(**vision)
             quick = bool(config.get("quick_gelu", False))
             return parts._build_vision_tower(config["embed_dim"], options, quick)
 
-        module = build(loading, make).eval()
-        load_weights(loading, module)
-        backbone, tried = hook_backbone(loading, module, (3,), size)
-        own = _constants(library, source, loading.notes)
-        return load_white_box(loading, backbone, tried, own, size)
+        module = build(context, make).eval()
+        load_weights(context, module)
+        backbone, tried = hook_backbone(context, module, (3,), size)
+        own = _constants(library, source, context.notes)
+        return load_white_box(context, backbone, tried, own, size)
 
 
 def _constants(library: Any, name: str, notes: list[str]) -> Constants:
@@ -64,10 +64,12 @@ def _constants(library: Any, name: str, notes: list[str]) -> Constants:
     pretrained, usual = library.pretrained, library.constants
     own = (usual.OPENAI_DATASET_MEAN, usual.OPENAI_DATASET_STD)
     tags = pretrained.list_pretrained_tags_by_model(name)
-    told = [pretrained.get_pretrained_cfg(name, tag) for tag in tags]
-    found = {(tuple(c.get("mean") or own[0]), tuple(c.get("std") or own[1])) for c in told}
-    if len(found) == 1:
-        return found.pop()
-    if found:
+    configurations = [pretrained.get_pretrained_cfg(name, tag) for tag in tags]
+    constants = {
+        (tuple(c.get("mean") or own[0]), tuple(c.get("std") or own[1])) for c in configurations
+    }
+    if len(constants) == 1:
+        return constants.pop()
+    if constants:
         notes.append("Public weights of this architecture differ in their normalisation: OpenAI's.")
     return own

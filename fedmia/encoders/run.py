@@ -36,87 +36,96 @@ class RunModel(EncoderForm):
         folder, at, turn = spec.rpartition("@")
         return Path(spec).is_dir() or bool(at and turn.isdigit() and Path(folder).exists())
 
-    def load(self, source: str, wanted: LoadOptions) -> LoadedEncoder:
+    def load(self, source: str, load_options: LoadOptions) -> LoadedEncoder:
         folder = source.rpartition("@")[0]
         if not Path(source).is_dir() and Path(folder).is_file():
             raise InputError(
                 f"encoder '{source}': '{folder}' is a file; the folder of a run has rounds"
             )
-        return load(source, wanted)
+        return load(source, load_options)
 
 
-def load(spec: str, wanted: LoadOptions) -> LoadedEncoder:
-    """The run's method with the global weights of a round, the last one unless `@ROUND` is given.
+def load(spec: str, load_options: LoadOptions) -> LoadedEncoder:
+    """The global model of a run, of a round or of the last one.
 
-    What the network was built for is the run's own: --size only resizes the images. The control
+    The network is built for the run's own image size; `--size` only resizes the images. The control
     is the run's first model.
+
+    Args:
+        spec: `RUN` or `RUN@ROUND`, the run's folder.
+        load_options: the user's options.
+
+    Returns:
+        The encoder with its control.
 
     Raises:
         InputError: no finished run, a round that was not kept, or a size that cannot be known.
     """
-    name, _, asked = (spec, "", "") if Path(spec).is_dir() else spec.rpartition("@")
+    name, _, round_text = (spec, "", "") if Path(spec).is_dir() else spec.rpartition("@")
     folder = Path(name)
-    run = RunFolder(folder, wanted.trust_plugins)
-    tree, report = _config(run), run.known() or {}
+    run = RunFolder(folder, load_options.trust_plugins)
+    tree, report = _config(run), run.read_report_or_none() or {}
     store = SnapshotStore(run.snapshots)
-    kept = store.rounds(BRANCH)
-    if not kept:
+    kept_rounds = store.rounds(BRANCH)
+    if not kept_rounds:
         raise InputError(f"run '{folder}' holds no snapshots in snapshots/{BRANCH}")
-    turn = int(asked) if asked else kept[-1]
-    if turn not in kept:
-        near = min(kept, key=lambda r: abs(r - turn))
-        listed = ", ".join(map(str, kept))
+    turn = int(round_text) if round_text else kept_rounds[-1]
+    if turn not in kept_rounds:
+        near = min(kept_rounds, key=lambda r: abs(r - turn))
+        listed = ", ".join(map(str, kept_rounds))
         raise InputError(f"run '{folder}' kept no round {turn}; nearest is {near} (kept: {listed})")
     state = _read(store, turn)
     source, notes = _source(tree), list[str]()
     channels = _channels(state, folder)
-    size = _size(report, tree, source) or wanted.size
+    size = _size(report, tree, source) or load_options.size
     if size is None:
         raise InputError(
             f"run '{folder}' does not tell the size of its images, and its data cannot be read: "
             f"give {opt('size')}"
         )
-    mean, std = wanted.channel_constants(channels, _own(tree, source), notes)
+    mean, std = load_options.channel_constants(channels, _own_constants(tree, source), notes)
     net: Net = build_plugin("model", tree)
     spec_ssl: SSL = build_plugin("ssl", tree)
 
     def method(weights: State | None) -> SSLMethod:
-        generator = torch_rng(wanted.seed, "released", "run")
-        made = spec_ssl.build(net.build(channels, size), Recipe(mean, std), generator)
+        generator = torch_rng(load_options.seed, "released", "run")
+        ssl_method = spec_ssl.build(net.build(channels, size), Recipe(mean, std), generator)
         if weights is not None:
             try:
-                made.load_shared(weights)
+                ssl_method.load_shared(weights)
             except (ValueError, RuntimeError) as error:
                 raise InputError(
                     f"run '{folder}': round {turn} does not fit its config.yaml: "
                     f"{first_line(error)}"
                 ) from None
-        return made.to(wanted.device).eval()
+        return ssl_method.to(load_options.device).eval()
 
-    fixed = not _takes(method(None), channels, 2 * size)
-    if fixed and wanted.size not in (None, size):
+    fixed = not _takes_size(method(None), channels, 2 * size)
+    if fixed and load_options.size not in (None, size):
         takes = f"run '{folder}' takes {size}x{size} images only"
-        raise InputError(f"{opt('size', wanted.size)}: {takes}")
+        raise InputError(f"{opt('size', load_options.size)}: {takes}")
     how = "the run's own first model, before any training (round 0)"
-    if 0 not in kept:
+    if 0 not in kept_rounds:
         how = "the run's architecture with fresh random weights: its round 0 was not kept"
-    if wanted.size not in (None, size):
-        notes.append(f"The run trained on {size}x{size} pixels; the images have {wanted.size}.")
+    if load_options.size not in (None, size):
+        notes.append(
+            f"The run trained on {size}x{size} pixels; the images have {load_options.size}."
+        )
     attacked = [row["round"] for row in report.get("rounds", ()) if row["under_attack"]]
-    before = max((r for r in kept if r < min(attacked, default=0)), default=turn)
+    before = max((r for r in kept_rounds if r < min(attacked, default=0)), default=turn)
     if before < turn:
-        here = f"round {turn}, the last of the run" if turn == kept[-1] else f"round {turn}"
+        here = f"round {turn}, the last of the run" if turn == kept_rounds[-1] else f"round {turn}"
         other = f"{folder.resolve().name}@{before} is the last one before them"
         notes.append(f"The encoder is the model of {here}, after attacked rounds; {other}.")
     return LoadedEncoder(
         name=f"{folder.resolve().name}@{turn}",
         method=method(state),
         augment=spec_ssl.augment,
-        untrained=lambda: method(_read(store, 0) if 0 in kept else None),
+        untrained=lambda: method(_read(store, 0) if 0 in kept_rounds else None),
         untrained_how=how,
         access="white_box",
         channels=channels,
-        size=wanted.size or size,
+        size=load_options.size or size,
         fixed_size=fixed,
         notes=notes,
         weights=Weights("run of fedmia", len(state), round=turn),
@@ -141,17 +150,25 @@ def _config(run: RunFolder) -> Tree:
 
 
 def build_plugin(kind: str, tree: Mapping[str, Any]) -> Any:
-    """The plugin of section `kind`, with its options."""
+    """Build a plugin from a run's settings.
+
+    Args:
+        kind: of the plugin, which is also the section's name.
+        tree: the run's settings.
+
+    Returns:
+        The plugin with its options.
+    """
     options = {k: v for k, v in tree[kind].items() if k != "name"}
-    return _built(kind, tree[kind]["name"], options)
+    return _build_complete(kind, tree[kind]["name"], options)
 
 
-def _built(kind: str, name: str, options: Mapping[str, Any]) -> Any:
-    given = dict(options)
+def _build_complete(kind: str, name: str, options: Mapping[str, Any]) -> Any:
+    complete = dict(options)
     for one, type_ in option_fields(registry.load(kind, name)):
-        if one.name in given:
-            given[one.name] = convert(f"{kind}.{one.name}", given[one.name], type_)
-    return registry.build(kind, name, given)
+        if one.name in complete:
+            complete[one.name] = convert(f"{kind}.{one.name}", complete[one.name], type_)
+    return registry.build(kind, name, complete)
 
 
 def _source(tree: Mapping[str, Any]) -> tuple[Dataset, str | None] | None:
@@ -163,13 +180,13 @@ def _source(tree: Mapping[str, Any]) -> tuple[Dataset, str | None] | None:
         name = f"{name}:{attribute}"
     own = ("name", "dir", "size", "mean", "std")
     try:
-        built = _built("dataset", name, {k: v for k, v in data.items() if k not in own})
+        built = _build_complete("dataset", name, {k: v for k, v in data.items() if k not in own})
     except InputError:
         return None
     return built, path or None
 
 
-def _own(
+def _own_constants(
     tree: Mapping[str, Any], source: tuple[Dataset, str | None] | None
 ) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
     """Mean and deviation that the run used: its flags', else its data source's."""
@@ -184,18 +201,18 @@ def _size(
     report: Mapping[str, Any], tree: Mapping[str, Any], source: tuple[Dataset, str | None] | None
 ) -> int | None:
     """Pixels a side: as the report or the configuration tells it, else of the data, read again."""
-    told = report.get("split", {}).get("size") or tree["data"].get("size")
-    if isinstance(told, int):
-        return told
+    size = report.get("split", {}).get("size") or tree["data"].get("size")
+    if isinstance(size, int):
+        return size
     if source is None:
         return None
     data = tree["data"]
     place = None if data.get("dir") is None else Path(data["dir"])
     request = Request(source[1], place, None, int(tree.get("seed", 0)))
     try:
-        found = source[0].encoded(request)
-        first_line = source[0].load(request) if found is None else found.pick(np.array([0]))[0]
-        return first_line.size
+        encoded = source[0].encoded(request)
+        sample = source[0].load(request) if encoded is None else encoded.pick(np.array([0]))[0]
+        return sample.size
     except (InputError, OSError):
         return None
 
@@ -216,7 +233,7 @@ def _channels(state: State, folder: Path) -> int:
 
 
 @torch.no_grad()
-def _takes(method: SSLMethod, channels: int, size: int) -> bool:
+def _takes_size(method: SSLMethod, channels: int, size: int) -> bool:
     """Whether the encoder takes images of `size` too."""
     device = method.encoder.mean.device
     try:

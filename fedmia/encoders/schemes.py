@@ -107,11 +107,13 @@ ADVICE = (
 
 @dataclass(frozen=True)
 class EncoderMatch:
-    """The encoder in a file.
+    """The encoder that a scheme finds in a file.
 
     Attributes:
-        trunk, head: its tensors by their names without what `scheme` puts before them.
-        prefix: of the trunk's names in the file, for messages.
+        scheme: the code base's way to name its tensors.
+        trunk: the backbone's tensors, by their names without the scheme's prefix.
+        head: those of the projection head, likewise.
+        prefix: of the backbone's names in the file, for messages.
         others: names of the file's tensors that belong to neither.
     """
 
@@ -122,7 +124,15 @@ class EncoderMatch:
     others: list[str]
 
     def advice(self, path: object, where: str) -> str:
-        """What to give with the file `path` in place of `where`, as its names tell; else ``."""
+        """Which form of `--encoder` the names of the tensors suggest.
+
+        Args:
+            path: of the file.
+            where: the form that the user gave.
+
+        Returns:
+            The advice; empty: there is none.
+        """
         names, form = [*(self.prefix + n for n in self.trunk), *self.others], where.split(":")[0]
         fit = (what for name, what in ADVICE if any(re.search(name, n) for n in names))
         what = next(fit, "").format(opt("checkpoint", path))
@@ -132,11 +142,16 @@ class EncoderMatch:
 def find_encoder(
     contents: Any, path: Path, key: str | None, score: Callable[[EncoderMatch], float]
 ) -> EncoderMatch:
-    """The encoder in `contents` under the scheme whose names score best.
+    """The encoder in a file, under the scheme whose names score best.
 
     Args:
-        key: of the schemes that may be taken, or an entry of the file; None: any.
-        score: of what one scheme reads in one entry; 0: no such network.
+        contents: what the file holds, nested mappings of tensors.
+        path: of the file, for errors.
+        key: name of a scheme, or an entry of the file; None: any.
+        score: rates what one scheme reads in one entry; 0: no such network.
+
+    Returns:
+        The best match.
 
     Raises:
         InputError: no tensors, or nothing called `key`.
@@ -149,16 +164,16 @@ def find_encoder(
     schemes = (*SCHEMES, *PLAINS)
     if key is not None:
         inner = (Scheme(PLAIN, key, s.trunk, within=key) for s in PLAINS)
-        given = [s for s in SCHEMES if s.key == key]
-        schemes = (*given, *inner, Scheme(PLAIN, key, f"{key}."))
+        by_key = [s for s in SCHEMES if s.key == key]
+        schemes = (*by_key, *inner, Scheme(PLAIN, key, f"{key}."))
     best: tuple[float, EncoderMatch] | None = None
     for scheme in schemes:
-        for one in _under(scheme, tables):
+        for one in _read_scheme(scheme, tables):
             points = score(one)
             if best is None or points > best[0]:
                 best = points, one
     if best is None or (key is not None and best[0] == 0):
-        known = sorted({s.key for s in SCHEMES if any(o.trunk for o in _under(s, tables))})
+        known = sorted({s.key for s in SCHEMES if any(o.trunk for o in _read_scheme(s, tables))})
         more = f" (it has {', '.join(known)})" if known else ""
         raise InputError(
             f"{opt('checkpoint_key', key)}: no such network in {path.name}"
@@ -171,8 +186,8 @@ def _tables(contents: Any, entry: str = "") -> Iterator[tuple[str, dict[str, Ten
     """Named tensors by the entry that holds them, `a.b` in one another; the file itself is ``."""
     if not isinstance(contents, Mapping):
         return
-    if named := {n: t for n, t in contents.items() if isinstance(n, str) and _weight(t)}:
-        yield entry, named
+    if tensors := {n: t for n, t in contents.items() if isinstance(n, str) and _weight(t)}:
+        yield entry, tensors
     for name, inner in contents.items():
         if isinstance(name, str):
             yield from _tables(inner, f"{entry}.{name}" if entry else name)
@@ -182,7 +197,7 @@ def _weight(value: object) -> bool:
     return isinstance(value, Tensor) and not value.is_sparse
 
 
-def _under(scheme: Scheme, tables: Mapping[str, dict[str, Tensor]]) -> Iterator[EncoderMatch]:
+def _read_scheme(scheme: Scheme, tables: Mapping[str, dict[str, Tensor]]) -> Iterator[EncoderMatch]:
     """Each entry of the file as `scheme` reads it, with and without the outermost wrappers."""
     places = dict.fromkeys((*KEYS, "", *tables)) if scheme.within is None else (scheme.within,)
     for table in (tables[place] for place in places if place in tables):

@@ -33,7 +33,8 @@ class TimmBackbone(Trunk):
 
     Args:
         module: built with `num_classes=0`, in evaluation mode.
-        size, channels: of blank pixels, from which the stages are found.
+        channels: of blank pixels, from which the stages are found.
+        size: of these, pixels a side.
     """
 
     def __init__(self, module: Any, channels: int, size: int) -> None:
@@ -59,11 +60,11 @@ class TimmBackbone(Trunk):
     def trunk(self, x: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         with capture_outputs(self.module, self.hooked) as fired:
             out = self.module.forward_features(x)
-        found = dict(fired)
+        outputs = dict(fired)
         last = self._as_map(out)
         if self.layers and last is not None:
-            found[self.layers[-1]] = last
-        return found, self.module.forward_head(out).flatten(1)
+            outputs[self.layers[-1]] = last
+        return outputs, self.module.forward_head(out).flatten(1)
 
     def _as_map(self, out: Any) -> Tensor | None:
         """(B, D, h, w) of what `forward_features` returned, or None."""
@@ -87,7 +88,7 @@ class TimmModel(EncoderForm):
     prefix = "timm"
     takes_checkpoint = True
 
-    def load(self, source: str, wanted: LoadOptions) -> LoadedEncoder:
+    def load(self, source: str, load_options: LoadOptions) -> LoadedEncoder:
         """The model `source`; its weights are the checkpoint's, else random.
 
         A folder, as timm saves models for the hub (config.json beside the weights), names the
@@ -98,39 +99,45 @@ class TimmModel(EncoderForm):
             InputError: timm is not installed, no such model, a checkpoint that does not fit.
         """
         timm = import_extra("timm", "timm:NAME", "timm")
-        loading, name, sized = LoadContext(f"timm:{source}", wanted), source, wanted.size
+        context, name, sized = (
+            LoadContext(f"timm:{source}", load_options),
+            source,
+            load_options.size,
+        )
         folder = Path(source.removeprefix("local-dir:"))
         if folder.is_dir() or str(folder) != source or len(folder.parts) > 1:
             weights_file = folder_weights(folder, "timm:FOLDER")
-            loading.wanted = replace(wanted, checkpoint=wanted.checkpoint or weights_file)
-            told = read_json(folder / "config.json").get("pretrained_cfg", {})
-            sized = wanted.size or (told.get("input_size") or [None])[-1]
-            name, loading.where = f"local-dir:{folder}", f"timm:{folder.resolve().name}"
+            context.load_options = replace(
+                load_options, checkpoint=load_options.checkpoint or weights_file
+            )
+            pretrained = read_json(folder / "config.json").get("pretrained_cfg", {})
+            sized = load_options.size or (pretrained.get("input_size") or [None])[-1]
+            name, context.where = f"local-dir:{folder}", f"timm:{folder.resolve().name}"
         elif not timm.is_model(name):
             raise unknown_model_error("timm", name, timm.list_models())
         elif not timm.get_pretrained_cfg(name, allow_unregistered=True).fixed_input_size:
             sized = None
-        module: Any = _made(timm, name, loading, sized).eval()
-        load_weights(loading, module)
-        return _released(loading, module, timm.data.resolve_model_data_config(module))
+        module: Any = _build_model(timm, name, context, sized).eval()
+        load_weights(context, module)
+        return _released(context, module, timm.data.resolve_model_data_config(module))
 
 
-def _released(loading: LoadContext, module: Any, data: Mapping[str, Any]) -> LoadedEncoder:
+def _released(context: LoadContext, module: Any, data: Mapping[str, Any]) -> LoadedEncoder:
     """The encoder with the size and the normalisation of `data`, timm's data configuration; a
     ResNet that got a small stem from its file has neither, and takes images as they are."""
     sizes, stem = _resnet.sizes(module), getattr(module, "conv1", None)
     size = int(data["input_size"][-1]) if sizes == SIZES else None
     channels = stem.in_channels if isinstance(stem, nn.Conv2d) else int(data["input_size"][0])
     own = (tuple(map(float, data["mean"])), tuple(map(float, data["std"])))
-    tried = find_input_size(loading, module, (channels,), size, sizes)
+    tried = find_input_size(context, module, (channels,), size, sizes)
     if (getattr(module, "pretrained_cfg", None) or {}).get("fixed_input_size"):
         tried = tried._replace(fixed=True)  # its parts alone may have another size
     backbone = TimmBackbone(module, tried.channels, tried.size)
     known = own if size is not None and channels == len(own[0]) else None
-    return load_white_box(loading, backbone, tried, known, size)
+    return load_white_box(context, backbone, tried, known, size)
 
 
-def _made(timm: Any, name: str, loading: LoadContext, sized: int | None) -> Any:
+def _build_model(timm: Any, name: str, context: LoadContext, sized: int | None) -> Any:
     """timm's model without a classifier, for images of side `sized` where it asks for a size; one
     that resamples its positions for other images, if it can.
 
@@ -142,5 +149,5 @@ def _made(timm: Any, name: str, loading: LoadContext, sized: int | None) -> Any:
     make = partial(timm.create_model, name, pretrained=False, num_classes=0)
     for options in tried[:-1]:
         with suppress(TypeError):  # a network that has no such option
-            return build(loading, partial(make, **options), TypeError)
-    return build(loading, partial(make, **tried[-1]))
+            return build(context, partial(make, **options), TypeError)
+    return build(context, partial(make, **tried[-1]))

@@ -47,7 +47,7 @@ class ModuleStub(OptionsStub):
 
 
 def make_dict(*args: object) -> dict[object, object]:
-    """Stands for a function that makes a dictionary."""
+    """Replaces a function that makes a dictionary."""
     return {}
 
 
@@ -105,14 +105,14 @@ def read(path: Path) -> Any:
         pickle.UnpicklingError, SafetensorError, RuntimeError, EOFError, OSError, ValueError,
         LookupError, AttributeError, TypeError,
     ) as error:  # fmt: skip
-        raise _refused(path, error) from None
+        raise _refusal(path, error) from None
 
 
 def _stand_ins() -> list[Any]:
-    made: list[Any] = [(OptionsStub, name) for name in OPTIONS]
-    made += [(OrderedDict, name) for name in MAPPINGS]
-    made += [(make_dict, f"torch.jit._pickle.build_{n}list") for n in ("int", "double", "bool")]
-    return [*made, (make_dict, "collections.defaultdict")]
+    stubs: list[Any] = [(OptionsStub, name) for name in OPTIONS]
+    stubs += [(OrderedDict, name) for name in MAPPINGS]
+    stubs += [(make_dict, f"torch.jit._pickle.build_{n}list") for n in ("int", "double", "bool")]
+    return [*stubs, (make_dict, "collections.defaultdict")]
 
 
 def _script(path: Path) -> dict[str, Tensor]:
@@ -120,29 +120,31 @@ def _script(path: Path) -> dict[str, Tensor]:
 
     A copy without its constants is to torch a file of tensors. None of its code is compiled.
     """
-    copy, asked = io.BytesIO(), set[str]()
+    copy, storages = io.BytesIO(), set[str]()
     with zipfile.ZipFile(path) as archive, zipfile.ZipFile(copy, "w") as bare:
         for name in archive.namelist():
             content = archive.read(name)
             if name.endswith("/data.pkl"):
-                asked = {str(a) for op, a, _ in pickletools.genops(content) if "GLOB" in op.name}
+                storages = {str(a) for op, a, _ in pickletools.genops(content) if "GLOB" in op.name}
             if not name.endswith("/constants.pkl"):
                 bare.writestr(name, content)
-    own: list[Any] = [(ModuleStub, n.replace(" ", ".")) for n in asked if n.startswith("__torch__")]
+    own: list[Any] = [
+        (ModuleStub, n.replace(" ", ".")) for n in storages if n.startswith("__torch__")
+    ]
     copy.seek(0)
     with torch.serialization.safe_globals(own):
         return torch.load(copy, map_location="cpu", weights_only=True).tensors
 
 
-def _refused(path: Path, error: Exception) -> InputError:
+def _refusal(path: Path, error: Exception) -> InputError:
     """The error for a file that cannot be read, or asks for what is no data, naming that.
 
     torch's own words are not repeated where they advise to read the file whatever it runs.
     """
     text = str(error)
-    if asked := re.search(r"GLOBAL (\S+)", text):
+    if match := re.search(r"GLOBAL (\S+)", text):
         return InputError(
-            f"weights '{path}': not read: it asks for '{asked[1]}', which is no data and may run "
+            f"weights '{path}': not read: it asks for '{match[1]}', which is no data and may run "
             "code; nothing of it was run. Save the model's state_dict() alone"
         )
     why = first_line(error).split(". ")[0]
@@ -154,21 +156,26 @@ def _refused(path: Path, error: Exception) -> InputError:
 
 
 def folder_weights(folder: Path, form: str, files: tuple[str, ...] = IN_FOLDERS) -> Path:
-    """The file of weights in a folder that has a configuration too.
+    """The file of weights in a folder that also holds a configuration.
 
     Args:
-        form: how the user names such a folder. files: that may hold the weights, the first wins.
+        folder: the folder.
+        form: how the user names such a folder, for errors.
+        files: names of files that may hold the weights; the first that exists is taken.
+
+    Returns:
+        Path of the file.
 
     Raises:
-        InputError: no such folder, or one of the two is not in it.
+        InputError: no such folder, or it lacks one of the two.
     """
     if not folder.is_dir():
         raise InputError(f"{form}: no such folder: '{folder}' (nothing is downloaded)")
     read_json(folder / "config.json")
-    found = [folder / name for name in files if (folder / name).is_file()]
-    if not found:
+    present = [folder / name for name in files if (folder / name).is_file()]
+    if not present:
         raise InputError(f"{form}: no weights in '{folder}': it has no {' or '.join(files)}")
-    return found[0]
+    return present[0]
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -178,11 +185,11 @@ def read_json(path: Path) -> dict[str, Any]:
         InputError: there is none, or it cannot be read.
     """
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InputError(f"'{path.parent}' has no {path.name}") from None
     except (OSError, ValueError) as error:
         raise InputError(f"'{path}' cannot be read: {error}") from None
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise InputError(f"'{path}' holds no configuration")
-    return found
+    return content

@@ -24,7 +24,18 @@ HEADS = ("fc", "classifier", "heads", "head")
 
 
 def patches(self: Any, x: Tensor) -> Tensor:
-    """A ViT's, without the check of the images' size; that of its positions remains."""
+    """Cut images into patches, as torchvision's ViT does, but without its check of the images'
+    size.
+
+    The check of the positions' number remains.
+
+    Args:
+        self: the ViT.
+        x: (B, C, H, W).
+
+    Returns:
+        (B, patches, width).
+    """
     tokens: Tensor = self.conv_proj(x)
     return tokens.flatten(2).transpose(1, 2)
 
@@ -37,7 +48,7 @@ class TorchvisionModel(EncoderForm):
     prefix = "torchvision"
     takes_checkpoint = True
 
-    def load(self, source: str, wanted: LoadOptions) -> LoadedEncoder:
+    def load(self, source: str, load_options: LoadOptions) -> LoadedEncoder:
         """The classification model `source`; its weights are the checkpoint's, else random.
 
         The vector is what the classifier was given. Where that is the last map flattened (VGG,
@@ -50,27 +61,31 @@ class TorchvisionModel(EncoderForm):
         known = models.list_models(module=models)
         if source not in known:
             raise unknown_model_error("torchvision", source, known)
-        options = {"image_size": wanted.size} if wanted.size and source.startswith("vit_") else {}
+        options = (
+            {"image_size": load_options.size}
+            if load_options.size and source.startswith("vit_")
+            else {}
+        )
 
         def make() -> nn.Module:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # googlenet and inception change their init one day
-                made: nn.Module = models.get_model(source, weights=None, **options)
+                network: nn.Module = models.get_model(source, weights=None, **options)
             for head in HEADS:
-                if hasattr(made, head):
-                    setattr(made, head, nn.Identity())
-            if isinstance(made, models.VisionTransformer):
+                if hasattr(network, head):
+                    setattr(network, head, nn.Identity())
+            if isinstance(network, models.VisionTransformer):
                 members = {"_process_input": patches}
-                made.__class__ = type("AnySize", (models.VisionTransformer,), members)
-            return made
+                network.__class__ = type("AnySize", (models.VisionTransformer,), members)
+            return network
 
-        loading, module = (
-            LoadContext(f"torchvision:{source}", wanted),
-            build_seeded(make, wanted.seed),
+        context, module = (
+            LoadContext(f"torchvision:{source}", load_options),
+            build_seeded(make, load_options.seed),
         )
-        load_weights(loading, module)
+        load_weights(context, module)
         first = next(m for m in module.modules() if isinstance(m, nn.Conv2d))
         channels, sizes = first.in_channels, _resnet.sizes(module)
-        backbone, tried = hook_backbone(loading, module, (channels,), sizes=sizes, flat_is_map=True)
+        backbone, tried = hook_backbone(context, module, (channels,), sizes=sizes, flat_is_map=True)
         usual = channels == 3 and sizes == SIZES  # the library's own, for ImageNet
-        return load_white_box(loading, backbone, tried, IMAGENET if usual else None)
+        return load_white_box(context, backbone, tried, IMAGENET if usual else None)

@@ -20,10 +20,15 @@ LOOKS = 4  # images of noise that the control must embed to finite numbers
 
 @torch.no_grad()
 def permute_tensors(tensors: Mapping[str, Tensor], seed: int, least: int) -> int:
-    """Permute the entries within each float tensor of `least` or more dimensions, in place.
+    """Permute the entries within each float tensor, in place.
+
+    Args:
+        tensors: name -> tensor.
+        seed: of the permutations; each depends on it and on the tensor's name.
+        least: tensors of fewer dimensions stay as they are.
 
     Returns:
-        How many tensors were permuted. A tensor's permutation depends on `seed` and its name.
+        How many tensors were permuted.
     """
     count = 0
     for name, tensor in tensors.items():
@@ -38,13 +43,19 @@ def permute_tensors(tensors: Mapping[str, Tensor], seed: int, least: int) -> int
 def build_control(
     make: Callable[[int], SSLMethod], where: str, shape: tuple[int, int, int], seed: int
 ) -> SSLMethod:
-    """The control that `make(least)` builds, of tensors with `least` or more dimensions.
+    """The untrained control: the encoder with permuted weights.
 
-    Permuted running statistics do not fit permuted weights. Where that overflows, vectors are
-    left as they are.
+    Permuted running statistics do not fit permuted weights. Where that overflows, vectors are left
+    as they are.
 
     Args:
+        make: builds the control with the tensors of so many dimensions or more permuted.
+        where: what errors call the encoder.
         shape: (C, H, W) of the images that it must embed.
+        seed: of the images that are tried.
+
+    Returns:
+        The control.
 
     Raises:
         InputError: its outputs are not finite either way.

@@ -27,41 +27,45 @@ class WeightsFile(EncoderForm):
     suffixes = SUFFIXES
     takes_key = True
 
-    def load(self, source: str, wanted: LoadOptions) -> LoadedEncoder:
+    def load(self, source: str, load_options: LoadOptions) -> LoadedEncoder:
         """The ResNet or ViT in the file `source`, built as its tensors' names and shapes tell.
 
         Raises:
             InputError: the file cannot be read, or holds neither.
         """
         path = Path(source)
-        loading = LoadContext(path.name, replace(wanted, checkpoint=path))
-        found = find_encoder(read(path), path, wanted.key, _known)
-        vit = _vit.canonical_names(found.trunk)
+        context = LoadContext(path.name, replace(load_options, checkpoint=path))
+        match = find_encoder(read(path), path, load_options.key, _count_known)
+        vit = _vit.canonical_names(match.trunk)
         if _vit.is_vit(vit):
-            module = build_seeded(lambda: _vit.build(loading, vit, found.scheme.form), wanted.seed)
-            loading.weights = load_tensors(loading, module.eval(), found, vit)
+            module = build_seeded(
+                lambda: _vit.build(context, vit, match.scheme.form), load_options.seed
+            )
+            context.weights = load_tensors(context, module.eval(), match, vit)
             size, channels = module.patch_embed.img_size[0], module.patch_embed.proj.in_channels
-            tried = find_input_size(loading, module, (channels,), size)._replace(fixed=True)
-            return load_white_box(loading, TimmBackbone(module, tried.channels, tried.size), tried)
-        given, relu = _resnet.canonical_names(found.trunk)
-        if not _resnet.is_resnet(given):
+            tried = find_input_size(context, module, (channels,), size)._replace(fixed=True)
+            return load_white_box(context, TimmBackbone(module, tried.channels, tried.size), tried)
+        tensors, relu = _resnet.canonical_names(match.trunk)
+        if not _resnet.is_resnet(tensors):
             usual = "give timm:NAME, torchvision:NAME or package.module:factory with "
             raise InputError(
                 f"encoder '{source}': its tensors are neither a ResNet's nor a ViT's by name; "
-                f"{found.advice(source, path.name) or usual + opt('checkpoint', source)}"
+                f"{match.advice(source, path.name) or usual + opt('checkpoint', source)}"
             )
-        net: Any = build_seeded(lambda: _resnet.build(given, path.name), wanted.seed)
-        loading.notes += _resnet.adapt(net, given, relu, found.scheme.padding)
-        loading.weights = load_tensors(loading, net, found, given)
+        net: Any = build_seeded(lambda: _resnet.build(tensors, path.name), load_options.seed)
+        context.notes += _resnet.adapt(net, tensors, relu, match.scheme.padding)
+        context.weights = load_tensors(context, net, match, tensors)
         sizes = _resnet.sizes(net)
         return load_white_box(
-            loading, *hook_backbone(loading, net, (net.conv1.in_channels,), sizes=sizes)
+            context, *hook_backbone(context, net, (net.conv1.in_channels,), sizes=sizes)
         )
 
 
-def _known(one: EncoderMatch) -> float:
+def _count_known(one: EncoderMatch) -> float:
     """How many tensors belong to a network that can be built; 0 for no such network."""
     if _vit.is_vit(vit := _vit.canonical_names(one.trunk)):
         return sum(n.startswith(("blocks.", "patch_embed.", "norm.")) for n in vit)
-    given = _resnet.canonical_names(one.trunk)[0]
-    return sum(n.startswith(("layer", "conv1.", "bn1.")) for n in given) * _resnet.is_resnet(given)
+    tensors = _resnet.canonical_names(one.trunk)[0]
+    return sum(n.startswith(("layer", "conv1.", "bn1.")) for n in tensors) * _resnet.is_resnet(
+        tensors
+    )

@@ -19,7 +19,7 @@ from fedmia.evaluation.audits.attack_suite import RELEASED, UNTRAINED, EncoderAt
 from fedmia.evaluation.audits.images import AuditSplit, deal
 from fedmia.evaluation.audits.provided_shadows import ProvidedShadows
 from fedmia.evaluation.audits.resume import same_audit
-from fedmia.evaluation.audits.runs import from_run, run_of, trust_setting
+from fedmia.evaluation.audits.runs import run_of, split_of_run, trust_setting
 from fedmia.evaluation.audits.shadows import OwnShadows
 from fedmia.evaluation.steps.assemble import assemble
 from fedmia.evaluation.steps.budgets import sweep
@@ -46,23 +46,38 @@ def examine(
     watch: Stopwatch,
     stopped: Callable[[], bool],
 ) -> RunScores:
-    """Attacks, controls and probes. Where no attack could run the scores hold the reasons alone,
-    and the folder of the results is given up.
+    """Run attacks, controls and probes.
+
+    Where no attack could run, the scores hold the reasons alone, and the folder of results is given
+    up.
+
+    Args:
+        audit: the audit's settings.
+        released: the encoder under audit.
+        audit_split: the images in their roles.
+        device: where tensors are computed.
+        place: the folder of results.
+        display: progress on the terminal.
+        watch: notes the seconds of each part.
+        stopped: whether the user asked to stop.
+
+    Returns:
+        All that the report shows.
 
     Raises:
         InputError: the folder of the results cannot be made, or members under attack are among
             the images of a shadow federation.
     """
-    given = None if audit.shadow_encoders is None else ProvidedShadows(audit, audit_split)
-    audit_split = audit_split if given is None else given.drop_known_images()
-    cache = Path(audit.cache) if audit.cache else place.under(SHADOWS)
+    provided = None if audit.shadow_encoders is None else ProvidedShadows(audit, audit_split)
+    audit_split = audit_split if provided is None else provided.drop_known_images()
+    cache = Path(audit.cache) if audit.cache else place.path_to(SHADOWS)
     own = OwnShadows(
-        audit, released, audit_split, cache, device, display.say, display.epochs, stopped, given
+        audit, released, audit_split, cache, device, display.say, display.epochs, stopped, provided
     )
     augment = recipe(audit, own.augment(), audit_split, run_of(audit) is not None)
-    has_shadows = audit.shadows or given is not None
-    shadows, kept = own if has_shadows else None, place.under(ATTACKS)
-    suite = EncoderAttackSuite(audit, released, audit_split, augment, device, shadows, kept)
+    has_shadows = audit.shadows or provided is not None
+    shadows, archive = own if has_shadows else None, place.path_to(ATTACKS)
+    suite = EncoderAttackSuite(audit, released, audit_split, augment, device, shadows, archive)
     place.begin(to_tree(audit))
     swept = None
     with display, watch.part("attacks"):
@@ -89,12 +104,20 @@ def examine(
 
 
 def folder(audit: Audit, out: Path | None) -> OutFolder:
-    """Where the results go; an audit of the same settings may be gone on with."""
+    """The folder of results; an audit with the same settings can be continued.
+
+    Args:
+        audit: the audit's settings.
+        out: folder of results, as the user gave it.
+
+    Returns:
+        The folder.
+    """
     return OutFolder(out, "another run or audit", same_audit(audit))
 
 
 def device_of(audit: Audit) -> torch.device:
-    """The processor of `--device`.
+    """The device of `--device`.
 
     Raises:
         InputError: a GPU that is not there.
@@ -104,7 +127,14 @@ def device_of(audit: Audit) -> torch.device:
 
 
 def prepare(audit: Audit, device: torch.device) -> tuple[LoadedEncoder, AuditSplit]:
-    """The encoder and the images, checked against each other.
+    """Load the encoder and the images, and check that they suit each other.
+
+    Args:
+        audit: the audit's settings.
+        device: where tensors are computed.
+
+    Returns:
+        The encoder, and the images in their roles.
 
     Raises:
         InputError: either is missing or broken, or they do not fit.
@@ -116,7 +146,14 @@ def prepare(audit: Audit, device: torch.device) -> tuple[LoadedEncoder, AuditSpl
 
 
 def load_encoder(audit: Audit, device: torch.device) -> LoadedEncoder:
-    """The encoder.
+    """Load the encoder under audit.
+
+    Args:
+        audit: the audit's settings.
+        device: where tensors are computed.
+
+    Returns:
+        The encoder.
 
     Raises:
         InputError: it is missing or broken, or the folder of its shadows is missing.
@@ -141,7 +178,14 @@ def load_encoder(audit: Audit, device: torch.device) -> LoadedEncoder:
 
 
 def images_for(audit: Audit, released: LoadedEncoder) -> AuditSplit:
-    """The images in their roles, of the encoder's size.
+    """Give the images their roles, at the encoder's size.
+
+    Args:
+        audit: the audit's settings.
+        released: the encoder under audit.
+
+    Returns:
+        The images in their roles.
 
     Raises:
         InputError: they are missing, cannot be read or are too few.
@@ -151,7 +195,7 @@ def images_for(audit: Audit, released: LoadedEncoder) -> AuditSplit:
         sides = [opt(side, "DATASET") for side in ("members", "nonmembers")]
         raise InputError(f"{sides[0]} and {sides[1]} are missing")
     if audit.members is None and run:
-        return from_run(audit, run)
+        return split_of_run(audit, run)
     size = audit.size or released.size
     audit_split = deal(audit, size)
     if audit.size is None and size is not None:
@@ -162,22 +206,32 @@ def images_for(audit: Audit, released: LoadedEncoder) -> AuditSplit:
 
 
 def check_embeddings(released: LoadedEncoder, audit_split: AuditSplit, allow_random: bool) -> None:
-    """Embed a few images of each side, and note on the encoder what is odd.
+    """Embed a few images of each side, and note on the encoder what is unusual.
+
+    Args:
+        released: the encoder under audit.
+        audit_split: the images in their roles.
+        allow_random: accept an encoder that looks untrained.
 
     Raises:
         InputError: the encoder does not take them, gives features that are not finite, or others
             when it is asked again (unless `allow_random`).
     """
     for images in (audit_split.scored_members, audit_split.scored_nonmembers):
-        found = probe_encoder(released, images[:LOOK], allow_random=allow_random)
-        released.notes += [n for n in found if n not in released.notes]
+        report = probe_encoder(released, images[:LOOK], allow_random=allow_random)
+        released.notes += [n for n in report if n not in released.notes]
 
 
 def gather(suite: EncoderAttackSuite, *notes: str, **measured: Any) -> RunScores:
-    """All that the report is made of.
+    """Put together all that the report shows.
 
     Args:
-        notes: for the reader. measured: fields of `RunScores` beside those of the attacks.
+        suite: the audit's attacks with their scores.
+        notes: for the reader.
+        measured: fields of `RunScores` beside those of the attacks.
+
+    Returns:
+        All that the report shows.
     """
     audit, released, audit_split = suite.audit, suite.released, suite.audit_split
     return assemble(
@@ -205,12 +259,21 @@ def gather(suite: EncoderAttackSuite, *notes: str, **measured: Any) -> RunScores
 
 
 def notes(suite: EncoderAttackSuite, controlled: bool, interrupted: bool) -> list[str]:
-    """What the reader of the numbers should know."""
+    """Notes for the reader of the report.
+
+    Args:
+        suite: the audit's attacks with their scores.
+        controlled: whether the encoder has an untrained control.
+        interrupted: whether the user stopped the audit.
+
+    Returns:
+        One sentence each.
+    """
     lines = [*suite.released.notes, *suite.audit_split.notes, *suite.notes]
     ran = {scored.name for scored in suite.scores}.intersection(suite.audit.attacks)
     if suite.shadows and any(suite.build(name).asks_shadows() for name in ran):
         lines += suite.shadows.notes()
-    lines = [format_error(note, suite.audit.tongue) for note in lines]
+    lines = [format_error(note, suite.audit.spelling) for note in lines]
     if controlled:
         lines.append(f"The untrained control is {suite.released.untrained_how}.")
     lines.append(POSERS)
@@ -223,7 +286,17 @@ def notes(suite: EncoderAttackSuite, controlled: bool, interrupted: bool) -> lis
 
 
 def recipe(audit: Audit, augment: Augment, audit_split: AuditSplit, of_run: bool) -> Augment:
-    """The attacker's views: the encoder's recipe, as far as the images bear it, then --augment."""
+    """The attacker's views: the encoder's recipe as far as it suits the images, then --augment.
+
+    Args:
+        audit: the audit's settings.
+        augment: the attacker's recipe of views.
+        audit_split: the images in their roles.
+        of_run: whether the encoder is of a federated run.
+
+    Returns:
+        The recipe of the attacker's views.
+    """
     if not of_run:
         v = audit_split.views
         augment = replace(

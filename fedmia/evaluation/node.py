@@ -26,10 +26,11 @@ from fedmia.storage.archive import pack, unpack
 from fedmia.storage.snapshot import Snapshot, SnapshotStore, StateStore
 
 # What is told of an attack: nothing else of it leaves the node.
-TOLD = ("name", "paper", "access", "vantage", "act", "shadow_threshold", "queries", "seconds",
+SENT_FIELDS = ("name", "paper", "access", "vantage", "act", "shadow_threshold", "queries",
+"seconds",
         "choices", "scores_members", "scores_nonmembers", "known_members",
         "known_nonmembers")  # fmt: skip
-KEPT = "the node keeps the scores of its images"
+SCORES_STAY = "the node keeps the scores of its images"
 # What a statement on weights is worth to whoever also has a score of each image.
 WEIGHTS = "of the weights alone"
 BESIDE = (
@@ -38,42 +39,69 @@ BESIDE = (
 )
 
 
-def scored(
+def score_node(
     prepared: PreparedRun, client_context: ClientContext, client: int, store: StateStore, last: int,
     final: State,
     untrained: State,
 ) -> RecordDict:  # fmt: skip
-    """The run's attacks on the final encoder and on the untrained one: scores, sides apart."""
+    """Score the run's attacks on the final and on the untrained encoder, on a node.
+
+    Args:
+        prepared: settings, images and their roles.
+        client_context: what all clients of the run share.
+        client: partition id of the client.
+        store: what the node keeps of the run.
+        last: last round that is read.
+        final: weights of the final encoder.
+        untrained: weights of the first encoder.
+
+    Returns:
+        Scores, size and defence of the client.
+    """
     options = {
         n: dict(o)
         for n, o in prepared.experiment.attack.items()
         if not issubclass(registry.load("attack", n), DatasetAttack)
     }
-    with tempfile.TemporaryDirectory(prefix="fedmia-") as made:
-        snapshots = SnapshotStore(Path(made))
+    with tempfile.TemporaryDirectory(prefix="fedmia-") as folder:
+        snapshots = SnapshotStore(Path(folder))
         snapshots.save("main", Snapshot(0, untrained, {}))
         snapshots.save("main", Snapshot(last, final, {}))
         run = FederationResult(prepared, client_context, store, snapshots, [], True)
-        found = score_all_attacks(Evaluation(run, options))
-    told = _client(run, client, void_beside_scores)
-    told |= {"split": prepared.split.counts(), "pixels": found["pixels"]}
-    for kind, attacks in {"attacks": found["attacks"], **found["controls"]}.items():
-        told[kind] = [ScoredAttack(**{key: getattr(a, key) for key in TOLD}) for a in attacks]
-    return _answer(told)
+        results = score_all_attacks(Evaluation(run, options))
+    answer = _client(run, client, void_beside_scores)
+    answer |= {"split": prepared.split.counts(), "pixels": results["pixels"]}
+    for kind, attacks in {"attacks": results["attacks"], **results["controls"]}.items():
+        answer[kind] = [
+            ScoredAttack(**{key: getattr(a, key) for key in SENT_FIELDS}) for a in attacks
+        ]
+    return _answer(answer)
 
 
 def state_defenses(
     prepared: PreparedRun, client_context: ClientContext, client: int, store: StateStore
 ) -> RecordDict:
-    """The client's statement, and no score."""
-    with tempfile.TemporaryDirectory(prefix="fedmia-") as made:
-        run = FederationResult(prepared, client_context, store, SnapshotStore(Path(made)), [], True)
+    """The client's privacy statement, without scores.
+
+    Args:
+        prepared: settings, images and their roles.
+        client_context: what all clients of the run share.
+        client: partition id of the client.
+        store: what the node keeps of the run.
+
+    Returns:
+        Size and defence of the client.
+    """
+    with tempfile.TemporaryDirectory(prefix="fedmia-") as folder:
+        run = FederationResult(
+            prepared, client_context, store, SnapshotStore(Path(folder)), [], True
+        )
         return _answer(_client(run, client, lambda epsilon: epsilon))
 
 
-def _answer(told: dict[str, Any]) -> RecordDict:
+def _answer(fields: dict[str, Any]) -> RecordDict:
     arrays: dict[str, np.ndarray] = {}
-    text = json.dumps({name: pack(value, arrays) for name, value in told.items()})
+    text = json.dumps({name: pack(value, arrays) for name, value in fields.items()})
     answer = RecordDict({"told": ConfigRecord({"json": text})})
     if arrays:
         answer["scores"] = ArrayRecord({name: Array(a) for name, a in arrays.items()})
@@ -81,7 +109,7 @@ def _answer(told: dict[str, Any]) -> RecordDict:
 
 
 def void_beside_scores(epsilon: Epsilon) -> Epsilon:
-    """A statement on weights, where scores of the images lie beside it."""
+    """A statement on weights, beside scores that void it."""
     return replace(epsilon, standing=WEIGHTS, assumptions=epsilon.assumptions + BESIDE)
 
 
@@ -91,26 +119,34 @@ def _client(
     """Size and defence of the client, less the metrics that rest on its images."""
     (row,) = (r for r in client_rows(run, run.prepared.data.labels, 1) if r.id == client)
 
-    def told(part: ClientDefence) -> ClientDefence:
+    def sent_defense(part: ClientDefence) -> ClientDefence:
         metrics = run.client_context.build_defenses(client).leaving_metrics(dict(part.metrics))
         spent = part.epsilon and stated(part.epsilon)
-        parts, beside = tuple(map(told, part.parts)), tuple(map(stated, part.beside))
+        parts, beside = tuple(map(sent_defense, part.parts)), tuple(map(stated, part.beside))
         return ClientDefence(part.name, spent, metrics, parts, beside)
 
-    return {"size": row.size, "defence": row.defence and told(row.defence)}
+    return {"size": row.size, "defence": row.defence and sent_defense(row.defence)}
 
 
-def read(client: int, content: RecordDict) -> tuple[ClientInfo, dict[str, Any]]:
-    """The server's side of `scored` or `kept_in`: the client, and fields of `RunScores`."""
+def read_answer(client: int, content: RecordDict) -> tuple[ClientInfo, dict[str, Any]]:
+    """Read a node's answer (`score_node`, `state_defenses`) on the server.
+
+    Args:
+        client: partition id of the client.
+        content: the node's answer.
+
+    Returns:
+        The client's row, and fields of `RunScores`.
+    """
     records = content.array_records
     arrays = {n: a.numpy() for n, a in records["scores"].items()} if "scores" in records else {}
-    told = json.loads(str(content.config_records["told"]["json"]))
-    told = {name: unpack(value, arrays) for name, value in told.items()}
-    size = told.pop("size")
-    info = ClientInfo(client, size, "honest", told.pop("defence"), (size,))
-    members, others = map(len, told.get("pixels", ((), ())))
-    if "untrained" in told:
-        told["controls"] = {"untrained": told.pop("untrained")}
+    fields = json.loads(str(content.config_records["told"]["json"]))
+    fields = {name: unpack(value, arrays) for name, value in fields.items()}
+    size = fields.pop("size")
+    info = ClientInfo(client, size, "honest", fields.pop("defence"), (size,))
+    members, others = map(len, fields.get("pixels", ((), ())))
+    if "untrained" in fields:
+        fields["controls"] = {"untrained": fields.pop("untrained")}
     return info, {
         "member_ids": np.arange(members),
         "nonmember_ids": np.arange(members, members + others),
@@ -118,20 +154,29 @@ def read(client: int, content: RecordDict) -> tuple[ClientInfo, dict[str, Any]]:
         "member_labels": np.zeros(members, np.int64),
         "nonmember_labels": np.zeros(others, np.int64),
         "attacks": [],
-        **told,
+        **fields,
     }
 
 
-def material(client: int, content: RecordDict, done: FederationResult) -> RunScores:
-    """What a report is made of, from one node's answer."""
+def scores_from_node(client: int, content: RecordDict, done: FederationResult) -> RunScores:
+    """Make the scores of a report from one node's answer.
+
+    Args:
+        client: partition id of the client.
+        content: the node's answer.
+        done: the rounds as the server saw them.
+
+    Returns:
+        All that the report shows.
+    """
     experiment, server = done.prepared.experiment, done.aggregation
-    info, found = read(client, content)
-    if "pixels" in found:
+    info, scores = read_answer(client, content)
+    if "pixels" in scores:
         note, lost = "The node scored its own images; its scores alone made this report.", []
         if server and server.epsilon:
             server = replace(server, epsilon=void_beside_scores(server.epsilon))
     else:
-        note, lost = f"No attack was scored: {KEPT}.", list(experiment.attack)
+        note, lost = f"No attack was scored: {SCORES_STAY}.", list(experiment.attack)
     return assemble(
         experiment,
         posing=experiment.posers,
@@ -142,7 +187,7 @@ def material(client: int, content: RecordDict, done: FederationResult) -> RunSco
         failure=done.failure,
         faults=done.faults,
         notes=[note] + [POSERS] * experiment.posers,
-        not_run=dict.fromkeys(lost, KEPT),
+        not_run=dict.fromkeys(lost, SCORES_STAY),
         aggregation=server,
-        **found,
+        **scores,
     )

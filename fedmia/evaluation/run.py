@@ -44,20 +44,28 @@ from strategies.failure_policy import FederationError
 
 
 def execute(
-    prepared: PreparedRun, out: Path | None, watch: Stopwatch, stop: Event, shown: Display,
+    prepared: PreparedRun, out: Path | None, watch: Stopwatch, stop: Event, bars: Display,
     nodes: Nodes | None = None, checkpoint: Checkpoint | None = None,
 ) -> RunScores:  # fmt: skip
-    """Train, attack and score. The snapshots stay in `out` where it is given.
+    """Train, attack and score. Snapshots stay in `out` where it is given.
 
     Args:
+        prepared: settings, images and their roles.
+        out: folder of results; None keeps nothing on disk.
+        watch: notes the seconds of each part.
+        stop: set when the user interrupts the run.
+        bars: progress on the terminal.
         nodes: clients that Flower runs elsewhere, in place of a backend's.
         checkpoint: to be gone on with.
+
+    Returns:
+        All that the report shows.
 
     Raises:
         FederationError: a client failed in the first round; nothing is reported.
     """
-    with tempfile.TemporaryDirectory(prefix="fedmia-") as made, shown as display:
-        folder = Path(made)
+    with tempfile.TemporaryDirectory(prefix="fedmia-") as temporary, bars as display:
+        folder = Path(temporary)
         client_context = make_client_context(prepared, folder, stop)
         snapshots = SnapshotStore((out or folder) / SNAPSHOTS)
         probes = Probes(client_context, prepared.data.labels, prepared.split)
@@ -79,17 +87,23 @@ def score(
     watch: Stopwatch,
     trajectory_recorder: TrajectoryRecorder | None = None,
 ) -> RunScores:
-    """All that the report is made of, from the rounds that are finished.
+    """Score the finished rounds.
 
     Args:
-        notebook: of the active attack's client.
+        run: the federation, its rounds over.
+        probes: utility of a model's features.
+        watch: notes the seconds of each part.
+        trajectory_recorder: readings of the active attack; None where none ran.
+
+    Returns:
+        All that the report shows.
 
     Raises:
         FederationError: the model's answers are not finite.
     """
     prepared, snapshots, split = run.prepared, run.snapshots, run.split
     experiment, data = prepared.experiment, prepared.data
-    failures = Failures((InputError, FederationError), tongue=experiment.tongue)
+    failures = Failures((InputError, FederationError), spelling=experiment.spelling)
     evaluation = Evaluation(
         run, None, trajectory_recorder.observer if trajectory_recorder else None, failures
     )
@@ -101,8 +115,8 @@ def score(
         health = probes.health(model, {r.round: r.loss for r in run.rounds}.get(scored_at))
         untrained = probes.both(snapshots.untrained().state)
     with watch.part("attacks"):
-        found = score_all_attacks(evaluation, trajectory_recorder)
-    notes = [*prepared.notes, *failures.notes(), *evaluation.notes, *found.pop("notes", [])]
+        results = score_all_attacks(evaluation, trajectory_recorder)
+    notes = [*prepared.notes, *failures.notes(), *evaluation.notes, *results.pop("notes", [])]
     classes = int(data.labels.max()) + 1
     shape = {"data": data.name, "channels": data.channels, "size": data.size, "classes": classes}
     sides = split.scored_members, split.scored_nonmembers
@@ -130,20 +144,27 @@ def score(
         faults=run.faults,
         notes=notes + [POSERS] * experiment.posers,
         split=shape | split.counts(),
-        **found,
+        **results,
     )
 
 
 def score_all_attacks(
     evaluation: Evaluation, trajectory_recorder: TrajectoryRecorder | None = None
 ) -> dict[str, Any]:
-    """Scores of attacks, controls, pairs and sets, and the rounds with their leakage.
+    """Score attacks, controls, pairs and sets, and the leakage by round.
 
     Passive attacks are scored at `Evaluation.scored_at`. Independent work runs side by side.
+
+    Args:
+        evaluation: the attacks on the models of the run.
+        trajectory_recorder: readings of the active attack; None where none ran.
+
+    Returns:
+        Fields of `RunScores`.
     """
     run, names, active = evaluation.run, evaluation.passive(), evaluation.active()
     snapshots, scored_at = run.snapshots, evaluation.scored_at()
-    kept, placebo = snapshots.rounds("main"), snapshots.rounds("placebo")
+    rounds, placebo = snapshots.rounds("main"), snapshots.rounds("placebo")
     kinds, lost = {n: registry.load("attack", n) for n in names}, evaluation.failures.reasons
     not_run = dict[str, str]()
     if not evaluation.uploads("main", scored_at)["updates"]:
@@ -172,52 +193,61 @@ def score_all_attacks(
     if active and trajectories and (why := trajectories.unscored()):
         not_run[active], trajectories = why, None
     if trajectories:
-        keep, pieces = evaluation.kept, trajectories.work()
+        keep, pieces = evaluation.score_once, trajectories.work()
         work |= {p: partial(keep, p, trajectories.name, call) for p, call in pieces.items()}
     by_round = [n for n in names if kinds[n].by_round]
     for info in run.rounds:
-        if info.round in run.schedule.evaluated() and info.round in kept:
+        if info.round in run.schedule.evaluated() and info.round in rounds:
             more = by_round if info.round != scored_at else []
             work[f"round {info.round}"] = partial(add_leakage, evaluation, info, more)
     done = run_side_by_side(work, evaluation.client_context.threads)
-    found = {piece: scores for piece, scores in done.items() if scores is not None}
+    results = {piece: scores for piece, scores in done.items() if scores is not None}
     infer = evaluation.inferences((main, untrained))
-    attacks, pairs = list_attacks(found["attacks"]), list[Pair]()
-    spec, ran = run.prepared.experiment.sweep, [a.name for a in found["attacks"]]
+    attacks, pairs = list_attacks(results["attacks"]), list[Pair]()
+    spec, ran = run.prepared.experiment.sweep, [a.name for a in results["attacks"]]
     swept = sweep(evaluation, main, ran, spec) if spec else None
-    if f"round {scored_at}" in found:
+    if f"round {scored_at}" in results:
         known = {s.name: s for s in attacks if s.name in by_round}
-        found[f"round {scored_at}"] = replace(found[f"round {scored_at}"], leakage=known)
-    attacks += list_attacks([found["active"]]) if "active" in found else []
+        results[f"round {scored_at}"] = replace(results[f"round {scored_at}"], leakage=known)
+    attacks += list_attacks([results["active"]]) if "active" in results else []
     controls: dict[str, list[ScoredAttack]] = {}
     for name in ("untrained", "placebo"):
-        if name in found:
-            scored = [s for s in found[name] if s.name not in lost]
-            if {"active", f"active-{name}"} <= found.keys():
-                scored.append(found[f"active-{name}"])
+        if name in results:
+            scored = [s for s in results[name] if s.name not in lost]
+            if {"active", f"active-{name}"} <= results.keys():
+                scored.append(results[f"active-{name}"])
             controls[name] = list_attacks(scored)
-    if trajectories and {"active", "active-zero"} <= found.keys():
+    if trajectories and {"active", "active-zero"} <= results.keys():
         both = zip(
-            list_attacks([found["active"]]), list_attacks([found["active-zero"]]), strict=True
+            list_attacks([results["active"]]), list_attacks([results["active-zero"]]), strict=True
         )
         pairs += [Pair(act, zero, trajectories.attack.over) for act, zero in both]
     return {
         "attacks": attacks,
         "controls": controls,
-        "notes": placebo_note([n for n in names if n not in on_models], run, "placebo" in found),
+        "notes": placebo_note([n for n in names if n not in on_models], run, "placebo" in results),
         "pairs": pairs,
         "not_run": not_run | lost,
         "sets": sets,
         "sweep": swept,
         "inferences": infer,
-        "pixels": found["pixels"],
+        "pixels": results["pixels"],
         "curves": trajectories.curves() if trajectories and pairs else None,
-        "rounds": [without(found.get(f"round {i.round}", i), lost) for i in run.rounds],
+        "rounds": [drop_attacks(results.get(f"round {i.round}", i), lost) for i in run.rounds],
     }
 
 
 def placebo_note(names: Sequence[str], run: FederationResult, scored: bool) -> list[str]:
-    """Why the attacks `names` have no untrained control, and which they have."""
+    """Why some attacks have no untrained control, and which control they have.
+
+    Args:
+        names: attacks without an untrained control.
+        run: the federation, its rounds over.
+        scored: whether the placebo branch is scored.
+
+    Returns:
+        A sentence for the report.
+    """
     own = "their control is the placebo" if scored else "the placebo was not finished"
     if not run.split.placebo_parts:
         own = "no control: --federation.placebo true runs one, the placebo"
@@ -226,7 +256,15 @@ def placebo_note(names: Sequence[str], run: FederationResult, scored: bool) -> l
 
 
 def run_side_by_side(work: Mapping[str, Callable[[], Any]], threads: int) -> dict[str, Any]:
-    """Results of independent pieces of work, run in as many threads as the cores allow."""
+    """Run independent work in as many threads as there are cores for.
+
+    Args:
+        work: what to compute, by name.
+        threads: threads for one process.
+
+    Returns:
+        The results, by name.
+    """
     workers = max(1, count_cores() // threads)
     pool = ThreadPoolExecutor(workers, "score", torch.set_num_threads, (threads,))
     try:
@@ -237,29 +275,55 @@ def run_side_by_side(work: Mapping[str, Callable[[], Any]], threads: int) -> dic
 
 
 def add_leakage(evaluation: Evaluation, info: RoundInfo, names: list[str]) -> RoundInfo:
-    """The round with the scores of the named attacks, and of `internal` by layer (Fig. 6)."""
+    """Add to a round the scores of attacks, and of `internal` by layer (Fig. 6).
+
+    Args:
+        evaluation: the attacks on the models of the run.
+        info: the row of the round.
+        names: attacks without an untrained control.
+
+    Returns:
+        The row with each attack's scores.
+    """
     snapshot = evaluation.run.snapshots.load("main", info.round)
     piece = f"round {info.round}"
     scored = evaluation.score_attacks(RoundModel(snapshot), names, piece, threshold=False)
-    found, layers = {s.name: s for s in scored}, dict[str, ScoredAttack]()
+    by_name, layers = {s.name: s for s in scored}, dict[str, ScoredAttack]()
     if "internal" in evaluation.passive():
-        by_layer = partial(evaluation.by_layer, snapshot, threshold=False)
-        layers = evaluation.kept(f"{piece} layers", "internal", by_layer) or {}
-    return replace(info, leakage=found, layers=layers)
+        by_layer = partial(evaluation.score_layers, snapshot, threshold=False)
+        layers = evaluation.score_once(f"{piece} layers", "internal", by_layer) or {}
+    return replace(info, leakage=by_name, layers=layers)
 
 
-def without(info: RoundInfo, lost: Mapping[str, str]) -> RoundInfo:
-    """The round less the attacks that are not listed."""
+def drop_attacks(info: RoundInfo, lost: Mapping[str, str]) -> RoundInfo:
+    """Drop from a round the attacks that have no scores.
+
+    Args:
+        info: the row of the round.
+        lost: why an attack has no scores, by its name.
+
+    Returns:
+        The row with the leakage of the other attacks.
+    """
     return replace(info, leakage={n: s for n, s in info.leakage.items() if n not in lost})
 
 
 def client_rows(run: FederationResult, labels: IntArray, classes: int) -> list[ClientInfo]:
-    """Each client with its role, its images, and its defence's statement."""
+    """Role, images and privacy statement of each client.
+
+    Args:
+        run: the federation, its rounds over.
+        labels: int64 (N,), the class of each image.
+        classes: number of classes.
+
+    Returns:
+        One row for each client.
+    """
     client_context, rows = run.client_context, []
     for client, role in enumerate(client_context.roles):
         own = client_context.parts["members"][client]
-        kept = run.store.load("main", client)
-        memory = kept.memory.get("defense", {}) if kept else {}
+        local_state = run.store.load("main", client)
+        memory = local_state.memory.get("defense", {}) if local_state else {}
         defence = client_context.build_defenses(client).statement(memory)
         counts = np.bincount(labels[own], minlength=classes).tolist()
         rows.append(ClientInfo(client, len(own), role, defence, tuple(counts)))

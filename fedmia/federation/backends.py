@@ -24,12 +24,19 @@ def run_inline(
     store: StateStore,
     timeout: float | None = None,
 ) -> None:
-    """Run `server` against clients in this process, as many at once as the cores allow."""
+    """Run `server` against clients in this process, as many at once as the cores allow.
+
+    Args:
+        server: runs the rounds over a grid.
+        client_context: what all clients of the run share.
+        store: local states of the clients.
+        timeout: seconds a client may take; None waits forever.
+    """
     logging.getLogger("flwr").setLevel(logging.ERROR)  # it logs every round of every branch
     clients = len(client_context.roles)
     workers = max(1, min(clients, count_cores() // client_context.threads))
     grid = InlineGrid(
-        lambda kept, halt: client_app(client_context.with_halt(halt), kept),
+        lambda local_store, halt: client_app(client_context.with_halt(halt), local_store),
         clients, workers, client_context.threads, store, timeout,
     )  # fmt: skip
     with closing(grid):
@@ -43,7 +50,13 @@ def run_ray(
     """Run `server` against actors of a Ray cluster, each of `cpus` cores and `gpus` GPUs.
 
     Args:
+        server: runs the rounds over a grid.
+        client_context: what all clients of the run share.
+        store: local states of the clients.
+        cpus: CPU cores for one client.
+        gpus: share of a GPU, 0 for none.
         address: of a cluster that is there, `auto` or `HOST:PORT`; None starts one here.
+        timeout: seconds a client may take; None waits forever.
 
     Raises:
         InputError: no cluster answers there, or it holds no client.

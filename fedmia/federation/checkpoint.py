@@ -37,6 +37,7 @@ class BranchState:
     """Where a branch stands.
 
     Attributes:
+        branch: `main`, `zero` or `placebo`.
         round: the last that is finished; 0: none yet.
         state: the global weights after it.
         strategy: with what its server keeps between rounds.
@@ -52,10 +53,11 @@ class BranchState:
 class Checkpoint:
     """The folder of a run's checkpoints, held by one process at a time.
 
-    Args:
+    Attributes:
         root: `RUN/checkpoint`.
         every: rounds between two checkpoints, 0: none are written.
         key: digest of what decides the run's numbers beside its settings: its images.
+        generation: number of checkpoints written.
     """
 
     root: Path
@@ -96,19 +98,20 @@ class Checkpoint:
         """
         if not (self.root / INDEX).is_file():
             return None
-        found: dict[str, Any] = json.loads((self.root / INDEX).read_text("utf-8"))
-        made, ours = found["versions"], versions()
-        if made != ours or found["format"] != FORMAT:
+        index: dict[str, Any] = json.loads((self.root / INDEX).read_text("utf-8"))
+        theirs, ours = index["versions"], versions()
+        if theirs != ours or index["format"] != FORMAT:
             raise InputError(
-                f"the checkpoint in '{self.root}' was written by {told(made)}; this is {told(ours)}"
+                f"the checkpoint in '{self.root}' was written by {format_versions(theirs)}; "
+                f"this is {format_versions(ours)}"
             )
-        if found["key"] != self.key:
+        if index["key"] != self.key:
             raise InputError(
                 f"the data source no longer holds the images that the run in '{self.root.parent}' "
                 "was started with"
             )
-        self.generation, self._files = found["generation"], found["files"]
-        return found
+        self.generation, self._files = index["generation"], index["files"]
+        return index
 
     def write(
         self, about: Mapping[str, Any], parts: Mapping[str, CheckpointPart], ledger: Ledger
@@ -117,8 +120,10 @@ class Checkpoint:
         change any. First the one before is waited for.
 
         Args:
-            about: JSON-able. parts: name -> what is written under it, or the part of before or of
-                now whose file it shares.
+            about: JSON-able.
+            parts: name -> what is written under it, or the part of before or of now whose file it
+                shares.
+            ledger: the clients' states.
 
         Raises:
             OSError: the one before could not be written.
@@ -146,13 +151,13 @@ class Checkpoint:
         gone: set[str],
     ) -> None:  # fmt: skip
         """Write what is new, replace the index, and then delete what only the one before named."""
-        for name, (tensors, told) in new.items():
-            write_tensors(tensors, self.root / name, told)
+        for name, (tensors, about) in new.items():
+            write_tensors(tensors, self.root / name, about)
         ledger.flush()
         partial = self.root / f"{INDEX}.partial"
         partial.write_text(json.dumps(index), encoding="utf-8")
         os.replace(partial, self.root / INDEX)
-        ledger.indexed(index["clients"])
+        ledger.confirm_index(index["clients"])
         for name in gone:
             (self.root / name).unlink(missing_ok=True)
 
@@ -171,6 +176,7 @@ class Checkpoint:
         return read_tensors(self.root / self._files[name])
 
     def has(self, name: str) -> bool:
+        """Whether the index that was read has a part of this name."""
         return name in self._files
 
     @property
@@ -202,7 +208,8 @@ def versions() -> dict[str, str | None]:
     return {"fedmia": __version__, "torch": version("torch")}
 
 
-def told(versions: Mapping[str, str | None]) -> str:
+def format_versions(versions: Mapping[str, str | None]) -> str:
+    """The versions, for a sentence."""
     return ", ".join(f"{name} {number}" for name, number in versions.items())
 
 
@@ -213,7 +220,7 @@ def server_state(strategy: FederatedStrategy) -> tuple[State, dict[str, Any]]:
         TypeError: it keeps something else.
     """
     tensors, plain = State(), dict[str, Any]()
-    for name, value in kept_by(strategy).items():
+    for name, value in kept_attributes(strategy).items():
         if isinstance(value, dict) and all(hasattr(t, "dtype") for t in value.values()):
             plain[name] = "tensors"
             tensors |= {f"{name}.{n}": t for n, t in value.items()}
@@ -223,12 +230,18 @@ def server_state(strategy: FederatedStrategy) -> tuple[State, dict[str, Any]]:
 
 
 def restore_server(strategy: FederatedStrategy, tensors: State, plain: Mapping[str, Any]) -> None:
-    """Give a strategy what `server_state` told of."""
+    """Give a strategy what `server_state` told of.
+
+    Args:
+        strategy: the aggregation strategy.
+        tensors: tensors by name.
+        plain: JSON-able attributes.
+    """
     for name, value in plain.items():
         setattr(strategy, name, under(f"{name}.", tensors) if value == "tensors" else value[1])
 
 
-def kept_by(strategy: FederatedStrategy) -> dict[str, Any]:
+def kept_attributes(strategy: FederatedStrategy) -> dict[str, Any]:
     """Attributes of a strategy that are neither options nor of one stretch of rounds."""
     options = {field.name for field in fields(strategy) if field.init}
     passing = {field.name for field in fields(FederatedStrategy)}

@@ -28,7 +28,14 @@ from ray.exceptions import GetTimeoutError, OutOfMemoryError, RayActorError, Ray
 from clients.app import client_app
 from clients.client_context import ClientContext
 from fedmia.data.images import ByteArray
-from fedmia.federation.inline import LOOK, SERVER, LocalGrid, PendingMessage, context_of, failed
+from fedmia.federation.inline import (
+    LOOK,
+    SERVER,
+    LocalGrid,
+    PendingMessage,
+    context_of,
+    error_reply,
+)
 from fedmia.options.errors import InputError, opt
 from fedmia.runtime.cores import count_cores
 from fedmia.storage.snapshot import ClientState, SingleStateStore, StateStore
@@ -51,18 +58,18 @@ def connect(address: str | None) -> None:
     if address is None:
         ray.init(address="local", num_cpus=count_cores(), logging_level=logging.ERROR, **QUIET)
         return
-    asked = opt("ray_address", address)
+    option = opt("ray_address", address)
     if address != "auto":
         host, _, port = address.rpartition(":")
         try:
             socket.create_connection((host, int(port)), KNOCK).close()
         except OSError as error:
-            raise InputError(f"{asked}: nothing answers there ({error})") from error
+            raise InputError(f"{option}: nothing answers there ({error})") from error
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
         first = str(error).strip().splitlines()[0]
-        raise InputError(f"{asked}: no Ray cluster that can be joined ({first})") from error
+        raise InputError(f"{option}: no Ray cluster that can be joined ({first})") from error
 
 
 def disconnect() -> None:
@@ -72,16 +79,21 @@ def disconnect() -> None:
 
 @dataclass(frozen=True)
 class ClientResources:
-    """What a client takes of a machine."""
+    """The part of a machine that one client uses.
+
+    Attributes:
+        cpus: CPU cores for one client.
+        gpus: share of a GPU, 0 for none.
+    """
 
     cpus: float
     gpus: float
 
-    def fit(self) -> int:
+    def count_fitting(self) -> int:
         """How many such clients the cluster's nodes can hold at once."""
-        return sum(self._on(n["Resources"]) for n in ray.nodes() if n["Alive"])
+        return sum(self._fit_node(n["Resources"]) for n in ray.nodes() if n["Alive"])
 
-    def _on(self, node: dict[str, float]) -> int:
+    def _fit_node(self, node: dict[str, float]) -> int:
         fits = int(node.get("CPU", 0.0) / self.cpus + 1e-9)
         return min(fits, int(node.get("GPU", 0.0) / self.gpus + 1e-9)) if self.gpus else fits
 
@@ -90,7 +102,13 @@ Packed = tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]
 
 
 class Worker:
-    """An actor: one client after the other, each from the state that comes with its order."""
+    """An actor: one client after the other, each from the state that comes with its order.
+
+    Args:
+        client_context: what all clients of the run share.
+        images: uint8 (N, C, H, W) of all images.
+        gpus: share of a GPU, 0 for none.
+    """
 
     def __init__(self, client_context: ClientContext, images: ByteArray, gpus: float) -> None:
         TaskIdentity.task_id = TaskIdentity.run_id = 1
@@ -107,19 +125,30 @@ class Worker:
     def answer(
         self, content: RecordDict, kind: str, node: int, clients: int, state: Packed | None
     ) -> tuple[Message, Packed | None]:
-        """The reply to a message, and the client's new state where it has one."""
-        carried = SingleStateStore(unpacked(state) if state is not None else None)
+        """The reply to a message, and the client's new state where it has one.
+
+        Args:
+            content: arrays of the message.
+            kind: the kind of message.
+            node: Flower node id.
+            clients: number of clients.
+            state: the client's local state; None before its first round.
+
+        Returns:
+            The reply, and the client's new state where it has one.
+        """
+        carried = SingleStateStore(unpack_state(state) if state is not None else None)
         message = Message(content, dst_node_id=node, message_type=kind)
         reply = client_app(self._site, carried)(message, context_of(node, clients))
-        return reply, packed(carried.new) if carried.new is not None else None
+        return reply, pack_state(carried.new) if carried.new is not None else None
 
 
-def packed(state: ClientState) -> Packed:
+def pack_state(state: ClientState) -> Packed:
     """Arrays, which Ray moves without copying."""
     return {n: t.detach().cpu().numpy() for n, t in state.tensors.items()}, state.memory
 
 
-def unpacked(state: Packed) -> ClientState:
+def unpack_state(state: Packed) -> ClientState:
     """Tensors of their own: those of the object store cannot be written."""
     return ClientState({n: torch.from_numpy(a.copy()) for n, a in state[0].items()}, state[1])
 
@@ -128,6 +157,10 @@ class RayGrid(LocalGrid):
     """As many actors as fit into the cluster, each a client at a time.
 
     Args:
+        client_context: what all clients of the run share.
+        clients: number of clients.
+        share: what one client takes of a machine.
+        store: local states of the clients.
         timeout: seconds that a client may work on an order; then its actor is killed.
 
     Raises:
@@ -139,10 +172,10 @@ class RayGrid(LocalGrid):
         store: StateStore,
         timeout: float | None = None,
     ) -> None:  # fmt: skip
-        if not (fit := share.fit()):
-            asked = opt("cpus_per_client", f"{share.cpus:g}")
+        if not (fit := share.count_fitting()):
+            option = opt("cpus_per_client", f"{share.cpus:g}")
             more = f" {opt('gpus_per_client', f'{share.gpus:g}')}" if share.gpus else ""
-            raise InputError(f"no node of the Ray cluster holds a client of {asked}{more}")
+            raise InputError(f"no node of the Ray cluster holds a client of {option}{more}")
         workers = min(clients, fit)
         super().__init__(clients, workers, store, timeout)
         self._told = (
@@ -157,10 +190,11 @@ class RayGrid(LocalGrid):
         self._idle: list[Any] = []
         self._starting: dict[Any, Any] = {}
         for _ in range(workers):
-            self._hire()
+            self._start_worker()
         self._deadline = time.monotonic() + START
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """Queue the messages, slowest client first."""
         names = super().push_messages(messages)
         self._dispatch()
         return names
@@ -171,7 +205,7 @@ class RayGrid(LocalGrid):
         for actor in [*self._idle, *self._starting.values(), *working]:
             ray.kill(actor)
 
-    def _hire(self) -> None:
+    def _start_worker(self) -> None:
         actor: Any = self._kind.remote(*self._told)
         self._starting[actor.ready.remote()] = actor
 
@@ -179,16 +213,16 @@ class RayGrid(LocalGrid):
         """Give waiting orders to idle actors."""
         while self._waiting and self._idle:
             order = heapq.heappop(self._waiting)
-            message, kept = order.message, self.kept(order)
+            message, local_state = order.message, self.load_client_state(order)
             order.actor, order.began = self._idle.pop(), time.monotonic()
             reply = order.actor.answer.remote(
-                self._stored(message.content), message.metadata.message_type,
+                self._store_content(message.content), message.metadata.message_type,
                 message.metadata.dst_node_id, len(self.contexts),
-                packed(kept) if kept is not None else None,
+                pack_state(local_state) if local_state is not None else None,
             )  # fmt: skip
             self._working[reply] = order
 
-    def _stored(self, content: RecordDict) -> Any:
+    def _store_content(self, content: RecordDict) -> Any:
         """A content in the object store: once for all clients that are sent it."""
         if id(content) not in self._contents:
             self._contents = {id(content): (content, ray.put(content))}  # those before are over
@@ -200,46 +234,48 @@ class RayGrid(LocalGrid):
         ready, _ = ray.wait(out, num_returns=1, timeout=LOOK) if out else ([], [])
         for one in ready:
             if one in self._starting:
-                self._started(one)
+                self._note_started(one)
             else:
-                self._answered(one)
+                self._note_answered(one)
         if not self._idle and not self._working and time.monotonic() > self._deadline:
             raise FederationError(f"no worker of the Ray cluster was ready within {START:g} s")
 
-    def _started(self, one: Any) -> None:
+    def _note_started(self, one: Any) -> None:
         actor = self._starting.pop(one)
         try:
             ray.get(one)
         except RayError as error:
-            raise FederationError(f"a Ray worker cannot start: {plain(error)}") from error
+            raise FederationError(
+                f"a Ray worker cannot start: {describe_failure(error)}"
+            ) from error
         self._idle.append(actor)
 
-    def _answered(self, one: Any) -> None:
+    def _note_answered(self, one: Any) -> None:
         order, state = self._working.pop(one), SingleStateStore(None)
         try:
             reply, new = ray.get(one)
-            state.new = unpacked(new) if new is not None else None
+            state.new = unpack_state(new) if new is not None else None
             self._idle.append(order.actor)
         except RayError as error:
-            reply = failed(order.message, plain(error))
+            reply = error_reply(order.message, describe_failure(error))
             if isinstance(error, RayActorError | OutOfMemoryError):
-                self._replaced()
+                self._replace_worker()
             else:
                 self._idle.append(order.actor)
         self._took[order.message.metadata.dst_node_id] = time.monotonic() - order.began
         self._done[order.name] = order, reply, state
 
-    def _replaced(self) -> None:
+    def _replace_worker(self) -> None:
         """Another actor for one that died."""
         self._deadline = time.monotonic() + START
-        self._hire()
+        self._start_worker()
 
     def _abandon(self, order: PendingMessage) -> None:
         ray.kill(order.actor)
-        self._replaced()
+        self._replace_worker()
 
 
-def plain(error: RayError) -> str:
+def describe_failure(error: RayError) -> str:
     """What befell a worker, in one line."""
     if isinstance(error, OutOfMemoryError):
         return (

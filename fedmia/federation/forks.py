@@ -15,15 +15,19 @@ from strategies.base import FederatedStrategy
 class Fork:
     """The first attacked round of a branch in which the attacker's client takes part.
 
-    Honest clients answer the weights that they received, whatever the attacker uploads in the same
-    round: so one training of theirs ends the round for any upload.
+    Honest clients answer the weights that they received, not the attacker's upload of the same
+    round. So their one training gives the end of the round for any upload.
 
     Attributes:
-        received: global weights of the round. broadcast: what the server sent beside them.
+        branch: the branch of the round.
+        round: number of the round.
+        received: global weights of the round.
         strategy: a copy of the server's, as it stood before the round.
         holder: what the attacker's client kept then.
         malicious: clients of the round that send the attacker's upload -> images of each.
-        honest: client -> the weights that it sent. numbers: images and metrics of each.
+        broadcast: what the server sent beside them.
+        honest: client -> the weights that it sent.
+        numbers: images and metrics of each.
     """
 
     branch: str
@@ -37,10 +41,10 @@ class Fork:
     numbers: dict[int, tuple[int, dict[str, float]]] = field(default_factory=dict)
 
     def note(self, update: Update) -> None:
-        """Take the numbers of an honest update that rests on images."""
+        """Keep images and metrics of an honest update."""
         self.numbers[update.client] = update.examples, update.metrics
 
-    def ended(self, crafted: State) -> State:
+    def end_round(self, crafted: State) -> State:
         """Global weights after the round in which the attacker uploads `crafted`."""
         strategy = copy.deepcopy(self.strategy)
         return self.received | strategy.aggregate(self.received, self._updates(crafted))

@@ -30,10 +30,14 @@ AppOf = Callable[[StateStore, Event], ClientApp]
 
 @dataclass(order=True)
 class PendingMessage:
-    """A message to a client that is waiting, in work or given up.
+    """A message to a client that waits, is at work or was given up.
 
     Attributes:
-        haste: the least goes first. halt: set when nobody waits for the client any more.
+        haste: the least goes first.
+        name: the message's id.
+        message: a message to a client.
+        halt: set when nobody waits for the client any more.
+        began: when the client began, by the monotonic clock; None while it waits.
         actor: the Ray actor that works on it.
     """
 
@@ -46,14 +50,15 @@ class PendingMessage:
 
 
 class LocalGrid(Grid):
-    """What grids of our own share: clients are nodes, node id = partition id + 2.
+    """A Flower grid whose clients are nodes, with node id = partition id + 2.
 
-    A client's new state comes with its reply, and is kept when its update is taken.
-
-    Args:
-        timeout: seconds that a client may work on an order; then it is given up.
+    A client's new state comes with its reply. The grid keeps it once the update is accepted.
 
     Attributes:
+        clients: number of clients.
+        workers: how many clients work at once.
+        store: local states of the clients.
+        timeout: seconds that a client may work on an order; then it is given up.
         ahead: orders that may be out at once.
     """
 
@@ -77,6 +82,7 @@ class LocalGrid(Grid):
         self._brought: dict[int, tuple[PendingMessage, ClientState | None]] = {}
 
     def set_run(self, run: Any) -> None:
+        """Flower's hook; a grid of our own has one run."""
         return None
 
     @property
@@ -87,23 +93,46 @@ class LocalGrid(Grid):
         self, content: RecordDict, message_type: str, dst_node_id: int, group_id: str,
         ttl: float | None = None,
     ) -> Message:  # fmt: skip
+        """A message to one client.
+
+        Args:
+            content: what it holds.
+            message_type: `train` or `query`.
+            dst_node_id: Flower node id of the client.
+            group_id: id of the group of messages.
+            ttl: seconds until it expires; None never does.
+
+        Returns:
+            The message.
+        """
         return Message(
             content, dst_node_id=dst_node_id, message_type=message_type, group_id=group_id, ttl=ttl
         )
 
     def get_node_ids(self) -> Iterable[int]:
+        """Node id of each client: its partition id + 2."""
         return list(self.contexts)
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
-        out, found = set(self.push_messages(messages)), list[Message]()
-        while len(found) < len(out):
-            found += self.pull_messages(out)
-        return found
+        """Send messages and wait for all replies.
+
+        Args:
+            messages: one message for each client.
+            timeout: not read: the failure policy has its own.
+
+        Returns:
+            The replies, in the order in which they came.
+        """
+        out, replies = set(self.push_messages(messages)), list[Message]()
+        while len(replies) < len(out):
+            replies += self.pull_messages(out)
+        return replies
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        orders = [self._ordered(message) for message in messages]
+        """Queue the messages; their ids."""
+        orders = [self._sort_orders(message) for message in messages]
         with self._changed:
             for order in orders:
                 heapq.heappush(self._waiting, order)
@@ -111,12 +140,13 @@ class LocalGrid(Grid):
         return [order.name for order in orders]
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        wanted = set(message_ids)
+        """Replies to the messages of these ids, as far as they are there."""
+        wanted_ids = set(message_ids)
         with self._changed:
-            if wanted and not wanted & self._done.keys():
+            if wanted_ids and not wanted_ids & self._done.keys():
                 self._wait()
             self._give_up()
-            done = [self._done.pop(name) for name in sorted(wanted & self._done.keys())]
+            done = [self._done.pop(name) for name in sorted(wanted_ids & self._done.keys())]
         for order, _, state in done:  # which waits for `accept`
             self._brought[order.message.metadata.dst_node_id] = order, state.new
         return [reply for _, reply, _ in done]
@@ -135,10 +165,10 @@ class LocalGrid(Grid):
             if self._timeout is not None and time.monotonic() - order.began > self._timeout:
                 del self._working[key]
                 self._abandon(order)
-                late = failed(order.message, f"no answer within {self._timeout:g} s")
+                late = error_reply(order.message, f"no answer within {self._timeout:g} s")
                 self._done[order.name] = order, late, SingleStateStore(None)
 
-    def _ordered(self, message: Message) -> PendingMessage:
+    def _sort_orders(self, message: Message) -> PendingMessage:
         """The slowest first, by their last order, so that none is waited for at the end."""
         number = next(self._names)
         took = self._took.get(message.metadata.dst_node_id, math.inf)
@@ -150,7 +180,7 @@ class LocalGrid(Grid):
         if state is not None:
             self.store.save(branch_of(order.message), self.client(order), state)
 
-    def kept(self, order: PendingMessage) -> ClientState | None:
+    def load_client_state(self, order: PendingMessage) -> ClientState | None:
         """The client's state as its last reply left it."""
         return self.store.load(branch_of(order.message), self.client(order))
 
@@ -160,7 +190,15 @@ class LocalGrid(Grid):
 
 
 def context_of(node: int, clients: int) -> Context:
-    """What Flower tells the app of a node."""
+    """The context that Flower gives to the app of a node.
+
+    Args:
+        node: Flower node id.
+        clients: number of clients.
+
+    Returns:
+        The context, with the partition id.
+    """
     config: dict[str, Any] = {"partition-id": node - SERVER - 1, "num-partitions": clients}
     return Context(1, node, config, RecordDict(), {})
 
@@ -171,8 +209,16 @@ def branch_of(message: Message) -> str:
     return str(config["branch"]) if config is not None else ""
 
 
-def failed(message: Message, reason: str) -> Message:
-    """The reply of a client that failed."""
+def error_reply(message: Message, reason: str) -> Message:
+    """The reply of a client that failed.
+
+    Args:
+        message: a message to a client.
+        reason: why the client failed.
+
+    Returns:
+        A reply that holds an error.
+    """
     return Message(Error(code=0, reason=reason), reply_to=message)
 
 
@@ -183,7 +229,10 @@ class InlineGrid(LocalGrid):
     Args:
         app_of: the clients' app over the states that one of them may read and write, told by an
             event when nobody waits for it any more.
-        workers: clients at work at once. threads: of each, for torch.
+        clients: number of clients.
+        workers: clients at work at once.
+        threads: of each, for torch.
+        store: local states of the clients.
         timeout: seconds that a client may work on an order. It is not ended by force: its thread is
             left, and another takes its place.
     """
@@ -195,9 +244,10 @@ class InlineGrid(LocalGrid):
         super().__init__(clients, workers, store or MemoryStore(), timeout)
         self._app_of, self._threads = app_of, threads
         self._open = True
-        self._crew = [self._hire() for _ in range(workers)]
+        self._workers = [self._start_worker() for _ in range(workers)]
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """Queue the messages, slowest client first."""
         messages = list(messages)
         for record in [r for m in messages for r in m.content.array_records.values()]:
             make_lazy(record)
@@ -212,10 +262,10 @@ class InlineGrid(LocalGrid):
                 order.halt.set()
             self._changed.notify_all()
         deadline = time.monotonic() + LEAVE
-        for thread in self._crew:
+        for thread in self._workers:
             thread.join(max(0.0, deadline - time.monotonic()))
 
-    def _hire(self) -> Thread:
+    def _start_worker(self) -> Thread:
         thread = Thread(target=self._work, name="client", daemon=True)
         thread.start()
         return thread
@@ -242,15 +292,15 @@ class InlineGrid(LocalGrid):
     def _answer(self, order: PendingMessage) -> tuple[Message, SingleStateStore]:
         message, state = order.message, SingleStateStore(None)
         try:
-            state = SingleStateStore(self.kept(order))
+            state = SingleStateStore(self.load_client_state(order))
             context = copy.copy(self.contexts[message.metadata.dst_node_id])
             return self._app_of(state, order.halt)(message, context), state
         except Exception as error:  # as Flower does: the strategy says whose it was
-            return failed(message, f"{type(error).__name__}: {error}"), SingleStateStore(None)
+            return error_reply(message, f"{type(error).__name__}: {error}"), SingleStateStore(None)
 
     def _wait(self) -> None:
         self._changed.wait(LOOK)
 
     def _abandon(self, order: PendingMessage) -> None:
         order.halt.set()
-        self._crew.append(self._hire())
+        self._workers.append(self._start_worker())

@@ -15,8 +15,9 @@ Key = tuple[str, int]
 
 
 class Ledger(StateStore):
-    """States in memory and in files that are each written once, and deleted when nothing needs
-    them: no state of now, and no index that tells of them.
+    """Local states of all clients: the latest in memory while there is room, others on disk.
+
+    Each file is written once. It is deleted when neither a current state nor an index needs it.
 
     Args:
         root: folder of the files.
@@ -34,19 +35,35 @@ class Ledger(StateStore):
         self._lock = Lock()
 
     def load(self, branch: str, client: int) -> ClientState | None:
+        """A client's state; None before its first round.
+
+        Args:
+            branch: which federation of the run: `main`, `zero` or `placebo`.
+            client: partition id of the client.
+
+        Returns:
+            The state.
+        """
         with self._lock:
-            if found := self._held.get((branch, client)):
-                return found
+            if state := self._held.get((branch, client)):
+                return state
             if (name := self._files.get((branch, client))) is None:
                 return None
-            if found := self._waiting.get(name):
-                return found
+            if state := self._waiting.get(name):
+                return state
             return ClientState(*read_tensors(self.root / name))
 
     def save(self, branch: str, client: int, state: ClientState) -> None:
+        """Keep a client's state, in memory until a checkpoint is written.
+
+        Args:
+            branch: which federation of the run: `main`, `zero` or `placebo`.
+            client: partition id of the client.
+            state: model weights by name.
+        """
         with self._lock:
-            self._hold((branch, client), state)
-            self._point((branch, client), None)
+            self._keep_in_memory((branch, client), state)
+            self._set_file((branch, client), None)
             while self._bytes > self.room and len(self._held) > 1:
                 oldest = next(iter(self._held))
                 self._write(oldest)
@@ -57,35 +74,35 @@ class Ledger(StateStore):
         with self._lock:  # a state is replaced, never changed: the copy may share it
             for client in range(clients):
                 if (state := self._held.get((source, client))) is not None:
-                    self._hold((target, client), state)
-                self._point((target, client), self._files.get((source, client)))
+                    self._keep_in_memory((target, client), state)
+                self._set_file((target, client), self._files.get((source, client)))
 
     def index(self) -> dict[str, Any]:
-        """What `restore` needs, once `flush` has written what is not on disk yet."""
+        """What `restore` needs, once `flush` has written every state."""
         with self._lock:
             for key, state in self._held.items():
                 if key not in self._files:
-                    self._waiting[self._named(key)] = state
+                    self._waiting[self._new_file_name(key)] = state
             names: list[Any] = [[*key, name] for key, name in self._files.items()]
             self._told |= {name for *_, name in names}
             return {"serial": self._serial, "files": names}
 
     def flush(self) -> None:
-        """Write what waits."""
+        """Write the states that are not on disk yet."""
         for name, state in list(self._waiting.items()):
             write_tensors(state.tensors, self.root / name, state.memory)
             with self._lock:
                 del self._waiting[name]
 
-    def indexed(self, index: Mapping[str, Any]) -> None:
-        """`index` is on disk: its files stay, and those of the index before go if they may."""
+    def confirm_index(self, index: Mapping[str, Any]) -> None:
+        """Note that `index` is on disk: its files stay, and files of the index before it may go."""
         with self._lock:
             before, self._told = self._told, {name for *_, name in index["files"]}
             for name in before - self._told:
                 self._delete(name)
 
     def restore(self, index: Mapping[str, Any]) -> None:
-        """Hold what an index tells of, and nothing else."""
+        """Take over the states that an index names, and forget all others."""
         with self._lock:
             self._held, self._waiting = {}, {}
             self._bytes, self._serial = 0, int(index["serial"])
@@ -96,24 +113,24 @@ class Ledger(StateStore):
                 if file.name not in self._told:
                     file.unlink()
 
-    def _hold(self, key: Key, state: ClientState) -> None:
+    def _keep_in_memory(self, key: Key, state: ClientState) -> None:
         before = self._held.pop(key, None)
         self._bytes += size(state) - (size(before) if before else 0)
         self._held[key] = state  # the last in order
 
     def _write(self, key: Key) -> None:
         if key not in self._files:
-            state, name = self._held[key], self._named(key)
+            state, name = self._held[key], self._new_file_name(key)
             write_tensors(state.tensors, self.root / name, state.memory)
 
-    def _named(self, key: Key) -> str:
+    def _new_file_name(self, key: Key) -> str:
         """A new file for the state of a key."""
         self._serial += 1
         name = f"{key[0]}-{key[1]:04d}-{self._serial:08d}.safetensors"
-        self._point(key, name)
+        self._set_file(key, name)
         return name
 
-    def _point(self, key: Key, name: str | None) -> None:
+    def _set_file(self, key: Key, name: str | None) -> None:
         """The state of `key` is in the file `name`, or in none."""
         before = self._files.pop(key, None)
         if name is not None:

@@ -43,13 +43,13 @@ from strategies.failure_policy import Adversary, FailurePolicy, FederationError
 
 @dataclass(frozen=True)
 class Schedule:
-    """The federated rounds of an experiment, 1 to `last`; 0 is what they begin with."""
+    """The federated rounds of an experiment, from 1 to `last`; 0 is the first model."""
 
     experiment: Experiment
 
     @property
     def clean(self) -> int:
-        """Last round before the first that may be attacked; of all where none may."""
+        """The last round before the attacked ones; the last of all where none is attacked."""
         return self.last - self.experiment.attack_rounds
 
     @property
@@ -57,53 +57,88 @@ class Schedule:
         return self.experiment.federation.rounds
 
     def evaluated(self) -> list[int]:
-        """Rounds whose model is scored: evenly spread, with the first, the last clean, the last."""
+        """Rounds whose model is scored: evenly spread, with 0, the last clean one and the last."""
         spread = np.linspace(0, self.last, self.experiment.federation.snapshots + 1)
         return sorted({*(int(r) for r in spread.round()), self.clean, self.last})
 
     def updates_kept(self) -> set[int]:
         """Rounds whose updates by client stay on disk: `federation.keep_updates`, evenly spread,
         or the evaluated ones where the server attacks."""
-        asked = self.experiment.federation.keep_updates
-        if asked is None:
+        count = self.experiment.federation.keep_updates
+        if count is None:
             server = self.experiment.threat.vantage == "server"
             return {r for r in self.evaluated() if r} if server else set()
-        spread = np.linspace(0, self.last, asked + 1)[1:]
+        spread = np.linspace(0, self.last, count + 1)[1:]
         return {int(r) for r in spread.round()} - {0}
 
     def course(self, branch: str, first: int, last: int, *, craft: bool) -> RoundRange:
-        """The rounds after `first` to `last` of a branch."""
+        """The rounds of a branch after `first`, up to `last`.
+
+        Args:
+            branch: which federation of the run: `main`, `zero` or `placebo`.
+            first: round that the range follows.
+            last: last round of the range.
+            craft: whether the active attacker may craft an upload.
+
+        Returns:
+            The range of rounds.
+        """
         run, share = self.experiment, self.experiment.federation.participation
         return RoundRange(
             branch, first, last, craft, share, run.seed, self.last, run.malicious_clients
         )
 
     def takes_part(self, client: int, round: int) -> bool:
-        """Whether the client is drawn for the round, in every branch."""
+        """Whether the cohort of a round holds the client, in every branch.
+
+        Args:
+            client: partition id of the client.
+            round: the attacked round.
+
+        Returns:
+            True where the client is in the cohort.
+        """
         course = self.course("main", 0, self.last, craft=False)
         return client in draw_cohort(course, round, self.experiment.federation.clients)
 
 
 class RoundRecorder(Protocol):
-    """What the active client notes of the models that it holds, as the rounds pass."""
+    """What the active client records of the models that it holds, round by round."""
 
     def received(self, branch: str, round: int, snapshot: Snapshot) -> None:
-        """A model that it received for attacked `round`, or after the last one."""
+        """Record a model that the client received for attacked `round`, or after the last round.
+
+        Args:
+            branch: which federation of the run: `main`, `zero` or `placebo`.
+            round: the attacked round.
+            snapshot: the model.
+        """
 
     def sent(self, branch: str, round: int, snapshot: Snapshot) -> None:
-        """What it uploaded in attacked `round`."""
+        """Record what the client uploaded in attacked `round`.
+
+        Args:
+            branch: which federation of the run: `main`, `zero` or `placebo`.
+            round: the attacked round.
+            snapshot: the model.
+        """
 
     def forks(self, branch: str) -> bool:
         """Whether a round of the branch is replayed for batches that are acted on alone."""
 
     def forked(self, fork: Fork) -> None:
-        """That round, when it is finished."""
+        """Record the replays of that round, once it is finished."""
 
     def notes(self) -> tuple[State, Any]:
-        """All that was noted, as tensors and what is JSON-able about them."""
+        """All records, as tensors and as JSON-able facts."""
 
     def restore(self, tensors: State, about: Any) -> None:
-        """Note what `notes` told of, and nothing else."""
+        """Take over the records that `notes` gave, and forget all others.
+
+        Args:
+            tensors: tensors by name.
+            about: JSON-able facts.
+        """
 
 
 class RunInterrupted(Exception):
@@ -112,17 +147,25 @@ class RunInterrupted(Exception):
 
 @dataclass
 class FederatedRun:
-    """One run's branches over one grid.
+    """All branches of one run, over one grid of clients.
 
     Attributes:
+        experiment: the settings of the run.
+        client_context: what all clients of the run share.
+        split: the role of each image.
+        store: local states of the clients.
+        snapshots: models of the rounds, by branch.
         probe: kNN accuracy of a global state.
-        reader: of attacked rounds.
-        crew: the clients, and what becomes of those that fail.
+        round_recorder: notes what the active client sees; None where no attack is active.
+        watch: notes the seconds of each part.
+        display: progress on the terminal.
+        failure_policy: the clients, and what happens when one fails.
         checkpoint: written as the rounds pass, if any; clients' states are then in a Ledger.
+        head: where the branch at work stands.
+        forked: where those beside the attacked rounds begin.
+        rounds: filled in: one row a finished round of `main`.
+        aggregation: filled in: what its server did.
         failure: filled in where the rounds ended before their time, but for an interruption.
-        rounds: filled in: one row a finished round of `main`. aggregation: filled in: what its
-            server did.
-        head: where the branch at work stands. forked: where those beside the attacked rounds begin.
     """
 
     experiment: Experiment
@@ -152,11 +195,14 @@ class FederatedRun:
         self.active = self.client_context.attack is not None
 
     def run(self, grid: Grid) -> None:
-        """All branches; returns early, with what is finished, when interrupted or a client failed
-        and the crew's policy can do no more."""
+        """Run all branches.
+
+        It returns early, with the finished rounds, when the user interrupts the run or the failure
+        policy ends it.
+        """
         try:
             for branch in self.branches():
-                self._branch(grid, branch)
+                self._run_branch(grid, branch)
             return
         except RunInterrupted:
             pass
@@ -170,7 +216,7 @@ class FederatedRun:
             self.snapshots.save("main", self._unsaved)
 
     def branches(self) -> list[str]:
-        """Those that need a grid, in their order."""
+        """The branches whose rounds need clients, in their order."""
         beside = ["zero"] if self.active else []
         return ["main", *beside, *["placebo"] * bool(self.split.placebo_parts)]
 
@@ -183,18 +229,18 @@ class FederatedRun:
         )  # fmt: skip
 
     def resume(self) -> None:
-        """Go on where the last checkpoint was written; before the first, begin anew."""
+        """Go on from the last checkpoint; without one, begin anew."""
         assert self.checkpoint is not None and isinstance(self.store, Ledger)
-        found = self.checkpoint.read()
-        if found is None:
+        index = self.checkpoint.read()
+        if index is None:
             self.snapshots.clear()
             return
-        self.store.restore(found["clients"])
-        self.rounds[:] = unpack(found["rounds"], {})
-        self.aggregation = unpack(found["aggregation"], {})
-        self.failure_policy.gone.update(found["gone"])
-        self.failure_policy.faults[:] = unpack(found["faults"], {})
-        self.watch.add(found["seconds"])
+        self.store.restore(index["clients"])
+        self.rounds[:] = unpack(index["rounds"], {})
+        self.aggregation = unpack(index["aggregation"], {})
+        self.failure_policy.gone.update(index["gone"])
+        self.failure_policy.faults[:] = unpack(index["faults"], {})
+        self.watch.add(index["seconds"])
         self.head = self._load_head("head")
         if self.checkpoint.has("forked"):
             self.forked = self._load_head("forked")
@@ -228,7 +274,7 @@ class FederatedRun:
         restore_server(strategy, under("server.", tensors), about["server"])
         return BranchState(about["branch"], about["round"], under("global.", tensors), strategy)
 
-    def _branch(self, grid: Grid, branch: str) -> None:
+    def _run_branch(self, grid: Grid, branch: str) -> None:
         """The rounds of a branch that are left."""
         order = self.branches()
         if self.head is None or order.index(self.head.branch) < order.index(branch):
@@ -253,7 +299,7 @@ class FederatedRun:
             self.keep(branch, 0, state)
         return BranchState(branch, 0, state, self.experiment.strategy.build("strategy"))
 
-    def _begin_beside(self, at: BranchState) -> None:
+    def _begin_control(self, at: BranchState) -> None:
         """Where the branch beside the attacked rounds begins."""
         self.store.fork("main", "zero", len(self.client_context.roles))
         self.forked = replace(at, strategy=copy.deepcopy(at.strategy))
@@ -267,9 +313,9 @@ class FederatedRun:
         if not (at_once or at.round % checkpoint.every == 0 or at.round in ends):
             return
         assert isinstance(self.store, Ledger)
-        parts: dict[str, CheckpointPart] = {"head": self._part(at)}
+        parts: dict[str, CheckpointPart] = {"head": self._pack_head(at)}
         if self.forked is not None:
-            parts["forked"] = "forked" if checkpoint.has("forked") else self._part(self.forked)
+            parts["forked"] = "forked" if checkpoint.has("forked") else self._pack_head(self.forked)
         if self.round_recorder is not None:
             parts["notes"] = self.round_recorder.notes()
         self.watch.claim()
@@ -280,17 +326,29 @@ class FederatedRun:
         }  # fmt: skip
         checkpoint.write(about, parts, self.store)
 
-    def _part(self, at: BranchState) -> CheckpointPart:
+    def _pack_head(self, at: BranchState) -> CheckpointPart:
         """A head as the checkpoint keeps it."""
         tensors, plain = server_state(at.strategy)
-        named = {f"global.{n}": t for n, t in at.state.items()}
-        named |= {f"server.{n}": t.clone() for n, t in tensors.items()}  # it is written later
-        return named, {"branch": at.branch, "round": at.round, "server": plain}
+        tensors_by_name = {f"global.{n}": t for n, t in at.state.items()}
+        tensors_by_name |= {
+            f"server.{n}": t.clone() for n, t in tensors.items()
+        }  # it is written later
+        return tensors_by_name, {"branch": at.branch, "round": at.round, "server": plain}
 
     def pretrain_state(self, branch: str, state: State) -> State:
-        """The state after a server's own training; of all that clients hold, or of public images.
+        """Train on the server before the first round, on all clients' images or on public ones.
 
-        It runs through a schedule of its own, before that of the federation.
+        This training has its own learning-rate schedule, before that of the federation.
+
+        Args:
+            branch: which federation of the run: `main`, `zero` or `placebo`.
+            state: model weights by name.
+
+        Returns:
+            The weights after it.
+
+        Raises:
+            RunInterrupted: the user ended the run.
         """
         pretrain, client_context = self.experiment.pretrain, self.client_context
         pooled = np.concatenate(client_context.branch_parts(branch))
@@ -308,24 +366,34 @@ class FederatedRun:
         return method.shared_state()
 
     def _run_rounds(self, grid: Grid, at: BranchState, last: int, *, craft: bool) -> None:
-        """The rounds after the head's, to `last`; the head goes with them."""
+        """Run the rounds after `at.round`, to `last`; `at` follows them.
+
+        `FederatedStrategy.rounds` leads from the cohort to the aggregate. What stands here happens
+        between two rounds: it keeps what is scored later.
+        """
         if at.round >= last:
             return
         course = self.schedule.course(at.branch, at.round, last, craft=craft)
         course = replace(course, seed=self._root)
 
-        def seen(update: Update) -> None:
+        def observe(update: Update) -> None:
             self._note_update(course, at.state, update)
 
         self._prepare_fork(course, at)
-        for done in at.strategy.rounds(grid, course, at.state, self.failure_policy, seen):
+        for done in at.strategy.rounds(grid, course, at.state, self.failure_policy, observe):
+            # 1. Keep what attacks and probes will read of the round.
             self._record(course, at.state, done)
+            # 2. Note what the server did, and what privacy that promises.
             if at.branch == "main":
                 self.aggregation = self._describe_aggregation(at.strategy)
+            # 3. Go on from the aggregate.
             at.round, at.state = done.number, done.state
+            # 4. Before the first attacked round, note where the control branch will begin.
             if self.active and (at.branch, at.round) == ("main", self.schedule.clean):
-                self._begin_beside(at)
+                self._begin_control(at)
+            # 5. Write a checkpoint where one is due.
             self._checkpoint()
+            # 6. Keep the state before the next round, if that round will be replayed.
             self._prepare_fork(course, at)
 
     def _prepare_fork(self, course: RoundRange, at: BranchState) -> None:
@@ -359,7 +427,7 @@ class FederatedRun:
         )  # fmt: skip
 
     def _replay(self, round_recorder: RoundRecorder, round: int) -> None:
-        """Hand the round to the reader, if it is the one to be replayed, now that it is done."""
+        """Hand the finished round to the recorder, if it is the one to be replayed."""
         fork = self._fork
         if fork is None or fork.round != round:
             return
@@ -375,9 +443,9 @@ class FederatedRun:
             experiment.malicious_clients, self.active, experiment.threat.vantage == "server"
         )
         view = "sums" if experiment.federation.secure_aggregation else "updates"
-        promised, told = strategy.privacy(against), strategy.aggregation_metrics(against)
-        promised = promised and replace(promised, noise_source=self.client_context.noise_source)
-        return Aggregation(experiment.strategy.name, view, promised, told)
+        privacy, metrics = strategy.privacy(against), strategy.aggregation_metrics(against)
+        privacy = privacy and replace(privacy, noise_source=self.client_context.noise_source)
+        return Aggregation(experiment.strategy.name, view, privacy, metrics)
 
     def _note_update(self, course: RoundRange, received: State, update: Update) -> None:
         """Keep what is to be read of an update, as it is taken."""
@@ -396,8 +464,8 @@ class FederatedRun:
 
     def _record(self, course: RoundRange, received: State, done: Round) -> None:
         """Keep what is to be read of a round whose clients had `received`."""
-        branch, round, told = course.branch, done.number, done.metrics
-        spans = [(m["began"], m["ended"]) for m in told.values() if "began" in m]
+        branch, round, metrics = course.branch, done.number, done.metrics
+        spans = [(m["began"], m["ended"]) for m in metrics.values() if "began" in m]
         self.watch.move("train", min(covered_seconds(spans), done.seconds))
         crafted, self._crafted = self._crafted, None
         if crafted is not None:
@@ -414,7 +482,7 @@ class FederatedRun:
             ):  # perhaps before all was replayed: the round is made again
                 self.snapshots.drop_updates(branch, round)
                 raise RunInterrupted
-        honest = {c: m for c, m in told.items() if c not in self.experiment.malicious_clients}
+        honest = {c: m for c, m in metrics.items() if c not in self.experiment.malicious_clients}
         losses = [m["loss"] for m in honest.values() if "loss" in m]
         loss = float(np.mean(losses)) if losses else None
         knn = self._note(branch, round, course.craft, loss, done.state)
@@ -448,11 +516,17 @@ class FederatedRun:
         return knn
 
     def keep(self, branch: str, round: int, state: State) -> None:
-        """Write a snapshot."""
+        """Write a snapshot of a round's model.
+
+        Args:
+            branch: which federation of the run: `main`, `zero` or `placebo`.
+            round: the attacked round.
+            state: model weights by name.
+        """
         self.snapshots.save(branch, self._snapshot(branch, round, state))
 
     def _snapshot(self, branch: str, round: int, state: State) -> Snapshot:
         """The weights with the holder's bank; its key encoder stays with the client."""
-        kept = self.store.load(branch, self.holder) if self.holder is not None else None
-        bank = under("local.", kept.tensors if kept else {})
+        local_state = self.store.load(branch, self.holder) if self.holder is not None else None
+        bank = under("local.", local_state.tensors if local_state else {})
         return Snapshot(round, state, {n: t for n, t in bank.items() if not n.startswith("key.")})

@@ -27,7 +27,7 @@ from fedmia.federation.rounds import FederatedRun, RoundRecorder, Schedule
 from fedmia.options import registry
 from fedmia.options.errors import InputError, opt
 from fedmia.options.seeding import SEEDED, rng, torch_rng
-from fedmia.partitions.split import Split, decoded, make_split
+from fedmia.partitions.split import Split, decode_split, make_split
 from fedmia.records import Aggregation, Fault, RoundInfo
 from fedmia.runtime.device import resolve_device
 from fedmia.runtime.progress import Display
@@ -40,7 +40,16 @@ from strategies.failure_policy import FailurePolicy
 
 @dataclass
 class PreparedRun:
-    """What is known before the first round: nothing of it is written to the run folder yet."""
+    """A run before its first round. Nothing of it is in the run folder yet.
+
+    Attributes:
+        experiment: the settings of the run.
+        data: the images with their labels.
+        split: the role of each image.
+        active: the active attack; None where there is none.
+        notes: notes for the report.
+        noise_source: SEEDED or ENTROPY: what clients and the server draw from.
+    """
 
     experiment: Experiment
     data: ImageSet
@@ -57,14 +66,17 @@ class PreparedRun:
 
 @dataclass(frozen=True)
 class FederationResult:
-    """A federation whose rounds are over: all that is scored.
+    """A federation after its last round: everything that is scored.
 
     Attributes:
+        prepared: settings, images and their roles.
+        client_context: what all clients of the run share.
         store: what each client keeps, its defence's account among it.
         snapshots: the models of the rounds, branch by branch.
         rounds: one row a finished round of `main`.
         complete: every branch ran to its end.
-        faults: of clients. gone: those that were dropped.
+        faults: of clients.
+        gone: those that were dropped.
         failure: why the rounds ended before their time, where it was no interruption.
         archive: where the scores of what is finished are kept, or nowhere.
         aggregation: what the server of `main` did.
@@ -84,11 +96,11 @@ class FederationResult:
 
     @cached_property
     def split(self) -> Split:
-        """Roles of images, of those clients alone that stayed to the end."""
+        """Roles of images, without those of clients that were dropped."""
         return self.prepared.split.without_clients(self.gone)
 
     def sets(self) -> ImageSets:
-        """Those formed before the first round, less what was of a client that is gone."""
+        """The sets formed before the first round, without those of clients that were dropped."""
         before, now = self.prepared.split, self.split
         formed = form_sets(
             len(before.scored_members), len(before.scored_nonmembers), self.client_context.seed
@@ -103,7 +115,7 @@ class FederationResult:
 
 
 def prepare(experiment: Experiment) -> PreparedRun:
-    """Load the data and deal the roles.
+    """Load the data, and give every image its role.
 
     Raises:
         InputError: missing, empty or corrupt data, or too few images.
@@ -118,17 +130,17 @@ def prepare(experiment: Experiment) -> PreparedRun:
     placebo = experiment.has_placebo
     deal, seed = experiment.partition.build("partition"), experiment.seed
 
-    def roles(found: ImageSet | EncodedSet) -> Split:
-        return make_split(found, experiment.split, deal, clients, malicious, placebo, seed)
+    def roles(encoded: ImageSet | EncodedSet) -> Split:
+        return make_split(encoded, experiment.split, deal, clients, malicious, placebo, seed)
 
     source = experiment.data.source()
     request = replace(experiment.data.request(seed), column=deal.wants())
-    found = source.encoded(request)
-    if found is None:
+    encoded = source.encoded(request)
+    if encoded is None:
         data = source.load(request)
         split = roles(data)
     else:
-        data, split = decoded(found, roles)
+        data, split = decode_split(encoded, roles)
     foresee(experiment, split)
     notes = [*deal.notes(data, clients), *split_notes(split, data)]
     if not data.labelled:
@@ -153,7 +165,15 @@ def prepare(experiment: Experiment) -> PreparedRun:
 
 
 def foresee(experiment: Experiment, split: Split) -> None:
-    """Refuse defences that cannot do for a client of its size what they are asked."""
+    """Refuse a defence that cannot keep its promise for a client of its size.
+
+    Args:
+        experiment: the settings of the run.
+        split: the role of each image.
+
+    Raises:
+        InputError: naming the defence and the client's size.
+    """
     rounds = experiment.federation.rounds
     for layer in experiment.defense:
         defense = layer.build("defense")
@@ -168,7 +188,15 @@ def foresee(experiment: Experiment, split: Split) -> None:
 
 
 def split_notes(split: Split, data: ImageSet) -> list[str]:
-    """Notes on images that play no role."""
+    """Notes about images that play no role.
+
+    Args:
+        split: the role of each image.
+        data: the images with their labels.
+
+    Returns:
+        One sentence each.
+    """
     notes = []
     nobody = 0 if split.whose is None else int((split.whose < 0).sum())
     if nobody:
@@ -182,22 +210,32 @@ def split_notes(split: Split, data: ImageSet) -> list[str]:
 
 
 def fingerprint(prepared: PreparedRun) -> str:
-    """Digest of the images with a role, of all labels and of who trains on which."""
+    """Digest of the images with a role, of all labels, and of who trains on which."""
     split = prepared.split
-    found = hashlib.sha256(prepared.data.images[np.sort(split.used)].data)
+    digest = hashlib.sha256(prepared.data.images[np.sort(split.used)].data)
     for numbers in (prepared.data.labels, *split.parts, *split.placebo_parts):
-        found.update(numbers.astype("<i8").tobytes() + b"|")
-    return found.hexdigest()
+        digest.update(numbers.astype("<i8").tobytes() + b"|")
+    return digest.hexdigest()
 
 
 def make_client_context(prepared: PreparedRun, workdir: Path, stop: Event) -> ClientContext:
-    """What the clients are told; the images go to a file that every worker maps: those that have a
-    role, so that the file of a large source is mostly holes."""
+    """Build what all clients share, and write the images to a file that every worker maps.
+
+    Only images with a role are written, so the file of a large data source is mostly holes.
+
+    Args:
+        prepared: settings, images and their roles.
+        workdir: folder of the mapped images.
+        stop: set when the user interrupts the run.
+
+    Returns:
+        What all clients share.
+    """
     experiment, data, split = prepared.experiment, prepared.data, prepared.split
     file, used = workdir / "images.npy", np.sort(split.used)
-    held = np.lib.format.open_memmap(file, mode="w+", dtype=np.uint8, shape=data.images.shape)
-    held[used] = data.images[used]
-    held.flush()
+    mapped = np.lib.format.open_memmap(file, mode="w+", dtype=np.uint8, shape=data.images.shape)
+    mapped[used] = data.images[used]
+    mapped.flush()
     honest, malicious = len(experiment.honest_clients), len(experiment.malicious_clients)
     clients = honest + malicious
     own = split.parts[honest:]
@@ -243,7 +281,16 @@ def make_client_context(prepared: PreparedRun, workdir: Path, stop: Event) -> Cl
 
 
 def target_sets(split: Split, targets: IntArray, seed: int) -> tuple[IntArray, ...]:
-    """Positions in `targets` of the sets that are scored, in an order that carries no truth."""
+    """Positions in `targets` of each scored set, in an order that tells nothing of membership.
+
+    Args:
+        split: the role of each image.
+        targets: indices of the images that an active attack acts on.
+        seed: root of all random streams of the run.
+
+    Returns:
+        One index array for each set.
+    """
     scored = split.scored_members, split.scored_nonmembers
     formed = form_sets(len(scored[0]), len(scored[1]), seed)
     images = [*scored[0][formed.members], *scored[1][formed.nonmembers]]
@@ -255,7 +302,18 @@ def target_sets(split: Split, targets: IntArray, seed: int) -> tuple[IntArray, .
 def pixel_constants(
     experiment: Experiment, channels: int
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation, one value a channel: the flags', else the data source's."""
+    """Mean and standard deviation of each channel: from the options, else from the data source.
+
+    Args:
+        experiment: the settings of the run.
+        channels: number of channels of an image.
+
+    Returns:
+        Mean and standard deviation, `channels` values each.
+
+    Raises:
+        InputError: the number of values does not suit the images.
+    """
     source = experiment.data.source()
     mean = experiment.data.mean or source.mean
     std = experiment.data.std or source.std
@@ -267,7 +325,12 @@ def pixel_constants(
 
 @dataclass(frozen=True)
 class Nodes:
-    """Clients that Flower runs elsewhere: its grid, and the way to what they keep."""
+    """Clients that Flower runs elsewhere.
+
+    Attributes:
+        grid: Flower's way to the clients.
+        store: local states of the clients.
+    """
 
     grid: Grid
     store: StateStore
@@ -279,19 +342,30 @@ def federate(
     round_recorder: RoundRecorder | None = None, nodes: Nodes | None = None,
     checkpoint: Checkpoint | None = None,
 ) -> FederationResult:  # fmt: skip
-    """Run the rounds on the backend asked for; what clients keep lies in `folder`.
+    """Run the rounds on the chosen backend.
 
     Args:
+        prepared: settings, images and their roles.
+        client_context: what all clients of the run share.
+        folder: where the clients' states lie.
+        snapshots: models of the rounds, by branch.
+        probe: kNN accuracy of a global state; None where the images have no labels.
+        watch: notes the seconds of each part.
+        display: progress on the terminal.
+        round_recorder: notes what the active client sees; None where no attack is active.
         nodes: clients that are there already, in place of a backend's.
         checkpoint: gone on with, and written as the rounds pass; it holds what clients keep.
+
+    Returns:
+        The rounds that are finished, and all that is scored.
 
     Raises:
         FederationError: a client failed.
     """
     torch.set_num_threads(client_context.threads)
     experiment, split = prepared.experiment, prepared.split
-    kept = checkpoint.clients if checkpoint else folder / "clients"
-    store: StateStore = nodes.store if nodes else Ledger(kept)
+    states_folder = checkpoint.clients if checkpoint else folder / "clients"
+    store: StateStore = nodes.store if nodes else Ledger(states_folder)
     options = experiment.federation
     least = max(options.min_clients, experiment.strategy.build("strategy").least)
     failure_policy = FailurePolicy(
@@ -346,8 +420,8 @@ def _indispensable(split: Split, malicious: frozenset[int], gone: frozenset[int]
     """Why a run cannot do without the clients in `gone`; None if it can."""
     if gone & malicious:
         return "the attacker's client cannot be dropped"
-    left = split.without_clients(gone)
-    known, scored = len(left.known_members), len(left.scored_members)
+    remaining = split.without_clients(gone)
+    known, scored = len(remaining.known_members), len(remaining.scored_members)
     if len(split.members) and min(known, scored) < 2:
         return (
             f"its images cannot be dropped: {known} known and {scored} other members would be "

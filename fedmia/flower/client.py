@@ -11,36 +11,60 @@ from flwr.clientapp import ClientApp
 from clients.app import client_app
 from fedmia import __version__
 from fedmia.flower.node import Node
-from fedmia.flower.store import kept_record
+from fedmia.flower.store import pack_state
 
 app = ClientApp()
 
 
-def told(message: Message) -> dict[str, Any]:
-    """What a query asks, by name."""
+def read_order(message: Message) -> dict[str, Any]:
+    """The fields of a query."""
     return dict(message.content.config_records["order"])
 
 
 @app.query()
 def roll_call(message: Message, context: Context) -> Message:
-    """Which client this node is."""
-    record = MetricRecord({"client": Node.of(context).client})
+    """Say which client this node is.
+
+    Args:
+        message: the message from the server.
+        context: Flower's context of this node.
+
+    Returns:
+        The client's partition id.
+    """
+    record = MetricRecord({"client": Node.from_context(context).client})
     return Message(RecordDict({"metrics": record}), reply_to=message)
 
 
 @app.query("begin")
 def begin(message: Message, context: Context) -> Message:
-    """Prepare the run whose settings the server sends; say what was found."""
-    order, node = told(message), Node.of(context)
-    found: dict[str, Any] = {"client": node.client, "fedmia": __version__}
-    found |= node.begin(order["settings"], order["private"])
-    return Message(RecordDict({"found": ConfigRecord(found)}), reply_to=message)
+    """Prepare the run whose settings the server sends.
+
+    Args:
+        message: the message from the server.
+        context: Flower's context of this node.
+
+    Returns:
+        What the node prepared.
+    """
+    order, node = read_order(message), Node.from_context(context)
+    answer: dict[str, Any] = {"client": node.client, "fedmia": __version__}
+    answer |= node.begin(order["settings"], order["private"])
+    return Message(RecordDict({"found": ConfigRecord(answer)}), reply_to=message)
 
 
 @app.train()
 def train(message: Message, context: Context) -> Message:
-    """One round."""
-    node, task = Node.of(context), message.content.config_records["config"]
+    """Work one round.
+
+    Args:
+        message: the message from the server.
+        context: Flower's context of this node.
+
+    Returns:
+        The client's update.
+    """
+    node, task = Node.from_context(context), message.content.config_records["config"]
     client_context = node.prepared()[1]
     if node.sources:
         return node.releases().answer(
@@ -51,40 +75,74 @@ def train(message: Message, context: Context) -> Message:
 
 @app.query("fork")
 def fork(message: Message, context: Context) -> Message:
-    """Begin a branch where another stands."""
-    order, node = told(message), Node.of(context)
+    """Begin a branch from the state of another one.
+
+    Args:
+        message: the message from the server.
+        context: Flower's context of this node.
+
+    Returns:
+        An empty reply.
+    """
+    order, node = read_order(message), Node.from_context(context)
     node.open().fork_one(order["source"], order["target"], node.client)
     return Message(RecordDict(), reply_to=message)
 
 
 @app.query("kept")
-def kept(message: Message, context: Context) -> Message:
-    """What the client keeps of a branch: in a rehearsal the server reads what an attacker would."""
-    node = Node.of(context)
-    state = node.open().load(told(message)["branch"], node.client)
-    return Message(kept_record(state), reply_to=message)
+def send_stored_state(message: Message, context: Context) -> Message:
+    """Send the client's state of a branch; only in a rehearsal, where the server may read it.
+
+    Args:
+        message: the message from the server.
+        context: Flower's context of this node.
+
+    Returns:
+        The client's local state.
+    """
+    node = Node.from_context(context)
+    state = node.open().load(read_order(message)["branch"], node.client)
+    return Message(pack_state(state), reply_to=message)
 
 
 @app.query("score")
 def score(message: Message, context: Context) -> Message:
-    """Scores of the node's own images, under the final encoder and under the first one, if they may
-    leave it."""
-    from fedmia.evaluation.node import scored, state_defenses  # what scores takes seconds to import
+    """Score the node's own images under the final and the first encoder, if scores may leave it.
 
-    node = Node.of(context)
+    Args:
+        message: the message from the server.
+        context: Flower's context of this node.
+
+    Returns:
+        The scores, or the client's statement alone.
+    """
+    from fedmia.evaluation.node import (  # what scores takes seconds to import
+        score_node,
+        state_defenses,
+    )
+
+    node = Node.from_context(context)
     prepared, client_context = node.prepared()
     torch.set_num_threads(client_context.threads)
     final, untrained = (
         message.content.array_records[name].to_torch_state_dict() for name in ("final", "untrained")
     )
-    last = told(message)["last"]
+    last = read_order(message)["last"]
     run = prepared, client_context, node.client, node.releases()
-    found = scored(*run, last, final, untrained) if node.scores else state_defenses(*run)
-    return Message(found, reply_to=message)
+    scores = score_node(*run, last, final, untrained) if node.scores else state_defenses(*run)
+    return Message(scores, reply_to=message)
 
 
 @app.query("end")
 def end(message: Message, context: Context) -> Message:
-    """Leave nothing of the run behind."""
-    Node.of(context).end()
+    """Delete all that the run left on the node.
+
+    Args:
+        message: the message from the server.
+        context: Flower's context of this node.
+
+    Returns:
+        An empty reply.
+    """
+    Node.from_context(context).end()
     return Message(RecordDict(), reply_to=message)

@@ -11,7 +11,7 @@ from flwr.serverapp import Grid
 
 from fedmia.cli.command import Invocation
 from fedmia.config.experiment import Experiment
-from fedmia.evaluation.node import material
+from fedmia.evaluation.node import scores_from_node
 from fedmia.federation.run import FederationResult, Nodes, federate, make_client_context
 from fedmia.flower.nodes import check_agreement, open_nodes
 from fedmia.flower.private import check, prepare_server
@@ -25,48 +25,76 @@ from fedmia.storage.snapshot import MemoryStore, SnapshotStore
 from strategies.failure_policy import FederationError
 
 
-def gather(grid: Grid, asked: Invocation, place: OutFolder, watch: Stopwatch) -> None:
-    """A run on images that stay where they are: each node's scores make a report of its own.
+def gather(grid: Grid, invocation: Invocation, place: OutFolder, watch: Stopwatch) -> None:
+    """Run on images that stay on their nodes; each node's scores make a report of its own.
+
+    Args:
+        grid: Flower's way to the clients.
+        invocation: the parsed command.
+        place: where the server keeps the run.
+        watch: notes the seconds of each part.
 
     Raises:
         InputError: settings that need shared images.
         FederationError: a node failed, or has other images than the others; what is finished is
             reported.
     """
-    experiment: Experiment = asked.settings
+    experiment: Experiment = invocation.settings
     check(experiment)
-    with open_nodes(grid, experiment, place, True) as (nodes, found):
-        shape = {name: found[0][name] for name in ("channels", "size")}
-        check_agreement(found, **shape)
-        done = trained(experiment, shape, Nodes(grid, MemoryStore()), place, watch)
-        left = {client: nodes[client] for client in nodes if client not in done.gone}
+    with open_nodes(grid, experiment, place, True) as (nodes, prepared_by):
+        shape = {name: prepared_by[0][name] for name in ("channels", "size")}
+        check_agreement(prepared_by, **shape)
+        done = run_rounds(experiment, shape, Nodes(grid, MemoryStore()), place, watch)
+        remaining = {client: nodes[client] for client in nodes if client not in done.gone}
         with watch.part("attacks"):
-            answers = scores_of(grid, left, done.snapshots)
+            answers = collect_scores(grid, remaining, done.snapshots)
     for client, content in sorted(answers.items()):
-        folder = place.under(f"client-{client:04d}")
-        report = publish(material(client, content, done), folder, watch)
+        folder = place.path_to(f"client-{client:04d}")
+        report = publish(scores_from_node(client, content, done), folder, watch)
         print(f"client {client}: {report['verdict']} Report: {folder}/report.html")
     if done.failure is not None:  # so that Flower marks the run as failed
         raise FederationError(f"{done.failure}; the finished rounds are reported on")
 
 
-def trained(
+def run_rounds(
     experiment: Experiment, shape: dict[str, int], nodes: Nodes, place: OutFolder, watch: Stopwatch
 ) -> FederationResult:
-    """The rounds of the federation, by a server that holds no image."""
+    """Run the rounds, on a server that holds no image.
+
+    Args:
+        experiment: the settings of the run.
+        shape: channels and size of the images.
+        nodes: Flower node id of each client.
+        place: where the server keeps the run.
+        watch: notes the seconds of each part.
+
+    Returns:
+        The rounds as the server saw them.
+    """
     assert place.folder is not None
     prepared = prepare_server(experiment, **shape)
-    with tempfile.TemporaryDirectory(prefix="fedmia-") as made:
-        client_context = make_client_context(prepared, Path(made), Event())
+    with tempfile.TemporaryDirectory(prefix="fedmia-") as folder:
+        client_context = make_client_context(prepared, Path(folder), Event())
         return federate(
-            prepared, client_context, Path(made), SnapshotStore(place.folder / SNAPSHOTS),
+            prepared, client_context, Path(folder), SnapshotStore(place.folder / SNAPSHOTS),
             probe=lambda state: None, watch=watch, display=Display(prepared.total_rounds(), True),
             nodes=nodes,
         )  # fmt: skip
 
 
-def scores_of(grid: Grid, nodes: dict[int, int], snapshots: SnapshotStore) -> dict[int, RecordDict]:
-    """What each client's node says of the encoder that the rounds ended with."""
+def collect_scores(
+    grid: Grid, nodes: dict[int, int], snapshots: SnapshotStore
+) -> dict[int, RecordDict]:
+    """Ask each client's node to score the final encoder.
+
+    Args:
+        grid: Flower's way to the clients.
+        nodes: Flower node id of each client.
+        snapshots: the first and the last model.
+
+    Returns:
+        The answer of each client.
+    """
     last = snapshots.rounds("main")[-1]
     models = {"final": snapshots.load("main", last), "untrained": snapshots.untrained()}
     tensors = {n: ArrayRecord(torch_state_dict=m.state) for n, m in models.items()}

@@ -19,7 +19,7 @@ from fedmia.config.tree import from_tree
 from fedmia.federation.run import PreparedRun, fingerprint, prepare
 from fedmia.flower.private import SIDES, prepare_own, remote_context
 from fedmia.flower.releases import Releases
-from fedmia.flower.store import NodeStore, put
+from fedmia.flower.store import NodeStore, replace_file
 from fedmia.options.errors import InputError
 
 FOLDER = "folder"  # of a node's files, in its `--node-config`
@@ -28,9 +28,10 @@ SCORES = "scores"  # there: false, and no score of its own images leaves it
 
 @dataclass(frozen=True)
 class Node:
-    """One client of one run, as the process that answers a message finds it on its disk.
+    """One client of one run, as its process finds it on its disk for each message.
 
     Attributes:
+        client: partition id of the client.
         folder: what it keeps of the run.
         sources: data sources of its own members and non-members; empty in a rehearsal.
         scores: whether scores of its own images leave it.
@@ -42,7 +43,7 @@ class Node:
     scores: bool = True
 
     @staticmethod
-    def of(context: Context) -> Node:
+    def from_context(context: Context) -> Node:
         """The node that a message came to.
 
         Raises:
@@ -52,27 +53,34 @@ class Node:
         config = context.node_config
         home = Path(os.environ.get("FLWR_HOME", "~/.flwr")) / "fedmia"
         root = Path(str(config.get(FOLDER, home))).expanduser()
-        client, given = int(config["partition-id"]), [s for s in SIDES if s in config]
-        if len(given) == 1:
+        client, sources = int(config["partition-id"]), [s for s in SIDES if s in config]
+        if len(sources) == 1:
             raise InputError(
-                f"client {client} is given {given[0]} alone, not {' and '.join(SIDES)}"
+                f"client {client} is given {sources[0]} alone, not {' and '.join(SIDES)}"
             )
         scores = config.get(SCORES, True)
         if not isinstance(scores, bool):
             raise InputError(f"client {client}: {SCORES} must be true or false, got '{scores}'")
         folder = root / f"run-{context.run_id}" / f"client-{client:04d}"
-        return Node(client, folder, tuple(str(config[s]) for s in given), scores)
+        return Node(client, folder, tuple(str(config[s]) for s in sources), scores)
 
     def store(self, round: int | None = None) -> NodeStore:
-        """What it keeps of the run, for `round` or as it is now."""
+        """Local states of the run, for `round` or the latest."""
         return NodeStore(self.folder / "states", round)
 
     def releases(self) -> Releases:
-        """The same of a node with images of its own."""
+        """Local states of a node with images of its own."""
         return Releases(self.folder / "released.safetensors")
 
     def begin(self, settings: str, private: bool) -> dict[str, Any]:
-        """Keep the run's settings; what they mean here, which is to be the same on every node.
+        """Keep the run's settings, and say what they mean here; all nodes must agree.
+
+        Args:
+            settings: the settings as JSON.
+            private: whether nodes hold their own images.
+
+        Returns:
+            What the settings mean here, to be compared with the server's.
 
         Raises:
             InputError: a run of the other kind, or images that do not suit.
@@ -84,7 +92,7 @@ class Node:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         partial = self.folder / "settings.partial"
         partial.write_text(settings, encoding="utf-8")
-        put(partial, self.folder / "settings.json")
+        replace_file(partial, self.folder / "settings.json")
         try:
             prepared, _ = self.prepared()
         except InputError as error:
@@ -100,7 +108,7 @@ class Node:
         return prepare_rehearsal(self.settings())
 
     def open(self) -> NodeStore:
-        """What the node keeps, to whoever asks for it.
+        """The local states, where anybody may read them.
 
         Raises:
             InputError: its images are its own.
@@ -110,7 +118,7 @@ class Node:
         return self.store()
 
     def settings(self) -> str:
-        """What the server sent, as JSON.
+        """The settings that the server sent, as JSON.
 
         Raises:
             InputError: nothing was sent, or what was is gone.
@@ -129,6 +137,6 @@ class Node:
 
 @functools.lru_cache(maxsize=1)  # a simulation's actors answer many messages of one run
 def prepare_rehearsal(settings: str) -> tuple[PreparedRun, ClientContext]:
-    """The run as every node and the server prepare it: a function of the settings alone."""
+    """Prepare the run as every node and the server do: a function of the settings alone."""
     prepared = prepare(from_tree(Experiment, json.loads(settings)))
     return prepared, remote_context(prepared)

@@ -24,8 +24,16 @@ FAREWELL = 120.0  # seconds in which nodes are to say that they keep nothing
 def open_nodes(
     grid: Grid, experiment: Experiment, place: OutFolder, private: bool
 ) -> Iterator[tuple[dict[int, int], dict[int, dict[str, Any]]]]:
-    """Client -> node, and client -> what it found in the settings, of all clients; they keep
-    nothing once the run is over.
+    """Begin the run on all nodes, and end it on all of them.
+
+    Args:
+        grid: Flower's way to the clients.
+        experiment: the settings of the run.
+        place: where the server keeps the run.
+        private: whether nodes hold their own images.
+
+    Yields:
+        The node of each client, and what each client prepared.
 
     Raises:
         FederationError: the nodes are not the run's clients, or one cannot prepare the run.
@@ -37,12 +45,12 @@ def open_nodes(
     try:
         order = {"settings": json.dumps(tree), "private": private}
         answers = ask(grid, everyone, "begin", dict.fromkeys(ids, order), who="node")
-        told = {node: dict[str, Any](a.config_records["found"]) for node, a in answers.items()}
-        nodes = {int(found["client"]): node for node, found in told.items()}
-        if sorted(nodes) != list(range(clients)) or len(nodes) < len(told):
-            which = sorted(int(found["client"]) for found in told.values())
+        answer_of = {node: dict[str, Any](a.config_records["found"]) for node, a in answers.items()}
+        nodes = {int(answer["client"]): node for node, answer in answer_of.items()}
+        if sorted(nodes) != list(range(clients)) or len(nodes) < len(answer_of):
+            which = sorted(int(answer["client"]) for answer in answer_of.values())
             raise FederationError(f"nodes of clients {which}, expected 0..{clients - 1}")
-        yield nodes, {client: told[nodes[client]] for client in sorted(nodes)}
+        yield nodes, {client: answer_of[nodes[client]] for client in sorted(nodes)}
     except BaseException:
         place.give_up()
         raise
@@ -51,13 +59,17 @@ def open_nodes(
             ask(grid, everyone, "end", dict.fromkeys(ids, {}), patience=FAREWELL)
 
 
-def check_agreement(found: dict[int, dict[str, Any]], **ours: Any) -> None:
-    """See that every node has this fedmia, and found the same.
+def check_agreement(answers: dict[int, dict[str, Any]], **ours: Any) -> None:
+    """Check that every node has this version of fedmia, and prepared the same run.
+
+    Args:
+        answers: what each node prepared, by client.
+        ours: values that every node must have, by name.
 
     Raises:
         FederationError: naming the first client that did not.
     """
-    for client, theirs in found.items():
+    for client, theirs in answers.items():
         for name, value in {"fedmia": __version__, **ours}.items():
             if theirs[name] != value:
                 raise FederationError(f"client {client}: {name} {theirs[name]}, not {value}")

@@ -26,7 +26,7 @@ SIDES = ("members", "nonmembers")  # data sources of a node, in its `--node-conf
 
 
 def check(experiment: Experiment) -> None:
-    """Refuse what nodes that share no images cannot do.
+    """Refuse options that need images of other nodes.
 
     Raises:
         InputError: an attacker in the federation, pre-training on the server, or a placebo.
@@ -39,8 +39,8 @@ def check(experiment: Experiment) -> None:
     if experiment.pretrain.mode != "none":
         raise InputError(f"{opt('pretrain.mode')}: the server of private images holds none")
     for name in ("query_budget", "sweep"):
-        if (given := getattr(experiment, name)) is not None:
-            raise InputError(f"{opt(name, given)}: a node scores without counting queries")
+        if (value := getattr(experiment, name)) is not None:
+            raise InputError(f"{opt(name, value)}: a node scores without counting queries")
     if experiment.federation.placebo is True:
         raise InputError(f"{opt('federation.placebo', True)}: nodes hold no images to run it on")
 
@@ -49,14 +49,22 @@ def check(experiment: Experiment) -> None:
 def prepare_own(
     settings: str, client: int, sources: tuple[str, ...]
 ) -> tuple[PreparedRun, ClientContext]:
-    """The run as the node of `client` sees it: nobody's images but its own.
+    """Prepare the run on one node: it sees the images of its own client alone.
+
+    Args:
+        settings: the settings as JSON.
+        client: partition id of the client.
+        sources: data sources of the node's own images.
+
+    Returns:
+        The run, and what its client shares with the others.
 
     Raises:
         InputError: images that cannot be read, of two shapes, on both sides, or too few.
     """
     experiment = from_tree(Experiment, json.loads(settings))
     check(experiment)
-    sides = [_load(experiment, *named) for named in zip(SIDES, sources, strict=True)]
+    sides = [_load(experiment, *pair) for pair in zip(SIDES, sources, strict=True)]
     shapes = ["x".join(map(str, side.shape[1:])) for side in sides]
     if shapes[0] != shapes[1]:
         raise InputError(f"members are images of {shapes[0]}, nonmembers of {shapes[1]}")
@@ -68,15 +76,24 @@ def prepare_own(
 
 
 def remote_context(prepared: PreparedRun) -> ClientContext:
-    """The site of a run whose node keeps no file of the images."""
-    with tempfile.TemporaryDirectory(prefix="fedmia-") as made:
-        client_context = make_client_context(prepared, Path(made), Event())
+    """The client context of a run whose node keeps no file of images."""
+    with tempfile.TemporaryDirectory(prefix="fedmia-") as folder:
+        client_context = make_client_context(prepared, Path(folder), Event())
         len(client_context.images)  # opens the file, which stays open when its name is gone
     return client_context
 
 
 def prepare_server(experiment: Experiment, channels: int, size: int) -> PreparedRun:
-    """The run as the server sees it: the shape of the images, and none of them."""
+    """Prepare the run on the server: it knows the shape of the images, and holds none.
+
+    Args:
+        experiment: the settings of the run.
+        channels: number of channels of an image.
+        size: side of an image in pixels.
+
+    Returns:
+        A run without images.
+    """
     empty = np.zeros(0, np.int64)
     data = ImageSet(np.zeros((0, channels, size, size), np.uint8), empty, "private images")
     parts = (empty,) * experiment.federation.clients
@@ -88,10 +105,10 @@ def _load(experiment: Experiment, side: str, source: str) -> np.ndarray:
     name, path = split_dataset(source)
     request = Request(path, None, experiment.data.size, experiment.seed)
     try:
-        found: ImageSet = registry.build("dataset", name, {}).load(request)
+        images: ImageSet = registry.build("dataset", name, {}).load(request)
     except InputError as error:
         raise InputError(f"{side}: {error}") from None
-    return found.images
+    return images.images
 
 
 def _split(experiment: Experiment, client: int, names: list[bytes], members: int) -> Split:

@@ -9,30 +9,37 @@ from pathlib import Path
 
 from flwr.app import Message, MetricRecord, RecordDict
 
-from fedmia.flower.store import keep
+from fedmia.flower.store import write_file
 from fedmia.ssl.base import under
 from fedmia.storage.arrays import record, tensors
 from fedmia.storage.snapshot import ClientState, SingleStateStore, read_tensors
 
 
 class Releases(SingleStateStore):
-    """The node's state after its last release, and that release, in one file written whole.
+    """The node's state after its last release, and that release, in one file written as a whole.
 
-    An order that comes again is answered by the same bytes. Any other goes on from the state after
-    all that was released, whatever round or branch it names: noise that was drawn twice is
+    An order that comes again gets the same bytes as its answer. Any other order starts from the
+    state after all releases, whatever round or branch it names: noise that is drawn twice is
     accounted twice.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        kept, about = read_tensors(path) if path.is_file() else ({}, None)
-        super().__init__(ClientState(under("state.", kept), about["memory"]) if about else None)
-        self._sent, self._about = under("sent.", kept), about
+        tensors, about = read_tensors(path) if path.is_file() else ({}, None)
+        super().__init__(ClientState(under("state.", tensors), about["memory"]) if about else None)
+        self._sent, self._about = under("sent.", tensors), about
 
     def answer(self, message: Message, work: Callable[[Releases], Message]) -> Message:
-        """The reply to an order: that of the last release, if it was to the same one, or `work`'s.
+        """Answer an order: with the last release, if the order is the same, else with new work.
 
-        What failed, or rests on no image, is not stored.
+        Replies that failed, or that depend on no image, are not stored.
+
+        Args:
+            message: the message from the server.
+            work: computes the answer.
+
+        Returns:
+            The reply.
         """
         order = digest(message.content)
         if self._about is None or self._about["order"] != order:
@@ -49,7 +56,7 @@ class Releases(SingleStateStore):
         both = {f"state.{n}": t for n, t in state.tensors.items()}
         both |= {f"sent.{n}": t for n, t in tensors(content.array_records["arrays"]).items()}
         metrics = dict(content.metric_records["metrics"])
-        keep(self._path, both, {"order": order, "memory": state.memory, "metrics": metrics})
+        write_file(self._path, both, {"order": order, "memory": state.memory, "metrics": metrics})
 
 
 def digest(order: RecordDict) -> str:

@@ -34,47 +34,61 @@ app = ServerApp()
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """One run; Flower marks it as failed where this raises.
+    """Run once; Flower marks the run as failed where this raises.
+
+    Args:
+        grid: Flower's way to the clients.
+        context: Flower's context of this node.
 
     Raises:
         InputError: arguments that `python -m fedmia.simulate` would refuse.
         FederationError: a node is missing, failed, or reads other data.
     """
     watch = Stopwatch(time.perf_counter())
-    asked = invocation(str(context.run_config["arguments"]))
+    invoked = invocation(str(context.run_config["arguments"]))
     out = str(context.run_config["out"]) or f"fedmia-run-{context.run_id}"
     place = OutFolder(Path(out).expanduser().absolute(), "another run")
-    (gather if context.run_config["private"] else rehearse)(grid, asked, place, watch)
+    (gather if context.run_config["private"] else rehearse)(grid, invoked, place, watch)
 
 
 def invocation(arguments: str) -> Invocation:
-    """What the arguments of `python -m fedmia.simulate`, in one line, ask of an app.
+    """Parse the arguments of `python -m fedmia.simulate`, given in one line.
 
     Raises:
         InputError: a page in place of a run; a run to go on with; a folder or a backend, which are
             Flower's to say.
     """
-    asked = parse(SIMULATE, shlex.split(arguments))
-    if asked.resume:
+    parsed = parse(SIMULATE, shlex.split(arguments))
+    if parsed.resume:
         raise InputError("--resume: nodes keep nothing of a run that has ended, so begin a new one")
-    if asked.page is not None or asked.out is not None:
+    if parsed.page is not None or parsed.out is not None:
         raise InputError("the app's arguments are those of a run; its folder is the app's 'out'")
-    if asked.settings.backend != "inline":
+    if parsed.settings.backend != "inline":
         raise InputError(f"{opt('backend', 'ray')}: the clients of a Flower app are its nodes")
-    if asked.settings.federation.client_timeout is not None:
+    if parsed.settings.federation.client_timeout is not None:
         raise InputError(f"{opt('federation.client_timeout')}: a node of Flower's cannot be halted")
-    return asked
+    return parsed
 
 
-def rehearse(grid: Grid, asked: Invocation, place: OutFolder, watch: Stopwatch) -> None:
-    """A run in which every node reads the one data source that the server reads too."""
+def rehearse(grid: Grid, invoked: Invocation, place: OutFolder, watch: Stopwatch) -> None:
+    """Run with nodes that all read the one data source that the server reads, too.
+
+    Args:
+        grid: Flower's way to the clients.
+        invoked: the parsed command.
+        place: where the server keeps the run.
+        watch: notes the seconds of each part.
+
+    Raises:
+        FederationError: the nodes are not the run's clients, or prepared another run.
+    """
     with watch.part("data"):
-        prepared, _ = prepare_rehearsal(json.dumps(to_tree(asked.settings)))
-    with open_nodes(grid, asked.settings, place, False) as (nodes, found):
-        check_agreement(found, fingerprint=fingerprint(prepared))
+        prepared, _ = prepare_rehearsal(json.dumps(to_tree(invoked.settings)))
+    with open_nodes(grid, invoked.settings, place, False) as (nodes, answers):
+        check_agreement(answers, fingerprint=fingerprint(prepared))
         beside = Nodes(grid, NodeStates(grid, nodes))
-        shown = Display(prepared.total_rounds(), True)
-        scores = execute(prepared, place.folder, watch, Event(), shown, beside)
+        display = Display(prepared.total_rounds(), True)
+        scores = execute(prepared, place.folder, watch, Event(), display, beside)
     report = publish(scores, place.folder, watch)
     if place.folder is not None:
         SnapshotStore(place.folder / SNAPSHOTS).drop_controls()

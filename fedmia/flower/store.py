@@ -21,13 +21,14 @@ PAUSE = 0.1  # seconds between questions to Flower whether a node has answered
 
 
 class NodeStore(StateStore):
-    """Local states under a folder of the node's own disk, of the last two rounds of each branch.
+    """Local states in a folder of the node's own disk, of the last two rounds of each branch.
 
-    Tensors and memory lie in one file that is written whole: a node that is killed midway never
-    finds the tensors of one round with the memory of another. A round that is ordered once more
-    starts where it began, from the state of the round before it.
+    Tensors and memory are in one file, written as a whole: a node that is killed never finds the
+    tensors of one round with the memory of another. A round that is ordered again starts from the
+    state of the round before it.
 
     Args:
+        root: folder of the node's own disk.
         round: at work; None: the states are read as they are now.
     """
 
@@ -35,52 +36,86 @@ class NodeStore(StateStore):
         self.root, self.round = root, round
 
     def load(self, branch: str, client: int) -> ClientState | None:
-        kept = self._kept(branch, client)
-        return ClientState(*read_tensors(kept[-1])) if kept else None
+        """The state before the round at work; None before the first round.
+
+        Args:
+            branch: which federation of the run: `main`, `zero` or `placebo`.
+            client: partition id of the client.
+
+        Returns:
+            The state.
+        """
+        files = self._state_files(branch, client)
+        return ClientState(*read_tensors(files[-1])) if files else None
 
     def save(self, branch: str, client: int, state: ClientState) -> None:
+        """Write a state; the one before the last is deleted.
+
+        Args:
+            branch: which federation of the run: `main`, `zero` or `placebo`.
+            client: partition id of the client.
+            state: model weights by name.
+        """
         assert self.round is not None
         self._write(branch, client, self.round, state)
-        for old in self._kept(branch, client)[:-1]:
+        for old in self._state_files(branch, client)[:-1]:
             old.unlink()
 
     def fork_one(self, source: str, target: str, client: int) -> None:
-        """Give branch `target` a copy of the client's state in branch `source`, if it has one."""
-        if kept := self._kept(source, client):
-            self._write(target, client, _round(kept[-1]), ClientState(*read_tensors(kept[-1])))
+        """Give branch `target` a copy of the client's state in branch `source`, if it has one.
 
-    def _kept(self, branch: str, client: int) -> list[Path]:
+        Args:
+            source: branch to copy from.
+            target: branch to copy to.
+            client: partition id of the client.
+        """
+        if files := self._state_files(source, client):
+            self._write(target, client, _round(files[-1]), ClientState(*read_tensors(files[-1])))
+
+    def _state_files(self, branch: str, client: int) -> list[Path]:
         """Files of the rounds before this one, in order."""
         files = sorted((self.root / branch / f"client-{client:04d}").glob("round-*.safetensors"))
         return [f for f in files if self.round is None or _round(f) < self.round]
 
     def _write(self, branch: str, client: int, round: int, state: ClientState) -> None:
         path = self.root / branch / f"client-{client:04d}" / f"round-{round:06d}.safetensors"
-        keep(path, state.tensors, state.memory)
+        write_file(path, state.tensors, state.memory)
 
 
 def _round(path: Path) -> int:
     return int(re.findall(r"\d+", path.name)[-1])
 
 
-def keep(path: Path, tensors: State, about: object) -> None:
-    """Write a file that `read_tensors` reads; it is on the disk, whole, when this returns."""
+def write_file(path: Path, tensors: State, about: object) -> None:
+    """Write a file for `read_tensors`; it is on the disk as a whole when this returns.
+
+    Args:
+        path: the file.
+        tensors: tensors to send with each order, by name.
+        about: JSON-able facts stored beside the tensors.
+    """
     partial = path.with_suffix(".new")
     write_tensors(tensors, partial, about)
-    put(partial, path)
+    replace_file(partial, path)
 
 
-def put(partial: Path, path: Path) -> None:
-    """`partial` takes the place of `path`, once it is on the disk."""
+def replace_file(partial: Path, path: Path) -> None:
+    """Put `partial` in the place of `path`, once it is on the disk.
+
+    Args:
+        partial: the file that is complete.
+        path: the file.
+    """
     with partial.open("rb") as file:
         os.fsync(file.fileno())
     partial.replace(path)
 
 
 class NodeStates(StateStore):
-    """The server's way to what its nodes keep: it asks them. Only a rehearsal's nodes answer.
+    """The server's way to the states on its nodes. Only nodes of a rehearsal answer.
 
     Args:
+        grid: Flower's way to the clients.
         nodes: partition id -> Flower node id.
     """
 
@@ -88,14 +123,30 @@ class NodeStates(StateStore):
         self._grid, self._nodes = grid, nodes
 
     def load(self, branch: str, client: int) -> ClientState | None:
-        asked = {client: {"branch": branch}}
-        content = ask(self._grid, self._nodes, "kept", asked)[client]
+        """What a node keeps of a branch; None before its first round.
+
+        Args:
+            branch: which federation of the run: `main`, `zero` or `placebo`.
+            client: partition id of the client.
+
+        Returns:
+            The state.
+        """
+        orders = {client: {"branch": branch}}
+        content = ask(self._grid, self._nodes, "kept", orders)[client]
         if "memory" not in content.config_records:
             return None
         memory = json.loads(str(content.config_records["memory"]["json"]))
         return ClientState(content.array_records["tensors"].to_torch_state_dict(), memory)
 
     def save(self, branch: str, client: int, state: ClientState) -> None:
+        """Not allowed: a node's state is its own.
+
+        Args:
+            branch: which federation of the run: `main`, `zero` or `placebo`.
+            client: partition id of the client.
+            state: model weights by name.
+        """
         raise NotImplementedError("a node's state is its own")
 
     def fork(self, source: str, target: str, clients: int) -> None:
@@ -103,7 +154,7 @@ class NodeStates(StateStore):
         ask(self._grid, self._nodes, "fork", dict.fromkeys(range(clients), order))
 
 
-def kept_record(state: ClientState | None) -> RecordDict:
+def pack_state(state: ClientState | None) -> RecordDict:
     """What a node answers to `kept`."""
     if state is None:
         return RecordDict()
@@ -115,10 +166,19 @@ def ask(
     grid: Grid, nodes: dict[int, int], action: str, orders: dict[int, dict[str, Any]],
     tensors: dict[str, ArrayRecord] | None = None, who: str = "client", patience: float = PATIENCE,
 ) -> dict[int, RecordDict]:  # fmt: skip
-    """Client -> its node's answer to the query `action`, of each client in `orders`.
+    """Send a query to the node of each client in `orders`, and wait for all answers.
 
     Args:
+        grid: Flower's way to the clients.
         nodes: client -> Flower node id.
+        action: name of the query.
+        orders: the message to each client, by partition id.
+        tensors: tensors to send with each order, by name.
+        who: what an error calls the nodes.
+        patience: seconds to wait.
+
+    Returns:
+        The answer of each client.
 
     Raises:
         FederationError: nodes failed, each named by its client, or did not answer.
@@ -130,19 +190,19 @@ def ask(
         message = Message(content, dst_node_id=to, message_type=f"query.{action}")
         out |= dict.fromkeys(grid.push_messages([message]), client)
     names = {nodes[client]: client for client in orders}
-    found: dict[int, RecordDict] = {}
+    answers: dict[int, RecordDict] = {}
     failed: dict[int, str] = {}
     deadline = time.monotonic() + patience
-    while silent := sorted(orders.keys() - found.keys() - failed.keys()):
+    while silent := sorted(orders.keys() - answers.keys() - failed.keys()):
         for reply in grid.pull_messages([name for name, c in out.items() if c in silent]):
             client = names[reply.metadata.src_node_id]
             if reply.has_error():
                 failed[client] = f"{action}: {who} {client} failed: {reply.error.reason}"
             else:
-                found[client] = reply.content
+                answers[client] = reply.content
         if time.monotonic() > deadline:
             raise FederationError(f"{action}: no answer from {who}s {silent}")
         time.sleep(PAUSE)
     if failed:
         raise FederationError("; ".join(failed[client] for client in sorted(failed)))
-    return found
+    return answers

@@ -24,7 +24,7 @@ from fedmia.options import registry
 from fedmia.options.errors import InputError, map_options, opt
 from fedmia.options.seeding import rng
 from fedmia.runtime.device import resolve_device
-from fedmia.ssl.base import SSLMethod, in_parts
+from fedmia.ssl.base import SSLMethod, iterate_parts
 
 LOOK = 16  # images embedded first, to refuse an encoder early
 
@@ -34,8 +34,13 @@ class HeadTrials:
     """Every trial of the heads that were asked for.
 
     Attributes:
-        images: their labelled images. labelled: the features of these.
-        trials: one a head. controls: on the encoder without what training put into it.
+        config: the settings of the command.
+        released: the encoder.
+        images: labelled images from which heads draw theirs.
+        labelled: the features of these images.
+        settings: every mechanism at every epsilon.
+        trials: one for each head.
+        controls: the same on the encoder without its trained weights.
     """
 
     config: Head
@@ -57,41 +62,44 @@ class HeadTrials:
         return sum((a + 1) * b for a, b in zip(widths, widths[1:], strict=False))
 
 
-def prepare(asked: Head) -> tuple[LoadedEncoder, ImageSet]:
+def prepare(config: Head) -> tuple[LoadedEncoder, ImageSet]:
     """The encoder and the labelled images, checked against each other; no image twice.
+
+    Returns:
+        The encoder and its labelled images.
 
     Raises:
         InputError: either is missing or broken, they do not fit, or there are too few.
     """
-    check_gpu(asked.device)
+    check_gpu(config.device)
     released = load(
-        asked.encoder,
-        checkpoint=Path(asked.checkpoint) if asked.checkpoint else None,
-        size=asked.size, mean=asked.mean, std=asked.std,
-        device=resolve_device(asked.device), seed=asked.seed, trust_plugins=asked.trust_plugins,
+        config.encoder,
+        checkpoint=Path(config.checkpoint) if config.checkpoint else None,
+        size=config.size, mean=config.mean, std=config.std,
+        device=resolve_device(config.device), seed=config.seed, trust_plugins=config.trust_plugins,
     )  # fmt: skip
-    name, path = split_dataset(asked.data)
-    source = registry.build("dataset", name, asked.data_options)
-    folder = None if asked.data_dir is None else Path(asked.data_dir)
+    name, path = split_dataset(config.data)
+    source = registry.build("dataset", name, config.data_options)
+    folder = None if config.data_dir is None else Path(config.data_dir)
     try:
-        found = source.load(Request(path, folder, asked.size or released.size, asked.seed))
+        loaded = source.load(Request(path, folder, config.size or released.size, config.seed))
     except InputError as error:
-        raise InputError(map_options(error.text, _here)) from None
-    first = sorted({name: i for i, name in reversed(list(enumerate(found.digests())))}.values())
-    if len(first) < len(found):
-        released.notes.append(f"{len(found) - len(first)} byte-equal copies were left out.")
-    images = found.take(np.array(first))
+        raise InputError(map_options(error.text, rename_option)) from None
+    first = sorted({name: i for i, name in reversed(list(enumerate(loaded.digests())))}.values())
+    if len(first) < len(loaded):
+        released.notes.append(f"{len(loaded) - len(first)} byte-equal copies were left out.")
+    images = loaded.take(np.array(first))
     labels, classes = renumber_labels(images.labels)
     if len(classes) < 2:
-        raise InputError(f"{opt('data', asked.data)}: a head needs 2 classes, got {len(classes)}")
+        raise InputError(f"{opt('data', config.data)}: a head needs 2 classes, got {len(classes)}")
     split_images(
-        len(images), asked.images, rng(asked.seed, "trial")
+        len(images), config.images, rng(config.seed, "trial")
     )  # refused before a long computation
     released.notes += probe_encoder(released, torch.from_numpy(images.images[:LOOK]))
     return released, replace(images, labels=labels, classes=classes)
 
 
-def _here(option: str) -> str:
+def rename_option(option: str) -> str:
     """An option of a simulation's data as it is said here."""
     last = option.removeprefix("data.")
     return {"name": "data", "dir": "data_dir", "size": "size"}.get(last, f"data_options.{last}")
@@ -100,28 +108,45 @@ def _here(option: str) -> str:
 @torch.no_grad()
 def features(method: SSLMethod, images: ImageSet) -> LabelledFeatures:
     """Features of unit length, on the CPU: encoders differ in length, and with it what a learning
-    rate and a weight mean."""
+    rate and a weight mean.
+
+    Args:
+        method: holds the encoder.
+        images: N labelled images.
+
+    Returns:
+        Float32 (N, D) of length 1, and the classes of the images.
+    """
     device, parts = method.encoder.mean.device, []
-    for part in in_parts(torch.from_numpy(images.images), device):
-        found = method.encoder(part).flatten(1)
-        parts.append(F.normalize(found.float(), dim=1).cpu())
+    for part in iterate_parts(torch.from_numpy(images.images), device):
+        outputs = method.encoder(part).flatten(1)
+        parts.append(F.normalize(outputs.float(), dim=1).cpu())
     labels = torch.from_numpy(images.labels)
     return LabelledFeatures(torch.cat(parts), labels, int(labels.max()) + 1)
 
 
 def measure(
-    asked: Head, released: LoadedEncoder, images: ImageSet, ended: Callable[[], None] = lambda: None
+    config: Head,
+    released: LoadedEncoder,
+    images: ImageSet,
+    ended: Callable[[], None] = lambda: None,
 ) -> HeadTrials:
     """Train and attack every head.
 
     Args:
-        ended: told of each head that is done.
+        config: the settings of the command.
+        released: the encoder, as `prepare` returns it.
+        images: labelled images, as `prepare` returns them.
+        ended: called after each head.
+
+    Returns:
+        The trials of all heads and of the controls.
     """
-    settings = [ReleaseSetting(m, e) for m in asked.mechanisms for e in asked.epsilons]
+    settings = [ReleaseSetting(m, e) for m in config.mechanisms for e in config.epsilons]
     own, none = features(released.method, images), features(released.untrained(), images)
     trials, controls = list[HeadTrial](), list[HeadTrial]()
-    for seed in range(asked.seed, asked.seed + asked.seeds):
-        trials.append(run_trial(own, asked, seed, settings))
-        controls.append(run_trial(none, asked, seed, ()))
+    for seed in range(config.seed, config.seed + config.seeds):
+        trials.append(run_trial(own, config, seed, settings))
+        controls.append(run_trial(none, config, seed, ()))
         ended()
-    return HeadTrials(asked, released, images, own, settings, trials, controls)
+    return HeadTrials(config, released, images, own, settings, trials, controls)

@@ -26,14 +26,27 @@ ASSUMPTIONS = (
 
 @dataclass(frozen=True)
 class ReleaseSetting:
-    """A mechanism at a privacy budget."""
+    """A mechanism at a privacy budget.
+
+    Attributes:
+        mechanism: name of the noise: logistic, laplace or gaussian.
+        epsilon: privacy budget of one release, over 0.
+    """
 
     mechanism: str
     epsilon: float
 
 
 def mechanism(setting: ReleaseSetting, delta: float) -> ReleaseNoise:
-    """The defence of that name, which holds the noise's law."""
+    """The defence of that name, which holds the noise's law.
+
+    Args:
+        setting: its mechanism and epsilon.
+        delta: of a Gaussian mechanism; the others have none.
+
+    Returns:
+        The defence that draws the noise.
+    """
     options = {"epsilon": setting.epsilon, "sensitivity": "sampled"}
     if setting.mechanism == "gaussian":
         options["delta"] = delta
@@ -49,7 +62,12 @@ def noise_scale(law: ReleaseNoise, epsilon: float, sensitivity: Mapping[int, flo
     for an epsilon of at most 1 only.
 
     Args:
+        law: the defence that draws the noise.
+        epsilon: privacy budget of one release.
         sensitivity: by the order of its norm.
+
+    Returns:
+        The scale, in units of a weight.
     """
     return law.scale_for(epsilon, sensitivity[law.order], 1)
 
@@ -57,7 +75,17 @@ def noise_scale(law: ReleaseNoise, epsilon: float, sensitivity: Mapping[int, flo
 def add_noise(
     heads: HeadStack, law: ReleaseNoise, scale: float, rng: np.random.Generator
 ) -> HeadStack:
-    """The heads, each with noise of its own on every weight; at scale 0 they themselves."""
+    """The heads, each with noise of its own on every weight; at scale 0 they themselves.
+
+    Args:
+        heads: K heads.
+        law: the defence that draws the noise.
+        scale: of the noise on each weight.
+        rng: draws the noise of all heads.
+
+    Returns:
+        K heads; at scale 0 `heads` itself.
+    """
     if scale == 0:
         return heads
     shape = heads.flat().shape
@@ -66,11 +94,21 @@ def add_noise(
 
 def audit_noise(
     setting: ReleaseSetting, delta: float, sensitivity: Mapping[int, float], scale: float,
-    count: int,
-    rng: np.random.Generator,
+    count: int, rng: np.random.Generator,
 ) -> Epsilon:  # fmt: skip
     """A setting's statement with the guesses of `count` canaries: made-up heads of one weight, the
     sampled sensitivity apart, by coin. They audit the noise, not whether the sensitivity is enough.
+
+    Args:
+        setting: its mechanism and epsilon.
+        delta: of a Gaussian mechanism.
+        sensitivity: by the order of its norm.
+        scale: of the noise on each weight.
+        count: canaries.
+        rng: draws the coins and the noise.
+
+    Returns:
+        The epsilon that the setting states, with the guesses.
     """
     law, inside = mechanism(setting, delta), rng.random(count) < 0.5
     heights = torch.from_numpy(sensitivity[law.order] * (inside - 0.5)).view(-1, 1, 1)
@@ -89,6 +127,10 @@ def predict_probabilities(heads: HeadStack, features: Tensor) -> Tensor:
     is one on a released head as well.
 
     Args:
+        heads: K heads.
         features: (N, D) of the encoder for the queries, or (K, N, D), each head's own queries.
+
+    Returns:
+        (K, N, classes), in [0, 1].
     """
     return heads.logits(features).softmax(dim=2)

@@ -28,19 +28,25 @@ def sample_sensitivity(
         fit: heads trained on the rows (K, n), all with the same randomness.
         members: rows of the head's images, at least 2.
         pairs: m; the cost is 2 m heads.
+        rng: draws the pairs.
+
+    Returns:
+        Order of the norm -> the largest distance of the sampled pairs.
 
     Raises:
         InputError: trainings that diverged.
     """
     largest = {1: 0.0, 2: 0.0}
-    drawn = list(leave_one_out(len(members), pairs, rng))
+    neighbours = list(leave_one_out(len(members), pairs, rng))
     for at in range(0, pairs, SIDE_BY_SIDE):
-        rows = np.array([members[side] for pair in drawn[at : at + SIDE_BY_SIDE] for side in pair])
+        rows = np.array(
+            [members[side] for pair in neighbours[at : at + SIDE_BY_SIDE] for side in pair]
+        )
         weights = fit(torch.from_numpy(rows)).flat()
         gaps = weights[0::2] - weights[1::2]
         for order in largest:
-            found = float(torch.linalg.vector_norm(gaps, order, dim=1).max())
-            if not math.isfinite(found):
+            distance = float(torch.linalg.vector_norm(gaps, order, dim=1).max())
+            if not math.isfinite(distance):
                 raise InputError(f"training of a head diverged; lower {opt('lr')}")
-            largest[order] = max(largest[order], found)
+            largest[order] = max(largest[order], distance)
     return largest

@@ -17,7 +17,8 @@ class HeadStack:
     """K networks: linear layers with ReLU between them, no batch norm, nothing but weights.
 
     Attributes:
-        weights: of each layer (K, in, out). biases: of each (K, 1, out).
+        weights: of each layer, float32 (K, inputs, outputs).
+        biases: of each layer, float32 (K, 1, outputs).
     """
 
     weights: tuple[Tensor, ...]
@@ -61,13 +62,18 @@ def init_heads(count: int, widths: Sequence[int], generator: torch.Generator) ->
     """`count` times the same network: Glorot and Bengio's (2010) uniform weights, no biases.
 
     Args:
+        count: K.
         widths: inputs, hidden layers, classes.
+        generator: draws the weights.
+
+    Returns:
+        K equal networks.
     """
     weights, biases = [], []
     for before, after in zip(widths, widths[1:], strict=False):
         bound = (6 / (before + after)) ** 0.5
-        drawn = torch.rand(before, after, generator=generator) * 2 * bound - bound
-        weights.append(drawn.repeat(count, 1, 1))
+        weight = torch.rand(before, after, generator=generator) * 2 * bound - bound
+        weights.append(weight.repeat(count, 1, 1))
         biases.append(torch.zeros(count, 1, after))
     return HeadStack(tuple(weights), tuple(biases))
 
@@ -82,10 +88,17 @@ def train_heads(
     whose rows differ in one place differ by that image alone.
 
     Args:
-        inputs: float32 (N, D). labels: int64 (N,), 0..classes-1.
+        inputs: float32 (N, D).
+        labels: int64 (N,), 0..classes-1.
         rows: int64 (K, n), the rows of `inputs` that each network is trained on.
+        widths: inputs, hidden layers, classes.
         optimizer: of a list of tensors; its rate stays as it is.
+        epochs: passes over `rows`.
         batch: rows a step; the last step of an epoch may have fewer.
+        seed: of the initial weights and the order.
+
+    Returns:
+        K trained networks.
     """
     generator = torch.Generator().manual_seed(seed)
     stack = init_heads(len(rows), widths, generator)
@@ -95,9 +108,9 @@ def train_heads(
     for _ in range(epochs):
         for places in torch.randperm(rows.shape[1], generator=generator).split(batch):
             chosen = rows[:, places]
-            found = stack.logits(inputs[chosen]).flatten(0, 1)
+            logits = stack.logits(inputs[chosen]).flatten(0, 1)
             # The mean of each network's batch; the networks share no weight, so sums do not mix.
-            loss = F.cross_entropy(found, labels[chosen].flatten(), reduction="sum") / len(places)
+            loss = F.cross_entropy(logits, labels[chosen].flatten(), reduction="sum") / len(places)
             stepper.zero_grad(set_to_none=True)
             loss.backward()
             stepper.step()

@@ -26,7 +26,7 @@ from fedmia.options.errors import InputError, opt
 from fedmia.options.seeding import rng, seed_words
 from fedmia.records import FloatArray
 from fedmia.statistics.auc import auc
-from fedmia.statistics.thresholds import at_threshold, tpr_at_fpr
+from fedmia.statistics.thresholds import decide_at_threshold, tpr_at_fpr
 
 FPR = 0.01
 MOST_OTHERS = 5000  # non-members asked about
@@ -36,7 +36,13 @@ NAIVE, KNOWING, CONFIDENCE = "shadow", "shadow-knowing", "confidence"
 
 @dataclass(frozen=True)
 class LabelledFeatures:
-    """Features of labelled images: float32 (N, D), and classes int64 (N,), 0..classes-1."""
+    """Features of labelled images: float32 (N, D), and classes int64 (N,), 0..classes-1.
+
+    Attributes:
+        features: float32 (N, D).
+        labels: int64 (N,), 0..classes-1.
+        classes: how many.
+    """
 
     features: Tensor
     labels: Tensor
@@ -48,8 +54,10 @@ class HeadSplit:
     """Rows of one head's images, all apart.
 
     Attributes:
-        members: of the head. others: asked about, never trained on.
-        shadow_in, shadow_out: (k, n) of each of the attacker's k shadow heads.
+        members: rows of the head's own images.
+        others: rows of the scored non-members.
+        shadow_in: (k, n) rows on which each of the attacker's k shadow heads is trained.
+        shadow_out: (k, n) rows of as many images that it has not seen.
     """
 
     members: IntArray
@@ -61,7 +69,13 @@ class HeadSplit:
 @dataclass(frozen=True)
 class AttackRates:
     """What an attack gets right of one head, mean over its releases; `tpr` at an FPR of 1 %, None
-    below 100 others; `accuracy` is balanced, at the classifier's own threshold, None without."""
+    below 100 others; `accuracy` is balanced, at the classifier's own threshold, None without.
+
+    Attributes:
+        auc: in [0, 1].
+        accuracy: balanced, at the classifier's own threshold; None without one.
+        tpr: at an FPR of 1 %; None below 100 non-members.
+    """
 
     auc: float
     accuracy: float | None
@@ -70,7 +84,14 @@ class AttackRates:
 
 @dataclass(frozen=True)
 class ReleaseResult:
-    """A head at one setting: share of others classified right, the share lost, and the attacks."""
+    """A head at one setting: share of others classified right, the share lost, and the attacks.
+
+    Attributes:
+        scale: of the noise on each weight; 0 without noise.
+        utility: share of the non-members that the heads classify right.
+        loss: share of the utility without noise that is lost (Definition 6.1).
+        attacks: by the attack's name.
+    """
 
     scale: float
     utility: float
@@ -85,8 +106,9 @@ class HeadTrial:
     Attributes:
         train_accuracy: share of its own images that it classifies right.
         sensitivity: {1: L1, 2: L2}, empty where nothing is noised.
-        plain: without noise. noised: at each setting.
-        placebo: the attacks on the same images, asked about a head that saw none of them.
+        plain: without noise.
+        noised: at each setting.
+        placebo: the attacks on the same images and a head that saw none of them.
     """
 
     train_accuracy: float
@@ -101,6 +123,14 @@ def split_images(count: int, images: int, generator: np.random.Generator) -> Hea
 
     A shadow head has as many images as the head; where that gives fewer than the paper's 2,000
     pairs, there are several of them.
+
+    Args:
+        count: N labelled images.
+        images: of one head.
+        generator: draws the split.
+
+    Returns:
+        Rows of the head, of the non-members and of the shadow heads, all disjoint.
 
     Raises:
         InputError: fewer than four times the head's images.
@@ -122,12 +152,14 @@ class HeadExperiment:
     """One head, its shadows, and what is asked of both.
 
     Args:
+        labelled: features and classes of all images.
+        config: the settings of the command.
         seed: of this head.
     """
 
-    def __init__(self, labelled: LabelledFeatures, asked: Head, seed: int) -> None:
-        self.labelled, self.config, self.seed = labelled, asked, seed
-        self.split = split_images(len(labelled.labels), asked.images, rng(seed, "head", "deal"))
+    def __init__(self, labelled: LabelledFeatures, config: Head, seed: int) -> None:
+        self.labelled, self.config, self.seed = labelled, config, seed
+        self.split = split_images(len(labelled.labels), config.images, rng(seed, "head", "deal"))
         self.queried = np.concatenate([self.split.members, self.split.others])
         self.head = self._fit("head")(torch.from_numpy(self.split.members)[None])
         self.shadows = self._fit("shadows")(torch.from_numpy(self.split.shadow_in))
@@ -135,15 +167,15 @@ class HeadExperiment:
 
     def _fit(self, name: str) -> partial[HeadStack]:
         """Heads on given rows; every call with one name draws the same randomness."""
-        asked, labelled = self.config, self.labelled
-        hidden = [asked.hidden] if asked.hidden else []
+        config, labelled = self.config, self.labelled
+        hidden = [config.hidden] if config.hidden else []
         return partial(
             train_heads, labelled.features, labelled.labels,
             widths=[labelled.features.shape[1], *hidden, labelled.classes],
             optimizer=partial(
-                torch.optim.SGD, lr=asked.lr, momentum=0.9, weight_decay=asked.weight_decay
+                torch.optim.SGD, lr=config.lr, momentum=0.9, weight_decay=config.weight_decay
             ),
-            epochs=asked.epochs, batch=asked.batch_size, seed=seed_words(self.seed, name)[0],
+            epochs=config.epochs, batch=config.batch_size, seed=seed_words(self.seed, name)[0],
         )  # fmt: skip
 
     def sensitivity(self) -> Mapping[int, float]:
@@ -156,18 +188,27 @@ class HeadExperiment:
 
         As many of either half, those of the members first (`member`).
         """
-        found = []
+        inputs = []
         for rows in (self.split.shadow_in, self.split.shadow_out):
             places = torch.from_numpy(rows)
-            said = predict_probabilities(shadows, self.labelled.features[places])
-            asked = attack.classifier_inputs(said, self.labelled.labels[places])
-            found.append(asked.flatten(0, 1)[: attack.PAIRS // 2])
-        return torch.cat(found)
+            probabilities = predict_probabilities(shadows, self.labelled.features[places])
+            pairs = attack.classifier_inputs(probabilities, self.labelled.labels[places])
+            inputs.append(pairs.flatten(0, 1)[: attack.PAIRS // 2])
+        return torch.cat(inputs)
 
     def measure_release(
         self, heads: HeadStack, scale: float, classifiers: Mapping[str, HeadStack]
     ) -> ReleaseResult:
-        """The attacks on releases of the head, by name; and the head's use."""
+        """The attacks on releases of the head, by name; and the head's use.
+
+        Args:
+            heads: releases of the head.
+            scale: of their noise.
+            classifiers: by the attack's name.
+
+        Returns:
+            Utility and attacks, the mean over releases.
+        """
         accuracy = self._accuracy(heads)
         return ReleaseResult(
             scale,
@@ -179,21 +220,31 @@ class HeadExperiment:
     def attack_heads(
         self, heads: HeadStack, classifiers: Mapping[str, HeadStack]
     ) -> dict[str, AttackRates]:
-        """What each attack gets right of members and others, on any heads."""
+        """What each attack gets right of members and others, on any heads.
+
+        Args:
+            heads: K heads.
+            classifiers: by the attack's name.
+
+        Returns:
+            Rates of each attack, those of `confidence` last.
+        """
         labels = self.labelled.labels[self.queried]
-        said = predict_probabilities(heads, self.labelled.features[self.queried])
-        asked = attack.classifier_inputs(said, labels)
-        found = {
-            n: self._rates(attack.score_answers(c, asked), 0.0) for n, c in classifiers.items()
+        probabilities = predict_probabilities(heads, self.labelled.features[self.queried])
+        pairs = attack.classifier_inputs(probabilities, labels)
+        attack_rates = {
+            n: self._rates(attack.score_answers(c, pairs), 0.0) for n, c in classifiers.items()
         }
-        return found | {CONFIDENCE: self._rates(attack.label_log_probability(said, labels), None)}
+        return attack_rates | {
+            CONFIDENCE: self._rates(attack.label_log_probability(probabilities, labels), None)
+        }
 
     def _rates(self, scores: FloatArray, threshold: float | None) -> AttackRates:
         n = len(self.split.members)
         each = list[tuple[float, float | None, float | None]]()
         for row in scores:
             sides = row[:n], row[n:]
-            at, low = at_threshold(*sides, threshold)["accuracy"], tpr_at_fpr(*sides, FPR)
+            at, low = decide_at_threshold(*sides, threshold)["accuracy"], tpr_at_fpr(*sides, FPR)
             each.append((auc(*sides), at, None if low is None else low[0]))
         aucs, accuracy, rates = zip(*each, strict=True)
         return AttackRates(float(np.mean(aucs)), _mean(accuracy), _mean(rates))
@@ -203,8 +254,8 @@ class HeadExperiment:
 
     def _share(self, heads: HeadStack, rows: IntArray) -> float:
         """Share of the rows' images that the heads classify right, the mean over heads."""
-        said = heads.logits(self.labelled.features[rows]).argmax(dim=2)
-        return float((said == self.labelled.labels[rows]).double().mean())
+        predictions = heads.logits(self.labelled.features[rows]).argmax(dim=2)
+        return float((predictions == self.labelled.labels[rows]).double().mean())
 
     def train_accuracy(self) -> float:
         """Share of the head's own images that it classifies right."""
@@ -217,21 +268,30 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 
 def run_trial(
-    labelled: LabelledFeatures, asked: Head, seed: int, settings: Sequence[ReleaseSetting]
+    labelled: LabelledFeatures, config: Head, seed: int, settings: Sequence[ReleaseSetting]
 ) -> HeadTrial:
     """Train a head and its shadows, and attack it without noise and at each setting.
 
     The knowing attacker noises its shadows by the same law and scale.
+
+    Args:
+        labelled: features and classes of all images.
+        config: the settings of the command.
+        seed: of this head.
+        settings: mechanisms and epsilons to release it under.
+
+    Returns:
+        The head without noise, at each setting, and its placebo.
     """
-    bench = HeadExperiment(labelled, asked, seed)
+    bench = HeadExperiment(labelled, config, seed)
     sensitivity = bench.sensitivity() if settings else {}
     shadows, releases, scales = [bench.shadows], [bench.head], [0.0]
     for setting in settings:
-        law = mechanism(setting, asked.delta)
+        law = mechanism(setting, config.delta)
         scale = noise_scale(law, setting.epsilon, sensitivity)
         name = setting.mechanism, repr(setting.epsilon)
         draw, known = (rng(seed, "head", side, *name) for side in ("release", "shadow"))
-        releases.append(add_noise(bench.head.take([0] * asked.draws), law, scale, draw))
+        releases.append(add_noise(bench.head.take([0] * config.draws), law, scale, draw))
         shadows.append(add_noise(bench.shadows, law, scale, known))
         scales.append(scale)
     member = torch.tensor([1, 0]).repeat_interleave(attack.PAIRS // 2)
@@ -239,7 +299,7 @@ def run_trial(
         torch.stack([bench.pairs(s) for s in shadows]), member, seed_words(seed, "classifier")[0]
     )
     naive = fitted.take([0])
-    found = [
+    results = [
         bench.measure_release(
             release, scale, {NAIVE: naive} | ({KNOWING: fitted.take([i])} if i else {})
         )
@@ -248,7 +308,7 @@ def run_trial(
     return HeadTrial(
         train_accuracy=bench.train_accuracy(),
         sensitivity=sensitivity,
-        plain=found[0],
-        noised=dict(zip(settings, found[1:], strict=True)),
+        plain=results[0],
+        noised=dict(zip(settings, results[1:], strict=True)),
         placebo=bench.attack_heads(bench.shadows.take([0]), {NAIVE: naive}),
     )

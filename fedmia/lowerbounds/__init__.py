@@ -1,1 +1,5 @@
-"""Epsilon from below: what guesses of membership refute, and what a Gaussian claim comes to."""
+"""Lower bounds of epsilon: what guesses of membership refute, and the epsilon of a Gaussian claim.
+
+`report`, the defences and `strategies.dp_fedavg` import it. Start with `onerun` (canaries in one
+training run) and `gdp` (epsilon and delta of Gaussian noise).
+"""

@@ -13,20 +13,27 @@ from functools import partial
 import scipy
 from scipy.special import ndtr, ndtri
 
-from fedmia.lowerbounds.onerun import best_of
+from fedmia.lowerbounds.onerun import search_largest
 
 
 def shared_run_bound(m: int, guesses: Sequence[int], correct: Sequence[int], error: float) -> float:
     """The mu that a mechanism exceeds with confidence 1 - `error`, of canaries in one run of it.
 
-    Mahloujifar, Melis, Chaudhuri (2024), arXiv 2410.22235: `excluded`, for every number of guesses.
+    Mahloujifar, Melis, Chaudhuri (2024), arXiv 2410.22235: `excludes`, for every number of guesses.
 
-    Args, Raises: as `onerun.one_run_bound`.
+    Args:
+        m: number of canaries, each in with probability 1/2.
+        guesses: numbers of guesses, fixed in advance.
+        correct: how many of each number were right.
+        error: probability of a wrong bound, in (0, 1).
+
+    Returns:
+        lower bound of mu, >= 0.
     """
-    return best_of(guesses, correct, error, partial(excluded, m))
+    return search_largest(guesses, correct, error, partial(excludes, m))
 
 
-def excluded(m: int, r: int, v: int, mu: float, error: float) -> bool:
+def excludes(m: int, r: int, v: int, mu: float, error: float) -> bool:
     """Whether mu-GDP makes v or more right ones of r guesses about m canaries less likely than
     `error`, however the canaries depend on each other.
 
@@ -41,7 +48,14 @@ def excluded(m: int, r: int, v: int, mu: float, error: float) -> bool:
     than 1, there are none.
 
     Args:
-        m: canaries, each in with probability 1/2, independently. r: guesses, fixed in advance.
+        m: canaries, each in with probability 1/2, independently.
+        r: guesses, fixed in advance.
+        v: guesses that were right.
+        mu: parameter of Gaussian differential privacy, >= 0.
+        error: probability that counts as unlikely, in (0, 1).
+
+    Returns:
+        True if the outcome refutes mu-GDP.
 
     Raises:
         ValueError: not 0 <= v <= r <= m.
@@ -65,6 +79,11 @@ def own_runs_bound(m: int, v: int, error: float) -> float:
     Phi(mu / 2)), whose parameter is over Clopper and Pearson's (1934) lower limit.
 
     Args:
-        m: canaries, in with probability 1/2, each guessed by a rule fixed in advance. v: right.
+        m: canaries, in with probability 1/2, each guessed by a rule fixed in advance.
+        v: right.
+        error: probability of a wrong bound, in (0, 1).
+
+    Returns:
+        lower bound of mu, >= 0.
     """
     return max(0.0, 2 * float(ndtri(scipy.stats.beta.ppf(error, v, m - v + 1)))) if v else 0.0

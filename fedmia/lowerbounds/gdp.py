@@ -15,12 +15,28 @@ from scipy.special import erfcx, ndtr, ndtri
 
 
 def delta_at(epsilon: float, mu: float) -> float:
-    """Smallest delta at which mu-GDP implies (epsilon, delta)-DP; epsilon >= 0, mu > 0."""
+    """Smallest delta at which mu-GDP implies (epsilon, delta)-DP; epsilon >= 0, mu > 0.
+
+    Args:
+        epsilon: >= 0.
+        mu: parameter of Gaussian differential privacy, > 0.
+
+    Returns:
+        delta, in [0, 1]; Theorem 8 of Balle and Wang (2018).
+    """
     return _delta(mu / 2 - epsilon / mu, mu)
 
 
 def epsilon_at(mu: float, delta: float) -> float:
-    """Smallest epsilon >= 0 at which mu-GDP implies (epsilon, delta)-DP; 0 < delta < 1."""
+    """Smallest epsilon >= 0 at which mu-GDP implies (epsilon, delta)-DP; 0 < delta < 1.
+
+    Args:
+        mu: parameter of Gaussian differential privacy, > 0.
+        delta: in (0, 1).
+
+    Returns:
+        epsilon, >= 0.
+    """
     if mu <= 0 or _delta(mu / 2, mu) <= delta:
         return 0.0
     # delta(a) <= Phi(a), so the root lies above Phi^-1(delta).
@@ -31,7 +47,15 @@ def epsilon_at(mu: float, delta: float) -> float:
 
 
 def mu_at(epsilon: float, delta: float) -> float:
-    """Largest mu whose mu-GDP implies (epsilon, delta)-DP; epsilon > 0, 0 < delta < 1."""
+    """Largest mu whose mu-GDP implies (epsilon, delta)-DP; epsilon > 0, 0 < delta < 1.
+
+    Args:
+        epsilon: > 0.
+        delta: in (0, 1).
+
+    Returns:
+        mu, > 0.
+    """
     high = 2 * math.sqrt(2 * epsilon) + 20
     return float(
         scipy.optimize.brentq(

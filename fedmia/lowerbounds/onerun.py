@@ -27,6 +27,16 @@ def p_value(m: int, r: int, v: int, epsilon: float, delta: float) -> float:
 
     Theorem 5.2 and Corollary 5.4. It rises with epsilon wherever it is small.
 
+    Args:
+        m: number of canaries, each in with probability 1/2.
+        r: number of guesses, at most m.
+        v: guesses that were right.
+        epsilon: claimed privacy, >= 0.
+        delta: claimed failure probability, in [0, 1].
+
+    Returns:
+        p-value, in [0, 1].
+
     Raises:
         ValueError: not 0 <= v <= r <= m, epsilon < 0 or delta outside [0, 1].
     """
@@ -50,23 +60,37 @@ def one_run_bound(
     """Epsilon that the mechanism exceeds with confidence 1 - `error`; 0 where nothing is refuted.
 
     Args:
+        m: number of canaries, each in with probability 1/2.
         guesses, correct: numbers of guesses that were fixed in advance, and how many of each were
             right. Each number tried gets an equal share of `error` (Bonferroni).
+        delta: at which epsilon is bounded, in [0, 1].
         error: in (0, 1).
+
+    Returns:
+        lower bound of epsilon, >= 0.
 
     Raises:
         ValueError: as `p_value`, or no number of guesses.
     """
-    return best_of(guesses, correct, error, lambda r, v, x, e: p_value(m, r, v, x, delta) < e)
+    return search_largest(
+        guesses, correct, error, lambda r, v, x, e: p_value(m, r, v, x, delta) < e
+    )
 
 
-def best_of(
+def search_largest(
     guesses: Sequence[int], correct: Sequence[int], error: float,
     refutes: Callable[[int, int, float, float], bool],
 ) -> float:  # fmt: skip
     """The largest value that any number of guesses refutes, from below; 0 where none does.
 
-    Arguments as of `one_run_bound`; `refutes` tells it of r guesses, v right, a value, an error.
+    Args:
+        guesses: numbers of guesses, fixed in advance.
+        correct: how many of each number were right.
+        error: probability of a wrong bound, in (0, 1), shared by the numbers of guesses.
+        refutes: of (guesses, right ones, value, error): whether the outcome refutes the value.
+
+    Returns:
+        the largest refuted value, >= 0.
 
     Raises:
         ValueError: no number of guesses, or as `refutes`.

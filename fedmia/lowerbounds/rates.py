@@ -45,17 +45,21 @@ def rates_bound(
 
     Args:
         members, nonmembers: (n,), (m,), neither empty.
+        delta: at which epsilon is bounded, in [0, 1].
         error: in (0, 1), shared equally by the TRIED bounds.
+
+    Returns:
+        the bound and the operating point that gives it.
     """
     each = error / TRIED
-    found = [
+    bounds = [
         RateBound(_bound(hit, other, delta, rate, each), rate, says)
         for says, hit, other in (
             ("member", members, nonmembers), ("non-member", -nonmembers, -members),
         )
         for rate in RATES
     ]  # fmt: skip
-    return max(found, key=lambda b: b.epsilon)
+    return max(bounds, key=lambda b: b.epsilon)
 
 
 def _bound(hit: FloatArray, other: FloatArray, delta: float, rate: float, error: float) -> float:

@@ -22,9 +22,9 @@ def keyed_uniforms(images: Tensor, key: int | Tensor, draws: int) -> Tensor:
         key: a 64-bit integer, or one as an int64 scalar tensor.
         draws: how many for each image; a longer row begins with the shorter one.
     """
-    digest = _mixed(content_words(images) + key)[:, None]
+    digest = _mix_words(content_words(images) + key)[:, None]
     steps = torch.arange(1, draws + 1, device=images.device)
-    top = (_mixed(digest + steps * _STEP) >> 40) & 0xFFFFFF  # the 24 bits that a float32 holds
+    top = (_mix_words(digest + steps * _STEP) >> 40) & 0xFFFFFF  # the 24 bits that a float32 holds
     return top.float() * 2.0**-24
 
 
@@ -33,10 +33,10 @@ def content_words(values: Tensor) -> Tensor:
     its place."""
     words = values.detach().float().flatten(1).contiguous().view(torch.int32).long()
     places = torch.arange(1, words.shape[1] + 1, device=words.device) * _STEP
-    return _mixed(words ^ places).sum(dim=1)
+    return _mix_words(words ^ places).sum(dim=1)
 
 
-def _mixed(z: Tensor) -> Tensor:
+def _mix_words(z: Tensor) -> Tensor:
     """The finaliser of SplitMix64 on int64, which wraps; shifts are of unsigned words."""
     z = (z ^ ((z >> 30) & (2**34 - 1))) * _FIRST
     z = (z ^ ((z >> 27) & (2**37 - 1))) * _SECOND

@@ -128,12 +128,12 @@ class Block(nn.Module):
             nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
         )
 
-    def forward(self, x: Tensor, kept: Tensor | None = None) -> Tensor:
-        """(B, n, D) -> (B, n, D); `kept` (B, 2): factors on the two branches."""
+    def forward(self, x: Tensor, factors: Tensor | None = None) -> Tensor:
+        """(B, n, D) -> (B, n, D); `factors` (B, 2): factors on the two branches."""
         out = self.attn(self.norm1(x))
-        x = x + (out if kept is None else out * kept[:, :1, None])
+        x = x + (out if factors is None else out * factors[:, :1, None])
         out = self.mlp(self.norm2(x))
-        return x + (out if kept is None else out * kept[:, 1:, None])
+        return x + (out if factors is None else out * factors[:, 1:, None])
 
 
 class VisionTransformer(Trunk):
@@ -172,7 +172,7 @@ class VisionTransformer(Trunk):
         out: Tensor = self.positions(self.embed(patchify(x, self.patch)))
         return out
 
-    def encode(self, tokens: Tensor, kept: Tensor | None = None) -> list[Tensor]:
+    def encode(self, tokens: Tensor, path: Tensor | None = None) -> list[Tensor]:
         """Tokens (B, 1 + n, D) after each stage, the last one's normalised; the class token first.
 
         Args:
@@ -180,7 +180,7 @@ class VisionTransformer(Trunk):
             kept: (B, 2 * depth) of `path_factors`, or None.
         """
         x, stages = self.cls(tokens), []
-        factors = iter([None] * self.depth if kept is None else kept.split(2, dim=1))
+        factors = iter([None] * self.depth if path is None else path.split(2, dim=1))
         for name in self.layers:
             for block in self.get_submodule(name).children():
                 x = block(x, next(factors))
@@ -200,8 +200,8 @@ class VisionTransformer(Trunk):
         if not self.training or not self.drop_path:
             return None
         rates = torch.linspace(0, self.drop_path, self.depth, device=x.device).repeat_interleave(2)
-        drawn = keyed_uniforms(x, content_words(self.cls.weight)[0], len(rates))
-        return ((drawn >= rates) / (1 - rates)).to(x.dtype)
+        uniforms = keyed_uniforms(x, content_words(self.cls.weight)[0], len(rates))
+        return ((uniforms >= rates) / (1 - rates)).to(x.dtype)
 
     def trunk(self, x: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         """Patch tokens after each stage as maps (B, D, h, w), and the pooled vector (B, D)."""

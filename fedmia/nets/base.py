@@ -31,11 +31,11 @@ class Backbone(nn.Module):
     def stages(self, x: Tensor) -> dict[str, Tensor]:
         """Outputs of every stage for (B, C, H, W) normalised pixels, keyed by `layers`: here of
         the submodules of those names, one after the other."""
-        found = {}
+        outputs = {}
         for name in self.layers:
             x = self.get_submodule(name)(x)
-            found[name] = x
-        return found
+            outputs[name] = x
+        return outputs
 
     def pool(self, last: Tensor) -> Tensor:
         """(B, D) from the last stage's (B, D, h, w): global average."""
@@ -54,15 +54,22 @@ class Backbone(nn.Module):
         """Outputs of the named layers: a stage of `layers` (the last is a map (B, D, h, w), the
         parts of the image), or `avgpool`, the pooled vector whatever pools it.
 
+        Args:
+            x: normalised pixels, `(B, C, H, W)`.
+            layers: names of stages, or `avgpool`.
+
+        Returns:
+            output of each layer by its name.
+
         Raises:
             InputError: a layer that this backbone does not have.
         """
         stages, pooled = self.trunk(x)
-        found, wanted = {**stages, "avgpool": pooled}, list(layers)
-        for name in wanted:
-            if name not in found:
+        outputs, names = {**stages, "avgpool": pooled}, list(layers)
+        for name in names:
+            if name not in outputs:
                 raise unknown_name("layer", name, [*self.layers, "avgpool"])
-        return {name: found[name] for name in wanted}
+        return {name: outputs[name] for name in names}
 
 
 class Trunk(Backbone, ABC):
@@ -77,6 +84,13 @@ def make_norm(name: str, channels: int) -> nn.Module:
 
     Group norm is the default of the house: it keeps no running statistics to average between
     clients, mixes no images, and per-sample gradients exist (Wu and He, ECCV 2018, 32 groups).
+
+    Args:
+        name: `group` or `batch`.
+        channels: of the maps that it normalises.
+
+    Returns:
+        the normalisation layer.
     """
     if name == "batch":
         return nn.BatchNorm2d(channels)
@@ -95,13 +109,20 @@ class Net(Options, ABC):
     def build(self, channels: int, size: int) -> Backbone:
         """A backbone for (B, channels, size, size) pixels, weights not yet set.
 
+        Args:
+            channels: of the images.
+            size: height and width of the images, in pixels.
+
+        Returns:
+            the backbone, with weights not yet set.
+
         Raises:
             InputError: the size does not suit the architecture.
         """
 
 
 class SelfInitialisedLayer(nn.Module, ABC):
-    """A layer that holds parameters of a kind of its own and sets them itself.
+    """A layer with parameters that `initialise` does not know; it draws them itself.
 
     `forward` takes one batch, so that Opacus finds the gradient of each image.
     """
@@ -116,6 +137,10 @@ def initialise(module: nn.Module, generator: torch.Generator) -> None:
     any statistics; the rest by its own `draw`.
 
     Sets every parameter from `generator` alone, so the global generator plays no part.
+
+    Args:
+        module: the network whose parameters are set in place.
+        generator: the stream that all values come from.
     """
     for layer in module.modules():
         if isinstance(layer, nn.Conv2d):

@@ -26,7 +26,14 @@ def _conv(inputs: int, outputs: int, kernel: int, stride: int = 1) -> nn.Conv2d:
 
 
 class BasicBlock(nn.Module):
-    """Two 3x3 convolutions; ResNet-18 and -34."""
+    """Two 3x3 convolutions; ResNet-18 and -34.
+
+    Args:
+        inputs: channels of the input.
+        width: channels of the convolutions.
+        stride: of the first convolution.
+        norm: `group` or `batch`, of `make_norm`.
+    """
 
     expansion: ClassVar[int] = 1
 
@@ -39,14 +46,22 @@ class BasicBlock(nn.Module):
         self.downsample = _shortcut(inputs, width, stride, norm)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Map `(B, inputs, H, W)` to `(B, width, H / stride, W / stride)`."""
         out = F.relu(self.bn1(self.conv1(x)))
         out = self.bn2(self.conv2(out))
-        kept = x if self.downsample is None else self.downsample(x)
-        return F.relu(out + kept)
+        shortcut = x if self.downsample is None else self.downsample(x)
+        return F.relu(out + shortcut)
 
 
 class Bottleneck(nn.Module):
-    """1x1, 3x3 (which has the stride, as in torchvision), 1x1 to four times the width."""
+    """1x1, 3x3 (which has the stride, as in torchvision), 1x1 to four times the width.
+
+    Args:
+        inputs: channels of the input.
+        width: channels of the 3x3 convolution; the output has four times as many.
+        stride: of the 3x3 convolution.
+        norm: `group` or `batch`, of `make_norm`.
+    """
 
     expansion: ClassVar[int] = 4
 
@@ -62,11 +77,12 @@ class Bottleneck(nn.Module):
         self.downsample = _shortcut(inputs, outputs, stride, norm)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Map `(B, inputs, H, W)` to `(B, 4 width, H / stride, W / stride)`."""
         out = F.relu(self.bn1(self.conv1(x)))
         out = F.relu(self.bn2(self.conv2(out)))
         out = self.bn3(self.conv3(out))
-        kept = x if self.downsample is None else self.downsample(x)
-        return F.relu(out + kept)
+        shortcut = x if self.downsample is None else self.downsample(x)
+        return F.relu(out + shortcut)
 
 
 Block = type[BasicBlock] | type[Bottleneck]
@@ -79,7 +95,16 @@ def _shortcut(inputs: int, outputs: int, stride: int, norm: str) -> nn.Sequentia
 
 
 class ResNet(Backbone):
-    """Stem and four stages of blocks; features of length 8 width expansion."""
+    """Stem and four stages of blocks; features of length 8 width expansion.
+
+    Args:
+        block: `BasicBlock` or `Bottleneck`.
+        depths: number of blocks in each of the four stages.
+        channels: of the images.
+        width: channels of the first stage; each later stage has twice as many.
+        norm: `group` or `batch`, of `make_norm`.
+        stem: which first layers, as the option of the same name says.
+    """
 
     layers = ("layer1", "layer2", "layer3", "layer4")
 

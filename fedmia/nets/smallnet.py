@@ -12,7 +12,14 @@ from fedmia.options.option import option
 
 
 class SmallConvNet(Backbone):
-    """Four stages of 3x3 convolution, norm, ReLU; dispatch, not arithmetic, is its cost."""
+    """Four stages of 3x3 convolution, norm, ReLU; dispatch, not arithmetic, is its cost.
+
+    Args:
+        channels: of the images.
+        widths: output channels of the four stages.
+        strides: of the four convolutions.
+        norm: `group` or `batch`, of `make_norm`.
+    """
 
     layers = ("layer1", "layer2", "layer3", "layer4")
 

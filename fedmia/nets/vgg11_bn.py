@@ -20,6 +20,8 @@ class VGG(Backbone):
 
     Args:
         stages: output channels of each convolution, stage by stage.
+        channels: of the images.
+        norm: `group` or `batch`, of `make_norm`.
         pools: how many of the stages end in a 2x2 max-pool, from the first on.
     """
 

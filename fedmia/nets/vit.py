@@ -1,4 +1,4 @@
-"""ViT-Tiny, -Small and -Base."""
+"""ViT-Tiny, -Small and -Base (Dosovitskiy et al., ICLR 2021; Touvron et al., ICML 2021)."""
 
 from __future__ import annotations
 
@@ -70,7 +70,12 @@ class ViTTiny(_Size):
 
 @dataclass(frozen=True)
 class ViTSmall(_Size):
-    """ViT-Small: 12 blocks of width 384 with 6 heads (21.3 million weights)."""
+    """ViT-Small: 12 blocks of width 384 with 6 heads (21.3 million weights).
+
+    Attributes:
+        width: length of a token, 384.
+        heads: attention heads, 6.
+    """
 
     name: ClassVar[str] = "vit-small"
 
@@ -80,7 +85,12 @@ class ViTSmall(_Size):
 
 @dataclass(frozen=True)
 class ViTBase(_Size):
-    """ViT-Base: 12 blocks of width 768 with 12 heads (85.1 million weights)."""
+    """ViT-Base: 12 blocks of width 768 with 12 heads (85.1 million weights).
+
+    Attributes:
+        width: length of a token, 768.
+        heads: attention heads, 12.
+    """
 
     name: ClassVar[str] = "vit-base"
 

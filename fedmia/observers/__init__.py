@@ -1,1 +1,5 @@
-"""Who is told of a run as it goes: one experiment tracker a file."""
+"""Experiment trackers that follow a run: one tracker a file, `--observe NAME`.
+
+`fedmia.simulate` calls them after every round and with the report. Each runs in a thread of its
+own, so a tracker that hangs cannot stop a run. Start at `base.RunObserver`, which yours subclasses.
+"""

@@ -23,7 +23,7 @@ PATIENCE = 60.0  # seconds that a call may take before the run goes on without t
 
 
 class ObserverThread:
-    """A thread that calls one observer, so that one that hangs can be left behind."""
+    """A thread that calls one observer, so that an observer that hangs stops nothing else."""
 
     def __init__(self, observer: RunObserver) -> None:
         self._observer = observer
@@ -31,9 +31,9 @@ class ObserverThread:
         self._answers: SimpleQueue[str | None] = SimpleQueue()
         Thread(target=self._work, name="observer", daemon=True).start()
 
-    def tell(self, method: str, *given: Any) -> str | None:
-        """Call a method with copies of what is given; why that failed, or None."""
-        self._calls.put(partial(getattr(self._observer, method), *copy.deepcopy(given)))
+    def tell(self, method: str, *arguments: Any) -> str | None:
+        """Call a method with copies of the arguments; return why it failed, or None."""
+        self._calls.put(partial(getattr(self._observer, method), *copy.deepcopy(arguments)))
         try:
             # Printed results are the report's alone.
             with redirect_stdout(sys.stderr):
@@ -50,23 +50,23 @@ class ObserverThread:
             try:
                 call()
             except BaseException as error:  # SystemExit too: trackers end the process they are in
-                self._answers.put(_said(error))
+                self._answers.put(_error_line(error))
             else:
                 self._answers.put(None)
 
 
-def _built(name: str, folder: Path | None) -> RunObserver:
+def _build_observer(name: str, folder: Path | None) -> RunObserver:
     try:
         observer: RunObserver = registry.build("observer", name, {})
         observer.check(folder)
     except InputError:
         raise
     except Exception as error:  # code from outside
-        raise InputError(f"observer '{name}': {_said(error)}") from None
+        raise InputError(f"observer '{name}': {_error_line(error)}") from None
     return observer
 
 
-def _said(error: BaseException) -> str:
+def _error_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
 
 
@@ -84,10 +84,12 @@ class RunObservers:
     def __init__(self, names: Sequence[str], folder: Path | None) -> None:
         self._folder = folder
         self._lines: dict[str, ObserverThread] = {}
-        self._built = {name: _built(name, folder) for name in names}
+        self._build_observer = {name: _build_observer(name, folder) for name in names}
 
     def __enter__(self) -> Self:
-        self._lines = {name: ObserverThread(observer) for name, observer in self._built.items()}
+        self._lines = {
+            name: ObserverThread(observer) for name, observer in self._build_observer.items()
+        }
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -103,23 +105,23 @@ class RunObservers:
         self, branch: str, round: int, loss: float | None, knn: float | None, seconds: float
     ) -> None:
         """A round of a branch is done."""
-        told = {f"{branch}/loss": loss, f"{branch}/knn": knn, f"{branch}/seconds": seconds}
-        self._tell("scalars", drop_missing(told), round)
+        scalars = {f"{branch}/loss": loss, f"{branch}/knn": knn, f"{branch}/seconds": seconds}
+        self._tell("scalars", drop_missing(scalars), round)
 
     def report(self, report: Report) -> None:
-        """The run is over, its files are written."""
+        """The run is over and its files are written."""
         if not self._lines:
             return
         for round, values in round_values(report):
             self._tell("scalars", values, round)
         last = report["rounds"][-1]["round"] if report["rounds"] else 0
         self._tell("scalars", run_values(report), last)
-        drawn = sorted((self._folder / FIGURES).glob("*.png")) if self._folder else []
-        self._tell("report", report, {png.stem: png.read_bytes() for png in drawn})
+        figures = sorted((self._folder / FIGURES).glob("*.png")) if self._folder else []
+        self._tell("report", report, {png.stem: png.read_bytes() for png in figures})
 
-    def _tell(self, method: str, *given: Any) -> None:
+    def _tell(self, method: str, *arguments: Any) -> None:
         for name, line in [*self._lines.items()]:
-            if (why := line.tell(method, *given)) is not None:
+            if (why := line.tell(method, *arguments)) is not None:
                 print(
                     f"fedmia: observer {name} failed in {method} ({why}); the run goes on without "
                     "it",

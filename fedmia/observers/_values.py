@@ -17,7 +17,7 @@ OF_THE_RUN = ("attack", "pair", "utility", "utility/after_attack", "health")
 def round_values(report: Report) -> Iterator[tuple[int, dict[str, float]]]:
     """(round, AUC by `leakage/ATTACK` and `layers/LAYER`) of the rounds that were evaluated."""
     rounds: dict[int, dict[str, float]] = {}
-    for row, name, value in _logged(report, BY_ROUND):
+    for row, name, value in _logged_numbers(report, BY_ROUND):
         rounds.setdefault(row["round"] or 0, {})[name] = value
     yield from rounds.items()
 
@@ -26,10 +26,10 @@ def run_values(report: Report) -> dict[str, float]:
     """AUC of attacks and controls, the ends of the simultaneous intervals and the true-positive
     rate at 1 % of the attacks, what they add over their controls, utility and health: all numbers
     of the run that declare a name."""
-    return {name: value for _, name, value in _logged(report, *OF_THE_RUN)}
+    return {name: value for _, name, value in _logged_numbers(report, *OF_THE_RUN)}
 
 
-def _logged(report: Report, *subjects: str) -> Iterator[tuple[Row, str, float]]:
+def _logged_numbers(report: Report, *subjects: str) -> Iterator[tuple[Row, str, float]]:
     """(row, name, value) of the numbers of these subjects that observers hear of."""
     for field, row in numbers(report):
         value = row["value"]
@@ -60,5 +60,5 @@ def _name(template: str, row: Row, end: str) -> str | None:
 
 
 def drop_missing(values: Mapping[str, float | None]) -> dict[str, float]:
-    """Those that are known."""
+    """The values that are not None."""
     return {name: value for name, value in values.items() if value is not None}

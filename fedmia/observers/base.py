@@ -14,7 +14,7 @@ from fedmia.records.rows import Report
 
 @dataclass
 class RunObserver(Options, ABC):
-    """An experiment tracker: `--observe NAME`. One file a tracker.
+    """An experiment tracker, chosen by `--observe NAME`. One file holds one tracker.
 
     `begin` comes first and `end` last, in one thread that is the observer's own; the run waits for
     each call. What it is given is its own copy. Whatever it raises or prints, and where it never
@@ -61,4 +61,4 @@ class RunObserver(Options, ABC):
 
     @abstractmethod
     def end(self) -> None:
-        """Nothing more comes; without a `report` before it, the run has failed."""
+        """The last call. The run has failed where no `report` came before."""

@@ -36,8 +36,8 @@ class TensorBoard(RunObserver):
         from torch.utils.tensorboard import SummaryWriter
 
         self._writer = SummaryWriter(str(Path(folder or ".") / "tensorboard"))
-        told = json.dumps(config, indent=2, ensure_ascii=False)
-        self._writer.add_text("config", f"```json\n{told}\n```")
+        text = json.dumps(config, indent=2, ensure_ascii=False)
+        self._writer.add_text("config", f"```json\n{text}\n```")
 
     def scalars(self, values: Mapping[str, float], step: int) -> None:
         for name, value in values.items():

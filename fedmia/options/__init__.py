@@ -1,4 +1,4 @@
-"""What an option is, its values, YAML, errors, plugins by name, random streams: the lowest floor.
+"""Options and their values, YAML, errors, plugins by name, random streams: the lowest layer.
 
-It imports nothing else of ours, and no torch. Start at `option.py`.
+Every other package imports it; it imports none of them, and no torch at import. Start at
 """

@@ -1,4 +1,4 @@
-"""The one exception that stands for bad input, and how it names options to whoever gave them."""
+"""The exception for bad input, and how its message spells options: as flags, keys or arguments."""
 
 from __future__ import annotations
 
@@ -10,14 +10,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-# Writes an option, and its value where one is told, as its user does: a flag, a key of a file..
-Tongue = Callable[[str, str | None], str]
-# How `opt` writes one into a text, where it stays legible should nobody say it otherwise.
+# Spells an option, and its value where there is one: as a flag, as a key of a file, ..
+Spelling = Callable[[str, str | None], str]
+# How `opt` marks an option in a text; the mark stays legible where nothing spells it otherwise.
 _NOTED = re.compile("\u27e8([^\u27e8\u27e9\u2254]*)(?:\u2254([^\u27e9]*))?\u27e9")
 
 
 class OptionMention(NamedTuple):
-    """An option that a message names: its path in the settings, and a value where one is told."""
+    """An option that a message names.
+
+    Attributes:
+        path: of the option in the settings.
+        value: its value as text; None: the message gives none.
+    """
 
     path: str
     value: str | None = None
@@ -34,16 +39,16 @@ class InputError(ValueError):
     Attributes:
         text: the message as it was written, to be part of another one.
         parts: words and options of the message, in turn.
-        tongue: how `str` says the options, once it is known who gave them.
+        spelling: how `str` says the options, once it is known who gave them.
     """
 
-    tongue: Tongue
+    spelling: Spelling
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self.text = text
         self.parts = _parts(text)
-        self.tongue = spell_in_python
+        self.spelling = spell_in_python
 
     @property
     def options(self) -> list[OptionMention]:
@@ -56,18 +61,27 @@ class InputError(ValueError):
         return tuple(path for path, _ in self.options)
 
     def __str__(self) -> str:
-        return _joined(self.parts, self.tongue)
+        return _join_parts(self.parts, self.spelling)
 
 
 def opt(path: str, value: Any = ...) -> str:
-    """The option at `path` in a message, with the value that it has or should have."""
+    """Mention an option in a message. `format_error` later spells it as a flag, a key or an
+    argument.
+
+    Args:
+        path: of the option in the settings.
+        value: that it has or should have; `...`: none is shown.
+
+    Returns:
+        Text that marks the option within the message.
+    """
     return (
         f"\u27e8{path}\u27e9" if value is ... else f"\u27e8{path}\u2254{format_value(value)}\u27e9"
     )
 
 
 def _parts(text: str) -> tuple[str | OptionMention, ...]:
-    """The words of a text and the options between them."""
+    """Split a text into words and mentions of options."""
     parts: list[str | OptionMention] = []
     end = 0
     for noted in _NOTED.finditer(text):
@@ -76,29 +90,53 @@ def _parts(text: str) -> tuple[str | OptionMention, ...]:
     return (*parts, text[end:])
 
 
-def _joined(parts: Iterable[str | OptionMention], tongue: Tongue) -> str:
-    format_error = (part if isinstance(part, str) else tongue(*part) for part in parts)
+def _join_parts(parts: Iterable[str | OptionMention], spelling: Spelling) -> str:
+    format_error = (part if isinstance(part, str) else spelling(*part) for part in parts)
     return " ".join("".join(format_error).split())
 
 
 def spell_in_python(path: str, value: str | None) -> str:
-    """`known`, `known=50`."""
+    """Spell an option as a keyword argument: `known`, `known=50`.
+
+    Args:
+        path: of the option in the settings.
+        value: its text, or None.
+
+    Returns:
+        The text.
+    """
     return path if value is None else f"{path}={value}"
 
 
-def format_error(text: str, tongue: Tongue = spell_in_python) -> str:
-    """`text` on one line, its options written as `tongue` does."""
-    return _joined(_parts(text), tongue)
+def format_error(text: str, spelling: Spelling = spell_in_python) -> str:
+    """A message on one line, its options spelled in a style.
+
+    Args:
+        text: with mentions of options as `opt` makes them.
+        spelling: spells one option.
+
+    Returns:
+        Plain text.
+    """
+    return _join_parts(_parts(text), spelling)
 
 
 def map_options(text: str, rename: Callable[[str], str]) -> str:
-    """`text` with the path of each option in it renamed."""
+    """Replace the path of each option that a message mentions.
+
+    Args:
+        text: with mentions of options as `opt` makes them.
+        rename: old path -> new path.
+
+    Returns:
+        The text, its options still marked.
+    """
     return _NOTED.sub(lambda noted: noted[0].replace(noted[1], rename(noted[1]), 1), text)
 
 
 @contextmanager
 def prefix_errors(where: str) -> Iterator[None]:
-    """Errors inside begin with `where`, an option or what else they are of, if it says anything."""
+    """Put `where` before the message of every InputError raised inside; empty: leave it."""
     try:
         yield
     except InputError as error:
@@ -106,24 +144,24 @@ def prefix_errors(where: str) -> Iterator[None]:
 
 
 @contextmanager
-def option_style(speak: Tongue) -> Iterator[None]:
-    """Errors inside say their options as `speak` does, unless they know better."""
+def option_style(speak: Spelling) -> Iterator[None]:
+    """Give every InputError raised inside the style `speak`, unless it has one."""
     try:
         yield
     except InputError as error:
-        if error.tongue is spell_in_python:
-            error.tongue = speak
+        if error.spelling is spell_in_python:
+            error.spelling = speak
         raise
 
 
 @contextmanager
 def style_of_file(file: Path) -> Iterator[None]:
-    """Errors inside say their options to who wrote them all into `file`; the first names it."""
+    """Let every InputError raised inside spell options as keys of a file, which it names."""
     try:
         yield
     except InputError as error:
-        if error.tongue is spell_in_python:
-            error.tongue = partial(_in_file, f" in {file}", error.paths[:1])
+        if error.spelling is spell_in_python:
+            error.spelling = partial(_in_file, f" in {file}", error.paths[:1])
         raise
 
 
@@ -132,7 +170,7 @@ def _in_file(where: str, first: tuple[str, ...], path: str, value: str | None) -
 
 
 def format_value(value: Any) -> str:
-    """`value` as one types it after a flag."""
+    """A value as a user types it after a flag."""
     if value is None:
         return "none"
     if isinstance(value, bool):
@@ -143,13 +181,30 @@ def format_value(value: Any) -> str:
 
 
 def suggest_nearest(name: str, known: Iterable[str]) -> str:
-    """`; did you mean 'x'?` for the known name nearest to `name`, or the empty string."""
+    """The end of an error that suggests a name.
+
+    Args:
+        name: that is not known.
+        known: names.
+
+    Returns:
+        `; did you mean 'x'?` with the nearest known name; empty: none is near.
+    """
     match = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     return f"; did you mean '{match[0]}'?" if match else ""
 
 
 def unknown_name(what: str, name: str, known: Iterable[str]) -> InputError:
-    """The error for a name that is not among the known ones, with the nearest of them."""
+    """The error for a name that is not known.
+
+    Args:
+        what: kind of thing that the name should be.
+        name: that is not known.
+        known: names.
+
+    Returns:
+        The error, with the nearest name and the list of the known ones.
+    """
     listed = sorted(known)
     return InputError(
         f"unknown {what} '{name}'{suggest_nearest(name, listed)} "

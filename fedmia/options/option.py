@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 from fedmia.options.errors import InputError, format_error, format_value, unknown_name
 
-# Name of a limit, how it is said, and whether a value keeps it.
+# Name of a limit, its sign in messages, and whether a value is within it.
 LIMITS: Sequence[tuple[str, str, Callable[[Any, Any], bool]]] = (
     ("gt", ">", operator.gt),
     ("ge", ">=", operator.ge),
@@ -38,10 +38,21 @@ def option(
     gone: Mapping[str, str] | None = None,
     omitted: bool = False,
 ) -> Any:
-    """A dataclass field with a help text and the range or the choices that its value must keep.
+    """A dataclass field that is an option, with its help text and what its value may be.
 
-    `gone`: values that were choices once -> what one asks for instead. `omitted`: a tree of the
-    settings leaves it out while it has its default.
+    Args:
+        default: its value where none is given.
+        help: one line for `--help`.
+        gt: the value must be greater; of a tuple each item.
+        ge: the value must be as great or greater.
+        lt: the value must be less.
+        le: the value must be as small or smaller.
+        choices: the only values that it may have.
+        gone: value that was a choice once -> what to ask for instead.
+        omitted: whether a tree of the settings leaves it out while it has its default.
+
+    Returns:
+        The dataclass field.
     """
     limits: dict[str, Any] = {"help": help, "gt": gt, "ge": ge, "lt": lt, "le": le}
     limits |= {"choices": choices, "gone": gone, "omitted": omitted}
@@ -49,8 +60,16 @@ def option(
 
 
 def options_of(name: str, kind: str, flat: bool = False) -> Any:
-    """A dataclass field of the options of the plugin of `kind` that the option `name` beside it
-    names: `--SECTION.NAME.OPTION`, or `--SECTION.OPTION` where they are `flat`."""
+    """A dataclass field that holds the options of a plugin, which another option names.
+
+    Args:
+        name: of the option beside it that names the plugin.
+        kind: of the plugin.
+        flat: `--SECTION.OPTION` gives them; else `--SECTION.NAME.OPTION`.
+
+    Returns:
+        The dataclass field.
+    """
     about = {"options_of": name, "kind": kind, "flat": flat}
     return dataclasses.field(default_factory=dict, metadata=about)
 
@@ -94,12 +113,21 @@ def union_members(kind: Any) -> tuple[Any, ...]:
 
 
 def check_type(where: str, value: Any, kind: Any) -> None:
-    """Raise InputError unless `value` is of type `kind` (an int passes for a float)."""
-    if not any(_is(value, one) for one in union_members(kind)):
+    """Refuse a value of a wrong type. An int is accepted for a float.
+
+    Args:
+        where: the option, for the error.
+        value: to check.
+        kind: the type that it must have.
+
+    Raises:
+        InputError: the value has another type.
+    """
+    if not any(_matches_type(value, one) for one in union_members(kind)):
         raise InputError(f"{where} must be {type_name(kind)}, got {value!r}")
 
 
-def _is(value: Any, kind: Any) -> bool:
+def _matches_type(value: Any, kind: Any) -> bool:
     origin = typing.get_origin(kind)
     if kind is type(None):
         return value is None
@@ -110,15 +138,24 @@ def _is(value: Any, kind: Any) -> bool:
         if not isinstance(value, tuple):
             return False
         if len(args) == 2 and args[1] is Ellipsis:
-            return all(_is(v, args[0]) for v in value)
-        return len(value) == len(args) and all(map(_is, value, args))
+            return all(_matches_type(v, args[0]) for v in value)
+        return len(value) == len(args) and all(map(_matches_type, value, args))
     if kind in (int, float):
         return isinstance(value, (int, kind)) and not isinstance(value, bool)
     return isinstance(value, origin or kind)
 
 
 def check_limits(where: str, value: Any, limits: Mapping[str, Any]) -> None:
-    """Raise InputError unless `value` (or each item of a tuple) is in its range and choices."""
+    """Refuse a value, or an item of a tuple, that is out of its range or its choices.
+
+    Args:
+        where: the option, for the error.
+        value: to check.
+        limits: metadata of the option's field: `gt`, `ge`, `lt`, `le`, `choices`, `gone`.
+
+    Raises:
+        InputError: the value is not finite, out of range, or none of the choices.
+    """
     if value is None:
         return
     if isinstance(value, tuple):
@@ -156,7 +193,15 @@ def type_name(kind: Any) -> str:
 
 
 def placeholder(kind: Any, metadata: Mapping[str, Any]) -> str:
-    """What stands for a value of an option in help texts: its choices, else its type."""
+    """What stands for a value of an option in help texts.
+
+    Args:
+        kind: the option's type.
+        metadata: of its field.
+
+    Returns:
+        Its choices, else the name of its type.
+    """
     if metadata["choices"]:
         return f"{{{','.join(metadata['choices'])}}}"
     name = type_name(kind).removesuffix(" or none")

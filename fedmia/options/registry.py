@@ -1,4 +1,4 @@
-"""Find a plugin by its file name: `load("attack", "partcrop")` is that of `attacks/partcrop.py`.
+"""Find plugins by file name: `load("attack", "partcrop")` is the one in `attacks/partcrop.py`.
 
 File name = YAML name = command-line name; a `-` in the name is `_` in the file name. A file holds
 one public class derived from its kind's base, or a family of them: `nets/resnet.py` those of
@@ -40,8 +40,8 @@ KINDS: Mapping[str, tuple[str, str, str]] = {
 def base(kind: str) -> type:
     """The abstract class that every plugin of `kind` derives from."""
     _, module, name = KINDS[kind]
-    found: type = getattr(importlib.import_module(module), name)
-    return found
+    cls: type = getattr(importlib.import_module(module), name)
+    return cls
 
 
 def names(kind: str) -> list[str]:
@@ -50,7 +50,14 @@ def names(kind: str) -> list[str]:
 
 
 def load(kind: str, name: str) -> type[Any]:
-    """The class of the plugin called `name`.
+    """The class of a plugin.
+
+    Args:
+        kind: of the plugin, one of KINDS.
+        name: a built-in plugin or `package.module:Class`.
+
+    Returns:
+        The class.
 
     Raises:
         InputError: no such plugin (the message lists the known ones and the nearest), or the
@@ -60,13 +67,21 @@ def load(kind: str, name: str) -> type[Any]:
         return _outside(kind, name)
     # The file of that name, then the families that it may be of.
     for file in sorted(_files(kind), key=len, reverse=True):
-        if name.startswith(_named(file)) and (found := _plugins(kind, file).get(name)):
-            return found
+        if name.startswith(_name_of_file(file)) and (cls := _plugins(kind, file).get(name)):
+            return cls
     raise unknown_name(kind, name, names(kind))
 
 
 def build(kind: str, name: str, options: Mapping[str, Any]) -> Any:
-    """An instance of plugin `name` with `options` as its keyword arguments.
+    """Build a plugin.
+
+    Args:
+        kind: of the plugin, one of KINDS.
+        name: a built-in plugin or `package.module:Class`.
+        options: keyword arguments of the plugin's class.
+
+    Returns:
+        An instance of the plugin.
 
     Raises:
         InputError: unknown plugin or option, or a value out of range.
@@ -94,22 +109,22 @@ def paper(cls: type) -> str:
 
 def _files(kind: str) -> tuple[str, ...]:
     """Files that may hold a plugin of `kind`."""
-    return _listed(tuple(importlib.import_module(KINDS[kind][0]).__path__))
+    return _list_files(tuple(importlib.import_module(KINDS[kind][0]).__path__))
 
 
 @functools.cache  # files do not come and go while the process runs
-def _listed(folders: tuple[str, ...]) -> tuple[str, ...]:
+def _list_files(folders: tuple[str, ...]) -> tuple[str, ...]:
     files = [m.name for m in pkgutil.iter_modules(folders)]
     return tuple(f for f in files if not f.startswith("_") and f != "base")
 
 
 def _plugins(kind: str, file: str) -> dict[str, type[Any]]:
     """The public plugins of a file, by name."""
-    return _held(importlib.import_module(f"{KINDS[kind][0]}.{file}"), file, base(kind))
+    return _module_plugins(importlib.import_module(f"{KINDS[kind][0]}.{file}"), file, base(kind))
 
 
 @functools.cache
-def _held(module: ModuleType, file: str, parent: type) -> dict[str, type[Any]]:
+def _module_plugins(module: ModuleType, file: str, parent: type) -> dict[str, type[Any]]:
     classes = [
         c
         for n, c in vars(module).items()
@@ -119,22 +134,31 @@ def _held(module: ModuleType, file: str, parent: type) -> dict[str, type[Any]]:
         and issubclass(c, parent)
         and dataclasses.is_dataclass(c)
     ]
-    found = {str(vars(c).get("name", _named(file))): c for c in classes}
-    if len(found) < len(classes) or not all(name.startswith(_named(file)) for name in found):
+    plugins = {str(vars(c).get("name", _name_of_file(file))): c for c in classes}
+    if len(plugins) < len(classes) or not all(
+        name.startswith(_name_of_file(file)) for name in plugins
+    ):
         raise InputError(
-            f"{module.__name__} holds {len(classes)} public plugins, called {', '.join(found)}: "
-            f"each declares a name of its own that begins with {_named(file)}"
+            f"{module.__name__} holds {len(classes)} public plugins, called {', '.join(plugins)}: "
+            f"each declares a name of its own that begins with {_name_of_file(file)}"
         )
-    return found
+    return plugins
 
 
-def _named(file: str) -> str:
-    """How a name is written whose file is `file`."""
+def _name_of_file(file: str) -> str:
+    """The plugin's name for a file: dashes in place of underscores."""
     return file.replace("_", "-")
 
 
 def load_outside(kind: str, name: str) -> Any:
-    """What `package.module:NAME` names.
+    """Import what a user names from outside fedmia.
+
+    Args:
+        kind: what the name should be, for the error.
+        name: `package.module:NAME`.
+
+    Returns:
+        The object of that name.
 
     Raises:
         InputError: it cannot be imported.
@@ -147,7 +171,7 @@ def load_outside(kind: str, name: str) -> Any:
 
 
 def _outside(kind: str, name: str) -> type[Any]:
-    found = load_outside(kind, name)
-    if not (inspect.isclass(found) and issubclass(found, base(kind))):
+    cls = load_outside(kind, name)
+    if not (inspect.isclass(cls) and issubclass(cls, base(kind))):
         raise InputError(f"{kind} '{name}' is not a {base(kind).__name__}")
-    return found
+    return cls

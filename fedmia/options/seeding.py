@@ -18,25 +18,57 @@ TWISTER, AT = 624, 24  # words of the CPU generator's state, and the byte at whi
 
 
 def root(source: str, seed: int) -> int:
-    """What streams are named under: the run's seed if `source` is SEEDED; under ENTROPY 256 bits of
-    the operating system's, others at each call, which the caller keeps to itself."""
+    """The root seed of the random streams.
+
+    Args:
+        source: SEEDED or ENTROPY.
+        seed: the run's seed.
+
+    Returns:
+        `seed` under SEEDED; under ENTROPY 256 new bits of the operating system at each call. The
+        caller keeps these to itself.
+    """
     return secrets.randbits(256) if source == ENTROPY else seed
 
 
 def seed_words(seed: int, *keys: str | int) -> list[int]:
-    """Eight 32-bit words, a SHA-256 of the root seed and the names of the stream."""
+    """Derive the seed of a stream: SHA-256 of the root seed and of the stream's name.
+
+    Args:
+        seed: the root seed.
+        keys: the name of the stream, in parts.
+
+    Returns:
+        Eight 32-bit words.
+    """
     text = "\x1f".join([str(int(seed)), *(f"{type(k).__name__}:{k}" for k in keys)])
     digest = hashlib.sha256(text.encode()).digest()
     return [int.from_bytes(digest[i : i + 4], "little") for i in range(0, 32, 4)]
 
 
 def rng(seed: int, *keys: str | int) -> np.random.Generator:
-    """NumPy generator of the stream named by `keys` under the root `seed`."""
+    """A NumPy generator for a stream of random numbers.
+
+    Args:
+        seed: the root seed.
+        keys: the name of the stream, in parts. Equal names give equal numbers.
+
+    Returns:
+        The generator at its start.
+    """
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed_words(seed, *keys))))
 
 
 def torch_rng(seed: int, *keys: str | int) -> torch.Generator:
-    """Torch generator of the stream named by `keys`, on the CPU."""
+    """A torch generator on the CPU for a stream of random numbers.
+
+    Args:
+        seed: the root seed.
+        keys: the name of the stream, in parts. Equal names give equal numbers.
+
+    Returns:
+        The generator at its start.
+    """
     low, high = seed_words(seed, *keys)[:2]
     return torch.Generator().manual_seed((high << 31 | low) & (2**63 - 1))
 
@@ -44,10 +76,18 @@ def torch_rng(seed: int, *keys: str | int) -> torch.Generator:
 def torch_noise(
     source: str, stream: np.random.Generator, device: torch.device | str
 ) -> torch.Generator:
-    """Torch generator on `device` for noise: seeded by a draw of `stream`, or by the system.
+    """A torch generator for the noise of a defence.
 
     Of a seed the CPU's Mersenne Twister takes 32 bits, which can all be tried: under ENTROPY each
     of its words is drawn. A GPU's Philox has a key of 64 bits.
+
+    Args:
+        source: SEEDED: the seed is drawn from `stream`; ENTROPY: from the operating system.
+        stream: of the run.
+        device: of the generator.
+
+    Returns:
+        The generator at its start.
     """
     generator = torch.Generator(device=device)
     if source != ENTROPY:

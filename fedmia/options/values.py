@@ -1,4 +1,4 @@
-"""Values of options as text (flags) and as YAML: to the type of the option, and back to plain."""
+"""Convert values of options from text (flags) or YAML to the option's type, and back."""
 
 from __future__ import annotations
 
@@ -19,14 +19,23 @@ class Text(str):
 
 
 def convert(where: str, value: Any, kind: Any) -> Any:
-    """`value`, from YAML or (a `Text`) from the command line, as the option's type `kind`.
+    """Convert a value from YAML or from the command line (a `Text`) to an option's type.
 
-    Integers become floats where a float is asked for, lists become tuples, `none` becomes None
-    where None is allowed. A YAML string is read as text for a list (`0-4,7`), else never parsed.
+    Integers become floats where a float is needed, lists become tuples, `none` becomes None
+    where None is allowed. A YAML string is parsed as a list where a list is needed (`0-4,7`), and
+    never else.
+
+    Args:
+        where: the option, for the error.
+        value: to convert.
+        kind: the option's type.
+
+    Returns:
+        The converted value. A YAML value of a wrong type is returned as it is, for the option's own
+        check to refuse.
 
     Raises:
-        InputError: text that does not say such a value. A YAML value of a wrong type is handed
-            back as it is, for the option's own check to refuse.
+        InputError: text that does not say a value of the type.
     """
     kinds = union_members(kind)
     if isinstance(value, str) and type(None) in kinds and value.lower() == "none":
@@ -43,10 +52,18 @@ def convert(where: str, value: Any, kind: Any) -> Any:
 
 
 def from_text(where: str, text: str, kind: Any) -> Any:
-    """The value of type `kind` that `text` says: `true`, `3`, `0.1`, `a,b`, `0-4,7`, `none`.
+    """Parse a value: `true`, `3`, `0.1`, `a,b`, `0-4,7`, `none`.
+
+    Args:
+        where: the option, for the error.
+        text: to parse.
+        kind: the option's type.
+
+    Returns:
+        The value.
 
     Raises:
-        InputError: it says none.
+        InputError: the text does not say a value of the type.
     """
     kinds = union_members(kind)
     if type(None) in kinds and text.lower() == "none":
@@ -63,10 +80,10 @@ def _parse(text: str, kind: Any) -> Any:
     if typing.get_origin(kind) is tuple:
         item = typing.get_args(kind)[0]
         parts = [p.strip() for p in text.split(",")] if text.strip() else []
-        found: list[Any] = []
+        items: list[Any] = []
         for part in parts:
-            found.extend(_span(part) if item is int else [_parse(part, item)])
-        return tuple(found)
+            items.extend(_span(part) if item is int else [_parse(part, item)])
+        return tuple(items)
     if typing.get_origin(kind) is typing.Literal:
         return text if text in typing.get_args(kind) else _refuse()
     if kind is bool:

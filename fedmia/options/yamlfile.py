@@ -1,4 +1,4 @@
-"""YAML files of settings: read strictly, written so that they read back the same."""
+"""Read and write YAML files of settings; what is written reads back the same."""
 
 from __future__ import annotations
 
@@ -33,20 +33,28 @@ def load_all(path: Path) -> Tree:
         InputError: missing, unreadable, not YAML, not a mapping, or a key written twice.
     """
     try:
-        found = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
+        tree = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise InputError(f"cannot read config file '{path}': {reason}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise InputError(f"{path} is not valid YAML: {_reason(error)}") from None
-    if not isinstance(found, dict):
-        holds = "nothing" if found is None else type_name(type(found))
+    if not isinstance(tree, dict):
+        holds = "nothing" if tree is None else type_name(type(tree))
         raise InputError(f"{path} must hold a mapping of options, holds {holds}")
-    return found
+    return tree
 
 
 def dump(tree: Mapping[str, Any], run: Mapping[str, Any] | None = None) -> str:
-    """YAML of a tree; `run` is kept beside it under `_run`."""
+    """Write a tree as YAML.
+
+    Args:
+        tree: nested mappings, lists and scalars.
+        run: facts about the run, kept under `_run`; None: none.
+
+    Returns:
+        The text of the file.
+    """
     whole = dict(tree) if run is None else {**tree, RUN_KEY: plain(dict(run))}
     # All but ASCII is escaped: PyYAML reads some line breaks that it writes as they are otherwise.
     return yaml.safe_dump(whole, sort_keys=False, width=96)
@@ -56,7 +64,7 @@ class _Loader(yaml.SafeLoader):
     """YAML's safe loader with `1e-3` a number, keys that are text, and no key twice."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        seen: set[str] = set()
+        keys: set[str] = set()
         for key_node, _ in node.value:
             key = key_node.value
             if key_node.tag == "tag:yaml.org,2002:merge":
@@ -65,11 +73,11 @@ class _Loader(yaml.SafeLoader):
                 raise yaml.MarkedYAMLError(
                     problem=f"key {key!r} is not a name", problem_mark=key_node.start_mark
                 )
-            if key in seen:
+            if key in keys:
                 raise yaml.MarkedYAMLError(
                     problem=f"key '{key}' is written twice", problem_mark=key_node.start_mark
                 )
-            seen.add(key)
+            keys.add(key)
         return super().construct_mapping(node, deep)
 
 

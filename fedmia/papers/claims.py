@@ -9,7 +9,7 @@ means (Welch) and by the AUC of single images, and medians stand beside.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import scipy
@@ -19,7 +19,7 @@ from fedmia.papers.tables import rates
 from fedmia.records import Curves, FloatArray
 from fedmia.report.format import estimate
 from fedmia.report.metrics import auc_numbers
-from fedmia.report.tables import Cell, Row, Table
+from fedmia.report.tables import Table, TextCell, TextRow
 from fedmia.statistics.intervals import tail
 from fedmia.statistics.thresholds import oracle_accuracy
 
@@ -46,22 +46,43 @@ RULES: Mapping[str, tuple[str, str]] = {
     "Alg. 1, line 25": ("if |L - L_agg| < T then classify as a member", SURPASSES),
 }
 Numbers = Mapping[str, Any]
-Claim = Mapping[str, Any]
+
+
+class Claim(TypedDict):
+    """One sentence of the paper beside what this run shows of it.
+
+    Attributes:
+        place: in the paper.
+        says: the sentence.
+        verdict: HELD, NOT_HELD, UNDECIDED or NOT_RUN.
+        remark: why it was not run, or what else follows; empty for none.
+        numbers: what it was decided by; the first decides.
+    """
+
+    place: str
+    says: str
+    verdict: str
+    remark: str
+    numbers: tuple[Numbers, ...]
 
 
 def claims(climb: StaticAscentScores | None, curves: Curves | None) -> list[Claim]:
-    """Every claim of RULES, in order: `place` in the paper, what it `says`, `verdict`, `remark`
-    (why it was not run, or what else follows) and `numbers`, of which the first decides.
+    """Every claim of RULES, in order.
 
     Args:
-        climb: the static climb with its losses by step. curves: of the active client's rounds.
+        climb: the static ascent with its losses by step.
+        curves: losses of the rounds in which a client acts.
+
+    Returns:
+        One claim for each rule.
     """
-    return [*_static(climb), *_federated(curves)]
+    return [*static_claims(climb), *federated_claims(curves)]
 
 
-def _static(climb: StaticAscentScores | None) -> list[Claim]:
+def static_claims(climb: StaticAscentScores | None) -> list[Claim]:
+    """The claims on the static ascent; not run without its losses by step."""
     ours, others = (None, None) if climb is None else (climb.members, climb.nonmembers)
-    if climb is None or ours is None or others is None or not _usable(ours, others):
+    if climb is None or ours is None or others is None or not has_finite_losses(ours, others):
         return [_claim(place, NOT_RUN, NO_CLIMB) for place in ("Fig. 10", "Fig. 12")]
     rises = ours[-1] - ours[0], others[-1] - others[0]
     rise = contrast(f"rise of the loss, steps {len(ours) - 1}", *rises)
@@ -81,48 +102,95 @@ def _static(climb: StaticAscentScores | None) -> list[Claim]:
     ]
 
 
-def _federated(curves: Curves | None) -> list[Claim]:
-    def sides(name: str) -> list[Any]:
-        return [getattr(curves, f"{name}{side}", None) for side in ("members", "nonmembers")]
-
-    before, sent, after, zero = map(sides, ("before_", "after_", "", "control_"))
-    if curves is None or curves.act != "ascent" or not _usable(*before, *sent, *after):
-        return [_claim(place, NOT_RUN, NO_ASCENT) for place in list(RULES)[2:]]
-
-    def changes(of: str, since: list[Any], at: Callable[[Any], FloatArray]) -> list[Numbers]:
-        # Without ascent the client uploads the model that it received.
-        both = (of, since, after), ("the same without ascent", before, zero)
-        return [
-            contrast(name, *(at(x) - start for x, start in zip(losses, starts, strict=True)))
-            for name, starts, losses in both
-            if _usable(*losses)
-        ]
-
+def federated_claims(curves: Curves | None) -> list[Claim]:
+    """The claims on the rounds in which a client acts; not run without an ascent client."""
+    places = list(RULES)[2:]
+    before, sent, after = (_sides(curves, name) for name in ("before_", "after_", ""))
+    if curves is None or curves.act != "ascent" or not has_finite_losses(*before, *sent, *after):
+        return [_claim(place, NOT_RUN, NO_ASCENT) for place in places]
+    # Without ascent the client uploads the model that it received.
+    without = before, _sides(curves, "control_")
     # The upload is read in the first attacked round alone.
-    upload = changes("change from the upload to the aggregate", sent, lambda x: x[0])
-    whole = changes("change from before to the aggregates", before, lambda x: x.mean(axis=0))
-    gone = (abs(a[0] - s) for a, s in zip(after, sent, strict=True))
-    size = contrast("distance from L to L_agg", *gone)
-    verdicts = _verdict(upload[0], falls=True), _verdict(whole[0], falls=True), _verdict(size)
+    upload = _changes("change from the upload to the aggregate", (sent, after), without, _first)
+    whole = _changes("change from before to the aggregates", (before, after), without, _mean)
+    distances = [abs(_first(losses) - start) for losses, start in zip(after, sent, strict=True)]
+    distance = contrast("distance from L to L_agg", *distances)
+    falls_after_upload = _verdict(upload[0], falls=True)
+    falls_overall = _verdict(whole[0], falls=True)
+    surpasses = _verdict(distance)
     supported = {(True, True): "both", (True, False): "Sec. V-B4", (False, True): "line 25"}
-    which = supported.get((verdicts[0] == HELD, verdicts[2] == HELD), "neither")
-    remarks = "", "", f"this run supports {which}"
-    columns = list(RULES)[2:], verdicts, remarks, (upload, whole, [size])
-    return [_claim(p, v, r, *n) for p, v, r, n in zip(*columns, strict=True)]
+    which = supported.get((falls_after_upload == HELD, surpasses == HELD), "neither")
+    return [
+        _claim(places[0], falls_after_upload, "", *upload),
+        _claim(places[1], falls_overall, "", *whole),
+        _claim(places[2], surpasses, f"this run supports {which}", distance),
+    ]
+
+
+def _sides(curves: Curves | None, name: str) -> list[Any]:
+    """The losses of the members and of the non-members; None where the run has none."""
+    return [getattr(curves, f"{name}{side}", None) for side in ("members", "nonmembers")]
+
+
+def _first(losses: FloatArray) -> FloatArray:
+    """(n,) losses in the first attacked round, of (rounds, n)."""
+    return losses[0]
+
+
+def _mean(losses: FloatArray) -> FloatArray:
+    """(n,) mean losses over the attacked rounds, of (rounds, n)."""
+    return np.asarray(losses.mean(axis=0))
+
+
+def _changes(
+    of: str,
+    attacked: tuple[list[Any], list[Any]],
+    without: tuple[list[Any], list[Any]],
+    reduce_rounds: Callable[[FloatArray], FloatArray],
+) -> list[Numbers]:
+    """Contrast the change of the loss under ascent, then that without ascent where it was run.
+
+    Args:
+        of: what is compared.
+        attacked: starting losses and losses by round, each of members and non-members.
+        without: the same of the federation without ascent.
+        reduce_rounds: makes (n,) losses of (rounds, n).
+
+    Returns:
+        One or two contrasts.
+    """
+    contrasts = []
+    for name, (starts, losses) in ((of, attacked), ("the same without ascent", without)):
+        if has_finite_losses(*losses):
+            pairs = zip(losses, starts, strict=True)
+            contrasts.append(contrast(name, *(reduce_rounds(x) - start for x, start in pairs)))
+    return contrasts
 
 
 def _claim(place: str, verdict: str, remark: str, *numbers: Numbers) -> Claim:
-    said = {"place": place, "says": RULES[place][0], "verdict": verdict, "remark": remark}
-    return {**said, "numbers": numbers}
+    return {
+        "place": place, "says": RULES[place][0], "verdict": verdict, "remark": remark,
+        "numbers": numbers,
+    }  # fmt: skip
 
 
-def _usable(*losses: FloatArray | None) -> bool:
+def has_finite_losses(*losses: FloatArray | None) -> bool:
+    """Whether all losses exist, are finite and are of two images or more."""
     return all(x is not None and x.shape[-1] > 1 and np.isfinite(x).all() for x in losses)
 
 
 def contrast(of: str, members: FloatArray, nonmembers: FloatArray) -> Numbers:
     """Means, medians, intervals, and what (m,) non-members have over (n,) members: difference of
-    the means, and `auc`, the share of pairs in which the non-member's is larger."""
+    the means, and `auc`, the share of pairs in which the non-member's is larger.
+
+    Args:
+        of: what is compared.
+        members: (n,) values.
+        nonmembers: (m,) values.
+
+    Returns:
+        The statistics by name.
+    """
     ours, others = members.astype(np.float64), nonmembers.astype(np.float64)
     row = auc_numbers(-ours, -others, 1)
     return {
@@ -136,7 +204,15 @@ def contrast(of: str, members: FloatArray, nonmembers: FloatArray) -> Numbers:
 
 
 def welch(a: FloatArray, b: FloatArray) -> tuple[float, float]:
-    """Welch's 95 % interval of mean(a) - mean(b); with zeros for b, Student's of mean(a)."""
+    """Welch's 95 % interval of mean(a) - mean(b); with zeros for b, Student's of mean(a).
+
+    Args:
+        a: (n,) values.
+        b: (m,) values; zeros for a one-sample interval.
+
+    Returns:
+        The ends of the interval.
+    """
     parts = [v.var(ddof=1) / len(v) for v in (a, b)]
     spread = sum(p**2 / (len(v) - 1) for p, v in zip(parts, (a, b), strict=True))
     freedom = sum(parts) ** 2 / spread if spread else 1.0
@@ -144,23 +220,23 @@ def welch(a: FloatArray, b: FloatArray) -> tuple[float, float]:
     return float(a.mean() - b.mean()) - half, float(a.mean() - b.mean()) + half
 
 
-def _verdict(found: Numbers, *, falls: bool = False) -> str:
+def _verdict(numbers: Numbers, *, falls: bool = False) -> str:
     """Whether non-members surpass members, and, with `falls`, the loss of members falls."""
-    (low, high), (least, most) = found["difference_ci"], found["auc_ci"]
-    down, up = found["members_ci"] if falls else (-np.inf, -np.inf)
+    (low, high), (least, most) = numbers["difference_ci"], numbers["auc_ci"]
+    down, up = numbers["members_ci"] if falls else (-np.inf, -np.inf)
     surpasses = low > 0 and least > 0.5
     if down > 0 or high < 0 or (most < SMALL and not surpasses):
         return NOT_HELD
     return HELD if surpasses and up < 0 else UNDECIDED
 
 
-def text(found: Sequence[Claim]) -> Table:
+def text(listed: Sequence[Claim]) -> Table:
     """A row a claim: sentence, verdict, numbers (medians in brackets), and what decides."""
     rows = []
-    for one in found:
+    for one in listed:
         verdict = ": ".join(filter(None, (one["verdict"], one["remark"])))
-        numbers = Cell("", tuple(map(_line, one["numbers"])))
-        rows.append(Row([one["place"], one["says"], verdict, numbers, RULES[one["place"]][1]]))
+        numbers = TextCell("", tuple(map(_line, one["numbers"])))
+        rows.append(TextRow([one["place"], one["says"], verdict, numbers, RULES[one["place"]][1]]))
     return Table(["the paper", "says", "on this run", "numbers, 95 % (medians)", "rule"], rows)
 
 

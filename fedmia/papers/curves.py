@@ -14,7 +14,7 @@ from fedmia.papers.tables import MethodRates
 from fedmia.records import Curves, FloatArray
 from fedmia.records.rows import RoundRow
 from fedmia.report.figures import canvas
-from fedmia.report.figures.rounds import shade
+from fedmia.report.figures.rounds import shade_attacked
 from fedmia.statistics.thresholds import best_threshold, roc
 from fedmia.study.drawing import band
 
@@ -28,7 +28,7 @@ SPAN = 10  # times what is least, and a linear scale hides that
 
 
 def _panels(width: float, height: float, heading: str, across: int = 2) -> tuple[Figure, Any]:
-    figure = canvas.new(width, height)
+    figure = canvas.new_figure(width, height)
     figure.suptitle(heading, x=0.01, ha="left", fontsize=11, weight="bold")
     return figure, figure.subplots(1, across, squeeze=False)[0]
 
@@ -45,7 +45,7 @@ def _means(
     axes.plot(xs, mean, style, color=colour, markersize=4, linewidth=1.6, label=label)
 
 
-def _both(
+def _draw_both_sides(
     axes: Axes, xs: Sequence[int], members: Sequence[FloatArray], others: Sequence[FloatArray]
 ) -> None:
     _means(axes, xs, others, canvas.NONMEMBER, "non-members", "s--")
@@ -64,15 +64,23 @@ def _scale(axes: Axes, side: str, values: Any) -> None:
 
 @canvas.drawn
 def overfitting(readings: Sequence[SnapshotFeatures], history: History) -> Figure:
-    """Fig. 5: loss and cosine similarity of members and non-members by evaluated round."""
+    """Fig. 5: loss and cosine similarity of members and non-members by evaluated round.
+
+    Args:
+        readings: features of each evaluated round.
+        history: the report's rounds.
+
+    Returns:
+        The figure.
+    """
     sides = [r.scored("combined") for r in readings]
     n = canvas.counts(len(sides[0][0]), len(sides[0][1]))
     heading = f"Mean, its 95 % interval (dark), middle half (light) ({n})"
     figure, grid = _panels(8.6, 3.9, heading)
     for axes, column in zip(grid, (1, 0), strict=True):
         members, others = ([side[i][:, column] for side in sides] for i in (0, 1))
-        _both(axes, [r.round for r in readings], members, others)
-        shade(axes, history, label=axes is grid[0])
+        _draw_both_sides(axes, [r.round for r in readings], members, others)
+        shade_attacked(axes, history, label=axes is grid[0])
         axes.set_ylabel(FEATURES[column])
         canvas.whole_rounds(axes)
     canvas.legend(grid[0], 4)
@@ -89,23 +97,28 @@ def by_round(
     """Figs. 6 and 8: accuracy and AUC of each name by round, with 95 % bands.
 
     Args:
-        rows: (round, rates) by name of a layer or a method.
-        dashed: the name that the others are compared with.
+        rows: name -> rates by round.
+        history: the report's rounds; those under attack are shaded.
+        heading: title of the figure.
+        dashed: the name whose line is dashed.
+
+    Returns:
+        The figure.
     """
     first = next(iter(rows.values()))[0][1]
     n = canvas.counts(first["n_members"], first["n_nonmembers"])
     figure, grid = _panels(9.4, 4.3, f"{heading} ({n})")
     pairs: Any = (("accuracy", "accuracy_ci", "balanced accuracy"), ("auc", "auc_ci", "AUC"))
     for axes, (key, ci, label) in zip(grid, pairs, strict=True):
-        for i, (name, found) in enumerate(rows.items()):
-            known: list[Any] = [(r, row) for r, row in found if row[key] is not None]  # type: ignore[literal-required]
+        for i, (name, series) in enumerate(rows.items()):
+            known: list[Any] = [(r, row) for r, row in series if row[key] is not None]  # type: ignore[literal-required]
             if not known:
                 continue
             xs, values, cis = zip(*((r, row[key], row[ci]) for r, row in known), strict=True)
             look = canvas.look(i) | {"linestyle": "--" if name == dashed else "-"}
             band(axes, xs, values, cis, look, 0.08, label=name)
         canvas.half_line(axes)
-        shade(axes, history, label=axes is grid[0])
+        shade_attacked(axes, history, label=axes is grid[0])
         axes.grid(axis="y")
         axes.set_ylabel(label)
         canvas.whole_rounds(axes)
@@ -123,7 +136,7 @@ def by_step(climb: StaticAscentScores) -> Figure | None:
     figure, grid = _panels(9.0, 4.1, f"Static ascent on round {climb.round}{chosen} ({n})")
     for axes, label, start in zip(grid, (FEATURES[1], "its rise"), (0, 1), strict=True):
         sides = [side - start * side[0] for side in (climb.members, climb.nonmembers)]
-        _both(axes, range(len(climb.members)), *map(list, sides))
+        _draw_both_sides(axes, range(len(climb.members)), *map(list, sides))
         _scale(axes, "y", [side[-1].mean() for side in sides])
         canvas.whole_rounds(axes)
         axes.set_xlabel("step of the ascent")
@@ -172,35 +185,58 @@ def federated(curves: Curves, by_strategy: Mapping[str, Curves]) -> Figure:
     (b) under other ways to aggregate: each strategy with the act and, thin, without it.
 
     Args:
-        by_strategy: the curves of this run and of those beside it, by what names them.
+        curves: of this run.
+        by_strategy: of this run and of those beside it, by aggregation rule.
+
+    Returns:
+        The figure.
     """
     n = canvas.counts(curves.members.shape[1], curves.nonmembers.shape[1])
-    figure, (left, right) = _panels(9.4, 4.3, f"Loss of the images under test ({n})")
-    _both(left, curves.rounds.tolist(), list(curves.members), list(curves.nonmembers))
+    figure, (own_axes, right) = _panels(9.4, 4.3, f"Loss of the images under test ({n})")
+    _draw_both_sides(
+        own_axes, curves.rounds.tolist(), list(curves.members), list(curves.nonmembers)
+    )
     before = "before the attack", "D", -1, curves.before_members, curves.before_nonmembers
     upload = "first upload", "*", 0, curves.after_members, curves.after_nonmembers
     for label, marker, at, ours, others in (before, upload):
         if ours is not None and others is not None:
             x, shape = curves.rounds[:1] + at, {"linestyle": "", "marker": marker, "markersize": 8}
-            left.plot(x, ours.mean(), **shape, color=canvas.MEMBER, label=label)
-            left.plot(x, others.mean(), **shape, color=canvas.NONMEMBER)
-    left.set_title(f"(a) with {curves.act} in every round", weight="normal")
-    for i, (name, found) in enumerate(by_strategy.items()):
-        pairs = [(f"{name}, {found.act}", found.members, found.nonmembers, 1.8)]
-        if found.control_members is not None and found.control_nonmembers is not None:
-            label = f"{name}, no {found.act}"
-            pairs.append((label, found.control_members, found.control_nonmembers, 0.8))
+            own_axes.plot(x, ours.mean(), **shape, color=canvas.MEMBER, label=label)
+            own_axes.plot(x, others.mean(), **shape, color=canvas.NONMEMBER)
+    own_axes.set_title(f"(a) with {curves.act} in every round", weight="normal")
+    for i, (name, curves_of_strategy) in enumerate(by_strategy.items()):
+        pairs = [
+            (
+                f"{name}, {curves_of_strategy.act}",
+                curves_of_strategy.members,
+                curves_of_strategy.nonmembers,
+                1.8,
+            )
+        ]
+        if (
+            curves_of_strategy.control_members is not None
+            and curves_of_strategy.control_nonmembers is not None
+        ):
+            label = f"{name}, no {curves_of_strategy.act}"
+            pairs.append(
+                (
+                    label,
+                    curves_of_strategy.control_members,
+                    curves_of_strategy.control_nonmembers,
+                    0.8,
+                )
+            )
         for label, members, others, width in pairs:
             look: Any = {"color": canvas.COLOURS[(i + 2) % 7], "linewidth": width}
             look |= {"markersize": 5, "markerfacecolor": "white" if width < 1 else look["color"]}
-            right.plot(found.rounds, members.mean(axis=1), "o-", **look, label=label)
-            right.plot(found.rounds, others.mean(axis=1), "s--", **look)
+            right.plot(curves_of_strategy.rounds, members.mean(axis=1), "o-", **look, label=label)
+            right.plot(curves_of_strategy.rounds, others.mean(axis=1), "s--", **look)
     right.set_title("(b) by aggregation; dashed: non-members", weight="normal")
-    for axes in (left, right):
+    for axes in (own_axes, right):
         _scale(axes, "y", np.concatenate([line.get_ydata() for line in axes.lines]))
         axes.grid(axis="y")
         canvas.whole_rounds(axes)
-    left.set_ylabel("mean loss on the aggregated model")
-    left.legend(loc="best")
+    own_axes.set_ylabel("mean loss on the aggregated model")
+    own_axes.legend(loc="best")
     right.legend(loc="best")
     return figure

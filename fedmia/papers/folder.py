@@ -27,9 +27,11 @@ class ReopenedRun:
     """A run whose snapshots can be attacked again.
 
     Attributes:
+        folder: of the run.
+        experiment: its settings.
         evaluation: what its attacker holds of each snapshot, and the images to score.
         rounds: evaluated rounds of which a snapshot was kept, in order.
-        scored_at: the one that passive attacks are scored on: the last before a crafted update.
+        scored_at: the round that passive attacks score: the last before a crafted update.
         history: the report's rounds, in which those under attack are named.
         curves: losses by attacked round, None where no active attack was scored.
     """
@@ -47,6 +49,13 @@ class ReopenedRun:
 def reopen_run(run: Run, device: str) -> Iterator[ReopenedRun]:
     """A finished run, while the context is open.
 
+    Args:
+        run: a finished run.
+        device: where its models are placed.
+
+    Yields:
+        The run with its data and roles, split again from its settings.
+
     Raises:
         InputError: its data cannot be read again.
     """
@@ -61,17 +70,17 @@ def reopen_run(run: Run, device: str) -> Iterator[ReopenedRun]:
         done = FederationResult(
             prepared, client_context, MemoryStore(), store, [], True, gone=files.dropped()
         )
-        kept = [r for r in done.schedule.evaluated() if r in store.rounds("main")]
-        if not kept:
+        stored_rounds = [r for r in done.schedule.evaluated() if r in store.rounds("main")]
+        if not stored_rounds:
             raise InputError(f"run '{run.folder}' holds no snapshots in snapshots/main")
         attacked = {r["round"] for r in history if r["under_attack"]}
-        clean = [r for r in kept if r not in attacked]
+        clean = [r for r in stored_rounds if r not in attacked]
         yield ReopenedRun(
             folder=run.folder,
             experiment=experiment,
             evaluation=Evaluation(done, {n: dict(o) for n, o in experiment.attack.items()}),
-            rounds=tuple(kept),
-            scored_at=(clean or kept)[-1],
+            rounds=tuple(stored_rounds),
+            scored_at=(clean or stored_rounds)[-1],
             history=history,
             curves=run.curves,
         )
@@ -90,6 +99,13 @@ def settings(run: Run) -> Experiment:
 
 def open_finished_run(folder: Path, trust_plugins: bool) -> Run:
     """The finished run in `folder`.
+
+    Args:
+        folder: of the run.
+        trust_plugins: whether plugins named by the folder are imported.
+
+    Returns:
+        The run.
 
     Raises:
         InputError: no run, or one that was not finished.

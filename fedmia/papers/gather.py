@@ -25,7 +25,12 @@ class PaperResults:
     """A run's evaluated rounds, in order, one entry a round in each list.
 
     Attributes:
-        at: place in them of the round that passive attacks are scored on.
+        at: index of the round that passive attacks score.
+        features: of each evaluated round.
+        scores: of each evaluated round.
+        static_ascents: of each evaluated round.
+        history: the report's rounds.
+        curves: losses by attacked round, None without an active attack.
         by_strategy: curves of this run and of those beside it.
     """
 
@@ -45,45 +50,53 @@ class PaperResults:
     def layers(self) -> dict[str, list[tuple[int, MethodRates]]]:
         """(round, rates) of every layer, and of the cosine similarity attack as `feature`."""
         names = self.scores[0].layers
-        found = {n: [(j.round, rates(j.layers[n])) for j in self.scores] for n in names}
-        return {**found, "feature": self.methods()["similarity"]}
+        layer_rates = {n: [(j.round, rates(j.layers[n])) for j in self.scores] for n in names}
+        return {**layer_rates, "feature": self.methods()["similarity"]}
 
 
 def gather_results(run: ReopenedRun, beside: Mapping[str, Curves]) -> PaperResults:
-    """Read, judge and climb every evaluated round; rounds run side by side."""
+    """Read, judge and climb every evaluated round; rounds run side by side.
+
+    Args:
+        run: the reopened run.
+        beside: curves of other runs, by strategy.
+
+    Returns:
+        Features and scores of all its evaluated rounds.
+    """
     work: dict[str, Callable[[], Any]] = {
-        str(r): partial(_round, run, r, by_step=r == run.scored_at) for r in run.rounds
+        str(r): partial(_score_round, run, r, by_step=r == run.scored_at) for r in run.rounds
     }
-    found = run_side_by_side(work, run.evaluation.client_context.threads)
-    readings, judged, climbs = zip(*(found[str(r)] for r in run.rounds), strict=True)
+    by_round = run_side_by_side(work, run.evaluation.client_context.threads)
+    features, scores, static_ascents = zip(*(by_round[str(r)] for r in run.rounds), strict=True)
     own = {} if run.curves is None else {run.experiment.strategy.name: run.curves}
     return PaperResults(
         at=run.rounds.index(run.scored_at),
-        features=readings,
-        scores=judged,
-        static_ascents=climbs,
+        features=features,
+        scores=scores,
+        static_ascents=static_ascents,
         history=run.history,
         curves=run.curves,
         by_strategy=own | dict(beside),
     )
 
 
-def _round(
+def _score_round(
     run: ReopenedRun, round: int, *, by_step: bool
 ) -> tuple[SnapshotFeatures, SnapshotScores, StaticAscentScores]:
     snapshot = run.evaluation.snapshots.load("main", round)
-    reading = read_features(run.evaluation, snapshot)
-    judged = score_snapshot(run.evaluation, snapshot, reading)
-    return reading, judged, score_static_ascent(run.evaluation, snapshot, by_step=by_step)
+    features = read_features(run.evaluation, snapshot)
+    scores = score_snapshot(run.evaluation, snapshot, features)
+    return features, scores, score_static_ascent(run.evaluation, snapshot, by_step=by_step)
 
 
-def numbers(found: PaperResults) -> dict[str, Any]:
+def numbers(results: PaperResults) -> dict[str, Any]:
     """The tables and the numbers behind the figures, as `tables.json` holds them."""
-    at, attacked = found.at, {r["round"] for r in found.history if r["under_attack"]}
-    climb = found.static_ascents[at]
+    at, attacked = results.at, {r["round"] for r in results.history if r["under_attack"]}
+    climb = results.static_ascents[at]
     rounds = []
-    for reading, judged, each in zip(
-        found.features, found.scores, found.static_ascents, strict=True
+    for reading, scores, each in zip(
+        results.features, results.scores, results.static_ascents, strict=True
     ):
         members, others = (side.mean(axis=0) for side in reading.scored("combined"))
         rounds.append(
@@ -92,22 +105,22 @@ def numbers(found: PaperResults) -> dict[str, Any]:
                 "under_attack": reading.round in attacked,
                 "mean_similarity": {"members": members[0], "nonmembers": others[0]},
                 "mean_loss": {"members": members[1], "nonmembers": others[1]},
-                "methods": {name: rates(s) for name, s in judged.methods.items()},
-                "layers": {name: rates(s) for name, s in judged.layers.items()},
+                "methods": {name: rates(s) for name, s in scores.methods.items()},
+                "layers": {name: rates(s) for name, s in scores.layers.items()},
                 "ascent_static": {**rates(each.scored), "choices": each.scored.choices},
             }
         )
     sides = {"members": climb.members, "nonmembers": climb.nonmembers}
     steps = {k: np.asarray(v).mean(axis=1) for k, v in sides.items() if v is not None}
-    told: dict[str, Any] = to_json_types(
+    report: dict[str, Any] = to_json_types(
         {
-            "round": found.features[at].round,
-            "table_2": table_2(found.scores[at]),
-            "table_3": table_3(found.features[at]),
-            "table_4": table_4(found.scores[at]),
+            "round": results.features[at].round,
+            "table_2": table_2(results.scores[at]),
+            "table_3": table_3(results.features[at]),
+            "table_4": table_4(results.scores[at]),
             "rounds": rounds,
             "mean_loss_by_step": steps,
-            "claims": claims(climb, found.curves),
+            "claims": claims(climb, results.curves),
         }
     )
-    return told
+    return report

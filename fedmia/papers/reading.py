@@ -36,7 +36,12 @@ PART = 512  # images whose rows are in memory at once: the first layer's map of 
 
 @dataclass
 class PrecomputedFeatures(ClassifierAttack):
-    """A classifier on features that were read before, looked up by the image's bytes."""
+    """A classifier on features that were read before, looked up by the image's bytes.
+
+    Attributes:
+        rows: digest of an image -> its features.
+        classifier: `lda`, `lr` or `svm`.
+    """
 
     paper: ClassVar[str] = "Chen et al., Federated Contrastive Learning"
     needs: ClassVar[Threat] = Threat("white_box", "outsider")
@@ -59,8 +64,12 @@ class SnapshotFeatures:
     of the layers that the internal attack reads.
 
     Attributes:
+        round: of the snapshot.
+        features: by name, float64 (N, columns).
         layers: names of the encoder's layers, the first first.
-        truth: (N,), 1 = member, of known and scored images. known: (N,) which are known.
+        names: digests of the N images.
+        truth: (N,), 1 = member, of known and scored images.
+        known: (N,), which images the attacker knows.
     """
 
     round: int
@@ -75,14 +84,24 @@ class SnapshotFeatures:
         rows, member = self.features[name], self.truth == 1
         return rows[~self.known & member], rows[~self.known & ~member]
 
-    def fitting(self, name: str) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    def known_features(self, name: str) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """The feature and the truth of the known images."""
         return self.features[name][self.known], self.truth[self.known]
 
     def classified(
         self, scorer: Scorer, view: WhiteBox, name: str, classifier: str
     ) -> ScoredAttack:
-        """A classifier on one feature, fitted on the known images, scored on the others."""
+        """A classifier on one feature, fitted on the known images, scored on the others.
+
+        Args:
+            scorer: fits and scores attacks.
+            view: of the snapshot.
+            name: of the feature.
+            classifier: its name.
+
+        Returns:
+            The scores of the images that are not known.
+        """
         rows = dict(zip(self.names, self.features[name], strict=True))
         own_scorer = replace(
             scorer, build=lambda _: PrecomputedFeatures(rows=rows, classifier=classifier)
@@ -95,12 +114,19 @@ def read_features(evaluation: Evaluation, snapshot: Snapshot) -> SnapshotFeature
 
     The options (views, negatives, classifiers) are those of the run's own attacks, else the
     defaults; the three largest cosines and confidences are taken whatever they say.
+
+    Args:
+        evaluation: of the reopened run.
+        snapshot: the model of one round.
+
+    Returns:
+        Features of the known images, then of the scored members and non-members.
     """
     scorer = evaluation.scorer
     known, truth = scorer.known.both()
     images = torch.cat([known, scorer.members, scorer.nonmembers])
     sides = np.repeat([1, 0], [len(scorer.members), len(scorer.nonmembers)])
-    parts = [_part(evaluation, snapshot, some) for some in images.split(PART)]
+    parts = [_read_part(evaluation, snapshot, some) for some in images.split(PART)]
     features = {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
     return SnapshotFeatures(
         round=snapshot.round,
@@ -112,7 +138,7 @@ def read_features(evaluation: Evaluation, snapshot: Snapshot) -> SnapshotFeature
     )
 
 
-def _part(
+def _read_part(
     evaluation: Evaluation, snapshot: Snapshot, images: torch.Tensor
 ) -> dict[str, NDArray[np.float64]]:
     """The features of some of the images, through a view that is thrown away with its rows."""
@@ -122,7 +148,9 @@ def _part(
     internal: Internal = configured_attack(evaluation, "internal")
     three = combined.inputs(view, images)
     outputs = view.features(images, view.layers)
-    layers = {name: top_confidences(found, TOP) for name, found in outputs.items()}
+    layers = {
+        name: top_confidences(outputs_of_layer, TOP) for name, outputs_of_layer in outputs.items()
+    }
     chosen = view.layers[-3:] if internal.layers is None else internal.layers
     return {
         "cosines": pairwise_cosines(view.embed_views(images, similarity.views))[:, :TOP],
@@ -135,7 +163,15 @@ def _part(
 
 
 def configured_attack(evaluation: Evaluation, name: str) -> Any:
-    """The attack with the options that the run gave it, else with the defaults."""
+    """The attack with the options that the run gave it, else with the defaults.
+
+    Args:
+        evaluation: of the reopened run.
+        name: of the attack.
+
+    Returns:
+        The attack, not fitted.
+    """
     return registry.build("attack", name, evaluation.attacks.get(name, {}))
 
 
@@ -151,6 +187,12 @@ class SnapshotScores:
 
     The paper speaks of the combination and "the other four methods" and names none of them; they
     are read here as its other two attacks, and the combination's loss and confidence alone.
+
+    Attributes:
+        round: of the snapshot.
+        methods: the five methods of Fig. 8, by name.
+        layers: the layers of Fig. 6, by name.
+        classifiers: the classifiers of Table IV, by name.
     """
 
     round: int
@@ -162,7 +204,16 @@ class SnapshotScores:
 def score_snapshot(
     evaluation: Evaluation, snapshot: Snapshot, reading: SnapshotFeatures
 ) -> SnapshotScores:
-    """Fit and score every attack on what was read of the snapshot."""
+    """Fit and score every attack on what was read of the snapshot.
+
+    Args:
+        evaluation: of the reopened run.
+        snapshot: the model of one round.
+        reading: the features of this snapshot.
+
+    Returns:
+        The scores of every method, layer and classifier.
+    """
     scorer, view = evaluation.scorer, evaluation.observed.view(snapshot, Signals())
 
     def scored(name: str, classifier: str) -> ScoredAttack:

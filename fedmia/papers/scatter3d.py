@@ -28,7 +28,7 @@ def confidences(reading: SnapshotFeatures) -> Figure:
     """Fig. 7: the three largest confidences of the encoder's output, avgpool and the last layer,
     each axis on a log scale."""
     layers = shown_layers(reading)
-    figure = canvas.new(4.2 * len(layers), 4.4)
+    figure = canvas.new_figure(4.2 * len(layers), 4.4)
     for i, layer in enumerate(layers):
         axes: Any = figure.add_subplot(1, len(layers), i + 1, projection="3d")
         members, others = (side / np.log(10) for side in reading.scored(layer))
@@ -47,8 +47,8 @@ def combined(reading: SnapshotFeatures) -> Figure:
     """Fig. 9: the combined features in space, with the plane of the LDA that the known images
     fitted: on it the classifier is undecided."""
     members, others = reading.scored("combined")
-    normal, offset = plane(fit_classifier("lda", *reading.fitting("combined")))
-    figure = canvas.new(6.8, 5.8)
+    normal, offset = plane(fit_classifier("lda", *reading.known_features("combined")))
+    figure = canvas.new_figure(6.8, 5.8)
     axes: Any = figure.add_subplot(projection="3d")
     _points(axes, members, others)
     both = np.concatenate([members, others])
@@ -91,7 +91,17 @@ def surface(
     normal: NDArray[np.float64], offset: float, low: FloatArray, high: FloatArray
 ) -> tuple[NDArray[np.float64], ...]:
     """The plane as (x, y, z) grids within a box, NaN outside it; solved for the axis along which
-    it is steepest, given the box's sides."""
+    it is steepest, given the box's sides.
+
+    Args:
+        normal: (3,), orthogonal to the plane.
+        offset: of the plane from the origin, along `normal`.
+        low: (3,), corner of the box.
+        high: (3,), the opposite corner.
+
+    Returns:
+        Grids of x, y and z.
+    """
     axis = int(np.argmax(np.abs(normal) * (high - low)))
     free = [i for i in range(3) if i != axis]
     grids: list[NDArray[np.float64]] = [np.zeros(0)] * 3
@@ -101,6 +111,6 @@ def surface(
     if normal[axis] == 0:
         grids[axis] = np.full_like(rest, np.nan)
         return tuple(grids)
-    found = rest / normal[axis]
-    grids[axis] = np.where((found >= low[axis]) & (found <= high[axis]), found, np.nan)
+    solved = rest / normal[axis]
+    grids[axis] = np.where((solved >= low[axis]) & (solved <= high[axis]), solved, np.nan)
     return tuple(grids)

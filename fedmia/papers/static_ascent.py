@@ -19,8 +19,11 @@ class StaticAscentScores:
     """The static attack on one snapshot.
 
     Attributes:
-        members, nonmembers: (G + 1, n), (G + 1, m) loss of each image before the climb and after
-            each of its steps; None where they were not asked for.
+        round: of the snapshot.
+        scored: the scores of the attack.
+        members: (G + 1, n) loss of each member before the ascent and after each step; None unless
+            asked for.
+        nonmembers: (G + 1, m), the same of the non-members.
     """
 
     round: int
@@ -32,7 +35,16 @@ class StaticAscentScores:
 def score_static_ascent(
     evaluation: Evaluation, snapshot: Snapshot, *, by_step: bool = False
 ) -> StaticAscentScores:
-    """Score the static attack on a snapshot, with the options that the run gave it."""
+    """Score the static attack on a snapshot, with the options that the run gave it.
+
+    Args:
+        evaluation: of the reopened run.
+        snapshot: the model of one round.
+        by_step: whether to keep the loss after each step.
+
+    Returns:
+        The scores, with the losses where `by_step`.
+    """
     view, built = evaluation.observed.view(snapshot, Signals()), list[AscentStatic]()
 
     def build(_: str) -> AscentStatic:

@@ -12,7 +12,7 @@ from fedmia.records import FloatArray, ScoredAttack
 from fedmia.records.rows import Interval, ThresholdRow
 from fedmia.report.format import estimate
 from fedmia.report.metrics import attack_row
-from fedmia.report.tables import Cell, Row, Table
+from fedmia.report.tables import Table, TextCell, TextRow
 
 CLASSIFIERS: Mapping[str, str] = {"svm": "SVM", "lr": "LR", "lda": "LDA"}
 PAPER = "the paper, "
@@ -42,7 +42,14 @@ TABLE_4: Mapping[tuple[str, str], tuple[float, float, float]] = {
 
 class MethodRates(ThresholdRow, TypedDict):
     """One attack or classifier at a threshold chosen on the attacker's known images; rates and AUC
-    in [0, 1], each interval of 95 % by itself."""
+    in [0, 1], each interval of 95 % by itself.
+
+    Attributes:
+        auc: in [0, 1].
+        auc_ci: its 95 % interval.
+        n_members: scored members.
+        n_nonmembers: scored non-members.
+    """
 
     auc: float | None
     auc_ci: Interval | None
@@ -51,7 +58,17 @@ class MethodRates(ThresholdRow, TypedDict):
 
 
 class Confidence(TypedDict):
-    """Mean of the three largest softmax outputs of a layer, in [0, 1], and its standard error."""
+    """Mean of the three largest softmax outputs of a layer, in [0, 1], and its standard error.
+
+    Attributes:
+        layer: its name.
+        members: mean of the members.
+        members_se: its standard error.
+        nonmembers: mean of the non-members.
+        nonmembers_se: its standard error.
+        n_members: scored members.
+        n_nonmembers: scored non-members.
+    """
 
     layer: str
     members: list[float]
@@ -65,13 +82,13 @@ class Confidence(TypedDict):
 def rates(scored: ScoredAttack) -> MethodRates:
     """What the paper's tables and the figures by round say of an attack, beside its AUC."""
     row: Mapping[str, Any] = attack_row(scored, 1)
-    found: Any = {name: row[name] for name in MethodRates.__annotations__}
-    return found  # type: ignore[no-any-return]
+    picked: Any = {name: row[name] for name in MethodRates.__annotations__}
+    return picked  # type: ignore[no-any-return]
 
 
-def table_2(judged: SnapshotScores) -> MethodRates:
+def table_2(scores: SnapshotScores) -> MethodRates:
     """The cosine similarity attack: the three largest pairwise cosines in one classifier."""
-    return rates(judged.methods["similarity"])
+    return rates(scores.methods["similarity"])
 
 
 def table_3(reading: SnapshotFeatures) -> list[Confidence]:
@@ -101,26 +118,43 @@ def _mean(values: FloatArray) -> tuple[list[float], list[float]]:
     return values.mean(axis=0).tolist(), (spread / np.sqrt(max(len(values), 1))).tolist()
 
 
-def table_4(judged: SnapshotScores) -> dict[str, MethodRates]:
+def table_4(scores: SnapshotScores) -> dict[str, MethodRates]:
     """The three classifiers on the combined features, by name."""
-    return {name: rates(judged.classifiers[name]) for name in CLASSIFIERS}
+    return {name: rates(scores.classifiers[name]) for name in CLASSIFIERS}
 
 
 # -- as text ---------------------------------------------------------------------------------------
 
 
 def text_2(row: MethodRates, run: str) -> Table:
-    """Table II, the run above the datasets of the paper."""
-    rows = [Row([run, *_numbers(row)])]
+    """Table II, the run above the datasets of the paper.
+
+    Args:
+        row: rates of the run.
+        run: its name.
+
+    Returns:
+        The table.
+    """
+    rows = [TextRow([run, *_numbers(row)])]
     rows += [
-        Row([f"{PAPER}{name}", "", *format_numbers(said), ""]) for name, said in TABLE_2.items()
+        TextRow([f"{PAPER}{name}", "", *format_numbers(paper_values), ""])
+        for name, paper_values in TABLE_2.items()
     ]
     return Table(["", "AUC", "accuracy", "precision", "recall", "n"], rows)
 
 
 def text_3(rows: Sequence[Confidence], run: str) -> Table:
-    """Table III, each layer of the run above the paper's (CIFAR-10)."""
-    found = []
+    """Table III, each layer of the run above the paper's (CIFAR-10).
+
+    Args:
+        rows: confidences of the run's layers.
+        run: its name.
+
+    Returns:
+        The table.
+    """
+    lines = []
     for row in rows:
         sides = [
             ", ".join(f"{100 * m:.1f} % ± {196 * s:.1f}" for m, s in zip(mean, se, strict=True))
@@ -128,18 +162,28 @@ def text_3(rows: Sequence[Confidence], run: str) -> Table:
                 (row["members"], row["members_se"]), (row["nonmembers"], row["nonmembers_se"]),
             )
         ]  # fmt: skip
-        found.append(Row([row["layer"], run, *sides, _n(row["n_members"], row["n_nonmembers"])]))
-        if (said := TABLE_3.get(row["layer"])) is not None:
-            found.append(Row([row["layer"], f"{PAPER}CIFAR-10", *said, ""]))
-    return Table(["layer", "", "members", "non-members", "n"], found)
+        lines.append(
+            TextRow([row["layer"], run, *sides, _n(row["n_members"], row["n_nonmembers"])])
+        )
+        if (paper_values := TABLE_3.get(row["layer"])) is not None:
+            lines.append(TextRow([row["layer"], f"{PAPER}CIFAR-10", *paper_values, ""]))
+    return Table(["layer", "", "members", "non-members", "n"], lines)
 
 
 def text_4(rows: Mapping[str, MethodRates], run: str) -> Table:
-    """Table IV, the run's classifiers above the paper's."""
-    found = [Row([run, CLASSIFIERS[name], *_numbers(row)]) for name, row in rows.items()]
-    for (data, name), said in TABLE_4.items():
-        found.append(Row([f"{PAPER}{data}", name, "", *format_numbers(said), ""]))
-    return Table(["", "classifier", "AUC", "accuracy", "precision", "recall", "n"], found)
+    """Table IV, the run's classifiers above the paper's.
+
+    Args:
+        rows: rates of the run's classifiers, by name.
+        run: its name.
+
+    Returns:
+        The table.
+    """
+    lines = [TextRow([run, CLASSIFIERS[name], *_numbers(row)]) for name, row in rows.items()]
+    for (data, name), paper_values in TABLE_4.items():
+        lines.append(TextRow([f"{PAPER}{data}", name, "", *format_numbers(paper_values), ""]))
+    return Table(["", "classifier", "AUC", "accuracy", "precision", "recall", "n"], lines)
 
 
 def _numbers(row: Mapping[str, Any]) -> list[str]:
@@ -149,6 +193,7 @@ def _numbers(row: Mapping[str, Any]) -> list[str]:
 
 
 def format_numbers(values: Sequence[float]) -> list[str]:
+    """The paper's values with three digits after the point, one cell each."""
     return [f"{value:.3f}" for value in values]
 
 
@@ -162,7 +207,7 @@ def markdown(table: Table) -> str:
     return "\n".join("| " + " | ".join(map(plain, cells)) + " |" for cells in lines) + "\n"
 
 
-def plain(cell: str | Cell) -> str:
+def plain(cell: str | TextCell) -> str:
     """A cell in one line, in which no bar ends it."""
     text = cell if isinstance(cell, str) else " ".join(filter(None, [cell.text, *cell.small]))
     return text.replace("|", "\\|")

@@ -19,7 +19,7 @@ class Partition(Options, ABC):
     """A law by which images are dealt to clients. Subclasses are frozen dataclasses, one a file.
 
     Attributes:
-        owned: each image belongs to one client or to none (`Owned`), in place of being dealt.
+        owned: each image belongs to one client or to none (`OwnerPartition`); none is dealt.
         by_classes: it deals by the images' classes, which not every source tells.
     """
 
@@ -28,6 +28,10 @@ class Partition(Options, ABC):
 
     def check(self, source: Dataset, name: str) -> None:
         """Whether images of the data source called `name` can be dealt so, before it is read.
+
+        Args:
+            source: the data source.
+            name: its name.
 
         Raises:
             InputError: the source has no columns and one is wanted, or an option is missing.
@@ -52,6 +56,13 @@ class Partition(Options, ABC):
     def kinds(self, data: ImageSet | EncodedSet, clients: int) -> IntArray:
         """(N,) what images are dealt by; within one kind, members and non-members are alike.
 
+        Args:
+            data: images, or their encoded form.
+            clients: number of clients, >= 1.
+
+        Returns:
+            int64 (N,).
+
         Raises:
             InputError: the images do not tell.
         """
@@ -64,7 +75,27 @@ class Partition(Options, ABC):
         return data.labels
 
     def notes(self, data: ImageSet, clients: int) -> list[str]:
-        """Notes for the report: who the clients are."""
+        """Notes for the report: who the clients are.
+
+        Args:
+            data: the images.
+            clients: number of clients.
+
+        Returns:
+            One sentence each.
+        """
+        return self.told(data, clients)
+
+    def told(self, data: ImageSet, clients: int) -> list[str]:
+        """The name of `notes` before 0.2, which a plugin may override.
+
+        Args:
+            data: the images.
+            clients: number of clients.
+
+        Returns:
+            One sentence each.
+        """
         return []
 
     @abstractmethod
@@ -72,7 +103,7 @@ class Partition(Options, ABC):
         """Deal positions 0..N-1 to `clients` parts: disjoint, complete, each sorted, none empty.
 
         Args:
-            kinds: int64 (N,), of `kinds`: labels, but for an `Owned` one.
+            kinds: int64 (N,), of `kinds`: labels, but for an `OwnerPartition`.
             clients: number of parts, >= 1. One part is always all positions.
             rng: the only source of randomness.
 
@@ -82,7 +113,7 @@ class Partition(Options, ABC):
 
 
 class RandomPartition(Partition):
-    """A partition by `deal`, which is asked where there are images for two clients or more."""
+    """A partition that deals images at random; it calls `deal` for two clients or more."""
 
     min_size = 1  # fewest images of a client
 
@@ -102,7 +133,19 @@ class RandomPartition(Partition):
 
     @abstractmethod
     def deal(self, labels: IntArray, clients: int, rng: np.random.Generator) -> list[IntArray]:
-        """The parts of two clients or more, in any order; arguments as of the call."""
+        """The parts of two clients or more, in any order; arguments as of the call.
+
+        Args:
+            labels: int64 (N,), the class of each image.
+            clients: number of clients, >= 1.
+            rng: the only source of randomness.
+
+        Returns:
+            One index array for each client.
+        """
+
+
+Law = RandomPartition  # its name before 0.2
 
 
 class OwnerPartition(Partition):
@@ -127,8 +170,19 @@ class OwnerPartition(Partition):
         return [np.flatnonzero(kinds == client) for client in present]
 
 
+Owned = OwnerPartition  # its name before 0.2
+
+
 def by_class(labels: IntArray, rng: np.random.Generator) -> list[IntArray]:
-    """Positions of the images of each class present, ascending by class, shuffled within it."""
+    """Positions of the images of each class present, ascending by class, shuffled within it.
+
+    Args:
+        labels: int64 (N,), the class of each image.
+        rng: the only source of randomness.
+
+    Returns:
+        One index array for each class.
+    """
     return [rng.permutation(np.flatnonzero(labels == c)) for c in np.unique(labels)]
 
 
@@ -136,7 +190,17 @@ def dirichlet_cuts(
     alpha: float, totals: IntArray, clients: int, rng: np.random.Generator
 ) -> IntArray:
     """(K, clients - 1) ascending cut points in 0..total of each of K totals, so that the pieces are
-    in Dirichlet(alpha, ..., alpha) proportions, rounded."""
+    in Dirichlet(alpha, ..., alpha) proportions, rounded.
+
+    Args:
+        alpha: concentration of the Dirichlet distribution, > 0; small values give uneven parts.
+        totals: (K,) images of each class.
+        clients: number of clients, >= 1.
+        rng: the only source of randomness.
+
+    Returns:
+        int64 (K, clients - 1), ascending along each row.
+    """
     shares = rng.dirichlet(np.full(clients, float(alpha)), size=len(totals))
     # The smallest alphas underflow to a row without mass: all of it to one client.
     empty = ~(np.abs(shares.sum(axis=1) - 1) < 0.5)

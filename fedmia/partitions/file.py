@@ -41,7 +41,7 @@ class File(OwnerPartition):
 
     def check(self, source: Dataset, name: str) -> None:
         super().check(source, name)
-        self._named()
+        self._path_or_refuse()
 
     def trains_on_all(self) -> bool:
         return self.whole
@@ -53,8 +53,8 @@ class File(OwnerPartition):
             InputError: no such file, one of another form, fewer clients than asked for (or more,
                 where they train on all), an image that is not there, or one with two clients.
         """
-        found = np.full(len(data), -1, np.int64)
-        parts = self._parts()
+        owners = np.full(len(data), -1, np.int64)
+        parts = self._read_parts()
         if len(parts) < clients or (self.whole and len(parts) > clients):
             more = "more" if len(parts) < clients else "fewer, whose images would be non-members"
             raise self._wrong(
@@ -67,19 +67,19 @@ class File(OwnerPartition):
                     f"gives client {client} image {outside[0]}; those of {data.name} are "
                     f"0-{len(data) - 1}"
                 )
-            twice = part[found[part] >= 0]
+            twice = part[owners[part] >= 0]
             if len(twice):
-                other = found[twice[0]]
+                other = owners[twice[0]]
                 raise self._wrong(f"gives image {twice[0]} to clients {other} and {client}")
             if len(np.unique(part)) < len(part):
                 values, counts = np.unique(part, return_counts=True)
                 raise self._wrong(f"gives client {client} image {values[counts > 1][0]} twice")
-            found[part] = client
-        return np.where(found < clients, found, -1)
+            owners[part] = client
+        return np.where(owners < clients, owners, -1)
 
-    def _parts(self) -> list[IntArray]:
+    def _read_parts(self) -> list[IntArray]:
         """Images of each client, as the file has them."""
-        path = self._named()
+        path = self._path_or_refuse()
         try:
             return READERS[path.suffix](path)
         except FileNotFoundError:
@@ -89,7 +89,7 @@ class File(OwnerPartition):
         except ValueError as error:
             raise self._wrong(" ".join(str(error).split())) from None
 
-    def _named(self) -> Path:
+    def _path_or_refuse(self) -> Path:
         if not self.path:
             raise InputError(f"partition file needs a path: {opt('partition.name', 'file:PATH')}")
         return Path(self.path)
@@ -98,7 +98,7 @@ class File(OwnerPartition):
         return InputError(f"partition file: {self.path} {why}")
 
 
-def _json(path: Path) -> list[IntArray]:
+def _read_json(path: Path) -> list[IntArray]:
     """`[[0, 5], [1, 2]]`, or the same by client; clients that are numbers are put in order."""
     try:
         tree = json.loads(path.read_text(encoding="utf-8"))
@@ -112,7 +112,7 @@ def _json(path: Path) -> list[IntArray]:
     return [_whole(part, f"client {client}") for client, part in enumerate(tree)]
 
 
-def _csv(path: Path) -> list[IntArray]:
+def _read_csv(path: Path) -> list[IntArray]:
     """Lines of an image and its client under the header `image,client`."""
     with path.open(newline="", encoding="utf-8") as file:
         head, *lines = [line for line in csv.reader(file) if line] or [[]]
@@ -122,10 +122,10 @@ def _csv(path: Path) -> list[IntArray]:
         if len(line) != 2 or not all(v.strip().lstrip("-").isdecimal() for v in line):
             raise ValueError(f"must hold two whole numbers a line; line {at} is {','.join(line)!r}")
     rows = np.array([[int(v) for v in line] for line in lines], dtype=np.int64).reshape(-1, 2)
-    return _by_client(rows[:, 0], rows[:, 1])
+    return _group_by_client(rows[:, 0], rows[:, 1])
 
 
-def _npy(path: Path) -> list[IntArray]:
+def _read_npy(path: Path) -> list[IntArray]:
     """One client an image, (N,): -1 for none."""
     try:
         with path.open("rb") as file:
@@ -134,10 +134,10 @@ def _npy(path: Path) -> list[IntArray]:
         raise ValueError(f"is no .npy file of integers: {error}") from None
     if not isinstance(clients, np.ndarray) or clients.ndim != 1 or clients.dtype.kind not in "iu":
         raise ValueError("must hold one integer an image, (N,): its client, or -1")
-    return _by_client(np.arange(len(clients)), clients.astype(np.int64))
+    return _group_by_client(np.arange(len(clients)), clients.astype(np.int64))
 
 
-def _by_client(images: IntArray, clients: IntArray) -> list[IntArray]:
+def _group_by_client(images: IntArray, clients: IntArray) -> list[IntArray]:
     """Images of clients 0 to the greatest that is named; a negative one is none."""
     count = int(clients.max(initial=-1)) + 1
     if count > len(images):
@@ -154,4 +154,4 @@ def _whole(values: list[Any], whose: str) -> IntArray:
     return np.array(values, dtype=np.int64)
 
 
-READERS = {".json": _json, ".csv": _csv, ".npy": _npy}
+READERS = {".json": _read_json, ".csv": _read_csv, ".npy": _read_npy}

@@ -15,7 +15,7 @@ from fedmia.options.errors import InputError, opt
 from fedmia.options.option import option
 from fedmia.partitions.base import OwnerPartition
 
-SHOWN = 20  # clients that a note names
+NOTED_CLIENTS = 20  # clients that a note names
 
 
 @dataclass(frozen=True)
@@ -43,14 +43,14 @@ class Natural(OwnerPartition):
         """
         column, values = self._values(data, clients)
         places = np.searchsorted(values, column)
-        found = values[np.minimum(places, clients - 1)] == column
-        return np.where(found, places, -1).astype(np.int64)
+        frequent = values[np.minimum(places, clients - 1)] == column
+        return np.where(frequent, places, -1).astype(np.int64)
 
     def notes(self, data: ImageSet, clients: int) -> list[str]:
-        values = self._values(data, clients)[1][:SHOWN].tolist()
-        named = [f"{client} is {value}" for client, value in enumerate(values)]
-        more = f" and {clients - SHOWN} more" if clients > SHOWN else ""
-        return [f"Clients by {self.column}: {', '.join(named)}{more}."]
+        values = self._values(data, clients)[1][:NOTED_CLIENTS].tolist()
+        clauses = [f"{client} is {value}" for client, value in enumerate(values)]
+        more = f" and {clients - NOTED_CLIENTS} more" if clients > NOTED_CLIENTS else ""
+        return [f"Clients by {self.column}: {', '.join(clauses)}{more}."]
 
     def _values(
         self, data: ImageSet | EncodedSet, clients: int

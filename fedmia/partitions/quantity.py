@@ -14,7 +14,11 @@ from fedmia.partitions.base import RandomPartition, dirichlet_cuts
 
 @dataclass(frozen=True)
 class Quantity(RandomPartition):
-    """Sizes that differ: Dirichlet(alpha) sizes, with the same class mix in expectation."""
+    """Sizes that differ: Dirichlet(alpha) sizes, with the same class mix in expectation.
+
+    At a small alpha a few clients hold most images. Towards infinity sizes are equal, as under
+    `iid`.
+    """
 
     paper: ClassVar[str] = "Li et al., 'Federated Learning on Non-IID Data Silos', ICDE 2022"
 

@@ -14,7 +14,11 @@ from fedmia.partitions.base import RandomPartition, by_class
 
 @dataclass(frozen=True)
 class Shards(RandomPartition):
-    """Few classes a client: each class is cut into shards, each client gets `classes` of them."""
+    """Few classes a client: each class is cut into shards, each client gets `classes` of them.
+
+    McMahan et al. (2017) give each client 2 shards. With as many shards as there are classes, every
+    client holds images of all classes.
+    """
 
     by_classes: ClassVar[bool] = True
     paper: ClassVar[str] = "McMahan et al., 'Communication-Efficient Learning', AISTATS 2017"
@@ -53,27 +57,35 @@ def shard_counts(totals: IntArray, clients: int, classes: int) -> IntArray:
     """
     most = np.minimum(totals, clients)
     counts = np.ones_like(totals)
-    wanted = min(max(clients * classes, len(totals)), int(most.sum()))
-    for _ in range(wanted - len(totals)):
+    total = min(max(clients * classes, len(totals)), int(most.sum()))
+    for _ in range(total - len(totals)):
         # Cut the class whose shards are the largest once more.
         counts[np.argmax(np.where(counts < most, totals / counts, -1.0))] += 1
     return counts
 
 
 def assign(shards: IntArray, clients: int, rng: np.random.Generator) -> list[list[int]]:
-    """Clients that hold a shard of each class: no client twice for one class, equal hands.
+    """Deal shards to clients: no client gets two of one class, and all get equally many.
 
-    Clients choose in turn, each the classes with the most shards left (ties by chance), which
-    never strands a shard while no class has more shards than there are clients.
+    Clients choose in turn, each the classes with the most shards left (ties by chance). No shard is
+    left over while no class has more shards than there are clients.
+
+    Args:
+        shards: (K,) shards of each class.
+        clients: number of clients.
+        rng: the only source of randomness.
+
+    Returns:
+        For each class, the clients that hold one of its shards.
     """
-    left = shards.copy()
+    remaining = shards.copy()
     total = int(shards.sum())
     hands = np.full(clients, total // clients)
     hands[rng.permutation(clients)[: total % clients]] += 1
     holders: list[list[int]] = [[] for _ in shards]
     for client in rng.permutation(clients):
-        tie = rng.permutation(len(left))
-        for chosen in tie[np.argsort(-left[tie], kind="stable")][: hands[client]]:
+        tie = rng.permutation(len(remaining))
+        for chosen in tie[np.argsort(-remaining[tie], kind="stable")][: hands[client]]:
             holders[chosen].append(int(client))
-            left[chosen] -= 1
+            remaining[chosen] -= 1
     return holders

@@ -80,18 +80,18 @@ class Split:
         return len(self.parts) - self.malicious
 
     def without_clients(self, gone: Collection[int]) -> Split:
-        """The same less the images of the clients in `gone`, which are then of no role."""
+        """The same split without the images of clients in `gone`."""
         if not gone:
             return self
         stays = ~np.isin(self.owner, list(gone))
-        left = self.members[stays]
+        remaining = self.members[stays]
         return replace(
             self,
             parts=tuple(p[:0] if c in gone else p for c, p in enumerate(self.parts)),
-            members=left,
+            members=remaining,
             owner=self.owner[stays],
-            known_members=self.known_members[np.isin(self.known_members, left)],
-            scored_members=self.scored_members[np.isin(self.scored_members, left)],
+            known_members=self.known_members[np.isin(self.known_members, remaining)],
+            scored_members=self.scored_members[np.isin(self.scored_members, remaining)],
         )
 
     def counts(self) -> dict[str, int]:
@@ -143,6 +143,9 @@ def make_split(
         placebo: also draw parts for a placebo federation of the honest clients.
         seed: the run's root seed.
 
+    Returns:
+        The roles, checked: no image has two.
+
     Raises:
         InputError: too few images (with the arithmetic), fewer than 2 for a client, no honest
             client, so many known members that none is left to score, images that do not tell what
@@ -151,7 +154,7 @@ def make_split(
     check_clients(options, clients, malicious)
     honest = clients - malicious
     kinds = partition.kinds(data, clients)
-    distinct = _distinct(data, kinds)
+    distinct = _find_distinct(data, kinds)
     order = rng(seed, "split").permutation(distinct)
     order, theirs, own = _pools(order, kinds, honest, partition, options.members)
     takers, what = (clients, malicious), data.name
@@ -166,15 +169,15 @@ def make_split(
     share = round(len(theirs) * sizes.members / own)
     reserve = np.concatenate([reserve, theirs[:share]])
 
-    honest_parts = _deal(kinds, members, partition, honest, rng(seed, "partition"))
-    drawn = clients if placebo else malicious
+    honest_parts = _deal_images(kinds, members, partition, honest, rng(seed, "partition"))
+    receivers = clients if placebo else malicious
     stream = rng(seed, "partition-reserve")
-    dealt = _deal(kinds, reserve, partition, drawn, stream) if drawn else ()
-    known, scored = _known(honest_parts, options.known, rng(seed, "known"))
+    reserve_parts = _deal_images(kinds, reserve, partition, receivers, stream) if receivers else ()
+    known, scored = _choose_known(honest_parts, options.known, rng(seed, "known"))
     return Split(
-        parts=(*honest_parts, *dealt[drawn - malicious :]),
+        parts=(*honest_parts, *reserve_parts[receivers - malicious :]),
         malicious=malicious,
-        placebo_parts=dealt[:honest] if placebo else (),
+        placebo_parts=reserve_parts[:honest] if placebo else (),
         members=np.concatenate(honest_parts),
         owner=np.repeat(np.arange(honest), [*map(len, honest_parts)]),
         known_members=known,
@@ -190,7 +193,7 @@ def make_split(
     )
 
 
-def _distinct(data: ImageSet | EncodedSet, kinds: IntArray) -> IntArray:
+def _find_distinct(data: ImageSet | EncodedSet, kinds: IntArray) -> IntArray:
     """One of each group of byte-equal images, ascending: the first that is of a kind, else the
     first."""
     names = data.digests()
@@ -222,20 +225,29 @@ def _pools(
     return np.concatenate([own, order[whose < 0]]), theirs, len(own)
 
 
-def decoded(found: EncodedSet, split: Callable[[EncodedSet], Split]) -> tuple[ImageSet, Split]:
-    """The images that have a role under `split`, and their roles.
+def decode_split(
+    encoded: EncodedSet, split: Callable[[EncodedSet], Split]
+) -> tuple[ImageSet, Split]:
+    """Decode the images that have a role.
 
-    Copies that are encoded otherwise are known for such once they are decoded; of those too only
-    the first plays a role, so all roles are given anew.
+    Equal images may be encoded differently, so copies show only now. Of those only the first keeps
+    a role, and all roles are given anew.
+
+    Args:
+        encoded: images that are not decoded yet.
+        split: gives every image its role.
+
+    Returns:
+        The decoded images, and their roles.
     """
     while True:
-        roles = split(found)
-        data, apart = found.decode(np.sort(roles.used))
+        roles = split(encoded)
+        data, apart = encoded.decode(np.sort(roles.used))
         if apart:
             return data, roles
 
 
-def _deal(
+def _deal_images(
     kinds: IntArray,
     images: IntArray,
     partition: Partition,
@@ -253,7 +265,7 @@ def _deal(
     return tuple(np.sort(images[p]) for p in positions)
 
 
-def _known(
+def _choose_known(
     parts: tuple[IntArray, ...], known: int, generator: np.random.Generator
 ) -> tuple[IntArray, IntArray]:
     """`known` members, each as likely as any other, and all the others; both sorted.
@@ -264,5 +276,5 @@ def _known(
     members, owner = np.concatenate(parts), np.repeat(np.arange(len(parts)), [*map(len, parts)])
     order = generator.permutation(len(members))[::-1]  # so that `unique` meets the last one first
     last = np.unique(owner[order], return_index=True)[1]
-    drawn = np.delete(order, last)[::-1][:known]
-    return np.sort(members[drawn]), np.sort(np.delete(members, drawn))
+    chosen = np.delete(order, last)[::-1][:known]
+    return np.sort(members[chosen]), np.sort(np.delete(members, chosen))

@@ -30,7 +30,16 @@ def _features(images: Tensor) -> NDArray[np.float64]:
 
 
 def pixel_scores(members: Tensor, nonmembers: Tensor, images: Tensor) -> NDArray[np.float64]:
-    """Scores (N,) of `images`, higher = member, of a shrunken LDA fitted on the known images."""
+    """Scores (N,) of `images`, higher = member, of a shrunken LDA fitted on the known images.
+
+    Args:
+        members: known members, uint8 `(M, C, H, W)`.
+        nonmembers: known non-members, uint8 `(K, C, H, W)`.
+        images: images to score, uint8 `(N, C, H, W)`.
+
+    Returns:
+        scores, `(N,)`; higher says member.
+    """
     features = np.concatenate([pixel_features(members), pixel_features(nonmembers)])
     truth = np.repeat([1, 0], [len(members), len(nonmembers)])
     from sklearn.discriminant_analysis import LinearDiscriminantAnalysis

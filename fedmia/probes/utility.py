@@ -16,10 +16,14 @@ def weighted_knn(
     """Predicted labels (N,): cosine neighbours, each voting with weight exp(cosine / T).
 
     Args:
-        bank: (B, D) features of labelled images. bank_labels: int64 (B,).
+        bank: (B, D) features of labelled images.
+        bank_labels: int64 (B,).
         features: (N, D) to classify.
         k: neighbours, cut to B.
         T: temperature, > 0.
+
+    Returns:
+        labels, int64 `(N,)`.
     """
     similarity = F.normalize(features.double(), dim=1) @ F.normalize(bank.double(), dim=1).T
     weight, index = similarity.topk(min(k, len(bank)), dim=1)
@@ -37,7 +41,19 @@ def mean_cosine(features: Tensor) -> float:
 def knn_accuracy(
     bank: Tensor, bank_labels: Tensor, features: Tensor, labels: Tensor, k: int = 20, T: float = 0.1
 ) -> float:
-    """Share of `features` (N, D) whose weighted-kNN label is right, in [0, 1]."""
+    """Share of `features` (N, D) whose weighted-kNN label is right, in [0, 1].
+
+    Args:
+        bank: features of labelled images, `(B, D)`.
+        bank_labels: their labels, int64 `(B,)`.
+        features: features to classify, `(N, D)`.
+        labels: their true labels, int64 `(N,)`.
+        k: number of neighbours, cut to B.
+        T: temperature, > 0.
+
+    Returns:
+        accuracy, in [0, 1].
+    """
     predicted = weighted_knn(bank, bank_labels, features, k, T)
     return float((predicted == labels).double().mean())
 
@@ -48,7 +64,14 @@ def linear_accuracy(
     """Accuracy in [0, 1] on `test` (N, D) of multinomial logistic regression fitted on `train`.
 
     Args:
+        train: training features, `(M, D)`.
+        train_labels: int64 `(M,)`.
+        test: test features, `(N, D)`.
+        test_labels: int64 `(N,)`.
         C: inverse strength of the L2 penalty on standardised features, > 0.
+
+    Returns:
+        accuracy, in [0, 1].
     """
     if len(train_labels.unique()) < 2:
         return float((test_labels == train_labels[0]).double().mean())

@@ -29,29 +29,36 @@ class ScoredAttack:
         access: `black_box` or `white_box`.
         vantage: `outsider`, `client` or `server`.
         scores_members: (n,) in the order of `RunScores.member_ids`.
-        scores_nonmembers: (m,) in the order of `RunScores.nonmember_ids` likewise.
-        known_members, known_nonmembers: (k,) scores of the attacker's known images under the
-            fitted attack; they choose a threshold and nothing else. Empty: none is known.
+        scores_nonmembers: (m,) in the order of `RunScores.nonmember_ids`.
+        known_members: (k,) scores of the attacker's known members under the fitted attack; they
+            choose a threshold and nothing else. Empty: none is known.
+        known_nonmembers: (k,) scores of its known non-members, likewise.
         shadow_threshold: the score above which the attack itself says member, where it was fitted
             on shadows; None: known images choose its threshold.
         under_attack: the scored model had already received a crafted update.
-        rounds: of the scored model, none of no run; of an active attack all in which it acted.
+        rounds: of the scored model, none where it is not of a run; of an active attack all in
+            which it acted.
         queries: images that the attack had embedded.
-        seconds: that its fit and its scores took, less where rows were shared; a wall clock.
+        seconds: wall-clock time of its fit and its scores, less where rows were shared.
         act: the step on the loss that the attack reads, as figures name it: `ascent`, or empty.
-        reading: what the score is of what the act shows: `rise` or `level` of the loss; or empty.
+        reading: what of the act's effect the score is: `rise` or `level` of the loss; or empty.
         also: the same attack in its other readings.
         choices: option -> value that the attack chose for it on known images; plain types.
-        features_members, features_nonmembers: (n, 3), (m, 3) for the scatter, or None.
+        features_members: (n, 3) for the scatter plot, or None.
+        features_nonmembers: (m, 3) for the scatter plot, or None.
         feature_names: names of the three features.
         named_members: (n,) id of the client that the attack says holds each member, or None.
-        client_ids: (K,) ids of the clients that the attack scores apart, or None.
-        by_client_members, by_client_nonmembers: (n, K), (m, K) score of each image for each of
-            `client_ids`, whether that client trained on it; None without them.
-        sets_members, sets_nonmembers: (S, 2), (T, 2) of the sets that the attack judged as wholes
-            and alone: its score, and that of its twin without the act; None where it did not.
-        twin: name of the attack without its act, where that was scored too; `over`: what it is.
-        twin_members, twin_nonmembers: (n,), (m,) its scores, or None.
+        client_ids: (K,) ids of the clients that the attack scores one by one, or None.
+        by_client_members: (n, K) score of each member for each of `client_ids`: whether that client
+            trained on it; None without them.
+        by_client_nonmembers: (m, K) of each non-member, likewise.
+        sets_members: (S, 2) of the sets that the attack scored as wholes: its score, and that of
+            its twin without the act; None where it did not.
+        sets_nonmembers: (T, 2) likewise.
+        twin: name of the attack without its act, where that was scored too.
+        over: what the twin is, in words.
+        twin_members: (n,) scores of the twin, or None.
+        twin_nonmembers: (m,) scores of the twin, or None.
     """
 
     name: str
@@ -93,7 +100,13 @@ class ScoredAttack:
 
 @dataclass(frozen=True)
 class Pair:
-    """An attack and its control on the same images; `over`: what the control is, in words."""
+    """An attack and its control on the same images.
+
+    Attributes:
+        attack: the attack.
+        control: the control.
+        over: what the control is, in words.
+    """
 
     attack: ScoredAttack
     control: ScoredAttack
@@ -107,26 +120,30 @@ def list_attacks(attacks: Iterable[ScoredAttack]) -> list[ScoredAttack]:
 
 def twins(attacks: Sequence[ScoredAttack]) -> list[Pair]:
     """Attacks beside themselves without their act, where both were scored."""
-    found = []
+    pairs = []
     for a in attacks:
         if a.twin_members is not None and a.twin_nonmembers is not None:
             alone = ScoredAttack(
                 a.twin, a.paper, a.access, a.vantage, a.twin_members, a.twin_nonmembers
             )
-            found.append(Pair(a, alone, a.over))
-    return found
+            pairs.append(Pair(a, alone, a.over))
+    return pairs
 
 
 @dataclass(frozen=True)
 class SetScores:
-    """Scores of sets of `size` images, each of members alone or of non-members alone.
+    """Scores of sets of images, each of members alone or of non-members alone.
 
     Attributes:
-        judged: MEAN of the scores of the set's images, or ALONE: the attack acted on each set by
-            itself and read its answer to the set as a whole.
-        members, nonmembers: (S,), (T,) scores of the sets; higher says member.
-        control: what the scores are compared with, or None.
-        control_members, control_nonmembers: (S,), (T,) its scores of the same sets.
+        attack: name of the attack.
+        judged: MEAN: a set's score is the mean of the scores of its images; ALONE: the attack
+            acted on each set by itself and read its answer to the set as a whole.
+        size: images a set.
+        members: (S,) scores of the sets of members; higher says member.
+        nonmembers: (T,) scores of the sets of non-members.
+        control: name of what the scores are compared with, or None.
+        control_members: (S,) its scores of the same sets.
+        control_nonmembers: (T,) its scores of the same sets.
     """
 
     attack: str
@@ -148,7 +165,8 @@ class ClientInference:
         p_value: one-sided, small where the encoder knows the set; None where no other image is of
             its classes.
         difference: of what the attack compares, over others of the same class; None likewise.
-        n, others: images of the set that were tested, and of their classes beside them.
+        n: number of images of the set that were tested.
+        others: number of non-members of their classes.
     """
 
     client: int | None
@@ -159,12 +177,15 @@ class ClientInference:
 
 
 @dataclass(frozen=True)
-class DatasetInference:
-    """Dataset inference of every client by one attack.
+class DatasetInferenceResults:
+    """Dataset inference of every client by one attack: was its whole data set trained on?
 
     Attributes:
-        clients: one a client. untrained: the same of the untrained encoder, or empty.
-        posers: non-members dealt like the clients' images.
+        attack: name of the attack.
+        paper: where it was published.
+        clients: one result a client.
+        posers: results of posers: non-members dealt like the clients' images.
+        untrained: the same of the clients under the untrained encoder, or empty.
     """
 
     attack: str
@@ -176,7 +197,15 @@ class DatasetInference:
 
 @dataclass(frozen=True)
 class SweepPoint:
-    """One attack at one value of a sweep, with `known` images a side; or why it could not run."""
+    """One attack at one value of a sweep.
+
+    Attributes:
+        attack: name of the attack.
+        value: of the sweep.
+        known: images a side that the attacker knows; None: it could not run.
+        scored: its scores; None: it could not run.
+        not_run: why it could not run, or None.
+    """
 
     attack: str
     value: int
@@ -187,7 +216,13 @@ class SweepPoint:
 
 @dataclass(frozen=True)
 class AttackSweep:
-    """Attacks at each of `values` of what the attacker has: `known` images or `query_budget`."""
+    """Attacks at each value of what the attacker has.
+
+    Attributes:
+        kind: `known` images a side, or `query_budget`.
+        values: in order.
+        points: one an attack and value.
+    """
 
     kind: str
     values: tuple[int, ...]
@@ -196,9 +231,12 @@ class AttackSweep:
 
 @dataclass(frozen=True)
 class Probe:
-    """Accuracy in [0, 1] of a utility probe on `n` test images; None where it could not run.
+    """Accuracy of a utility probe.
 
-    `by_class`: of each class how many test images are right, and how many there are; or empty.
+    Attributes:
+        value: accuracy in [0, 1]; None: the probe could not run.
+        n: number of test images.
+        by_class: (right, all) numbers of test images of each class; or empty.
     """
 
     value: float | None
@@ -239,13 +277,16 @@ class Epsilon:
     Attributes:
         value: epsilon spent over all `rounds`, None where none can be stated.
         delta: of (epsilon, delta)-DP, 0 for pure DP.
+        rounds: number of rounds that it covers.
         standing: `guaranteed`, `heuristic` or `empirical`.
         assumptions: one sentence: unit of privacy, what is assumed, why the standing.
         canaries: of an audit of the mechanism, each in with probability 1/2; 0: there was none.
-        guesses, correct: numbers of canaries guessed, fixed in advance, and how many were right.
+        guesses: numbers of canaries guessed, fixed in advance.
+        correct: how many of each were right.
         unit: of privacy, one of UNITS; empty where a plugin does not say.
-        audit: the bound from below: of canaries in one run of any mechanism, `one-run`; of one that
-            is mu-GDP, `one-run-gdp`; of that with a run for each, `own-runs-gdp`.
+        audit: how the lower bound was measured: by canaries in one run of any mechanism,
+            `one-run`; of
+            a mu-GDP mechanism, `one-run-gdp`; of that with a run for each canary, `own-runs-gdp`.
         noise_source: a key of NOISE, which says what it means.
     """
 
@@ -264,11 +305,14 @@ class Epsilon:
 
 @dataclass(frozen=True)
 class ClientDefence:
-    """The defence of one client: its name, its privacy statement and the metrics it returned.
+    """The defence of one client, or all its defences together.
 
-    Of several, `name` lists them, `epsilon` is what they promise together, and `parts` are each of
-    them, in order, without parts of their own. `beside` are more statements of theirs, of another
-    unit or delta: two such epsilons are never compared.
+    Attributes:
+        name: of the defence; of several a list of their names.
+        epsilon: the privacy statement; of several what they promise together; None: none.
+        metrics: numbers that the defence returned.
+        parts: of several each of them, in order, without parts of their own.
+        beside: further statements, of another unit or delta: two such epsilons are never compared.
     """
 
     name: str
@@ -297,7 +341,15 @@ class Aggregation:
 
 @dataclass(frozen=True)
 class ClientInfo:
-    """One client. `size` counts the images it holds, `classes` the same by class, if known."""
+    """One client of a run.
+
+    Attributes:
+        id: partition id.
+        size: number of images that it holds.
+        role: honest, or the attacker's role.
+        defence: None: it does not defend itself.
+        classes: number of its images of each class; empty: not known.
+    """
 
     id: int
     size: int
@@ -311,7 +363,8 @@ class RoundInfo:
     """One round. `leakage` and `layers` are empty where its snapshot was not scored.
 
     Attributes:
-        under_attack: a crafted update has been averaged in by the end of this round.
+        round: 1, 2, ...
+        under_attack: a crafted update was in an aggregate by the end of this round.
         loss: mean training loss of the honest clients, None where none trained.
         knn: kNN accuracy in [0, 1] of the global encoder, None where it was not probed.
         leakage: attack name -> its scores.
@@ -333,10 +386,14 @@ class Curves:
     Attributes:
         act: what it does to its update, in a word that also names the figures: `ascent`.
         rounds: (R,) federated rounds.
-        members, nonmembers: (R, n), (R, m) loss of each image under the aggregated model.
-        control_members, control_nonmembers: the same without the act, or None.
-        before_members, before_nonmembers: (n,), (m,) losses before the first crafted update.
-        after_members, after_nonmembers: (n,), (m,) losses right after the local act.
+        members: (R, n) loss of each member under the aggregated model.
+        nonmembers: (R, m) loss of each non-member.
+        control_members: (R, n) the same without the act, or None.
+        control_nonmembers: (R, m) likewise.
+        before_members: (n,) losses before the first crafted update.
+        before_nonmembers: (m,) likewise.
+        after_members: (n,) losses right after the local act.
+        after_nonmembers: (m,) likewise.
     """
 
     act: str
@@ -356,7 +413,11 @@ class Fault:
     """A client that failed in a round.
 
     Attributes:
-        reason: in one line. action: `stopped`, `retried` or `dropped`.
+        branch: of the run: `main`, or a control.
+        round: 1, 2, ...
+        client: partition id.
+        reason: in one line.
+        action: `stopped`, `retried` or `dropped`.
     """
 
     branch: str
@@ -368,16 +429,18 @@ class Fault:
 
 @dataclass(frozen=True)
 class EncoderInfo:
-    """What an audit understood of the encoder that it was given.
+    """How an audit read the encoder.
 
     Attributes:
-        form: of the file or folder, in a few words. loaded: tensors that were loaded from it.
-        dropped: names of its tensors that were not. missing: names of the encoder's own that it
-            lacks, which are random.
-        size: pixels a side of the images shown to it.
-        mean, std: by which their pixels in [0, 1] were normalised, one value a channel.
-        outputs: name, kind (`map`, `pooled` or `projection`) and shape without the batch of all
-            that attacks can read, from the pixels on.
+        form: of the file or folder, in a few words.
+        loaded: number of tensors that were loaded from it.
+        dropped: names of its tensors that were not.
+        missing: names of tensors that the encoder has and the file lacks, which are random.
+        size: pixels a side of the audited images.
+        mean: mean by which pixels in [0, 1] were normalised, one value a channel.
+        std: standard deviation, likewise.
+        outputs: name, kind (`map`, `pooled` or `projection`) and shape without the batch of every
+            output that attacks can read, from the pixels on.
         crops: sizes of an image's parts that it takes.
     """
 
@@ -398,32 +461,43 @@ class RunScores:
 
     Attributes:
         seed: root seed; the per-client null is drawn from it.
-        member_ids, nonmember_ids: (n,), (m,) ids of the scored images.
+        member_ids: (n,) ids of the scored members.
+        nonmember_ids: (m,) ids of the scored non-members.
         member_client: (n,) id of the client that holds each scored member.
-        member_labels, nonmember_labels: (n,), (m,) class of each.
+        member_labels: (n,) class of each.
+        nonmember_labels: (m,) class of each.
         whose: (n,), (m,) client that each belongs to, where the data tell; clients are compared
             with non-members of their own. None: with those of their classes.
         attacks: the attacks listed, in the order declared.
-        controls: set name (`untrained`, `placebo`) -> the same attacks under that control. An
-            interval of theirs that excludes 0.5 voids the run.
+        controls: set name (`untrained`, `placebo`) -> the same attacks under that control. The run
+            is void where an interval of theirs excludes 0.5.
         pairs: attacks beside controls that may well leak; only the difference is judged.
         sets: scores of sets of images, reported apart: no verdict rests on them.
-        inferences: of whole data sets, by attack; likewise.
+        inferences: of whole data sets, by attack; no verdict rests on them.
         pixels: scores (members, non-members) of a classifier that never sees a model.
-        utility, utility_untrained: `knn` and `linear` -> Probe.
-        round: of the model that `utility` and the passive attacks are of; None: of no run.
+        utility: `knn` and `linear` -> the probe of the scored encoder.
+        utility_untrained: the same of the untrained encoder.
+        round: of the model that `utility` and the passive attacks are of; None: it is not of a run.
         after_attack: `utility` of the last model and its round; None where nothing was crafted.
-        health: of the encoder that `utility` is of, None where not looked at.
+        health: of the encoder that `utility` is of, None where not measured.
+        clients: of a federation, in order of their ids.
         aggregation: of a federation, None where there is none.
+        rounds: of a federation, in order.
+        curves: losses by attacked round, None without an active attack.
+        sweep: attacks at each value of a sweep, None without one.
         subject: what was attacked, as the page's title says it.
         not_run: attack -> why it could not run.
         pretrain: `none`, `pooled` or `public`.
         interrupted: last finished round where the run ended before its time, else None.
-        failure: why it did, None where the user ended it.
-        failed: attacks that raised where they were scored.
+        failure: why it ended so, None where the user ended it.
+        failed: attacks that raised an error where they were scored.
         faults: clients that failed, in order.
-        encoder: that an audit was given, None for a run's own.
-        split: sizes of the split; config, versions, hardware: passed through.
+        notes: sentences for the reader of the report.
+        encoder: of an audit, None for a run.
+        split: sizes of the split.
+        config: the settings, as the report keeps them.
+        versions: of Python and the packages.
+        hardware: of the machine.
         timing: seconds beside those of the stopwatch, by part or, under one name, by attack.
     """
 
@@ -438,7 +512,7 @@ class RunScores:
     controls: Mapping[str, Sequence[ScoredAttack]] = field(default_factory=dict)
     pairs: Sequence[Pair] = ()
     sets: Sequence[SetScores] = ()
-    inferences: Sequence[DatasetInference] = ()
+    inferences: Sequence[DatasetInferenceResults] = ()
     pixels: tuple[FloatArray, FloatArray] | None = None
     utility: Mapping[str, Probe] = field(default_factory=dict)
     utility_untrained: Mapping[str, Probe] = field(default_factory=dict)

@@ -37,19 +37,25 @@ class Field:
         only: (field, value) of its record without which the page leaves it out.
         head: of its column in the terminal's table of attacks; empty: it has none there.
         place: of that column among the others, from the left.
-        log: name under which observers hear of it, made of the columns of its row (`{attack}`),
-            of `{of}`, its subject and control, and of `{_control}`, empty of what is no control:
-            without either, controls are not logged. Empty: observers do not hear of it.
+        log: name under which observers get it, made of the columns of its row (`{attack}`),
+            of `{of}`, its subject and control, and of `{_control}`, empty for what is no control:
+            without either, controls are not logged. Empty: observers do not get it.
         log_ends: likewise of the ends of its simultaneous interval, with `{end}`: low, high.
         key: of a mapping the one key that the terminal and observers get.
         column: that its value fills, of all numbers of its record and of the records inside it.
-        subject, control, family: columns of the numbers of the records that it holds.
+        subject: column `subject` of the numbers of the records that it holds.
+        control: column `control` of these.
+        family: column `family` of these.
         keyed: the column that the keys of its mapping fill; `metric`: they name the number.
-        indexed: nothing in its records tells them apart: their place in the list ends the subject.
-        part: the number that its value belongs to, and `fills` the columns of its row.
-        aside: no measurement: a list of identifiers, or what was only asked for.
-        record: type of the records that it holds, or None. numeric: it holds numbers.
-        optional: its record may lack it. parts: (field, columns) of each part of its number.
+        indexed: its records are told apart only by their place in the list, which ends the subject.
+        part: the number that its value belongs to.
+        fills: the columns of that number's row that its value fills.
+        aside: it is no measurement, but a list of identifiers or a setting.
+        name: of the field.
+        record: type of the records that it holds, or None.
+        numeric: it holds numbers.
+        optional: its record may lack it.
+        parts: (field, columns) of each part of its number.
     """
 
     metric: str = ""
@@ -94,12 +100,20 @@ def fields_of(record: Any) -> dict[str, Field]:
 
 
 def row_of(kind: type[R], record: object, **numbers: Any) -> R:
-    """The row of a kind: every field from `numbers`, else from the record's attribute of that name,
-    else None. A field that the row may lack is left out then."""
+    """Make a row of `report.json` from a record.
+
+    Args:
+        kind: the row's type.
+        record: whose attributes of the same names fill the row.
+        numbers: values of fields, which go before the record's.
+
+    Returns:
+        The row. A field that neither gives is None, or left out where the row may lack it.
+    """
     fields = fields_of(cast(Any, kind))
-    told = {name: getattr(record, name, None) for name in fields} | numbers
+    row = {name: getattr(record, name, None) for name in fields} | numbers
     optional = {name for name, field in fields.items() if field.optional}
-    return cast(R, {k: v for k, v in told.items() if v is not None or k not in optional})
+    return cast(R, {k: v for k, v in row.items() if v is not None or k not in optional})
 
 
 def _field(name: str, hint: Any, among: Mapping[str, Any]) -> Field:

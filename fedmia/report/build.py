@@ -29,9 +29,14 @@ from fedmia.report.checks import check
 from fedmia.report.clients import client_rows, declared_attack, ranking
 from fedmia.report.datasets import inference_row
 from fedmia.report.defended import defended
-from fedmia.report.faults import dropped, fault_row
+from fedmia.report.faults import fault_notes, fault_row
 from fedmia.report.health import health_row, health_sentence
-from fedmia.report.lowerbounds import aggregation_row, bounds_family, by_attacks, refuted
+from fedmia.report.lowerbounds import (
+    aggregation_row,
+    attack_bound,
+    bounds_family,
+    refutation_sentence,
+)
 from fedmia.report.metrics import attack_row, auc_ci_of, auc_numbers, auc_of
 from fedmia.report.paired import paired_row
 from fedmia.report.per_client import named_rows
@@ -41,17 +46,20 @@ from fedmia.report.verdict import UNSOUND, verdict
 from fedmia.statistics.intervals import LEVEL, wilson
 
 ONE_MODEL = (
-    "Intervals condition on the one model that was trained: they tell how the scores would vary "
-    "with other images, not with another training"
+    "All intervals hold for the one model that was trained: they cover the choice of images, "
+    "not the "
+    "variation between trainings"
 )
 SEEDS = "; python -m fedmia.sweep --seeds 5 shows the spread between models."
 METHOD = "Bonferroni over Wilson intervals of the AUC with DeLong's (1988) variance"
 NO_RULE = Aggregation("")  # of what is no federation
 EXACT = ("config", "choices", "delta")  # asked for, chosen or assumed: no measurement
 ORACLE = (
-    "oracle_accuracy takes the best threshold on the scored images themselves, as in the paper: "
-    "an upper bound; accuracy takes the attack's own: of the shadows that it was fitted on, else "
-    "of the attacker's known images (threshold_source)."
+    "oracle_accuracy takes the best threshold on the scored images, as in the paper: an upper "
+    "bound. "
+    "accuracy takes the attack's own threshold: from the shadow models on which it was fitted, "
+    "else "
+    "from the attacker's known images (threshold_source)."
 )
 
 
@@ -79,17 +87,22 @@ def build_report(run: RunScores) -> Report:
     health = health_row(run.health, useful)
     gone = health_sentence(health, useful) if health and health["collapsed"] else None
     failure = None if run.failure is None else format_error(run.failure)
-    told = verdict(attacks, controls, paired, run.pretrain, run.interrupted, gone, failure)
+    verdict_and_code = verdict(
+        attacks, controls, paired, run.pretrain, run.interrupted, gone, failure
+    )
     bounds = bounds_family(run)
-    bound, server = by_attacks(run, bounds), aggregation_row(run.aggregation or NO_RULE, bounds)
-    if shout := refuted(clients, server, bound, told[1] not in UNSOUND):
-        told = f"{shout}; {told[0][0].lower()}{told[0][1:]}", told[1]
+    bound, server = attack_bound(run, bounds), aggregation_row(run.aggregation or NO_RULE, bounds)
+    if shout := refutation_sentence(clients, server, bound, verdict_and_code[1] not in UNSOUND):
+        verdict_and_code = (
+            f"{shout}; {verdict_and_code[0][0].lower()}{verdict_and_code[0][1:]}",
+            verdict_and_code[1],
+        )
     swept = sweep_rows(run.sweep, len(run.attacks)) if run.sweep else None
     report = row_of(
         Report,
         run,
-        verdict=told[0],
-        verdict_code=told[1],
+        verdict=verdict_and_code[0],
+        verdict_code=verdict_and_code[1],
         attacks=attacks,
         sets=[set_row(s, len(run.sets)) for s in run.sets],
         dataset_inference=[inference_row(i) for i in run.inferences],
@@ -125,7 +138,15 @@ def build_report(run: RunScores) -> Report:
 
 
 def encoder_row(info: EncoderInfo | None, round: int | None) -> EncoderRow | None:
-    """The report's `encoder`, None of a run's own."""
+    """The report's `encoder`, None of a run's own.
+
+    Args:
+        info: of an encoder that was brought; None for a run's own.
+        round: of the run, None where it has none.
+
+    Returns:
+        The row of `report.json`.
+    """
     if info is None:
         return None
     outputs = [dict(zip(("name", "kind", "shape"), out, strict=True)) for out in info.outputs]
@@ -133,33 +154,65 @@ def encoder_row(info: EncoderInfo | None, round: int | None) -> EncoderRow | Non
 
 
 def control_rows(run: RunScores, family: int) -> Controls:
-    """The report's `controls`."""
-    sets = {name: [attack_row(a, family) for a in held] for name, held in run.controls.items()}
+    """The report's `controls`.
+
+    Args:
+        run: the scores.
+        family: number of simultaneous intervals.
+
+    Returns:
+        Rows by control set, and the pixel classifier.
+    """
+    sets = {name: [attack_row(a, family) for a in scored] for name, scored in run.controls.items()}
     pixels = None if run.pixels is None else auc_numbers(*run.pixels, family)
     return cast(Controls, {"untrained": [], **sets, "pixels": pixels})
 
 
 def family_size(run: RunScores) -> int:
     """How many intervals hold together: each that the verdict or a control may rest on."""
-    held = [*run.attacks, *(p.attack for p in run.pairs)]
-    held += [a for attacks in run.controls.values() for a in attacks]
-    count = sum(len(a.scores_members) > 0 and len(a.scores_nonmembers) > 0 for a in held)
+    scored = [*run.attacks, *(p.attack for p in run.pairs)]
+    scored += [a for attacks in run.controls.values() for a in attacks]
+    count = sum(len(a.scores_members) > 0 and len(a.scores_nonmembers) > 0 for a in scored)
     return max(count + (run.pixels is not None), 1)
 
 
 def widest_interval(
     attacks: Sequence[AttackRow], controls: Controls, paired: Sequence[PairedRow]
 ) -> float | None:
-    """Width of the widest simultaneous interval of the family, None where there is none."""
-    rows = [*attacks, *(row for held in control_sets(controls).values() for row in held)]
-    found = [r["auc_ci_simultaneous"] for r in rows] + [p["ci_simultaneous"] for p in paired]
+    """Width of the widest simultaneous interval of the family, None where there is none.
+
+    Args:
+        attacks: rows of the attacks.
+        controls: rows of the controls.
+        paired: rows of the paired differences.
+
+    Returns:
+        The width, in [0, 2].
+    """
+    rows = [
+        *attacks,
+        *(
+            row
+            for control_rows_of_set in control_sets(controls).values()
+            for row in control_rows_of_set
+        ),
+    ]
+    intervals = [r["auc_ci_simultaneous"] for r in rows] + [p["ci_simultaneous"] for p in paired]
     if (pixels := controls["pixels"]) is not None:
-        found.append(pixels["auc_ci_simultaneous"])
-    return max((ci[1] - ci[0] for ci in found if ci is not None), default=None)
+        intervals.append(pixels["auc_ci_simultaneous"])
+    return max((ci[1] - ci[0] for ci in intervals if ci is not None), default=None)
 
 
 def utility(probes: Mapping[str, Probe], turn: int | None = None) -> UtilityRow:
-    """kNN and linear probe accuracy with Wilson intervals; null where a probe did not run."""
+    """kNN and linear probe accuracy with Wilson intervals; null where a probe did not run.
+
+    Args:
+        probes: by name, `knn` and `linear`.
+        turn: round of the model, None where it has none.
+
+    Returns:
+        The row of `report.json`.
+    """
 
     def ci(probe: Probe) -> tuple[float, float] | None:
         return None if probe.value is None else wilson(round(probe.value * probe.n), probe.n)
@@ -187,7 +240,15 @@ def round_row(info: RoundInfo) -> RoundRow:
 
 
 def sweep_rows(sweep: AttackSweep, attacks: int) -> list[SweepRow]:
-    """The report's `sweep`; its simultaneous intervals hold over all values of all attacks."""
+    """The report's `sweep`; its simultaneous intervals hold over all values of all attacks.
+
+    Args:
+        sweep: scores at each value.
+        attacks: how many attacks were swept.
+
+    Returns:
+        A row for each attack and value.
+    """
     rows: list[SweepRow] = []
     for point in sweep.points:
         place: SweepPlace = {
@@ -202,36 +263,54 @@ def sweep_rows(sweep: AttackSweep, attacks: int) -> list[SweepRow]:
 
 
 def notes(run: RunScores, clients: Sequence[ClientRow]) -> list[str]:
-    """The notes of every report, then those that this run calls for, then the evaluation's own."""
-    found = [ONE_MODEL + (SEEDS if run.rounds else ".")]  # an audit trains no model
+    """The notes of every report, then those that this run calls for, then the evaluation's own.
+
+    Args:
+        run: the scores.
+        clients: rows of the clients.
+
+    Returns:
+        The notes, each one sentence or more.
+    """
+    texts = [ONE_MODEL + (SEEDS if run.rounds else ".")]  # an audit trains no model
     if run.attacks:
-        found.append(ORACLE)
+        texts.append(ORACLE)
     for name, attacks in (("", run.attacks), *run.controls.items()):
         for a in attacks:
             who = f"{a.name}{f' ({name} control)' if name else ''}"
             both = np.concatenate([a.scores_members, a.scores_nonmembers])
             if len(a.scores_members) == 0 or len(a.scores_nonmembers) == 0:
-                found.append(f"{who}: no scores on one side, so it says nothing.")
+                texts.append(f"{who}: no scores on one side, so it says nothing.")
             elif np.ptp(both) == 0:
-                found.append(f"{who}: every score is the same, so its AUC is 0.5 by definition.")
+                texts.append(f"{who}: every score is the same, so its AUC is 0.5 by definition.")
     if any(a.act == "ascent" for a in run.attacks):
-        found.append(ASCENT)
+        texts.append(ASCENT)
     by = declared_attack(run)
     if by is not None and any(c["auc"] is not None for c in clients):
-        shown = "" if not by.under_attack else ", scored on the model under attack"
-        against = "non-members weighted to their own class mix (Kish's effective n)"
+        condition = "" if not by.under_attack else ", scored on the model under attack"
+        against = "non-members weighted to the client's class mix (Kish's effective n)"
         if run.whose is not None:
-            against = "the non-members that they own"
-        found.append(
-            f"Clients are compared by {by.name}{shown}, against {against}; null_auc scores "
-            "non-members posing as their members."
+            against = "the non-members that each client owns"
+        texts.append(
+            f"Clients are compared by {by.name}{condition}, against {against}. null_auc is of "
+            f"the null: "
+            "non-members that pose as the client's members."
         )
-    return found + dropped(run) + [n for n in run.notes if n not in found]
+    return texts + fault_notes(run) + [n for n in run.notes if n not in texts]
 
 
 def to_json_types(value: Any, key: str = "", *, exact: bool = False) -> Any:
     """`value` in strict JSON types: floats rounded unless `exact` or under a key of EXACT, null for
-    what is not finite."""
+    what is not finite.
+
+    Args:
+        value: any value of a report.
+        key: under which it stands; it may name an exact value.
+        exact: whether floats keep all digits.
+
+    Returns:
+        Dictionaries, lists, strings, numbers, booleans and None.
+    """
     exact = exact or key in EXACT
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()

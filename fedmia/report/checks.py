@@ -22,10 +22,10 @@ def check(run: RunScores) -> None:
             raise ValueError(f"attack '{name}' is listed {names.count(name)} times")
     n, m = len(run.member_ids), len(run.nonmember_ids)
     for what, size in (("member_client", n), ("member_labels", n), ("nonmember_labels", m)):
-        held = len(getattr(run, what))
-        if held != size:
-            raise ValueError(f"{what} holds {held} entries for {size} images")
-    for where, attack, aligned in _scored(run):
+        length = len(getattr(run, what))
+        if length != size:
+            raise ValueError(f"{what} holds {length} entries for {size} images")
+    for where, attack, aligned in _each_attack(run):
         _check_attack(attack, where, n if aligned else None, m if aligned else None)
     for sets in run.sets:
         _check_sets(sets)
@@ -33,7 +33,7 @@ def check(run: RunScores) -> None:
         _check_array(np.asarray(array), f"pixels: scores of {side}")
 
 
-def _scored(run: RunScores) -> Iterator[tuple[str, ScoredAttack, bool]]:
+def _each_attack(run: RunScores) -> Iterator[tuple[str, ScoredAttack, bool]]:
     """(what it is, scores, whether they align with the images) of all that is scored."""
     for attack in run.attacks:
         yield f"attack '{attack.name}'", attack, True
@@ -51,9 +51,13 @@ def _scored(run: RunScores) -> Iterator[tuple[str, ScoredAttack, bool]]:
 
 
 def _check_attack(attack: ScoredAttack, where: str, n: int | None, m: int | None) -> None:
-    ids, named, members = attack.client_ids, attack.named_members, len(attack.scores_members)
-    if named is not None and named.shape != (members,):
-        raise ValueError(f"{where}: {named.shape} clients named for {members} members")
+    ids, named_clients, members = (
+        attack.client_ids,
+        attack.named_members,
+        len(attack.scores_members),
+    )
+    if named_clients is not None and named_clients.shape != (members,):
+        raise ValueError(f"{where}: {named_clients.shape} clients named for {members} members")
     if ids is not None and (ids.ndim != 1 or len(set(ids.tolist())) != ids.size):
         raise ValueError(f"{where}: client_ids {ids.tolist()} are no list of distinct clients")
     by_client = attack.by_client_members, attack.by_client_nonmembers

@@ -34,7 +34,13 @@ from fedmia.report.lowerbounds import bounds_family, epsilon_row, part_row
 from fedmia.report.selection import FEW
 from fedmia.statistics.auc import AucEstimate, auc_estimate, auc_interval
 from fedmia.statistics.intervals import LEVEL
-from fedmia.statistics.matching import OVER, NullDistribution, effective_size, mix_weights, null_of
+from fedmia.statistics.matching import (
+    OVER,
+    NullDistribution,
+    effective_size,
+    mix_weights,
+    null_distribution,
+)
 
 DECLARED = ("combined", "similarity")
 FIRST = 3  # clients that a sentence names of many
@@ -51,7 +57,13 @@ def declared_attack(run: RunScores) -> ScoredAttack | None:
 @dataclass(frozen=True, eq=False)
 class Leak:
     """Leakage of some members against non-members like them: its AUC, Kish's number of these, and
-    what non-members score who pose as those members."""
+    what non-members score who pose as those members.
+
+    Attributes:
+        auc: of the members against weighted non-members.
+        effective: Kish's effective number of these non-members.
+        null: what non-members score that pose as the members; None where there are too few.
+    """
 
     auc: AucEstimate
     effective: float
@@ -74,14 +86,20 @@ def leak_of(
     """Leakage of the members `mine` (n,), one at least, each of a kind that a non-member has.
 
     Args:
+        run: the scores.
+        attack: whose scores are compared.
+        mine: (n,), which members.
         stream: names the draws of the null.
+
+    Returns:
+        Their leakage.
     """
     kinds, others = run.alike()
     mix, scores = kinds[mine], attack.scores_nonmembers
     weights = mix_weights(mix, others)
-    found = auc_estimate(attack.scores_members[mine], scores, weights)
-    null = null_of(mix, scores, others, rng(run.seed, *stream))
-    return Leak(found, effective_size(weights), null)
+    estimate = auc_estimate(attack.scores_members[mine], scores, weights)
+    null = null_distribution(mix, scores, others, rng(run.seed, *stream))
+    return Leak(estimate, effective_size(weights), null)
 
 
 def client_leak(
@@ -90,7 +108,13 @@ def client_leak(
     """How many scored members of a client can be compared, and their leakage; None of nobody's.
 
     Args:
-        like: (n,) members that can be compared.
+        run: the scores.
+        attack: the declared attack; None where there is none.
+        client: whose members are compared.
+        like: (n,), members that have non-members of their kind.
+
+    Returns:
+        How many of its members were compared, and their leakage; None without any.
     """
     mine = run.member_client == client.id
     if attack is None or not (mine & like).any():
@@ -111,7 +135,7 @@ def client_rows(run: RunScores) -> tuple[list[ClientRow], ClientDistribution | N
         row_of(
             ClientRow,
             client,
-            defence=_defence(client.defence, bounds),
+            defence=_defence_row(client.defence, bounds),
             classes=list(client.classes) or None,
             n_members=n,
             attack=attack and attack.name,
@@ -125,7 +149,15 @@ def client_rows(run: RunScores) -> tuple[list[ClientRow], ClientDistribution | N
 
 
 def distribution(rows: Sequence[ClientRow], nulls: Sequence[FloatArray]) -> ClientDistribution:
-    """How the AUCs of all clients spread, beside those of their nulls' draws."""
+    """How the AUCs of all clients spread, beside those of their nulls' draws.
+
+    Args:
+        rows: of all clients.
+        nulls: AUCs of each client's null draws.
+
+    Returns:
+        The row of `report.json`.
+    """
     scored = rows_with_auc(rows)
     bands = [(auc.value, row["null_ci"]) for row, auc in scored if row["null_ci"] is not None]
     percent = np.arange(101)
@@ -143,7 +175,7 @@ def distribution(rows: Sequence[ClientRow], nulls: Sequence[FloatArray]) -> Clie
     }
 
 
-def _defence(defence: ClientDefence | None, bounds: int) -> DefenceRow | None:
+def _defence_row(defence: ClientDefence | None, bounds: int) -> DefenceRow | None:
     if defence is None:
         return None
     parts = [part_row(part, bounds) for part in defence.parts]
@@ -154,13 +186,17 @@ def _defence(defence: ClientDefence | None, bounds: int) -> DefenceRow | None:
 def ranking(rows: Sequence[ClientRow]) -> str | None:
     """A sentence where simultaneous intervals of two clients separate, else None: no ranking."""
     scored = sorted(rows_with_auc(rows), key=lambda s: -s[1].value)
-    tell = _names_under if len(scored) <= FEW else _counts_under
+    tell = _name_less_leaking if len(scored) <= FEW else _count_less_leaking
     if not (parts := tell(scored)):
         return None
-    return f"By {scored[0][0]['attack']} AUC, leaks separate: " + "; ".join(parts) + "."
+    return (
+        f"By {scored[0][0]['attack']} AUC, these clients leak measurably more: "
+        + "; ".join(parts)
+        + "."
+    )
 
 
-def _names_under(scored: Sequence[tuple[ClientRow, KnownAuc]]) -> list[str]:
+def _name_less_leaking(scored: Sequence[tuple[ClientRow, KnownAuc]]) -> list[str]:
     parts = []
     for row, auc in scored:
         under = [(r["id"], a.value) for r, a in scored if a.together[1] < auc.together[0]]
@@ -170,7 +206,7 @@ def _names_under(scored: Sequence[tuple[ClientRow, KnownAuc]]) -> list[str]:
     return parts
 
 
-def _counts_under(scored: Sequence[tuple[ClientRow, KnownAuc]]) -> list[str]:
+def _count_less_leaking(scored: Sequence[tuple[ClientRow, KnownAuc]]) -> list[str]:
     """The same of many clients: the first few, and how many they leave behind."""
     ends = np.sort([auc.together[1] for _, auc in scored])
     counts = np.searchsorted(ends, [auc.together[0] for _, auc in scored])

@@ -34,14 +34,30 @@ CLIENT = {
 
 
 def text(head: Iterable[str], lines: Iterable[Iterable[object]]) -> str:
-    """CSV text of a head and lines; None is empty."""
-    held = io.StringIO()
-    csv.writer(held, lineterminator="\n").writerows([head, *lines])
-    return held.getvalue()
+    """CSV text of a head and lines; None is empty.
+
+    Args:
+        head: names of the columns.
+        lines: cells of each row.
+
+    Returns:
+        The file's text, lines ended by a newline.
+    """
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="\n").writerows([head, *lines])
+    return buffer.getvalue()
 
 
 def value_at_path(row: Any, path: str) -> Any:
-    """What lies at the end of a path, None where the path breaks off."""
+    """What lies at the end of a path, None where the path breaks off.
+
+    Args:
+        row: nested dictionaries.
+        path: keys joined by dots.
+
+    Returns:
+        The value at the end of the path.
+    """
     for step in path.split("/"):
         if row is not None:
             row = row.get(step) if isinstance(row, Mapping) else row[int(step)]
@@ -92,8 +108,8 @@ def clients_csv(report: Report) -> str:
     }
     lines = []
     for row in rows:
-        held = [*(row["classes"] or ())]
+        class_counts = [*(row["classes"] or ())]
         values = [value_at_path(row, path) for path in CLIENT.values()]
         values += [by.get(row["id"]) for by in tests.values()]
-        lines.append([*values, *held, *[None] * (classes - len(held))])
+        lines.append([*values, *class_counts, *[None] * (classes - len(class_counts))])
     return text([*CLIENT, *tests, *(f"class {k}" for k in range(classes))], lines)

@@ -15,8 +15,8 @@ from fedmia.records import Curves
 def to_npz(curves: Curves) -> bytes:
     """Every array of `curves` under its field's name, those that are None left out; losses in
     float32. The same curves give the same bytes."""
-    held = {f.name: getattr(curves, f.name) for f in dataclasses.fields(curves)}
-    arrays: dict[str, Any] = {n: np.asarray(v) for n, v in held.items() if v is not None}
+    by_field = {f.name: getattr(curves, f.name) for f in dataclasses.fields(curves)}
+    arrays: dict[str, Any] = {n: np.asarray(v) for n, v in by_field.items() if v is not None}
     arrays = {n: a.astype(np.float32) if a.dtype.kind == "f" else a for n, a in arrays.items()}
     data = io.BytesIO()
     np.savez_compressed(data, **arrays)
@@ -25,6 +25,6 @@ def to_npz(curves: Curves) -> bytes:
 
 def from_npz(file: Path) -> Curves:
     """The curves that `to_npz` wrote."""
-    with np.load(file, allow_pickle=False) as found:
-        arrays = {name: found[name] for name in found.files}
+    with np.load(file, allow_pickle=False) as stored:
+        arrays = {name: stored[name] for name in stored.files}
     return Curves(act=str(arrays.pop("act")), **arrays)

@@ -23,18 +23,21 @@ DEFENDED, UNDEFENDED = "defended", "undefended"
 def defended(run: RunScores) -> DefenceGroupsRow | None:
     """The report's `defended`; None where no client defends itself."""
     honest = [client for client in run.clients if client.role == "honest"]
-    held = {
+    groups_of_clients = {
         DEFENDED: [c for c in honest if c.defence is not None],
         UNDEFENDED: [c for c in honest if c.defence is None],
     }
-    if not held[DEFENDED]:
+    if not groups_of_clients[DEFENDED]:
         return None
     like = np.isin(*run.alike())
     attacks = [a for a in run.attacks if len(a.scores_members) and len(a.scores_nonmembers)]
-    mine = {n: like & np.isin(run.member_client, [c.id for c in held[n]]) for n in held}
+    mine = {
+        n: like & np.isin(run.member_client, [c.id for c in groups_of_clients[n]])
+        for n in groups_of_clients
+    }
     family = len(attacks) * sum(bool(some.any()) for some in mine.values())
     groups: list[GroupRow] = []
-    for name, clients in ((n, c) for n, c in held.items() if c):
+    for name, clients in ((n, c) for n, c in groups_of_clients.items() if c):
         knn, knn_ci = knn_of(clients, run.utility.get("knn"))
         scored = attacks if mine[name].any() else []
         groups.append({
@@ -55,36 +58,52 @@ def knn_of(
     clients: Sequence[ClientInfo], probe: Probe | None
 ) -> tuple[float | None, Interval | None]:
     """kNN accuracy where classes weigh as the clients' images have them, and Wilson's interval at
-    Kish's number of test images; None where classes are not known or none is tested."""
+    Kish's number of test images; None where classes are not known or none is tested.
+
+    Args:
+        clients: of one group.
+        probe: the kNN probe with its accuracy by class.
+
+    Returns:
+        Accuracy in [0, 1] and its 95 % interval.
+    """
     if probe is None or not probe.by_class or not all(c.classes for c in clients):
         return None, None
     right, of = np.array(probe.by_class, dtype=float).T
-    held = np.sum([c.classes for c in clients], axis=0, dtype=float)
-    held = np.pad(held, (0, max(0, len(of) - len(held))))[: len(of)]
-    share = np.where(of > 0, held, 0.0)
+    class_counts = np.sum([c.classes for c in clients], axis=0, dtype=float)
+    class_counts = np.pad(class_counts, (0, max(0, len(of) - len(class_counts))))[: len(of)]
+    share = np.where(of > 0, class_counts, 0.0)
     if not share.sum():
         return None, None
-    share, seen = share / share.sum(), of > 0
-    value = float((share[seen] * right[seen] / of[seen]).sum())
-    n = float(1 / (share[seen] ** 2 / of[seen]).sum())
+    share, has_images = share / share.sum(), of > 0
+    value = float((share[has_images] * right[has_images] / of[has_images]).sum())
+    n = float(1 / (share[has_images] ** 2 / of[has_images]).sum())
     return value, wilson(value * n, n)
 
 
 def statement(groups: Sequence[GroupRow], by: str) -> str | None:
-    """Whether images of defended clients leak through the common model all the same."""
+    """Whether images of defended clients leak through the common model all the same.
+
+    Args:
+        groups: rows of the defended and the undefended clients.
+        by: name of the declared attack.
+
+    Returns:
+        The sentence, None where no defended member was scored.
+    """
     rows = {g["group"]: next((r for r in g["leakage"] if r["attack"] == by), None) for g in groups}
     if (row := rows[DEFENDED]) is None:
         return None
     low, high = row["auc_ci_simultaneous"]
     alike = row["null_ci"] is not None and row["auc"] <= row["null_ci"][1]
     if low > 0.5 and not alike:
-        found = "images of defended clients leak all the same"
+        finding = "images of defended clients still leak"
     elif low > 0.5:
-        found = "images of defended clients score no higher than non-members posing as them"
+        finding = "images of defended clients score no higher than posing non-members"
     else:
-        found = "no leak of defended clients' images is shown"
-    said = f"{found}: {by} AUC {row['auc']:.2f} [{low:.2f}, {high:.2f}]"
+        finding = "no leak of defended clients' images is established"
+    sentence = f"{finding}: {by} AUC {row['auc']:.2f} [{low:.2f}, {high:.2f}]"
     if (other := rows.get(UNDEFENDED)) is not None:
         low, high = other["auc_ci_simultaneous"]
-        said += f", of undefended ones {other['auc']:.2f} [{low:.2f}, {high:.2f}]"
-    return said[0].upper() + said[1:]
+        sentence += f", of undefended clients {other['auc']:.2f} [{low:.2f}, {high:.2f}]"
+    return sentence[0].upper() + sentence[1:]

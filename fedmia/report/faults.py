@@ -13,14 +13,16 @@ def fault_row(fault: Fault) -> FaultRow:
     return row_of(FaultRow, fault, reason=format_error(fault.reason))
 
 
-def dropped(run: RunScores) -> list[str]:
+def fault_notes(run: RunScores) -> list[str]:
     """What became of clients that failed and did not stop the run."""
-    found = []
+    lines = []
     for fault in run.faults:
-        reason = format_error(fault.reason)
-        what = f"Client {fault.client} {reason} in round {fault.round} of {fault.branch}"
+        what = (
+            f"Client {fault.client} {format_error(fault.reason)} in round {fault.round} of "
+            f"{fault.branch}"
+        )
         if fault.action == "retried":
-            found.append(f"{what}; it got its order again.")
+            lines.append(f"{what}; it got its order again.")
         elif fault.action == "dropped":
-            found.append(f"{what} and was dropped: its images are in no statistic.")
-    return found
+            lines.append(f"{what} and was dropped: its images are in no statistic.")
+    return lines

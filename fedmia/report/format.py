@@ -25,17 +25,42 @@ DASH = "–"
 
 
 def number(value: float | None, digits: int = 2) -> str:
-    """`0.64`, or a dash for what could not be known."""
+    """`0.64`, or a dash for what could not be known.
+
+    Args:
+        value: None where it is not known.
+        digits: after the point.
+
+    Returns:
+        The text.
+    """
     return DASH if value is None else f"{value:.{digits}f}"
 
 
 def interval(value: Interval | None, digits: int = 2) -> str:
-    """`[0.55, 0.72]`, or the empty string."""
+    """`[0.55, 0.72]`, or the empty string.
+
+    Args:
+        value: its ends; None where it is not known.
+        digits: after the point.
+
+    Returns:
+        The text.
+    """
     return "" if value is None else f"[{value[0]:.{digits}f}, {value[1]:.{digits}f}]"
 
 
 def estimate(value: float | None, ci: Interval | None, digits: int = 2) -> str:
-    """`0.64 [0.55, 0.72]`, or a dash."""
+    """`0.64 [0.55, 0.72]`, or a dash.
+
+    Args:
+        value: None where it is not known.
+        ci: its interval; None where it is not known.
+        digits: after the point.
+
+    Returns:
+        The text.
+    """
     return f"{number(value, digits)} {interval(ci, digits)}".strip()
 
 
@@ -47,11 +72,11 @@ def epsilon(defence: DefencePart) -> str:
     if spent is None:
         return f"{name}, no epsilon stated"
     value, rest = spent["value"], f"delta {spent['delta']:g}, {spent['rounds']} rounds"
-    shown = "no finite epsilon" if value is None else f"epsilon {value:.3g}"
-    shown += f" for one {unit}" if (unit := spent.get("unit")) else ""  # of old reports: none
+    text = "no finite epsilon" if value is None else f"epsilon {value:.3g}"
+    text += f" for one {unit}" if (unit := spent.get("unit")) else ""  # of old reports: none
     if value is None or value > MEANINGFUL:
-        return f"{name}, no meaningful guarantee ({shown}, {rest})"
-    return f"{name}, {shown} ({rest}): {spent['standing']} (noise: {spent['noise_source']})"
+        return f"{name}, no meaningful guarantee ({text}, {rest})"
+    return f"{name}, {text} ({rest}): {spent['standing']} (noise: {spent['noise_source']})"
 
 
 def statements(defence: DefenceRow) -> list[DefenceRow]:
@@ -60,19 +85,19 @@ def statements(defence: DefenceRow) -> list[DefenceRow]:
     return [defence, *cast(list[DefenceRow], others)]
 
 
-def at_least(*defences: DefencePart) -> str:
+def lower_bound_text(*defences: DefencePart) -> str:
     """`, at least 0.15 to 1.63 by 1,000 canaries`, or nothing where there was no audit."""
-    told = [d["epsilon"] for d in defences if d["epsilon"]]
-    held = [(e["value"], b) for e in told if (b := e.get("lower_bound")) is not None]
-    if not held:
+    stated = [d["epsilon"] for d in defences if d["epsilon"]]
+    audited = [(e["value"], b) for e in stated if (b := e.get("lower_bound")) is not None]
+    if not audited:
         return ""
-    ends = [f"{end(b['value'] for _, b in held):.2f}" for end in (min, max)]
-    _, first = held[0]
-    shown = f", at least {' to '.join(dict.fromkeys(ends))} by {first['canaries']:,} canaries"
-    if refuted := sum(b["refuted"] for _, b in held):
-        return f"{shown} ({'' if len(held) == 1 else f'{refuted} of {len(held)} '}REFUTED)"
-    beyond = any(claim is not None and claim > b["most"] for claim, b in held)
-    return f"{shown}, which can show {first['most']:.1f} at most" if beyond else shown
+    ends = [f"{end(b['value'] for _, b in audited):.2f}" for end in (min, max)]
+    _, first = audited[0]
+    text = f", at least {' to '.join(dict.fromkeys(ends))} by {first['canaries']:,} canaries"
+    if refuted := sum(b["refuted"] for _, b in audited):
+        return f"{text} ({'' if len(audited) == 1 else f'{refuted} of {len(audited)} '}REFUTED)"
+    beyond = any(claim is not None and claim > b["most"] for claim, b in audited)
+    return f"{text}, an audit that can show at most {first['most']:.1f}" if beyond else text
 
 
 def defended_lines(report: Report) -> list[str]:
@@ -86,7 +111,7 @@ def defended_lines(report: Report) -> list[str]:
             kind = (spent["standing"], spent.get("unit"), spent["delta"]) if spent else ()
             key = f"{one['name']} {kind}" if many else epsilon(one)
             lines.setdefault(key, []).append((client["id"], one))
-    bounds = {k: at_least(*(one for _, one in v)) for k, v in lines.items()}
+    bounds = {k: lower_bound_text(*(one for _, one in v)) for k, v in lines.items()}
     if not many:
         who = {text: ", ".join(str(client) for client, _ in v) for text, v in lines.items()}
         return [f"Defended, client {ids}: {text}{bounds[text]}." for text, ids in who.items()]
@@ -106,17 +131,26 @@ def epsilons(rows: Sequence[DefenceRow]) -> str:
 
 
 def control_of(report: Report, label: str, name: str) -> AttackRow | None:
-    """The row of attack `name` under control set `label`, None where there is none."""
+    """The row of attack `name` under control set `label`, None where there is none.
+
+    Args:
+        report: of the run.
+        label: of the control set, as `placebo`.
+        name: of the attack.
+
+    Returns:
+        The row.
+    """
     rows = control_sets(report["controls"])[label]
     return next((r for r in rows if r["name"] == name), None)
 
 
-def by_reason(report: Report) -> dict[str, str]:
+def group_by_reason(report: Report) -> dict[str, str]:
     """Attacks that could not run, those of one reason together: `a, b` -> why."""
-    held: dict[str, list[str]] = {}
+    attacks_by_reason: dict[str, list[str]] = {}
     for row in report["not_run"]:
-        held.setdefault(row["reason"], []).append(row["attack"])
-    return {", ".join(names): reason for reason, names in held.items()}
+        attacks_by_reason.setdefault(row["reason"], []).append(row["attack"])
+    return {", ".join(names): reason for reason, names in attacks_by_reason.items()}
 
 
 def rounds_of(row: AttackRow) -> str:
@@ -172,13 +206,14 @@ def clients_sentence(report: Report) -> str | None:
         return report["client_ranking"] if rows else None
     aucs, by = [auc for auc, _ in rows], rows[0][1]["attack"]
     nulls = [c["null_ci"] for _, c in rows if c["null_ci"] is not None]
-    said = f"By client, AUC {min(aucs):.2f} to {max(aucs):.2f} ({by}, {len(rows)} clients"
+    sentence = f"By client, AUC {min(aucs):.2f} to {max(aucs):.2f} ({by}, {len(rows)} clients"
     if nulls:
-        said += (
-            f"; their nulls span {min(n[0] for n in nulls):.2f} to {max(n[1] for n in nulls):.2f}"
+        sentence += (
+            f"; nulls, non-members posing as theirs, {min(n[0] for n in nulls):.2f} to "
+            f"{max(n[1] for n in nulls):.2f}"
         )
-    return f"{said}). No ranking: " + (
-        "there is only one." if len(rows) == 1 else "the simultaneous intervals overlap."
+    return f"{sentence}). No ranking: " + (
+        "there is only one client." if len(rows) == 1 else "the simultaneous intervals overlap."
     )
 
 
@@ -186,33 +221,45 @@ def bound_sentence(report: Report) -> str | None:
     """The lower bound by the run's attacks beside what clients claim."""
     if (bound := report.get("lower_bound")) is None:
         return None
-    said = f"Attacks show epsilon {bound['value']:.2f} at least"
+    sentence = f"The attacks show an epsilon of at least {bound['value']:.2f}"
     if bound["value"]:
-        said += f" ({bound['attack']}, at {bound['rate']:g} false alarms"
-        said += f"; 95 %, corrected for {bound['tried']} bounds tried)"
+        sentence += f" ({bound['attack']}, at {bound['rate']:g} false alarms"
+        sentence += f"; 95 %, corrected for {bound['tried']} tested bounds)"
     else:
-        said += f" (95 %, {bound['tried']} bounds tried)"
-    said += f" on {bound['n_members']} members of clients that claim up to {bound['claim']:.3g} at "
-    said += f"delta {bound['delta']:g}"
-    end = "REFUTED" if bound["refuted"] else "no contradiction, and no proof"
-    return f"{said}: {end}. {bound['standing']}."
+        sentence += f" (95 %, {bound['tried']} tested bounds)"
+    sentence += (
+        f", on {bound['n_members']} members of clients that claim at most {bound['claim']:.3g} at "
+    )
+    sentence += f"delta {bound['delta']:g}"
+    end = "REFUTED" if bound["refuted"] else "no contradiction to the claim, but no proof of it"
+    return f"{sentence}: {end}. {bound['standing']}."
 
 
 def distribution_sentence(spread: ClientDistribution, by: str) -> str:
-    """Median and middle nine tenths of all clients, and how many stand out, beside their nulls."""
+    """Median and middle nine tenths of all clients, and how many stand out, beside their nulls.
+
+    Args:
+        spread: the report's `client_distribution`.
+        by: name of the attack.
+
+    Returns:
+        The sentence.
+    """
 
     def middle(p: Sequence[float]) -> str:
         return f"median {p[50]:.2f}, nine in ten {p[5]:.2f} to {p[95]:.2f}"
 
-    said = f"By client, AUC {middle(spread['percentiles'])} ({by}, {spread['clients']:,} clients"
+    sentence = (
+        f"By client, AUC {middle(spread['percentiles'])} ({by}, {spread['clients']:,} clients"
+    )
     if spread["null_percentiles"] is not None:
-        said += f"; their nulls {middle(spread['null_percentiles'])}"
-    said += f"). Simultaneous intervals over 0.5: {spread['over_half']:,}"
-    said += f", under it: {spread['under_half']:,}"
+        sentence += f"; nulls, non-members posing as theirs, {middle(spread['null_percentiles'])}"
+    sentence += f"). Clients with a simultaneous interval over 0.5: {spread['over_half']:,}"
+    sentence += f", under 0.5: {spread['under_half']:,}"
     if spread["with_null"]:
-        said += f"; over the band of their own null: {spread['over_null']:,}"
-        said += f" (if nothing leaks, about {spread['over_null_expected']:,.0f})"
-    return f"{said}."
+        sentence += f"; with an AUC over the range of their null: {spread['over_null']:,}"
+        sentence += f" (expected without a leak: {spread['over_null_expected']:,.0f})"
+    return f"{sentence}."
 
 
 def aggregation_sentence(report: Report) -> str | None:
@@ -221,13 +268,13 @@ def aggregation_sentence(report: Report) -> str | None:
     row = report.get("aggregation")
     if row is None or (row["view"] == "updates" and not row["epsilon"] and not row["metrics"]):
         return None
-    told = ", ".join(f"{n.replace('_', ' ')} {v:.3g}" for n, v in row["metrics"].items())
+    metrics = ", ".join(f"{n.replace('_', ' ')} {v:.3g}" for n, v in row["metrics"].items())
     spent = row["epsilon"]
-    said = f"Server: {epsilon(row) + at_least(row) if spent else row['name']}"
-    said += f"{f'; {told}' if told else ''}."
+    sentence = f"Server: {epsilon(row) + lower_bound_text(row) if spent else row['name']}"
+    sentence += f"{f'; {metrics}' if metrics else ''}."
     if row["view"] == "sums":
-        said += " It sees sums of updates alone (a view; nothing is encrypted)."
-    return f"{said} {spent['assumptions']}" if spent else said
+        sentence += " The server sees only sums of updates (a simulated view, no encryption)."
+    return f"{sentence} {spent['assumptions']}" if spent else sentence
 
 
 def defended_sentence(row: DefenceGroupsRow) -> str | None:
@@ -237,45 +284,47 @@ def defended_sentence(row: DefenceGroupsRow) -> str | None:
 
 def named_sentence(report: Report) -> str | None:
     """How often an attack names the client whose image it was, beside chance and its controls."""
-    said = []
+    parts = []
     for row in report["named_clients"]:
         text = (
             f"{row['attack']} names the client of {row['correct']} of {row['n']} scored members: "
-            f"{estimate(row['accuracy'], row['ci'])}, where always naming the largest would give "
+            f"{estimate(row['accuracy'], row['ci'])}. Always naming the largest client would give "
             f"{number(row['chance'])}"
         )
         if row["placebo"]:
             placebo = estimate(row["placebo"]["accuracy"], row["placebo"]["ci"])
-            text += f" and clients that never saw them give {placebo}"
-        said.append(f"{text}.")
+            text += f", and the placebo, clients that never saw these images, {placebo}"
+        parts.append(f"{text}.")
         if null := row["null"]:
             nulls = null, row["placebo"] and row["placebo"]["null"]
             over = [f"{n['difference']:+.2f} {interval(n['difference_ci'])}" for n in nulls if n]
-            like = f"the same {null['alike']} are named that client in"
+            like = f"the same {null['alike']} are given to that client at a rate of"
             like = f"Non-members of {like} {estimate(null['accuracy'], null['ci'])}"
-            said.append(f"{like}; beyond it {', of clients that never saw them '.join(over)}.")
-    return " ".join(said) or None
+            parts.append(f"{like}; the difference is {', and under the placebo '.join(over)}.")
+    return " ".join(parts) or None
 
 
 def per_client_sentence(report: Report) -> str | None:
     """How well an attack tells whether one given client trained on an image, and the placebo."""
-    said = []
+    parts = []
     for row in report["named_clients"]:
-        found = row["per_client"]
-        if found is None:
+        result = row["per_client"]
+        if result is None:
             continue
         text = (
-            f"Asked whether one given client trained on an image, {row['attack']} has AUC "
-            f"{estimate(found['auc'], found['auc_ci'])} (TPR "
-            f"{number(found['tpr_at_fpr']['0.01'])} at 1 % FPR; {found['n_members']} members, "
-            f"{found['n_nonmembers']} non-members asked about {found['clients']} clients)"
+            f"For the question whether one given client trained on an image, {row['attack']} "
+            f"has AUC {estimate(result['auc'], result['auc_ci'])} (TPR "
+            f"{number(result['tpr_at_fpr']['0.01'])} at 1 % FPR; {result['n_members']} members, "
+            f"{result['n_nonmembers']} non-members, {result['clients']} clients)"
         )
         placebo = row["placebo"] and row["placebo"]["per_client"]
         if placebo:
             control = estimate(placebo["auc"], placebo["auc_ci"])
-            text += f", and of clients that never saw them {control}"
-        said.append(f"{text}. Each interval is of 95 % by itself; no verdict rests on it.")
-    return " ".join(said) or None
+            text += f", and under the placebo, clients that never saw these images, {control}"
+        parts.append(
+            f"{text}. Each 95 % interval covers one number alone; the verdict does not use it."
+        )
+    return " ".join(parts) or None
 
 
 def utility_sentence(report: Report) -> str | None:
@@ -292,6 +341,6 @@ def utility_sentence(report: Report) -> str | None:
     if not parts:
         return None
     if after is not None:
-        parts.append(f"kNN after the attack, at round {after['round']}, {number(after['knn'])}")
+        parts.append(f"kNN {number(after['knn'])} after the attack, at round {after['round']}")
     of = "" if utility["round"] is None else f" of the model of round {utility['round']}"
     return f"Utility{of} on {utility['n']:,} test images: {', '.join(parts)}."

@@ -19,15 +19,22 @@ def health_row(health: Health | None, utility: Utility) -> HealthRow | None:
     at chance or a probe of it is under that of the untrained encoder. Outputs alike need be no more
     than a large common part of theirs. A loss under chance clears nobody: outputs that move
     together, away from the queue's older keys, keep it low for as long as the learning rate lasts.
+
+    Args:
+        health: what was measured on the encoder; None where nothing was.
+        utility: probes of the encoder and of the untrained one.
+
+    Returns:
+        The row of `report.json`.
     """
     if health is None:
         return None
     alone = health.cosine >= ALIKE_ALONE and bool(probes_below_untrained(utility))
-    collapsed = alone or (health.cosine >= ALIKE and at_chance(health))
+    collapsed = alone or (health.cosine >= ALIKE and is_at_chance(health))
     return row_of(HealthRow, health, collapsed=collapsed)
 
 
-def at_chance(health: Health) -> bool:
+def is_at_chance(health: Health) -> bool:
     """Whether the training loss is that of one output for all images."""
     if health.loss is None or health.chance is None:
         return False
@@ -49,10 +56,18 @@ def probes_below_untrained(utility: Utility) -> list[str]:
 
 
 def health_sentence(row: HealthRow | None, utility: Utility) -> str | None:
-    """What is known of it: `outputs of different images have mean cosine 1.0000, ...`."""
+    """What is known of it: `outputs of different images have mean cosine 1.0000, ...`.
+
+    Args:
+        row: the report's `health`.
+        utility: probes of the encoder and of the untrained one.
+
+    Returns:
+        The text, without a final stop.
+    """
     if row is None:
         return None
-    said = [f"outputs for different images have mean cosine {row['cosine']:.4f}"]
+    parts = [f"outputs for different images have mean cosine {row['cosine']:.4f}"]
     if row["loss"] is not None and row["chance"] is not None:
-        said.append(f"training loss {row['loss']:.2f} where {row['chance']:.2f} is chance")
-    return ", ".join([*said, *(probes_below_untrained(utility) if row["collapsed"] else [])])
+        parts.append(f"training loss {row['loss']:.2f} where {row['chance']:.2f} is chance")
+    return ", ".join([*parts, *(probes_below_untrained(utility) if row["collapsed"] else [])])

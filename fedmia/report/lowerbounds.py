@@ -45,28 +45,60 @@ EMPIRICAL = (
 
 
 def epsilon_row(epsilon: Epsilon, family: int) -> EpsilonRow:
-    """A statement with its bound by canaries; `family`: the lower bounds of the report."""
+    """A statement with its bound by canaries; `family`: the lower bounds of the report.
+
+    Args:
+        epsilon: of a defence.
+        family: number of lower bounds in the report.
+
+    Returns:
+        The row of `report.json`.
+    """
     return row_of(
         EpsilonRow,
         epsilon,
         assumptions=f"{epsilon.assumptions} {NOISE[epsilon.noise_source]}",
-        lower_bound=by_canaries(epsilon, family) if epsilon.canaries else None,
+        lower_bound=canary_bound(epsilon, family) if epsilon.canaries else None,
     )
 
 
 def part_row(done: ClientDefence | Aggregation, family: int) -> DefencePart:
-    """A defence or a server's rule: its name, its statement and its metrics."""
+    """A defence or a server's rule: its name, its statement and its metrics.
+
+    Args:
+        done: what was done to the update.
+        family: number of lower bounds in the report.
+
+    Returns:
+        The row of `report.json`.
+    """
     spent = None if done.epsilon is None else epsilon_row(done.epsilon, family)
     return row_of(DefencePart, done, epsilon=spent)
 
 
 def aggregation_row(done: Aggregation, family: int) -> AggregationRow:
-    """The report's `aggregation`: what the server does with updates."""
+    """The report's `aggregation`: what the server does with updates.
+
+    Args:
+        done: the server's rule.
+        family: number of lower bounds in the report.
+
+    Returns:
+        The row of `report.json`.
+    """
     return row_of(AggregationRow, done, **part_row(done, family))
 
 
-def by_canaries(epsilon: Epsilon, family: int) -> CanaryBoundRow:
-    """The bound of an audited statement. `family`: lower bounds that hold together."""
+def canary_bound(epsilon: Epsilon, family: int) -> CanaryBoundRow:
+    """The bound of an audited statement. `family`: lower bounds that hold together.
+
+    Args:
+        epsilon: of an audited defence.
+        family: number of lower bounds in the report.
+
+    Returns:
+        The row of `report.json`.
+    """
     guesses, each = epsilon.guesses, (1 - LEVEL) / family
     together = epsilon_lower_bound(epsilon, epsilon.correct, each)
     return {
@@ -80,7 +112,16 @@ def by_canaries(epsilon: Epsilon, family: int) -> CanaryBoundRow:
 
 def epsilon_lower_bound(epsilon: Epsilon, correct: Sequence[int], error: float) -> float:
     """The epsilon at its delta that `correct` guesses exceed with confidence 1 - `error`, by the
-    bound that `epsilon.audit` names; of mu-GDP, the epsilon that mu comes to."""
+    bound that `epsilon.audit` names; of mu-GDP, the epsilon that mu comes to.
+
+    Args:
+        epsilon: of an audited defence.
+        correct: number of correct guesses, of each number of guesses.
+        error: probability that the bound is too high, in (0, 1).
+
+    Returns:
+        The bound, 0 or more.
+    """
     m, guesses = epsilon.canaries, epsilon.guesses
     if epsilon.audit == "one-run":
         return one_run_bound(m, guesses, correct, epsilon.delta, error)
@@ -91,42 +132,49 @@ def epsilon_lower_bound(epsilon: Epsilon, correct: Sequence[int], error: float) 
 
 def claims(run: RunScores) -> dict[int, Epsilon]:
     """The statement of each client that names a value."""
-    told = {c.id: c.defence.epsilon for c in run.clients if c.defence is not None}
-    return {k: e for k, e in told.items() if e is not None and e.value is not None}
+    stated = {c.id: c.defence.epsilon for c in run.clients if c.defence is not None}
+    return {k: e for k, e in stated.items() if e is not None and e.value is not None}
 
 
 def bounds_family(run: RunScores) -> int:
     """How many lower bounds hold together: one a defence audited, the server's rule among them, and
     one by attacks on claims."""
-    held = [p.epsilon for c in run.clients if c.defence for p in c.defence.parts or (c.defence,)]
-    held += [run.aggregation.epsilon] if run.aggregation else []
-    return max(1, sum(e is not None and e.canaries > 0 for e in held) + bool(claims(run)))
+    stated = [p.epsilon for c in run.clients if c.defence for p in c.defence.parts or (c.defence,)]
+    stated += [run.aggregation.epsilon] if run.aggregation else []
+    return max(1, sum(e is not None and e.canaries > 0 for e in stated) + bool(claims(run)))
 
 
-def by_attacks(run: RunScores, family: int) -> AttackBoundRow | None:
+def attack_bound(run: RunScores, family: int) -> AttackBoundRow | None:
     """The largest bound by the run's attacks; None without a claim that they could refute.
 
     Corrected for every attack and rate tried. Pooled pre-training shows the server the images
     outside any mechanism, so attacks then say nothing of a claim.
+
+    Args:
+        run: the scores.
+        family: number of lower bounds in the report.
+
+    Returns:
+        The row of `report.json`.
     """
-    told = claims(run)
+    stated = claims(run)
     usable = [a for a in run.attacks if len(a.scores_members) and len(a.scores_nonmembers)]
-    if not told or not usable or run.pretrain == "pooled":
+    if not stated or not usable or run.pretrain == "pooled":
         return None
-    members = np.flatnonzero(np.isin(run.member_client, list(told)))
-    others = _alike(run, members)
+    members = np.flatnonzero(np.isin(run.member_client, list(stated)))
+    others = _sample_alike(run, members)
     if not len(members) or not len(others):
         return None
-    worst = max(e.value for e in told.values() if e.value is not None)
-    delta = max(e.delta for e in told.values())
+    worst = max(e.value for e in stated.values() if e.value is not None)
+    delta = max(e.delta for e in stated.values())
 
     def best(error: float) -> tuple[float, ScoredAttack, float, str]:
         each = error / len(usable)
-        found = [
+        bounds = [
             (rates_bound(a.scores_members[members], a.scores_nonmembers[others], delta, each), a)
             for a in usable
         ]
-        bound, attack = max(found, key=lambda f: f[0].epsilon)
+        bound, attack = max(bounds, key=lambda f: f[0].epsilon)
         return bound.epsilon, attack, bound.rate, bound.says
 
     value, attack, rate, says = best(1 - LEVEL)
@@ -134,12 +182,12 @@ def by_attacks(run: RunScores, family: int) -> AttackBoundRow | None:
     return {
         "value": value, "value_simultaneous": together, "delta": delta, "attack": attack.name,
         "rate": rate, "says": says, "tried": TRIED * len(usable), "n_members": len(members),
-        "n_nonmembers": len(others), "clients": len(told), "claim": worst,
+        "n_nonmembers": len(others), "clients": len(stated), "claim": worst,
         "refuted": together > worst, "standing": EMPIRICAL,
     }  # fmt: skip
 
 
-def _alike(run: RunScores, members: IntArray) -> IntArray:
+def _sample_alike(run: RunScores, members: IntArray) -> IntArray:
     """Non-members to compare `members` with: all where these are all, else of the same class mix.
 
     The latter are drawn from each class without a look at a score.
@@ -150,21 +198,26 @@ def _alike(run: RunScores, members: IntArray) -> IntArray:
     mix = dict(zip(*np.unique(kinds[members], return_counts=True), strict=True))
     factor = min(((others == k).sum() / n for k, n in mix.items()), default=0.0)
     stream = rng(run.seed, "lower-bound")
-    drawn = [
+    samples = [
         stream.permutation(np.flatnonzero(others == k))[: int(factor * n)] for k, n in mix.items()
     ]
-    return np.sort(np.concatenate(drawn)) if drawn else np.zeros(0, dtype=np.int64)
+    return np.sort(np.concatenate(samples)) if samples else np.zeros(0, dtype=np.int64)
 
 
-def refuted(
+def refutation_sentence(
     clients: Sequence[ClientRow], server: DefencePart, attacks: AttackBoundRow | None, sound: bool
 ) -> str | None:
     """The sentence that shouts, None where no claim lies under its lower bound.
 
     Args:
-        server: its rule.
+        clients: rows of the clients.
+        server: row of the server's rule.
+        attacks: the bound by the run's attacks; None where there is none.
         sound: whether members and non-members differ in nothing but membership, without which a
             bound by attacks says nothing.
+
+    Returns:
+        The sentence, which begins with SHOUT.
     """
     claims = [
         (f"client {row['id']}", part)
@@ -172,19 +225,19 @@ def refuted(
         if (defence := row["defence"])
         for part in defence["parts"] or (defence,)
     ]
-    found = [
+    violations = [
         (bound, spent, f"{who} claims epsilon {spent['value']:.3g} by {part['name']}")
         for who, part in [("the server", server), *claims]
         if (spent := part["epsilon"])
         if (bound := spent.get("lower_bound")) and bound["refuted"]
     ]
-    if found:
-        bound, spent, said = max(
-            found, key=lambda f: f[0]["value_simultaneous"] / max(f[1]["value"] or 0.0, 1e-9)
+    if violations:
+        bound, spent, text = max(
+            violations, key=lambda f: f[0]["value_simultaneous"] / max(f[1]["value"] or 0.0, 1e-9)
         )
-        more = f", and {len(found) - 1} more claims likewise" if len(found) > 1 else ""
+        more = f", and {len(violations) - 1} more claims likewise" if len(violations) > 1 else ""
         return (
-            f"{SHOUT}: {said}, yet {bound['canaries']:,} canaries show more than "
+            f"{SHOUT}: {text}, yet {bound['canaries']:,} canaries show more than "
             f"{bound['value_simultaneous']:.3g} at delta {spent['delta']:g}{more}"
         )
     if attacks and attacks["refuted"] and sound:

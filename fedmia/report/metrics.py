@@ -12,8 +12,8 @@ from fedmia.records.rows import AttackRow, AucRow, ThreatRow
 from fedmia.statistics.auc import auc, auc_estimate, auc_interval
 from fedmia.statistics.intervals import LEVEL
 from fedmia.statistics.thresholds import (
-    at_threshold,
     best_threshold,
+    decide_at_threshold,
     oracle_accuracy,
     tpr_at_fpr,
 )
@@ -33,13 +33,22 @@ def auc_ci_of(scored: ScoredAttack) -> Sequence[float] | None:
 
 
 def auc_numbers(members: FloatArray, nonmembers: FloatArray, family: int) -> AucRow:
-    """AUC, its 95 % and simultaneous intervals and both n; nulls where a side is empty."""
+    """AUC, its 95 % and simultaneous intervals and both n; nulls where a side is empty.
+
+    Args:
+        members: (n,) scores.
+        nonmembers: (m,) scores.
+        family: number of simultaneous intervals.
+
+    Returns:
+        The row of `report.json`.
+    """
     n, m = len(members), len(nonmembers)
-    found = auc_estimate(members, nonmembers) if n and m else None
+    estimate = auc_estimate(members, nonmembers) if n and m else None
     return {
-        "auc": None if found is None else found.value,
-        "auc_ci": None if found is None else auc_interval(found),
-        "auc_ci_simultaneous": None if found is None else auc_interval(found, LEVEL, family),
+        "auc": None if estimate is None else estimate.value,
+        "auc_ci": None if estimate is None else auc_interval(estimate),
+        "auc_ci_simultaneous": None if estimate is None else auc_interval(estimate, LEVEL, family),
         "n_members": n,
         "n_nonmembers": m,
     }
@@ -50,6 +59,13 @@ def attack_row(attack: ScoredAttack, family: int) -> AttackRow:
 
     An attack fitted on shadows decides by their threshold, any other by the one that is best on the
     attacker's known images; `_refitted` is the latter for all. No scored image chooses one.
+
+    Args:
+        attack: its scores.
+        family: number of simultaneous intervals.
+
+    Returns:
+        The row of `report.json`.
     """
     # float64 first: a midpoint between neighbouring float32 scores is not a float32.
     members = attack.scores_members.astype(np.float64)
@@ -60,7 +76,7 @@ def attack_row(attack: ScoredAttack, family: int) -> AttackRow:
     shadow = attack.shadow_threshold
     threshold = refitted if shadow is None else shadow
     source = "shadow" if shadow is not None else None if refitted is None else "known"
-    again = at_threshold(members, nonmembers, refitted if usable else None)
+    again = decide_at_threshold(members, nonmembers, refitted if usable else None)
     rates = {t: tpr_at_fpr(members, nonmembers, float(t)) for t in FPR_TARGETS}
     return row_of(
         AttackRow,
@@ -68,12 +84,12 @@ def attack_row(attack: ScoredAttack, family: int) -> AttackRow:
         threat=row_of(ThreatRow, attack),
         round=attack.rounds[-1] if attack.rounds else None,
         **numbers,
-        **at_threshold(members, nonmembers, threshold if usable else None),
+        **decide_at_threshold(members, nonmembers, threshold if usable else None),
         threshold_refitted=refitted,
         **{refitted_name(name): value for name, value in again.items()},
-        tpr_at_fpr={t: found and found[0] for t, found in rates.items()},
-        tpr_at_fpr_ci={t: found and found[1] for t, found in rates.items()},
-        fpr_achieved={t: found and found[2] for t, found in rates.items()},
+        tpr_at_fpr={t: rate and rate[0] for t, rate in rates.items()},
+        tpr_at_fpr_ci={t: rate and rate[1] for t, rate in rates.items()},
+        fpr_achieved={t: rate and rate[2] for t, rate in rates.items()},
         reading=attack.reading or None,
         threshold=threshold,
         threshold_source=source,

@@ -9,30 +9,36 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from fedmia.records.rows import Report
 from fedmia.report import tables
-from fedmia.report.format import by_reason, sentences
+from fedmia.report.format import group_by_reason, sentences
 from fedmia.report.selection import FEW
 
 CAPTIONS: Mapping[str, str] = {
-    "attacks": "AUC of each attack with its 95 % interval (thick) and the simultaneous one (thin), "
-    "its controls beneath it in grey.",
-    "roc": "True positives against false positives, both on log axes: what an attacker who must "
-    "not be wrong can still tell.",
-    "clients": "AUC of each client's members against non-members like them: of the same class "
-    "mix, or its own. Grey: what non-members score when they pose as its members.",
-    "clients-distribution": "How many clients have which AUC. Grey: as many draws of non-members "
-    "who pose as their members, where nothing can leak.",
-    "rounds": "Leakage by round with 95 % bands, and utility and loss of the same rounds.",
-    "layers": "Leakage of each layer of the encoder by round.",
+    "attacks": "AUC of each attack with its 95 % interval (thick) and its simultaneous 95 % "
+    "interval "
+    "(thin). Its controls stand below it in grey.",
+    "roc": "ROC curve of each attack on log axes: the left end shows the members that it finds "
+    "at few "
+    "false positives.",
+    "clients": "AUC of each client's members against non-members of the same class mix, or against "
+    "non-members that the client owns. Grey: the null, non-members that pose as its members.",
+    "clients-distribution": "Histogram of the AUC over clients. Grey: the null, as many draws of "
+    "non-members that pose as the clients' members, where nothing can leak.",
+    "rounds": "AUC of each attack by round with 95 % bands, and utility and loss of the same "
+    "rounds.",
+    "layers": "AUC of the attack on each layer of the encoder, by round.",
     "sweep": "AUC of each attack with its 95 % interval, at each value of the sweep.",
-    "features": "The three features that the combined attack separates.",
-    "holdings": "Images of each class that each client holds.",
+    "features": "The three features that the combined attack uses, of members and non-members.",
+    "holdings": "Number of images of each class that each client holds.",
 }
 # Of the figures ACT, ACT-losses and ACT-thresholds of an active attack.
 CAPTIONS_OF_ACT: Mapping[str, str] = {
-    "": "Loss of the images under test on the aggregated model, with {} and without.",
-    "-losses": "Loss before the first crafted update and right after the local {}.",
-    "-thresholds": "Accuracy by threshold, with the threshold that known images chose and the best "
-    "one in hindsight.",
+    "": "Loss of the scored images on the aggregated model, in the federation with {} and in the "
+    "same federation without.",
+    "-losses": "Loss of the scored images before the first crafted update and right after the "
+    "local {}.",
+    "-thresholds": "Accuracy by threshold. Marked: the threshold chosen on the known images, "
+    "and the "
+    "best one on the scored images.",
 }
 
 
@@ -45,7 +51,15 @@ def templates() -> Environment:
 
 
 def picture(caption: str, png: bytes) -> tuple[str, str]:
-    """A figure as the templates show it: caption, and the bytes in base 64."""
+    """A figure as the templates show it: caption, and the bytes in base 64.
+
+    Args:
+        caption: of the figure.
+        png: its bytes.
+
+    Returns:
+        Caption and base 64 text.
+    """
     return caption, base64.b64encode(png).decode("ascii")
 
 
@@ -53,8 +67,11 @@ def page(report: Report, figures: Mapping[str, bytes]) -> str:
     """The whole HTML document.
 
     Args:
-        report: what `build_report` returned; every string in it is escaped.
-        figures: name -> PNG, as `draw_all` returns them; a figure without a caption shows its name.
+        report: what `fedmia.report.build.build_report` returned.
+        figures: name -> PNG bytes.
+
+    Returns:
+        The HTML text.
     """
     acts = [n.removesuffix("-thresholds") for n in figures if n.endswith("-thresholds")]
     captions = dict(CAPTIONS)
@@ -79,7 +96,7 @@ def page(report: Report, figures: Mapping[str, bytes]) -> str:
         pictures={name: picture(captions.get(name, name), png) for name, png in figures.items()},
         acts=acts,
         others=[name for name in figures if name not in captions],
-        not_run=by_reason(report),
+        not_run=group_by_reason(report),
         few=FEW,
         about={
             **({"Encoder": tables.encoder(report["encoder"])} if "encoder" in report else {}),

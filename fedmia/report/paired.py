@@ -14,6 +14,13 @@ from fedmia.statistics.intervals import LEVEL, Interval
 def paired_row(pair: Pair, family: int) -> PairedRow:
     """One entry of the report's `paired`. Its statement rests on the simultaneous interval.
 
+    Args:
+        pair: an attack and its paired control.
+        family: number of simultaneous intervals.
+
+    Returns:
+        The row of `report.json`.
+
     Raises:
         ValueError: the two were not scored on the same number of images.
     """
@@ -46,10 +53,20 @@ def paired_row(pair: Pair, family: int) -> PairedRow:
 
 
 def statement(attack: str, over: str, difference: float, ci: Interval) -> str:
-    """What the interval of the difference says, in words: adds, adds nothing measurable, less."""
+    """What the interval of the difference says, in words: adds, adds nothing measurable, less.
+
+    Args:
+        attack: its name.
+        over: what the control is, in words.
+        difference: of the AUCs, in [-1, 1].
+        ci: simultaneous interval of the difference.
+
+    Returns:
+        The sentence, without its final stop.
+    """
     numbers = f"{difference:+.2f} [{ci[0]:+.2f}, {ci[1]:+.2f}] AUC"
     if ci[0] > 0:
         return f"{attack} adds {numbers} over {over}"
     if ci[1] < 0:
-        return f"{attack} tells less than {over}: {numbers}"
+        return f"{attack} finds less than {over}: {numbers}"
     return f"{attack} adds nothing measurable over {over}: {numbers}"

@@ -13,7 +13,7 @@ import numpy as np
 from fedmia.options.seeding import rng
 from fedmia.records import IntArray, RunScores, ScoredAttack
 from fedmia.records.rows import NamingCounts, NamingNull, NamingRow, PerClientRow
-from fedmia.statistics.by_client import asked, named_alike
+from fedmia.statistics.by_client import client_auc, matched_naming_rate
 from fedmia.statistics.intervals import clopper_pearson, wilson
 from fedmia.statistics.matching import mix_weights
 
@@ -50,8 +50,8 @@ def named_rows(run: RunScores) -> list[NamingRow]:
     return rows
 
 
-def _counts(named: IntArray, truth: IntArray) -> NamingCounts:
-    correct, n = int(np.sum(named == truth)), len(truth)
+def _counts(named_clients: IntArray, truth: IntArray) -> NamingCounts:
+    correct, n = int(np.sum(named_clients == truth)), len(truth)
     return {"correct": correct, "n": n, "accuracy": correct / n, "ci": wilson(correct, n)}
 
 
@@ -68,7 +68,12 @@ def per_client(run: RunScores, attack: ScoredAttack, *stream: str) -> PerClientR
     left out.
 
     Args:
-        stream: names the bootstrap's stream beside the attack's name.
+        run: the scores.
+        attack: with scores by client.
+        stream: names the draws of the interval.
+
+    Returns:
+        The row of `report.json`.
     """
     if attack.client_ids is None:
         return None
@@ -85,14 +90,14 @@ def per_client(run: RunScores, attack: ScoredAttack, *stream: str) -> PerClientR
     weights = np.stack([mix_weights(kinds[clients == k], like) for k in ids])[at]
     generator = rng(run.seed, "per-client", attack.name, *stream)
     mine = attack.by_client_members[members, columns]
-    judged = asked(mine, others, weights, TARGET, generator)
+    result = client_auc(mine, others, weights, TARGET, generator)
     n, m = others.shape
-    rate, ci = judged.reached / n, clopper_pearson(judged.reached, n)
+    rate, ci = result.reached / n, clopper_pearson(result.reached, n)
     return {
-        "auc": judged.auc,
-        "auc_ci": judged.auc_ci,
-        "tpr_at_fpr": {str(TARGET): rate if judged.resolved else None},
-        "tpr_at_fpr_ci": {str(TARGET): ci if judged.resolved else None},
+        "auc": result.auc,
+        "auc_ci": result.auc_ci,
+        "tpr_at_fpr": {str(TARGET): rate if result.resolved else None},
+        "tpr_at_fpr_ci": {str(TARGET): ci if result.resolved else None},
         "n_members": n,
         "n_nonmembers": m,
         "clients": len(ids),
@@ -104,15 +109,29 @@ def per_client(run: RunScores, attack: ScoredAttack, *stream: str) -> PerClientR
 def named_null(run: RunScores, attack: ScoredAttack) -> NamingNull | None:
     """The null of the clients that `attack` names, and what it names right beyond it; None without
     scores by client, or with fewer than two images of a side to compare. Members that no
-    non-member is like are left out. See `fedmia.statistics.by_client.named_alike`."""
-    ids, named, others = attack.client_ids, attack.named_members, attack.by_client_nonmembers
+    non-member is like are left out. See `fedmia.statistics.by_client.matched_naming_rate`.
+
+    Args:
+        run: the scores.
+        attack: that names clients.
+
+    Returns:
+        The row of `report.json`.
+    """
+    ids, named_clients, others = (
+        attack.client_ids,
+        attack.named_members,
+        attack.by_client_nonmembers,
+    )
     kinds, like = run.alike()
     members = np.isin(kinds, like)
     n = int(members.sum())
-    if ids is None or named is None or others is None or min(n, len(like)) < 2:
+    if ids is None or named_clients is None or others is None or min(n, len(like)) < 2:
         return None
     owners, same = run.member_client[members], kinds[members, None] == like
-    null = named_alike(named[members] == owners, owners, ids[others.argmax(axis=1)], same, like)
+    null = matched_naming_rate(
+        named_clients[members] == owners, owners, ids[others.argmax(axis=1)], same, like
+    )
     return {
         "accuracy": null.value,
         "ci": null.ci,

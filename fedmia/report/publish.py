@@ -26,6 +26,14 @@ def publish(run: RunScores, folder: Path | None, watch: Stopwatch) -> Report:
     """The report of `run`, its `timing` read off `watch`; files and figures where a folder is
     given.
 
+    Args:
+        run: the scores.
+        folder: where files are written; None to write none.
+        watch: timed the run.
+
+    Returns:
+        The report.
+
     Raises:
         ValueError: scores that no number may be made of, naming the attack.
     """
@@ -43,7 +51,14 @@ def publish(run: RunScores, folder: Path | None, watch: Stopwatch) -> Report:
 
 
 def show(report: Report, folder: Path | None, *, json: bool, quiet: bool) -> None:
-    """Print the report: as JSON, as its verdict alone, or as tables and where its page is."""
+    """Print the report: as JSON, as its verdict alone, or as tables and where its page is.
+
+    Args:
+        report: of the run.
+        folder: that holds the page; None where none was written.
+        json: whether to print JSON alone.
+        quiet: whether to print the verdict alone.
+    """
     if json:
         sys.stdout.write(json_text(report))
         return
@@ -71,6 +86,15 @@ def write_report(
 
     `report` is what `build_report(run)` returned, with `timing` filled in by the caller if it was
     not known before; `figures` is what `draw_all` returned.
+
+    Args:
+        folder: of the run.
+        run: the scores.
+        report: of this run.
+        figures: name -> PNG bytes.
+
+    Returns:
+        The files that were written.
     """
     texts = {
         REPORT: json_text(report),

@@ -9,11 +9,13 @@ from fedmia.records.rows import AttackRow, RegimeRow
 BY, OVERFIT = "similarity", 0.85  # the attack, and the AUC over which an encoder is overfitted
 # What our own federations showed of attacks that climb, by regime and reading.
 ASCENT = (
-    "Ascent elsewhere (docs/findings.md, 29 federations of digits and of CIFAR-10): in overfitted "
-    "encoders the rise of the loss tells members beyond the same rounds without ascent; under a "
-    "static climb it tells more than the loss on digits, less on CIFAR-10; whoever reads the loss "
-    "anyway gains nothing from an ascent in the federation. Where encoders leak weakly the rise "
-    "gained nothing."
+    "Ascent attacks in other runs (docs/findings.md, 29 federations of digits and of CIFAR-10): in "
+    "overfitted encoders, the rise of the loss separates members better than the same rounds "
+    "without "
+    "ascent. Under a static ascent the rise finds more than the loss on digits and less on "
+    "CIFAR-10. "
+    "An attacker who reads the loss gains nothing from ascent in the federation. In weakly leaking "
+    "encoders the rise gained nothing."
 )
 
 
@@ -33,4 +35,6 @@ def regime_sentence(row: RegimeRow | None) -> str | None:
     """`Regime: weak (similarity has AUC 0.621, overfit is over 0.85).`"""
     if row is None:
         return None
-    return f"Regime: {row['name']} ({BY} has AUC {row['auc']:.3f}, overfit is over {row['bound']})."
+    return (
+        f"Regime: {row['name']} ({BY} has AUC {row['auc']:.3f}; overfit means over {row['bound']})."
+    )

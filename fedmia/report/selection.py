@@ -15,7 +15,12 @@ LARGE = 1.5  # times the median: below, a client holds about as much as the othe
 
 @dataclass(frozen=True)
 class SelectedClient:
-    """A client, and why it is shown; empty where all are."""
+    """A client, and why it is shown; empty where all are.
+
+    Attributes:
+        row: of the client.
+        why: reasons to list it; empty where all clients are listed.
+    """
 
     row: ClientRow
     why: list[str] = field(default_factory=list)
@@ -27,15 +32,17 @@ def select_clients(report: Report) -> list[SelectedClient]:
     if not has_many_clients(report):
         return [SelectedClient(row) for row in report["clients"]]
     lists = reasons(report["clients"])
-    found: dict[int, SelectedClient] = {}
+    selected: dict[int, SelectedClient] = {}
     for turn in zip_longest(*lists.values()):
         for reason, row in zip(lists, turn, strict=True):
-            if row is not None and (row["id"] in found or len(found) < FEW):
-                found.setdefault(row["id"], SelectedClient(row)).why.append(reason)
-        if len(found) == FEW:
+            if row is not None and (row["id"] in selected or len(selected) < FEW):
+                selected.setdefault(row["id"], SelectedClient(row)).why.append(reason)
+        if len(selected) == FEW:
             break
-    order = {row["id"]: auc.value for row, auc in rows_with_auc(one.row for one in found.values())}
-    return sorted(found.values(), key=lambda one: -order.get(one.row["id"], -1.0))
+    order = {
+        row["id"]: auc.value for row, auc in rows_with_auc(one.row for one in selected.values())
+    }
+    return sorted(selected.values(), key=lambda one: -order.get(one.row["id"], -1.0))
 
 
 def has_many_clients(report: Report) -> bool:
@@ -51,15 +58,15 @@ def reasons(rows: Sequence[ClientRow]) -> Mapping[str, Sequence[ClientRow]]:
     """
     scored = sorted(rows_with_auc(rows), key=lambda s: -s[1].ci[0])
     ranked = [row for row, _ in scored]
-    told = [r for r, a in scored if a.together[0] > 0.5]
-    told += [r for r, a in reversed(scored) if a.together[1] < 0.5]
+    excluding_half = [r for r, a in scored if a.together[0] > 0.5]
+    excluding_half += [r for r, a in reversed(scored) if a.together[1] < 0.5]
     least = sorted(rows_with_auc(rows), key=lambda s: s[1].ci[1])
     defended = [row for row in ranked if row["defence"]]
     large = LARGE * median(row["size"] for row in rows)
     by_size = sorted(rows, key=lambda row: -row["size"])
     return {
         "not honest": [row for row in rows if row["role"] != "honest"],
-        "interval excludes 0.5": told,
+        "interval excludes 0.5": excluding_half,
         "most leaking": ranked,
         "least leaking": [row for row, _ in least],
         # Where all are, it sets none apart.

@@ -12,23 +12,30 @@ from fedmia.statistics.intervals import LEVEL
 def set_row(sets: SetScores, family: int) -> SetRow:
     """One entry of the report's `sets`; `family`: its rows, whose intervals hold together.
 
+    Args:
+        sets: scores of sets of members and of non-members.
+        family: number of rows, for simultaneous intervals.
+
+    Returns:
+        The row of `report.json`.
+
     Raises:
         ValueError: no sets on one side.
     """
-    found = auc_estimate(sets.members, sets.nonmembers)
+    estimate = auc_estimate(sets.members, sets.nonmembers)
     return row_of(
         SetRow,
         sets,
         n_member_sets=len(sets.members),
         n_nonmember_sets=len(sets.nonmembers),
-        auc=found.value,
-        auc_ci=auc_interval(found),
-        auc_ci_simultaneous=auc_interval(found, LEVEL, family),
-        control=_control(sets, found),
+        auc=estimate.value,
+        auc_ci=auc_interval(estimate),
+        auc_ci_simultaneous=auc_interval(estimate, LEVEL, family),
+        control=_control(sets, estimate),
     )
 
 
-def _control(sets: SetScores, found: AucEstimate) -> SetControl | None:
+def _control(sets: SetScores, estimate: AucEstimate) -> SetControl | None:
     members, nonmembers = sets.control_members, sets.control_nonmembers
     if sets.control is None or members is None or nonmembers is None:
         return None
@@ -37,7 +44,7 @@ def _control(sets: SetScores, found: AucEstimate) -> SetControl | None:
         "name": sets.control,
         "auc": own.value,
         "auc_ci": auc_interval(own),
-        "difference": found.value - own.value,
+        "difference": estimate.value - own.value,
         "difference_ci": difference_interval(
             (sets.members, sets.nonmembers), (members, nonmembers)
         ),

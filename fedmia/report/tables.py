@@ -19,14 +19,14 @@ from fedmia.records.rows import (
     UtilityRow,
     control_sets,
 )
-from fedmia.report.datasets import FOUND
+from fedmia.report.datasets import SIGNIFICANCE
 from fedmia.report.format import (
     DASH,
-    at_least,
     control_of,
     epsilon,
     estimate,
     interval,
+    lower_bound_text,
     model_of,
     most_leaking_first,
     number,
@@ -36,8 +36,14 @@ from fedmia.report.selection import has_many_clients, select_clients, select_inf
 
 
 @dataclass(frozen=True)
-class Cell:
-    """Text, and lines under it that are set smaller. `css`: a class of the page's style."""
+class TextCell:
+    """Text, and lines under it that are set smaller. `css`: a class of the page's style.
+
+    Attributes:
+        text: the first line.
+        small: lines under it, set smaller.
+        css: class of the page's style.
+    """
 
     text: str
     small: tuple[str, ...] = ()
@@ -45,32 +51,42 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Row:
-    """Cells in the order of the table's head; text is a cell of one line. `css`: as of a cell."""
+class TextRow:
+    """Cells in the order of the table's head; text is a cell of one line. `css`: as of a cell.
 
-    cells: Sequence[str | Cell]
+    Attributes:
+        cells: one for each column; a string is a cell of one line.
+        css: class of the page's style.
+    """
+
+    cells: Sequence[str | TextCell]
     css: str = ""
 
 
 @dataclass(frozen=True)
 class Table:
-    """A head, and rows of as many cells."""
+    """A head, and rows of as many cells.
 
-    head: Sequence[str | Cell]
-    rows: Sequence[Row]
+    Attributes:
+        head: names of the columns.
+        rows: each with as many cells.
+    """
+
+    head: Sequence[str | TextCell]
+    rows: Sequence[TextRow]
 
 
-def _over(value: float | None, *intervals: Interval | None) -> Cell:
+def _auc_cell(value: float | None, *intervals: Interval | None) -> TextCell:
     """An AUC over its intervals."""
-    return Cell(number(value), tuple(_whole(interval(i)) for i in intervals if i))
+    return TextCell(number(value), tuple(_unbroken(interval(i)) for i in intervals if i))
 
 
-def _line(label: str, value: float | None, ci: Interval | None) -> str:
+def _labelled_value(label: str, value: float | None, ci: Interval | None) -> str:
     """`recall 0.64 [0.55, 0.72]`; a line breaks before the interval alone."""
-    return f"{_whole(f'{label} {number(value)}')} {_whole(interval(ci))}".strip()
+    return f"{_unbroken(f'{label} {number(value)}')} {_unbroken(interval(ci))}".strip()
 
 
-def _whole(text: str) -> str:
+def _unbroken(text: str) -> str:
     return text.replace(" ", "\N{NO-BREAK SPACE}")
 
 
@@ -78,12 +94,12 @@ def attacks(report: Report) -> Table:
     """Attacks, most leaking first, each with its intervals and its controls in the same row."""
     sets = [name for name, rows in control_sets(report["controls"]).items() if rows]
     head = [
-        Cell("attack", ("access, vantage, source",)),
-        Cell("AUC", ("95 %", "simultaneous")),
-        *(Cell(f"{name} control", ("simultaneous",)) for name in sets),
-        Cell("at its threshold", ("95 %",)),
-        Cell("TPR at an FPR of", ("95 %",)),
-        Cell("n", ("members + non-members",)),
+        TextCell("attack", ("access, vantage, source",)),
+        TextCell("AUC", ("95 %", "simultaneous")),
+        *(TextCell(f"{name} control", ("simultaneous",)) for name in sets),
+        TextCell("at its threshold", ("95 %",)),
+        TextCell("TPR at an FPR of", ("95 %",)),
+        TextCell("n", ("members + non-members",)),
     ]
     rows = []
     for row in most_leaking_first(report["attacks"]):
@@ -92,185 +108,201 @@ def attacks(report: Report) -> Table:
         how = f"{row['threat']['access']}, {row['threat']['vantage']}"
         chosen = ", ".join(f"{option} {value}" for option, value in row["choices"].items())
         more = (how, model_of(row), chosen and f"chosen: {chosen}", row["paper"])
-        n = _whole(f"{row['n_members']} + {row['n_nonmembers']}")
+        n = _unbroken(f"{row['n_members']} + {row['n_nonmembers']}")
         cells = [
-            Cell(row["name"], tuple(line for line in more if line)),
-            _over(row["auc"], row["auc_ci"], ci),
-            *(_over(c["auc"], c["auc_ci_simultaneous"]) if c else Cell(DASH) for c in controls),
-            _declared(row),
-            _rates(row),
-            Cell(n, ("images", f"{row['queries']:,} queries")),
+            TextCell(row["name"], tuple(line for line in more if line)),
+            _auc_cell(row["auc"], row["auc_ci"], ci),
+            *(
+                _auc_cell(c["auc"], c["auc_ci_simultaneous"]) if c else TextCell(DASH)
+                for c in controls
+            ),
+            _threshold_cell(row),
+            _tpr_cell(row),
+            TextCell(n, ("images", f"{row['queries']:,} queries")),
         ]
-        rows.append(Row(cells, "leaks" if ci is not None and ci[0] > 0.5 else ""))
+        rows.append(TextRow(cells, "leaks" if ci is not None and ci[0] > 0.5 else ""))
     return Table(head, rows)
 
 
-def _declared(row: AttackRow) -> Cell:
+def _threshold_cell(row: AttackRow) -> TextCell:
     """A line for each number of the attack that declares a label."""
     values: Json = row
     lines = []
     for name, field in fields_of(AttackRow).items():
         other, needed = field.only
         if field.label and (not other or values[other] == needed):
-            lines.append(_line(field.label, values[name], values.get(f"{name}_ci")))
-    return Cell("", tuple(lines), "numbers")
+            lines.append(_labelled_value(field.label, values[name], values.get(f"{name}_ci")))
+    return TextCell("", tuple(lines), "numbers")
 
 
-def _rates(row: AttackRow) -> Cell:
+def _tpr_cell(row: AttackRow) -> TextCell:
     """The TPR at each FPR."""
     rates, ends = row["tpr_at_fpr"], row["tpr_at_fpr_ci"]
     low = tuple(
-        f"{_whole(f'{100 * float(t):g} %: too few')} non-members"
+        f"{_unbroken(f'{100 * float(t):g} %: too few')} non-members"
         if rates[t] is None and row["auc"] is not None
-        else _line(f"{100 * float(t):g} %:", rates[t], ends[t])
+        else _labelled_value(f"{100 * float(t):g} %:", rates[t], ends[t])
         for t in rates
     )
-    return Cell("", low, "numbers")
+    return TextCell("", low, "numbers")
 
 
 def paired(report: Report) -> Table:
     """Attacks against their paired controls."""
-    head = ["attack", "control", "difference of AUCs", "95 %", "simultaneous", ""]
+    head = ["attack", "control", "difference of AUCs", "95 %", "simultaneous", "in words"]
     rows = []
     for p in report["paired"]:
         difference = DASH if p["difference"] is None else f"{p['difference']:+.3f}"
-        ends = [_whole(interval(ci, 3)) for ci in (p["ci"], p["ci_simultaneous"])]
+        ends = [_unbroken(interval(ci, 3)) for ci in (p["ci"], p["ci_simultaneous"])]
         cells = [p["attack"], p["control"], difference, *ends, p["statement"]]
-        rows.append(Row(cells))
+        rows.append(TextRow(cells))
     return Table(head, rows)
 
 
 def sets(report: Report) -> Table:
     """Sets of one kind under each attack, the best told apart first, beside their controls."""
-    head = ["attack", "a set's score", "AUC, 95 %", "simultaneous", "control on the same sets"]
+    head = ["attack", "score of a set", "AUC, 95 %", "simultaneous", "control on the same sets"]
     rows = []
     for s in sorted(report["sets"], key=lambda s: -s["auc"]):
         how = "the set climbed alone" if s["judged"] == ALONE else "mean of its images' scores"
         together = s["auc_ci_simultaneous"]
-        beside: str | Cell = DASH
+        beside: str | TextCell = DASH
         if (c := s["control"]) is not None:
             more = f"difference {c['difference']:+.2f} {interval(c['difference_ci'])}"
-            beside = Cell(f"{c['name']} {estimate(c['auc'], c['auc_ci'])}", (_whole(more),))
+            beside = TextCell(f"{c['name']} {estimate(c['auc'], c['auc_ci'])}", (_unbroken(more),))
         cells = [s["attack"], how, estimate(s["auc"], s["auc_ci"]), interval(together), beside]
         n = f"{s['n_member_sets']} + {s['n_nonmember_sets']} of {s['size']}"
-        rows.append(Row([*cells, _whole(n)], "leaks" if together[0] > 0.5 else ""))
-    return Table([*head, Cell("sets", ("of members + of non-members",))], rows)
+        rows.append(TextRow([*cells, _unbroken(n)], "leaks" if together[0] > 0.5 else ""))
+    return Table([*head, TextCell("sets", ("of members + of non-members",))], rows)
 
 
 def datasets(row: InferenceRow) -> Table:
     """One p-value a client, beside that of the untrained encoder; of many, the smallest."""
-    head = ["client", "p-value", "Holm", "difference", "untrained encoder", "images"]
+    head: list[str | TextCell] = [
+        "client", "p-value", "p-value, Holm",
+        TextCell("difference", ("mean score of the set, minus that of non-members",)),
+        TextCell("p-value, untrained", ("the same test on an untrained encoder",)),
+        TextCell("images", ("of the set + non-members of its classes",)),
+    ]  # fmt: skip
     rows = []
     for c in select_inferred(row["clients"]):
-        p, together, null = map(_small, (c["p_value"], c["p_value_holm"], c["p_value_untrained"]))
+        p, together, null = map(
+            _format_p, (c["p_value"], c["p_value_holm"], c["p_value_untrained"])
+        )
         difference = number(c["difference"], 4)
-        holm, n = c["p_value_holm"], _whole(f"{c['n']} + {c['n_nonmembers']:,}")
-        found = holm is not None and holm <= FOUND and not row["void"]
+        holm, n = c["p_value_holm"], _unbroken(f"{c['n']} + {c['n_nonmembers']:,}")
+        detected = holm is not None and holm <= SIGNIFICANCE and not row["void"]
         cells = [str(c["client"]), p, together, difference, null, n]
-        rows.append(Row(cells, "leaks" if found else ""))
+        rows.append(TextRow(cells, "leaks" if detected else ""))
     return Table(head, rows)
 
 
-def _small(value: float | None) -> str:
+def _format_p(value: float | None) -> str:
     """`0.0005`, or `4.5e-05` of what so few digits would round away."""
     return f"{value:.1e}" if value and value < 5e-4 else number(value, 4)
 
 
 def controls(report: Report) -> Table:
     """Every control in full; a simultaneous interval that excludes 0.5 voids the run."""
-    held: list[tuple[str, str, AucRow]] = [
+    labelled_rows: list[tuple[str, str, AucRow]] = [
         (label, row["name"], row)
         for label, rows in control_sets(report["controls"]).items()
         for row in rows
     ]
     if (pixels := report["controls"]["pixels"]) is not None:
-        held.append(("pixels", DASH, pixels))
+        labelled_rows.append(("pixels", DASH, pixels))
     rows = []
-    for label, name, row in held:
+    for label, name, row in labelled_rows:
         n = f"{row['n_members']} + {row['n_nonmembers']}"
         ci = row["auc_ci_simultaneous"]
-        holds = "" if ci is None else "holds 0.5" if ci[0] <= 0.5 <= ci[1] else "EXCLUDES 0.5"
+        holds = "" if ci is None else "includes 0.5" if ci[0] <= 0.5 <= ci[1] else "EXCLUDES 0.5"
         auc = estimate(row["auc"], row["auc_ci"])
-        rows.append(Row([label, name, auc, interval(ci), holds, n]))
-    return Table(["control", "attack", "AUC, 95 %", "simultaneous", "", "n"], rows)
+        rows.append(TextRow([label, name, auc, interval(ci), holds, n]))
+    sizes = TextCell("n", ("members + non-members",))
+    return Table(["control", "attack", "AUC, 95 %", "simultaneous", "result", sizes], rows)
 
 
 def utility(report: Report) -> Table:
     """Probes of the encoder beside those of the untrained one, and of the last."""
     here, after = report["utility"], report["utility"]["after_attack"]
-    held: dict[str, UtilityRow] = {"accuracy, 95 %": here, "untrained encoder": here["untrained"]}
-    if after is not None:
-        held[f"after the attack, round {after['round']}"] = after
-    kinds = {
-        "weighted kNN": [estimate(row["knn"], row["knn_ci"]) for row in held.values()],
-        "linear probe": [estimate(row["linear"], row["linear_ci"]) for row in held.values()],
+    columns: dict[str, UtilityRow] = {
+        "accuracy, 95 %": here,
+        "untrained encoder": here["untrained"],
     }
-    rows = [Row([k, *told, f"{here['n']:,}"]) for k, told in kinds.items() if told[0] != DASH]
-    return Table(["probe", *held, "n"], rows)
+    if after is not None:
+        columns[f"after the attack, round {after['round']}"] = after
+    kinds = {
+        "weighted kNN": [estimate(row["knn"], row["knn_ci"]) for row in columns.values()],
+        "linear probe": [estimate(row["linear"], row["linear_ci"]) for row in columns.values()],
+    }
+    rows = [
+        TextRow([k, *values, f"{here['n']:,}"]) for k, values in kinds.items() if values[0] != DASH
+    ]
+    return Table(["probe", *columns, "n"], rows)
 
 
 def clients(report: Report) -> Table:
     """Clients with their defence and epsilon, AUC and null; of many, why each is shown."""
     head = ["client", "images", "role", "defence", "scored members", "AUC, 95 %"]
-    head += ["simultaneous", "null: posing non-members"]
+    head += ["simultaneous", "null: non-members posing as its members"]
     many, rows = has_many_clients(report), []
-    head += ["shown as"] if many else []
+    head += ["why it is listed"] if many else []
     for one in select_clients(report):
         c = one.row
-        defence = Cell(DASH)
+        defence = TextCell(DASH)
         if c["defence"]:
-            defence = _defence(c["defence"])
-        auc = _whole(estimate(c["auc"], c["auc_ci"]))
-        together = _whole(interval(c["auc_ci_simultaneous"])) or DASH
-        null = _whole(estimate(c["null_auc"], c["null_ci"]))
+            defence = _defence_cell(c["defence"])
+        auc = _unbroken(estimate(c["auc"], c["auc_ci"]))
+        together = _unbroken(interval(c["auc_ci_simultaneous"])) or DASH
+        null = _unbroken(estimate(c["null_auc"], c["null_ci"]))
         size, n = f"{c['size']:,}", str(c["n_members"])
-        cells: list[str | Cell]
+        cells: list[str | TextCell]
         cells = [str(c["id"]), size, c["role"], defence, n, auc, together, null]
-        rows.append(Row([*cells, ", ".join(one.why)] if many else cells))
+        rows.append(TextRow([*cells, ", ".join(one.why)] if many else cells))
     return Table(head, rows)
 
 
-def _defence(row: DefenceRow) -> Cell:
+def _defence_cell(row: DefenceRow) -> TextCell:
     """A client's defences: what they promise, what that rests on, and each of several."""
-    first, *others = (epsilon(one) + at_least(one) for one in statements(row))
+    first, *others = (epsilon(one) + lower_bound_text(one) for one in statements(row))
     small = [one["epsilon"]["assumptions"] for one in statements(row) if one["epsilon"]]
-    parts = tuple(epsilon(part) + at_least(part) for part in row["parts"])
-    return Cell(first, (*others, *(parts if len(parts) > 1 else ()), *small))
+    parts = tuple(epsilon(part) + lower_bound_text(part) for part in row["parts"])
+    return TextCell(first, (*others, *(parts if len(parts) > 1 else ()), *small))
 
 
 def defended(report: Report) -> Table | None:
     """Defended and undefended clients: leakage by attack, and utility for their classes."""
-    if (found := report["defended"]) is None:
+    if (groups_row := report["defended"]) is None:
         return None
     head = ["clients", "scored members", "attack", "AUC, 95 %", "simultaneous"]
     head += ["null: posing non-members", "kNN for their classes"]
     rows = []
-    for group in found["groups"]:
+    for group in groups_row["groups"]:
         who = f"{len(group['clients'])} {group['group']}"
         knn = estimate(group["knn"], group["knn_ci"])
         n = str(group["n_members"])
         for i, leak in enumerate(group["leakage"]):
-            auc = _whole(estimate(leak["auc"], leak["auc_ci"]))
-            together = _whole(interval(leak["auc_ci_simultaneous"]))
-            null = _whole(estimate(leak["null_auc"], leak["null_ci"]))
+            auc = _unbroken(estimate(leak["auc"], leak["auc_ci"]))
+            together = _unbroken(interval(leak["auc_ci_simultaneous"]))
+            null = _unbroken(estimate(leak["null_auc"], leak["null_ci"]))
             name = f"{leak['attack']}{' *' if leak['under_attack'] else ''}"
             first = ["", "", ""] if i else [who, n, knn]
-            rows.append(Row([first[0], first[1], name, auc, together, null, first[2]]))
+            rows.append(TextRow([first[0], first[1], name, auc, together, null, first[2]]))
         if not group["leakage"]:
-            rows.append(Row([who, n, DASH, DASH, DASH, DASH, knn]))
+            rows.append(TextRow([who, n, DASH, DASH, DASH, DASH, knn]))
     return Table(head, rows)
 
 
 def rounds(report: Report) -> Table:
     """Rounds whose snapshot was scored, and the last one."""
-    held, rows = report["rounds"], []
-    for r in held:
-        if r["leakage"] or r["knn"] is not None or r is held[-1]:
+    history, rows = report["rounds"], []
+    for r in history:
+        if r["leakage"] or r["knn"] is not None or r is history[-1]:
             name = f"{r['round']}{' *' if r['under_attack'] else ''}"
             aucs = tuple(f"{n} {number(auc, 3)}" for n, auc in r["leakage"].items())
-            seen = [number(r["loss"], 3), number(r["knn"], 3)]
+            numbers = [number(r["loss"], 3), number(r["knn"], 3)]
             phase = "attacked" if r["under_attack"] else "clean"
-            rows.append(Row([name, phase, *seen, Cell("", aucs, "grid")]))
+            rows.append(TextRow([name, phase, *numbers, TextCell("", aucs, "grid")]))
     return Table(["round", "phase", "loss", "kNN", "AUC by attack"], rows)
 
 
@@ -287,8 +319,8 @@ def sweep(report: Report) -> Table:
             cells += [interval(row["auc_ci_simultaneous"]) or DASH, number(row["accuracy"])]
         else:
             cells = [DASH, DASH, f"not run: {row['not_run']}", DASH, DASH]
-        rows.append(Row([row["attack"], f"{row['value']:,}", *cells[known:]]))
-    heads = ["known a side"] if known else ["query budget", "known a side"]
+        rows.append(TextRow([row["attack"], f"{row['value']:,}", *cells[known:]]))
+    heads = ["known members"] if known else ["query budget", "known members"]
     return Table(["attack", *heads, "queries", "AUC, 95 %", "simultaneous", "accuracy"], rows)
 
 
@@ -296,20 +328,28 @@ def encoder(row: EncoderRow) -> list[tuple[str, str]]:
     """What an audit understood of its encoder; names that are many are counted."""
     shapes = {o["name"]: "x".join(map(str, o["shape"])) for o in row["outputs"]}
     outputs = [f"{o['name']} ({o['kind']}, {shapes[o['name']]})" for o in row["outputs"]]
-    told: Json = {**row, "outputs": outputs}
-    many = {k: f"{len(v)}, e.g. {v[0]}" for k in ("dropped", "missing") if (v := told[k])}
-    return flat({**told, **many})
+    values: Json = {**row, "outputs": outputs}
+    many = {k: f"{len(v)}, e.g. {v[0]}" for k in ("dropped", "missing") if (v := values[k])}
+    return flat({**values, **many})
 
 
 def flat(values: Json, before: str = "") -> list[tuple[str, str]]:
-    """(dotted key, text) of every leaf of a nested mapping."""
-    found: list[tuple[str, str]] = []
+    """(dotted key, text) of every leaf of a nested mapping.
+
+    Args:
+        values: a nested mapping.
+        before: prefix of every key.
+
+    Returns:
+        Key and text of each leaf, in order.
+    """
+    leaves: list[tuple[str, str]] = []
     for key, value in values.items():
         name = f"{before}{key}"
         if isinstance(value, Mapping) and value:
-            found += flat(value, f"{name}.")
+            leaves += flat(value, f"{name}.")
         elif isinstance(value, list | tuple):
-            found.append((name, ", ".join(map(str, value)) or "none"))
+            leaves.append((name, ", ".join(map(str, value)) or "none"))
         else:
-            found.append((name, "none" if value is None else str(value)))
-    return found
+            leaves.append((name, "none" if value is None else str(value)))
+    return leaves

@@ -12,7 +12,7 @@ from rich.console import Console, RenderableType
 from fedmia.report.publish import json_text
 
 
-def nothing(console: Console) -> None:
+def print_nothing(console: Console) -> None:
     """Print no more."""
 
 
@@ -32,7 +32,13 @@ def write_files(path: Path, report: Mapping[str, Any], html: str, png: bytes | N
     """Write a report's JSON, its page and its figure, where it has one; the page's file.
 
     Args:
-        path: of the files, less their endings.
+        path: of the files, without their endings.
+        report: what JSON holds.
+        html: the page.
+        png: the figure; None for none.
+
+    Returns:
+        The page's path.
     """
     if png is not None:
         path.with_suffix(".png").write_bytes(png)
@@ -49,11 +55,16 @@ def print_summary(
     *,
     json: bool,
     quiet: bool,
-    more: Callable[[Console], None] = nothing,
+    more: Callable[[Console], None] = print_nothing,
 ) -> None:
     """Print a report: as JSON, as its `sentence` alone, or as a table and where its page is.
 
     Args:
+        report: what JSON holds, with its `sentence`.
+        table: makes the table.
+        page: path of the page; None where none was written.
+        json: whether to print JSON alone.
+        quiet: whether to print the sentence alone.
         more: prints what stands under the table.
     """
     if json:

@@ -13,10 +13,10 @@ from fedmia.records import ALONE, MEAN
 from fedmia.records.fields import fields_of
 from fedmia.records.rows import AttackRow, Report, SetRow, control_sets
 from fedmia.report.format import (
-    by_reason,
     control_of,
     defended_lines,
     estimate,
+    group_by_reason,
     interval,
     most_leaking_first,
     number,
@@ -25,7 +25,7 @@ from fedmia.report.format import (
 )
 from fedmia.report.lowerbounds import SHOUT
 
-HOW = {MEAN: "mean of image scores", ALONE: "each climbed alone"}
+HOW = {MEAN: "mean of image scores", ALONE: "ascent on each set alone"}
 COLOURS = {"leaks": "red", "not-established": "green"}  # else yellow
 
 
@@ -42,7 +42,7 @@ def render(report: Report) -> RenderableType:
     for pair in report["paired"]:
         parts.append(Text(f"Paired: {pair['statement']}."))
     parts += [Text(line) for line in lines(report)]
-    for names, reason in by_reason(report).items():
+    for names, reason in group_by_reason(report).items():
         parts.append(Text(f"Not run: {names}: {reason}", style="dim"))
     colour = COLOURS.get(report["verdict_code"], "yellow")
     colour = "red" if report["verdict"].startswith(SHOUT) else colour
@@ -85,32 +85,34 @@ def legend(report: Report) -> list[str]:
     """What the table's signs mean, as far as they occur."""
     shadows = any(r["threshold_source"] == "shadow" for r in report["attacks"])
     source = "known images or shadows" if shadows else "known images"
-    found = [f"n: scored members + non-members; accuracy at a threshold from {source}."]
+    texts = [f"n: scored members + non-members. Accuracy: at a threshold from {source}."]
     if any(r["under_attack"] for r in report["attacks"]):
-        found.append("* scored on the model under attack.")
-    return found
+        texts.append("* scored on the model under attack.")
+    return texts
 
 
 def lines(report: Report) -> list[str]:
     """Pixels, utility, clients and defences, a line each."""
-    found = []
+    texts = []
     pixels = report["controls"]["pixels"]
     if pixels is not None and pixels["auc"] is not None:
         ci = interval(pixels["auc_ci_simultaneous"])
-        found.append(f"Pixels only, without the model: AUC {number(pixels['auc'])} {ci}.")
-    found += [said for said in sentences(report).values() if said]
+        texts.append(
+            f"Classifier on pixels only, without the model: AUC {number(pixels['auc'])} {ci}."
+        )
+    texts += [sentence for sentence in sentences(report).values() if sentence]
     if report["sets"]:
-        found.append(sets_line(report["sets"]))
-    found += [f"{row['attack']}: {row['statement']}." for row in report["dataset_inference"]]
-    return found + defended_lines(report)
+        texts.append(sets_line(report["sets"]))
+    texts += [f"{row['attack']}: {row['statement']}." for row in report["dataset_inference"]]
+    return texts + defended_lines(report)
 
 
 def sets_line(rows: Sequence[SetRow]) -> str:
     """The best told apart of sets by the mean of image scores, and all that were climbed alone."""
     best = max(rows, key=lambda s: s["auc"])
-    said = [f"{best['attack']} {estimate(best['auc'], best['auc_ci'])} ({HOW[best['judged']]})"]
+    parts = [f"{best['attack']} {estimate(best['auc'], best['auc_ci'])} ({HOW[best['judged']]})"]
     for row in rows:
         if row["judged"] == ALONE and row is not best:
-            said.append(f"{row['attack']} {estimate(row['auc'], row['auc_ci'])} ({HOW[ALONE]})")
+            parts.append(f"{row['attack']} {estimate(row['auc'], row['auc_ci'])} ({HOW[ALONE]})")
     n = f"{best['n_member_sets']} + {best['n_nonmember_sets']} sets of {best['size']} images"
-    return f"Sets, {n}, AUC by itself 95 %: {', '.join(said)}."
+    return f"Sets of images ({n}), AUC with its 95 % interval: {', '.join(parts)}."

@@ -18,7 +18,7 @@ from fedmia.records.rows import (
 from fedmia.report.format import model_of
 
 UNSOUND = ("shift", "control-failed")  # codes under which no attack says a thing of training
-Found = Sequence[tuple[AttackRow, KnownAuc]]  # attacks whose AUC is known
+ScoredRows = Sequence[tuple[AttackRow, KnownAuc]]  # attacks whose AUC is known
 
 
 def verdict(
@@ -36,13 +36,23 @@ def verdict(
     leak, of an encoder that gives all images one output), `not-established`, tried in this order.
 
     Args:
+        attacks: rows of the attacks.
+        controls: rows of the controls.
+        paired: rows of the paired differences.
+        pretrain: how the encoder was pre-trained; `pooled` showed the server all images.
+        interrupted: last round of a run that did not end; None of a finished one.
         collapsed: how it shows that the encoder has collapsed, None where it has not.
         failure: why the run ended after round `interrupted`, None where the user ended it.
+
+    Returns:
+        The sentence and its code.
     """
-    core, code = _core(rows_with_auc(attacks), controls, paired)
+    core, code = _decide(rows_with_auc(attacks), controls, paired)
     if collapsed is not None and code == "not-established":
-        said = f"The encoder has collapsed, so this says nothing of its training: {collapsed}"
-        core, code = f"{said}; {core[0].lower()}{core[1:]}", "collapsed"
+        sentence = (
+            f"The encoder has collapsed, so the result says nothing about its training: {collapsed}"
+        )
+        core, code = f"{sentence}; {core[0].lower()}{core[1:]}", "collapsed"
     tail = ""
     if collapsed is not None and code != "collapsed":
         tail += f"; the encoder has collapsed: {collapsed}"
@@ -61,13 +71,13 @@ def excludes_half(auc: KnownAuc) -> bool:
     return not auc.together[0] <= 0.5 <= auc.together[1]
 
 
-def _core(found: Found, controls: Controls, paired: Sequence[PairedRow]) -> tuple[str, str]:
+def _decide(scored: ScoredRows, controls: Controls, paired: Sequence[PairedRow]) -> tuple[str, str]:
     pixels = controls["pixels"]
     alone = None if pixels is None else known_auc(pixels)
     if pixels is not None and alone is not None and excludes_half(alone):
         return (
-            "Shift between the sets; leakage not established: a classifier of raw pixels that "
-            f"never sees the model tells members from non-members with {numbers(pixels, alone)}",
+            "Shift between the sets; leakage not established: a classifier on raw pixels, without "
+            f"the model, separates members from non-members with {numbers(pixels, alone)}",
             "shift",
         )
     failed = failed_control(controls)
@@ -78,23 +88,34 @@ def _core(found: Found, controls: Controls, paired: Sequence[PairedRow]) -> tupl
             f"where there is nothing to leak, has {numbers(row, auc)}, which excludes 0.5",
             "control-failed",
         )
-    if not found:
+    if not scored:
         return "No leakage established: no attack was scored", "not-established"
-    strongest = strongest_leak(found)
+    strongest = strongest_leak(scored)
     if strongest is None:
-        return _nothing(found) + _reversed(found), "not-established"
+        return _no_leak_sentence(scored) + _reversed_clause(scored), "not-established"
     row, auc = strongest
     server = row["threat"]["vantage"] == "server"
     what = "The clients' updates leak" if server else "The encoder leaks"
     return (
-        f"{what} membership: {row['name']} tells members from non-members "
-        f"with {numbers(row, auc, model_of(row))}" + _paired(paired) + _reversed(found),
+        f"{what} membership: {row['name']} separates members from non-members "
+        f"with {numbers(row, auc, model_of(row))}"
+        + _paired_clause(paired)
+        + _reversed_clause(scored),
         "leaks",
     )
 
 
 def numbers(row: AucRow, auc: KnownAuc, model: str = "") -> str:
-    """`AUC 0.64 [0.55, 0.72] (simultaneous 95 % interval; 112 members, 500 non-members)`."""
+    """`AUC 0.64 [0.55, 0.72] (simultaneous 95 % interval; 112 members, 500 non-members)`.
+
+    Args:
+        row: of the attack or control.
+        auc: its AUC and intervals.
+        model: which model was scored, in words.
+
+    Returns:
+        The text.
+    """
     low, high = auc.together
     sizes = f"{row['n_members']} members, {row['n_nonmembers']} non-members"
     n = f"{sizes}; {model}" if model else sizes
@@ -112,31 +133,31 @@ def failed_control(controls: Controls) -> tuple[str, AttackRow, KnownAuc] | None
     return max(failed, key=lambda f: abs(f[2].value - 0.5), default=None)
 
 
-def strongest_leak(found: Found) -> tuple[AttackRow, KnownAuc] | None:
+def strongest_leak(scored: ScoredRows) -> tuple[AttackRow, KnownAuc] | None:
     """The attack of highest AUC whose simultaneous interval lies over 0.5."""
-    leaks = [(row, auc) for row, auc in found if auc.together[0] > 0.5]
+    leaks = [(row, auc) for row, auc in scored if auc.together[0] > 0.5]
     return max(leaks, key=lambda f: f[1].value, default=None)
 
 
-def _nothing(found: Found) -> str:
-    row, auc = max(found, key=lambda f: f[1].together[1])
-    told = numbers(row, auc, model_of(row))
-    if len(found) == 1:
-        return f"No leakage established: {row['name']} has {told}, which does not lie over 0.5"
+def _no_leak_sentence(scored: ScoredRows) -> str:
+    row, auc = max(scored, key=lambda f: f[1].together[1])
+    values = numbers(row, auc, model_of(row))
+    if len(scored) == 1:
+        return f"No leakage established: {row['name']} has {values}, which does not lie over 0.5"
     return (
-        f"No leakage established: no simultaneous interval of {len(found)} attacks lies over "
-        f"0.5; the one that reaches highest is that of {row['name']}, {told}"
+        f"No leakage established: none of the simultaneous intervals of {len(scored)} attacks lies "
+        f"over 0.5; {row['name']} has the one with the highest upper end, {values}"
     )
 
 
-def _reversed(found: Found) -> str:
-    turned = [row["name"] for row, auc in found if auc.together[1] < 0.5]
+def _reversed_clause(scored: ScoredRows) -> str:
+    turned = [row["name"] for row, auc in scored if auc.together[1] < 0.5]
     if not turned:
         return ""
     verb = "is" if len(turned) == 1 else "are"
     return f"; {', '.join(turned)} {verb} reversed (interval under 0.5: members score lower)"
 
 
-def _paired(paired: Sequence[PairedRow]) -> str:
+def _paired_clause(paired: Sequence[PairedRow]) -> str:
     rows = [p for p in paired if p["difference"] is not None and p["control"] != LOSS_BEFORE]
     return f"; {rows[0]['statement']}" if rows else ""

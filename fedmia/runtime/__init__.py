@@ -1,1 +1,5 @@
-"""What a command needs beside the science: machine, clock, display, folder, Ctrl-C."""
+"""What every command needs of the machine: cores, device, threads, clock, progress bars, Ctrl-C.
+
+Commands, evaluation and studies import it; it knows nothing of the science. Start at
+`device.resolve_device` and `progress.ProgressBars`.
+"""

@@ -29,7 +29,15 @@ def resolve_device(device: str) -> str:
 
 
 def bfloat16_note(device: str, precision: str) -> str | None:
-    """What to know of `bfloat16` on a processor without instructions for it, or None."""
+    """A note where the processor has no instructions for bfloat16.
+
+    Args:
+        device: as the user gave it.
+        precision: of the forward passes, `float32` or `bfloat16`.
+
+    Returns:
+        One sentence, or None.
+    """
     instructions = torch.backends.cpu.get_cpu_capability()
     if precision != "bfloat16" or resolve_device(device) != "cpu":
         return None
@@ -45,8 +53,8 @@ def gpus_if_missing(device: str) -> int | None:
     """How many GPUs torch finds, where `device` (`cuda`, `cuda:N`) is none of them; else None."""
     if not device.startswith("cuda"):
         return None
-    found = count_gpus()
-    return None if int(device.partition(":")[2] or 0) < found else found
+    count = count_gpus()
+    return None if int(device.partition(":")[2] or 0) < count else count
 
 
 def count_gpus() -> int:

@@ -17,15 +17,16 @@ class ProgressBars:
     """Bars on standard error while its context is open; silent if `quiet` or on no terminal.
 
     Args:
-        seen: more columns, before those of the time.
-        over: what is finished shows how long it took.
+        quiet: show nothing.
+        more_columns: columns, before those of the time.
+        over: a finished bar shows how long it took.
     """
 
-    def __init__(self, quiet: bool, *seen: TextColumn, over: bool = False) -> None:
+    def __init__(self, quiet: bool, *more_columns: TextColumn, over: bool = False) -> None:
         console = Console(stderr=True)
         done = TextColumn("{task.completed:.0f}/{task.total:.0f}")
-        left = TimeRemainingColumn(elapsed_when_finished=over)
-        columns = (*seen, TimeElapsedColumn(), TextColumn("left"), left)
+        time_left = TimeRemainingColumn(elapsed_when_finished=over)
+        columns = (*more_columns, TimeElapsedColumn(), TextColumn("left"), time_left)
         silent = quiet or not console.is_terminal
         self._plain = silent and not quiet
         self._bar = Progress(
@@ -45,8 +46,9 @@ class Display(ProgressBars):
     """The rounds of a run.
 
     Args:
-        rounds: of all branches.
-        also: told of each round, as `round` is.
+        rounds: number of rounds of all branches.
+        quiet: show nothing.
+        also: called after each round with the arguments of `round`.
     """
 
     def __init__(self, rounds: int, quiet: bool, also: Rounds | None = None) -> None:
@@ -57,19 +59,27 @@ class Display(ProgressBars):
     def round(
         self, branch: str, round: int, loss: float | None, knn: float | None, seconds: float
     ) -> None:
-        """One more round is done, of `branch`."""
-        seen = "" if loss is None else f"loss {loss:.3f}"
-        seen += "" if knn is None else f"  kNN {knn:.2f}"
-        self._bar.update(self._task, advance=1, description=f"{branch} rounds", seen=seen)
+        """One more round is done.
+
+        Args:
+            branch: of the run: `main`, or a control.
+            round: 1, 2, ...
+            loss: mean training loss of the honest clients, or None.
+            knn: kNN accuracy in [0, 1], or None.
+            seconds: that the round took.
+        """
+        loss_text = "" if loss is None else f"loss {loss:.3f}"
+        loss_text += "" if knn is None else f"  kNN {knn:.2f}"
+        self._bar.update(self._task, advance=1, description=f"{branch} rounds", seen=loss_text)
         if self._also is not None:
             self._also(branch, round, loss, knn, seconds)
 
     def say(self, what: str) -> None:
-        """What is being done after the rounds."""
+        """Show the step that follows the rounds."""
         self._bar.update(self._task, description=what, seen="")
 
     def skip(self, rounds: int) -> None:
-        """So many rounds were done before."""
+        """Count rounds that an earlier process finished."""
         self._bar.update(self._task, completed=rounds)
 
 
@@ -77,7 +87,8 @@ class AuditDisplay(ProgressBars):
     """The attacks of an audit; on no terminal a line for each, silent if `quiet`.
 
     Args:
-        attacks: to run on the encoder, each again on the untrained control.
+        attacks: number of attacks on the encoder; each runs again on the untrained control.
+        quiet: show nothing.
     """
 
     def __init__(self, attacks: int, quiet: bool) -> None:
@@ -88,7 +99,13 @@ class AuditDisplay(ProgressBars):
         self._epochs = self._bar.add_task("shadow epochs", total=1, visible=False)
 
     def tell(self, model: str, attack: str, finished: bool) -> None:
-        """An attack on `model` begins, or is done with."""
+        """An attack on a model begins, or is done.
+
+        Args:
+            model: the encoder or its control.
+            attack: name of the attack.
+            finished: whether it is done.
+        """
         if finished:
             self._bar.update(self._attacks, advance=1)
         else:
@@ -97,15 +114,20 @@ class AuditDisplay(ProgressBars):
                 print(f"fedmia: {attack} on the {model} encoder", file=sys.stderr)
 
     def ran(self, count: int) -> None:
-        """Only `count` of the attacks could run, so the control has as many to go."""
+        """Only `count` of the attacks could run, so the control runs as many."""
         self._bar.update(self._attacks, total=self._total + count)
 
     def epochs(self, done: int, total: int) -> None:
-        """Training of the shadows."""
+        """Training of the shadows goes on.
+
+        Args:
+            done: epochs of all shadows so far.
+            total: epochs of all shadows.
+        """
         self._bar.update(self._epochs, completed=done, total=total, visible=True)
 
     def say(self, line: str) -> None:
-        """A line for the user."""
+        """Show a line to the user."""
         if self._plain:
             print(f"fedmia: {line}", file=sys.stderr)
         elif not self._quiet:
@@ -116,7 +138,8 @@ class SweepDisplay(ProgressBars):
     """The runs of a sweep; on no terminal a line for each that ends, silent if `quiet`.
 
     Args:
-        runs: to be done.
+        runs: number of runs to be done.
+        quiet: show nothing.
     """
 
     def __init__(self, runs: int, quiet: bool) -> None:
@@ -130,7 +153,12 @@ class SweepDisplay(ProgressBars):
         self._bar.update(self._runs, seen=", ".join(self._now))
 
     def ended(self, name: str, reason: str | None) -> None:
-        """A run is over; `reason`: why it failed, None where it did not."""
+        """A run is over.
+
+        Args:
+            name: of the run.
+            reason: why it failed, None where it did not.
+        """
         self._now.remove(name)
         self._bar.update(self._runs, advance=1, seen=", ".join(self._now))
         line = f"{name} failed: {reason}" if reason else f"{name} is finished"
@@ -144,7 +172,8 @@ class HeadDisplay(ProgressBars):
     """The heads of a comparison; silent if `quiet` or on no terminal.
 
     Args:
-        heads: to be trained and attacked.
+        heads: number of heads to be trained and attacked.
+        quiet: show nothing.
     """
 
     def __init__(self, heads: int, quiet: bool) -> None:

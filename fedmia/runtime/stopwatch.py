@@ -39,13 +39,18 @@ class Stopwatch:
         self._mark = now
 
     def move(self, name: str, seconds: float) -> None:
-        """Take `seconds` out of the overhead and charge them to `name`."""
+        """Take seconds out of the overhead and charge them to a part.
+
+        Args:
+            name: of the part.
+            seconds: to move.
+        """
         self.claim()
         self.seconds["overhead_s"] -= seconds
         self.seconds[name] += seconds
 
     def add(self, seconds: Mapping[str, float]) -> None:
-        """Count what an earlier process needed for the same run."""
+        """Add the seconds of an earlier process of the same run."""
         for name, more in seconds.items():
             self.seconds[name] += more
 

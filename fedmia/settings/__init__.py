@@ -1,4 +1,8 @@
-"""`from fedmia.settings import option`, for plugins: what lives in `fedmia.options`."""
+"""What a plugin needs to declare options: `from fedmia.settings import option`.
+
+Plugins inside and outside of fedmia import it. The code lives in `fedmia.options`; start at
+`fedmia/options/option.py`.
+"""
 
 from fedmia.settings.option import Options, option
 

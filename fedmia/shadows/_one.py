@@ -17,7 +17,7 @@ from fedmia.options.seeding import rng
 from fedmia.shadows.cache import PROGRESS, DamagedShadowError, ShadowFolder
 from fedmia.shadows.plan import ShadowDefense, ShadowSettings
 from fedmia.ssl.base import SSLMethod, State, under
-from fedmia.ssl.optimizers import held, restore
+from fedmia.ssl.optimizers import optimizer_state, restore
 from fedmia.ssl.train import Job, make_optimizer
 
 Say = Callable[[str], None]  # takes a line for the user
@@ -53,7 +53,8 @@ class ShadowTraining:
     """One shadow to be trained, or that was.
 
     Attributes:
-        members, nonmembers: uint8 (M, C, H, W). folder: where it is kept, or None.
+        members, nonmembers: uint8 (M, C, H, W).
+        folder: where it is kept, or None.
         guard: what it is trained under, or None; an epoch is a round of it.
     """
 
@@ -68,7 +69,7 @@ class ShadowTraining:
     def name(self) -> str:
         return f"shadow-{self.index}"
 
-    def kept(self, file: str, say: Say) -> State | None:
+    def read_cached(self, file: str, say: Say) -> State | None:
         """What the cache has of it in `file`, None where that is nothing or damaged."""
         if self.folder is None:
             return None
@@ -78,7 +79,7 @@ class ShadowTraining:
             say(f"{self.name}: {error} in {self.folder.path} is damaged, training it again")
             return None
 
-    def trained(self, state: State) -> TrainedShadow:
+    def finish_shadow(self, state: State) -> TrainedShadow:
         """The shadow with the finished weights `state` (`shared.*`, `local.*`)."""
         method = self.blueprint.method(self.index, len(self.members))
         method.load_shared(under("shared.", state))
@@ -110,18 +111,19 @@ def train_one(
         stopped: once it says so, it keeps saying so.
 
     Raises:
-        Stopped: `stopped` said so. InputError: training diverged.
+        TrainingStopped: `stopped` returned True.
+        InputError: training diverged.
     """
-    made, train, folder = shadow.blueprint, shadow.blueprint.train, shadow.folder
+    settings, train, folder = shadow.blueprint, shadow.blueprint.train, shadow.folder
     guard = shadow.guard
-    augment, steps = made.spec.augment, -(-len(shadow.members) // train.batch_size)
-    method = made.method(shadow.index, len(shadow.members)).to(device)
+    augment, steps = settings.spec.augment, -(-len(shadow.members) // train.batch_size)
+    method = settings.method(shadow.index, len(shadow.members)).to(device)
     optimizer = make_optimizer(method, train)
     first, memory = _resume(shadow, method, optimizer, say)
     count(first)
-    for epoch in range(first, made.epochs):
+    for epoch in range(first, settings.epochs):
         if guard is not None and guard.sits_out(memory):
-            count(made.epochs - epoch)
+            count(settings.epochs - epoch)
             break
         job = Job(
             method=method,
@@ -129,9 +131,9 @@ def train_one(
             images=shadow.members,
             augment=augment,
             train=train,
-            rng=rng(made.seed, "shadow", shadow.index, epoch),
+            rng=rng(settings.seed, "shadow", shadow.index, epoch),
             step=epoch * steps,
-            total_steps=made.epochs * steps,
+            total_steps=settings.epochs * steps,
             device=device,
             stop=stopped,
         )
@@ -144,15 +146,15 @@ def train_one(
                 f"learning rate than {train.lr}"
             )
         count(1)
-        if folder is not None and (epoch + 1) % every == 0 and epoch + 1 < made.epochs:
+        if folder is not None and (epoch + 1) % every == 0 and epoch + 1 < settings.epochs:
             about = {"epoch": torch.tensor(epoch + 1)}
             if memory:
                 about["memory"] = torch.frombuffer(
                     bytearray(json.dumps(memory).encode()), dtype=torch.uint8
                 )
-            momenta = held(optimizer, method.trainable()).items()
-            named = {f"optimizer.{n}": t for n, t in momenta}
-            folder.write(PROGRESS, _state(method) | named | about)
+            momenta = optimizer_state(optimizer, method.trainable()).items()
+            momentum_tensors = {f"optimizer.{n}": t for n, t in momenta}
+            folder.write(PROGRESS, _state(method) | momentum_tensors | about)
     state = {n: t.cpu().contiguous() for n, t in _state(method).items()}
     if folder is not None:
         folder.finish(state, shadow.members, shadow.nonmembers)
@@ -164,15 +166,15 @@ def _resume(
 ) -> tuple[int, dict[str, Any]]:
     """Load the shadow's progress, or begin as a client begins its first round; epochs done, and the
     defences' memory."""
-    kept = shadow.kept(PROGRESS, say)
-    if kept is None:
+    progress = shadow.read_cached(PROGRESS, say)
+    if progress is None:
         method.begin_first_round()
         return 0, {}
-    method.load_shared(under("shared.", kept))
-    method.load_local(under("local.", kept))
-    restore(optimizer, method.trainable(), under("optimizer.", kept))
-    memory = json.loads(bytes(kept["memory"].tolist())) if "memory" in kept else {}
-    return int(kept["epoch"]), memory
+    method.load_shared(under("shared.", progress))
+    method.load_local(under("local.", progress))
+    restore(optimizer, method.trainable(), under("optimizer.", progress))
+    memory = json.loads(bytes(progress["memory"].tolist())) if "memory" in progress else {}
+    return int(progress["epoch"]), memory
 
 
 def _state(method: SSLMethod) -> State:

@@ -41,22 +41,27 @@ class DamagedShadowError(Exception):
     """A file that is cut short, altered, or another shadow's."""
 
 
-def about(
+def describe_shadow(
     blueprint: ShadowSettings, index: int, images: str, device: torch.device
 ) -> dict[str, Any]:
     """All that decides the bits of shadow `index`, as JSON holds it.
 
     Args:
+        blueprint: what every shadow of the plan is built from.
+        index: number of the shadow, from 0.
         images: digest of its members and non-members.
         device: a GPU sums in another order than a CPU, so its shadows are others.
+
+    Returns:
+        the description, whose digest is the key of the cache.
     """
     plain = asdict(blueprint) | {
         "format": FORMAT, "index": index, "images": images, "device": device.type,
     }  # fmt: skip
     if not blueprint.defense:  # as shadows were described before they could have one
         del plain["defense"]
-    found: dict[str, Any] = json.loads(json.dumps(plain))
-    return found
+    description: dict[str, Any] = json.loads(json.dumps(plain))
+    return description
 
 
 def key_of(description: Mapping[str, Any]) -> str:
@@ -69,7 +74,7 @@ class ShadowFolder:
 
     Args:
         path: the folder; made when something is written.
-        description: of `about`.
+        description: of `describe_shadow`.
     """
 
     def __init__(self, path: Path, description: Mapping[str, Any]) -> None:
@@ -78,17 +83,28 @@ class ShadowFolder:
         self.key = key_of(description)
 
     def finish(self, tensors: State, members: ByteArray, nonmembers: ByteArray) -> None:
-        """Write the finished shadow and drop its progress."""
+        """Write the finished shadow and drop its progress.
+
+        Args:
+            tensors: weights and state of the encoder.
+            members: uint8 `(M, C, H, W)`, that it was trained on.
+            nonmembers: uint8 `(M, C, H, W)`, that it was not.
+        """
         self.describe(members, nonmembers)
         self.write(ENCODER, tensors)
         (self.path / PROGRESS).unlink(missing_ok=True)
 
     def describe(self, members: ByteArray, nonmembers: ByteArray) -> None:
-        """Write `about.json` and `images.npz`, unless they stand there already."""
+        """Write `about.json` and `images.npz`, unless they stand there already.
+
+        Args:
+            members: uint8 `(M, C, H, W)`, that the shadow trains on.
+            nonmembers: uint8 `(M, C, H, W)`, that it does not.
+        """
         self.path.mkdir(parents=True, exist_ok=True)
         try:
-            kept = read_images(self.path)
-            same = all(map(np.array_equal, kept, (members, nonmembers)))
+            images = read_images(self.path)
+            same = all(map(np.array_equal, images, (members, nonmembers)))
             same &= json.loads((self.path / ABOUT).read_text()) == self.description
         except (DamagedShadowError, OSError, ValueError):
             same = False
@@ -99,17 +115,22 @@ class ShadowFolder:
                 file.write_text(json.dumps(self.description, indent=2, sort_keys=True) + "\n")
 
     def write(self, name: str, tensors: State) -> None:
-        """Write the file `name` (ENCODER, PROGRESS) with its seal."""
+        """Write the file `name` (ENCODER, PROGRESS) with its seal.
+
+        Args:
+            name: ENCODER or PROGRESS.
+            tensors: what the file holds, by name.
+        """
         self.path.mkdir(parents=True, exist_ok=True)
-        kept = {n: t.detach().cpu().contiguous() for n, t in tensors.items()}
+        cpu_tensors = {n: t.detach().cpu().contiguous() for n, t in tensors.items()}
         with replacing(self.path / name) as file:
-            save_file(kept | {"seal": seal(self.key, kept)}, file)
+            save_file(cpu_tensors | {"seal": seal(self.key, cpu_tensors)}, file)
 
     def read(self, name: str) -> State | None:
         """What `write` wrote to the file `name`, None where there is none.
 
         Raises:
-            Damaged: the file is not what was written.
+            DamagedShadowError: the file is not what was written.
         """
         if not (self.path / name).exists():
             return None
@@ -117,8 +138,8 @@ class ShadowFolder:
             tensors = load_file(self.path / name)
         except (SafetensorError, OSError, ValueError) as error:
             raise DamagedShadowError(name) from error
-        kept = tensors.pop("seal", None)
-        if kept is None or not torch.equal(kept, seal(self.key, tensors)):
+        stored_seal = tensors.pop("seal", None)
+        if stored_seal is None or not torch.equal(stored_seal, seal(self.key, tensors)):
             raise DamagedShadowError(name)
         return tensors
 
@@ -127,20 +148,28 @@ def read_images(path: Path) -> tuple[ByteArray, ByteArray]:
     """Members and non-members of the shadow in folder `path`.
 
     Raises:
-        Damaged: the file is missing, cut short or not two arrays of uint8 images.
+        DamagedShadowError: the file is missing, cut short or not two arrays of uint8 images.
     """
     try:
-        with np.load(path / IMAGES, allow_pickle=False) as kept:
-            found = kept["members"], kept["nonmembers"]
+        with np.load(path / IMAGES, allow_pickle=False) as archive:
+            arrays = archive["members"], archive["nonmembers"]
     except Exception as error:  # a damaged zip file raises whatever its parts raise
         raise DamagedShadowError(IMAGES) from error
-    if any(x.dtype != np.uint8 or x.ndim != 4 for x in found):
+    if any(x.dtype != np.uint8 or x.ndim != 4 for x in arrays):
         raise DamagedShadowError(IMAGES)
-    return found
+    return arrays
 
 
 def seal(key: str, tensors: State) -> Tensor:
-    """SHA-256 of a key and of named tensors, uint8 (32,)."""
+    """SHA-256 of a key and of named tensors, uint8 (32,).
+
+    Args:
+        key: of the shadow's description.
+        tensors: what the file holds, by name.
+
+    Returns:
+        the digest, uint8 `(32,)`.
+    """
     whole = hashlib.sha256(key.encode())
     for name in sorted(tensors):
         tensor = tensors[name]

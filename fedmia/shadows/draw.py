@@ -15,7 +15,7 @@ from fedmia.options.seeding import rng
 from fedmia.shadows.plan import ShadowPlan
 
 Pixels = Tensor | NDArray[np.uint8]
-Named = list[tuple[bytes, int]]  # images by digest
+DigestPositions = list[tuple[bytes, int]]  # images by digest
 LEAST = 2  # members a shadow
 
 
@@ -43,17 +43,20 @@ class ImagePool:
         attacked: images of the pool left out because a candidate equals them.
     """
 
-    pool: Named
-    candidates: Named
+    pool: DigestPositions
+    candidates: DigestPositions
     repeated: int
     attacked: int
 
 
-def survey(pool: Pixels, candidates: Pixels | None) -> ImagePool:
+def build_image_pool(pool: Pixels, candidates: Pixels | None) -> ImagePool:
     """Sort out repeats and candidates by content.
 
     Args:
         pool, candidates: uint8 (N, C, H, W).
+
+    Returns:
+        the distinct images, and how many were left out.
 
     Raises:
         InputError: images of another type, or of different shapes.
@@ -64,26 +67,33 @@ def survey(pool: Pixels, candidates: Pixels | None) -> ImagePool:
         raise InputError(
             f"shadow images are {own.shape[1:]}, the images under attack {other.shape[1:]}"
         )
-    found = digests(own)
-    first = {d: i for i, d in reversed(list(enumerate(found)))}
+    pool_digests = digests(own)
+    first = {d: i for i, d in reversed(list(enumerate(pool_digests)))}
     under_attack = {d: len(own) + i for i, d in enumerate(digests(other))}
-    attacked = sum(d in under_attack for d in found)
-    kept = {d: i for d, i in first.items() if d not in under_attack}
+    attacked = sum(d in under_attack for d in pool_digests)
+    usable = {d: i for d, i in first.items() if d not in under_attack}
     return ImagePool(
-        sorted(kept.items()),
+        sorted(usable.items()),
         sorted(under_attack.items()),
-        repeated=len(own) - attacked - len(kept),
+        repeated=len(own) - attacked - len(usable),
         attacked=attacked,
     )
 
 
-def deal(plan: ShadowPlan, ground: ImagePool) -> list[ShadowDraw]:
+def draw_shadows(plan: ShadowPlan, ground: ImagePool) -> list[ShadowDraw]:
     """Which images each shadow of the plan trains on, and which it does not.
 
     Neither the order of the pool nor that of the candidates plays a part, and shadow i does not
     depend on how many there are. Offline, no shadow meets a candidate. Online, shadows 2j and
     2j + 1 train on complementary halves of the candidates, so each is in exactly half of them,
     or within one shadow of it if their number is odd.
+
+    Args:
+        plan: says how many shadows of how many images, and the seed.
+        ground: distinct images, of `survey`.
+
+    Returns:
+        the images of each shadow, in order.
 
     Raises:
         InputError: too few images.
@@ -103,10 +113,12 @@ def deal(plan: ShadowPlan, ground: ImagePool) -> list[ShadowDraw]:
             f"online shadow encoders train on half of the {len(candidates)} images under attack, "
             f"so images must be at least {len(candidates) // 2}, got {images}"
         )
-    return [_one(plan.seed, i, images, ground.pool, candidates) for i in range(plan.count)]
+    return [_draw_images(plan.seed, i, images, ground.pool, candidates) for i in range(plan.count)]
 
 
-def _one(seed: int, index: int, images: int, pool: Named, candidates: Named) -> ShadowDraw:
+def _draw_images(
+    seed: int, index: int, images: int, pool: DigestPositions, candidates: DigestPositions
+) -> ShadowDraw:
     """The deal of shadow `index`."""
     order = rng(seed, "shadow-candidates", index // 2).permutation(len(candidates)).tolist()
     half = len(candidates) // 2
@@ -126,7 +138,15 @@ def _one(seed: int, index: int, images: int, pool: Named, candidates: Named) -> 
 
 
 def content_digest(members: list[bytes], nonmembers: list[bytes]) -> str:
-    """SHA-256 (hex) of the images of a shadow, by their digests in order."""
+    """SHA-256 (hex) of the images of a shadow, by their digests in order.
+
+    Args:
+        members: digests of the members' images.
+        nonmembers: digests of the non-members' images.
+
+    Returns:
+        64 hexadecimal digits.
+    """
     whole = hashlib.sha256(f"{len(members)}\x1f{len(nonmembers)}\x1f".encode())
     for one in (*members, *nonmembers):
         whole.update(one)
@@ -136,10 +156,17 @@ def content_digest(members: list[bytes], nonmembers: list[bytes]) -> str:
 def as_bytes(images: Pixels, what: str) -> ByteArray:
     """`images` as a uint8 array (N, C, H, W).
 
+    Args:
+        images: tensor or array of images.
+        what: what the images are, for the error.
+
+    Returns:
+        the images, uint8 `(N, C, H, W)`.
+
     Raises:
         InputError: they are something else.
     """
-    found = images.cpu().numpy() if isinstance(images, Tensor) else images
-    if found.dtype != np.uint8 or found.ndim != 4:
-        raise InputError(f"{what} must be uint8 (N, C, H, W), got {found.dtype} {found.shape}")
-    return found
+    array = images.cpu().numpy() if isinstance(images, Tensor) else images
+    if array.dtype != np.uint8 or array.ndim != 4:
+        raise InputError(f"{what} must be uint8 (N, C, H, W), got {array.dtype} {array.shape}")
+    return array

@@ -32,7 +32,15 @@ class ShadowDefense(Protocol):
         """Whether training is over."""
 
     def train(self, job: Job, memory: dict[str, Any]) -> dict[str, float]:
-        """One job; its metrics, with the `loss`."""
+        """One job; its metrics, with the `loss`.
+
+        Args:
+            job: the training of one epoch.
+            memory: what the defence keeps from epoch to epoch; changes in place.
+
+        Returns:
+            metrics by name, `loss` among them.
+        """
 
 
 @dataclass(frozen=True)
@@ -127,7 +135,14 @@ class ShadowSettings:
     """What every shadow of a plan is built from and trained by; all options written out.
 
     Attributes:
-        model, ssl: name and every option. train: of one epoch.
+        model, ssl: name and every option.
+        train: of one epoch.
+        epochs: number of epochs.
+        seed: root seed of the shadows.
+        channels: of the images.
+        size: height and width of the images, in pixels.
+        mean: of the pixels, one value a channel.
+        std: standard deviation of the pixels, one value a channel.
         known_algorithm: whether `ssl` is the target's, views included.
         defense: name and every option of each defence of training, in order.
     """
@@ -160,6 +175,13 @@ class ShadowSettings:
     def method(self, index: int, images: int) -> SSLMethod:
         """Shadow `index` before training, for `images` members, on the CPU.
 
+        Args:
+            index: number of the shadow, from 0.
+            images: number of its members.
+
+        Returns:
+            the untrained method.
+
         Raises:
             InputError: the image size does not suit the architecture.
         """
@@ -168,11 +190,18 @@ class ShadowSettings:
         return self.spec.build(net, recipe, torch_rng(self.seed, "shadow", index))
 
 
-def blueprint(plan: ShadowPlan, target: TargetTraining) -> ShadowSettings:
+def build_settings(plan: ShadowPlan, target: TargetTraining) -> ShadowSettings:
     """The target's architecture and algorithm where the plan knows them, else the stand-ins.
 
+    Args:
+        plan: what the attacker knows and chooses.
+        target: what there is to know of the target's training.
+
+    Returns:
+        the settings that all shadows share.
+
     Raises:
-        InputError: an unknown plugin, or knowledge of what nobody told.
+        InputError: an unknown plugin, or claimed knowledge that `target` lacks.
     """
     known = plan.knows("algorithm")
     for dimension, choice, path in (
@@ -185,9 +214,9 @@ def blueprint(plan: ShadowPlan, target: TargetTraining) -> ShadowSettings:
                 f"leave it out of the knowledge and give {opt(path)}"
             )
     model = target.model if plan.knows("architecture") else (plan.model, plan.model_options)
-    ssl = target.ssl if known else stand_in(plan, target.views)
+    ssl = target.ssl if known else choose_stand_in(plan, target.views)
     assert model is not None and ssl is not None
-    ssl = operating(ssl, plan)
+    ssl = apply_operations(ssl, plan)
     return ShadowSettings(
         model=_complete("model", model),
         ssl=_complete("ssl", ssl),
@@ -232,6 +261,14 @@ def attacker_augment(
     random resized crop alone, as EncoderMI (section 5.1) found best, or what the plan's operations
     say; the paper does not give its area, here the stand-in's.
 
+    Args:
+        plan: what the attacker knows and chooses.
+        target_augment: the target's recipe, if there is one.
+        views: view options of the shadow images' data set, for a stand-in that leaves them open.
+
+    Returns:
+        the recipe.
+
     Raises:
         InputError: the algorithm is claimed to be known, but no recipe is given.
     """
@@ -241,11 +278,13 @@ def attacker_augment(
         if plan.operations is None:
             return target_augment
         return replace(target_augment, operations=plan.operations)
-    own: Augment = registry.build("ssl", *operating(stand_in(plan, views), plan)).augment
-    return crop_alone(own) if plan.operations is None else own
+    own: Augment = registry.build(
+        "ssl", *apply_operations(choose_stand_in(plan, views), plan)
+    ).augment
+    return keep_crop_only(own) if plan.operations is None else own
 
 
-def crop_alone(augment: Augment) -> Augment:
+def keep_crop_only(augment: Augment) -> Augment:
     """The random resized crop of a recipe, without its other stages."""
     return replace(
         augment, flip=0.0, brightness=0.0, contrast=0.0, saturation=0.0, hue=0.0, jitter_p=0.0,
@@ -253,15 +292,32 @@ def crop_alone(augment: Augment) -> Augment:
     )  # fmt: skip
 
 
-def stand_in(plan: ShadowPlan, views: Views | None) -> Choice:
-    """The method in place of an unknown one: where it leaves its views to the images, theirs."""
+def choose_stand_in(plan: ShadowPlan, views: Views | None) -> Choice:
+    """The method in place of an unknown one: where it leaves its views to the images, theirs.
+
+    Args:
+        plan: names the method and its options.
+        views: view options of the shadow images' data set, or None.
+
+    Returns:
+        name and options of the method.
+    """
     own = {} if views is None else asdict(views)
-    left = {f.name for f, _ in option_fields(registry.load("ssl", plan.ssl)) if f.default is None}
-    return plan.ssl, {**{k: v for k, v in own.items() if k in left}, **plan.ssl_options}
+    open_options = {
+        f.name for f, _ in option_fields(registry.load("ssl", plan.ssl)) if f.default is None
+    }
+    return plan.ssl, {**{k: v for k, v in own.items() if k in open_options}, **plan.ssl_options}
 
 
-def operating(ssl: Choice, plan: ShadowPlan) -> Choice:
+def apply_operations(ssl: Choice, plan: ShadowPlan) -> Choice:
     """The method with the plan's operations in place of its own.
+
+    Args:
+        ssl: name and options of a method.
+        plan: whose `operations` replace the method's own; None: they stay.
+
+    Returns:
+        name and options of the method.
 
     Raises:
         InputError: it has no such choice.
@@ -270,8 +326,8 @@ def operating(ssl: Choice, plan: ShadowPlan) -> Choice:
     if plan.operations is None:
         return ssl
     if "operations" not in {f.name for f, _ in option_fields(registry.load("ssl", name))}:
-        told = opt("shadow.operations", plan.operations)
-        raise InputError(f"{told}: the views of {name} cannot be chosen one by one")
+        flag = opt("shadow.operations", plan.operations)
+        raise InputError(f"{flag}: the views of {name} cannot be chosen one by one")
     return name, {**options, "operations": plan.operations}
 
 
@@ -281,8 +337,8 @@ def _values(built: Options) -> dict[str, Any]:
 
 def _complete(kind: str, choice: Choice) -> Choice:
     """Every option written out; policies between rounds never apply, as there is one round."""
-    name, given = choice
-    built = registry.build(kind, name, given)
+    name, chosen = choice
+    built = registry.build(kind, name, chosen)
     options = {}
     for one, _ in option_fields(type(built)):  # `reset` would not store what a resumed epoch needs
         between = set(one.metadata["choices"] or ()) == {"keep", "reset"}

@@ -14,9 +14,15 @@ import torch
 from fedmia.options.errors import InputError
 from fedmia.runtime.cores import count_cores
 from fedmia.shadows._one import CUT, ShadowTraining, TrainedShadow, TrainingStopped, train_one
-from fedmia.shadows.cache import ENCODER, ShadowFolder, about, key_of
-from fedmia.shadows.draw import ImagePool, Pixels, as_bytes, deal, survey
-from fedmia.shadows.plan import ShadowDefense, ShadowPlan, ShadowSettings, TargetTraining, blueprint
+from fedmia.shadows.cache import ENCODER, ShadowFolder, describe_shadow, key_of
+from fedmia.shadows.draw import ImagePool, Pixels, as_bytes, build_image_pool, draw_shadows
+from fedmia.shadows.plan import (
+    ShadowDefense,
+    ShadowPlan,
+    ShadowSettings,
+    TargetTraining,
+    build_settings,
+)
 from fedmia.ssl.base import State
 
 __all__ = ["CUT", "TrainingStopped", "TrainedShadow", "shadow_notes", "train_shadows"]
@@ -45,9 +51,12 @@ def train_shadows(
     interruptions.
 
     Args:
+        plan: what the attacker knows and chooses.
+        target: what there is to know of the target's training.
         pool: uint8 (N, C, H, W), the attacker's shadow images.
         candidates: uint8 (M, C, H, W), the images under attack: kept out of every shadow, or
             (`online`) put into half of them.
+        device: where the shadows train.
         cache: folder of finished and of unfinished shadows, or None to keep nothing.
         say: takes a line for the user.
         progress: takes the epochs done and to do, over all shadows; called from any thread.
@@ -56,23 +65,26 @@ def train_shadows(
         workers: shadows side by side (none: as many as the cores allow; one on a GPU).
         save_every: epochs between two writings of a shadow's progress (none: a tenth of them).
 
+    Returns:
+        the shadows in the plan's order.
+
     Raises:
-        InputError: too few images, an unknown plugin, knowledge of what nobody told, images that
-            do not fit the encoder, a learning rate at which training diverges.
-        Stopped: `stop` said so.
+        InputError: too few images, an unknown plugin, claimed knowledge that `target` lacks, images
+            that do not fit the encoder, a learning rate at which training diverges.
+        TrainingStopped: `stop` said so.
     """
-    made = blueprint(plan, target)
-    ground = survey(pool, candidates)
-    shadows = _trainings(plan, target.guard, made, ground, pool, candidates, device, cache)
+    settings = build_settings(plan, target)
+    ground = build_image_pool(pool, candidates)
+    shadows = _trainings(plan, target.guard, settings, ground, pool, candidates, device, cache)
     if ground.attacked and not plan.online:
         say(f"shadow images: {ground.attacked} left out, as they are among those under attack")
     if ground.repeated:
         say(f"shadow images: {ground.repeated} left out, as they repeat another")
-    for note in made.spec.notes(len(shadows[0].members)):
+    for note in settings.spec.notes(len(shadows[0].members)):
         say(f"shadow encoders: {note}")
     done: dict[int, State] = {}
     for s in shadows:
-        if (state := s.kept(ENCODER, say)) is not None and s.folder is not None:
+        if (state := s.read_cached(ENCODER, say)) is not None and s.folder is not None:
             s.folder.describe(s.members, s.nonmembers)
             done[s.index] = state
     if done:
@@ -101,22 +113,32 @@ def train_shadows(
     finally:  # an error or Ctrl-C ends the others at their next step
         halt.set()
         threadpool.shutdown(wait=True, cancel_futures=True)
-    return [s.trained(done[s.index]) for s in shadows]
+    return [s.finish_shadow(done[s.index]) for s in shadows]
 
 
 def shadow_notes(
     plan: ShadowPlan, target: TargetTraining, pool: Pixels, candidates: Pixels | None
 ) -> list[str]:
     """What the reader should know of how the plan's shadows are trained, as of a queue that is cut;
-    arguments and errors as of `train_shadows`, which trains them."""
-    members = deal(plan, survey(pool, candidates))[0].members
-    return [f"Shadow encoders: {n}." for n in blueprint(plan, target).spec.notes(len(members))]
+    arguments and errors as of `train_shadows`, which trains them.
+
+    Args:
+        plan: what the attacker knows and chooses.
+        target: what there is to know of the target's training.
+        pool: the attacker's shadow images, uint8 `(N, C, H, W)`.
+        candidates: the images under attack, uint8 `(M, C, H, W)`, or None.
+
+    Returns:
+        one sentence a note, possibly none.
+    """
+    members = draw_shadows(plan, build_image_pool(pool, candidates))[0].members
+    return [f"Shadow encoders: {n}." for n in build_settings(plan, target).spec.notes(len(members))]
 
 
 def _trainings(
     plan: ShadowPlan,
     guard: ShadowDefense | None,
-    made: ShadowSettings,
+    settings: ShadowSettings,
     ground: ImagePool,
     pool: Pixels,
     candidates: Pixels | None,
@@ -124,23 +146,25 @@ def _trainings(
     cache: Path | None,
 ) -> list[ShadowTraining]:
     images = as_bytes(pool, "shadow images")
-    if images.shape[1:] != (made.channels, made.size, made.size):
+    if images.shape[1:] != (settings.channels, settings.size, settings.size):
         raise InputError(
             f"shadow images are {images.shape[1:]}, the target takes "
-            f"{(made.channels, made.size, made.size)}"
+            f"{(settings.channels, settings.size, settings.size)}"
         )
     if plan.online and candidates is not None:
         images = np.concatenate([images, as_bytes(candidates, "images under attack")])
-    found = []
-    for index, dealt in enumerate(deal(plan, ground)):
+    trainings = []
+    for index, draw in enumerate(draw_shadows(plan, ground)):
         folder = None
         if cache is not None:
-            description = about(made, index, dealt.digest, device)
+            description = describe_shadow(settings, index, draw.digest, device)
             folder = ShadowFolder(cache / key_of(description), description)
-        members, nonmembers = images[dealt.members], images[dealt.nonmembers]
-        found.append(ShadowTraining(made, index, members, nonmembers, folder, guard))
-    made.method(0, len(found[0].members))  # what cannot be built says so before anything trains
-    return found
+        members, nonmembers = images[draw.members], images[draw.nonmembers]
+        trainings.append(ShadowTraining(settings, index, members, nonmembers, folder, guard))
+    settings.method(
+        0, len(trainings[0].members)
+    )  # what cannot be built says so before anything trains
+    return trainings
 
 
 class _Counter:

@@ -78,13 +78,13 @@ def info_nce(q: Tensor, k: Tensor, negatives: Tensor, T: float) -> Tensor:
     return torch.logsumexp(logits, dim=1) - logits[:, 0]
 
 
-def bank_length(asked: int, images: int | None) -> int:
+def bank_length(length: int, images: int | None) -> int:
     """K, cut to half of the holder's images: a longer one holds each image's own earlier output."""
-    return asked if images is None else max(1, min(asked, images // 2))
+    return length if images is None else max(1, min(length, images // 2))
 
 
-def met_again(K: int, images: int, views: int) -> float:
-    """In what share of the steps an image meets a key of its own among K, from the second epoch on.
+def revisit_probability(K: int, images: int, views: int) -> float:
+    """Share of steps in which an image meets its own earlier key among K, from the second epoch on.
 
     Its last key came g images ago, g being spread as the sum of two uniforms over [0, N]: each
     epoch has an order of its own. A queue of K keys, `views` of each image, spans K / views.
@@ -94,16 +94,18 @@ def met_again(K: int, images: int, views: int) -> float:
 
 
 def long_note(K: int, images: int, met: float) -> list[str]:
-    """What a holder of `images` images is told of a queue that is longer than half of them."""
-    told = f"queue of {K} keys, as asked, for {images} images"
+    """Notes on a queue that is longer than half of the holder's `images` images."""
+    sentence = f"queue of {K} keys, as asked, for {images} images"
     if not met:
-        return [told]
+        return [sentence]
     lasts = "it outlasts an epoch: " if images < K else ""
-    return [f"{told}; {lasts}in {met:.0%} of the steps an image meets an earlier key of its own"]
+    return [
+        f"{sentence}; {lasts}in {met:.0%} of the steps an image meets an earlier key of its own"
+    ]
 
 
-def cut_note(name: str, asked: int, images: int, otherwise: str = "") -> list[str]:
-    """What a holder of `images` images is told where `bank_length` cuts its bank, called `name`."""
-    K = bank_length(asked, images)
-    told = f"{name} cut from {asked} to {K}, half of {images} images{otherwise}"
-    return [] if asked == K else [told]
+def cut_note(name: str, length: int, images: int, otherwise: str = "") -> list[str]:
+    """A note where `bank_length` cuts the bank `name` of a holder of `images` images."""
+    K = bank_length(length, images)
+    sentence = f"{name} cut from {length} to {K}, half of {images} images{otherwise}"
+    return [] if length == K else [sentence]

@@ -20,7 +20,10 @@ class LARS(Optimizer):
     of |g + decay w| and keeps lr inside v: at no decay and a constant lr, the same.
 
     Args:
-        lr: > 0. momentum: in [0, 1). weight_decay: >= 0. trust: > 0, eta.
+        lr: > 0.
+        momentum: in [0, 1).
+        weight_decay: >= 0.
+        trust: > 0, eta.
     """
 
     def __init__(
@@ -31,12 +34,12 @@ class LARS(Optimizer):
         weight_decay: float = 0.0,
         trust: float = TRUST,
     ) -> None:
-        given = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "trust": trust}
-        super().__init__(params, given)
+        defaults = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "trust": trust}
+        super().__init__(params, defaults)
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """One step on the gradients at hand, or on those of `closure`, whose loss is returned."""
+        """One step on the present gradients, or on those of `closure`, whose loss is returned."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -62,12 +65,12 @@ class LARS(Optimizer):
 def _scaled(layers: list[Tensor], decay: float, trust: float) -> list[Tensor]:
     """Gradients of the layers with their decay, each as long as `trust` times its layer."""
     gradients = [w.grad for w in layers if w.grad is not None]
-    found = list(torch._foreach_add(gradients, layers, alpha=decay))
-    lengths, pulls = torch._foreach_norm(layers), torch._foreach_norm(found)
+    directions = list(torch._foreach_add(gradients, layers, alpha=decay))
+    lengths, pulls = torch._foreach_norm(layers), torch._foreach_norm(directions)
     # On the device, which is not waited for.
     ratios = [
         torch.where((length > 0) & (pull > 0), trust * length / pull, torch.ones_like(pull))
         for length, pull in zip(lengths, pulls, strict=True)
     ]
-    torch._foreach_mul_(found, ratios)
-    return found
+    torch._foreach_mul_(directions, ratios)
+    return directions

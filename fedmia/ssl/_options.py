@@ -1,4 +1,4 @@
-"""Options that several methods have: written once, and placed by each in an order of its own."""
+"""Options that several methods have: written once; each method puts them in its own order."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def momentum_schedule_option(of: str) -> Any:
 
 
 class ViewsSSL(SSL):
-    """A method with the options `crop_min`, `flip` and `jitter`, each of its own place."""
+    """A method with the options `crop_min`, `flip` and `jitter`, in the method's own order."""
 
     crop_min: float | None
     flip: float | None
@@ -81,7 +81,8 @@ class ViewsSSL(SSL):
         Args:
             crop_min: the paper's, where none is given.
             jitter: strengths of brightness, contrast, saturation and hue, at probability jitter_p.
-            gray, blur, solarize: probabilities. gray_first: before the jitter.
+            gray, blur, solarize: probabilities.
+            gray_first: before the jitter.
         """
         brightness, contrast, saturation, hue = jitter
         s = 1.0 if self.jitter is None else self.jitter

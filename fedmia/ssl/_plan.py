@@ -105,9 +105,9 @@ def _within(jitter: Jitter, first: int, last: int) -> Jitter:
     return replace(jitter, **cut, hues=hues)
 
 
-def moved(held: T, device: torch.device) -> T:
+def moved(record: T, device: torch.device) -> T:
     """A dataclass with its tensors on a device, which is not waited for."""
     tensors: dict[str, Any] = {
-        n: t.to(device, non_blocking=True) for n, t in vars(held).items() if isinstance(t, Tensor)
+        n: t.to(device, non_blocking=True) for n, t in vars(record).items() if isinstance(t, Tensor)
     }
-    return replace(held, **tensors)
+    return replace(record, **tensors)

@@ -12,8 +12,8 @@ from fedmia.nets.base import SelfInitialisedLayer
 from fedmia.ssl._twoview import TwoView
 from fedmia.ssl.base import State
 
-# Local state named as a key encoder's: no snapshot of what the holder knows contains it.
-SEEN, FREEZE = "key.seen", "key.freeze"
+# Local state with a key encoder's name: no snapshot of the holder's knowledge contains it.
+STEPS, FREEZE = "key.seen", "key.freeze"
 
 
 class Prototypes(SelfInitialisedLayer):
@@ -88,19 +88,19 @@ class PrototypeSSL(TwoView):
 
     def local_state(self) -> State:
         """Also how many images were seen, and how many end the freeze of the prototypes."""
-        counts = {SEEN: self.prototypes.seen, FREEZE: self.prototypes.freeze}
+        counts = {STEPS: self.prototypes.seen, FREEZE: self.prototypes.freeze}
         return super().local_state() | {n: torch.tensor(count) for n, count in counts.items()}
 
     def load_local(self, state: State) -> None:
-        left = dict(state)
-        if SEEN in left:
-            self.prototypes.seen = int(left.pop(SEEN))
-        if FREEZE in left:
-            self.prototypes.freeze = int(left.pop(FREEZE))
-        super().load_local(left)
+        remaining = dict(state)
+        if STEPS in remaining:
+            self.prototypes.seen = int(remaining.pop(STEPS))
+        if FREEZE in remaining:
+            self.prototypes.freeze = int(remaining.pop(FREEZE))
+        super().load_local(remaining)
 
 
-def swapped(q: Sequence[Tensor], s: Sequence[Tensor], T: float) -> Tensor:
+def swapped_loss(q: Sequence[Tensor], s: Sequence[Tensor], T: float) -> Tensor:
     """Mean of the `cross_entropy` of each view's scores with the other's targets, (B,)."""
     return (cross_entropy(q[0], s[1], T) + cross_entropy(q[1], s[0], T)) / 2
 

@@ -10,7 +10,7 @@ from fedmia.nets._keyed import keyed_uniforms
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import State
 
-TAKEN = "public"  # what local state calls the seed and the number of images taken
+PUBLIC = "public"  # what local state calls the seed and the number of images taken
 
 
 class PublicImages(nn.Module):
@@ -21,7 +21,7 @@ class PublicImages(nn.Module):
     Args:
         images: uint8 (N, C, H, W), N >= 1.
         batch: views taken after a step, whatever batch the step saw: that of a Poisson sample is
-            not public, and a queue that moved by its size would tell it.
+            not public, and a queue that moved by its size would reveal it.
     """
 
     images: Tensor  # a buffer, of the run and not of the client: in no state
@@ -51,9 +51,9 @@ class PublicImages(nn.Module):
         return self.augment(chosen, uniforms)
 
     def state(self) -> State:
-        return {TAKEN: torch.tensor([self.seed, self.taken])}
+        return {PUBLIC: torch.tensor([self.seed, self.taken])}
 
     def load(self, state: State) -> None:
         """Restore what `state` gave, where it is there."""
-        if TAKEN in state:
-            self.seed, self.taken = (int(value) for value in state[TAKEN])
+        if PUBLIC in state:
+            self.seed, self.taken = (int(value) for value in state[PUBLIC])

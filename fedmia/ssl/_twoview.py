@@ -24,7 +24,7 @@ from fedmia.ssl._options import (
     head_norm_option,
     jitter_option,
 )
-from fedmia.ssl.base import Encoder, Recipe, SSLMethod, State, copies, in_parts, under
+from fedmia.ssl.base import Encoder, Recipe, SSLMethod, State, copies, iterate_parts, under
 
 
 class TwoView(SSLMethod):
@@ -86,7 +86,7 @@ class TwoView(SSLMethod):
         """Replace the bank by outputs of `pixels` (N, C, H, W), in [0, 1] or uint8; without one:
         nothing."""
         if self.bank is not None:
-            parts = in_parts(pixels, self.encoder.mean.device)
+            parts = iterate_parts(pixels, self.encoder.mean.device)
             self.bank.fill(torch.cat([self.encoder(part) for part in parts]))
 
     def renew(self, images: int | None, generator: torch.Generator) -> bool:
@@ -137,7 +137,7 @@ class KeyedTwoView(TwoView):
         """m of the coming update: a function of the run's step alone, so of no round missed."""
         if self.spec.momentum_schedule == "constant":
             return float(self.spec.momentum)
-        return raised(self.spec.momentum, self.progress)
+        return raise_momentum(self.spec.momentum, self.progress)
 
     @torch.no_grad()
     def after_step(self) -> None:
@@ -161,22 +161,22 @@ class KeyedTwoView(TwoView):
             key.load_state_dict(query.state_dict())
 
     def local_state(self) -> State:
-        kept = super().local_state()
+        state = super().local_state()
         for prefix, (key, _) in self.pairs().items():
-            kept |= copies(prefix, key)
-        return kept
+            state |= copies(prefix, key)
+        return state
 
     def load_local(self, state: State) -> None:
         """Restore the bank, and the momentum encoder where `state` holds one."""
-        left = dict(state)
+        remaining = dict(state)
         for prefix, (key, _) in self.pairs().items():
-            if own := under(prefix, left):
+            if own := under(prefix, remaining):
                 key.load_state_dict(own)
-            left = {n: t for n, t in left.items() if not n.startswith(prefix)}
-        super().load_local(left)
+            remaining = {n: t for n, t in remaining.items() if not n.startswith(prefix)}
+        super().load_local(remaining)
 
 
-def raised(m: float, done: float) -> float:
+def raise_momentum(m: float, done: float) -> float:
     """1 - (1 - m) (cos(pi k/K) + 1) / 2, from m to 1: BYOL, Sec. 3.2; likewise the public code of
     MoCo v3 and DINO. `done` is k/K, the share of the steps that are over."""
     return 1 - (1 - m) * (math.cos(math.pi * done) + 1) / 2
@@ -217,9 +217,9 @@ class TwoViewSSL(ViewsSSL):
 
     def predictor(self, backbone: Backbone, generator: torch.Generator) -> nn.Module:
         """Two layers from outputs to outputs, every weight drawn."""
-        made = mlp(self.dim, self.hidden or 2 * backbone.width, self.dim, 2, self.head_norm)
-        initialise(made, generator)
-        return made
+        network = mlp(self.dim, self.hidden or 2 * backbone.width, self.dim, 2, self.head_norm)
+        initialise(network, generator)
+        return network
 
 
 @dataclass(frozen=True)

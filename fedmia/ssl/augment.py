@@ -163,8 +163,13 @@ class Augment(Options):
         """Crop boxes (B, 4) of whole pixels: top, left, height, width.
 
         Args:
-            u: (B, 2 * ATTEMPTS + 2): areas, log ratios, then the place. The first attempt that
-                fits is taken; if none does, the largest central box of an allowed ratio.
+            u: (B, 2 * ATTEMPTS + 2): areas, log ratios, then the place. The first attempt that fits
+                is taken; if none does, the largest central box of an allowed ratio.
+            height: of the images, in pixels.
+            width: of the images, in pixels.
+
+        Returns:
+            int `(B, 4)`: top, left, height, width.
         """
         area = height * width * (self.crop_min + u[:, :ATTEMPTS] * (self.crop_max - self.crop_min))
         low, high = math.log(self.ratio_min), math.log(self.ratio_max)
@@ -219,6 +224,9 @@ def content_uniforms(
         seed: the run's root seed.
         views, draws: how many views, and uniforms a view (`Augment.draws`).
         stream: name that keeps different uses of the same images apart.
+
+    Returns:
+        float32 `(N, views, draws)` in [0, 1).
 
     Raises:
         ValueError: the images are not uint8.

@@ -26,9 +26,17 @@ LR = 0.06  # learning rate of SGD where neither the user nor the method names on
 PART = 1 << 20
 
 
-def in_parts(images: Tensor, device: torch.device) -> Iterator[Tensor]:
+def iterate_parts(images: Tensor, device: torch.device) -> Iterator[Tensor]:
     """Images (N, C, H, W), in [0, 1] or uint8, as floats in [0, 1] on `device`: parts of at most
-    PART pixels, or of one image."""
+    PART pixels, or of one image.
+
+    Args:
+        images: in [0, 1] or uint8, `(N, C, H, W)`.
+        device: where the parts are needed.
+
+    Yields:
+        float `(n, C, H, W)` in [0, 1], in order.
+    """
     for part in images.split(max(1, min(1024, PART // images[0, 0].numel()))):
         here = part.to(device)
         yield here.float() / 255 if here.dtype == torch.uint8 else here
@@ -38,7 +46,14 @@ def outputs(encoder: Encoder, pixels: Tensor) -> Tensor:
     """`encoder(pixels)`, (B, P) of (B, C, H, W) in [0, 1], differentiable.
 
     In evaluation mode, where no image's output depends on another's, more than PART pixels go in
-    parts: what the gradient needs is computed again when it is asked for, and held of one part.
+    parts: what the gradient needs is recomputed in the backward pass, one part at a time.
+
+    Args:
+        encoder: the encoder to ask.
+        pixels: `(B, C, H, W)` in [0, 1].
+
+    Returns:
+        outputs, `(B, P)`.
     """
     if encoder.training or pixels[:, 0].numel() <= PART:
         out: Tensor = encoder(pixels)
@@ -52,6 +67,12 @@ class Encoder(nn.Module):
     """Normalisation, backbone and projection head: pixels in [0, 1] -> (B, P).
 
     Its output is what the papers call the encoder's; `avgpool` is what probes are fitted on.
+
+    Args:
+        backbone: pixels to a pooled vector `(B, D)`.
+        head: projection head, `(B, D)` to `(B, P)`.
+        mean: of the pixels, one value a channel.
+        std: standard deviation of the pixels, one value a channel.
     """
 
     mean: Tensor
@@ -88,15 +109,23 @@ class Encoder(nn.Module):
         return out
 
     def features(self, pixels: Tensor, layers: Iterable[str]) -> dict[str, Tensor]:
-        """Outputs of the named layers, each (B, ...), from one forward pass."""
-        wanted = list(layers)
-        inner = [name for name in wanted if name != "encoder"]
-        if "encoder" in wanted and "avgpool" not in inner:
+        """Outputs of the named layers, each (B, ...), from one forward pass.
+
+        Args:
+            pixels: `(B, C, H, W)` in [0, 1].
+            layers: names of the backbone's layers, or `encoder`, the head's output.
+
+        Returns:
+            output of each layer by its name.
+        """
+        names = list(layers)
+        inner = [name for name in names if name != "encoder"]
+        if "encoder" in names and "avgpool" not in inner:
             inner.append("avgpool")
-        found = self.backbone.features(self.normalise(pixels), inner)
-        if "encoder" in wanted:
-            found["encoder"] = self.head(found["avgpool"])
-        return {name: found[name] for name in wanted}
+        outputs = self.backbone.features(self.normalise(pixels), inner)
+        if "encoder" in names:
+            outputs["encoder"] = self.head(outputs["avgpool"])
+        return {name: outputs[name] for name in names}
 
 
 class SSLMethod(nn.Module, ABC):
@@ -108,14 +137,22 @@ class SSLMethod(nn.Module, ABC):
     """
 
     encoder: Encoder
-    progress: float = 0.0  # share of the run's steps that are over, told before each step
+    progress: float = 0.0  # share of the run's steps that are over, set before each step
     # Of the batch, for `after_step`: a row an image in each. A batch may come to `losses` in parts;
     # then they are joined.
     latest: tuple[Tensor, ...] = ()
 
     @abstractmethod
     def losses(self, view1: Tensor, view2: Tensor) -> Tensor:
-        """Training loss of each image, (B,), from two views (B, C, H, W) in [0, 1]."""
+        """Training loss of each image, (B,), from two views (B, C, H, W) in [0, 1].
+
+        Args:
+            view1: first view of each image, `(B, C, H, W)` in [0, 1].
+            view2: second view of each image, of the same shape.
+
+        Returns:
+            losses, `(B,)`, differentiable.
+        """
 
     @abstractmethod
     def after_step(self) -> None:
@@ -136,12 +173,23 @@ class SSLMethod(nn.Module, ABC):
         """Loss of each image as an observer of the shared weights computes it, (B,).
 
         Args:
-            z1, z2: (B, P) encoder outputs of two views. Negatives are the holder's own. Leaves
-                the state untouched and is differentiable.
+            z1, z2: (B, P) encoder outputs of two views. Negatives are the holder's own. Leaves the
+                state untouched and is differentiable.
+
+        Returns:
+            losses, `(B,)`.
         """
 
     def probe_losses(self, view1: Tensor, view2: Tensor) -> Tensor:
-        """`output_losses` of two views (B, C, H, W) in [0, 1], in one forward pass."""
+        """`output_losses` of two views (B, C, H, W) in [0, 1], in one forward pass.
+
+        Args:
+            view1: first view of each image, `(B, C, H, W)` in [0, 1].
+            view2: second view of each image, of the same shape.
+
+        Returns:
+            losses, `(B,)`.
+        """
         z1, z2 = self.encoder(torch.cat([view1, view2])).split(len(view1))
         return self.output_losses(z1, z2)
 
@@ -153,13 +201,17 @@ class SSLMethod(nn.Module, ABC):
     @property
     def comes_back(self) -> bool:
         """Whether shared and local state are all that a client's next round rests on, so that any
-        method of the same options goes on from them, whoever's it was. If not, each round begins
+        method of the same options continues from them, on any client. If not, each round begins
         with one built anew."""
         return True
 
     def renew(self, images: int | None, generator: torch.Generator) -> bool:
-        """Become, on the CPU, what `SSL.build` makes for a holder of `images` images, but for what
+        """Become, on the CPU, what `SSL.build` makes for a holder of `images` images, except what
         `load_shared` and `begin_first_round` set next: draws what it draws, in its order.
+
+        Args:
+            images: number of images that the holder trains on; None: no cap.
+            generator: the stream that `SSL.build` would draw from.
 
         Returns:
             whether the method can. If not, which is the default, one is built in its place.
@@ -205,10 +257,14 @@ class SSLMethod(nn.Module, ABC):
         Raises:
             ValueError: a parameter that `state` lacks, or a tensor that belongs nowhere.
         """
-        left, wrong = dict(state), []
+        remaining, wrong = dict(state), []
         modules = self.shared_modules()
         for prefix in sorted(modules, key=len, reverse=True):  # the bare one takes what remains
-            own = {n.removeprefix(prefix): left.pop(n) for n in list(left) if n.startswith(prefix)}
+            own = {
+                n.removeprefix(prefix): remaining.pop(n)
+                for n in list(remaining)
+                if n.startswith(prefix)
+            }
             missing, unexpected = modules[prefix].load_state_dict(own, strict=False)
             parameters = {name for name, _ in modules[prefix].named_parameters()}
             wrong += [prefix + name for name in (*unexpected, *(set(missing) & parameters))]
@@ -243,12 +299,28 @@ class Recipe:
 
 
 def copies(prefix: str, module: nn.Module) -> State:
-    """Copies of a module's tensors, `prefix` before their names."""
+    """Copies of a module's tensors, `prefix` before their names.
+
+    Args:
+        prefix: put before each name.
+        module: whose tensors are copied.
+
+    Returns:
+        the copies by name.
+    """
     return {prefix + n: t.detach().clone() for n, t in module.state_dict().items()}
 
 
 def under(prefix: str, state: Mapping[str, Tensor]) -> State:
-    """The tensors whose names begin with `prefix`, without it."""
+    """The tensors whose names begin with `prefix`, without it.
+
+    Args:
+        prefix: that a name must begin with.
+        state: tensors by name.
+
+    Returns:
+        the tensors by their shorter names, not copied.
+    """
     return {n.removeprefix(prefix): t for n, t in state.items() if n.startswith(prefix)}
 
 
@@ -275,13 +347,30 @@ class SSL(Options, ABC):
 
     @abstractmethod
     def build(self, backbone: Backbone, recipe: Recipe, generator: torch.Generator) -> SSLMethod:
-        """The method around `backbone`, every weight drawn from `generator`."""
+        """The method around `backbone`, every weight drawn from `generator`.
+
+        Args:
+            backbone: the network, with weights not yet set.
+            recipe: what the method needs besides its options.
+            generator: the stream of the initial weights.
+
+        Returns:
+            the untrained method, on the CPU.
+        """
 
     def chance_loss(self, images: int, batch: int) -> float | None:
         """Mean training loss over `images` images, in batches of `batch`, of an encoder whose
-        output is the same for all; None where the method's loss does not tell."""
+        output is the same for all; None where the method's loss has no such value.
+
+        Args:
+            images: number of images.
+            batch: images a step.
+
+        Returns:
+            the loss, or None.
+        """
         return None
 
     def notes(self, images: int) -> list[str]:
-        """What a holder of `images` images should be told, e.g. that its queue was cut."""
+        """Notes for a holder of `images` images, such as that its queue was cut."""
         return []

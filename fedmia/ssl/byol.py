@@ -23,7 +23,15 @@ from fedmia.ssl.base import Recipe
 
 
 def distance(p: Tensor, z: Tensor) -> Tensor:
-    """||p/|p| - z/|z| ||^2 = 2 - 2 cos(p, z) (Eq. 2), (B,) in [0, 4] of (B, P) each."""
+    """||p/|p| - z/|z| ||^2 = 2 - 2 cos(p, z) (Eq. 2), (B,) in [0, 4] of (B, P) each.
+
+    Args:
+        p: predictions, `(B, P)`.
+        z: targets, `(B, P)`.
+
+    Returns:
+        distances, `(B,)`.
+    """
     return 2 - 2 * (F.normalize(p, dim=1) * F.normalize(z, dim=1)).sum(dim=1)
 
 
@@ -57,6 +65,12 @@ class BYOL(TwoViewSSL):
     As in FedBYOL (EasyFL), the federation averages the online encoder and the predictor. Batch
     norm in the heads is what keeps the outputs of small networks apart; it alone makes one image's
     loss depend on the others of its batch.
+
+    Attributes:
+        momentum_schedule: whether the momentum rises to 1 over the run, or stays (`constant`).
+        key: whether momentum encoders stay with the client or start each round from the global
+            weights.
+        head_norm: normalisation in the heads.
     """
 
     paper: ClassVar[str] = "Grill et al., NeurIPS 2020, arXiv 2006.07733"

@@ -18,14 +18,20 @@ from fedmia.ssl._options import (
     key_option,
     momentum_schedule_option,
 )
-from fedmia.ssl._prototypes import Prototypes, PrototypeSSL, freeze_for, swapped
+from fedmia.ssl._prototypes import Prototypes, PrototypeSSL, freeze_for, swapped_loss
 from fedmia.ssl._twoview import KeyedTwoView, TwoViewSSL
 from fedmia.ssl.augment import Augment
-from fedmia.ssl.base import Encoder, Recipe, State, in_parts
+from fedmia.ssl.base import Encoder, Recipe, State, iterate_parts
 
 
 class DINOMethod(PrototypeSSL, KeyedTwoView):
-    """Student and prototypes, which the federation averages; teacher and centre stay at home."""
+    """Student and prototypes, which the federation averages; teacher and centre stay at home.
+
+    Args:
+        encoder: the student.
+        prototypes: the last layer of the head.
+        spec: the options.
+    """
 
     centre: Tensor  # (K,), a buffer
 
@@ -57,7 +63,7 @@ class DINOMethod(PrototypeSSL, KeyedTwoView):
     ) -> Tensor:
         T, centre = self.spec.teacher_temperature, self.centre
         q = [torch.softmax((t - centre) / T, dim=1) for t in teacher]
-        return swapped(q, student, self.spec.temperature)
+        return swapped_loss(q, student, self.spec.temperature)
 
     @torch.no_grad()
     def after_step(self) -> None:
@@ -79,9 +85,9 @@ class DINOMethod(PrototypeSSL, KeyedTwoView):
     @torch.no_grad()
     def fill_bank(self, pixels: Tensor) -> None:
         """There are no negatives; the centre becomes the mean score of `pixels`."""
-        parts = in_parts(pixels, self.encoder.mean.device)
-        found = [self.prototypes(self.encoder(part)) for part in parts]
-        self.centre = torch.cat(found).mean(dim=0)
+        parts = iterate_parts(pixels, self.encoder.mean.device)
+        scores = [self.prototypes(self.encoder(part)) for part in parts]
+        self.centre = torch.cat(scores).mean(dim=0)
 
     def renew(self, images: int | None, generator: torch.Generator) -> bool:
         self.centre = torch.zeros_like(self.centre)
@@ -105,6 +111,11 @@ class DINO(TwoViewSSL):
     is what observers see, with ReLU for GELU and batch norm, which keeps the outputs of small
     networks apart. The last layer is the prototypes. Without batch norm one image's loss does not
     depend on the others of its batch, but still on earlier batches, through centre and teacher.
+
+    Attributes:
+        momentum_schedule: whether the momentum rises to 1 over the run, or stays (`constant`).
+        key: whether the teacher stays with the client or starts each round from the global weights.
+        head_norm: normalisation in the head.
     """
 
     paper: ClassVar[str] = "Caron et al., ICCV 2021, arXiv 2104.14294"

@@ -28,7 +28,7 @@ from fedmia.ssl._twoview import TwoView
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import Encoder, Recipe, State
 
-# Local state named as a key encoder's: no snapshot of what the holder knows contains it.
+# Local state with a key encoder's name: no snapshot of the holder's knowledge contains it.
 SEED = "key.seed"
 
 
@@ -41,6 +41,13 @@ class MaskedAutoencoder(TwoView):
     MAE has no loss of encoder outputs: `output_losses` asks, as for MoCo, whether the encoder takes
     two views of an image for one image. The bank's rows are the pooled vectors of the visible
     patches that were trained on; no gradient depends on them.
+
+    Args:
+        encoder: its backbone is a vision transformer.
+        decoder: predicts the pixels of masked patches.
+        spec: the options.
+        K: length of the bank.
+        generator: the stream of the bank and of the masks' seed.
     """
 
     def __init__(
@@ -72,6 +79,13 @@ class MaskedAutoencoder(TwoView):
         """A random order of the patches of each image (B, n), the visible ones first.
 
         Keyed by the view's content and `key`.
+
+        Args:
+            view: pixels, `(B, C, H, W)`.
+            key: tells the orders of one view apart.
+
+        Returns:
+            indices of patches, `(B, n)`.
         """
         h, w = view.shape[2] // self._vit.patch, view.shape[3] // self._vit.patch
         return keyed_uniforms(view, key, h * w).argsort(dim=1, stable=True)
@@ -90,8 +104,8 @@ class MaskedAutoencoder(TwoView):
         tokens = vit.tokens(pixels)
         grid = (tokens.shape[1], tokens.shape[2])
         visible = visible_count(order.shape[1], self.spec.mask)
-        seen = take(tokens.flatten(1, 2), order[:, :visible])
-        latent = vit.encode(seen, vit.path_factors(pixels))[-1]
+        visible_tokens = take(tokens.flatten(1, 2), order[:, :visible])
+        latent = vit.encode(visible_tokens, vit.path_factors(pixels))[-1]
         guess = self.decoder(latent, order, grid)
         target = patchify(pixels, vit.patch).flatten(1, 2)
         if self.spec.norm_pix:
@@ -132,6 +146,10 @@ class MAE(ViewsSSL):
 
     The encoder has no head: its output is the backbone's pooled vector. Views are cropped and
     flipped only. The decoder is small, for a CPU (the paper's: 8 blocks of width 512, 16 heads).
+
+    Attributes:
+        crop_min: smallest area of a random resized crop, as part of the image.
+        flip: probability of a horizontal flip.
     """
 
     paper: ClassVar[str] = "He et al., CVPR 2022, arXiv 2111.06377"
@@ -188,12 +206,28 @@ class MAE(ViewsSSL):
 
 
 def visible_count(patches: int, mask: float) -> int:
-    """Patches that stay visible: as the public code rounds, but at least 1 seen and 1 masked."""
+    """Patches that stay visible: as the public code rounds, but at least 1 seen and 1 masked.
+
+    Args:
+        patches: number of patches of an image, at least 2.
+        mask: share of patches that are masked, in (0, 1).
+
+    Returns:
+        number of visible patches.
+    """
     return min(max(int(patches * (1 - mask)), 1), patches - 1)
 
 
 def take(tokens: Tensor, indices: Tensor) -> Tensor:
-    """(B, k, D): the tokens of (B, n, D) at `indices` (B, k)."""
+    """(B, k, D): the tokens of (B, n, D) at `indices` (B, k).
+
+    Args:
+        tokens: `(B, n, D)`.
+        indices: `(B, k)`.
+
+    Returns:
+        `(B, k, D)`.
+    """
     return tokens.gather(1, indices[:, :, None].expand(-1, -1, tokens.shape[2]))
 
 
@@ -212,6 +246,7 @@ class Decoder(nn.Module):
 
     Args:
         vit: the encoder's backbone, of tokens of length D.
+        spec: options of MAE that give width, depth and heads.
     """
 
     def __init__(self, vit: VisionTransformer, spec: MAE) -> None:
@@ -230,9 +265,12 @@ class Decoder(nn.Module):
             latent: (B, 1 + v, D), class token first, then the visible patches in `order`.
             order: (B, n) of `MaskedAutoencoder.order`.
             grid: (h, w).
+
+        Returns:
+            predicted values of all patches, `(B, n, outputs)`.
         """
-        B, seen, D = latent.shape
-        hidden = F.pad(latent.new_zeros(B, order.shape[1] + 1 - seen, D), (0, 1), value=1.0)
+        B, visible, D = latent.shape
+        hidden = F.pad(latent.new_zeros(B, order.shape[1] + 1 - visible, D), (0, 1), value=1.0)
         shuffled = torch.cat([F.pad(latent, (0, 1)), hidden], dim=1)
         patches = take(shuffled[:, 1:], order.argsort(dim=1))
         x = self.embed(torch.cat([shuffled[:, :1], patches], dim=1))

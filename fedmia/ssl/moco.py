@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from fedmia.nets.base import Backbone, initialise
 from fedmia.options.option import option
-from fedmia.ssl._bank import Bank, bank_length, cut_note, info_nce, long_note, met_again
+from fedmia.ssl._bank import Bank, bank_length, cut_note, info_nce, long_note, revisit_probability
 from fedmia.ssl._options import (
     ViewsSSL,
     crop_option,
@@ -36,6 +36,12 @@ class MomentumContrast(KeyedTwoView):
 
     With `public` images the queue holds keys of these alone, from the first batch on: no image of
     the holder's shapes another's gradient but through the weights.
+
+    Args:
+        encoder: the query encoder.
+        spec: the options.
+        K: length of the queue.
+        generator: the stream of the queue's random keys.
     """
 
     bank: Bank
@@ -110,10 +116,10 @@ class MomentumContrast(KeyedTwoView):
 
     def local_state(self) -> State:
         """The key encoder, and the queue where the policy keeps it."""
-        kept = super().local_state()
+        state = super().local_state()
         if self.spec.queue_policy == "reset":
-            del kept["queue"], kept["pointer"]
-        return kept if self.public is None else kept | self.public.state()
+            del state["queue"], state["pointer"]
+        return state if self.public is None else state | self.public.state()
 
     def load_local(self, state: State) -> None:
         super().load_local(state)
@@ -123,7 +129,16 @@ class MomentumContrast(KeyedTwoView):
 
 @dataclass(frozen=True)
 class MoCo(ViewsSSL):
-    """MoCo v1: momentum key encoder, queue, linear head."""
+    """MoCo v1: momentum key encoder, queue, linear head.
+
+    Attributes:
+        crop_min: smallest area of a random resized crop, as part of the image.
+        flip: probability of a horizontal flip.
+        jitter: strength of the colour jitter; 0: none.
+        operations: which random operations make a view.
+        key: whether the key encoder stays with the client or starts each round from the global
+            weights.
+    """
 
     name: ClassVar[str] = "moco"
     paper: ClassVar[str] = "He et al., CVPR 2020, arXiv 1911.05722"
@@ -198,7 +213,9 @@ class MoCo(ViewsSSL):
 
     def notes(self, images: int) -> list[str]:
         if self.queue_limit == "none":
-            met = 0.0 if self.public else met_again(self.queue, images, 1 + self.symmetric)
+            met = (
+                0.0 if self.public else revisit_probability(self.queue, images, 1 + self.symmetric)
+            )
             return long_note(self.queue, images, met) if self.queue > images // 2 else []
         why = "" if self.public else ", or images would meet earlier keys of their own as negatives"
         return cut_note("queue", self.queue, images, why)

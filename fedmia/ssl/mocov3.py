@@ -26,6 +26,9 @@ def batch_nce(q: Tensor, k: Tensor, T: float) -> Tensor:
     Args:
         q, k: (B, P) of unit length.
         T: temperature, > 0.
+
+    Returns:
+        losses, `(B,)`.
     """
     logits = q @ k.T / T  # BxB
     return 2 * T * (torch.logsumexp(logits, dim=1) - logits.diagonal())
@@ -53,7 +56,13 @@ class MoCoV3Method(KeyedTwoView):
 
 @dataclass(frozen=True)
 class MoCoV3(BankedSSL):
-    """MoCo v3: predictor, momentum encoder, the batch's keys as negatives, both directions."""
+    """MoCo v3: predictor, momentum encoder, the batch's keys as negatives, both directions.
+
+    Attributes:
+        momentum_schedule: whether the momentum rises to 1 over the run, or stays (`constant`).
+        key: whether the key encoder stays with the client or starts each round from the global
+            weights.
+    """
 
     paper: ClassVar[str] = "Chen et al., ICCV 2021, arXiv 2104.02057"
     coupled: ClassVar[bool] = True

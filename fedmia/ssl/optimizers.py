@@ -29,7 +29,15 @@ def build(
     that of MoCo v1.
 
     Args:
-        name: of OPTIMIZERS. momentum: of SGD and LARS, beta1 of AdamW. beta2: of AdamW.
+        name: of OPTIMIZERS.
+        weights: parameters to train.
+        lr: learning rate, > 0.
+        momentum: of SGD and LARS, beta1 of AdamW.
+        beta2: of AdamW.
+        decay: weight decay, >= 0.
+
+    Returns:
+        the optimizer.
     """
     if name == "sgd":
         return SGD(weights, lr=lr, momentum=momentum, weight_decay=decay, foreach=True)
@@ -43,14 +51,27 @@ def build(
 
 
 def set_decay(optimizer: Optimizer, decay: float) -> None:
-    """Another weight decay, of those weights that have one."""
+    """Another weight decay, of those weights that have one.
+
+    Args:
+        optimizer: of `build`; changes in place.
+        decay: new weight decay, >= 0.
+    """
     for group in optimizer.param_groups:
         if any(w.dim() > 1 for w in group["params"]) or isinstance(optimizer, SGD):
             group["weight_decay"] = decay
 
 
-def held(optimizer: Optimizer, weights: Sequence[Tensor]) -> State:
-    """What the optimizer keeps of each weight: `<place>.<name>`, not copied."""
+def optimizer_state(optimizer: Optimizer, weights: Sequence[Tensor]) -> State:
+    """What the optimizer keeps of each weight: `<place>.<name>`, not copied.
+
+    Args:
+        optimizer: of `build`.
+        weights: the parameters that it trains, in order.
+
+    Returns:
+        its tensors by name.
+    """
     return {
         f"{place}.{name}": tensor.detach()
         for place, weight in enumerate(weights)
@@ -60,7 +81,13 @@ def held(optimizer: Optimizer, weights: Sequence[Tensor]) -> State:
 
 
 def restore(optimizer: Optimizer, weights: Sequence[Tensor], state: State) -> None:
-    """Give the optimizer of `weights` copies of what `held` told of."""
+    """Set the optimizer's state to copies of `state`.
+
+    Args:
+        optimizer: of `build`; changes in place.
+        weights: the parameters that it trains, in order.
+        state: what `held` returned.
+    """
     for key, tensor in state.items():
         place, _, name = key.partition(".")
         # AdamW counts its steps on the CPU.
@@ -75,12 +102,18 @@ def noise_moves(
 
     A step of SGD passes the noise on; AdamW divides it by its own deviation; LARS makes each
     layer's gradient TRUST times as long as the layer, and passes on that of biases and norms.
-    Momentum spreads a step over later ones, and but for AdamW's makes it 1 / (1 - momentum) times
-    as long.
+    Momentum spreads a step over later ones, and except for AdamW's makes it
+    1 / (1 - momentum) times as long.
 
     Args:
+        name: of OPTIMIZERS.
+        weights: the parameters that are trained.
         spread: deviation of the noise in each entry of the mean gradient.
         rates: the squared learning rates of all steps, summed.
+        momentum: in [0, 1).
+
+    Returns:
+        expected L2 distance.
     """
     d = sum(w.numel() for w in weights)
     if name == "adamw":

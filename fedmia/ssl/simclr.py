@@ -27,6 +27,9 @@ def nt_xent(z1: Tensor, z2: Tensor, T: float) -> Tensor:
     Args:
         z1, z2: (B, P) of unit length.
         T: temperature, > 0.
+
+    Returns:
+        losses, `(B,)`.
     """
     count = len(z1)
     z = torch.cat([z1, z2])
@@ -54,6 +57,10 @@ class SimCLR(BankedSSL):
 
     Both views are trained, as anchors and as negatives, so it takes smaller steps than MoCo: on
     small batches a learning rate of 0.02 learns where 0.06 collapses to one output for all images.
+
+    Attributes:
+        head_norm: normalisation in the head.
+        operations: which random operations make a view.
     """
 
     paper: ClassVar[str] = "Chen et al., ICML 2020, arXiv 2002.05709"

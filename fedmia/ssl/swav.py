@@ -13,14 +13,14 @@ from fedmia.nets.base import Backbone
 from fedmia.options.option import option
 from fedmia.ssl._bank import Bank
 from fedmia.ssl._options import COLLAPSES, head_norm_option
-from fedmia.ssl._prototypes import FREEZE, SEEN, Prototypes, PrototypeSSL, freeze_for, swapped
+from fedmia.ssl._prototypes import FREEZE, STEPS, Prototypes, PrototypeSSL, freeze_for, swapped_loss
 from fedmia.ssl._twoview import TwoViewSSL
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import Encoder, Recipe, State
 
 
 def potentials(scores: Tensor, epsilon: float, iterations: int) -> Tensor:
-    """What each prototype gains so that all are used alike, (K,): log u of Eq. 5, Caron et al.
+    """Log scale (K,) of each prototype that makes all equally used: log u of Eq. 5, Caron et al.
 
     The paper scales rows and columns of exp(scores / epsilon) in turn. This is the same in logs,
     where no epsilon overflows. Only u is kept: what a row loses to its own scaling follows from
@@ -30,6 +30,9 @@ def potentials(scores: Tensor, epsilon: float, iterations: int) -> Tensor:
         scores: (N, K), of N features with K prototypes, N >= 0; without any feature u is 1.
         epsilon: > 0, smoothness.
         iterations: >= 0.
+
+    Returns:
+        log u, `(K,)`.
     """
     logits = scores / epsilon
     u, v = logits.new_zeros(scores.shape[1]), logits.new_zeros(scores.shape[0])
@@ -40,7 +43,16 @@ def potentials(scores: Tensor, epsilon: float, iterations: int) -> Tensor:
 
 
 def codes(scores: Tensor, u: Tensor, epsilon: float) -> Tensor:
-    """Assignment of each feature, (N, K), rows summing to 1, under the `potentials` u (K,)."""
+    """Assignment of each feature, (N, K), rows summing to 1, under the `potentials` u (K,).
+
+    Args:
+        scores: of N features with K prototypes, `(N, K)`.
+        u: of `potentials`, `(K,)`.
+        epsilon: smoothness, > 0.
+
+    Returns:
+        assignments, `(N, K)`.
+    """
     return torch.softmax(scores / epsilon + u, dim=1)
 
 
@@ -49,6 +61,11 @@ class SwAVMethod(PrototypeSSL):
 
     The bank is the queue: outputs of earlier batches, both views of each image, that take part in
     the assignment. Rows of zeros are not yet filled.
+
+    Args:
+        encoder: with the projection head.
+        prototypes: layer of K prototypes.
+        spec: the options.
     """
 
     bank: Bank
@@ -68,10 +85,10 @@ class SwAVMethod(PrototypeSSL):
         self._images = len(view1)
         if self.spec.queue:
             self.remember(torch.cat([z1, z2]))
-        return swapped((q1, q2), (s1, s2), self.spec.temperature)
+        return swapped_loss((q1, q2), (s1, s2), self.spec.temperature)
 
     def _u(self, scores: Tensor) -> Tensor:
-        """Potentials (K,) under which all prototypes are used alike by `scores` (N, K)."""
+        """Potentials (K,) under which `scores` use all prototypes equally (N, K)."""
         return potentials(scores, self.spec.epsilon, self.spec.iterations)
 
     def _codes(self, scores: Tensor, u: Tensor) -> Tensor:
@@ -96,15 +113,15 @@ class SwAVMethod(PrototypeSSL):
         s1, s2 = self.prototypes(z1), self.prototypes(z2)
         u = self._u(self._queued())
         q = self._codes(s1, u), self._codes(s2, u)
-        return swapped(q, (s1, s2), self.spec.temperature)
+        return swapped_loss(q, (s1, s2), self.spec.temperature)
 
     def renew_bank(self, images: int | None, generator: torch.Generator) -> None:
-        """The queue is empty, whoever's it is."""
+        """The queue starts empty, for every client."""
         self.bank.fill(torch.zeros(self.spec.queue, self.spec.dim))
 
     def local_state(self) -> State:
-        kept = super().local_state()
-        return kept if self.spec.queue else {n: kept[n] for n in (SEEN, FREEZE)}
+        state = super().local_state()
+        return state if self.spec.queue else {n: state[n] for n in (STEPS, FREEZE)}
 
 
 @dataclass(frozen=True)

@@ -81,7 +81,12 @@ class Train(Options):
         The cosine begins where the warm-up ends, as in the public code of MoCo v3, MAE and DINO.
 
         Args:
+            step: global step, from 0.
+            total: steps of the whole run.
             epoch: steps of an epoch, for the warm-up.
+
+        Returns:
+            the learning rate, >= 0.
         """
         warm = self.warmup_epochs * epoch
         if step < warm:
@@ -105,7 +110,15 @@ def layout_for(device: torch.device) -> torch.memory_format:
 
 
 def make_optimizer(method: SSLMethod, train: Train) -> torch.optim.Optimizer:
-    """The optimizer of `train` over the parameters that the method trains."""
+    """The optimizer of `train` over the parameters that the method trains.
+
+    Args:
+        method: whose parameters are trained.
+        train: names the optimizer and its options.
+
+    Returns:
+        the optimizer.
+    """
     return build(
         train.optimizer,
         method.trainable(),
@@ -121,10 +134,15 @@ class Job:
     """One client's training in one round; a defence may run it otherwise than `run` does.
 
     Attributes:
+        method: what is trained; changes in place.
+        optimizer: over the method's trained parameters.
         images: uint8 (N, C, H, W), the client's own.
+        augment: recipe of the views.
+        train: options of the training.
         rng: stream of this (seed, round, partition): shuffling first, then views, epoch by epoch.
         step: global step at which this round starts; `run` moves it on.
         total_steps: steps of the whole run, for the schedule.
+        device: where the training runs.
         after_backward: may change the gradients before each step; a strategy's client half.
         stop: asked before each step; True ends the round early (the run was interrupted).
         noise_source: of a defence's noise; `rng` comes from the same.
@@ -146,7 +164,7 @@ class Job:
     def batches(self) -> Iterator[Batch]:
         """Pairs of views of every batch of the round; an epoch's last may be short."""
         pixels = torch.from_numpy(np.ascontiguousarray(self.images)).to(self.device)
-        return views_of(pixels, self.augment, self._drawn(len(pixels)))
+        return group_views(pixels, self.augment, self._drawn(len(pixels)))
 
     def _drawn(self, count: int) -> Iterator[BatchViews]:
         """Every batch of the round, drawn epoch by epoch: first the order, then uniforms."""
@@ -170,7 +188,15 @@ class Job:
         return -(-len(self.images) // self.train.batch_size)
 
     def forward(self, view1: Tensor, view2: Tensor) -> Tensor:
-        """Per-image losses (B,) in the precision asked for."""
+        """Per-image losses (B,) in the precision asked for.
+
+        Args:
+            view1: first view of each image, `(B, C, H, W)` in [0, 1].
+            view2: second view of each image, of the same shape.
+
+        Returns:
+            losses, `(B,)`.
+        """
         layout = layout_for(self.device)
         view1, view2 = (v.contiguous(memory_format=layout) for v in (view1, view2))
         half = self.train.precision == "bfloat16"
@@ -201,39 +227,67 @@ class Job:
         return {"loss": total / max(count, 1), "seconds": time.perf_counter() - started}
 
 
-def views_of(pixels: Tensor, augment: Augment, drawn: Iterable[BatchViews]) -> Iterator[Batch]:
+def group_views(pixels: Tensor, augment: Augment, batches: Iterable[BatchViews]) -> Iterator[Batch]:
     """The views of every batch of uint8 `pixels` (N, C, H, W) that was drawn.
 
     Batches are augmented several in one call, which a small one is not worth: a row of `Augment`
     does not depend on its batch.
+
+    Args:
+        pixels: the client's images, uint8 `(N, C, H, W)`.
+        augment: recipe of the views.
+        batches: indices and uniforms of each batch.
+
+    Yields:
+        two views of each batch, `(B, C, H, W)` in [0, 1].
     """
     most = min(AUGMENTED, NUMBERS // pixels[0].numel()) // 2
     waiting: list[BatchViews] = []
-    for batch in drawn:
+    for batch in batches:
         waiting.append(batch)
         if sum(len(rows) for rows, _ in waiting) >= most:
-            yield from _together(pixels, augment, waiting)
+            yield from _augment_together(pixels, augment, waiting)
             waiting = []
     if waiting:
-        yield from _together(pixels, augment, waiting)
+        yield from _augment_together(pixels, augment, waiting)
 
 
-def _together(pixels: Tensor, augment: Augment, drawn: list[BatchViews]) -> Iterator[Batch]:
-    rows = torch.from_numpy(np.concatenate([rows for rows, _ in drawn]))
-    uniforms = torch.from_numpy(np.concatenate([u for _, u in drawn], axis=1))
+def _augment_together(
+    pixels: Tensor, augment: Augment, batches: list[BatchViews]
+) -> Iterator[Batch]:
+    rows = torch.from_numpy(np.concatenate([rows for rows, _ in batches]))
+    uniforms = torch.from_numpy(np.concatenate([u for _, u in batches], axis=1))
     chosen = pixels.index_select(0, rows.to(pixels.device, non_blocking=True))
-    sizes = [len(rows) for rows, _ in drawn]
-    both = (view.split(sizes) for view in augmented(chosen, augment, uniforms))
+    sizes = [len(rows) for rows, _ in batches]
+    both = (view.split(sizes) for view in augment_views(chosen, augment, uniforms))
     return zip(*both, strict=True)
 
 
-def two_views(pixels: Tensor, augment: Augment, rng: np.random.Generator) -> Batch:
-    """Two independent augmentations of uint8 (B, C, H, W), floats in [0, 1] on its device."""
+def draw_two_views(pixels: Tensor, augment: Augment, rng: np.random.Generator) -> Batch:
+    """Two independent augmentations of uint8 (B, C, H, W), floats in [0, 1] on its device.
+
+    Args:
+        pixels: uint8 `(B, C, H, W)`.
+        augment: recipe of the views.
+        rng: stream of the views.
+
+    Returns:
+        both views, `(B, C, H, W)` in [0, 1].
+    """
     draws = rng.random((2, len(pixels), augment.draws), dtype=np.float32)
-    return augmented(pixels, augment, torch.from_numpy(draws))
+    return augment_views(pixels, augment, torch.from_numpy(draws))
 
 
-def augmented(pixels: Tensor, augment: Augment, uniforms: Tensor) -> Batch:
-    """The two views of uint8 (B, C, H, W) that uniforms (2, B, P) stand for, in one call."""
+def augment_views(pixels: Tensor, augment: Augment, uniforms: Tensor) -> Batch:
+    """The two views of uint8 (B, C, H, W) that uniforms (2, B, P) stand for, in one call.
+
+    Args:
+        pixels: uint8 `(B, C, H, W)`.
+        augment: recipe of the views.
+        uniforms: `(2, B, P)` in [0, 1).
+
+    Returns:
+        both views, `(B, C, H, W)` in [0, 1].
+    """
     both = augment(torch.cat([pixels, pixels]), uniforms.flatten(0, 1))
     return both[: len(pixels)], both[len(pixels) :]

@@ -1,12 +1,23 @@
 """An AUC with DeLong's variance, an interval that covers whatever the scores' shapes are, and the
 difference of two AUCs of the same images.
 
-The interval is Wilson's, with the number of independent trials that DeLong's variance tells:
-N = AUC (1 - AUC) / variance. Variance formulas that assume a shape of the scores (Hanley and
-McNeil 1982; Newcombe 2006) miss where members are more spread than non-members, or a part of them
-is told and the rest is not; DeLong's own is too small near 0 and 1, where the few pairs that it
+The interval is Wilson's, with the number of independent trials that DeLong's variance implies: N =
+AUC (1 - AUC) / variance. Variance formulas that assume a shape of the scores (Hanley and McNeil
+1982; Newcombe 2006) miss where members are more spread than non-members, or a part of them is
+recognised and the rest is not; DeLong's own is too small near 0 and 1, where the few pairs that it
 rests on may not have been drawn. There it is mixed with the largest variance that any shape has.
 `fedmia.statistics.coverage` measures what is covered.
+
+Example:
+    >>> import numpy as np
+    >>> members = np.array([0.9, 0.8, 0.4])
+    >>> nonmembers = np.array([0.7, 0.3, 0.2, 0.1])
+    >>> estimate = auc_estimate(members, nonmembers)
+    >>> round(estimate.value, 3)
+    0.917
+    >>> low, high = auc_interval(estimate)
+    >>> round(low, 3), round(high, 3)
+    (0.291, 0.997)
 """
 
 from __future__ import annotations
@@ -34,6 +45,7 @@ class AucEstimate:
     """An AUC in [0, 1] and how sure it is.
 
     Attributes:
+        value: the AUC, in [0, 1].
         variance: DeLong's (1988), unbiased.
         freedom: its degrees of freedom, at least 1 (Welch and Satterthwaite).
         smaller: images of the smaller side; may be an effective number, at least 1.
@@ -48,6 +60,13 @@ class AucEstimate:
 def auc(members: FloatArray, nonmembers: FloatArray) -> float:
     """Mann-Whitney AUC with mid-ranks: P(member > non-member) + P(equal) / 2.
 
+    Args:
+        members: scores of the members, `(n,)`.
+        nonmembers: scores of the non-members, `(m,)`.
+
+    Returns:
+        the AUC, in [0, 1].
+
     Raises:
         ValueError: no scores on one side.
     """
@@ -59,17 +78,34 @@ def auc(members: FloatArray, nonmembers: FloatArray) -> float:
 
 
 def share_below(scores: FloatArray, others: FloatArray, weights: FloatArray) -> FloatArray:
-    """Weight of the `others` (m,) below each of `scores` (n,); ties count half."""
+    """Weight of the `others` (m,) below each of `scores` (n,); ties count half.
+
+    Args:
+        scores: `(n,)`.
+        others: `(m,)`.
+        weights: of the others, `(m,)`.
+
+    Returns:
+        weights below each score, `(n,)`.
+    """
     order = np.argsort(others, kind="stable")
     ranked, sums = others[order], np.concatenate([[0.0], np.cumsum(weights[order])])
-    left, right = (np.searchsorted(ranked, scores, side=side) for side in ("left", "right"))
-    found: FloatArray = (sums[left] + sums[right]) / 2
-    return found
+    first, last = (np.searchsorted(ranked, scores, side=side) for side in ("left", "right"))
+    shares: FloatArray = (sums[first] + sums[last]) / 2
+    return shares
 
 
 def placements(members: FloatArray, nonmembers: FloatArray) -> tuple[FloatArray, FloatArray]:
     """DeLong's (1988) structural components: for each member the share of non-members below it,
-    for each non-member the share of members above it; ties count half. Shapes (n,), (m,)."""
+    for each non-member the share of members above it; ties count half. Shapes (n,), (m,).
+
+    Args:
+        members: scores of the members, `(n,)`.
+        nonmembers: scores of the non-members, `(m,)`.
+
+    Returns:
+        components of the members `(n,)` and of the non-members `(m,)`, in [0, 1].
+    """
     below = share_below(members, nonmembers, np.full(len(nonmembers), 1 / len(nonmembers)))
     above = 1 - share_below(nonmembers, members, np.full(len(members), 1 / len(members)))
     return below, above
@@ -81,7 +117,12 @@ def auc_estimate(
     """The AUC of scores (n,) and (m,) with DeLong's variance.
 
     Args:
+        members: scores of the members, `(n,)`.
+        nonmembers: scores of the non-members, `(m,)`.
         weights: (m,) of the non-members, which sum to 1; none: all the same.
+
+    Returns:
+        the AUC, its variance and its degrees of freedom.
 
     Raises:
         ValueError: no scores on one side.
@@ -90,7 +131,7 @@ def auc_estimate(
     if n == 0 or m == 0:
         raise ValueError(f"no AUC from {n} members and {m} non-members")
     w = np.full(m, 1 / m) if weights is None else weights
-    # Counts are exact where sums of 1 / m are not: all told is an AUC of 1.
+    # Counts are exact where sums of 1 / m are not: perfect scores give an AUC of exactly 1.
     each, unit = (np.ones(m), m) if weights is None else (weights, 1)
     below = share_below(members, nonmembers, each)
     above = 1 - share_below(nonmembers, members, np.ones(n)) / n
@@ -104,7 +145,7 @@ def auc_estimate(
     return AucEstimate(value, total, freedom, min(sizes))
 
 
-def auc_interval(found: AucEstimate, level: float = LEVEL, family: int = 1) -> Interval:
+def auc_interval(estimate: AucEstimate, level: float = LEVEL, family: int = 1) -> Interval:
     """Interval of an AUC, in [0, 1]; it keeps a width at AUC 0 and 1.
 
     Wilson's of N trials, with Student's quantile, where
@@ -116,13 +157,21 @@ def auc_interval(found: AucEstimate, level: float = LEVEL, family: int = 1) -> I
     1957). w is the doubt whether the wrongly ordered images that were drawn, about smaller
     AUC (1 - AUC) of them, tell the variance: 1 where none was, 0.01 at five; its two constants are
     those tried that cover best.
+
+    Args:
+        estimate: of `auc_estimate`.
+        level: confidence level, in (0, 1).
+        family: number of intervals that hold together at `level`, at least 1.
+
+    Returns:
+        lower and upper limit, in [0, 1].
     """
-    p, k = found.value, found.smaller
+    p, k = estimate.value, estimate.smaller
     wrong = k * p * (1 - p)
     doubt = 1 / (1 + wrong / 1.5) ** 3
-    seen = found.variance / (p * (1 - p)) if wrong > 0 else 0.0
-    trials = 1 / ((1 - doubt) * seen + doubt / k)
-    quantile = -float(stdtrit(found.freedom, tail(level, family)))
+    ratio = estimate.variance / (p * (1 - p)) if wrong > 0 else 0.0
+    trials = 1 / ((1 - doubt) * ratio + doubt / k)
+    quantile = -float(stdtrit(estimate.freedom, tail(level, family)))
     return score_limits(p, trials, quantile)
 
 
@@ -136,7 +185,15 @@ def _variance(parts: FloatArray, weights: FloatArray, value: float) -> float:
 
 
 def auc_correlation(attack: Sides, control: Sides) -> float:
-    """Correlation in [-1, 1] of two AUCs of the same images (DeLong 1988); 0 where undefined."""
+    """Correlation in [-1, 1] of two AUCs of the same images (DeLong 1988); 0 where undefined.
+
+    Args:
+        attack: scores of members `(n,)` and non-members `(m,)` by one attack.
+        control: scores of the same images, in the same order, by another.
+
+    Returns:
+        the correlation, in [-1, 1].
+    """
     a10, a01 = placements(*attack)
     b10, b01 = placements(*control)
     if len(a10) < 2 or len(a01) < 2:
@@ -158,7 +215,11 @@ def difference_interval(
 
     Args:
         attack, control: scores of the same members (n,) and the same non-members (m,), in order.
+        level: confidence level, in (0, 1).
         family: intervals that shall hold together at `level`.
+
+    Returns:
+        lower and upper limit, in [-1, 1].
     """
     a, b = auc_estimate(*attack), auc_estimate(*control)
     a_ci, b_ci = auc_interval(a, level, family), auc_interval(b, level, family)

@@ -1,8 +1,9 @@
-"""Whose image was it: attacks that score an image for each client, judged.
+"""Which client trained on an image: how well attacks that score each client answer that.
 
-`asked`: did this one client train on this image, the test of FedMIA (Zhu et al., CVPR 2025, arXiv
-2402.06289), which knows the client it asks about. `named_alike`: how often a client is named right
-by class alone; what is named right beyond it, the image itself told.
+`asked`: did this one client train on this image? That is the test of FedMIA (Zhu et al., CVPR
+2025, arXiv 2402.06289), which knows the client that it asks about.
+`matched_naming_rate`: how often does class alone name the right client? What the attack names right
+beyond that rate, it learned from the image.
 """
 
 from __future__ import annotations
@@ -31,8 +32,14 @@ ROUNDING = 1e-12  # of sums of weights
 
 @dataclass(frozen=True)
 class ClientAuc:
-    """An AUC in [0, 1] and its 95 % interval; `reached`: members that at most the target share of
-    their non-members reach; `resolved`: whether so small a share is of one non-member at least."""
+    """How well scores separate members from matched non-members, asked about one client each.
+
+    Attributes:
+        auc: in [0, 1].
+        auc_ci: its 95 % interval, or None.
+        reached: members whose score at most the target share of their non-members reach.
+        resolved: whether the target share is one non-member at least.
+    """
 
     auc: float
     auc_ci: Interval | None
@@ -40,7 +47,7 @@ class ClientAuc:
     resolved: bool
 
 
-def asked(
+def client_auc(
     members: FloatArray, nonmembers: FloatArray, weights: FloatArray, target: float,
     generator: np.random.Generator,
 ) -> ClientAuc:  # fmt: skip
@@ -57,6 +64,9 @@ def asked(
         weights: (n, m) of the non-members; rows sum to 1.
         target: false-positive rate.
         generator: of the bootstrap.
+
+    Returns:
+        the AUC, its interval, and the members at the target rate.
     """
     mine = members[:, None]
     wins = weights * ((mine > nonmembers) + (mine == nonmembers) / 2)
@@ -79,6 +89,14 @@ def interval_over_images(
     pairs of all clients, which are not independent; each pair keeps its weight. None where a side
     has fewer than two images. Where the value is 0 or 1 every draw repeats it: `auc_interval`
     stands in, with the effective number of non-members of the client that has fewest.
+
+    Args:
+        wins: weighted wins of each pair, `(n, m)`.
+        weights: weight of each pair, `(n, m)`.
+        generator: of the bootstrap.
+
+    Returns:
+        lower and upper limit, or None.
     """
     n, m = wins.shape
     if n < 2 or m < 2:
@@ -92,15 +110,21 @@ def interval_over_images(
     members = generator.multinomial(n, np.full(n, 1 / n), DRAWS)
     nonmembers = generator.multinomial(m, np.full(m, 1 / m), DRAWS).astype(np.float64)
     won = ((nonmembers @ wins.T) * members).sum(axis=1)
-    drawn = ((nonmembers @ weights.T) * members).sum(axis=1)
-    low, high = np.quantile(won[drawn > 0] / drawn[drawn > 0], [0.025, 0.975])
+    totals = ((nonmembers @ weights.T) * members).sum(axis=1)
+    low, high = np.quantile(won[totals > 0] / totals[totals > 0], [0.025, 0.975])
     return float(low), float(high)
 
 
 @dataclass(frozen=True)
 class MatchedNamingRate:
-    """The share of non-members alike that are named the member's client, in [0, 1], and what the
-    members have over it, in [-1, 1]; each with its 95 % interval."""
+    """How often non-members of a member's kind are named its client, and the members' excess.
+
+    Attributes:
+        value: share of matched non-members that are named the member's client, in [0, 1].
+        ci: its 95 % interval.
+        difference: the members' rate less `value`, in [-1, 1].
+        difference_ci: its 95 % interval.
+    """
 
     value: float
     ci: Interval
@@ -108,28 +132,31 @@ class MatchedNamingRate:
     difference_ci: Interval
 
 
-def named_alike(
-    right: NDArray[np.bool_], owners: IntArray, named: IntArray, same: NDArray[np.bool_],
+def matched_naming_rate(
+    right: NDArray[np.bool_], owners: IntArray, named_clients: IntArray, same: NDArray[np.bool_],
     like: IntArray,
 ) -> MatchedNamingRate:  # fmt: skip
-    """How often non-members like a member are named its client.
+    """How often non-members of a member's kind are named its client.
 
-    The value is the exact mean over pairs of a member and a non-member alike, members weighing the
-    same. Its variance is of a statistic of two samples (DeLong et al., 1988): members, and
-    non-members within their kind, are drawn independently, each with all of its pairs. The interval
-    is Wilson's at as many trials as have this variance; that of the difference is MOVER's,
+    The value is the exact mean over pairs of a member and a non-member of its kind, all members
+    weighing the same. Its variance is of a statistic of two samples (DeLong et al., 1988): members,
+    and non-members within their kind, are drawn independently, each with all of its pairs. The
+    interval is Wilson's at as many trials as have this variance; that of the difference is MOVER's,
     correlated over the members.
 
     Args:
         right: (n,) whether each member is named right, two members at least.
         owners: (n,) client that holds each member.
-        named: (m,) client that each non-member is named, two at least.
+        named_clients: (m,) client that each non-member is named, two at least.
         same: (n, m) whether the two are alike; some non-member for each member.
         like: (m,) kind of each non-member.
+
+    Returns:
+        the rate and the difference to the members' rate, with their intervals.
     """
     n = len(owners)
     weights = same / same.sum(axis=1, keepdims=True)
-    hits, parts = weights * (owners[:, None] == named), weights.mean(axis=0)
+    hits, parts = weights * (owners[:, None] == named_clients), weights.mean(axis=0)
     correct, null = right.astype(np.float64), hits.sum(axis=1)
     share, value = float(correct.mean()), min(float(null.mean()), 1.0)
     over_members = np.cov(correct, null) / n

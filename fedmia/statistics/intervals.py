@@ -2,6 +2,11 @@
 
 `level` is the confidence level in (0, 1); `family` is the number of intervals that shall hold
 together, by Bonferroni: each is then taken at 1 - (1 - level) / family.
+
+Example:
+    >>> low, high = wilson(8, 10)
+    >>> round(low, 3), round(high, 3)
+    (0.49, 0.943)
 """
 
 from __future__ import annotations
@@ -20,13 +25,35 @@ LEVEL = 0.95
 
 
 def tail(level: float = LEVEL, family: int = 1) -> float:
-    """Probability beyond either end of one of `family` simultaneous intervals."""
+    """Probability beyond either end of one of `family` simultaneous intervals.
+
+    Args:
+        level: confidence level, in (0, 1).
+        family: number of intervals that hold together at `level`; 0 counts as 1.
+
+    Returns:
+        probability, in (0, 0.5).
+
+    Raises:
+        ValueError: `level` outside (0, 1).
+    """
+    if not 0 < level < 1:
+        raise ValueError(f"level must be in (0, 1), got {level}")
     return (1 - level) / (2 * max(family, 1))
 
 
 def score_limits(p: float, n: float, z: float) -> Interval:
     """Wilson's (1927) limits: the two proportions that are z standard errors of n trials, each
-    taken at the limit itself, away from p. In [0, 1]; 0 or 1 only where p is."""
+    taken at the limit itself, away from p. In [0, 1]; 0 or 1 only where p is.
+
+    Args:
+        p: observed proportion, in [0, 1].
+        n: number of trials, > 0; may be an effective number.
+        z: quantile of the standard normal distribution, > 0.
+
+    Returns:
+        lower and upper limit.
+    """
     zz = z * z / n
     centre = (p + zz / 2) / (1 + zz)
     half = z * math.sqrt(p * (1 - p) / n + zz / (4 * n)) / (1 + zz)
@@ -35,14 +62,32 @@ def score_limits(p: float, n: float, z: float) -> Interval:
 
 
 def wilson(k: float, n: float, level: float = LEVEL) -> Interval:
-    """Wilson's score interval of a proportion k / n."""
+    """Wilson's score interval of a proportion k / n.
+
+    Args:
+        k: number of successes, 0 <= k <= n.
+        n: number of trials.
+        level: confidence level, in (0, 1).
+
+    Returns:
+        lower and upper limit, in [0, 1].
+    """
     if n <= 0:
         return 0.0, 1.0
     return score_limits(k / n, n, float(scipy.stats.norm.isf(tail(level))))
 
 
 def clopper_pearson(k: int, n: int, level: float = LEVEL) -> Interval:
-    """Exact (conservative) interval of a proportion k / n."""
+    """Exact (conservative) interval of a proportion k / n.
+
+    Args:
+        k: number of successes, 0 <= k <= n.
+        n: number of trials.
+        level: confidence level, in (0, 1).
+
+    Returns:
+        lower and upper limit, in [0, 1].
+    """
     if n <= 0:
         return 0.0, 1.0
     end = tail(level)
@@ -62,6 +107,12 @@ def rate_interval(hits: IntArray, alarms: IntArray, n: int, m: int, target: floa
     Args:
         hits, alarms: (k,) of n members and m non-members those at or over each threshold, rising
             from the first, which nobody reaches.
+        n: number of members.
+        m: number of non-members.
+        target: true false-positive rate, in (0, 1).
+
+    Returns:
+        lower and upper limit of the true-positive rate, in [0, 1].
     """
     end = tail(LEVEL, 2)
     binomial = scipy.stats.binom
@@ -79,6 +130,16 @@ def mover_difference(
 
     Zou and Donner (2008), Statist. Med. 27:1693; with a correlation, Zou (2007). It inherits the
     asymmetry of the two intervals, and so does not collapse near the ends of their range.
+
+    Args:
+        a: first value.
+        a_ci: its interval.
+        b: second value.
+        b_ci: its interval, at the same level.
+        correlation: of the two values, in [-1, 1].
+
+    Returns:
+        lower and upper limit.
     """
     down_a, up_a = a - a_ci[0], a_ci[1] - a
     down_b, up_b = b - b_ci[0], b_ci[1] - b
@@ -88,7 +149,17 @@ def mover_difference(
 
 
 def mover_mean(a: float, a_ci: Interval, b: float, b_ci: Interval) -> Interval:
-    """Interval of (a + b) / 2 of two independent proportions out of theirs: MOVER."""
+    """Interval of (a + b) / 2 of two independent proportions out of theirs: MOVER.
+
+    Args:
+        a: first proportion.
+        a_ci: its interval.
+        b: second proportion, of an independent sample.
+        b_ci: its interval, at the same level.
+
+    Returns:
+        lower and upper limit.
+    """
     low, high = mover_difference(a, a_ci, 1 - b, (1 - b_ci[1], 1 - b_ci[0]))
     return max(0.0, (low + 1) / 2), min(1.0, (high + 1) / 2)
 
@@ -100,6 +171,15 @@ def precision_interval(
 
     TPR and FPR come from independent images, so two Wilson intervals at sqrt(LEVEL) hold together
     at LEVEL; precision rises in one and falls in the other, so its limits lie in two corners.
+
+    Args:
+        true_positives: members that are called members.
+        members: number of members.
+        false_positives: non-members that are called members.
+        nonmembers: number of non-members.
+
+    Returns:
+        lower and upper limit, in [0, 1].
     """
     each = math.sqrt(LEVEL)
     low_t, high_t = wilson(true_positives, members, each)

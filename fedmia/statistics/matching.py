@@ -1,4 +1,4 @@
-"""Members against non-members of the same kinds: weights, and what nothing leaking would give.
+"""Members against non-members of the same kinds: weights, and the AUC if nothing leaked.
 
 Under non-IID splits a client's members differ from the non-members in class, and a naive AUC
 measures that. So non-members are weighted to the members' mix of classes.
@@ -7,6 +7,10 @@ The null says what the AUC would be if nothing leaked: non-members pose as the m
 takes, class by class, as many non-members as the client has scored members and scores them against
 the rest, weighted to the same mix. Where a class has too few, all counts shrink by one factor so
 that at least half of every class stays behind; classes left with none are dropped.
+
+Example:
+    >>> mix_weights(np.array([0, 0, 1]), np.array([0, 1, 1])).round(3).tolist()
+    [0.667, 0.167, 0.167]
 """
 
 from __future__ import annotations
@@ -29,6 +33,13 @@ def mix_weights(mix: IntArray, labels: IntArray) -> FloatArray:
 
     Every image of a class weighs the same. A class that `labels` lacks gets nothing; all zero
     where no class is shared.
+
+    Args:
+        mix: classes of the client's members, `(n,)`.
+        labels: classes of the non-members, `(m,)`.
+
+    Returns:
+        weights, `(m,)`.
     """
     weights = np.zeros(len(labels))
     for label, count in zip(*np.unique(mix, return_counts=True), strict=True):
@@ -46,7 +57,12 @@ def effective_size(weights: FloatArray) -> float:
 
 @dataclass(frozen=True, eq=False)
 class NullDistribution:
-    """AUCs (DRAWS,) of posers, `posers` non-members a draw."""
+    """AUCs (DRAWS,) of posers, `posers` non-members a draw.
+
+    Attributes:
+        aucs: AUC of each draw of posers, `(DRAWS,)`, in [0, 1].
+        posers: number of non-members in a draw.
+    """
 
     aucs: FloatArray
     posers: int
@@ -62,21 +78,26 @@ class NullDistribution:
         return float(low), float(high)
 
 
-def null_of(
+def null_distribution(
     mix: IntArray, scores: FloatArray, labels: IntArray, generator: np.random.Generator
 ) -> NullDistribution | None:
-    """The null of a client whose scored members have the classes `mix` (n,); None where nobody is
-    left to pose.
+    """The null of a client whose scored members have the classes `mix` (n,); None where no
+    non-member is left to pose.
 
     Args:
+        mix: classes of the client's scored members, `(n,)`.
         scores, labels: (m,) of the scored non-members.
+        generator: of the draws.
+
+    Returns:
+        the AUCs of the posers, or None.
     """
     order = np.argsort(scores, kind="stable")
     scores, labels = scores[order], labels[order]
-    kinds, wanted = np.unique(mix, return_counts=True)
+    kinds, class_counts = np.unique(mix, return_counts=True)
     pools = [np.flatnonzero(labels == k) for k in kinds]
-    shrink = min([1.0, *(len(p) / 2 / w for p, w in zip(pools, wanted, strict=True))])
-    counts = np.floor(wanted * shrink + 1e-9).astype(int)
+    shrink = min([1.0, *(len(p) / 2 / w for p, w in zip(pools, class_counts, strict=True))])
+    counts = np.floor(class_counts * shrink + 1e-9).astype(int)
     if (posers := int(counts.sum())) == 0:
         return None
     weights = np.zeros(len(scores))  # of a non-member that stays behind
@@ -102,19 +123,27 @@ def drawn(
     The numbers are read off the stream draw by draw, in the order of `Generator.choice`, which also
     draws a shuffle: the sets are those of a loop over it (up to 10,000 places), in little of its
     time.
+
+    Args:
+        sizes: number of places of each pool.
+        counts: how many places to draw from each pool.
+        generator: of the draws.
+
+    Returns:
+        for each pool, indices `(DRAWS, count)`.
     """
     spans = [np.r_[s - c : s, c - 1 : 0 : -1] for s, c in zip(sizes, counts, strict=True)]
     highest = np.concatenate(spans).astype(np.int64)
     numbers = generator.integers(0, np.tile(highest, (DRAWS, 1)), endpoint=True)
-    found, at, rows = list[IntArray](), 0, np.arange(DRAWS)
+    places, at, rows = list[IntArray](), 0, np.arange(DRAWS)
     for size, count, span in zip(sizes, counts, spans, strict=True):
         picked = numbers[:, at : at + count]
         at += len(span)
         if count > 1:
-            taken = np.zeros((DRAWS, size), dtype=bool)
+            chosen = np.zeros((DRAWS, size), dtype=bool)
             for j in range(count):
-                again = taken[rows, picked[:, j]]
+                again = chosen[rows, picked[:, j]]
                 picked[again, j] = size - count + j
-                taken[rows, picked[:, j]] = True
-        found.append(picked)
-    return found
+                chosen[rows, picked[:, j]] = True
+        places.append(picked)
+    return places

@@ -1,4 +1,9 @@
-"""P-values of many tests: corrected together, and their false alarms where nothing is true."""
+"""P-values of many tests: corrected together, and their false alarms where nothing is true.
+
+Example:
+    >>> holm([0.01, 0.04, 0.3])
+    [0.03, 0.08, 0.3]
+"""
 
 from __future__ import annotations
 
@@ -10,10 +15,10 @@ import scipy
 VOID = 0.001  # chance of so many false alarms, below which a control has failed
 
 
-def holm(found: Sequence[float | None]) -> list[float | None]:
+def holm(p_values: Sequence[float | None]) -> list[float | None]:
     """P-values that hold together: Holm (1979), Scand. J. Statist. 6:65. None stays None."""
-    known = sorted((p, i) for i, p in enumerate(found) if p is not None)
-    adjusted: list[float | None] = [None] * len(found)
+    known = sorted((p, i) for i, p in enumerate(p_values) if p is not None)
+    adjusted: list[float | None] = [None] * len(p_values)
     least = 0.0
     for rank, (p, i) in enumerate(known):
         least = max(least, min(1.0, p * (len(known) - rank)))
@@ -21,11 +26,19 @@ def holm(found: Sequence[float | None]) -> list[float | None]:
     return adjusted
 
 
-def alarms(values: Sequence[float], level: float) -> int:
-    """How many p-values are at most `level`."""
+def count_alarms(values: Sequence[float], level: float) -> int:
+    """How many p-values are at most `level`.
+
+    Args:
+        values: p-values, in [0, 1].
+        level: in (0, 1).
+
+    Returns:
+        their number.
+    """
     return int(np.sum(np.asarray(values) <= level + 1e-12))
 
 
-def fails(values: Sequence[float]) -> bool:
+def exceeds_false_alarms(values: Sequence[float]) -> bool:
     """Whether so many p-values under 5 % would be seen in less than VOID of all true nulls."""
-    return bool(scipy.stats.binom.sf(alarms(values, 0.05) - 1, len(values), 0.05) < VOID)
+    return bool(scipy.stats.binom.sf(count_alarms(values, 0.05) - 1, len(values), 0.05) < VOID)

@@ -1,4 +1,10 @@
-"""Numbers over independent models: mean, Student's interval, a test that the mean is 0."""
+"""Numbers over independent models: mean, Student's interval, a test that the mean is 0.
+
+Example:
+    >>> row = spread([0.6, 0.7, 0.65])
+    >>> row["mean"], row["ci"]
+    (0.65, (0.525793, 0.774207))
+"""
 
 from __future__ import annotations
 
@@ -15,7 +21,16 @@ DIGITS = 6
 
 
 class Spread(TypedDict):
-    """A number over the models of one point; null where no model has it."""
+    """A number over the models of one point; null where no model has it.
+
+    Attributes:
+        n: number of models that have the value.
+        mean: over these models.
+        ci: Student's 95 % interval of the mean, or None.
+        sd: standard deviation between models.
+        least: smallest value.
+        greatest: largest value.
+    """
 
     n: int  # models that have it
     mean: float | None
@@ -29,21 +44,34 @@ def spread(values: Iterable[float | None], low: float = 0.0, high: float = 1.0) 
     """Of the values that are known: mean, t interval between models, deviation, ends; rounded.
 
     Args:
+        values: one value a model; None where a model lacks it.
         low, high: least and greatest value there may be; the interval is cut to them.
+
+    Returns:
+        the summary.
     """
     known = [value for value in values if value is not None]
     return {
         "n": len(known),
         "mean": _rounded(statistics.fmean(known)) if known else None,
-        "ci": within(t_interval(known), low, high),
+        "ci": clip_interval(t_interval(known), low, high),
         "sd": _rounded(statistics.stdev(known)) if len(known) > 1 else None,
         "least": min(known, default=None),
         "greatest": max(known, default=None),
     }
 
 
-def within(ci: Interval | None, low: float = 0.0, high: float = 1.0) -> Interval | None:
-    """An interval rounded, and cut to what its values can be."""
+def clip_interval(ci: Interval | None, low: float = 0.0, high: float = 1.0) -> Interval | None:
+    """An interval rounded, and cut to what its values can be.
+
+    Args:
+        ci: an interval, or None.
+        low: least possible value.
+        high: greatest possible value.
+
+    Returns:
+        the interval, or None.
+    """
     return None if ci is None else (_rounded(max(ci[0], low)), _rounded(min(ci[1], high)))
 
 
@@ -52,7 +80,11 @@ def t_interval(values: Sequence[float], together: int = 1) -> Interval | None:
     are equal, as three AUCs of exactly 1: it would be a point.
 
     Args:
+        values: one value a model.
         together: intervals that shall hold at the level together (Bonferroni).
+
+    Returns:
+        lower and upper limit, or None.
     """
     if len(values) < 2 or not (deviation := statistics.stdev(values)) > 0:
         return None

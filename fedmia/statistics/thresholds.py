@@ -1,4 +1,14 @@
-"""Decisions at a threshold of a score: accuracy, precision and recall, and the TPR at an FPR."""
+"""Decisions at a threshold of a score: accuracy, precision and recall, and the TPR at an FPR.
+
+Example:
+    >>> members = np.array([0.9, 0.8, 0.4])
+    >>> nonmembers = np.array([0.7, 0.3, 0.2, 0.1])
+    >>> tpr, interval, fpr = tpr_at_fpr(members, nonmembers, target=0.25)
+    >>> tpr, fpr
+    (1.0, 0.25)
+    >>> best_threshold(members, nonmembers)
+    0.35
+"""
 
 from __future__ import annotations
 
@@ -17,7 +27,16 @@ from fedmia.statistics.intervals import (
 
 
 class Decisions(TypedDict):
-    """Rates in [0, 1] with their 95 % intervals; see `at_threshold`."""
+    """Rates in [0, 1] with their 95 % intervals; see `decide_at_threshold`.
+
+    Attributes:
+        accuracy: balanced accuracy, (TPR + TNR) / 2.
+        accuracy_ci: its 95 % interval.
+        precision: TPR / (TPR + FPR).
+        precision_ci: its 95 % interval.
+        recall: TPR.
+        recall_ci: its 95 % interval.
+    """
 
     accuracy: float | None
     accuracy_ci: Interval | None
@@ -28,7 +47,15 @@ class Decisions(TypedDict):
 
 
 def roc(members: FloatArray, nonmembers: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """(FPR, TPR) for `score >= t`, t falling through the distinct scores, from (0, 0) to (1, 1)."""
+    """(FPR, TPR) for `score >= t`, t falling through the distinct scores, from (0, 0) to (1, 1).
+
+    Args:
+        members: scores of the members, `(n,)`.
+        nonmembers: scores of the non-members, `(m,)`.
+
+    Returns:
+        false-positive rates and true-positive rates, `(k + 1,)` each, for k distinct scores.
+    """
     cuts = np.unique(np.concatenate([members, nonmembers]))[::-1]
     n, m = len(members), len(nonmembers)
     tpr = (n - np.searchsorted(np.sort(members), cuts, side="left")) / n
@@ -41,6 +68,13 @@ def best_threshold(members: FloatArray, nonmembers: FloatArray) -> float | None:
 
     Of several equally good ones the middle one. None where a side is empty. Where all scores are
     equal it is that score.
+
+    Args:
+        members: scores of the members, `(n,)`.
+        nonmembers: scores of the non-members, `(m,)`.
+
+    Returns:
+        the threshold, or None.
     """
     if len(members) == 0 or len(nonmembers) == 0:
         return None
@@ -57,7 +91,15 @@ def best_threshold(members: FloatArray, nonmembers: FloatArray) -> float | None:
 
 
 def oracle_accuracy(members: FloatArray, nonmembers: FloatArray) -> float:
-    """Best balanced accuracy over all thresholds, chosen on the very images it is measured on."""
+    """Best balanced accuracy over all thresholds, chosen on the very images it is measured on.
+
+    Args:
+        members: scores of the members, `(n,)`.
+        nonmembers: scores of the non-members, `(m,)`.
+
+    Returns:
+        balanced accuracy, in [0.5, 1].
+    """
     fpr, tpr = roc(members, nonmembers)
     return float((1 + (tpr - fpr).max()) / 2)
 
@@ -70,7 +112,20 @@ def tpr_at_fpr(
     Tied scores fall on one side together. The interval is of the TPR at a true FPR of `target`: it
     holds the error of the threshold, which the non-members set, as well as that of the rate (see
     `rate_interval`). None where fewer than 1 / target non-members cannot resolve the target.
+
+    Args:
+        members: scores of the members, `(n,)`.
+        nonmembers: scores of the non-members, `(m,)`.
+        target: largest false-positive rate, in (0, 1]; 0.01 is common.
+
+    Returns:
+        TPR, its interval and the achieved FPR; or None.
+
+    Raises:
+        ValueError: `target` outside (0, 1].
     """
+    if not 0 < target <= 1:
+        raise ValueError(f"target must be in (0, 1], got {target}")
     n, m = len(members), len(nonmembers)
     if n == 0 or m * target < 1 - 1e-9:
         return None
@@ -80,12 +135,22 @@ def tpr_at_fpr(
     return float(tpr[at]), rate_interval(hits, alarms, n, m, target), float(fpr[at])
 
 
-def at_threshold(members: FloatArray, nonmembers: FloatArray, threshold: float | None) -> Decisions:
+def decide_at_threshold(
+    members: FloatArray, nonmembers: FloatArray, threshold: float | None
+) -> Decisions:
     """Balanced accuracy, precision and recall of `score > threshold`, with 95 % intervals.
 
     Accuracy is (TPR + TNR) / 2 and precision TPR / (TPR + FPR): as if both were equally many, so
     that runs with other numbers of non-members compare. All null without a threshold; precision
     null where no image was called a member.
+
+    Args:
+        members: scores of the members, `(n,)`.
+        nonmembers: scores of the non-members, `(m,)`.
+        threshold: a score above it decides for member; None: no decision.
+
+    Returns:
+        the rates and their intervals.
     """
     row: Decisions = {
         "accuracy": None, "accuracy_ci": None, "precision": None, "precision_ci": None,

@@ -1,4 +1,4 @@
-"""Results on disk, to be gone on with: safetensors with JSON in them, never pickle."""
+"""Results on disk, for a run that is resumed: safetensors with JSON in them, never pickle."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from safetensors.numpy import save_file
 
 from fedmia import records
 
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 
 
 class Archive:
@@ -29,21 +29,34 @@ class Archive:
     def __init__(self, folder: Path | None, key: str = "") -> None:
         self.folder, self.key = folder, key
 
-    def once(self, name: str, call: Callable[[], Found], key: str = "") -> Found:
-        """What is kept under `name`, else what `call` returns, kept from now on unless it is None.
+    def once(self, name: str, call: Callable[[], Result], key: str = "") -> Result:
+        """The result of that name, computed only where none is kept.
 
         Args:
-            key: beside that of the archive.
+            name: of the result.
+            call: computes it; a result of None is not kept.
+            key: a result of another key does not count; it is added to that of the archive.
+
+        Returns:
+            The result.
         """
-        found: Found | None = self.load(name, key)
-        if found is None:
-            found = call()
-            if found is not None:
-                self.save(name, found, key)
-        return found
+        result: Result | None = self.load(name, key)
+        if result is None:
+            result = call()
+            if result is not None:
+                self.save(name, result, key)
+        return result
 
     def load(self, name: str, key: str = "") -> Any:
-        """What was kept under `name`; None where that is nothing, of another key, or damaged."""
+        """Read a result.
+
+        Args:
+            name: of the result.
+            key: of the result, added to that of the archive.
+
+        Returns:
+            The result; None where there is none, it has another key, or it is damaged.
+        """
         if self.folder is None or not (path := self._path(name)).exists():
             return None
         try:
@@ -56,7 +69,13 @@ class Archive:
             return None  # made anew
 
     def save(self, name: str, value: Any, key: str = "") -> None:
-        """Keep a result; written whole or not at all."""
+        """Keep a result; its file is written whole or not at all.
+
+        Args:
+            name: of the result.
+            value: plain values, arrays and records of `fedmia.records`.
+            key: of the result, added to that of the archive.
+        """
         if self.folder is None:
             return
         arrays: dict[str, np.ndarray] = {}
@@ -74,14 +93,21 @@ class Archive:
 
 
 def pack(value: Any, arrays: dict[str, np.ndarray]) -> Any:
-    """`value` as JSON; its arrays go to `arrays`, and their names stand in their places.
+    """Turn a value into JSON and arrays.
+
+    Args:
+        value: plain values, arrays and records of `fedmia.records`, in one another.
+        arrays: gets the arrays, by names that stand in their places.
+
+    Returns:
+        The value as JSON has it.
 
     Raises:
-        TypeError: neither plain, nor an array, nor of `fedmia.records`.
+        TypeError: the value holds something else.
     """
     if dataclasses.is_dataclass(value) and type(value).__module__ == records.__name__:
-        kept = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
-        return {"of": type(value).__name__, "is": {n: pack(v, arrays) for n, v in kept.items()}}
+        fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+        return {"of": type(value).__name__, "is": {n: pack(v, arrays) for n, v in fields.items()}}
     if isinstance(value, np.ndarray):
         name = str(len(arrays))
         arrays[name] = np.ascontiguousarray(value).reshape(value.shape)
@@ -99,12 +125,20 @@ def pack(value: Any, arrays: dict[str, np.ndarray]) -> Any:
 
 
 def unpack(tree: Any, arrays: dict[str, np.ndarray]) -> Any:
-    """What `packed` made `tree` of."""
+    """Undo `pack`.
+
+    Args:
+        tree: what `pack` returned.
+        arrays: name -> array.
+
+    Returns:
+        The value.
+    """
     if not isinstance(tree, dict):
         return tree
     if "of" in tree:
-        made = getattr(records, tree["of"])
-        return made(**{n: unpack(v, arrays) for n, v in tree["is"].items()})
+        cls = getattr(records, tree["of"])
+        return cls(**{n: unpack(v, arrays) for n, v in tree["is"].items()})
     if "array" in tree:
         return arrays[tree["array"]]
     if "dict" in tree:

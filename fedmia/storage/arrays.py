@@ -1,4 +1,4 @@
-"""Weights in Flower's messages, as numbers for as long as they stay in this process."""
+"""Weights in Flower's messages, serialized only where they leave the process."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from fedmia.ssl.base import State
 
 
 class LazyArray(Array):
-    """An array whose bytes are made where it leaves the process, and not before.
+    """An array that is serialized only where it leaves the process.
 
     Flower's own parses NumPy's header whenever it is read: Python source, which no two threads may
     parse at once in CPython 3.11 (gh-106905: "AST constructor recursion depth mismatch").
 
     Attributes:
-        values: which nobody changes.
+        values: the numbers; they must not be changed.
     """
 
     values: NDArray[Any]
@@ -32,13 +32,13 @@ class LazyArray(Array):
 
     @property
     def data(self) -> bytes:  # type: ignore[override]
-        """As Flower sends it."""
+        """The bytes that Flower sends."""
         buffer = io.BytesIO()
         np.save(buffer, self.values, allow_pickle=False)
         return buffer.getvalue()
 
     def numpy(self) -> NDArray[Any]:
-        """A copy, which whoever asks may change."""
+        """A copy, which the caller may change."""
         copied: NDArray[Any] = self.values.copy()
         return copied
 
@@ -52,31 +52,31 @@ LazyArray.__qualname__ = (
 
 
 def make_lazy_array(values: NDArray[Any]) -> LazyArray:
-    """What pickle calls, as it cannot find a class by another's name."""
+    """Make a lazy array; pickle calls it, as the class bears the name of Flower's own."""
     return LazyArray(values)
 
 
 def record(state: State) -> ArrayRecord:
-    """A record of tensors that nobody changes from now on."""
-    found = ArrayRecord()
+    """A record of tensors, which must not be changed from now on."""
+    arrays = ArrayRecord()
     for name, tensor in state.items():
-        found[name] = LazyArray(tensor.detach().cpu().numpy())
-    return found
+        arrays[name] = LazyArray(tensor.detach().cpu().numpy())
+    return arrays
 
 
 def make_lazy(arrays: ArrayRecord) -> None:
-    """Read what is not `Live` yet, for all who ask."""
+    """Replace the arrays of a record by lazy ones, in place."""
     arrays.update(
         {n: LazyArray(a.numpy()) for n, a in arrays.items() if not isinstance(a, LazyArray)}
     )
 
 
 def tensors(arrays: ArrayRecord) -> State:
-    """The tensors of a record, to be read and not changed."""
-    return {name: torch.from_numpy(_shared(array)) for name, array in arrays.items()}
+    """The tensors of a record; they must not be changed."""
+    return {name: torch.from_numpy(_as_numpy(array)) for name, array in arrays.items()}
 
 
-def _shared(array: Array) -> NDArray[Any]:
+def _as_numpy(array: Array) -> NDArray[Any]:
     values: NDArray[Any] | None = vars(array).get("values")
-    # What came through Ray cannot be written, of which torch would warn.
+    # Arrays that came through Ray are read-only; torch would warn of them.
     return array.numpy() if values is None or not values.flags.writeable else values

@@ -1,4 +1,4 @@
-"""What lies in the folder of a run or an audit, each name once, and the version of all of it."""
+"""Names of the files in the folder of a run or an audit, and the version of its format."""
 
 from __future__ import annotations
 

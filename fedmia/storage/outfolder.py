@@ -1,4 +1,4 @@
-"""The folder of `--out`: refused where occupied, made, given up where nothing came of it."""
+"""The folder of `--out`: refused where occupied, made, and removed where the run left nothing."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class OutFolder:
     folder: Path | None
     another: str
     ours: Callable[[Path], bool] = lambda config: False
-    _made: list[Path] = field(default_factory=list, init=False)
+    _new_folders: list[Path] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
         if self.folder is None:
@@ -50,12 +50,12 @@ class OutFolder:
         what = self.another if CONFIG in inside else f"'{inside[0]}'"
         raise InputError(f"{where} already holds {what}; name a new folder")
 
-    def under(self, name: str) -> Path | None:
+    def path_to(self, name: str) -> Path | None:
         """A file or folder in it, None where nothing is kept."""
         return None if self.folder is None else self.folder / name
 
     def begin(self, tree: dict[str, object]) -> None:
-        """Make the folder, and write down the settings that its results are of.
+        """Make the folder and write the settings into it.
 
         Raises:
             InputError: it cannot be made or written to.
@@ -64,7 +64,7 @@ class OutFolder:
             return
         folder = self.folder.absolute()
         config = folder / CONFIG
-        self._made = [p for p in (config, folder, *folder.parents) if not p.exists()]
+        self._new_folders = [p for p in (config, folder, *folder.parents) if not p.exists()]
         try:
             folder.mkdir(parents=True, exist_ok=True)
             config.write_text(dump(tree, {"format": FORMAT, **describe()}), encoding="utf-8")
@@ -74,10 +74,10 @@ class OutFolder:
             ) from None
 
     def give_up(self) -> None:
-        """Remove what `begin` made, unless something worth keeping lies there by now."""
+        """Remove what `begin` made, unless the folder holds results by now."""
         if self.folder is None or any(p.name != CONFIG for p in self.folder.iterdir()):
             return
-        for path in self._made:
+        for path in self._new_folders:
             if path.is_dir():
                 path.rmdir()
             else:

@@ -24,7 +24,7 @@ Trust = bool | Collection[str]  # whether plugins from outside may be imported, 
 
 
 class UntrustedPluginError(InputError):
-    """The settings in a folder name a plugin from outside that nobody trusts."""
+    """A folder's settings name a plugin from outside that the user does not trust."""
 
 
 # Options that may hold `name:PATH`, where `name` is a plugin of fedmia's own that takes a path.
@@ -45,11 +45,12 @@ PLAIN = ("device", "ray_address", "encoder")
 class RunFolder:
     """The folder of a run, an audit or a finished cell.
 
-    Its settings may name plugins from outside (`package.module:Class`), and whoever wrote them
-    decides what importing those executes. So its settings are told to those alone who trust the
-    plugins in them.
+    Its settings may name plugins from outside (`package.module:Class`), and importing those
+    executes
+    code of whoever wrote the settings. So only a reader who trusts these plugins gets the settings.
 
-    Args:
+    Attributes:
+        path: of the folder.
         trust: whether such plugins may be imported: all, none, or those of these names.
     """
 
@@ -99,7 +100,7 @@ class RunFolder:
         return tree
 
     def facts(self) -> Tree:
-        """The settings as data, to be compared or told of; nothing may be built of them.
+        """The settings as data, to compare or to print; nothing may be built of them.
 
         Raises:
             InputError: as `format`.
@@ -110,14 +111,14 @@ class RunFolder:
         tree = load_all(self.config)
         about = tree.pop(RUN_KEY, None)
         about = about if isinstance(about, Mapping) else {}
-        found = about.get("format", 1)
-        if not isinstance(found, int) or not OLDEST <= found <= FORMAT:
-            age = "too new" if isinstance(found, int) and found > FORMAT else "too old"
+        version = about.get("format", 1)
+        if not isinstance(version, int) or not OLDEST <= version <= FORMAT:
+            age = "too new" if isinstance(version, int) and version > FORMAT else "too old"
             raise InputError(
-                f"folder '{self.path}' is of format {found}, {age} for this fedmia, which reads "
+                f"folder '{self.path}' is of format {version}, {age} for this fedmia, which reads "
                 f"{OLDEST} to {FORMAT}"
             )
-        return found, tree
+        return version, tree
 
     def report(self) -> dict[str, Any]:
         """Its report.json.
@@ -128,38 +129,38 @@ class RunFolder:
         for name in (CONFIG, REPORT):
             if not (self.path / name).is_file():
                 raise InputError(f"folder '{self.path}' holds no finished run: no {name} in it")
-        if (found := self.known()) is None:
+        if (report := self.read_report_or_none()) is None:
             raise InputError(f"{REPORT} of run '{self.path}' is no report of a run")
-        return found
+        return report
 
-    def known(self) -> dict[str, Any] | None:
+    def read_report_or_none(self) -> dict[str, Any] | None:
         """Its report.json, None where there is none that can be read."""
         try:
-            found = json.loads((self.path / REPORT).read_text(encoding="utf-8"))
+            report = json.loads((self.path / REPORT).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return None
-        return found if isinstance(found, dict) else None
+        return report if isinstance(report, dict) else None
 
-    def whole(self) -> dict[str, Any] | None:
-        """Its report.json where that tells of the whole run, else None."""
-        found = self.known()
-        if found is None or not {"verdict", "attacks", "timing"} <= found.keys():
+    def complete_report(self) -> dict[str, Any] | None:
+        """Its report.json where the run is complete, else None."""
+        report = self.read_report_or_none()
+        if report is None or not {"verdict", "attacks", "timing"} <= report.keys():
             return None
-        ended_early = found.get("interrupted") is not None or found.get("failure") is not None
-        return None if ended_early else found
+        ended_early = report.get("interrupted") is not None or report.get("failure") is not None
+        return None if ended_early else report
 
     def finished(self) -> dict[str, Any] | None:
-        """Its report.json, None where something of the run is left to do."""
-        return None if (self.path / CHECKPOINT).exists() else self.whole()
+        """Its report.json, None where the run can still be resumed."""
+        return None if (self.path / CHECKPOINT).exists() else self.complete_report()
 
     def begun(self) -> bool:
-        """Whether it holds a run that can be gone on with."""
+        """Whether it holds a run that can be resumed."""
         return (self.path / CHECKPOINT / CHECKPOINT_INDEX).is_file()
 
     def dropped(self) -> frozenset[int]:
         """Clients that the run dropped, none where no report tells."""
         try:
-            faults = (self.known() or {})["faults"]
+            faults = (self.read_report_or_none() or {})["faults"]
             return frozenset(f["client"] for f in faults if f["action"] == "dropped")
         except (KeyError, TypeError):
             return frozenset()

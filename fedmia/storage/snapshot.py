@@ -1,4 +1,4 @@
-"""What the federation leaves behind: updates in flight, what clients keep, snapshots on disk."""
+"""Client updates, the state that clients keep between rounds, and snapshots on disk."""
 
 from __future__ import annotations
 
@@ -21,12 +21,14 @@ from fedmia.ssl.base import State, under
 
 @dataclass(frozen=True)
 class Update:
-    """One client's reply in one round.
+    """One client's upload in one round.
 
     Attributes:
-        client: partition id. round: 1, 2, ... over the whole run.
-        state: the shared weights that it sent. examples: images that these rest on; 0: it is
-            not aggregated.
+        client: partition id.
+        round: 1, 2, ... over the whole run.
+        state: the shared weights that it sent.
+        examples: number of images that these were trained on; 0: the server does not aggregate
+            them.
         metrics: numbers of its training and defence.
     """
 
@@ -39,7 +41,12 @@ class Update:
 
 @dataclass
 class ClientState:
-    """What one client keeps between rounds: tensors, and a JSON-able memory."""
+    """What one client keeps between rounds.
+
+    Attributes:
+        tensors: by name: queue, key encoder, optimizer moments, ..
+        memory: values that JSON can hold.
+    """
 
     tensors: State = field(default_factory=dict)
     memory: dict[str, Any] = field(default_factory=dict)
@@ -52,9 +59,9 @@ class StrategyContext:
     Attributes:
         received: the global weights as they came, by name.
         broadcast: tensors that the server's half sent beside them.
-        kept: tensors of the strategy's own that stay with the client between the rounds of a
+        own_state: tensors of the strategy's own that stay with the client between the rounds of a
             branch; empty before its first round.
-        memory: JSON-able, kept likewise, shared with the client's defence.
+        memory: JSON-able, stays likewise, shared with the client's defence.
         weights: the parameters in training, by their names in `received`.
         reach: the learning rates of the steps so far, summed, over 1 - momentum: how far a
             gradient of 1 in every step moves a weight in the end.
@@ -62,23 +69,54 @@ class StrategyContext:
 
     received: State
     broadcast: State
-    kept: State
+    own_state: State
     memory: dict[str, Any]
     weights: dict[str, nn.Parameter]
     reach: float = 0.0
+
+    @property
+    def kept(self) -> State:
+        """`own_state`, by its name before 0.2."""
+        return self.own_state
+
+    @kept.setter
+    def kept(self, state: State) -> None:
+        self.own_state = state
 
 
 class StateStore(ABC):
     """Where clients keep their local state, by branch of the run and partition id."""
 
     @abstractmethod
-    def load(self, branch: str, client: int) -> ClientState | None: ...
+    def load(self, branch: str, client: int) -> ClientState | None:
+        """The state of a client, None where it has none.
+
+        Args:
+            branch: of the run.
+            client: partition id.
+
+        Returns:
+            The state, or None.
+        """
 
     @abstractmethod
-    def save(self, branch: str, client: int, state: ClientState) -> None: ...
+    def save(self, branch: str, client: int, state: ClientState) -> None:
+        """Keep the state of a client.
+
+        Args:
+            branch: of the run.
+            client: partition id.
+            state: to keep.
+        """
 
     def fork(self, source: str, target: str, clients: int) -> None:
-        """Give branch `target` a copy of every state of branch `source`."""
+        """Give one branch a copy of every client state of another.
+
+        Args:
+            source: branch that is copied.
+            target: branch that gets the copies.
+            clients: number of clients.
+        """
         for client in range(clients):
             if (state := self.load(source, client)) is not None:
                 self.save(target, client, copy.deepcopy(state))
@@ -91,53 +129,96 @@ class MemoryStore(StateStore):
         self._kept: dict[tuple[str, int], ClientState] = {}
 
     def load(self, branch: str, client: int) -> ClientState | None:
+        """The state of a client, None where it has none.
+
+        Args:
+            branch: of the run.
+            client: partition id.
+
+        Returns:
+            The state itself, or None.
+        """
         return self._kept.get((branch, client))
 
     def save(self, branch: str, client: int, state: ClientState) -> None:
+        """Keep the state of a client.
+
+        Args:
+            branch: of the run.
+            client: partition id.
+            state: to keep.
+        """
         self._kept[branch, client] = state
 
 
 class SingleStateStore(StateStore):
-    """The state of the one client at work, on its way to it and back; what else is saved is lost.
+    """Carries the state of one client to where it trains, and back; any other state is lost.
 
-    The client works on copies: what is kept stays as it was, should it be asked again.
+    The client works on copies: the state stays as it was, in case the client has to train again.
     """
 
-    def __init__(self, kept: ClientState | None) -> None:
-        self._kept = kept
+    def __init__(self, state: ClientState | None) -> None:
+        self._kept = state
         self.new: ClientState | None = None
 
     def load(self, branch: str, client: int) -> ClientState | None:
+        """A copy of the client's state.
+
+        Args:
+            branch: is not looked at.
+            client: is not looked at.
+
+        Returns:
+            The copy, or None.
+        """
         if self._kept is None:
             return None
         own = {name: tensor.clone() for name, tensor in self._kept.tensors.items()}
         return ClientState(own, copy.deepcopy(self._kept.memory))
 
     def save(self, branch: str, client: int, state: ClientState) -> None:
+        """Keep the client's new state as `new`.
+
+        Args:
+            branch: is not looked at.
+            client: is not looked at.
+            state: to keep.
+        """
         self.new = state
 
 
 def write_tensors(tensors: State, path: Path, about: object = None) -> None:
-    """Write a state, and what is JSON-able `about` it, atomically: a run that dies midway leaves no
-    half file."""
+    """Write a state to a file; the file is written whole or not at all.
+
+    Args:
+        tensors: by name.
+        path: of a safetensors file.
+        about: kept beside the tensors; what JSON can hold.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(".partial")
-    told = None if about is None else {"about": json.dumps(about)}
-    save_file({name: t.contiguous().cpu() for name, t in tensors.items()}, partial, told)
+    metadata = None if about is None else {"about": json.dumps(about)}
+    save_file({name: t.contiguous().cpu() for name, t in tensors.items()}, partial, metadata)
     partial.replace(path)
 
 
 def read_tensors(path: Path) -> tuple[State, Any]:
-    """What `write_tensors` wrote: the state, and what it was told about it, or None."""
+    """Read a file of `write_tensors`: the state, and what was written about it, or None."""
     with safe_open(path, framework="pt") as file:
-        told = (file.metadata() or {}).get("about")
+        about = (file.metadata() or {}).get("about")
         state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    return state, None if told is None else json.loads(told)
+    return state, None if about is None else json.loads(about)
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The global weights after a round, with the bank of the attacker's client then."""
+    """The global model after a round.
+
+    Attributes:
+        round: 0, 1, 2, ...; 0 is the first model.
+        state: the global weights.
+        holder: local tensors of the attacker's client then, such as its queue.
+    """
 
     round: int
     state: State
@@ -177,7 +258,13 @@ class SnapshotStore:
         self.root = root
 
     def save(self, branch: str, snapshot: Snapshot) -> None:
-        """Write the global weights as `global.*` and the holder's local tensors as `holder.*`."""
+        """Write a snapshot: the global weights as `global.*`, the holder's local tensors as
+        `holder.*`.
+
+        Args:
+            branch: of the run.
+            snapshot: to write.
+        """
         tensors = {f"global.{n}": t for n, t in snapshot.state.items()}
         tensors |= {f"holder.{n}": t for n, t in snapshot.holder.items()}
         write_tensors(tensors, self.root / branch / _round(snapshot.round))
@@ -187,20 +274,43 @@ class SnapshotStore:
         return sorted(map(_number, (self.root / branch).glob("round-*.safetensors")))
 
     def load(self, branch: str, round: int) -> Snapshot:
+        """Read a snapshot.
+
+        Args:
+            branch: of the run.
+            round: that was kept.
+
+        Returns:
+            The snapshot.
+        """
         tensors = load_file(self.root / branch / _round(round))
         return Snapshot(round, under("global.", tensors), under("holder.", tensors))
 
     def received(self, branch: str, last: int) -> StateFiles:
-        """Round -> global weights after it, for the rounds up to `last` that were kept."""
-        kept = (self.root / branch / _round(r) for r in self.rounds(branch) if r <= last)
-        return StateFiles(kept, "global.")
+        """The global weights after each round that was kept.
+
+        Args:
+            branch: of the run.
+            last: latest round that counts.
+
+        Returns:
+            Round -> weights.
+        """
+        files = (self.root / branch / _round(r) for r in self.rounds(branch) if r <= last)
+        return StateFiles(files, "global.")
 
     def drop(self, branch: str) -> None:
         """Delete all that was kept of `branch`."""
         shutil.rmtree(self.root / branch, ignore_errors=True)
 
     def keep_only(self, branch: str, rounds: set[int], last: int) -> None:
-        """Delete the snapshots of other rounds than `rounds`, and the updates after `last`."""
+        """Delete the snapshots of all but some rounds, and the updates after a round.
+
+        Args:
+            branch: of the run.
+            rounds: whose snapshots stay.
+            last: latest round whose updates stay.
+        """
         for round in set(self.rounds(branch)) - rounds:
             (self.root / branch / _round(round)).unlink()
         for folder in (self.root / branch / "updates").glob("round-*"):
@@ -221,15 +331,33 @@ class SnapshotStore:
         return self.load("untrained" if self.rounds("untrained") else "main", 0)
 
     def save_before(self, branch: str, round: int, state: State) -> None:
-        """Keep the global weights that the clients of `round` received."""
+        """Keep the global weights that the clients of a round received.
+
+        Args:
+            branch: of the run.
+            round: 1, 2, ...
+            state: the weights.
+        """
         write_tensors(state, self._updates(branch, round) / "before.safetensors")
 
     def save_update(self, branch: str, round: int, client: int, state: State) -> None:
-        """Keep what `client` sent in `round`: one file of the size of the shared weights."""
+        """Keep the upload of a client: one file of the size of the shared weights.
+
+        Args:
+            branch: of the run.
+            round: 1, 2, ...
+            client: partition id.
+            state: the weights that it sent.
+        """
         write_tensors(state, self._updates(branch, round) / f"client-{client:04d}.safetensors")
 
     def drop_updates(self, branch: str, round: int) -> None:
-        """Delete what was kept of a round that is not finished."""
+        """Delete the uploads of a round that did not end.
+
+        Args:
+            branch: of the run.
+            round: 1, 2, ...
+        """
         shutil.rmtree(self._updates(branch, round), ignore_errors=True)
 
     def before(self, branch: str) -> StateFiles:
@@ -237,7 +365,15 @@ class SnapshotStore:
         return StateFiles((self.root / branch / "updates").glob("round-*/before.safetensors"))
 
     def updates(self, branch: str, round: int) -> StateFiles:
-        """Client -> weights that it sent in `round`; empty where they were not kept."""
+        """The uploads of a round.
+
+        Args:
+            branch: of the run.
+            round: 1, 2, ...
+
+        Returns:
+            Client -> weights that it sent; empty where they were not kept.
+        """
         return StateFiles(self._updates(branch, round).glob("client-*.safetensors"))
 
     def _updates(self, branch: str, round: int) -> Path:
@@ -251,3 +387,7 @@ def _round(round: int) -> str:
 def _number(path: Path) -> int:
     """3 of `round-0003.safetensors` or `round-0003/before.safetensors`."""
     return int(re.findall(r"-(\d+)", str(path))[-1])
+
+
+# Their names before 0.2, which strategies from outside import.
+Local, LocalState = StrategyContext, ClientState

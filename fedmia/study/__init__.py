@@ -1,1 +1,5 @@
-"""Many runs at once: side by side, gone on with after an end, and compared by views."""
+"""Studies: many runs in one folder, made side by side, resumed after an interruption and compared.
+
+The commands sweep, tradeoff and head, and audits of several encoders, import it.
+Start with `run.run_study`; `engine` makes the runs, and each `view.View` compares them.
+"""

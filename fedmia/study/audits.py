@@ -27,25 +27,42 @@ from fedmia.study.run import run_study
 from fedmia.study.views.encoders import EncodersView
 
 
-def encoders(asked: Invocation, stop: Event, start: Start | None = None) -> int:
+def encoders(invocation: Invocation, stop: Event, start: Start | None = None) -> int:
     """`python -m fedmia.audit` of several encoders, or with several seeds.
+
+    Args:
+        invocation: of the command.
+        stop: set when the user interrupts.
+        start: makes the command line of an audit; None for the usual one.
+
+    Returns:
+        The exit code.
 
     Raises:
         InputError: an encoder or images that an audit refuses, before any is begun; no folder, or
             one of something else.
     """
-    wanted: Series = asked.settings
-    if asked.out is None:
+    series: Series = invocation.settings
+    if invocation.out is None:
         raise InputError(f"{opt('out', 'FOLDER')} is missing: the audits are kept there")
-    torch.set_num_threads(wanted.threads or count_cores())
-    runs = RunBatch(add_digests(wanted.cells), wanted.jobs)
-    start = start or partial(audit_command, trust_plugins=wanted.trust_plugins)
+    torch.set_num_threads(series.threads or count_cores())
+    runs = RunBatch(add_digests(series.cells), series.jobs)
+    start = start or partial(audit_command, trust_plugins=series.trust_plugins)
     work = RunLauncher(start, lambda folder: True)  # an audit goes on with whatever lies there
-    return run_study(asked, stop, runs, to_tree(wanted), work, EncodersView())
+    return run_study(invocation, stop, runs, to_tree(series), work, EncodersView())
 
 
 def audit_command(config: Path, folder: Path, trust_plugins: bool = False) -> Sequence[str]:
-    """The command line of an audit."""
+    """The command line of an audit.
+
+    Args:
+        config: file of the audit's settings.
+        folder: of the audit.
+        trust_plugins: whether plugins named by other folders are imported.
+
+    Returns:
+        The arguments.
+    """
     trust = ["--trust-plugins"] if trust_plugins else []
     return command("fedmia.audit", "--config", config, "--out", folder, *trust)
 
@@ -56,14 +73,14 @@ def add_digests(cells: Sequence[Cell[Audit]]) -> list[Cell[Audit]]:
     Raises:
         InputError: an audit that would be refused.
     """
-    held: dict[tuple[Path | None, int | None], AuditSplit] = {}
+    splits: dict[tuple[Path | None, int | None], AuditSplit] = {}
     digests: dict[str, str] = {}
     for audit in [cell.first for cell in cells if cell.nth == 0]:
         released = load_encoder(audit, device_of(audit))
         run = run_of(audit)
         source = None if run is None else run.path, audit.size or released.size
-        if source not in held:
-            held[source] = images_for(audit, released)
-        check_embeddings(released, held[source], audit.allow_random)
-        digests[audit.encoder] = content(audit, released, held[source])
+        if source not in splits:
+            splits[source] = images_for(audit, released)
+        check_embeddings(released, splits[source], audit.allow_random)
+        digests[audit.encoder] = content(audit, released, splits[source])
     return [replace(cell, files=digests[cell.first.encoder]) for cell in cells]

@@ -15,11 +15,19 @@ from fedmia.cli.flags import FlagStyle
 from fedmia.study.processes import end_with_the_study
 
 # The report of an audit speaks of flags, not of a file that the study wrote.
-OPTIONS: dict[str, dict[str, Any]] = {"fedmia.audit": {"tongue": FlagStyle(AUDIT, {})}}
+OPTIONS: dict[str, dict[str, Any]] = {"fedmia.audit": {"spelling": FlagStyle(AUDIT, {})}}
 
 
 def command(module: str, *arguments: object) -> Sequence[str]:
-    """The command line of `python -m MODULE ARGUMENTS --quiet` that ends when this process does."""
+    """The command line of `python -m MODULE ARGUMENTS --quiet` that ends when this process does.
+
+    Args:
+        module: of the package.
+        arguments: of the command.
+
+    Returns:
+        The arguments, that of Python first.
+    """
     line = (sys.executable, "-m", "fedmia.study.child", module, *arguments, "--quiet")
     return [str(part) for part in line]
 

@@ -12,12 +12,12 @@ from typing import Any
 import rich.table
 
 from fedmia.report.format import DASH, estimate, interval, number
-from fedmia.report.tables import Cell, Row, Table
+from fedmia.report.tables import Table, TextCell, TextRow
 from fedmia.statistics.spread import Spread
 
 DIGITS = 3
-MODELS = Cell("models", ("one a seed",))
-Value = Callable[[Any], str | Cell]
+MODELS = TextCell("models", ("one a seed",))
+Value = Callable[[Any], str | TextCell]
 
 
 @dataclass(frozen=True)
@@ -29,46 +29,103 @@ class Column:
         cell: what a row says under it.
     """
 
-    head: str | Cell
+    head: str | TextCell
     cell: Value
 
 
 def table(
     columns: Iterable[Column], rows: Iterable[Any], css: Callable[[Any], str] = lambda row: ""
 ) -> Table:
-    """The rows under the columns; `css`: class of a row in the page's style."""
+    """The rows under the columns; `css`: class of a row in the page's style.
+
+    Args:
+        columns: in order.
+        rows: whatever the columns read.
+        css: class of a row in the page's style.
+
+    Returns:
+        The table.
+    """
     listed = list(columns)
-    lines = [Row([column.cell(row) for column in listed], css(row)) for row in rows]
+    lines = [TextRow([column.cell(row) for column in listed], css(row)) for row in rows]
     return Table([column.head for column in listed], lines)
 
 
-def text_column(head: str | Cell, key: str) -> Column:
-    """A text, or a dash for none."""
+def text_column(head: str | TextCell, key: str) -> Column:
+    """A text, or a dash for none.
+
+    Args:
+        head: of the column.
+        key: of the row.
+
+    Returns:
+        The column.
+    """
     return Column(head, lambda row: DASH if row[key] is None else str(row[key]))
 
 
-def count(head: str | Cell, key: str) -> Column:
-    """How many: `1,200`, or a dash."""
+def count(head: str | TextCell, key: str) -> Column:
+    """How many: `1,200`, or a dash.
+
+    Args:
+        head: of the column.
+        key: of the row.
+
+    Returns:
+        The column.
+    """
     return Column(head, lambda row: DASH if row[key] is None else f"{row[key]:,}")
 
 
-def decimal(head: str | Cell, key: str) -> Column:
-    """A number, as `0.612`."""
+def decimal(head: str | TextCell, key: str) -> Column:
+    """A number, as `0.612`.
+
+    Args:
+        head: of the column.
+        key: of the row.
+
+    Returns:
+        The column.
+    """
     return Column(head, lambda row: number(row[key], DIGITS))
 
 
-def number_with_ci(head: str | Cell, key: str) -> Column:
-    """A number with the interval beside it under `KEY_ci`."""
+def number_with_ci(head: str | TextCell, key: str) -> Column:
+    """A number with the interval beside it under `KEY_ci`.
+
+    Args:
+        head: of the column.
+        key: of the number; its interval stands under `KEY_ci`.
+
+    Returns:
+        The column.
+    """
     return Column(head, lambda row: estimate(row[key], row[f"{key}_ci"], DIGITS))
 
 
-def mean(head: str | Cell, key: str) -> Column:
-    """A mean over models with its interval."""
+def mean(head: str | TextCell, key: str) -> Column:
+    """A mean over models with its interval.
+
+    Args:
+        head: of the column.
+        key: of a spread over models.
+
+    Returns:
+        The column.
+    """
     return Column(head, lambda row: over_models(row[key]))
 
 
-def change(head: str | Cell, key: str) -> Column:
-    """A difference with its interval; a dash where there is none."""
+def change(head: str | TextCell, key: str) -> Column:
+    """A difference with its interval; a dash where there is none.
+
+    Args:
+        head: of the column.
+        key: of a spread of differences, or None.
+
+    Returns:
+        The column.
+    """
     return Column(head, lambda row: DASH if row[key] is None else signed(row[key]))
 
 
@@ -100,26 +157,41 @@ def verdicts(codes: Mapping[str, int]) -> str:
     return ", ".join(f"{code} {count}" for code, count in codes.items()) or DASH
 
 
-def number_over_cis(value: float | None, *cis: Any, digits: int = DIGITS) -> Cell:
-    """A number over its intervals."""
-    return Cell(number(value, digits), tuple(interval(ci, digits) for ci in cis if ci))
+def number_over_cis(value: float | None, *cis: Any, digits: int = DIGITS) -> TextCell:
+    """A number over its intervals.
+
+    Args:
+        value: None where it is not known.
+        cis: its intervals; None for those that are not known.
+        digits: after the point.
+
+    Returns:
+        The cell.
+    """
+    return TextCell(number(value, digits), tuple(interval(ci, digits) for ci in cis if ci))
 
 
 def screen(
-    left: Sequence[str],
-    right: Sequence[str],
+    text_heads: Sequence[str],
+    number_heads: Sequence[str],
     lines: Iterable[Sequence[str]],
     once: Sequence[int] = (),
 ) -> Any:
     """A table of the terminal: columns that break their lines, then columns of numbers.
 
     Args:
-        once: columns that only the first of the lines shows whose first cells are equal.
+        text_heads: heads of columns that break their lines.
+        number_heads: heads of columns of numbers.
+        lines: cells of each row.
+        once: columns that show a cell on the first of the lines alone whose first cells are equal.
+
+    Returns:
+        The table of rich.
     """
     grid = rich.table.Table(box=None, pad_edge=False, padding=(0, 1), header_style="bold")
-    for head in left:
+    for head in text_heads:
         grid.add_column(head, overflow="fold")
-    for head in right:
+    for head in number_heads:
         grid.add_column(head, justify="right")
     last = None
     for line in lines:
@@ -133,3 +205,7 @@ def _ends(value: Spread) -> str:
     if value["n"] < 2:
         return DASH
     return f"{number(value['least'], DIGITS)} to {number(value['greatest'], DIGITS)}"
+
+
+said = text_column  # its name before 0.2
+plain = decimal  # its name before 0.2

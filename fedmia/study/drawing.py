@@ -27,13 +27,17 @@ def forest(
 
     Args:
         points: name of each, and its lines.
-        nothing: the value where nothing is told.
-        least: that a value can be.
+        about: label of the horizontal axis.
+        nothing: the value without any leakage, where a vertical line stands.
+        least: the lower bound of the values, which cuts their intervals.
+
+    Returns:
+        PNG bytes, None without any value.
     """
     names = list(dict.fromkeys(name for _, lines in points for name in lines))
     if not names:
         return None
-    step, named = APART / len(names), set[str]()
+    step, labelled = APART / len(names), set[str]()
     figure, axes = canvas.one(8.5, 1.6 + len(points) * max(0.5, 0.17 * len(names)))
     for place, (_, lines) in enumerate(points):
         for name, values in lines.items():
@@ -46,9 +50,9 @@ def forest(
             axes.plot(values, [height] * len(values), **own, marker=".", markersize=6)
             axes.plot(
                 [fmean(values)], [height], **own, marker=look["marker"], markersize=8,
-                markerfacecolor="none", label=None if name in named else name,
+                markerfacecolor="none", label=None if name in labelled else name,
             )  # fmt: skip
-            named.add(name)
+            labelled.add(name)
         if place:
             axes.axhline(place - 0.5, color="#e3e3e3", linewidth=0.8)
     axes.axvline(nothing, color=canvas.GREY, linewidth=1, linestyle=(0, (4, 3)), zorder=0)
@@ -64,7 +68,17 @@ def band(
     axes: Axes, xs: Sequence[float], values: Sequence[Any], cis: Sequence[Any],
     look: Mapping[str, Any], alpha: float, **more: Any,
 ) -> None:  # fmt: skip
-    """A line in its band; a value without an interval is its own."""
+    """A line in its band; a value without an interval is its own.
+
+    Args:
+        axes: to draw on.
+        xs: across.
+        values: upwards.
+        cis: interval of each value; None where there is none.
+        look: colour and marker.
+        alpha: opacity of the band.
+        more: passed on to the line.
+    """
     pairs = zip(values, cis, strict=True)
     low, high = zip(*(ci or (value, value) for value, ci in pairs), strict=True)
     axes.fill_between(xs, low, high, color=look["color"], alpha=alpha, linewidth=0)
@@ -75,7 +89,15 @@ def cross(
     axes: Axes, at: tuple[float, float], across: Interval | None, up: Interval | None,
     **look: Any,
 ) -> None:  # fmt: skip
-    """The intervals of a point, across and upwards, as bars."""
+    """The intervals of a point, across and upwards, as bars.
+
+    Args:
+        axes: to draw on.
+        at: the point (x, y).
+        across: interval of x; None for none.
+        up: interval of y; None for none.
+        look: colour and width.
+    """
     if across is not None:
         axes.plot(across, [at[1]] * 2, **look)
     if up is not None:

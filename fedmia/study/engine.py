@@ -32,7 +32,8 @@ class RunLauncher:
     """How the runs are made.
 
     Attributes:
-        is_resumable: whether a folder holds a run that can be gone on with.
+        start: makes the command line of the process of a run.
+        is_resumable: whether a folder holds a run that can be continued.
     """
 
     start: Start
@@ -48,7 +49,8 @@ class Study:
         cells: the runs, all points at the first seed before those at the second.
         finished: key of each finished run -> its folder under `out`, and its report.
         failed: key -> why.
-        seconds: that it took this time.
+        seconds: that this call took.
+        out: folder of the study.
         code: exit code.
     """
 
@@ -89,7 +91,15 @@ class Study:
         return [cell for i in range(count) for cell in self.cells[i::count]]
 
     def state(self, cell: Cell[Any], **place: Any) -> dict[str, Any]:
-        """What every file says of a run (`State`), its `place` in the study after its name."""
+        """What every file says of a run (`State`), its `place` in the study after its name.
+
+        Args:
+            cell: the run.
+            place: keys that a file adds after its name.
+
+        Returns:
+            The fields of `RunState`.
+        """
         path, report = self.finished.get(cell.key, (None, None))
         lost = "failed" if cell.key in self.failed else "not run"
         return {
@@ -118,29 +128,36 @@ STATES = ("finished", "failed", "not run")
 
 @contextmanager
 def run_cells(
-    runs: RunBatch, tree: Tree, asked: Invocation, stop: Event, work: RunLauncher
+    runs: RunBatch, tree: Tree, invocation: Invocation, stop: Event, work: RunLauncher
 ) -> Iterator[Study]:
     """Do the runs that are not finished yet; their folder is held while the context is open.
 
     Args:
-        tree: the settings as the file of the command says them.
+        runs: all runs of the study.
+        tree: the settings as the file of the command has them.
+        invocation: of the command.
+        stop: set when the user interrupts.
+        work: how runs are made.
+
+    Yields:
+        The study, with all runs that are finished.
 
     Raises:
         InputError: no folder, or one of something else.
     """
-    if asked.out is None:
+    if invocation.out is None:
         raise InputError(f"{opt('out', 'FOLDER')} is missing: the runs are kept there")
-    began, quiet = time.perf_counter(), asked.quiet or asked.json
-    folder = StudyFolder(asked.out, runs, tree, work.is_resumable)
+    began, quiet = time.perf_counter(), invocation.quiet or invocation.json
+    folder = StudyFolder(invocation.out, runs, tree, work.is_resumable)
     with folder.locked():
         failed = _run(folder, runs, stop, quiet, work.start)
         finished = {
-            key: (made.relative_to(folder.out).as_posix(), report)
-            for key, (made, report) in folder.finished().items()
+            key: (run_folder.relative_to(folder.out).as_posix(), report)
+            for key, (run_folder, report) in folder.finished().items()
         }
         seconds = time.perf_counter() - began
         code = INTERRUPTED if stop.is_set() else FAILED if failed else 0
-        yield Study(asked.settings, runs.cells, finished, failed, seconds, folder.out, code)
+        yield Study(invocation.settings, runs.cells, finished, failed, seconds, folder.out, code)
 
 
 def side_by_side(runs: RunBatch) -> int:
@@ -174,9 +191,9 @@ def _run(
         display.ended(task.name, reason)
 
     def task(name: str, cell: Cell[Any]) -> StudyProcess:
-        config, made, log = folder.begin(cell)
+        config, run_folder, log = folder.begin(cell)
         return StudyProcess(
-            name, start(config, made), log, cell.threads or max(1, count_cores() // jobs)
+            name, start(config, run_folder), log, cell.threads or max(1, count_cores() // jobs)
         )
 
     with SweepDisplay(len(waiting), quiet) as display:

@@ -49,17 +49,17 @@ class StudyFolder:
         self.cells, self.unfinished, self.failed = (
             out / name for name in ("cells", "unfinished", "failed")
         )
-        self._place = OutFolder(out, "another run", self._ours)
+        self._place = OutFolder(out, "another run", self._belongs_here)
         self.names = names(runs.cells)
 
-    def _ours(self, config: Path) -> bool:
+    def _belongs_here(self, config: Path) -> bool:
         try:
             if MARK not in load(config):
                 return False
         except InputError:
             return False
-        asked = {cell.key for cell in self.runs.cells}
-        other = next((p.name for key, p in self._found() if key not in asked), None)
+        keys = {cell.key for cell in self.runs.cells}
+        other = next((p.name for key, p in self._finished_folders() if key not in keys), None)
         if other is not None:
             raise InputError(
                 f"{opt('out')} '{self.out}' holds {other}, which this sweep does not ask for; name "
@@ -67,7 +67,7 @@ class StudyFolder:
             )
         return True
 
-    def _found(self) -> Iterator[tuple[str, Path]]:
+    def _finished_folders(self) -> Iterator[tuple[str, Path]]:
         """Key and folder of every finished run."""
         for folder in sorted(self.cells.glob("*/")):
             if (folder / KEY).is_file():
@@ -89,8 +89,8 @@ class StudyFolder:
                     f"{opt('out')} '{self.out}': another sweep is at work in it"
                 ) from None
             shutil.rmtree(self.failed, ignore_errors=True)
-            for made in (self.cells, self.unfinished):
-                made.mkdir(exist_ok=True)
+            for subfolder in (self.cells, self.unfinished):
+                subfolder.mkdir(exist_ok=True)
             self._tidy()
             try:
                 yield
@@ -101,20 +101,20 @@ class StudyFolder:
 
     def _tidy(self) -> None:
         """Delete what is unfinished, but for runs of this sweep that can be gone on with."""
-        asked = {self.names[cell.key]: tree_key(cell.tree) for cell in self.runs.cells}
+        keys_by_name = {self.names[cell.key]: tree_key(cell.tree) for cell in self.runs.cells}
         for path in self.unfinished.iterdir():
             if not path.is_dir():
                 path.unlink()
-            elif not self.is_resumable(path) or settings_of(path) != asked.get(path.name):
+            elif not self.is_resumable(path) or settings_of(path) != keys_by_name.get(path.name):
                 shutil.rmtree(path)
 
     def finished(self) -> dict[str, tuple[Path, Report]]:
         """Folder and report of every finished run that is asked for, by the key of its settings."""
-        asked, found = {cell.key for cell in self.runs.cells}, {}
-        for key, folder in self._found():
-            if key in asked and (report := RunFolder(folder).whole()) is not None:
-                found[key] = folder, cast(Report, report)
-        return found
+        keys, reports = {cell.key for cell in self.runs.cells}, {}
+        for key, folder in self._finished_folders():
+            if key in keys and (report := RunFolder(folder).complete_report()) is not None:
+                reports[key] = folder, cast(Report, report)
+        return reports
 
     def begin(self, cell: Cell[Any]) -> tuple[Path, Path, Path]:
         """The settings' file of a run, the folder to make it in, and the file of what it prints."""
@@ -129,17 +129,20 @@ class StudyFolder:
     def keep(self, cell: Cell[Any]) -> str | None:
         """Move a run that ended well among the finished ones; why it cannot be, or None."""
         name = self.names[cell.key]
-        made, kept = self.unfinished / name, self.cells / name
-        if RunFolder(made).known() is None:
+        unfinished, finished = self.unfinished / name, self.cells / name
+        if RunFolder(unfinished).read_report_or_none() is None:
             return "its report cannot be read"
-        if settings_of(made) != tree_key(cell.tree) or RunFolder(made).whole() is None:
+        if (
+            settings_of(unfinished) != tree_key(cell.tree)
+            or RunFolder(unfinished).complete_report() is None
+        ):
             return "its report is of another run, or of a part of it"
-        (made / KEY).write_text(cell.key, encoding="utf-8")
+        (unfinished / KEY).write_text(cell.key, encoding="utf-8")
         if not self.runs.keep_snapshots:
             for kept_to_go_on in (SNAPSHOTS, CHECKPOINT):
-                shutil.rmtree(made / kept_to_go_on, ignore_errors=True)
-        shutil.rmtree(kept, ignore_errors=True)  # one that somebody broke
-        made.rename(kept)
+                shutil.rmtree(unfinished / kept_to_go_on, ignore_errors=True)
+        shutil.rmtree(finished, ignore_errors=True)  # one that somebody broke
+        unfinished.rename(finished)
         return None
 
     def give_up(self, cell: Cell[Any]) -> None:
@@ -160,15 +163,15 @@ def settings_of(folder: Path) -> str | None:
 
 def names(cells: Sequence[Cell[Any]]) -> dict[str, str]:
     """Key -> name of the folder of every run, each another: `partition.alpha=0.1_seed=0`."""
-    found: dict[str, str] = {}
+    names_by_key: dict[str, str] = {}
     for cell in cells:
         whole = _name({**cell.grid, "seed": cell.seed})
         plain = re.sub(r"[^A-Za-z0-9.=+,_@-]", "-", whole)
         if plain != whole or len(plain) > LONGEST:
             digest = hashlib.sha256(cell.key.encode()).hexdigest()[:8]
             plain = f"{plain[:LONGEST]}_{digest}_seed={cell.seed}"
-        found[cell.key] = plain
-    return found
+        names_by_key[cell.key] = plain
+    return names_by_key
 
 
 def _name(values: Mapping[str, Any]) -> str:

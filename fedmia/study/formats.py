@@ -19,13 +19,21 @@ Point = Mapping[str, Any]  # path of an option -> its value, of what the grid va
 
 
 class ReportHead(TypedDict):
-    """What every file that compares holds."""
+    """What every file that compares holds.
+
+    Attributes:
+        format: version of the file.
+        sentence: what a reader should take home.
+        notes: what a reader must know.
+        config: as the command's YAML file says it.
+        timing: seconds, the only wall clocks.
+    """
 
     format: int
     sentence: str
     notes: list[str]
-    config: Mapping[str, Any]  # as the command's YAML file says it
-    timing: Mapping[str, Any]  # seconds, the only wall clocks
+    config: Mapping[str, Any]
+    timing: Mapping[str, Any]
 
 
 class StudyReport(ReportHead):
@@ -38,69 +46,119 @@ class StudyReport(ReportHead):
 
 
 class RunState(TypedDict):
-    """One run, or one audit."""
+    """One run, or one audit.
+
+    Attributes:
+        name: of the run.
+        seed: of the run.
+        state: finished, failed, not run.
+        reason: why it failed.
+        path: its folder under that of the study, once finished.
+    """
 
     name: str
     seed: int
-    state: str  # finished, failed, not run
-    reason: str | None  # why it failed
-    path: str | None  # its folder under that of the study, once finished
+    state: str
+    reason: str | None
+    path: str | None
 
 
 class AucSpread(TypedDict):
-    """An attack over models."""
+    """An attack over models.
+
+    Attributes:
+        name: of the attack.
+        auc: over models.
+    """
 
     name: str
     auc: Spread
 
 
 class VerdictCounts(TypedDict):
-    """The models of one point, one a seed, or the audits of one encoder."""
+    """The models of one point, one a seed, or the audits of one encoder.
+
+    Attributes:
+        finished: how many runs.
+        failed: how many runs.
+        verdicts: code -> how many.
+    """
 
     finished: int
     failed: int
-    verdicts: dict[str, int]  # code -> how many
+    verdicts: dict[str, int]
 
 
 # -- a sweep --------------------------------------------------------------------------------------
 
 
 class CellAttack(TypedDict):
-    """An attack in one run, as its report has it."""
+    """An attack in one run, as its report has it.
+
+    Attributes:
+        name: of the attack.
+        auc: in [0, 1]; null where it is not known.
+        auc_ci: its 95 % interval.
+        auc_ci_simultaneous: its simultaneous 95 % interval.
+        tpr_at_1_percent_fpr: null below 100 non-members.
+        controls: AUC of the same attack where nothing can leak.
+        choices: option -> value that the attack chose for it on known images.
+    """
 
     name: str
     auc: float | None
     auc_ci: Interval | None
     auc_ci_simultaneous: Interval | None
     tpr_at_1_percent_fpr: float | None
-    controls: dict[str, float | None]  # AUC of the same attack where nothing can leak
-    choices: Json  # option -> value that the attack chose for it on known images
+    controls: dict[str, float | None]
+    choices: Json
 
 
 class CellPair(TypedDict):
     """An attack less a paired control in one run, as its report has it; an attack may have several
-    controls."""
+    controls.
+
+    Attributes:
+        attack: its name.
+        control: name of the paired control.
+        auc: of the attack.
+        auc_control: of the control.
+        difference: of the AUCs.
+        ci: 95 % interval of the difference.
+    """
 
     attack: str
     control: str
     auc: float | None
     auc_control: float | None
-    difference: float | None  # of the AUCs
+    difference: float | None
     ci: Interval | None
 
 
 class CellResults(TypedDict):
-    """What a finished run found."""
+    """What a finished run found.
+
+    Attributes:
+        verdict: the sentence.
+        verdict_code: `leaks`, `not-established`, ..
+        attacks: one entry for each attack.
+        pairs: one entry for each paired control.
+        sets: the report's `sets`.
+        knn: accuracy of probes on the model that passive attacks are scored on.
+        linear: accuracy of the linear probe.
+        knn_after_attack: at the end of attacked rounds.
+        commit: of fedmia's source.
+    """
 
     verdict: str
     verdict_code: str
     attacks: list[CellAttack]
     pairs: list[CellPair]
     sets: list[SetRow]
-    knn: float | None  # accuracy of probes on the model that passive attacks are scored on
+    knn: float | None
     linear: float | None
-    knn_after_attack: float | None  # at the end of attacked rounds
-    commit: str | None  # of fedmia's source
+    knn_after_attack: float | None
+    commit: str | None
 
 
 class CellRow(RunState):
@@ -119,11 +177,17 @@ class AttackSpread(AucSpread):
 
 
 class TestedDifference(TypedDict):
-    """A difference over the models of one point."""
+    """A difference over the models of one point.
+
+    Attributes:
+        difference: over models.
+        p: two-sided t test over models of a mean of 0.
+        p_holm: the same, Holm's for all pairs and sets at all points of the sweep.
+    """
 
     difference: Spread
-    p: float | None  # two-sided t test over models of a mean of 0
-    p_holm: float | None  # the same, Holm's for all pairs and sets at all points of the sweep
+    p: float | None
+    p_holm: float | None
 
 
 class PairSpread(TestedDifference):
@@ -157,14 +221,24 @@ class PointRow(VerdictCounts):
 
 
 class DifferenceRow(TypedDict):
-    """Two points that differ in one option, at equal seeds: the second less the first."""
+    """Two points that differ in one option, at equal seeds: the second less the first.
+
+    Attributes:
+        option: its path.
+        first: value of the first point.
+        second: value of the second point.
+        others: what both have.
+        measure: auc, knn, linear, knn_after_attack.
+        attack: whose AUC.
+        difference: over seeds.
+    """
 
     option: str
     first: Any
     second: Any
-    others: Point  # what both have
-    measure: str  # auc, knn, linear, knn_after_attack
-    attack: str | None  # whose AUC
+    others: Point
+    measure: str
+    attack: str | None
     difference: Spread
 
 
@@ -183,24 +257,41 @@ class SweepReport(StudyReport):
 
 class SeriesDifference(TypedDict):
     """An attack's AUC less that on the last encoder of the same run, or of those without rounds,
-    on the same images."""
+    on the same images.
+
+    Attributes:
+        last: the encoder that is compared with.
+        difference: in [-1, 1].
+        ci: by itself.
+        ci_simultaneous: together with all differences of the series.
+    """
 
     last: str
-    difference: float  # in [-1, 1]
-    ci: Interval  # by itself
-    ci_simultaneous: Interval  # together with all differences of the series
+    difference: float
+    ci: Interval
+    ci_simultaneous: Interval
 
 
 class SeriesAttack(TypedDict):
-    """An attack on one encoder; null where no seed has the number."""
+    """An attack on one encoder; null where no seed has the number.
+
+    Attributes:
+        name: of the attack.
+        auc: mean over seeds.
+        auc_ci: its 95 % interval.
+        by_seed: AUC of each seed.
+        tpr_at_1_percent_fpr: mean over seeds.
+        untrained: AUC on the untrained control.
+        difference: null on the last encoder itself, or of other images.
+    """
 
     name: str
     auc: float | None
     auc_ci: Interval | None
     by_seed: list[float | None]
     tpr_at_1_percent_fpr: float | None
-    untrained: float | None  # AUC on the untrained control
-    difference: SeriesDifference | None  # null on the last encoder itself, or of other images
+    untrained: float | None
+    difference: SeriesDifference | None
 
 
 class SeriesPoint(VerdictCounts):
@@ -228,10 +319,17 @@ class SeriesPoint(VerdictCounts):
 
 
 class SeriesModels(TypedDict):
-    """The same round of several runs; the spreads speak of models, one a run."""
+    """The same round of several runs; the spreads speak of models, one a run.
+
+    Attributes:
+        round: of the runs.
+        attacks: AUC, by attack.
+        knn: accuracy.
+        linear: accuracy of the linear probe.
+    """
 
     round: int
-    attacks: dict[str, Spread]  # AUC, by attack
+    attacks: dict[str, Spread]
     knn: Spread
     linear: Spread
 
@@ -255,21 +353,39 @@ class SeriesReport(StudyReport):
 
 
 class TradeRow(TypedDict):
-    """One attack in one federation; numbers are null where they are not known, `note` says why."""
+    """One attack in one federation; numbers are null where they are not known, `note` says why.
 
-    defense: str  # none, a defence of clients, or a strategy
-    strength: float | None  # of the point's `option`
-    epsilon: float | None  # the largest of a defended client, over the whole run
-    unit: str | None  # that it is of: image or client
-    standing: str | None  # what that epsilon is worth
+    Attributes:
+        defense: none, a defence of clients, or a strategy.
+        strength: of the point's `option`.
+        epsilon: the largest of a defended client, over the whole run.
+        unit: that it is of: image or client.
+        standing: what that epsilon is worth.
+        attack: its name.
+        auc: in [0, 1].
+        auc_ci: its 95 % interval.
+        tpr: at a false-positive rate of 1 %.
+        knn: accuracy of the encoder that `auc` is of.
+        knn_untrained: of the untrained one.
+        linear: accuracy of the linear probe.
+        seconds: of the whole run.
+        seed: of the run.
+        note: why a number is null.
+    """
+
+    defense: str
+    strength: float | None
+    epsilon: float | None
+    unit: str | None
+    standing: str | None
     attack: str
     auc: float | None
     auc_ci: Interval | None
-    tpr: float | None  # at a false-positive rate of 1 %
-    knn: float | None  # accuracy of the encoder that `auc` is of
-    knn_untrained: float | None  # of the untrained one
+    tpr: float | None
+    knn: float | None
+    knn_untrained: float | None
     linear: float | None
-    seconds: float | None  # of the whole run
+    seconds: float | None
     seed: int
     note: str | None
 
@@ -282,11 +398,17 @@ class TradeAttack(AucSpread):
 
 
 class TradeGroups(TypedDict):
-    """AUC of the point's best attack on members of each kind of clients, against like others."""
+    """AUC of the point's best attack on members of each kind of clients, against like others.
+
+    Attributes:
+        defended: AUC of the defended clients.
+        undefended: AUC of the others.
+        difference: of the same model: defended less undefended.
+    """
 
     defended: Spread
     undefended: Spread
-    difference: Spread  # of the same model: defended less undefended
+    difference: Spread
 
 
 class TradePoint(VerdictCounts):
@@ -312,18 +434,33 @@ class TradePoint(VerdictCounts):
 
 
 class TradeChoice(TypedDict):
-    """Which point leaks least of those that keep the undefended kNN."""
+    """Which point leaks least of those that keep the undefended kNN.
 
-    within: float  # share of the undefended kNN that may be lost
-    candidates: list[str]  # labels, the undefended federation among them
-    least: str | None  # with the smallest mean AUC of its best attack; null without candidates
-    alike: list[str]  # candidates that cannot be told apart from it
-    level: float  # of all these comparisons together
-    spare: Spread | None  # its kNN less the least that is kept, at equal seeds; all over 0: settled
+    Attributes:
+        within: share of the undefended kNN that may be lost.
+        candidates: labels, the undefended federation among them.
+        least: with the smallest mean AUC of its best attack; null without candidates.
+        alike: candidates that cannot be told apart from it.
+        level: of all these comparisons together.
+        spare: its kNN less the least that is kept, at equal seeds; all over 0: settled.
+    """
+
+    within: float
+    candidates: list[str]
+    least: str | None
+    alike: list[str]
+    level: float
+    spare: Spread | None
 
 
 class TradeFamily(TypedDict):
-    """The intervals of AUCs that hold together: of every attack at every point."""
+    """The intervals of AUCs that hold together: of every attack at every point.
+
+    Attributes:
+        level: of confidence, in (0, 1).
+        intervals: how many.
+        method: of the correction.
+    """
 
     level: float
     intervals: int
@@ -351,26 +488,45 @@ class HeadAttack(AucSpread):
 
 
 class HeadRow(TypedDict):
-    """Heads at one setting; `mechanism` and `epsilon` are null where nothing is noised."""
+    """Heads at one setting; `mechanism` and `epsilon` are null where nothing is noised.
+
+    Attributes:
+        mechanism: name of the noise.
+        epsilon: privacy budget of a release.
+        delta: 0 of a pure mechanism.
+        standing: empirical: the sensitivity is sampled; null where nothing is promised.
+        meaningful: whether the epsilon is small enough to mean something.
+        unit: image: one labelled image of the head, replaced.
+        lower_bound: by made-up heads under the same noise; of their epsilon.
+        scale: of the noise on a weight.
+        utility: share of held-out images classified right.
+        utility_loss: Definition 6.1.
+        attacks: one entry for each attack.
+    """
 
     mechanism: str | None
     epsilon: float | None
     delta: float
-    standing: str | None  # empirical: the sensitivity is sampled; null where nothing is promised
-    meaningful: bool  # whether the epsilon is small enough to mean something
-    unit: str  # image: one labelled image of the head, replaced
-    lower_bound: CanaryBoundRow | None  # by made-up heads under the same noise; of their epsilon
-    scale: Spread  # of the noise on a weight
-    utility: Spread  # share of held-out images classified right
-    utility_loss: Spread  # Definition 6.1
+    standing: str | None
+    meaningful: bool
+    unit: str
+    lower_bound: CanaryBoundRow | None
+    scale: Spread
+    utility: Spread
+    utility_loss: Spread
     attacks: list[HeadAttack]
 
 
 class HeadControls(TypedDict):
-    """Where nothing of the encoder, or of these images, can leak."""
+    """Where nothing of the encoder, or of these images, can leak.
 
-    untrained: HeadRow  # heads without noise on the encoder without what training put into it
-    placebo: list[HeadAttack]  # the same images, asked about a head that saw none of them
+    Attributes:
+        untrained: heads without noise on the encoder without what training put into it.
+        placebo: the same images, asked about a head that saw none of them.
+    """
+
+    untrained: HeadRow
+    placebo: list[HeadAttack]
 
 
 class HeadReport(ReportHead):

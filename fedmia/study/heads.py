@@ -15,22 +15,22 @@ from fedmia.storage.outfolder import OutFolder
 from fedmia.study.views.head import HeadView
 
 
-def run_heads(asked: Invocation) -> int:
+def run_heads(invocation: Invocation) -> int:
     """Load, train, attack, report; the exit code.
 
     Raises:
         InputError: no such encoder or data, too few images, or an occupied folder.
     """
-    began, wanted = time.perf_counter(), asked.settings
-    place = OutFolder(asked.out, "another run")
-    torch.set_num_threads(wanted.threads or count_cores())
-    released, images = prepare(wanted)
-    with HeadDisplay(wanted.seeds, asked.quiet or asked.json) as display:
-        heads = measure(wanted, released, images, display.ended)
+    began, config = time.perf_counter(), invocation.settings
+    place = OutFolder(invocation.out, "another run")
+    torch.set_num_threads(config.threads or count_cores())
+    released, images = prepare(config)
+    with HeadDisplay(config.seeds, invocation.quiet or invocation.json) as display:
+        heads = measure(config, released, images, display.ended)
     view = HeadView()
     report = view.report(heads)
     report["timing"] = {"total_s": time.perf_counter() - began}
-    place.begin(to_tree(wanted))
+    place.begin(to_tree(config))
     page = None if place.folder is None else view.write(report, place.folder)
-    view.show(report, asked, page)
+    view.show(report, invocation, page)
     return 0

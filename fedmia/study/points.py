@@ -18,7 +18,7 @@ BySeed = Mapping[int, float]
 
 def point_rows(cells: Sequence[formats.CellRow]) -> list[formats.PointRow]:
     """One row a point of the grid, with the p-values that hold together for all of them."""
-    points = [_point(held) for held in group_by_point(cells).values()]
+    points = [_point(cells_of_point) for cells_of_point in group_by_point(cells).values()]
     fill_holm([row for point in points for row in (*point["pairs"], *point["sets"])])
     return points
 
@@ -36,7 +36,9 @@ def differences(cells: Sequence[formats.CellRow]) -> Iterator[formats.Difference
         if a.keys() != b.keys() or len(paths := [path for path in a if a[path] != b[path]]) != 1:
             continue
         ours, theirs = _measures(one), _measures(other)
-        for measure, attack in sorted(ours, key=lambda named: MEASURES.index(named[0])):
+        for measure, attack in sorted(
+            ours, key=lambda measure_and_attack: MEASURES.index(measure_and_attack[0])
+        ):
             less = change(theirs.get((measure, attack), {}), ours[measure, attack])
             if less["n"]:
                 yield {
@@ -56,12 +58,28 @@ def group_by_point(cells: Sequence[formats.CellRow]) -> dict[str, list[formats.C
 
 
 def change(ours: BySeed, theirs: BySeed) -> Spread:
-    """Over seeds that both have, the first less the second."""
+    """Over seeds that both have, the first less the second.
+
+    Args:
+        ours: seed -> value.
+        theirs: seed -> value.
+
+    Returns:
+        The spread of the differences.
+    """
     return spread(paired_differences(ours, theirs), -1.0)
 
 
 def paired_differences(ours: BySeed, theirs: BySeed) -> list[float]:
-    """By seed that both have, the first less the second; rounded, so that equal ones are equal."""
+    """By seed that both have, the first less the second; rounded, so that equal ones are equal.
+
+    Args:
+        ours: seed -> value.
+        theirs: seed -> value.
+
+    Returns:
+        One difference for each common seed, by rising seed.
+    """
     return [round(ours[seed] - theirs[seed], 6) for seed in sorted(ours.keys() & theirs.keys())]
 
 
@@ -71,7 +89,7 @@ def test_difference(differences: Iterable[float | None]) -> formats.TestedDiffer
     return {"difference": spread(known, -1.0), "p": p_value(known), "p_holm": None}
 
 
-def by_code(codes: Sequence[str]) -> dict[str, int]:
+def count_codes(codes: Sequence[str]) -> dict[str, int]:
     """How many models have each verdict."""
     return {code: codes.count(code) for code in sorted(set(codes))}
 
@@ -83,11 +101,11 @@ def _point(cells: Sequence[formats.CellRow]) -> formats.PointRow:
         "grid": cells[0]["grid"],
         "finished": len(results),
         "failed": sum(cell["state"] == "failed" for cell in cells),
-        "verdicts": by_code([one["verdict_code"] for one in results]),
+        "verdicts": count_codes([one["verdict_code"] for one in results]),
         "attacks": _attacks(cells),
         "pairs": _pairs(results),
         "sets": _sets(results),
-        **{name: _over(results, name) for name in PROBES},  # type: ignore[typeddict-item]
+        **{name: _spread_of(results, name) for name in PROBES},  # type: ignore[typeddict-item]
     }
 
 
@@ -99,37 +117,41 @@ def _attacks(cells: Sequence[formats.CellRow]) -> list[formats.AttackSpread]:
     return [
         {
             "name": name,
-            "auc": _over(held, "auc"),
-            "tpr_at_1_percent_fpr": _over(held, "tpr_at_1_percent_fpr"),
+            "auc": _spread_of(rows_of_attack, "auc"),
+            "tpr_at_1_percent_fpr": _spread_of(rows_of_attack, "tpr_at_1_percent_fpr"),
             "controls": {
-                label: spread(row["controls"].get(label) for row in held)
-                for label in held[0]["controls"]
+                label: spread(row["controls"].get(label) for row in rows_of_attack)
+                for label in rows_of_attack[0]["controls"]
             },
-            "choices": {row["seed"]: row["choices"] for row in held if row["choices"]},
+            "choices": {row["seed"]: row["choices"] for row in rows_of_attack if row["choices"]},
         }
-        for (name,), held in _rows(rows, "name").items()
+        for (name,), rows_of_attack in _group_rows(rows, "name").items()
     ]
 
 
 def _pairs(results: Sequence[formats.CellResults]) -> list[formats.PairSpread]:
-    rows = _rows((row for one in results for row in one["pairs"]), "attack", "control")
+    rows = _group_rows((row for one in results for row in one["pairs"]), "attack", "control")
     return [
-        {"attack": attack, "control": control, **test_difference(row["difference"] for row in held)}
-        for (attack, control), held in rows.items()
+        {
+            "attack": attack,
+            "control": control,
+            **test_difference(row["difference"] for row in rows_of_pair),
+        }
+        for (attack, control), rows_of_pair in rows.items()
     ]
 
 
 def _sets(results: Sequence[formats.CellResults]) -> list[formats.SetSpread]:
-    rows = _rows((row for one in results for row in one["sets"]), "attack", "judged", "size")
-    made: list[formats.SetSpread] = []
-    for (attack, judged, size), held in rows.items():
-        controls = [row["control"] for row in held if row["control"]]
-        made.append({
-            "attack": attack, "judged": judged, "size": size, "auc": _over(held, "auc"),
+    rows = _group_rows((row for one in results for row in one["sets"]), "attack", "judged", "size")
+    spreads: list[formats.SetSpread] = []
+    for (attack, how, size), rows_of_set in rows.items():
+        controls = [row["control"] for row in rows_of_set if row["control"]]
+        spreads.append({
+            "attack": attack, "judged": how, "size": size, "auc": _spread_of(rows_of_set, "auc"),
             "control": controls[0]["name"] if controls else None,
             **test_difference(control["difference"] for control in controls),
         })  # fmt: skip
-    return made
+    return spreads
 
 
 def _measures(cells: Sequence[formats.CellRow]) -> dict[tuple[str, str | None], dict[int, float]]:
@@ -142,18 +164,18 @@ def _measures(cells: Sequence[formats.CellRow]) -> dict[tuple[str, str | None], 
             ("auc", row["name"]): row["auc"] for row in results["attacks"]
         }
         values |= {(name, None): results[name] for name in PROBES}  # type: ignore[literal-required]
-        for named, value in values.items():
+        for measure_and_attack, value in values.items():
             if value is not None:
-                by_seed.setdefault(named, {})[cell["seed"]] = value
+                by_seed.setdefault(measure_and_attack, {})[cell["seed"]] = value
     return by_seed
 
 
-def _over(rows: Iterable[Any], key: str) -> Spread:
+def _spread_of(rows: Iterable[Any], key: str) -> Spread:
     """One number of several rows, over models."""
     return spread(row[key] for row in rows)
 
 
-def _rows(rows: Iterable[Any], *keys: str) -> dict[tuple[Any, ...], list[Any]]:
+def _group_rows(rows: Iterable[Any], *keys: str) -> dict[tuple[Any, ...], list[Any]]:
     """The rows that share these keys, in order."""
     return group_by_key((tuple(row[key] for key in keys), row) for row in rows)
 
@@ -164,3 +186,6 @@ def group_by_key(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, list[Any]]:
     for key, value in pairs:
         groups.setdefault(key, []).append(value)
     return groups
+
+
+together = group_by_key  # its name before 0.2

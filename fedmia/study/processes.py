@@ -47,9 +47,12 @@ def run_all(
     is set, kill those that run.
 
     Args:
+        tasks: in the order to start them.
+        jobs: most processes at once.
         began: called before a task's process starts.
-        ended: takes a task and the exit code of its process (negative: the signal that killed
-            it); not called for those that `stop` ended.
+        ended: takes a task and the exit code of its process (negative: the signal that killed it);
+            not called for those that `stop` ended.
+        stop: set to end all processes.
     """
     waiting, running = deque(tasks), list[tuple[StudyProcess, subprocess.Popen[bytes], list[int]]]()
     free = share_cores(min(jobs, len(tasks)))
@@ -77,7 +80,12 @@ def explain_exit(code: int, log: Path, hidden: Mapping[str, str]) -> str:
     """One line that says why a process failed: its signal, or the last line that it printed.
 
     Args:
-        hidden: text -> what stands for it in the line.
+        code: exit code; negative: the signal.
+        log: file of what the process printed.
+        hidden: text -> what replaces it in the line.
+
+    Returns:
+        The line.
     """
     if code < 0:
         more = " (out of memory?)" if code == -signal.SIGKILL else ""

@@ -13,21 +13,34 @@ from fedmia.study.view import StudyPage
 
 
 def run_study(
-    asked: Invocation, stop: Event, runs: RunBatch, tree: Tree, work: RunLauncher, *views: StudyPage
+    invocation: Invocation,
+    stop: Event,
+    runs: RunBatch,
+    tree: Tree,
+    work: RunLauncher,
+    *views: StudyPage,
 ) -> int:
     """Do the runs that are not finished yet, write what each view makes of all, and print the last
     view; the exit code.
 
     Args:
-        tree: the settings as the file of the command says them.
+        invocation: of the command.
+        stop: set when the user interrupts.
+        runs: all runs of the study.
+        tree: the settings as the file of the command has them.
+        work: how runs are made.
+        views: each writes its files; the last is printed.
+
+    Returns:
+        The exit code.
 
     Raises:
         InputError: no folder, or one of something else.
     """
-    with run_cells(runs, tree, asked, stop, work) as study:
+    with run_cells(runs, tree, invocation, stop, work) as study:
         for view in views:
             report = view.report(study)
             page = view.write(report, study.out)
         write(study.table, study.out)
-    view.show(report, asked, page)
+    view.show(report, invocation, page)
     return study.code

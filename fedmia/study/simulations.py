@@ -22,43 +22,69 @@ from fedmia.study.views.sweep import SweepView
 from fedmia.study.views.tradeoff import TradeoffView
 
 
-def sweep(asked: Invocation, stop: Event, start: Start | None = None) -> int:
-    """`python -m fedmia.sweep`; `start`: makes the command line of a run's process."""
-    wanted: Sweep = asked.settings
+def sweep(invocation: Invocation, stop: Event, start: Start | None = None) -> int:
+    """`python -m fedmia.sweep`; `start`: makes the command line of a run's process.
+
+    Args:
+        invocation: of the command.
+        stop: set when the user interrupts.
+        start: makes the command line of a run's process; None for the usual one.
+
+    Returns:
+        The exit code.
+    """
+    config: Sweep = invocation.settings
     work, view = (
         RunLauncher(start or simulate_command, is_resumable),
-        SweepView(wanted, sections(wanted)),
+        SweepView(config, sections(config)),
     )
-    return run_study(asked, stop, wanted.runs, wanted.tree(), work, view)
+    return run_study(invocation, stop, config.runs, config.tree(), work, view)
 
 
-def sections(wanted: Sweep) -> dict[str, View]:
+def sections(config: Sweep) -> dict[str, View]:
     """The views beside the sweep's own, by name.
 
     Raises:
         InputError: no such view, or one that is no section of a sweep's page.
     """
-    views: dict[str, View] = {name: registry.build("view", name, {}) for name in wanted.views}
+    views: dict[str, View] = {name: registry.build("view", name, {}) for name in config.views}
     for name, view in views.items():
         if isinstance(view, StudyPage | PaperView | Baseline):
             raise InputError(f"{opt('views', name)}: it has a command or a flag of its own")
-    if wanted.baseline is not None:
-        views["baseline"] = Baseline(wanted.baseline)
+    if config.baseline is not None:
+        views["baseline"] = Baseline(config.baseline)
     return views
 
 
-def tradeoff(asked: Invocation, stop: Event, start: Start | None = None) -> int:
-    """`python -m fedmia.tradeoff`: the sweep that it is, and what compares the defences."""
-    wanted: Tradeoff = asked.settings
+def tradeoff(invocation: Invocation, stop: Event, start: Start | None = None) -> int:
+    """`python -m fedmia.tradeoff`: the sweep that it is, and what compares the defences.
+
+    Args:
+        invocation: of the command.
+        stop: set when the user interrupts.
+        start: makes the command line of a run's process; None for the usual one.
+
+    Returns:
+        The exit code.
+    """
+    config: Tradeoff = invocation.settings
     work, views = (
         RunLauncher(start or simulate_command, is_resumable),
-        (SweepView(wanted.sweep), TradeoffView()),
+        (SweepView(config.sweep), TradeoffView()),
     )
-    return run_study(asked, stop, wanted.sweep.runs, wanted.tree(), work, *views)
+    return run_study(invocation, stop, config.sweep.runs, config.tree(), work, *views)
 
 
 def simulate_command(config: Path, folder: Path) -> Sequence[str]:
-    """The command line of a run, begun or gone on with."""
+    """The command line of a run, begun or gone on with.
+
+    Args:
+        config: file of the run's settings.
+        folder: of the run.
+
+    Returns:
+        The arguments.
+    """
     if not is_resumable(folder):
         return command("fedmia.simulate", "--config", config, "--out", folder)
     # What lies there is of the study's own settings, whose plugins its user named.

@@ -34,7 +34,12 @@ def over_models(rows: Iterable[Row]) -> list[dict[str, Any]]:
 
 
 def write(rows: list[Row], out: Path) -> None:
-    """table.parquet, table.csv and points.csv of a study; nothing of one without a run."""
+    """table.parquet, table.csv and points.csv of a study; nothing of one without a run.
+
+    Args:
+        rows: the table of all runs.
+        out: folder of the study.
+    """
     if not rows:
         return
     table.write(rows, out)

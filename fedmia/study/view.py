@@ -81,7 +81,15 @@ class StudyPage(View):
     beside: ClassVar[Mapping[str, str]] = {}
 
     def values(self, report: Any, out: Path) -> dict[str, Any]:
-        """What else the template asks for; `out`: folder of the runs."""
+        """What else the template asks for; `out`: folder of the runs.
+
+        Args:
+            report: what `report` returned.
+            out: folder of the runs.
+
+        Returns:
+            Names and values for the template.
+        """
         return {}
 
     @abc.abstractmethod
@@ -93,7 +101,16 @@ class StudyPage(View):
         return failures(report.get("cells", ()))
 
     def page(self, report: Any, figures: Mapping[str, bytes], out: Path = Path()) -> str:
-        """The whole HTML document; every string in the report is escaped."""
+        """The whole HTML document; every string in the report is escaped.
+
+        Args:
+            report: what `report` returned.
+            figures: name -> PNG bytes.
+            out: folder of the runs.
+
+        Returns:
+            The HTML text.
+        """
         cells = report.get("cells", ())
         values = {
             "tables": self.tables(report),
@@ -105,18 +122,33 @@ class StudyPage(View):
         return template.render(report=report, **values | self.values(report, out))
 
     def write(self, report: Any, out: Path) -> Path:
-        """Write all files into `out`; the page's."""
+        """Write all files into `out`; the page's.
+
+        Args:
+            report: what `report` returned.
+            out: folder of the study.
+
+        Returns:
+            The page's path.
+        """
         figures = self.figures(report)
         for name in figures.keys() & self.beside.keys():
             (out / self.beside[name]).parent.mkdir(exist_ok=True)
             (out / self.beside[name]).write_bytes(figures[name])
         return write_files(out / self.file, report, self.page(report, figures, out))
 
-    def show(self, report: Any, asked: Invocation, page: Path | None) -> None:
-        """Print the report: as JSON, as its sentence alone, or as a table and where its page is."""
+    def show(self, report: Any, invocation: Invocation, page: Path | None) -> None:
+        """Print the report: as JSON, as its sentence alone, or as a table and where its page is.
+
+        Args:
+            report: what `report` returned.
+            invocation: of the command.
+            page: its path; None where none was written.
+        """
         more = self.more(report)
         print_summary(
-            report, lambda: self.terminal(report), page, json=asked.json, quiet=asked.quiet,
+            report, lambda: self.terminal(report), page,
+            json=invocation.json, quiet=invocation.quiet,
             more=more,
         )  # fmt: skip
 
@@ -128,8 +160,16 @@ def study_report(
     """What the file of every study holds, `before` and `after` how many runs are finished.
 
     Args:
-        config: the settings as the command's file says them.
+        study: the runs.
+        sentence: what a reader should take home.
+        before: entries before the counts of runs.
+        after: entries after them.
+        notes: what a reader must know.
+        config: the settings as the command's file has them.
         runs: what the study is of.
+
+    Returns:
+        What JSON holds.
     """
     return {
         "format": formats.FORMAT,
@@ -149,7 +189,18 @@ def note_left_out(names: Sequence[str]) -> list[str]:
 
 
 def note_doubtful_verdicts(points: Iterable[Mapping[str, Any]], runs: str) -> list[str]:
-    """The note on verdicts under which an AUC is no leak alone."""
+    """The note on verdicts under which an AUC is no leak alone.
+
+    Args:
+        points: with their verdicts.
+        runs: what the study is of, in the plural.
+
+    Returns:
+        One note, or none.
+    """
     codes = {code for point in points for code in point["verdicts"]} & {"shift", "control-failed"}
-    said = f"{runs} with the verdict {' or '.join(sorted(codes))} have an AUC that is no leak alone"
-    return [f"{said}: see their own pages."] if codes else []
+    sentence = (
+        f"In {runs.lower()} with the verdict {' or '.join(sorted(codes))} an AUC over 0.5 does not "
+        "show a leak"
+    )
+    return [f"{sentence}: see the page of the run."] if codes else []

@@ -25,23 +25,23 @@ def declares_paper_needs_and_signatures(case: AttackCase) -> None:
     cls = case.cls
     case.declares_paper()
     case.must(getattr(cls, "needs", None) in VIEWS, f".needs must be one of {list(VIEWS)}")
-    taken = {"name", "learns"} & {f.name for f in dataclasses.fields(cls)}
-    case.must(not taken, f"an option cannot be called {taken}, which every attack has")
+    reserved = {"name", "learns"} & {f.name for f in dataclasses.fields(cls)}
+    case.must(not reserved, f"an option cannot be called {reserved}, which every attack has")
     client = not issubclass(cls, ActiveAttack) or cls.needs.vantage == "client"
     case.must(client, " is active: its vantage must be 'client'")
-    for method, wanted in (("fit", "self, view, known, rng"), ("score", "self, view, images")):
-        found = ", ".join(inspect.signature(getattr(cls, method)).parameters)
-        case.must(found == wanted, f".{method} must take ({wanted}), not ({found})")
+    for method, signature in (("fit", "self, view, known, rng"), ("score", "self, view, images")):
+        parameters = ", ".join(inspect.signature(getattr(cls, method)).parameters)
+        case.must(parameters == signature, f".{method} must take ({signature}), not ({parameters})")
 
 
 def score_before_fit_is_refused(case: AttackCase) -> None:
     """By NotFitted, which names the attack; whatever else it says of images or sets too."""
     attack, view = case.new(), case.view()
-    said: dict[str, Callable[[Any, Any], Any]] = dict(calls(case))
+    methods: dict[str, Callable[[Any, Any], Any]] = dict(calls(case))
     for method in ("score", "features", "by_client", "score_without"):
         if method == "score" or getattr(case.cls, method) is not getattr(Attack, method):
-            said[method] = partial(_of_images, case, method)
-    for method, call in said.items():
+            methods[method] = partial(_of_images, case, method)
+    for method, call in methods.items():
         try:
             call(attack, view)
         except NotFitted as error:
@@ -114,27 +114,27 @@ def learns_says_whether_known_images_matter(case: AttackCase) -> None:
 
 def queries_are_what_passes_through(case: AttackCase) -> None:
     """Nothing is remembered: an attack may read one row twice (a view's cosines, its loss)."""
-    asked = case.usual().queries  # and rows of shadows, which cost no query, are known by now
+    queries = case.usual().queries  # and rows of shadows, which cost no query, are known by now
     alone = case.run(signals=UncachedSignals())
     text = f"{alone.passed} images passed through the encoder but {alone.queries} queries were"
     case.must(alone.queries == alone.passed, f"{text} counted")
-    case.must(alone.queries == asked > 0, f"{asked} queries at first and {alone.queries} again")
-    found = case.again.queries  # it finds its rows there: it counts all the same
-    case.must(found == asked, f"{found} queries where rows are shared, {asked} alone")
+    case.must(alone.queries == queries > 0, f"{queries} queries at first and {alone.queries} again")
+    repeated = case.again.queries  # it finds its rows there: it counts all the same
+    case.must(repeated == queries, f"{repeated} queries where rows are shared, {queries} alone")
 
 
 def budget_is_kept(case: AttackCase) -> None:
     """Exactly enough changes nothing; one query less is refused."""
-    want, asked = case.usual().scores, case.usual().queries
+    want, queries = case.usual().scores, case.usual().queries
     case.same(case.again.scores, want, "a budget that suffices changes the scores")
-    left, short = case.again.view.remaining, case.view(budget=asked - 1)
-    case.must(left == 0, f"{left} queries left of its own")
-    attack, text = case.new(), f" exceeds its budget of {asked - 1} queries"
+    remaining, short = case.again.view.remaining, case.view(budget=queries - 1)
+    case.must(remaining == 0, f"{remaining} queries left of its own")
+    attack, text = case.new(), f" exceeds its budget of {queries - 1} queries"
     try:
         attack.fit(short, case.known, rng(0, "fit"))
         attack.score(short, case.images)
     except BudgetError:
-        case.must(short.queries < asked, f"{text}: {short.queries}")
+        case.must(short.queries < queries, f"{text}: {short.queries}")
     else:
         case.must(False, text)
 
@@ -152,8 +152,8 @@ def pickle_keeps_options_and_fit(case: AttackCase) -> None:
 def features_are_three_finite_columns(case: AttackCase) -> None:
     """Where it has any."""
     attack, view, *_ = case.usual()
-    if (found := attack.features(view, case.images)) is not None:
-        (names, table), shape = found, (len(case.images), 3)
+    if (features := attack.features(view, case.images)) is not None:
+        (names, table), shape = features, (len(case.images), 3)
         case.must(len(set(names)) == 3, f"features must have three names, got {names}")
         case.must(table.shape == shape, f"features are {table.shape}, not {shape}")
         case.must(np.isfinite(table).all(), "features are not finite")
@@ -162,34 +162,34 @@ def features_are_three_finite_columns(case: AttackCase) -> None:
 def without_its_act_it_scores_too(case: AttackCase) -> None:
     """Where it has a twin on the same model: named, one finite number an image, in their order."""
     (attack, view, *_), few = case.usual(), case.images[[17, 3, 8]]
-    found, some = (attack.score_without(view, x) for x in (case.images, few))
-    if found is not None and some is not None:
-        named, shape = bool(attack.control and attack.over), (len(case.images),)
-        case.must(named, "lacks the `control` and `over` of its twin")
-        case.must(found.shape == shape, f"score_without gives {found.shape}, not {shape}")
-        case.must(np.isfinite(found).all(), "score_without gives what is not finite")
+    scores, some = (attack.score_without(view, x) for x in (case.images, few))
+    if scores is not None and some is not None:
+        declared, shape = bool(attack.control and attack.over), (len(case.images),)
+        case.must(declared, "lacks the `control` and `over` of its twin")
+        case.must(scores.shape == shape, f"score_without gives {scores.shape}, not {shape}")
+        case.must(np.isfinite(scores).all(), "score_without gives what is not finite")
         text = "score_without: an image's score depends on what else is scored"
-        case.same(some, found[[17, 3, 8]], text, 1e-5)
+        case.same(some, scores[[17, 3, 8]], text, 1e-5)
 
 
 def by_client_has_a_finite_score_of_each_image(case: AttackCase) -> None:
-    """Where it tells clients apart; the order of images is not read."""
+    """Where it scores each client: the order of images plays no part."""
     attack, view, *_ = case.usual()
-    told, again = (attack.by_client(view, x) for x in (case.images, case.images.flip(0)))
-    if told is None or again is None:
-        return case.must(told is again, "by_client depends on the order of the candidates")
-    ids, found = told
+    answer, again = (attack.by_client(view, x) for x in (case.images, case.images.flip(0)))
+    if answer is None or again is None:
+        return case.must(answer is again, "by_client depends on the order of the candidates")
+    ids, scores = answer
     clients = {c for r in view.updates.values() for c in r}
     distinct = ids.dtype == np.int64 and len(set(ids.tolist())) == len(ids)
     text = f"by_client must name distinct clients of {sorted(clients)}, got {ids}"
     case.must(distinct and set(ids.tolist()) <= clients, text)
     few = f"by_client names {len(ids)} clients, needs {attack.least_clients}"
     case.must(len(ids) >= attack.least_clients, few)
-    right = found.shape == (len(ids), len(case.images)) and found.dtype == np.float64
-    finite = right and np.isfinite(found).all()
+    right = scores.shape == (len(ids), len(case.images)) and scores.dtype == np.float64
+    finite = right and np.isfinite(scores).all()
     case.must(finite, "by_client scores must be finite float64 (clients, images)")
     order = "by_client depends on the order of the candidates"
-    case.same(again[1], found[:, ::-1], order, 1e-6)
+    case.same(again[1], scores[:, ::-1], order, 1e-6)
 
 
 ATTACK_CHECKS: tuple[Callable[[AttackCase], None], ...] = (

@@ -32,8 +32,16 @@ from fedmia.threat.signals import Signals
 BRIEF = {"steps": 2, "epochs": 1, "crops": 6, "downstream_images": 20, "views": 8, "pairs": 1}
 
 
-class ScoredAttack(NamedTuple):
-    """A fitted attack and its view, the scores, what they cost and how many images passed."""
+class AttackRun(NamedTuple):
+    """A fitted attack and its view, the scores, what they cost and how many images passed.
+
+    Attributes:
+        attack: the fitted attack.
+        view: its view.
+        scores: of the images, `(N,)`.
+        queries: that the scores cost.
+        passed: number of images that passed through the encoder.
+    """
 
     attack: Attack
     view: Any
@@ -51,7 +59,7 @@ class AttackCase(Case):
         least = self.cls.least_known
         self.known, self.swapped = (some_known(least, swap) for swap in (False, True))
         self.method = small_moco()
-        self._usual: dict[str, ScoredAttack] = {}
+        self._usual: dict[str, AttackRun] = {}
 
     @cached_property
     def shadows(self) -> Any:
@@ -66,16 +74,22 @@ class AttackCase(Case):
     def run(
         self, known: Known | None = None, seed: int = 1, refit: bool = False, others: bool = False,
         attack: Attack | None = None, **more: Any,
-    ) -> ScoredAttack:  # fmt: skip
+    ) -> AttackRun:  # fmt: skip
         """Scores of the images under test by a new attack that is fitted with the usual seed.
 
         Args:
-            seed: of the global generators. refit: fit on other images first.
+            known: images to fit on; None: the usual ones.
+            seed: of the global generators.
+            refit: fit on other images first.
             others: score some of the images first, on a view of their own.
+            attack: the instance to run; None: a new one.
             more: of the view.
+
+        Returns:
+            the fitted attack, its scores and its cost.
         """
         attack, view = attack or self.new(), self.view(**more)
-        with self.watched(view) as passed, global_seed(seed):
+        with self.watch_passes(view) as passed, global_seed(seed):
             if refit:
                 attack.fit(view, self.swapped, rng(1, "fit"))
             attack.fit(view, known or self.known, rng(0, "fit"))
@@ -84,9 +98,9 @@ class AttackCase(Case):
             scores = attack.score(view, self.images)
         kind = type(scores).__name__
         self.must(kind == "ndarray", f"score returns a {kind}, not a NumPy array")
-        return ScoredAttack(attack, view, np.array(scores), view.queries, sum(passed))
+        return AttackRun(attack, view, np.array(scores), view.queries, sum(passed))
 
-    def usual(self, **options: Any) -> ScoredAttack:
+    def usual(self, **options: Any) -> AttackRun:
         """That of a new attack on a new view, made once."""
         attack = self.new(**options)
         if repr(attack) not in self._usual:
@@ -94,24 +108,31 @@ class AttackCase(Case):
         return self._usual[repr(attack)]
 
     @cached_property
-    def again(self) -> ScoredAttack:
+    def again(self) -> AttackRun:
         """One whose rows are all known, with just the queries that are needed; made once."""
-        asked = self.usual().queries
+        queries = self.usual().queries
         try:
-            return self.run(signals=self.usual().view._signals, budget=asked)
+            return self.run(signals=self.usual().view._signals, budget=queries)
         except BudgetError:
-            text = f"{self.name}: {asked} queries alone do not suffice where rows are shared"
+            text = f"{self.name}: {queries} queries alone do not suffice where rows are shared"
             raise AssertionError(text) from None
 
     def same(self, got: Scores, want: Scores, text: str, atol: float = 0.0) -> None:
-        """Refuse scores further than `atol` from others; says by how much."""
-        found, wanted = np.shape(got), np.shape(want)
-        self.must(found == wanted, f"scores are of shape {found}, not {wanted}")
+        """Refuse scores further than `atol` from others; says by how much.
+
+        Args:
+            got: scores, `(N,)`.
+            want: scores to compare with, `(N,)`.
+            text: sentence of the error.
+            atol: largest absolute difference allowed.
+        """
+        got_shape, want_shape = np.shape(got), np.shape(want)
+        self.must(got_shape == want_shape, f"scores are of shape {got_shape}, not {want_shape}")
         gap = float(np.abs(np.asarray(got) - want).max())
         self.must(gap <= atol, f"{text} (largest change {gap:.2g})")
 
     @contextmanager
-    def watched(self, view: Any) -> Iterator[list[int]]:
+    def watch_passes(self, view: Any) -> Iterator[list[int]]:
         """Counts the images that pass through encoders meanwhile, batch by batch, and refuses what
         changes the target or the images."""
         images, before = self.images.clone(), everything(view._method)
@@ -124,9 +145,11 @@ class AttackCase(Case):
 
         with patch.object(Encoder, "normalise", counted):
             yield passed
-        self.kept(before, everything(view._method), " changes its target: {} differs after score")
-        left = [n for n, w in view._method.named_parameters() if w.grad is not None]
-        self.must(not left, f" changes its target: it leaves a gradient in {left[:1]}")
+        self.require_equal(
+            before, everything(view._method), " changes its target: {} differs after score"
+        )
+        gradients = [n for n, w in view._method.named_parameters() if w.grad is not None]
+        self.must(not gradients, f" changes its target: it leaves a gradient in {gradients[:1]}")
         self.must(torch.equal(images, self.images), " changes the images that it scores")
 
 

@@ -20,7 +20,7 @@ from fedmia.ssl.base import State
 from fedmia.ssl.moco import MoCo
 from fedmia.ssl.simclr import SimCLR
 from fedmia.ssl.train import Job, Train, make_optimizer
-from fedmia.testing.material import CPU, Case, changed, run, small_moco, textures, under_seeds
+from fedmia.testing.material import CPU, Case, call_under_seeds, changed, run, small_moco, textures
 from fedmia.threat import WhiteBox
 
 # Options at which a defence does nothing, where it has them: no noise, and nothing to clip, or
@@ -32,7 +32,12 @@ ROUNDS = 2
 
 
 class DefendedRounds(NamedTuple):
-    """What leaves after the last round, and the memory after each."""
+    """What leaves after the last round, and the memory after each.
+
+    Attributes:
+        released: the update that leaves after the last round.
+        memories: the defence's memory after each round.
+    """
 
     released: State
     memories: list[dict[str, Any]]
@@ -78,13 +83,13 @@ class DefenseCase(Case):
     def _rehearse_alone(self, positions: Any, change: Callable[[Job], None]) -> Any:
         """Rounds on the public images at the positions."""
         job = self.job()
-        held = textures(12, seed=2)[positions]
-        job.images = held.numpy()
+        images = textures(12, seed=2)[positions]
+        job.images = images.numpy()
         for _ in range(ROUNDS):
             job.augment = Augment()
             change(job)
             job.run()
-            yield WhiteBox(job.method, Augment(), seed=0, device=CPU, held=held)
+            yield WhiteBox(job.method, Augment(), seed=0, device=CPU, held=images)
 
     def rounds(self) -> DefendedRounds:
         """Two rounds of a client."""
@@ -103,7 +108,7 @@ class DefenseCase(Case):
     @cached_property
     def usual(self) -> DefendedRounds:
         """`rounds` with the usual seed, run once."""
-        return under_seeds(self.rounds, 1)[0]
+        return call_under_seeds(self.rounds, 1)[0]
 
 
 def check_refuses_with_a_reason_only(case: DefenseCase) -> None:
@@ -119,10 +124,10 @@ def check_refuses_with_a_reason_only(case: DefenseCase) -> None:
 def release_keeps_its_input_and_its_form(case: DefenseCase) -> None:
     """New tensors of the same names, shapes and types."""
     received, trained, memory = case.received, case.trained, case.prepared()
-    kept = copy.deepcopy((received, trained))
+    before = copy.deepcopy((received, trained))
     released, metrics = case.defense.release(received, trained, memory, rng(0, "release"))
-    case.kept(kept[0], received, "release changes the received {} in place")
-    case.kept(kept[1], trained, "release changes the trained {} in place")
+    case.require_equal(before[0], received, "release changes the received {} in place")
+    case.require_equal(before[1], trained, "release changes the trained {} in place")
     case.form(released, case.trained, "release")
     numbers = all(isinstance(v, float) for v in metrics.values())
     case.must(numbers, f"metrics of release must be floats, got {metrics}")
@@ -136,20 +141,24 @@ def zero_strength_is_the_identity(case: DefenseCase) -> None:
     off = DefenseCase(case.cls(**{k: OFF[k] for k in own & set(OFF)}))
     memory = off.rounds().memories[-1]
     released = off.defense.release(case.received, case.trained, memory, rng(0))[0]
-    case.kept(case.trained, released, "at zero strength release is not the identity: {} differs")
-    found = off.defense.privacy(memory)
-    case.must(found is None or found.value is None, "zero strength promises privacy")
+    case.require_equal(
+        case.trained, released, "at zero strength release is not the identity: {} differs"
+    )
+    statement = off.defense.privacy(memory)
+    case.must(statement is None or statement.value is None, "zero strength promises privacy")
     if own & set(TRAINING):
         want = DefenseCase(IdentityDefense()).rounds().released
-        case.kept(want, off.rounds().released, "at zero strength it trains otherwise: {} differs")
+        case.require_equal(
+            want, off.rounds().released, "at zero strength it trains otherwise: {} differs"
+        )
 
 
 def rounds_repeat_with_the_seed(case: DefenseCase) -> None:
     """To the bit, whatever the global generators hold."""
-    want, (got,) = case.usual.released, under_seeds(case.rounds, 2)
+    want, (got,) = case.usual.released, call_under_seeds(case.rounds, 2)
     if changed(want, got.released):  # once more, to name the reason
-        (again,) = under_seeds(case.rounds, 1)
-        case.kept(want, again.released, "two runs with one seed release a different {}")
+        (again,) = call_under_seeds(case.rounds, 1)
+        case.require_equal(want, again.released, "two runs with one seed release a different {}")
         case.must(False, " draws from the global random generators")
 
 
@@ -179,17 +188,25 @@ def privacy_is_stated_and_only_grows(case: DefenseCase) -> None:
     """Round by round, with what it rests on."""
     before = 0.0
     for count, memory in enumerate(case.usual.memories, start=1):
-        if (found := case.defense.privacy(memory)) is None:
+        if (statement := case.defense.privacy(memory)) is None:
             continue
-        right = isinstance(found, Epsilon) and found.standing in STANDINGS and found.assumptions
+        right = (
+            isinstance(statement, Epsilon)
+            and statement.standing in STANDINGS
+            and statement.assumptions
+        )
         case.must(right, f"privacy must be an Epsilon of {STANDINGS} with assumptions")
-        case.must(found.unit in ("", *UNITS), f"unit must be of {UNITS}, got '{found.unit}'")
-        case.must(found.rounds == count, f"privacy covers {found.rounds} rounds after {count}")
-        case.must(0 <= found.delta < 1, f"delta must be in [0, 1), got {found.delta}")
-        if found.value is not None:
-            text = f"epsilon falls from {before:.3g} to {found.value:.3g}"
-            case.must(found.value >= before, text)
-            before = found.value
+        case.must(
+            statement.unit in ("", *UNITS), f"unit must be of {UNITS}, got '{statement.unit}'"
+        )
+        case.must(
+            statement.rounds == count, f"privacy covers {statement.rounds} rounds after {count}"
+        )
+        case.must(0 <= statement.delta < 1, f"delta must be in [0, 1), got {statement.delta}")
+        if statement.value is not None:
+            text = f"epsilon falls from {before:.3g} to {statement.value:.3g}"
+            case.must(statement.value >= before, text)
+            before = statement.value
 
 
 STANDINGS = ("guaranteed", "heuristic", "empirical")

@@ -45,6 +45,8 @@ class Case:
 
     Args:
         plugin: an instance, taken as it is, or a class, taken with its defaults cut to `limits`.
+        base: class that the plugin must extend.
+        limits: largest values of options, which keep the check fast.
 
     Raises:
         AssertionError: its class is no dataclass of its own, or of another kind than `base`.
@@ -66,17 +68,37 @@ class Case:
         return dataclasses.replace(self.first, **{k: options[k] for k in own & set(options)})
 
     def must(self, holds: object, text: str) -> None:
-        """Raise AssertionError with the plugin's name and `text` unless `holds`."""
+        """Raise AssertionError with the plugin's name and `text` unless `holds`.
+
+        Args:
+            holds: condition; any truth value.
+            text: sentence of the error.
+
+        Raises:
+            AssertionError: the condition is false.
+        """
         if not holds:
             raise AssertionError(self.name + (text if text[0] in " ." else f": {text}"))
 
-    def kept(self, before: State, after: State, text: str) -> None:
-        """Refuse states that differ; `{}` in `text` is the first tensor that does."""
+    def require_equal(self, before: State, after: State, text: str) -> None:
+        """Refuse states that differ; `{}` in `text` is the first tensor that does.
+
+        Args:
+            before: tensors by name.
+            after: tensors by name.
+            text: sentence of the error, with a `{}`.
+        """
         wrong = changed(before, after)
         self.must(wrong is None, text.replace("{}", str(wrong)))
 
     def form(self, got: State, like: State, verb: str) -> None:
-        """Refuse tensors of other names, shapes or types, and those that are not finite."""
+        """Refuse tensors of other names, shapes or types, and those that are not finite.
+
+        Args:
+            got: tensors by name.
+            like: tensors with the wanted names, shapes and types.
+            verb: what made the tensors, for the error.
+        """
         self.must(got.keys() == like.keys(), f"{verb} drops or adds tensors")
         for n, t in got.items():
             right = t.shape == like[n].shape and t.dtype == like[n].dtype and t.isfinite().all()
@@ -91,32 +113,46 @@ class Case:
 @contextmanager
 def global_seed(seed: int) -> Iterator[None]:
     """The global generators of Python, NumPy and PyTorch seeded, and put back afterwards."""
-    kept = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    states = random.getstate(), np.random.get_state(), torch.get_rng_state()
     for start in (random.seed, np.random.seed, torch.manual_seed):
         start(seed)
     try:
         yield
     finally:
-        random.setstate(kept[0])
-        np.random.set_state(kept[1])
-        torch.set_rng_state(kept[2])
+        random.setstate(states[0])
+        np.random.set_state(states[1])
+        torch.set_rng_state(states[2])
 
 
 def run(checks: Sequence[Callable[[Any], None]], make: Callable[[Any], Any], plugin: Any) -> None:
-    """Every check on one case of a plugin; the global generators are left as they were."""
+    """Every check on one case of a plugin; the global generators are left as they were.
+
+    Args:
+        checks: functions of a case that raise AssertionError.
+        make: builds the case from the plugin.
+        plugin: class or instance.
+    """
     with global_seed(0):
         case = make(plugin)
         for check in checks:
             check(case)
 
 
-def under_seeds(make: Callable[[], T], *seeds: int) -> list[T]:
-    """What `make` gives under each seed of the global generators."""
-    found = []
+def call_under_seeds(make: Callable[[], T], *seeds: int) -> list[T]:
+    """What `make` gives under each seed of the global generators.
+
+    Args:
+        make: called once for each seed.
+        seeds: of the global generators.
+
+    Returns:
+        the results in order.
+    """
+    results = []
     for seed in seeds:
         with global_seed(seed):
-            found.append(make())
-    return found
+            results.append(make())
+    return results
 
 
 def everything(method: Any) -> State:
@@ -125,27 +161,60 @@ def everything(method: Any) -> State:
 
 
 def changed(before: State, after: State) -> str | None:
-    """The name of the first tensor that is not what it was."""
+    """The name of the first tensor that is not what it was.
+
+    Args:
+        before: tensors by name.
+        after: tensors by name.
+
+    Returns:
+        the name, or None if all are equal.
+    """
     return next(
         (n for n, t in before.items() if n not in after or not torch.equal(after[n], t)), None
     )
 
 
 def textures(count: int, seed: int = 0) -> Tensor:
-    """uint8 (count, 3, 8, 8), all of one distribution, all different."""
+    """uint8 (count, 3, 8, 8), all of one distribution, all different.
+
+    Args:
+        count: number of images.
+        seed: of their pixels.
+
+    Returns:
+        uint8 `(count, 3, 8, 8)`.
+    """
     source = Synthetic(classes=5, images=max(count, 5), pixels=PIXELS)
     return torch.from_numpy(source.load(Request(None, None, None, seed)).images[:count])
 
 
 def some_known(least: int = 0, swap: bool = False) -> Known:
-    """Twelve known members and ten known non-members (or `least`), or the other way round."""
+    """Twelve known members and ten known non-members (or `least`), or the other way round.
+
+    Args:
+        least: number of images a side, if more are needed.
+        swap: whether members and non-members change places.
+
+    Returns:
+        the known images.
+    """
     n = max(least, 10)
     both = textures(2 * n + 2, seed=1)
     return Known(both[-n:], both[:-n]) if swap else Known(both[:-n], both[-n:])
 
 
 def small_moco(seed: int = 0, images: int | None = None, **options: Any) -> MomentumContrast:
-    """An untrained MoCo on a narrow SmallNet."""
+    """An untrained MoCo on a narrow SmallNet.
+
+    Args:
+        seed: of the weights.
+        images: number of images of the holder; None: no cap.
+        options: options of MoCo.
+
+    Returns:
+        the method, on the CPU.
+    """
     spec = MoCo(**{"dim": 8, "queue": 16, "temperature": 0.2, **options})
     recipe = Recipe((0.5,) * 3, (0.25,) * 3, images)
     return spec.build(SmallNet(width=4).build(3, PIXELS), recipe, torch_rng(seed, "test"))
@@ -160,13 +229,13 @@ class ByteSumLabels(Labels):
 
 def small_shadows() -> tuple[Shadow, ...]:
     """Three encoders of the attacker's own, said to be trained on half of twenty images each."""
-    pool, found = textures(20, seed=3), []
+    pool, shadows = textures(20, seed=3), []
     for i in range(3):
         order = torch.from_numpy(rng(i, "shadow").permutation(20))
         own: dict[str, Any] = {"held": pool[order[10:]], "labels": ByteSumLabels()}
         view = WhiteBox(small_moco(seed=i + 5), AUGMENT, seed=0, device=CPU, **own)
-        found.append(Shadow(view, pool[order[:10]], pool[order[10:]]))
-    return tuple(found)
+        shadows.append(Shadow(view, pool[order[:10]], pool[order[10:]]))
+    return tuple(shadows)
 
 
 def least_view(
@@ -185,6 +254,18 @@ def least_view(
     rounds: what the attack itself crafted, and the mean of that and the weights received. Of an
     attack that is not active it holds three models: two others, then `method` itself. A server's
     view holds the updates of four clients in two rounds.
+
+    Args:
+        attack: whose `needs` decide the view.
+        method: the model under attack.
+        targets: images under attack, uint8 `(N, C, H, W)`.
+        augment: recipe of the attacker's views.
+        held: uint8 images that the attacker holds.
+        shadows: the attacker's own encoders; None: some small ones.
+        more: further arguments of the view.
+
+    Returns:
+        the view.
     """
     cls = VIEWS[attack.needs]
     values: dict[str, Any] = {"seed": 0, "device": CPU, "held": held}

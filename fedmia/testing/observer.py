@@ -38,7 +38,7 @@ def some_figure() -> bytes:
 
 
 class ObserverCase(Case):
-    """An observer, and all that it may be told."""
+    """An observer, and example arguments for each of its methods."""
 
     def __init__(self, observer: RunObserver | type[RunObserver]) -> None:
         cls = observer if isinstance(observer, type) else type(observer)
@@ -52,18 +52,26 @@ class ObserverCase(Case):
         }
 
     def tell(self, methods: str, folder: Path | None) -> None:
-        """Tell a new one by `methods`, in order."""
+        """Call `methods` of a new observer, in order.
+
+        Args:
+            methods: names of the methods to call, separated by spaces.
+            folder: the run's folder, or None.
+
+        Raises:
+            AssertionError: the observer raises an error.
+        """
         observer = self.cls() if isinstance(self.first, type) else copy.deepcopy(self.first)
         observer.check(folder)
         for method in methods.split():
-            given = (CONFIG, folder) if method == "begin" else self.told[method]
-            kept = copy.deepcopy(given)
+            arguments = (CONFIG, folder) if method == "begin" else self.told[method]
+            before = copy.deepcopy(arguments)
             try:
-                getattr(observer, method)(*given)
+                getattr(observer, method)(*arguments)
             except Exception as error:
                 text = f"{methods}: {method} raises {type(error).__name__}: {error}"
                 raise AssertionError(f"{self.name}: {text}") from error
-            self.must(given == kept, f"{method} changes what it is given")
+            self.must(arguments == before, f"{method} changes what it is given")
 
 
 def hears_of_a_whole_run(case: ObserverCase) -> None:
@@ -91,8 +99,8 @@ def leaves_the_process_as_it_was(case: ObserverCase) -> None:
     """Threads of torch, on which sums depend, and the global generators."""
 
     def state() -> tuple[Any, ...]:
-        drawn = random.getstate(), str(np.random.get_state()), torch.get_rng_state().tolist()
-        return torch.get_num_threads(), torch.get_default_dtype(), *drawn
+        states = random.getstate(), str(np.random.get_state()), torch.get_rng_state().tolist()
+        return torch.get_num_threads(), torch.get_default_dtype(), *states
 
     before = state()
     hears_of_a_whole_run(case)

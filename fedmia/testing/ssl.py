@@ -15,7 +15,15 @@ from fedmia.options.errors import InputError
 from fedmia.options.seeding import torch_rng
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSL, Recipe, SSLMethod
-from fedmia.testing.material import PIXELS, Case, changed, everything, run, textures, under_seeds
+from fedmia.testing.material import (
+    PIXELS,
+    Case,
+    call_under_seeds,
+    changed,
+    everything,
+    run,
+    textures,
+)
 
 SMALL = {"dim": 8, "prototypes": 8, "queue": 16, "bank": 6, "decoder_width": 8, "decoder_depth": 1}
 
@@ -28,7 +36,18 @@ class SSLCase(Case):
         self.spec: SSL = self.first
 
     def build(self, seed: int = 0, images: int | None = None) -> SSLMethod:
-        """An untrained method on a narrow SmallNet, or on a transformer where it needs one."""
+        """An untrained method on a narrow SmallNet, or on a transformer where it needs one.
+
+        Args:
+            seed: of the weights.
+            images: number of images of the holder; None: no cap.
+
+        Returns:
+            the method, on the CPU.
+
+        Raises:
+            AssertionError: the method cannot be built.
+        """
         recipe = Recipe((0.5,) * 3, (0.25,) * 3, images, textures(7, seed=3).numpy(), 4)
         for net in (SmallNet(width=4), ViTTiny(width=12, heads=3, depth=4, patch=2)):
             try:
@@ -40,7 +59,15 @@ class SSLCase(Case):
         raise refused
 
     def views(self, count: int = 5, seed: int = 0) -> tuple[Tensor, Tensor]:
-        """Two views (count, 3, 8, 8) in [0, 1] of different images."""
+        """Two views (count, 3, 8, 8) in [0, 1] of different images.
+
+        Args:
+            count: number of images.
+            seed: of the pixels.
+
+        Returns:
+            both views.
+        """
         pixels = textures(count, seed).float() / 255
         noise = 0.1 * torch.rand(2, *pixels.shape, generator=torch_rng(seed, "views"))
         return (pixels + noise[0]).clamp(0, 1), (pixels + noise[1]).clamp(0, 1)
@@ -57,7 +84,7 @@ class SSLCase(Case):
 
     @cached_property
     def _usual(self) -> SSLMethod:
-        (method,) = under_seeds(lambda: self.train(self.build()), 1)
+        (method,) = call_under_seeds(lambda: self.train(self.build()), 1)
         return method
 
     def trained(self) -> SSLMethod:
@@ -65,7 +92,13 @@ class SSLCase(Case):
         return copy.deepcopy(self._usual)
 
     def losses_of(self, losses: Tensor, count: int, what: str) -> None:
-        """Refuse losses that are not one finite number an image, with gradients."""
+        """Refuse losses that are not one finite number an image, with gradients.
+
+        Args:
+            losses: `(B,)`.
+            count: wanted number of losses, B.
+            what: what gave the losses, for the error.
+        """
         self.must(
             losses.shape == (count,), f"{what} are of shape {tuple(losses.shape)}, not ({count},)"
         )
@@ -76,15 +109,15 @@ class SSLCase(Case):
 def declares_views_and_learning_rate(case: SSLCase) -> None:
     """Its class says where it is from; its views and rate can be used."""
     case.declares_paper()
-    found = case.spec.augment
-    case.must(isinstance(found, Augment), f".augment must be an Augment, got {found!r}")
+    augment = case.spec.augment
+    case.must(isinstance(augment, Augment), f".augment must be an Augment, got {augment!r}")
     case.must(case.spec.lr > 0, f".lr must be > 0, got {case.spec.lr}")
 
 
 def build_draws_from_its_generator(case: SSLCase) -> None:
     """Same seed, same weights, whatever the global generators hold."""
-    one, two = under_seeds(lambda: everything(case.build()), 1, 2)
-    case.kept(one, two, "{} is not drawn from the generator of build")
+    one, two = call_under_seeds(lambda: everything(case.build()), 1, 2)
+    case.require_equal(one, two, "{} is not drawn from the generator of build")
     other = changed(one, everything(case.build(seed=1)))
     case.must(other, "another seed builds the same weights")
 
@@ -131,10 +164,10 @@ def forgets_images_unless_it_says_so(case: SSLCase) -> None:
 
 def training_repeats_and_moves_the_weights(case: SSLCase) -> None:
     """To the bit, and stays finite."""
-    one, (two,) = case.trained(), under_seeds(lambda: case.train(case.build()), 2)
-    found = everything(one)
-    case.kept(found, everything(two), "two trainings with one seed differ in {}")
-    odd = next((n for n, t in found.items() if not t.isfinite().all()), None)
+    one, (two,) = case.trained(), call_under_seeds(lambda: case.train(case.build()), 2)
+    tensors = everything(one)
+    case.require_equal(tensors, everything(two), "two trainings with one seed differ in {}")
+    odd = next((n for n, t in tensors.items() if not t.isfinite().all()), None)
     case.must(odd is None, f"{odd} is not finite after three steps")
     moved = changed(case.build().shared_state(), one.shared_state())
     case.must(moved, "training leaves the shared weights as they were")
@@ -149,7 +182,7 @@ def shared_state_comes_back(case: SSLCase) -> None:
     whole = set(names) <= set(state) and len(names) == len(method.trainable())
     case.must(whole, "shared_state lacks parameters that are trained")
     other.load_shared(state)
-    case.kept(state, other.shared_state(), "load_shared loses {}")
+    case.require_equal(state, other.shared_state(), "load_shared loses {}")
     less = {n: t for n, t in state.items() if n != names[0]}
     for what, odd in (("lacks a parameter", less), ("is unknown", state | {"?": state[names[0]]})):
         try:
@@ -164,26 +197,26 @@ def local_state_comes_back(case: SSLCase) -> None:
     client, unless it says otherwise; both states are copies."""
     method = case.trained()
     states = {"shared": method.shared_state(), "local": method.local_state()}
-    kept = copy.deepcopy(states)
+    before = copy.deepcopy(states)
     others = [case.build()]
     if method.comes_back:
         others.append(case.train(case.build(seed=1, images=9)))
     for other in others:
         other.load_shared(states["shared"])
         other.load_local(states["local"])
-        case.kept(states["local"], other.local_state(), "load_local loses {}")
+        case.require_equal(states["local"], other.local_state(), "load_local loses {}")
     case.train(method)
-    for name, state in kept.items():
+    for name, state in before.items():
         text = f"{name}_state is no copy: {{}} moves with training"
-        case.kept(state, states[name], text)
+        case.require_equal(state, states[name], text)
     if "reset" in vars(case.spec).values():
         return  # it lets something go at the end of a round, by an option of its own
     for other in others:
         case.train(other)
         # Integer counters of batch norm, which nothing reads, may differ.
-        found, want = (one.shared_state() | one.local_state() for one in (method, other))
+        got, want = (one.shared_state() | one.local_state() for one in (method, other))
         text = "local_state lacks something: a client that is restored trains otherwise, see {}"
-        case.kept(found, want, text)
+        case.require_equal(got, want, text)
 
 
 def renewed_is_as_built(case: SSLCase) -> None:
@@ -194,9 +227,9 @@ def renewed_is_as_built(case: SSLCase) -> None:
     for one in (method, built):
         one.begin_first_round()
     text = "renew is not what build is, see {}"
-    case.kept(everything(built), everything(method), text)
-    found, want = (everything(case.train(one)) for one in (method, built))
-    case.kept(want, found, text)
+    case.require_equal(everything(built), everything(method), text)
+    got, want = (everything(case.train(one)) for one in (method, built))
+    case.require_equal(want, got, text)
 
 
 def rounds_begin_with_the_weights_received(case: SSLCase) -> None:
@@ -205,7 +238,7 @@ def rounds_begin_with_the_weights_received(case: SSLCase) -> None:
     state = method.shared_state()
     method.begin_first_round()
     method.begin_round()
-    case.kept(state, method.shared_state(), "beginning a round changes the shared {}")
+    case.require_equal(state, method.shared_state(), "beginning a round changes the shared {}")
 
 
 def output_losses_are_an_observers(case: SSLCase) -> None:
@@ -215,11 +248,11 @@ def output_losses_are_an_observers(case: SSLCase) -> None:
         if filled:
             shared = method.shared_state()
             method.fill_bank(case.views(7, seed=4)[0])
-            case.kept(shared, method.shared_state(), "fill_bank changes the shared {}")
+            case.require_equal(shared, method.shared_state(), "fill_bank changes the shared {}")
         before = everything(method)
         losses = method.output_losses(method.encoder(a), method.encoder(b))
         case.losses_of(losses, 5, "output_losses")
-        case.kept(before, everything(method), "output_losses change {}")
+        case.require_equal(before, everything(method), "output_losses change {}")
         near = torch.allclose(method.probe_losses(a, b), losses, rtol=1e-4, atol=1e-5)
         case.must(near, "probe_losses are not the output_losses of the two views")
 
@@ -228,9 +261,9 @@ def notes_are_sentences(case: SSLCase) -> None:
     """And holders of few images can build it."""
     for images in (1, 11, 10**6):
         case.build(images=images)
-        found = case.spec.notes(images)
-        right = all(isinstance(n, str) and n and "\n" not in n for n in found)
-        case.must(isinstance(found, list) and right, f"notes are no lines: {found!r}")
+        notes = case.spec.notes(images)
+        right = all(isinstance(n, str) and n and "\n" not in n for n in notes)
+        case.must(isinstance(notes, list) and right, f"notes are no lines: {notes!r}")
 
 
 SSL_CHECKS: tuple[Callable[[SSLCase], None], ...] = (

@@ -12,7 +12,7 @@ from fedmia.options.option import Options
 from fedmia.options.seeding import torch_rng
 from fedmia.ssl.base import State
 from fedmia.storage.snapshot import Update
-from fedmia.testing.material import Case, run, under_seeds
+from fedmia.testing.material import Case, call_under_seeds, run
 
 if TYPE_CHECKING:  # Flower is loaded by the class that is checked
     from strategies.base import FederatedStrategy
@@ -29,7 +29,15 @@ def some_state(seed: int) -> State:
 
 
 def some_updates(count: int = 4, state: State | None = None) -> list[Update]:
-    """Updates of clients that hold 3, 5, 7 .. images; all the same where `state` is given."""
+    """Updates of clients that hold 3, 5, 7 .. images; all the same where `state` is given.
+
+    Args:
+        count: number of clients.
+        state: weights that all send; None: random ones.
+
+    Returns:
+        the updates.
+    """
     return [Update(c, 1, state or some_state(c), 3 + 2 * c, {}) for c in range(count)]
 
 
@@ -41,7 +49,13 @@ class StrategyCase(Case):
         self.received = some_state(99)
 
     def near(self, got: State, want: State, text: str) -> None:
-        """Refuse a state further than rounding from another."""
+        """Refuse a state further than rounding from another.
+
+        Args:
+            got: tensors by name.
+            want: tensors to compare with.
+            text: sentence of the error.
+        """
         for n, t in want.items():
             gap = float((got[n].double() - t.double()).abs().max())
             self.must(gap <= 1e-5, f"{text} ({n} by {gap:.2g})")
@@ -50,12 +64,12 @@ class StrategyCase(Case):
 def aggregate_keeps_its_inputs_and_their_form(case: StrategyCase) -> None:
     """New tensors of the same names, shapes and types."""
     received, updates = case.received, some_updates()
-    kept = copy.deepcopy((received, updates))
+    originals = copy.deepcopy((received, updates))
     got = case.new().aggregate(received, updates)
-    case.kept(kept[0], received, "aggregate changes the received {} in place")
-    for before, after in zip(kept[1], updates, strict=True):
+    case.require_equal(originals[0], received, "aggregate changes the received {} in place")
+    for before, after in zip(originals[1], updates, strict=True):
         text = f"aggregate changes {{}} of client {after.client}'s update in place"
-        case.kept(before.state, after.state, text)
+        case.require_equal(before.state, after.state, text)
     case.form(got, received, "aggregate")
 
 
@@ -80,14 +94,14 @@ def aggregate_repeats(case: StrategyCase) -> None:
     """Two rounds of one instance are those of another: they share nothing."""
 
     def rounds() -> State:
-        strategy, found = case.new(), case.received
+        strategy, state = case.new(), case.received
         for _ in range(2):
-            found = strategy.aggregate(found, some_updates())
-        return found
+            state = strategy.aggregate(state, some_updates())
+        return state
 
     text = "two instances aggregate the same updates otherwise: state is shared or drawn globally"
-    one, other = under_seeds(rounds, 1, 2)
-    case.kept(one, other, f"{text} ({{}})")
+    one, other = call_under_seeds(rounds, 1, 2)
+    case.require_equal(one, other, f"{text} ({{}})")
 
 
 def checkpoint_holds_what_rounds_leave(case: StrategyCase) -> None:
@@ -105,7 +119,7 @@ def checkpoint_holds_what_rounds_leave(case: StrategyCase) -> None:
         ) from None
     want = strategy.aggregate(case.received, some_updates())
     got = again.aggregate(case.received, some_updates())
-    case.kept(want, got, "a strategy from a checkpoint aggregates otherwise ({})")
+    case.require_equal(want, got, "a strategy from a checkpoint aggregates otherwise ({})")
 
 
 STRATEGY_CHECKS: tuple[Callable[[StrategyCase], None], ...] = (

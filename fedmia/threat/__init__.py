@@ -1,4 +1,4 @@
-"""What an attacker may do, as objects: an attack holds a view, which grants what its threat does.
+"""Threat models as objects: an attack gets a view, which grants what its threat model grants.
 
 `BlackBox` embeds images and counts queries. `WhiteBox` adds layers and a copy of the model.
 `ClientView` adds the global models of the rounds in which the attacker took part, `ServerView` the
@@ -24,6 +24,8 @@ from fedmia.threat.needs import (
 from fedmia.threat.server import ServerView
 from fedmia.threat.whitebox import WhiteBox
 
+Views = ViewRecipe  # its name before 0.2
+
 __all__ = [
     "ACCESS",
     "NEGATIVES",
@@ -40,6 +42,7 @@ __all__ = [
     "Threat",
     "Trajectory",
     "ViewRecipe",
+    "Views",
     "WhiteBox",
     "require",
     "require_shadows",

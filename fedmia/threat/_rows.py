@@ -69,10 +69,10 @@ class Rows:
         uniforms = content_uniforms(images, self.seed, last, recipe.draws)[:, first:]
         draws = torch.from_numpy(np.ascontiguousarray(uniforms)).to(self.device).flatten(0, 1)
         scaled = images.to(self.device).float() / 255
-        drawn = recipe(scaled.repeat_interleave(last - first, dim=0), draws)
-        return drawn.view(len(images), last - first, *drawn.shape[1:])
+        views = recipe(scaled.repeat_interleave(last - first, dim=0), draws)
+        return views.view(len(images), last - first, *views.shape[1:])
 
-    def _few(self, most: int, images: Tensor) -> int:
+    def _batch_size(self, most: int, images: Tensor) -> int:
         """How many images or views of this size are at work at once, at most `most`."""
         pixels = DRAWN if self.device.type == "cpu" else DRAWN_GPU
         return max(1, min(most, pixels * most // CHUNK // (images.shape[2] * images.shape[3])))
@@ -80,8 +80,9 @@ class Rows:
     def _drawn(
         self, images: Tensor, recipe: ViewRecipe, first: int, last: int, most: int
     ) -> Iterator[Tensor]:
-        """Views `first` to `last` of each image, image by image, (B, C, h, w) with B of `_few`."""
-        few, count = self._few(most, images), last - first
+        """Views `first` to `last` of each image, image by image, (B, C, h, w), B of
+        `_batch_size`."""
+        few, count = self._batch_size(most, images), last - first
         if few < count:  # not even all views of one image
             for one in images.split(1):
                 for at in range(first, last, few):
@@ -94,7 +95,7 @@ class Rows:
 
     def passes(self, pixels: Tensor) -> tuple[Tensor, ...]:
         """(B, C, H, W) in the parts that pass through the encoder, of about one size."""
-        most = min(self._few(CHUNK, pixels), max(1, PART_GPU // pixels[0, 0].numel()))
+        most = min(self._batch_size(CHUNK, pixels), max(1, PART_GPU // pixels[0, 0].numel()))
         if self.device.type == "cpu":
             height, width = pixels.shape[2:]
             least = max(1, min(LEAST, PART // (height * width)))
@@ -116,10 +117,10 @@ class Rows:
         """Both outputs side by side, from one forward pass; once where they are the same."""
         rows = []
         for part in self.passes(pixels):
-            found = self.forward(part, OUTPUTS)
-            one = found["encoder"] is found["avgpool"]
-            both = found["encoder"] if one else torch.cat([found[o] for o in OUTPUTS], dim=1)
-            self._signals.widths[OUTPUTS] = tuple(found[o].shape[1] for o in OUTPUTS)
+            outputs = self.forward(part, OUTPUTS)
+            one = outputs["encoder"] is outputs["avgpool"]
+            both = outputs["encoder"] if one else torch.cat([outputs[o] for o in OUTPUTS], dim=1)
+            self._signals.widths[OUTPUTS] = tuple(outputs[o].shape[1] for o in OUTPUTS)
             rows.append(both.float().cpu())
         return torch.cat(rows)
 
@@ -128,14 +129,14 @@ class Rows:
 
         def compute(x: Tensor, first: int, last: int) -> Tensor:
             augment, count = self.augment if recipe is None else recipe, last - first
-            few = self._few(CHUNK, x)
+            few = self._batch_size(CHUNK, x)
             if few >= last:
                 parts = x.split(max(1, few // (count if few == CHUNK else last)))
                 views = (self.view_pixels(part, last, augment)[first:] for part in parts)
-                drawn: Iterator[Tensor] = (v.transpose(0, 1).flatten(0, 1) for v in views)
+                chunks: Iterator[Tensor] = (v.transpose(0, 1).flatten(0, 1) for v in views)
             else:  # not even one image's at once: drawn in pieces, which are not kept
-                drawn = self._drawn(x, augment, first, last, CHUNK)
-            return torch.cat([self._embed(pixels) for pixels in drawn]).view(len(x), count, -1)
+                chunks = self._drawn(x, augment, first, last, CHUNK)
+            return torch.cat([self._embed(pixels) for pixels in chunks]).view(len(x), count, -1)
 
         return self._signals.grow(key, images, views, compute)
 
@@ -143,7 +144,7 @@ class Rows:
         encoder, count, rows = self._method.encoder, last - first, []
         if encoder.map_layer is None:
             raise InputError("needs a map of the image's parts, and this encoder returns none")
-        for part in images.split(self._few(CHUNK // 4, images)):
+        for part in images.split(self._batch_size(CHUNK // 4, images)):
             maps = self._layer(part.to(self.device).float() / 255, encoder.map_layer).flatten(2)
             if maps.shape[2] < 2:
                 raise InputError(
@@ -151,11 +152,11 @@ class Rows:
                     "1x1: one part has nothing to be compared with"
                 )
             most = 2 * CHUNK  # crops are small, and many of them are drawn together
-            few = max(1, self._few(most, part) // count)
+            few = max(1, self._batch_size(most, part) // count)
             for some, parts in zip(part.split(few), maps.split(few), strict=True):
                 cut = self._drawn(some, crops, first, last, most)
-                found = torch.cat([self._layer(pixels, "avgpool") for pixels in cut])
-                queries = found.view(len(some), count, -1)  # BxVxD
+                vectors = torch.cat([self._layer(pixels, "avgpool") for pixels in cut])
+                queries = vectors.view(len(some), count, -1)  # BxVxD
                 if queries.shape[2] != parts.shape[1]:
                     raise InputError(
                         f"the encoder's pooled vectors have length {queries.shape[2]}, the parts "

@@ -29,6 +29,7 @@ class BlackBox(Rows):
         method: the released model; its bank of negatives is the holder's own.
         augment: recipe of the attacker's views.
         seed: of the views, which depend on (seed, image content) only.
+        device: where the encoder runs.
         budget: most images that may be embedded, or None.
         held: uint8 (H, C, H, W) images that the attacker holds: its own and the known ones.
         signals: rows shared with other views of the same model.
@@ -117,7 +118,11 @@ class BlackBox(Rows):
         """Output (B, P) of pixels (B, C, H, W) in [0, 1]; B queries.
 
         Args:
+            pixels: `(B, C, H, W)` in [0, 1].
             layer: one of OUTPUTS.
+
+        Returns:
+            outputs, `(B, P)`.
 
         Raises:
             InputError: another layer.
@@ -128,12 +133,20 @@ class BlackBox(Rows):
 
     @torch.no_grad()
     def embed_plain(self, images: Tensor, layer: str = "encoder") -> Tensor:
-        """Output (N, P) of the plain images uint8 (N, C, H, W); N queries."""
+        """Output (N, P) of the plain images uint8 (N, C, H, W); N queries.
+
+        Args:
+            images: uint8 `(N, C, H, W)`.
+            layer: one of OUTPUTS.
+
+        Returns:
+            outputs, `(N, P)`.
+        """
         _known(layer)
         self.charge(len(images))
 
         def compute(x: Tensor) -> Tensor:
-            parts = x.split(self._few(CHUNK, x))
+            parts = x.split(self._batch_size(CHUNK, x))
             return torch.cat([self._embed(part.float() / 255) for part in parts])
 
         return self._signals.get(("plain",), images, compute)[:, self._columns(layer)]
@@ -145,8 +158,13 @@ class BlackBox(Rows):
         """(N, views, P) for uint8 (N, C, H, W): each image's own fixed views; N x views queries.
 
         Args:
+            images: uint8 `(N, C, H, W)`.
+            views: number of views an image.
             layer: one of OUTPUTS.
             recipe: of the views, in place of `augment`.
+
+        Returns:
+            outputs, `(N, views, P)`.
         """
         _known(layer)
         self.charge(len(images) * views)
@@ -162,6 +180,10 @@ class BlackBox(Rows):
         Args:
             images: uint8 (N, C, H, W).
             crops: recipe of a crop, which may be smaller than the image.
+            count: crops an image.
+
+        Returns:
+            dot products, `(N, count, L)`.
 
         Raises:
             InputError: the encoder answers with no map, or one of a single part.

@@ -15,25 +15,25 @@ ClassNames = NDArray[np.str_]  # as the images' source calls them: numbers diffe
 
 
 class Labels:
-    """Classes of images, looked up by the images' bytes: they tell nothing of membership.
+    """Classes of images, looked up by the images' bytes: they reveal nothing about membership.
 
     Args:
         given: pairs of uint8 images (N, C, H, W), or their `fedmia.data.images.digests`, and the
             names of their classes (N,). A source whose images are all of one class has no labels.
     """
 
-    def __init__(self, given: Iterable[tuple[Tensor | list[bytes], ClassNames]] = ()) -> None:
+    def __init__(self, labelled: Iterable[tuple[Tensor | list[bytes], ClassNames]] = ()) -> None:
         self._classes: dict[bytes, str] = {}
-        for images, classes in given:
+        for images, classes in labelled:
             if len(np.unique(classes)) > 1:
                 names = digests(images.numpy()) if isinstance(images, Tensor) else images
                 self._classes.update(zip(names, classes.tolist(), strict=True))
 
     def __or__(self, other: Labels) -> Labels:
         """Both together; where they differ on an image, `other`'s."""
-        found = Labels()
-        found._classes = self._classes | other._classes
-        return found
+        merged = Labels()
+        merged._classes = self._classes | other._classes
+        return merged
 
     def of(self, images: Tensor) -> ClassNames:
         """Names (N,) of the classes of uint8 (N, C, H, W).
@@ -41,9 +41,9 @@ class Labels:
         Raises:
             InputError: an image without a label.
         """
-        return self.named(digests(images.numpy()))
+        return self.classes_of(digests(images.numpy()))
 
-    def named(self, names: list[bytes]) -> ClassNames:
+    def classes_of(self, names: list[bytes]) -> ClassNames:
         """`of` images whose digests are known already."""
         missing = sum(name not in self._classes for name in names)
         if missing:

@@ -16,7 +16,12 @@ NEGATIVES = ("held", "queue")
 @dataclass(frozen=True)
 class Threat:
     """Access to the model (`black_box` < `white_box`) and vantage (`outsider` < `client` <
-    `server`)."""
+    `server`).
+
+    Attributes:
+        access: `black_box` or `white_box`.
+        vantage: `outsider`, `client` or `server`.
+    """
 
     access: str
     vantage: str
@@ -38,7 +43,13 @@ class BudgetError(RuntimeError):
 
 @dataclass
 class Meter:
-    """Queries counted, up to a budget; views of one attacker on several models may share one."""
+    """Queries counted, up to a budget; views of one attacker on several models may share one.
+
+    Attributes:
+        budget: most queries, or None for no limit.
+        queries: queries counted so far.
+        paused: whether counting is off.
+    """
 
     budget: int | None = None
     queries: int = 0
@@ -68,19 +79,24 @@ class Meter:
         self.queries += queries
 
 
-def require_shadows(held: bool) -> None:
+def require_shadows(has_shadows: bool) -> None:
     """Refuse an attack that reads encoders of the attacker's own where none are `held`.
 
     Raises:
         InputError: naming what gives some.
     """
-    if not held:
-        own, given = opt("shadows", "N"), opt("shadow_encoders", "FOLDER")
-        raise InputError(f"needs shadow encoders ({own}, or {given})")
+    if not has_shadows:
+        own, flag = opt("shadows", "N"), opt("shadow_encoders", "FOLDER")
+        raise InputError(f"needs shadow encoders ({own}, or {flag})")
 
 
 def require(granted: Threat, needs: Threat, attack: str) -> None:
     """Refuse an attack that needs more than is granted.
+
+    Args:
+        granted: what the threat model grants.
+        needs: what the attack needs.
+        attack: name of the attack, for the error.
 
     Raises:
         InputError: naming both.

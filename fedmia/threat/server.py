@@ -1,4 +1,4 @@
-"""Also what the server is sent: each client's own update, before it is averaged."""
+"""The server's view: also each client's own update, before it is averaged."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ class ServerView(ClientView):
     """The view of an honest but curious server, which aggregates as it should.
 
     Args:
+        method: the released model; its bank of negatives is the holder's own.
+        augment: recipe of the attacker's views.
         updates: round -> client -> the weights that it sent, from which the update is their
             difference to `before`. States may be read from disk at every access.
         before: round -> the global weights that the clients received, for the same rounds.
@@ -62,6 +64,9 @@ class ServerView(ClientView):
             name: of the measurement; what has one name is computed once.
             measure: of (the client's model, images) -> (N,).
             queries: what it costs on one model.
+
+        Returns:
+            measurements, `(clients, N)`.
 
         Raises:
             KeyError: a round whose updates were not kept.
@@ -111,31 +116,33 @@ class ServerView(ClientView):
             method.load_shared(received)
             weights = [(n, w) for n, w in method.encoder.named_parameters() if w.requires_grad]
             sent = (self.updates[round][client] for client in clients)
-            steps = [_flat(state[n] - received[n] for n, _ in weights) for state in sent]
+            steps = [_flatten(state[n] - received[n] for n, _ in weights) for state in sent]
             unit = F.normalize(torch.stack(steps).to(self.device), dim=1)
             wrt = [w for _, w in weights]
 
             def read(rows: Tensor) -> Tensor:
-                return torch.stack([self._along(method, wrt, one, pairs, unit) for one in x[rows]])
+                return torch.stack(
+                    [self._cosines_along(method, wrt, one, pairs, unit) for one in x[rows]]
+                )
 
             return self.by_negatives(method, negatives, x, read)
 
-        found = self._signals.get(("gradient", round, pairs, negatives), images, compute).T
-        return found[:-1], found[-1]
+        columns = self._signals.get(("gradient", round, pairs, negatives), images, compute).T
+        return columns[:-1], columns[-1]
 
-    def _along(
+    def _cosines_along(
         self, method: SSLMethod, weights: Sequence[Tensor], image: Tensor, pairs: int, unit: Tensor
     ) -> Tensor:
         """Cosines (K,) of one image's descent with `unit` (K, P), then its gradient's length."""
         view = self.view_pixels(image[None], 2 * pairs)[:, 0]
         loss = method.probe_losses(view[:pairs], view[pairs:]).mean()
-        found = torch.autograd.grad(loss, weights, materialize_grads=True)
-        gradient = _flat(found)
+        gradients = torch.autograd.grad(loss, weights, materialize_grads=True)
+        gradient = _flatten(gradients)
         length = gradient.norm()
         cosines = unit @ -gradient / length.clamp_min(torch.finfo(gradient.dtype).tiny)
         return torch.cat([cosines, length[None]]).double().cpu()
 
 
-def _flat(tensors: Iterable[Tensor]) -> Tensor:
+def _flatten(tensors: Iterable[Tensor]) -> Tensor:
     """One vector (P,) of them all."""
     return torch.cat([t.flatten() for t in tensors])

@@ -32,7 +32,16 @@ class Signals:
     def get(
         self, key: tuple[object, ...], images: Tensor, compute: Callable[[Tensor], Tensor]
     ) -> Tensor:
-        """(N, ...) signal of uint8 `images`, computing only the rows not yet known."""
+        """(N, ...) signal of uint8 `images`, computing only the rows not yet known.
+
+        Args:
+            key: tells signals apart.
+            images: uint8 `(N, C, H, W)`.
+            compute: images without known rows -> their rows.
+
+        Returns:
+            rows, `(N, ...)`.
+        """
         return self.grow(key, images, 1, lambda x, *_: compute(x)[:, None])[:, 0]
 
     def grow(
@@ -45,7 +54,13 @@ class Signals:
         """(N, columns, ...) signal whose column j does not depend on how many are asked for.
 
         Args:
+            key: tells signals apart.
+            images: uint8 `(N, C, H, W)`.
+            columns: number of columns wanted.
             compute: (images, first, last) -> (B, last - first, ...), the columns that lack.
+
+        Returns:
+            rows, `(N, columns, ...)`.
         """
         known = self.rows.setdefault(key, {})
         names = digests(images.numpy())
@@ -68,6 +83,7 @@ class PixelCache:
     Attributes:
         limit: most bytes kept; what does not fit is drawn again.
         used: bytes kept.
+        rows: views by recipe and image.
     """
 
     limit: int = 1 << 28
@@ -78,22 +94,34 @@ class PixelCache:
     def get(
         self, key: tuple[object, ...], images: Tensor, views: int, draw: Callable[[Tensor], Tensor]
     ) -> Tensor:
-        """(views, N, C, H, W); view j does not depend on how many are asked for."""
-        kept = self.rows.setdefault(key, {})
+        """(views, N, C, H, W); view j does not depend on how many are asked for.
+
+        Args:
+            key: tells recipes apart.
+            images: uint8 `(N, C, H, W)`.
+            views: number of views an image.
+            draw: images -> their views, `(views, n, C, H, W)`.
+
+        Returns:
+            pixels in [0, 1], `(views, N, C, H, W)`.
+        """
+        stored = self.rows.setdefault(key, {})
         names = digests(images.numpy())
-        rows = {n: kept[n][:views] for n in names if n in kept}  # another thread may replace them
+        rows = {
+            n: stored[n][:views] for n in names if n in stored
+        }  # another thread may replace them
         short = [i for i, n in enumerate(names) if n not in rows or len(rows[n]) < views]
         if not short:
             return torch.stack([rows[n] for n in names], dim=1)
         fresh = draw(images[short])
-        drawn = {names[i]: fresh[:, j] for j, i in enumerate(short)}
+        new_views = {names[i]: fresh[:, j] for j, i in enumerate(short)}
         with self._lock:
-            for name, row in drawn.items():  # in the place of none or of fewer views
-                old = kept.get(name)
+            for name, row in new_views.items():  # in the place of none or of fewer views
+                old = stored.get(name)
                 size = row.nbytes - (0 if old is None else old.nbytes)
                 if size > 0 and self.used + size <= self.limit:
                     self.used += size
-                    kept[name] = row.clone()
+                    stored[name] = row.clone()
         if len(short) == len(names):
             return fresh
-        return torch.stack([drawn[n] if n in drawn else rows[n] for n in names], dim=1)
+        return torch.stack([new_views[n] if n in new_views else rows[n] for n in names], dim=1)

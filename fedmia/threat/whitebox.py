@@ -20,7 +20,16 @@ Loss = Callable[[SSLMethod, Tensor, Tensor], Tensor]  # of outputs of two views 
 
 
 def training_loss(method: SSLMethod, z1: Tensor, z2: Tensor) -> Tensor:
-    """The method's own."""
+    """The method's own loss of encoder outputs (`SSLMethod.output_losses`).
+
+    Args:
+        method: supplies the loss and its negatives.
+        z1: encoder outputs of the first views, `(B, P)`.
+        z2: encoder outputs of the second views, `(B, P)`.
+
+    Returns:
+        losses, `(B,)`.
+    """
     return method.output_losses(z1, z2)
 
 
@@ -38,11 +47,18 @@ class WhiteBox(BlackBox):
     def features(self, images: Tensor, layers: Iterable[str]) -> dict[str, Tensor]:
         """Layer outputs of the plain images uint8 (N, C, H, W), flattened: (N, D) each; N queries.
 
+        Args:
+            images: uint8 `(N, C, H, W)`.
+            layers: names of the backbone's layers.
+
+        Returns:
+            outputs `(N, D)` of each layer by its name.
+
         Raises:
             InputError: a layer that the encoder lacks.
         """
-        wanted = tuple(layers)
-        for name in wanted:
+        layer_names = tuple(layers)
+        for name in layer_names:
             if name not in self.layers:
                 raise unknown_name("layer", name, self.layers)
         self.charge(len(images))
@@ -51,20 +67,20 @@ class WhiteBox(BlackBox):
         def compute(x: Tensor, layer: str) -> Tensor:
             names = tuple(digests(x.numpy()))
             if names not in passed:  # once for all layers that lack the same images
-                passed[names] = self._outputs(x, wanted)
+                passed[names] = self._outputs(x, layer_names)
             return passed[names][layer]
 
         return {
             name: self._signals.get(("features", name), images, partial(compute, layer=name))
-            for name in wanted
+            for name in layer_names
         }
 
     def _outputs(self, images: Tensor, layers: Sequence[str]) -> dict[str, Tensor]:
         rows: dict[str, list[Tensor]] = {name: [] for name in layers}
         for part in self.passes(images):
-            found = self.forward(part.to(self.device).float() / 255, layers)
+            outputs = self.forward(part.to(self.device).float() / 255, layers)
             for name in layers:
-                rows[name].append(found[name].flatten(1).float().cpu())
+                rows[name].append(outputs[name].flatten(1).float().cpu())
         return {name: torch.cat(some) for name, some in rows.items()}
 
     @torch.no_grad()
@@ -72,7 +88,17 @@ class WhiteBox(BlackBox):
         self, images: Tensor, pairs: int, negatives: str, loss: Loss = training_loss
     ) -> Tensor:
         """`loss` (N,) of uint8 (N, C, H, W), mean over `pairs` pairs of the image's fixed views;
-        2 N pairs queries, and `bank_queries`."""
+        2 N pairs queries, and `bank_queries`.
+
+        Args:
+            images: uint8 `(N, C, H, W)`.
+            pairs: pairs of views an image.
+            negatives: one of NEGATIVES: which images fill the bank.
+            loss: of (method, z1, z2) -> `(B,)`.
+
+        Returns:
+            losses, `(N,)`.
+        """
         return self.views_and_losses(images, 2 * pairs, negatives, loss)[1]
 
     @torch.no_grad()
@@ -80,7 +106,17 @@ class WhiteBox(BlackBox):
         self, images: Tensor, views: int, negatives: str, loss: Loss = training_loss
     ) -> tuple[Tensor, Tensor]:
         """`embed_views` (N, views, P), and `losses` (N,) of the same views paired first half with
-        second; N x views queries, and `bank_queries`."""
+        second; N x views queries, and `bank_queries`.
+
+        Args:
+            images: uint8 `(N, C, H, W)`.
+            views: views an image, an even number.
+            negatives: one of NEGATIVES: which images fill the bank.
+            loss: of (method, z1, z2) -> `(B,)`.
+
+        Returns:
+            outputs `(N, views, P)` and losses `(N,)`.
+        """
         self.charge(views * len(images) + self.bank_queries(negatives))
         rows = self._rows(images, views)[:, :, self._columns("encoder")]
         method, pairs = self.copy_method(), views // 2
@@ -98,6 +134,14 @@ class WhiteBox(BlackBox):
         """(N, ...) rows of uint8 `images` that views of this model compute once for each key.
 
         Queries that `compute` counts are counted where it runs.
+
+        Args:
+            key: tells signals apart.
+            images: uint8 `(N, C, H, W)`.
+            compute: images without known rows -> their rows.
+
+        Returns:
+            rows, `(N, ...)`.
         """
         return self._signals.get(key, images, compute)
 
@@ -126,31 +170,45 @@ class WhiteBox(BlackBox):
     ) -> Tensor:
         """`read(rows)` of all images, (N, ...), while the bank of `method` holds their negatives.
 
-        `held` images are keys in two halves, told apart by content. An image meets the half that
-        it is not in, so a known image is never its own negative and has as many negatives as any
-        other: what is fitted on known images holds for those under test. Both halves are filled,
-        whoever meets them: keys of all images held, uncounted here.
+        `held` images are keys in two halves, split by content. Each image uses the other half as
+        negatives. So a known image is never its own negative and has as many negatives as any
+        other: what is fitted on known images holds for those under test. Both halves are always
+        filled with the keys of all held images, whose queries are not counted here.
 
         Args:
+            method: whose bank is filled.
+            negatives: one of NEGATIVES: which images fill the bank.
+            images: uint8 `(N, C, H, W)`.
             read: rows of `images`, (n,) -> (n, ...).
+
+        Returns:
+            what `read` returned, in the order of the images.
         """
         if negatives != "held":
             return read(torch.arange(len(images)))
-        found: list[tuple[Tensor, Tensor]] = []
-        for half, rows in zip(self._halves[0], self._meeting(images), strict=True):
+        parts: list[tuple[Tensor, Tensor]] = []
+        for half, rows in zip(self._halves[0], self._rows_by_half(images), strict=True):
             self._fill(method, half)
             if len(rows):
-                found.append((rows, read(rows)))
-        whole = torch.cat([rows for rows, _ in found])
-        return torch.cat([values for _, values in found])[whole.argsort()]
+                parts.append((rows, read(rows)))
+        whole = torch.cat([rows for rows, _ in parts])
+        return torch.cat([values for _, values in parts])[whole.argsort()]
 
     def groups(self, images: Tensor, negatives: str) -> list[Tensor]:
-        """The rows of `images` that `by_negatives` reads together; no query."""
+        """The rows of `images` that `by_negatives` reads together; no query.
+
+        Args:
+            images: uint8 `(N, C, H, W)`.
+            negatives: one of NEGATIVES: which images fill the bank.
+
+        Returns:
+            indices of each group.
+        """
         if negatives != "held":
             return [torch.arange(len(images))]
-        return [rows for rows in self._meeting(images) if len(rows)]
+        return [rows for rows in self._rows_by_half(images) if len(rows)]
 
-    def _meeting(self, images: Tensor) -> tuple[Tensor, Tensor]:
+    def _rows_by_half(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """Rows of `images` that meet the first half of those held, and the second."""
         inside = self._halves[1]
         first = torch.tensor([name in inside for name in digests(images.numpy())], dtype=torch.bool)
@@ -159,7 +217,7 @@ class WhiteBox(BlackBox):
     @cached_property
     def _halves(self) -> tuple[tuple[Tensor, Tensor], set[bytes]]:
         assert self._held is not None
-        return in_halves(self._held)
+        return split_in_halves(self._held)
 
     @torch.no_grad()
     def _fill(self, method: SSLMethod, images: Tensor) -> None:
@@ -177,7 +235,12 @@ class WhiteBox(BlackBox):
         """A view of the same network with other shared weights, through the same pixels.
 
         Args:
-            signals: rows known of it. meter: counts its queries; None: this view's own.
+            state: shared weights by name.
+            signals: rows known of it.
+            meter: counts its queries; None: this view's own.
+
+        Returns:
+            the view.
         """
         method = self.copy_method()
         method.load_shared(state)
@@ -198,11 +261,11 @@ class WhiteBox(BlackBox):
         return self._method.shared_state()
 
 
-def in_halves(held: Tensor) -> tuple[tuple[Tensor, Tensor], set[bytes]]:
+def split_in_halves(images: Tensor) -> tuple[tuple[Tensor, Tensor], set[bytes]]:
     """Images held, uint8 (N, C, H, W), in two halves by content, and the names of those in the
     second: they meet the first as negatives, and all other images the second."""
-    names = digests(held.numpy())
+    names = digests(images.numpy())
     order = rank_digests(names)
     second = order[::2]
     first = order[1::2] or second  # one image alone serves everybody
-    return (held[first], held[second]), {names[i] for i in second}
+    return (images[first], images[second]), {names[i] for i in second}

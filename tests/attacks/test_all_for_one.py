@@ -13,7 +13,7 @@ from scipy import stats
 from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
-from fedmia.attacks.all_for_one import AllForOne, stand_out
+from fedmia.attacks.all_for_one import AllForOne, outlier_deviates
 from fedmia.attacks.base import Known
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng, torch_rng
@@ -69,29 +69,29 @@ def naive(measured: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("clients", [3, 4, 10])
 def test_stand_out__is_the_loop(clients: int) -> None:
     measured = rng(0, "measured").normal(3, 0.1, (clients, 7))
-    np.testing.assert_allclose(stand_out(measured), naive(measured), rtol=1e-6)
+    np.testing.assert_allclose(outlier_deviates(measured), naive(measured), rtol=1e-6)
 
 
 def test_stand_out__for_many_clients_is_the_papers_z() -> None:
     measured = rng(0, "measured").normal(0, 1, (2000, 3))
     papers = (measured - measured.mean(axis=0)) / measured.std(axis=0)
-    np.testing.assert_allclose(stand_out(measured), papers, atol=0.02)
+    np.testing.assert_allclose(outlier_deviates(measured), papers, atol=0.02)
 
 
 def test_stand_out__under_the_null_is_standard_normal_however_few_clients() -> None:
     for clients in (3, 10):
         measured = rng(0, "null", clients).normal(5, 2, (clients, 20000))
-        found = stand_out(measured)[0]
+        found = outlier_deviates(measured)[0]
         assert stats.kstest(found, "norm").pvalue > 0.01
         assert (found > 2.326).mean() == pytest.approx(0.01, abs=0.003)
 
 
 def test_stand_out__equal_models_say_nothing_and_extremes_stay_apart() -> None:
     same = np.full((5, 3), 0.1) + np.array([0, 1 / 3, 1e6])
-    np.testing.assert_allclose(stand_out(same), 0, atol=1)
+    np.testing.assert_allclose(outlier_deviates(same), 0, atol=1)
     far = rng(0, "far").normal(0, 1, (10, 1)).repeat(3, axis=1)
     far[4] = [1e3, 1e4, 1e5]
-    found = stand_out(far)[4]
+    found = outlier_deviates(far)[4]
     assert np.isfinite(found).all() and found[0] < found[1] < found[2]  # Phi would say 1 of all
 
 

@@ -19,9 +19,9 @@ from fedmia.data.images import digests
 from fedmia.options.seeding import rng
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import State
-from fedmia.ssl.train import two_views
+from fedmia.ssl.train import draw_two_views
 from fedmia.threat import ClientView, Trajectory
-from fedmia.threat.whitebox import in_halves
+from fedmia.threat.whitebox import split_in_halves
 
 AUGMENT = Augment(hue=0.1)
 CPU = torch.device("cpu")
@@ -145,7 +145,7 @@ def test_craft__equals_a_loop(make_moco: Any, images: Tensor, loss: str) -> None
     for _ in range(2):
         order = stream.permutation(20).tolist()
         for rows in (order[:8], order[8:16], order[16:] + order[:4]):
-            view1, view2 = two_views(images[rows], AUGMENT, stream)
+            view1, view2 = draw_two_views(images[rows], AUGMENT, stream)
             plain.zero_grad()
             attack_losses(plain, view1, view2, loss).mean().backward()
             for weight in plain.encoder.parameters():
@@ -160,7 +160,7 @@ def climbed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[bytes], Tensor]]
     """Of each step of a climb the names of its images and the negatives that they meet."""
     met: list[tuple[list[bytes], Tensor]] = []
     steps: list[list[bytes]] = []
-    views, losses = ascent.two_views, ascent.attack_losses
+    views, losses = ascent.draw_two_views, ascent.attack_losses
 
     def viewed(pixels: Tensor, *rest: Any) -> Any:
         steps.append(digests(pixels.numpy()))
@@ -170,7 +170,7 @@ def climbed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[bytes], Tensor]]
         met.append((steps[-1], method.queue.clone()))
         return losses(method, *rest)
 
-    monkeypatch.setattr(ascent, "two_views", viewed)
+    monkeypatch.setattr(ascent, "draw_two_views", viewed)
     monkeypatch.setattr(ascent, "attack_losses", noted)
     return met
 
@@ -201,7 +201,7 @@ def test_craft__no_target_is_its_own_negative(
         plain.fill_bank(image[None].float() / 255)
         own[digests(image[None].numpy())[0]] = plain.queue[0].clone()
     assert {name for names, _ in climbed for name in names} == set(own)
-    halves, inside = in_halves(held)
+    halves, inside = split_in_halves(held)
     for names, bank in climbed:
         for name in names:
             assert not torch.isclose(bank, own[name], atol=1e-5).all(dim=1).any()

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedmia.attacks._tuning import gentlest
+from fedmia.attacks._tuning import choose_gentlest
 from fedmia.attacks.ascent_static import (
     MOST,
     STEPS,
@@ -275,7 +275,7 @@ def test_gentlest__is_the_first_within_one_standard_error(
     aucs: dict[str, Sequence[float]], want: tuple[int, float]
 ) -> None:
     for reading in ("rise", "level"):  # losses begin at 0: both are one
-        assert gentlest(climbs(**aucs), (1, 2), TRUTH, reading) == want
+        assert choose_gentlest(climbs(**aucs), (1, 2), TRUTH, reading) == want
 
 
 def test_gentlest__tells_by_the_reading() -> None:
@@ -284,14 +284,14 @@ def test_gentlest__tells_by_the_reading() -> None:
     rise = before + np.repeat([1.0, 2.0], 20)
     level = np.repeat([10.0, 11.0], 20)
     both = {1.0: np.stack([before, rise]), 2.0: np.stack([before, level])}
-    assert gentlest(both, (1,), TRUTH, "rise") == (1, 1.0)
-    assert gentlest(both, (1,), TRUTH, "level") == (1, 2.0)
+    assert choose_gentlest(both, (1,), TRUTH, "rise") == (1, 1.0)
+    assert choose_gentlest(both, (1,), TRUTH, "level") == (1, 2.0)
 
 
 def test_gentlest__members_are_those_of_the_truth() -> None:
     both = climbs(lr1=(0.5,), lr2=(1.0,))
-    assert gentlest(both, (1,), TRUTH, "rise") == (1, 2.0)
-    assert gentlest(both, (1,), 1 - TRUTH, "rise") == (1, 1.0)
+    assert choose_gentlest(both, (1,), TRUTH, "rise") == (1, 2.0)
+    assert choose_gentlest(both, (1,), 1 - TRUTH, "rise") == (1, 1.0)
 
 
 def test_auto__tries_the_grid_as_the_images_under_test_climb(
@@ -303,7 +303,7 @@ def test_auto__tries_the_grid_as_the_images_under_test_climb(
         seen.update(climbs=climbs, steps=steps, truth=truth, reading=reading)
         return 2, 0.01
 
-    monkeypatch.setattr("fedmia.attacks.ascent_static.gentlest", noted)
+    monkeypatch.setattr("fedmia.attacks.ascent_static.choose_gentlest", noted)
     # What the attacker holds has the known images in it, as in a run: so they climb the same.
     images, truth = known.both()
     both = torch.cat([held, images])

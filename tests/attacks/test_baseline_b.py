@@ -133,17 +133,17 @@ def test_baseline_b__task_is_apart_from_what_is_fitted_on(planted: Any) -> None:
     view, _, _ = planted
     attack = build(share=0.25)
     seen = []
-    original = type(attack)._right
+    original = type(attack)._mark_correct
 
     def spy(self: Any, model: Any, over: Any, images: Tensor) -> Tensor:
         seen.append((over, set(digests(images.numpy()))))
         return original(self, model, over, images)
 
-    type(attack)._right = spy
+    type(attack)._mark_correct = spy
     try:
         attack.fit(view, NOBODY, rng(0, "fit"))
     finally:
-        type(attack)._right = original
+        type(attack)._mark_correct = original
     for shadow, (over, fitted) in zip(view.shadows, seen, strict=True):
         assert over is shadow.view
         task = set(digests(attack._task(view, shadow)[0].numpy()))

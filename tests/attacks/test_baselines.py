@@ -225,7 +225,7 @@ def test_downstream__is_in_nobodys_data() -> None:
 def test_downstream__digits_in_the_encoders_shape() -> None:
     source = Digits().load(Request(None, None, None, 0))
     images, labels = labelled_images("digits", None, 30, (1, 8, 8), seed=0)
-    where = {x.tobytes(): y for x, y in zip(source.images, source.named(), strict=True)}
+    where = {x.tobytes(): y for x, y in zip(source.images, source.class_labels(), strict=True)}
     assert [where[x.tobytes()] for x in images.numpy()] == labels.tolist()
     grey, _ = labelled_images("digits", None, 30, (3, 8, 8), seed=0)
     assert all(torch.equal(grey[:, c], images[:, 0]) for c in range(3))

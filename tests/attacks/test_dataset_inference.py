@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from fedmia.attacks._exchange import DRAWS, _means, exchange_test
 from fedmia.attacks.base import Known
 from fedmia.attacks.dataset_inference import DatasetInference
-from fedmia.evaluation.steps.datasets import LEAST, POSERS, inference, suspects
+from fedmia.evaluation.steps.datasets import LEAST, POSERS, form_candidate_sets, inference
 from fedmia.options.seeding import rng
 from fedmia.partitions.dirichlet import Dirichlet
 from fedmia.partitions.iid import IID
@@ -179,7 +179,7 @@ def test_infer__a_likelihood_is_of_images_that_did_not_fit_it(
 
 
 def dealt(members: Tensor, others: Tensor, classes: Any, owner: Any, alpha: float = 0.3) -> Any:
-    return suspects(members, others, classes, owner, Dirichlet(alpha=alpha), seed=2)
+    return form_candidate_sets(members, others, classes, owner, Dirichlet(alpha=alpha), seed=2)
 
 
 def test_suspects__posers_are_non_members_dealt_like_clients(textures: Any) -> None:
@@ -201,7 +201,9 @@ def test_suspects__posers_are_non_members_dealt_like_clients(textures: Any) -> N
 def test_suspects__pose_also_where_clients_outnumber_the_non_members(textures: Any) -> None:
     """Half of the non-members, dealt to all 60 clients, would leave some with none."""
     classes = np.zeros(120, dtype=int), np.zeros(80, dtype=int)
-    of = suspects(textures(120), textures(80, seed=5), classes, np.repeat(range(60), 2), IID(), 2)
+    of = form_candidate_sets(
+        textures(120), textures(80, seed=5), classes, np.repeat(range(60), 2), IID(), 2
+    )
     assert len(of.posing) >= POSERS and {len(one) for one in of.posing} == {LEAST}
 
 

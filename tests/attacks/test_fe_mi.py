@@ -13,9 +13,9 @@ from torch import nn
 from fedmia.attacks._selector import (
     ScaledNetwork,
     TrainingRecipe,
-    halved,
-    in_batches,
-    in_one_batch,
+    batched_recipe,
+    full_batch_recipe,
+    halving_factor,
     relu_attacker,
     tanh_attacker,
 )
@@ -48,14 +48,14 @@ def test_networks__are_the_published_ones() -> None:
 
 
 def test_recipes__steps_cut_the_epochs() -> None:
-    batches, whole = in_batches(500), in_one_batch(10_000)
+    batches, whole = batched_recipe(500), full_batch_recipe(10_000)
     assert batches.batch == 128 and whole.batch is None
-    assert batches.shortened(60, 2000) == 500  # one step an epoch: all epochs fit
-    assert batches.shortened(4000, 2000) == 62  # 32 steps an epoch
-    assert batches.shortened(4000, 0) == 500
-    assert batches.shortened(4000, 5) == 1
-    assert whole.shortened(4000, 2000) == 2000 and whole.shortened(4000, 0) == 10_000
-    assert [halved(e) for e in (0, 1999, 2000, 5999, 6000)] == [1, 1, 0.5, 0.25, 0.125]
+    assert batches.limit_epochs(60, 2000) == 500  # one step an epoch: all epochs fit
+    assert batches.limit_epochs(4000, 2000) == 62  # 32 steps an epoch
+    assert batches.limit_epochs(4000, 0) == 500
+    assert batches.limit_epochs(4000, 5) == 1
+    assert whole.limit_epochs(4000, 2000) == 2000 and whole.limit_epochs(4000, 0) == 10_000
+    assert [halving_factor(e) for e in (0, 1999, 2000, 5999, 6000)] == [1, 1, 0.5, 0.25, 0.125]
 
 
 def test_scaled__is_full_batch_descent_on_inputs_of_the_known_range() -> None:

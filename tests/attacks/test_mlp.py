@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fedmia.attacks import _mlp
-from fedmia.attacks._mlp import logits, mlp, start_uniform, train_logits
+from fedmia.attacks._mlp import init_uniform, logits, mlp, train_logits
 from fedmia.runtime.threads import limit_threads
 
 
@@ -55,7 +55,7 @@ def test_threads__given_back_after_an_error() -> None:
 def test_logits__of_equal_rows_are_equal_wherever_they_stand() -> None:
     """Or a tie with the threshold is decided by the place in a product of matrices."""
     model = mlp((11, 256, 256))
-    start_uniform(model, torch.Generator().manual_seed(0))
+    init_uniform(model, torch.Generator().manual_seed(0))
     model = model.double().requires_grad_(False)
     row = (torch.arange(11) % 3 == 0).double()
     found = {float(x) for n in (1, 2, 3, 5, 37) for x in logits(model, row.expand(n, 11))}

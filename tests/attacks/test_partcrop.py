@@ -14,14 +14,14 @@ from torch import Tensor, nn
 from torchvision.transforms.v2 import functional as tv
 
 from fedmia.attacks._cosine import pairwise_cosines
-from fedmia.attacks._mlp import RMSNorm, _dealt, logits, train_logits
+from fedmia.attacks._mlp import RMSNorm, _alternate_classes, logits, train_logits
 from fedmia.attacks._partcrop import (
     WIDTHS,
     energies,
     gaussian_benchmark,
+    init_normal,
     sorted_energies,
     spread,
-    start_normal,
 )
 from fedmia.attacks.base import Attack, Known
 from fedmia.attacks.partcrop import Crops, NormTanh, PartCrop, PartCropV2
@@ -211,7 +211,7 @@ def test_network__v2_norms_its_input_if_told_to() -> None:
     x = torch.randn(4, 6)
     for normed in (False, True):
         net = PartCropV2(normalise_input=normed).network((6, 5))
-        start_normal(net, torch.Generator().manual_seed(0))
+        init_normal(net, torch.Generator().manual_seed(0))
         first = net[1][0] if normed else net[0]
         nn.init.ones_(first.bias)  # else the norm after it hides how long the inputs are
         assert torch.allclose(net(x), net(10 * x), atol=1e-6) == normed
@@ -223,7 +223,7 @@ def test_network__v2_norms_its_input_if_told_to() -> None:
 
 def test_start__small_normal_weights_and_no_bias() -> None:
     net = PartCrop().network((256, 512))
-    start_normal(net, torch.Generator().manual_seed(0))
+    init_normal(net, torch.Generator().manual_seed(0))
     weight, bias = net[0].weight.detach(), net[0].bias.detach()
     assert abs(float(weight.std()) - 0.01) < 1e-4 and abs(float(weight.mean())) < 1e-4
     assert not bool(bias.any())
@@ -232,12 +232,12 @@ def test_start__small_normal_weights_and_no_bias() -> None:
 @pytest.mark.parametrize("sides", [(300, 300), (90, 30)])
 def test_balanced__every_batch_holds_its_share_of_members(sides: tuple[int, int]) -> None:
     truth = np.repeat([1, 0], sides)
-    order = _dealt(truth, np.random.default_rng(0))
+    order = _alternate_classes(truth, np.random.default_rng(0))
     assert sorted(order) == list(range(len(truth)))
     share = sides[0] / sum(sides)
     for first in range(0, len(truth), 40):
         assert abs(truth[order[first : first + 40]].sum() - 40 * share) <= 1
-    assert not np.array_equal(order, _dealt(truth, np.random.default_rng(1)))
+    assert not np.array_equal(order, _alternate_classes(truth, np.random.default_rng(1)))
 
 
 def test_spread__is_one_for_constants() -> None:
@@ -262,7 +262,7 @@ def test_network__learns_sharper_responses_of_any_size(cls: type[PartCrop], scal
         net = train_logits(
             cls().network((64, 512, 256, 128)), x[:60], truth[:60], rng(0, "fit"),
             optimizer=lambda w: torch.optim.Adam(w, lr=1e-3, weight_decay=5e-4),
-            epochs=200, batch=200, start=start_normal, balanced=True,
+            epochs=200, batch=200, start=init_normal, balanced=True,
         )  # fmt: skip
         return logits(net, x[60:])
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fedmia.attacks._reference import ReferenceSignals
 from fedmia.attacks.base import Known
-from fedmia.attacks.rmia import GRID, RMIA, beaten, best_a
+from fedmia.attacks.rmia import GRID, RMIA, choose_a, dominated_share
 from fedmia.attacks.similarity import Similarity
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng
@@ -72,7 +72,7 @@ def test_beaten__is_the_share_and_less_than_a_step(gamma: float) -> None:
     draw = rng(0, "ratios")
     ratios, population = 2 * draw.random(50), np.sort(draw.random(20))
     ratios[:20] = population  # ties with gamma 1 count as beaten
-    got = beaten(ratios, population, gamma)
+    got = dominated_share(ratios, population, gamma)
     for ratio, score in zip(ratios, got, strict=True):
         count = sum(ratio >= gamma * z for z in population)
         assert count / 21 < score < (count + 1) / 21
@@ -82,17 +82,17 @@ def test_beaten__is_the_share_and_less_than_a_step(gamma: float) -> None:
 
 def test_beaten__far_off_ratios_are_not_tied() -> None:
     ratios = np.exp(np.array([-30.0, -20.0, -10.0, 10.0, 20.0, 30.0]))
-    got = beaten(ratios, np.array([0.5, 1.0]), 1.0)
+    got = dominated_share(ratios, np.array([0.5, 1.0]), 1.0)
     assert (np.diff(got) > 0).all() and got[0] > 0 and got[-1] < 1
 
 
 def test_best_a__is_the_middle_of_the_best() -> None:
     aucs = [0.5] * len(GRID)
-    assert best_a(aucs) == 0.5
+    assert choose_a(aucs) == 0.5
     aucs[3] = 0.9
-    assert best_a(aucs) == 0.3
+    assert choose_a(aucs) == 0.3
     aucs[5] = aucs[4] = 0.9
-    assert best_a(aucs) == 0.4
+    assert choose_a(aucs) == 0.4
 
 
 def test_population__is_the_known_nonmembers(monkeypatch: pytest.MonkeyPatch) -> None:

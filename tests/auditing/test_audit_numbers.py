@@ -18,7 +18,7 @@ from fedmia.evaluation.audits.images import (
     AuditSplit,
     _order,
     _sizes,
-    one_coding,
+    unify_classes,
     unlike_classes,
 )
 from fedmia.evaluation.encoder import recipe
@@ -120,7 +120,7 @@ def test_one_coding__numbers_the_classes_of_both_sides_together() -> None:
     images = np.zeros((3, 1, 2, 2), np.uint8)
     one = ImageSet(images, np.array([0, 1, 0]), "one", classes=("b", "d"))
     two = ImageSet(images, np.array([1, 0, 1]), "two", classes=("d", "a"))
-    found = list(one_coding(one, two))
+    found = list(unify_classes(one, two))
     assert [f.labels.tolist() for f in found] == [[1, 2, 1], [0, 2, 0]]
     assert {f.classes for f in found} == {("a", "b", "d")}
     assert unlike_classes(one, two) == []

@@ -21,7 +21,7 @@ from fedmia.evaluation.audits.shadows import OwnShadows
 from fedmia.evaluation.encoder import prepare
 from fedmia.options.errors import InputError
 from fedmia.shadows import train
-from fedmia.shadows.plan import crop_alone
+from fedmia.shadows.plan import keep_crop_only
 from fedmia.simulate import main as simulate
 from fedmia.ssl.moco import MoCo, MoCoV2
 from tests.auditing.conftest import Audit, Sides, numbers, textures, write
@@ -277,7 +277,7 @@ def test_shadow_encoders__say_what_the_attacker_knows_of_the_views(
     given = ProvidedShadows(asked, audit_split)
     own = OwnShadows(asked, released, audit_split, None, cpu, print, print, bool, given)
     known = "algorithm" in knowledge
-    assert own.augment() == (MoCo().augment if known else crop_alone(MoCoV2().augment))
+    assert own.augment() == (MoCo().augment if known else keep_crop_only(MoCoV2().augment))
     assert own.augment().jitter_p == float(known)
 
 

@@ -108,7 +108,7 @@ def test_refuse_options__says_what_the_settings_would(flags: str) -> None:
         flag_reader.refuse_options(command, flag_reader.read(command, flags.split()))
     with pytest.raises(InputError) as late:
         parse(command, flags.split())
-    early.value.tongue = late.value.tongue
+    early.value.spelling = late.value.spelling
     assert str(early.value) == str(late.value)
 
 

@@ -143,7 +143,7 @@ def test_settings__pickle_with_the_tongue_in_which_they_were_given() -> None:
     found = parse(SIMULATE, ["--clients", "4"]).settings
     back: Experiment = pickle.loads(pickle.dumps(found))
     assert (
-        back == found and format_error(opt("federation.clients", 4), back.tongue) == "--clients 4"
+        back == found and format_error(opt("federation.clients", 4), back.spelling) == "--clients 4"
     )
 
 
@@ -165,7 +165,7 @@ def test_error__keeps_its_options_apart_from_its_words() -> None:
     assert error.options == [("federation.rounds", "3"), ("clients", None), ("x", "1,2")]
     assert str(error) == "federation.rounds=3 of clients is x=1,2"
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
-    error.tongue = lambda path, value: f"--{path}"
+    error.spelling = lambda path, value: f"--{path}"
     assert str(error) == "--federation.rounds of --clients is --x"
 
 

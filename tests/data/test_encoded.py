@@ -12,7 +12,7 @@ from fedmia.data import _pixels
 from fedmia.data.encoded import EncodedSet
 from fedmia.data.images import ImageSet
 from fedmia.partitions.iid import IID
-from fedmia.partitions.split import Split, SplitOptions, decoded, make_split
+from fedmia.partitions.split import Split, SplitOptions, decode_split, make_split
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (120, 4, 4, 3), dtype=np.uint8)
 LABELS = np.arange(120) % 3
@@ -47,7 +47,7 @@ def test_decoded__roles_are_those_of_the_images_and_no_other_is_decoded(
         return decode(self, item)
 
     monkeypatch.setattr(_pixels.ImageDecoder, "_decode", counted)
-    data, got = decoded(stored(files), roles)
+    data, got = decode_split(stored(files), roles)
     assert np.array_equal(got.used, want.used) and got.counts() == want.counts()
     assert np.array_equal(data.images[got.used], whole.images[got.used])
     assert sorted(seen) == sorted(f"row {i}" for i in got.used)
@@ -59,7 +59,7 @@ def test_decoded__copies_that_are_encoded_otherwise_have_one_role() -> None:
     copies = [png(x, level=0) for x in PIXELS[:80]]
     files = [png(x) for x in PIXELS[:80]] + copies
     assert len(set(files)) == 160
-    data, got = decoded(stored(files), roles)
+    data, got = decode_split(stored(files), roles)
     shown = {x.tobytes() for x in data.images[got.used]}
     assert len(shown) == len(got.used)
     assert got.duplicates_removed > 0

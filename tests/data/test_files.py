@@ -295,7 +295,10 @@ def test_folder__one_class_a_subfolder(tmp_path):
     data = load(Folder(), tmp_path)
     assert np.array_equal(data.images, channels_first(COLOUR))
     assert data.labels.tolist() == [0, 0, 1, 1, 1, 1] and data.name == tmp_path.name
-    assert data.classes == ("cats", "dogs") and data.named()[1:3].tolist() == ["cats", "dogs"]
+    assert data.classes == ("cats", "dogs") and data.class_labels()[1:3].tolist() == [
+        "cats",
+        "dogs",
+    ]
 
 
 def test_folder__images_directly_inside_are_one_class(tmp_path):

@@ -135,13 +135,13 @@ def test_dpsgd__canaries_enter_steps_at_the_rate_of_images(
 ) -> None:
     """Sound DP-SGD on a tenth of the images a step: so many canaries a step are in, and what they
     show lies under the accountant's epsilon."""
-    taken, take = list[int](), _canaries._take
+    taken, take = list[int](), _canaries._take_step
 
     def counted(private: Any, trained: Any, places: Any, far: float) -> None:
         taken.append(len(places))
         take(private, trained, places, far)
 
-    monkeypatch.setattr(_canaries, "_take", counted)
+    monkeypatch.setattr(_canaries, "_take_step", counted)
     job, inside = make_job(make_moco().train()), rng(0, "coins").random(400) < 0.5
     noise, memory = noise_for(1.0, 1e-5, rate, 20, "rdp"), dict[str, Any]()
     steps = AuditedSteps(noise, 1.0, rate, 40.0, 20)

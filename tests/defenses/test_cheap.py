@@ -134,8 +134,8 @@ def test_choice__rests_on_public_images_alone(
     told = []
     for private, public in ((0, 0), (1, 0), (0, 1)):
         client_round = beside_public(name, options, private, public, total_rounds=2)
-        client_round.defense.prepare(client_round._outlook(), client_round._defended)
-        told.append(client_round._defended[name])
+        client_round.defense.prepare(client_round._preparation(), client_round._defense_memory)
+        told.append(client_round._defense_memory[name])
     assert told[0] == told[1] != told[2]
 
 
@@ -219,7 +219,7 @@ def test_estimate__asks_images_trained_on_against_those_held_out(count: int) -> 
 def test_crop_range__of_equal_leaks_the_narrower_range(
     monkeypatch: pytest.MonkeyPatch, beside_public: Any
 ) -> None:
-    preparation = beside_public("crop-range", {})._outlook()
+    preparation = beside_public("crop-range", {})._preparation()
     monkeypatch.setattr(crop_range, "estimates", lambda *_: [LeakEstimate(0.6, 0.5, 1.0)])
     memory: dict[str, Any] = {}
     CropRange(choose=True).prepare(preparation, memory)
@@ -230,7 +230,7 @@ def test_crop_range__of_equal_leaks_the_narrower_range(
 def test_early_stopping__tells_its_course_and_the_whole_run_where_it_does_not_stop(
     monkeypatch: pytest.MonkeyPatch, beside_public: Any
 ) -> None:
-    preparation = beside_public("early-stopping", {}, total_rounds=7)._outlook()
+    preparation = beside_public("early-stopping", {}, total_rounds=7)._preparation()
     monkeypatch.setattr(early_stopping, "estimates", lambda *_: course([0.4, 0.5], [3.0, 2.0]))
     memory: dict[str, Any] = {}
     EarlyStopping().prepare(preparation, memory)
@@ -264,7 +264,7 @@ def test_early_stopping__of_leak_and_patience_the_earlier_one(
 ) -> None:
     """Each may be the one that is reached first; where patience is not, the leak decides."""
     lows = [0.4, 0.5, 0.5, 0.5, 0.9] if stop == 2 else [0.4, 0.9]
-    preparation = beside_public("early-stopping", {})._outlook()
+    preparation = beside_public("early-stopping", {})._preparation()
     monkeypatch.setattr(early_stopping, "estimates", lambda *_: course(lows, losses))
     memory: dict[str, Any] = {}
     defense = EarlyStopping(leak=0.6, patience=2)
@@ -279,7 +279,7 @@ def test_crop_range__is_chosen_in_two_stages(
     monkeypatch: pytest.MonkeyPatch, make_job: Any, beside_public: Any
 ) -> None:
     """The paper's figures on its range: 0.3, 0.4, 0.5, then steps of 0.02 between the best two."""
-    tried, preparation = list[float](), beside_public("crop-range", {})._outlook()
+    tried, preparation = list[float](), beside_public("crop-range", {})._preparation()
     job = make_job(MoCo(dim=8).build(SmallNet(width=4).build(3, 8), RECIPE, torch_rng(0)))
 
     def leaks(preparation: Any, parts: Any, change: Any) -> list[LeakEstimate]:

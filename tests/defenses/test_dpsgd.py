@@ -378,7 +378,7 @@ def test_history__entries_join_where_noise_and_rate_are_the_same() -> None:
     """Steps at another rate or another noise are entries of their own, in order."""
     history: list[Any] = []
     for entry in ((1.0, 0.5, 3), (1.0, 0.5, 4), (1.0, 0.25, 2), (2.0, 0.25, 1), (1.0, 0.5, 1)):
-        history = dpsgd._longer(dpsgd._history({"history": history}), entry)
+        history = dpsgd._extend_history(dpsgd._history({"history": history}), entry)
     assert history == [[1.0, 0.5, 7], [1.0, 0.25, 2], [2.0, 0.25, 1], [1.0, 0.5, 1]]
 
 

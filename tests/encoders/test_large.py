@@ -17,7 +17,7 @@ from fedmia.encoders.describe import probe_encoder
 from fedmia.encoders.memory import load_module
 from fedmia.library import view
 from fedmia.ssl import base
-from fedmia.ssl.base import PART, SSLMethod, in_parts, outputs
+from fedmia.ssl.base import PART, SSLMethod, iterate_parts, outputs
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "large_inputs.py"
 SIDE = 518
@@ -68,7 +68,7 @@ def test_banks__are_filled_from_bytes_alike(make_moco: Any) -> None:
 
 
 def test_in_parts__are_whole_together() -> None:
-    parts = list(in_parts(large(4), torch.device("cpu")))
+    parts = list(iterate_parts(large(4), torch.device("cpu")))
     assert [len(p) for p in parts] == [3, 1]
     assert torch.equal(torch.cat(parts), large(4).float() / 255)
 

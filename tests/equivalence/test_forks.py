@@ -59,10 +59,10 @@ def test_ended__is_what_the_server_made_of_the_upload(
         assert same(fork.received, run.recorder.models[branch][FIRST].state)
         assert set(fork.honest) == set(fork.numbers) == {0, 1, 2}
         for _ in range(2):  # nothing of the first stays with the server
-            ended = fork.ended(run.sent(branch)[FIRST])
+            ended = fork.end_round(run.sent(branch)[FIRST])
             assert same(ended, run.recorder.models[branch][FIRST + 1].state)
     fork = run.recorder.replayed["main"]
-    assert same(fork.ended(fork.received), run.recorder.models["zero"][FIRST + 1].state)
+    assert same(fork.end_round(fork.received), run.recorder.models["zero"][FIRST + 1].state)
     assert not (run.recorder.replayed.keys() - {"main", "placebo"})
 
 

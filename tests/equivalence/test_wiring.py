@@ -406,7 +406,7 @@ def test_by_layer__is_internal_on_each_layer_alone_from_one_pass(
         return forward(self, part, layers)
 
     monkeypatch.setattr(WhiteBox, "forward", counted)
-    layers = found.by_layer(snapshot)
+    layers = found.score_layers(snapshot)
     scorer = found.scorer
     assert sum(passed) == len(scorer.candidates) + len(scorer.known.both()[0])
     assert list(layers) == ["layer1", "layer2", "layer3", "layer4", "avgpool", "encoder"]

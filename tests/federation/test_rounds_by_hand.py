@@ -109,7 +109,7 @@ def stretched(branch: str, clean: int, active: bool) -> tuple[SimpleNamespace, l
         float(state["w"]))),
         _record=lambda course, state, done: notes.append(("done", done.number, float(state["w"]))),
         _describe_aggregation=lambda of: f"after {head.round + 1}",
-        _begin_beside=lambda at: notes.append(("beside", at.round, float(at.state["w"]))),
+        _begin_control=lambda at: notes.append(("beside", at.round, float(at.state["w"]))),
         _checkpoint=lambda: notes.append(("kept", head.round)),
         _prepare_fork=lambda course, at: notes.append(("fork", at.round, float(at.state["w"]))),
     )  # fmt: skip
@@ -143,7 +143,7 @@ def test_stretch__controls_begin_at_the_last_clean_round_of_main(branch: str, ac
         active=active,
         _note_update=lambda *_: None, _record=lambda *_: None,
         _describe_aggregation=lambda of: None,
-        _begin_beside=lambda at: notes.append((at.round, float(at.state["w"]))),
+        _begin_control=lambda at: notes.append((at.round, float(at.state["w"]))),
         _checkpoint=lambda: None, _prepare_fork=lambda *_: None,
     )  # fmt: skip
     FederatedRun._run_rounds(run, None, head, 8, craft=False)  # type: ignore[arg-type]
@@ -252,7 +252,7 @@ def test_run__leaves_no_update_of_a_round_to_be_replayed(
         raise error
 
     run = SimpleNamespace(
-        branches=lambda: ["main"], _branch=ends, checkpoint=None, snapshots=store, _unsaved=None
+        branches=lambda: ["main"], _run_branch=ends, checkpoint=None, snapshots=store, _unsaved=None
     )
     with contextlib.suppress(KeyError):
         FederatedRun.run(run, None)  # type: ignore[arg-type]

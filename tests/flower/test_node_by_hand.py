@@ -18,7 +18,7 @@ from fedmia.evaluation.node import WEIGHTS, void_beside_scores
 from fedmia.flower.nodes import check_agreement
 from fedmia.flower.private import _split
 from fedmia.flower.releases import digest
-from fedmia.flower.store import NodeStates, NodeStore, kept_record
+from fedmia.flower.store import NodeStates, NodeStore, pack_state
 from fedmia.options.errors import InputError
 from fedmia.records import Epsilon
 from fedmia.storage.arrays import record
@@ -115,7 +115,7 @@ def test_node_states__come_as_the_node_keeps_them(monkeypatch: pytest.MonkeyPatc
 
     def ask(grid: Any, nodes: Any, action: str, orders: dict[int, Any]) -> Any:
         asked.append((action, orders))
-        return {client: kept_record(states.get(client)) for client in orders}
+        return {client: pack_state(states.get(client)) for client in orders}
 
     monkeypatch.setattr("fedmia.flower.store.ask", ask)
     store = NodeStates(SimpleNamespace(), {0: 70, 1: 71})  # type: ignore[arg-type]

@@ -21,7 +21,7 @@ from fedmia.config.tree import to_tree
 from fedmia.defenses._accounting import epsilon_at
 from fedmia.defenses._stack import OPEN
 from fedmia.defenses.gaussian import Gaussian
-from fedmia.evaluation.node import material, read
+from fedmia.evaluation.node import read_answer, scores_from_node
 from fedmia.federation.rounds import Schedule
 from fedmia.federation.run import FederationResult, Nodes
 from fedmia.flower import client, gather, private, server
@@ -73,7 +73,7 @@ class Private:
 
     @property
     def node(self) -> Node:
-        return Node.of(self.context)
+        return Node.from_context(self.context)
 
     def tell(self, kind: str, content: dict[str, Any]) -> Message:
         prepare_own.cache_clear()  # another message, another process
@@ -252,7 +252,7 @@ def scored(node: Private) -> tuple[RecordDict, ClientInfo, dict[str, Any]]:
     models = {name: record(node.start) for name in ("final", "untrained")}
     reply = node.tell("query.score", {"order": ConfigRecord({"last": 1}), **models})
     assert not reply.has_error(), reply.error
-    return reply.content, *read(0, reply.content)
+    return reply.content, *read_answer(0, reply.content)
 
 
 def test_scores__withdraw_the_guarantee_where_they_lie_beside_it(tmp_path: Path) -> None:
@@ -289,7 +289,7 @@ def test_scores__kept_in_leave_the_guarantee_and_a_report_without_attacks(tmp_pa
     done = FederationResult(
         prepared, node.client_context, MemoryStore(), SnapshotStore(tmp_path), [], True
     )
-    report = build_report(material(0, content, done))
+    report = build_report(scores_from_node(0, content, done))
     assert report["not_run"] == [
         {"attack": "similarity", "reason": "the node keeps the scores of its images"}
     ]
@@ -337,7 +337,9 @@ def test_server__of_private_images_draws_cohorts_and_noise_anew(
     noises = []
     for name in "ab":
         place, beside = OutFolder(tmp_path / name, "a run"), Nodes(None, MemoryStore())  # type: ignore[arg-type]
-        done = gather.trained(settings, {"channels": 1, "size": 8}, beside, place, Stopwatch(0.0))
+        done = gather.run_rounds(
+            settings, {"channels": 1, "size": 8}, beside, place, Stopwatch(0.0)
+        )
         assert done.aggregation is not None and (spent := done.aggregation.epsilon) is not None
         assert spent.noise_source == "entropy" and spent.value == pytest.approx(4.0)
         start = done.snapshots.untrained().state
@@ -352,6 +354,6 @@ def test_server__of_private_images_draws_cohorts_and_noise_anew(
     pixels = RecordDict({**with_scores, "told": ConfigRecord({"json": json.dumps(said)})})
     beside = "of the weights alone"
     for content, standing in ((with_scores, beside), (pixels, beside), (none, "guaranteed")):
-        stated = material(0, content, done).aggregation
+        stated = scores_from_node(0, content, done).aggregation
         assert stated is not None and stated.epsilon is not None
         assert stated.epsilon.standing == standing

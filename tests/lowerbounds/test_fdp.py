@@ -9,7 +9,7 @@ from scipy.optimize import linprog
 from scipy.stats import binom, norm
 
 from fedmia.defenses._canaries import other_stream
-from fedmia.lowerbounds.fdp import excluded, own_runs_bound, shared_run_bound
+from fedmia.lowerbounds.fdp import excludes, own_runs_bound, shared_run_bound
 from fedmia.lowerbounds.gdp import epsilon_at, mu_at
 from fedmia.lowerbounds.onerun import one_run_bound
 from fedmia.options.seeding import rng
@@ -38,12 +38,12 @@ def worst(m: int, r: int, v: int, mu: float) -> float:
 def test_excluded__is_what_a_linear_program_says(m: int, r: int, v: int, mu: float) -> None:
     most = worst(m, r, v, mu)
     assert 0.01 < most < 0.999
-    assert excluded(m, r, v, mu, most + 2e-3) and not excluded(m, r, v, mu, most - 2e-3)
+    assert excludes(m, r, v, mu, most + 2e-3) and not excludes(m, r, v, mu, most - 2e-3)
 
 
 def critical(r: int, mu: float, error: float) -> int:
     """The fewest right of r guesses about M canaries that exclude mu; r + 1: none do."""
-    return next((v for v in range(r // 2, r + 1) if excluded(M, r, v, mu, error)), r + 1)
+    return next((v for v in range(r // 2, r + 1) if excludes(M, r, v, mu, error)), r + 1)
 
 
 def ranked(stream: np.random.Generator, mu: float, audits: int) -> NDArray[np.int64]:
@@ -71,7 +71,7 @@ def test_shared_run__holds_for_canaries_that_hide_each_other(mu: float) -> None:
     inside = stream.random((4000, r)) < 0.5
     total = inside.sum(axis=1) + stream.normal(size=4000) / mu
     right = (inside == (total > r / 2)[:, None]).sum(axis=1)
-    limit = next((v for v in range(r + 1) if excluded(r, r, v, mu, ERROR)), r + 1)
+    limit = next((v for v in range(r + 1) if excludes(r, r, v, mu, ERROR)), r + 1)
     assert (right >= limit).mean() <= ERROR
     assert limit < r
 
@@ -104,8 +104,8 @@ def test_bounds__invert_what_they_test() -> None:
     right = (45, 260, 460)
     mu = shared_run_bound(M, GUESSES, right, ERROR)
     pairs = list(zip(GUESSES, right, strict=True))
-    assert any(excluded(M, r, v, 0.999 * mu, ERROR / 3) for r, v in pairs)
-    assert not any(excluded(M, r, v, 1.001 * mu, ERROR / 3) for r, v in pairs)
+    assert any(excludes(M, r, v, 0.999 * mu, ERROR / 3) for r, v in pairs)
+    assert not any(excludes(M, r, v, 1.001 * mu, ERROR / 3) for r, v in pairs)
     own = own_runs_bound(M, 600, ERROR)
     assert binom.sf(599, M, norm.cdf(own / 2)) == pytest.approx(ERROR)
     assert 9 < epsilon_at(shared_run_bound(M, GUESSES, GUESSES, ERROR), 1e-5) < 10

@@ -41,7 +41,7 @@ def test_report__tells_the_servers_statement_with_all_it_rests_on(
         assert said in where and text in where
         assert "clip 0.25" in where
     _, printed, html = told(make_run(), Aggregation("fedavg", "sums"))
-    assert "sees sums of updates alone" in printed and "nothing is encrypted" in html
+    assert "sees only sums of updates" in printed and "no encryption" in html
     row, printed, html = told(make_run(), Aggregation("fedavg"))
     assert row["epsilon"] is None and "Server:" not in printed + html
     assert told(make_run(), None)[0] == {}

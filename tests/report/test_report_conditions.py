@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedmia.records import ClientInference, DatasetInference, Health, Probe, RunScores
+from fedmia.records import ClientInference, DatasetInferenceResults, Health, Probe, RunScores
 from fedmia.report.build import family_size, utility, widest_interval
 from fedmia.report.clients import client_leak, declared_attack, distribution, ranking
 from fedmia.report.datasets import inference_row
@@ -42,23 +42,24 @@ def row(name: str, low: float, high: float, auc: float | None = None, **more: An
     ("attacks", "controls", "code", "said"),
     [
         ([row("a", 0.5, 0.9)], {}, "not-established", "which does not lie over 0.5"),
-        ([row("a", 0.501, 0.9)], {}, "leaks", "The encoder leaks membership: a tells"),
-        ([row("a", 0.6, 0.7), row("b", 0.55, 0.9)], {}, "leaks", "b tells"),  # the largest AUC
-        ([row("a", 0.6, 0.7), row("b", 0.4, 0.99)], {}, "leaks", "a tells"),  # not established
+        ([row("a", 0.501, 0.9)], {}, "leaks", "The encoder leaks membership: a separates"),
+        ([row("a", 0.6, 0.7), row("b", 0.55, 0.9)], {}, "leaks", "b separates"),  # the largest AUC
+        ([row("a", 0.6, 0.7), row("b", 0.4, 0.99)], {}, "leaks", "a separates"),  # not established
         ([row("a", 0.1, 0.4), row("b", 0.6, 0.7)], {}, "leaks", "; a is reversed"),
         ([row("a", 0.1, 0.5)], {}, "not-established", "a has AUC 0.30 [0.10, 0.50]"),
         ([row("a", 0.1, 0.4), row("b", 0.1, 0.3)], {}, "not-established", "a, b are reversed"),
-        ([row("a", 0.4, 0.6), row("b", 0.3, 0.8, 0.5)], {}, "not-established", "that of b"),
+        ([row("a", 0.4, 0.6), row("b", 0.3, 0.8, 0.5)], {}, "not-established", "b has the one "
+        "with the highest upper end"),
         ([row("a", 0.6, 0.7, threat={"vantage": "server"})], {}, "leaks", "The clients' updates"),
         ([], {}, "not-established", "no attack was scored"),
-        ([row("a", 0.6, 0.7)], {"untrained": [row("a", 0.5, 0.6)]}, "leaks", "a tells"),
+        ([row("a", 0.6, 0.7)], {"untrained": [row("a", 0.5, 0.6)]}, "leaks", "a separates"),
         ([row("a", 0.6, 0.7)], {"zero": [row("c", 0.51, 0.6)]}, "control-failed",
          "c under the zero control"),
         ([row("a", 0.6, 0.7)], {"untrained": [row("c", 0.51, 0.6), row("d", 0.2, 0.3)]},
          "control-failed", "d under the untrained control"),  # farthest from a half, either side
         ([row("a", 0.6, 0.7)], {"untrained": [row("c", 0.51, 0.6)], "pixels": row("", 0.1, 0.4)},
          "shift", "Shift between the sets"),
-        ([row("a", 0.6, 0.7)], {"pixels": row("", 0.5, 0.6)}, "leaks", "a tells"),
+        ([row("a", 0.6, 0.7)], {"pixels": row("", 0.5, 0.6)}, "leaks", "a separates"),
     ],
 )  # fmt: skip
 def test_verdict__of_intervals(
@@ -116,13 +117,15 @@ def test_ranking__names_whom_an_interval_lies_over() -> None:
 
     rows = [client(0, 0.4, 0.5), client(1, 0.5, 0.7), client(2, 0.6, 0.8), client(3, 0.1, 0.3)]
     assert ranking(rows) == (
-        "By similarity AUC, leaks separate: client 2 (0.70) more than 0 (0.45), 3 (0.20); client 1 "
+        "By similarity AUC, these clients leak measurably more: client 2 (0.70) more than 0 "
+        "(0.45), 3 (0.20); client 1 "
         "(0.60) more than 3 (0.20); client 0 (0.45) more than 3 (0.20)."
     )  # 0.5 and 0.5 touch
     assert ranking(rows[:2]) is None
     many = [client(i, 0.4, 0.6) for i in range(FEW)] + [client(90, 0.6, 0.7), client(91, 0.8, 0.9)]
     assert ranking(many) == (
-        f"By similarity AUC, leaks separate: client 91 (0.85) more than {FEW + 1} others."
+        f"By similarity AUC, these clients leak measurably more: client 91 (0.85) more than "
+        f"{FEW + 1} others."
     )
     more = [client(i, 0.4, 0.6) for i in range(FEW)] + [client(90 + i, 0.7, 0.8) for i in range(5)]
     assert str(ranking(more)).endswith(f"client 92 (0.75) more than {FEW} others; 2 more clients "
@@ -155,22 +158,23 @@ def test_told_apart__the_smallest_p_values_of_many() -> None:
 
 
 def test_inference__of_one_set_and_of_clients() -> None:
-    def sets(*p: float | None) -> DatasetInference:
+    def sets(*p: float | None) -> DatasetInferenceResults:
         held = [ClientInference(i, v, 0.1, 5, 7) for i, v in enumerate(p)]
         posers = [ClientInference(None, v, 0.0, 5, 6) for v in (0.04, 0.5, None)]
-        return DatasetInference("a", "p", held, posers)
+        return DatasetInferenceResults("a", "p", held, posers)
 
     one = inference_row(sets(0.05))
     assert one["statement"] == (
-        "The set was trained on (p = 0.0500); 1 of 2 posing sets of non-members have p <= 0.05"
+        "The encoder was trained on the set (p = 0.0500); 1 of 2 posing sets of non-members "
+        "have p <= 0.05"
     )
-    assert inference_row(sets(0.051))["statement"].startswith("That the set was trained on is not")
+    assert inference_row(sets(0.051))["statement"].startswith("No evidence of training on")
     assert (one["clients"][0]["n"], one["clients"][0]["n_nonmembers"]) == (5, 7)
     assert (one["posers"]["n"], one["posers"]["p_values"]) == (2, [0.04, 0.5])
     two = inference_row(sets(0.025, 0.05, None))
-    assert "of 2 of 2 clients are found" in two["statement"] and ": 0, 1; " in two["statement"]
+    assert "of 2 of 2 clients are detected" in two["statement"] and ": 0, 1; " in two["statement"]
     assert (
-        "of 0 of 2 clients are found, p <= 0.05 for all clients together; "
+        "of 0 of 2 clients are detected, Holm's p <= 0.05; "
         in (inference_row(sets(0.026, 0.06))["statement"])
     )
     alone = replace(sets(0.5), clients=[ClientInference(None, 0.5, 0.1, 5, 7)])
@@ -180,10 +184,10 @@ def test_inference__of_one_set_and_of_clients() -> None:
 @pytest.mark.parametrize(
     ("low", "auc", "null", "said"),
     [
-        (0.51, 0.7, (0.4, 0.6), "Images of defended clients leak all the same: a AUC 0.70"),
-        (0.51, 0.6, (0.4, 0.6), "Images of defended clients score no higher than non-members pos"),
-        (0.5, 0.7, (0.4, 0.6), "No leak of defended clients' images is shown: a AUC"),
-        (0.51, 0.6, None, "Images of defended clients leak all the same"),
+        (0.51, 0.7, (0.4, 0.6), "Images of defended clients still leak: a AUC 0.70"),
+        (0.51, 0.6, (0.4, 0.6), "Images of defended clients score no higher than posing non-m"),
+        (0.5, 0.7, (0.4, 0.6), "No leak of defended clients' images is established: a AUC"),
+        (0.51, 0.6, None, "Images of defended clients still leak"),
     ],
 )
 def test_defended__what_is_said_of_them(
@@ -195,7 +199,7 @@ def test_defended__what_is_said_of_them(
 
     found = statement([group("defended", "a", auc), group("undefended", "a", 0.8)], "a")
     assert found is not None and found.startswith(said)
-    assert found.endswith(f", of undefended ones 0.80 [{low:.2f}, 0.90]")
+    assert found.endswith(f", of undefended clients 0.80 [{low:.2f}, 0.90]")
     alone = statement([group("defended", "a", auc)], "a")
     assert alone is not None and "undefended" not in alone
     assert statement([group("defended", "c", auc)], "z") is None

@@ -79,9 +79,11 @@ def test_defended__who_leaks_is_told_apart(make_run: MakeRun) -> None:
         for a in run.attacks
     ]
     told = row_of(replace(run, attacks=attacks))["statement"]
-    assert told is not None and told.startswith("No leak of defended clients' images is shown")
+    assert told is not None and told.startswith(
+        "No leak of defended clients' images is established"
+    )
     leaks = row_of(run)["statement"]
-    assert leaks is not None and leaks.startswith("Images of defended clients leak all the same")
+    assert leaks is not None and leaks.startswith("Images of defended clients still leak")
 
 
 def test_defended__none_without_a_defence(make_run: MakeRun) -> None:

@@ -55,10 +55,10 @@ def test_verdict__a_collapsed_encoder_is_no_quiet_one(
     report = build_report(collapsed(quiet))
     assert report["verdict_code"] == "collapsed" and report["health"]["collapsed"]
     assert report["verdict"].startswith(
-        "The encoder has collapsed, so this says nothing of its training: outputs for different "
-        "images have mean cosine 1.0000, training loss 4.29 where 4.29 is chance, kNN 0.50 under "
-        "the untrained encoder's 0.62, linear probe 0.41 under the untrained encoder's 0.70; no "
-        "leakage established: similarity has AUC"
+        "The encoder has collapsed, so the result says nothing about its training: outputs for "
+        "different images have mean cosine 1.0000, training loss 4.29 where 4.29 is chance, kNN "
+        "0.50 under the untrained encoder's 0.62, linear probe 0.41 under the untrained encoder's "
+        "0.70; no leakage established: similarity has AUC"
     )
     assert "Collapsed: outputs for different images" in page(report, {})
 

@@ -14,7 +14,7 @@ from fedmia.records import (
     ClientDefence,
     ClientInference,
     ClientInfo,
-    DatasetInference,
+    DatasetInferenceResults,
     Epsilon,
     RunScores,
 )
@@ -67,7 +67,8 @@ def make_many(run: RunScores) -> Callable[..., RunScores]:
             run, attacks=[attack], controls={}, pairs=[], curves=None, rounds=[],
             member_ids=np.arange(len(owner)), nonmember_ids=np.arange(5000, 5400),
             member_client=owner, member_labels=labels[0], nonmember_labels=labels[1],
-            clients=clients, inferences=[DatasetInference("dataset-inference", "p", asked, [])],
+            clients=clients, inferences=[DatasetInferenceResults("dataset-inference", "p", asked,
+            [])],
         )  # fmt: skip
 
     return made
@@ -135,7 +136,7 @@ def test_distribution__counts_and_percentiles(report: Report) -> None:
 def test_sentences__of_many_clients_are_short(report: Report, many: RunScores) -> None:
     said = sentences(report)["clients"]
     assert said is not None and "118 clients" in said and "client 7 (1.00) more than" in said
-    assert "Simultaneous intervals over 0.5: 1, under it: 0" in said
+    assert "Clients with a simultaneous interval over 0.5: 1, under 0.5: 0" in said
     printed = lines(report)
     assert max(map(len, printed)) < 700 and sum("Defended" in line for line in printed) == 1
     (line,) = (one for one in printed if "Defended" in one)

@@ -69,7 +69,7 @@ def test_outputs__one_sentence_in_terminal_and_page(make_run: Callable[..., RunS
     console.print(render(report))
     for text in (" ".join(console.export_text().split()), page(report, {})):
         assert f"{name} names the client of 40 of {n} scored members: 0.36" in text
-        assert "and clients that never saw them give 0.08" in text
+        assert "the placebo, clients that never saw these images, 0.08" in text
     silent = build_report(make_run())
     assert silent["named_clients"] == [] and "names the client" not in page(silent, {})
 
@@ -78,7 +78,7 @@ def test_verdict__of_a_leak_that_only_the_server_sees(make_run: Callable[..., Ru
     run = make_run()
     best = replace(run.attacks[1], vantage="server", name="all-for-one")
     said = build_report(replace(run, attacks=(best,), pairs=(), controls={}))["verdict"]
-    assert said.startswith("The clients' updates leak membership: all-for-one tells")
+    assert said.startswith("The clients' updates leak membership: all-for-one separates")
 
 
 def test_check__as_many_names_as_members(make_run: Callable[..., RunScores]) -> None:

@@ -194,8 +194,12 @@ def test_outputs__beside_the_placebo(make_run: MakeRun) -> None:
     console = Console(width=80, record=True, file=io.StringIO())
     console.print(render(report))
     for text in (" ".join(console.export_text().split()), page(report, {})):
-        assert f"of the same class are named that client in {null['accuracy']:.2f} [" in text
         assert (
-            f"beyond it {null['difference']:+.2f} [{low:.2f}, {high:.2f}], of clients that" in text
+            f"of the same class are given to that client at a rate of {null['accuracy']:.2f} ["
+            in text
         )
-        assert f"never saw them {placebo['difference']:+.2f} [" in text
+        assert (
+            f"the difference is {null['difference']:+.2f} [{low:.2f}, {high:.2f}], and under"
+            in text
+        )
+        assert f"and under the placebo {placebo['difference']:+.2f} [" in text

@@ -218,7 +218,7 @@ def test_render__the_round_of_each_model(
     assert told[3].split()[2] == "25-30" and max(map(len, told)) <= 80
     said = " ".join(" ".join(told).split())
     assert "Utility of the model of round 24 on 300 test images: kNN 0.81" in said
-    assert "kNN after the attack, at round 30, 0.70." in said
+    assert "kNN 0.70 after the attack, at round 30." in said
     lines = [cell.small for row in tables.attacks(report).rows for cell in row.cells[:1]]
     assert ["on the model of round 24" in lines[0], len(lines)] == [True, 2]
     assert "on the model under attack of rounds 25-30" in lines[1]

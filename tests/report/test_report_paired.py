@@ -26,7 +26,7 @@ def test_paired_row__says_adds_and_tells_less(scored: Make) -> None:
     adds = paired_row(Pair(strong, weak, OVER), 5)["statement"]
     assert adds.startswith("ascent adds +0.") and adds.endswith(f"AUC over {OVER}")
     turned = paired_row(Pair(weak, strong, "other"), 5)
-    assert turned["statement"].startswith("ascent-zero tells less than other: -0.")
+    assert turned["statement"].startswith("ascent-zero finds less than other: -0.")
 
 
 def test_paired_row__statement_rests_on_the_simultaneous_interval(scored: Make) -> None:

@@ -192,11 +192,11 @@ def test_outputs__beside_the_placebo_and_outside_the_family(make_run: MakeRun) -
     console.print(render(report))
     for text in (" ".join(console.export_text().split()), page(report, {})):
         assert f"similarity has AUC {row['per_client']['auc']:.2f} [" in text
-        assert "112 members, 500 non-members asked about 9 clients)" in text
-        assert f"of clients that never saw them {placebo['auc']:.2f} [" in text
-        assert "Each interval is of 95 % by itself; no verdict rests on it." in text
+        assert "112 members, 500 non-members, 9 clients)" in text
+        assert f"clients that never saw these images, {placebo['auc']:.2f} [" in text
+        assert "Each 95 % interval covers one number alone; the verdict does not use it." in text
     silent = build_report(replace(run, attacks=plain.attacks))
-    assert "Asked whether one given client" not in page(silent, {})
+    assert "For the question whether one given client" not in page(silent, {})
 
 
 @pytest.mark.parametrize(

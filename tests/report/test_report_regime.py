@@ -43,7 +43,7 @@ def test_regime__similarity_over_the_bound(run: RunScores, auc: float, name: str
     """At the bound it is weak; what other attacks reach does not matter."""
     scores = of(run, exact(1.0 if name == "weak" else 0.3, "combined"), exact(auc))
     assert build_report(scores)["regime"] == {"name": name, "auc": auc, "bound": 0.85}
-    line = f"Regime: {name} (similarity has AUC {auc:.3f}, overfit is over 0.85)."
+    line = f"Regime: {name} (similarity has AUC {auc:.3f}; overfit means over 0.85)."
     assert all(line in said for said in shown(scores))
 
 

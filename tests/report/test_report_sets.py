@@ -111,5 +111,7 @@ def test_terminal__names_the_best_and_those_climbed_alone(run: RunScores) -> Non
     alone = SetScores("ascent-static", ALONE, 8, np.arange(4.0), np.arange(5.0))
     rows = build_report(replace(run, sets=[some, alone]))["sets"]
     said = sets_line(rows)
-    assert said.startswith("Sets, 4 + 5 sets of 8 images") and "similarity 1.00 [" in said
-    assert "ascent-static 0.40 [" in said and said.endswith("(each climbed alone).")
+    assert (
+        said.startswith("Sets of images (4 + 5 sets of 8 images)") and "similarity 1.00 [" in said
+    )
+    assert "ascent-static 0.40 [" in said and said.endswith("(ascent on each set alone).")

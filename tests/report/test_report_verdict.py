@@ -21,7 +21,7 @@ def judge(run: RunScores) -> tuple[str, str]:
 def test_verdict__leaks_names_the_strongest_image_attack(run: RunScores) -> None:
     said, code = judge(run)
     assert code == "leaks"
-    assert said.startswith("The encoder leaks membership: combined tells members")
+    assert said.startswith("The encoder leaks membership: combined separates members")
     assert "112 members, 500 non-members" in said
     assert "adds nothing measurable over the same rounds without ascent" in said
 

@@ -18,7 +18,7 @@ from fedmia.config.tree import from_tree, to_tree
 from fedmia.evaluation.federated.probes import Probes
 from fedmia.evaluation.federated.snapshots import Evaluation, RoundModel
 from fedmia.evaluation.run import score
-from fedmia.evaluation.steps.budgets import first
+from fedmia.evaluation.steps.budgets import first_known
 from fedmia.evaluation.steps.controls import POSERS
 from fedmia.flower.private import check
 from fedmia.options.errors import InputError
@@ -98,7 +98,7 @@ def test_fewer_known_images__are_fewer_that_the_attacker_holds(run: Run) -> None
     evaluation = Evaluation(run)
     model, known = RoundModel(run.snapshots.load("main", 2)), evaluation.scorer.known
     every, few = (
-        evaluation.view(model, "lpla", some, None)._held for some in (known, first(known, 3))
+        evaluation.view(model, "lpla", some, None)._held for some in (known, first_known(known, 3))
     )
     assert every is not None and few is not None
     own = len(run.client_context.parts["members"][-1])  # its own images stay

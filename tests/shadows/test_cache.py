@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from fedmia.options.errors import InputError
-from fedmia.shadows.given import blueprints, load_shadows
+from fedmia.shadows.provided import load_shadows, read_settings
 from fedmia.shadows.train import TrainedShadow, TrainingStopped
 
 from .conftest import make_plan, make_target, same, train
@@ -157,10 +157,10 @@ def test_load_shadows__stand_ins_stay_marked(pool: Tensor, tmp_path: Path) -> No
     plan = make_plan(count=1, epochs=1, knowledge=(), ssl="simclr")
     trained = train(plan, pool, cache=tmp_path)
     found = load_shadows(tmp_path)
-    (told,) = blueprints(tmp_path)
+    (told,) = read_settings(tmp_path)
     assert same(found, trained) and not told.known_algorithm and told.ssl[0] == "simclr"
     (tmp_path / "other").mkdir()
-    assert blueprints(tmp_path) == []  # one of them cannot be read
+    assert read_settings(tmp_path) == []  # one of them cannot be read
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedmia.data.images import digests
 from fedmia.options.errors import InputError
-from fedmia.shadows.draw import Pixels, ShadowDraw, deal, survey
+from fedmia.shadows.draw import Pixels, ShadowDraw, build_image_pool, draw_shadows
 from fedmia.shadows.plan import ShadowPlan
 
 from .conftest import make_plan
@@ -24,7 +24,7 @@ def numbered(first: int, count: int) -> np.ndarray:
 
 
 def draw(plan: ShadowPlan, pool: Pixels, candidates: Pixels | None) -> list[ShadowDraw]:
-    return deal(plan, survey(pool, candidates))
+    return draw_shadows(plan, build_image_pool(pool, candidates))
 
 
 def contents(images: np.ndarray, deals: list[ShadowDraw]) -> list[tuple[set[bytes], set[bytes]]]:
@@ -90,7 +90,7 @@ def test_draw__the_images_asked_for() -> None:
 def test_draw__candidates_and_repeats_leave_the_pool() -> None:
     images, others = numbered(0, 20), numbered(1000, 4)
     crowded = np.concatenate([images, images[:3], others[:2], others[:1]])
-    ground = survey(crowded, np.concatenate([others, others]))
+    ground = build_image_pool(crowded, np.concatenate([others, others]))
     assert (ground.repeated, ground.attacked) == (3, 3)
     assert len(ground.pool) == 20 and len(ground.candidates) == 4
     deals = draw(make_plan(), crowded, others)

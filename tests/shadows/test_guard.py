@@ -15,7 +15,7 @@ from fedmia.defenses.crop_range import CropRange
 from fedmia.defenses.dpsgd import DPSGD
 from fedmia.defenses.early_stopping import EarlyStopping
 from fedmia.defenses.weight_decay import WeightDecay
-from fedmia.shadows.given import load_shadows
+from fedmia.shadows.provided import load_shadows
 from fedmia.shadows.train import TrainedShadow, TrainingStopped
 from fedmia.ssl.train import Train
 

@@ -9,7 +9,7 @@ import pytest
 
 from fedmia.data.base import Views
 from fedmia.options.errors import InputError
-from fedmia.shadows.plan import KNOWLEDGE, ShadowPlan, attacker_augment, blueprint
+from fedmia.shadows.plan import KNOWLEDGE, ShadowPlan, attacker_augment, build_settings
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.moco import MoCo
 from fedmia.ssl.optimizers import RATES
@@ -23,7 +23,7 @@ KINDS = list(chain.from_iterable(combinations(KNOWLEDGE, n) for n in range(4)))
 @pytest.mark.parametrize("knowledge", KINDS)
 def test_blueprint__known_parts_are_the_targets(knowledge: tuple[str, ...]) -> None:
     plan = make_plan(knowledge=knowledge, epochs=7, seed=3)
-    made = blueprint(plan, make_target())
+    made = build_settings(plan, make_target())
     assert len(KINDS) == 8
     assert made.model[1]["width"] == (4 if "architecture" in knowledge else 16)
     assert made.ssl[0] == ("moco" if "algorithm" in knowledge else "mocov2")
@@ -36,24 +36,24 @@ def test_blueprint__known_parts_are_the_targets(knowledge: tuple[str, ...]) -> N
 def test_blueprint__the_plans_own_training_options_win() -> None:
     own = {"batch_size": 5, "lr": 0.2, "precision": "bfloat16", "weight_decay": 0.01}
     for knowledge, momentum in ((KNOWLEDGE, 0.8), (("none",), Train().momentum)):
-        train = blueprint(make_plan(knowledge=knowledge, train=own), make_target()).train
+        train = build_settings(make_plan(knowledge=knowledge, train=own), make_target()).train
         assert train == Train(**own, local_epochs=1, optimizer_state="keep", momentum=momentum)
-    assert blueprint(make_plan(), make_target()).train.precision == "float32"
+    assert build_settings(make_plan(), make_target()).train.precision == "float32"
 
 
 def test_blueprint__a_rate_belongs_to_its_optimizer() -> None:
     adamw = {"optimizer": "adamw"}
-    assert blueprint(make_plan(train=adamw), make_target()).train.lr == RATES["adamw"]
-    assert blueprint(make_plan(train={**adamw, "lr": 0.3}), make_target()).train.lr == 0.3
-    assert blueprint(make_plan(train={"momentum": 0.5}), make_target()).train.lr == 0.05
+    assert build_settings(make_plan(train=adamw), make_target()).train.lr == RATES["adamw"]
+    assert build_settings(make_plan(train={**adamw, "lr": 0.3}), make_target()).train.lr == 0.3
+    assert build_settings(make_plan(train={"momentum": 0.5}), make_target()).train.lr == 0.05
     with pytest.raises(InputError, match=r"shadow.epochs=2 must be > 3, the epochs of warm-up"):
-        blueprint(make_plan(train={"warmup_epochs": 3.0}), make_target())
+        build_settings(make_plan(train={"warmup_epochs": 3.0}), make_target())
 
 
 def test_blueprint__the_stand_ins_have_options_of_their_own() -> None:
     own = {"model_options": {"width": 6}, "ssl_options": {"dim": 12, "crop_min": 0.7}}
     views = Views(crop_min=0.9, flip=0.0, jitter=0.25)
-    made = blueprint(make_plan(knowledge=(), **own), make_target(views=views))
+    made = build_settings(make_plan(knowledge=(), **own), make_target(views=views))
     assert (made.model[0], made.model[1]["width"]) == ("smallnet", 6)
     assert (made.ssl[1]["dim"], made.ssl[1]["crop_min"], made.ssl[1]["flip"]) == (12, 0.7, 0.0)
     assert attacker_augment(make_plan(knowledge=(), **own), None, views).crop_min == 0.7
@@ -61,16 +61,16 @@ def test_blueprint__the_stand_ins_have_options_of_their_own() -> None:
 
 def test_blueprint__policies_between_rounds_do_not_apply() -> None:
     reset = {**MOCO[1], "key": "reset", "queue_policy": "reset"}
-    made = blueprint(make_plan(), make_target(ssl=("moco", reset)))
-    assert made == blueprint(make_plan(), make_target())
+    made = build_settings(make_plan(), make_target(ssl=("moco", reset)))
+    assert made == build_settings(make_plan(), make_target())
 
 
 def test_blueprint__stand_in_takes_the_images_views() -> None:
     plan = make_plan(knowledge=("none",))
     views = Views(crop_min=0.9, flip=0.0, jitter=0.25)
-    made = blueprint(plan, make_target(views=views))
+    made = build_settings(plan, make_target(views=views))
     assert {k: made.ssl[1][k] for k in vars(views)} == vars(views)
-    assert blueprint(plan, make_target()).ssl[1]["crop_min"] is None
+    assert build_settings(plan, make_target()).ssl[1]["crop_min"] is None
 
 
 def test_plan__none_is_no_knowledge() -> None:
@@ -103,9 +103,9 @@ def test_blueprint__refuses_knowledge_of_what_is_not_recorded(
 ) -> None:
     target = make_target(**{part: None})
     with pytest.raises(InputError, match=f"'{dimension}'.*{flag}"):
-        blueprint(make_plan(), target)
+        build_settings(make_plan(), target)
     rest = tuple(k for k in KNOWLEDGE if k != dimension)
-    assert blueprint(make_plan(knowledge=rest), target)
+    assert build_settings(make_plan(knowledge=rest), target)
 
 
 @pytest.mark.parametrize(
@@ -114,8 +114,10 @@ def test_blueprint__refuses_knowledge_of_what_is_not_recorded(
 )  # fmt: skip
 def test_blueprint__refuses_an_unknown_stand_in(wrong: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said):
-        blueprint(make_plan(knowledge=(), **wrong), make_target())
-    assert blueprint(make_plan(**wrong), make_target())  # where all is known it is not asked for
+        build_settings(make_plan(knowledge=(), **wrong), make_target())
+    assert build_settings(
+        make_plan(**wrong), make_target()
+    )  # where all is known it is not asked for
 
 
 def test_attacker_augment__the_targets_where_the_algorithm_is_known() -> None:
@@ -144,15 +146,15 @@ def test_blueprint__the_attackers_own_operations() -> None:
     views = MoCo(operations=("blur",)).augment
     for knowledge, method in ((KNOWLEDGE, "moco"), (("data",), "mocov2")):
         plan = make_plan(knowledge=knowledge, operations=OWN)
-        spec = blueprint(plan, target).spec
-        assert spec.augment.operations == OWN and blueprint(plan, target).ssl[0] == method
+        spec = build_settings(plan, target).spec
+        assert spec.augment.operations == OWN and build_settings(plan, target).ssl[0] == method
         # Shadows train with what the attacker views images by.
         assert attacker_augment(plan, views).done() == spec.augment.done()
-    assert blueprint(make_plan(), target).spec.augment.operations == ("blur",)
+    assert build_settings(make_plan(), target).spec.augment.operations == ("blur",)
     with pytest.raises(InputError, match="operations=gray,crop,flip,jitter: the views of"):
-        blueprint(make_plan(operations=OWN), make_target(ssl=("dino", {})))
+        build_settings(make_plan(operations=OWN), make_target(ssl=("dino", {})))
 
 
 def test_plan__stand_ins_exist() -> None:
-    made = blueprint(ShadowPlan(knowledge=()), make_target(size=32))
+    made = build_settings(ShadowPlan(knowledge=()), make_target(size=32))
     assert (made.model[0], made.ssl[0]) == ("vgg11-bn", "simclr")

@@ -14,7 +14,7 @@ from fedmia.nets.smallnet import SmallNet
 from fedmia.options import registry
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng, torch_rng
-from fedmia.shadows.draw import deal, survey
+from fedmia.shadows.draw import build_image_pool, draw_shadows
 from fedmia.shadows.train import TrainedShadow, TrainingStopped
 from fedmia.ssl.base import Recipe
 from fedmia.ssl.moco import MoCo
@@ -35,7 +35,7 @@ def after(calls: int) -> Any:
 
 
 def test_train_shadows__equals_the_plain_calls(plain: list[TrainedShadow], pool: Tensor) -> None:
-    dealt = deal(make_plan(), survey(pool, None))[1]
+    dealt = draw_shadows(make_plan(), build_image_pool(pool, None))[1]
     spec, options = MoCo(dim=8, queue=8, temperature=0.2), Train(local_epochs=1, batch_size=4,
                                                                lr=0.05, momentum=0.8)  # fmt: skip
     recipe = Recipe((0.5,) * 3, (0.25,) * 3, 12)

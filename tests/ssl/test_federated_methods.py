@@ -95,13 +95,13 @@ def test_rounds__repeat_bit_by_bit_and_average_what_is_shared(
     flags, prefix = METHODS[name]
     monkeypatch.setattr(draw, "draw_all", lambda scores, report: {})  # slow, tested elsewhere
     updates: list[Update] = []
-    work = clients.app._work
+    work = clients.app._work_round
 
     def recorded(*args: Any) -> Update:
         updates.append(work(*args))
         return updates[-1]
 
-    monkeypatch.setattr(clients.app, "_work", recorded)
+    monkeypatch.setattr(clients.app, "_work_round", recorded)
     reports, states = [], []
     for folder in ("one", "two"):
         out = tmp_path / folder

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fedmia.nets.smallnet import SmallNet
-from fedmia.ssl._bank import info_nce, met_again
+from fedmia.ssl._bank import info_nce, revisit_probability
 from fedmia.ssl.base import Recipe
 from fedmia.ssl.moco import MoCo, MoCoV2, MomentumContrast
 
@@ -380,4 +380,4 @@ def test_met_again__as_counted_over_shuffled_epochs(K: int, views: int) -> None:
             if epoch > 2:
                 met, asked = met + (image in queue), asked + 1
             queue.extend([image] * views)
-    assert met_again(K, 100, views) == pytest.approx(met / asked, abs=0.02)
+    assert revisit_probability(K, 100, views) == pytest.approx(met / asked, abs=0.02)

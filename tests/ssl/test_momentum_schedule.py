@@ -12,7 +12,7 @@ import torch
 from fedmia.nets.smallnet import SmallNet
 from fedmia.options import registry
 from fedmia.options.seeding import rng, torch_rng
-from fedmia.ssl._twoview import KeyedTwoView, raised
+from fedmia.ssl._twoview import KeyedTwoView, raise_momentum
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import Recipe
 from fedmia.ssl.train import Job, Train, make_optimizer
@@ -28,7 +28,7 @@ def built(name: str, **options: Any) -> KeyedTwoView:
 
 
 def test_raised__known_values() -> None:
-    assert [raised(0.9, d) for d in (0, 0.5, 1)] == pytest.approx([0.9, 0.95, 1.0])
+    assert [raise_momentum(0.9, d) for d in (0, 0.5, 1)] == pytest.approx([0.9, 0.95, 1.0])
 
 
 @pytest.mark.parametrize("name", METHODS)

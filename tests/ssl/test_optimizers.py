@@ -11,7 +11,14 @@ from torch import Tensor
 
 from fedmia.options.errors import InputError
 from fedmia.ssl._lars import LARS
-from fedmia.ssl.optimizers import OPTIMIZERS, build, held, noise_moves, restore, set_decay
+from fedmia.ssl.optimizers import (
+    OPTIMIZERS,
+    build,
+    noise_moves,
+    optimizer_state,
+    restore,
+    set_decay,
+)
 from fedmia.ssl.train import Train
 
 SHAPES = ((3, 2), (2,), (2, 1, 2), (4,), (1,))
@@ -164,7 +171,7 @@ def test_held__restored_is_as_if_it_had_stayed(name: str) -> None:
     steps(made(name, whole), whole, range(4))
     first = made(name, parts)
     steps(first, parts, range(2))
-    kept = {n: t.clone() for n, t in held(first, parts).items()}
+    kept = {n: t.clone() for n, t in optimizer_state(first, parts).items()}
     again = made(name, parts)
     restore(again, parts, kept)
     copied = {n: t.clone() for n, t in kept.items()}

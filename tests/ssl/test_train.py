@@ -17,7 +17,7 @@ from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSLMethod
-from fedmia.ssl.train import Job, Train, layout_for, make_optimizer, two_views
+from fedmia.ssl.train import Job, Train, draw_two_views, layout_for, make_optimizer
 from fedmia.storage.snapshot import StrategyContext
 from strategies.fedprox import FedProx
 
@@ -155,7 +155,7 @@ def test_batches__are_the_same_however_many_are_augmented_in_one_call(
 
 def test_two_views__consume_two_rows_of_uniforms_an_image(images: Tensor) -> None:
     stream, twin = rng(3, "a"), rng(3, "a")
-    view1, view2 = two_views(images, AUGMENT, stream)
+    view1, view2 = draw_two_views(images, AUGMENT, stream)
     draws = torch.from_numpy(twin.random((2, 20, AUGMENT.draws), dtype=np.float32))
     assert stream.random() == twin.random()
     assert torch.equal(view1, AUGMENT(images.float() / 255, draws[0]))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedmia.options.seeding import rng
-from fedmia.statistics.matching import effective_size, mix_weights, null_of
+from fedmia.statistics.matching import effective_size, mix_weights, null_distribution
 from tests.report.test_report_clients import weighted_loop
 
 
@@ -21,9 +21,11 @@ def test_mix_weights__give_the_clients_class_shares() -> None:
 def test_null_of__shrinks_where_a_class_has_too_few() -> None:
     generator = np.random.default_rng(0)
     labels = np.repeat([0, 1], 10)
-    found = null_of(np.repeat([0, 1], [20, 1]), generator.normal(size=20), labels, generator)
+    found = null_distribution(
+        np.repeat([0, 1], [20, 1]), generator.normal(size=20), labels, generator
+    )
     assert found is not None and found.posers == 5
-    assert null_of(np.zeros(4, int), np.zeros(1), np.zeros(1, int), generator) is None
+    assert null_distribution(np.zeros(4, int), np.zeros(1), np.zeros(1, int), generator) is None
 
 
 def test_mix_weights__are_the_clients_shares() -> None:
@@ -39,7 +41,7 @@ def test_null_of__is_a_loop_over_draws() -> None:
     draw = np.random.default_rng(0)
     scores, labels = np.round(draw.normal(size=60) * 2), np.repeat([0, 1, 2], [40, 15, 5])
     mix = np.repeat([0, 1, 2], [12, 3, 6])
-    found = null_of(mix, scores, labels, rng(4, "null"))
+    found = null_distribution(mix, scores, labels, rng(4, "null"))
     assert found is not None and found.posers == 5 + 1 + 2
     order = np.argsort(scores, kind="stable")
     scores, labels, stream = scores[order], labels[order], rng(4, "null")

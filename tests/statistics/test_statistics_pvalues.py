@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fedmia.statistics.pvalues import alarms, fails, holm
+from fedmia.statistics.pvalues import count_alarms, exceeds_false_alarms, holm
 
 
 def test_holm__by_hand() -> None:
@@ -13,10 +13,12 @@ def test_holm__by_hand() -> None:
 
 
 def test_alarms__and_so_many_that_the_control_fails() -> None:
-    assert alarms([0.05, 0.0501, 0.01], 0.05) == 2
+    assert count_alarms([0.05, 0.0501, 0.01], 0.05) == 2
     # Of 20 true nulls, 5 alarms have the chance .0026, 6 of .0003.
-    assert not fails([0.05] * 5 + [0.5] * 15) and fails([0.05] * 6 + [0.5] * 14)
-    assert not fails([])
+    assert not exceeds_false_alarms([0.05] * 5 + [0.5] * 15) and exceeds_false_alarms(
+        [0.05] * 6 + [0.5] * 14
+    )
+    assert not exceeds_false_alarms([])
 
 
 def test_holm__of_a_textbook() -> None:

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from fedmia.statistics.intervals import mover_mean, precision_interval, wilson
 from fedmia.statistics.thresholds import (
-    at_threshold,
     best_threshold,
+    decide_at_threshold,
     oracle_accuracy,
     tpr_at_fpr,
 )
@@ -71,7 +71,7 @@ def test_tpr_at_fpr__known_answer_with_ties() -> None:
 
 
 def test_at_threshold__known_answer() -> None:
-    row = at_threshold(np.array([1.0, 1, 0, 1]), np.array([1.0, 0, 0, 0, 0]), 0.5)
+    row = decide_at_threshold(np.array([1.0, 1, 0, 1]), np.array([1.0, 0, 0, 0, 0]), 0.5)
     assert row["recall"] == 0.75 and row["accuracy"] == pytest.approx((0.75 + 0.8) / 2)
     assert row["precision"] == pytest.approx(0.75 / 0.95)
     for name in ("accuracy", "precision", "recall"):
@@ -79,7 +79,7 @@ def test_at_threshold__known_answer() -> None:
 
 
 def test_at_threshold__nobody_called_a_member_leaves_precision_null() -> None:
-    row = at_threshold(np.zeros(4), np.zeros(5), 0.0)
+    row = decide_at_threshold(np.zeros(4), np.zeros(5), 0.0)
     assert row["precision"] is None and row["precision_ci"] is None and row["accuracy"] == 0.5
 
 
@@ -93,13 +93,13 @@ def test_oracle_accuracy__bounds_every_threshold() -> None:
 def test_at_threshold__a_score_at_the_threshold_is_no_member(
     threshold: float, accuracy: float
 ) -> None:
-    row = at_threshold(np.array([1.0, 2.0]), np.array([1.0, 1.0, 1.0]), threshold)
+    row = decide_at_threshold(np.array([1.0, 2.0]), np.array([1.0, 1.0, 1.0]), threshold)
     assert row["accuracy"] == accuracy
 
 
 def test_at_threshold__each_interval_is_of_its_own_counts() -> None:
     """3 of 4 members and 1 of 5 others are called members."""
-    row = at_threshold(np.array([1.0, 1, 0, 1]), np.array([1.0, 0, 0, 0, 0]), 0.5)
+    row = decide_at_threshold(np.array([1.0, 1, 0, 1]), np.array([1.0, 0, 0, 0, 0]), 0.5)
     assert row["recall_ci"] == wilson(3, 4)
     assert row["precision_ci"] == precision_interval(3, 4, 1, 5)
     assert row["accuracy_ci"] == mover_mean(0.75, wilson(3, 4), 0.8, wilson(4, 5))

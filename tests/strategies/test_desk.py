@@ -19,9 +19,9 @@ from fedmia.attacks.ascent import Ascent, AscentAlgorithm1
 from fedmia.attacks.ascent_static import attack_losses
 from fedmia.options.seeding import rng
 from fedmia.ssl.base import State
-from fedmia.ssl.train import Train, two_views
+from fedmia.ssl.train import Train, draw_two_views
 from fedmia.storage.snapshot import ClientState, MemoryStore, StrategyContext
-from fedmia.threat.whitebox import in_halves
+from fedmia.threat.whitebox import split_in_halves
 from strategies.fedema import FedEMA
 
 
@@ -170,13 +170,13 @@ def test_passing__rests_on_the_attackers_own_images(
     client_context: ClientContext, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It trains on them to guess what honest clients send, where the rule compares updates."""
-    seen, job = list[set[int]](), ClientRound._job
+    seen, job = list[set[int]](), ClientRound._make_job
 
     def noted(self: ClientRound, indices: Any, *more: Any, **rest: Any) -> Any:
         seen.append(set(indices.tolist()))
         return job(self, indices, *more, **rest)
 
-    monkeypatch.setattr(ClientRound, "_job", noted)
+    monkeypatch.setattr(ClientRound, "_make_job", noted)
     attack = Ascent(steps=2, lr=0.5, server="known")
     held = {"targets": np.arange(6), "held": np.arange(6, 18), "attack": attack}
     told = replace(
@@ -210,7 +210,9 @@ def test_guesses__one_for_each_honest_client_from_few_images_to_all(
     """Of the first attacker's images, eight at most, once a round; each fellow guesses the same."""
     drawn = list[list[int]]()
     monkeypatch.setattr(
-        ClientRound, "_guess", lambda self, indices: drawn.append(indices.tolist()) or self.received
+        ClientRound,
+        "_guess_upload",
+        lambda self, indices: drawn.append(indices.tolist()) or self.received,
     )
     attack = Ascent(steps=1, lr=0.5, server="known")
     roles = ("honest",) * (3 - malicious) + ("active",) * malicious
@@ -218,8 +220,8 @@ def test_guesses__one_for_each_honest_client_from_few_images_to_all(
     first, store, ways = client_context.method(-1, None).shared_state(), MemoryStore(), []
     for client in told.fellows:
         at = ClientRound(told, store, RoundTask(client, 4, "main", True), first)
-        at._passing(first)
-        at._passing(first)
+        at._nearest_passing(first)
+        at._nearest_passing(first)
         ways.append(drawn.copy())
         drawn.clear()
     assert [len(one) for one in ways[0]] == sizes and all(way == ways[0] for way in ways)
@@ -308,13 +310,13 @@ def test_matched__climbs_as_honest_clients_train(
     crafted = at.craft(at.idle(), first)
 
     method, stream = at.idle(), rng(0, "craft", 3, 2)
-    halves, _ = in_halves(told.take(told.held))
+    halves, _ = split_in_halves(told.take(told.held))
     method.fill_bank(halves[1])  # no target is held
     weights = list(method.encoder.parameters())
     sgd = torch.optim.SGD(weights, lr=rate, momentum=0.8, weight_decay=0.3)
     for _ in range(3):
         rows = stream.permutation(6)
-        view1, view2 = two_views(told.take(rows), told.augment, stream)
+        view1, view2 = draw_two_views(told.take(rows), told.augment, stream)
         sgd.zero_grad()
         (-attack_losses(method, view1, view2, "algorithm1").mean()).backward()
         sgd.step()
@@ -342,6 +344,6 @@ def test_resumed__momentum_where_it_is_kept_and_statistics_that_stay(
     at = client_round(told, store, first, 2)
     method = told.method(0, 6)
     method.load_shared(first)
-    at._restore(method, at._job(at.indices, {}, {})[0].optimizer)
+    at._restore_state(method, at._make_job(at.indices, {}, {})[0].optimizer)
     now = method.shared_state()
     assert all(torch.equal(now[n], t) for n, t in running.items())

@@ -378,14 +378,14 @@ def audited(part: float, monkeypatch: pytest.MonkeyPatch, **more: Any) -> tuple[
     options: dict[str, Any] = {"noise_multiplier": 4.0, "canaries": 400, **more}
     strategy = at(DPFedAvg(**options), 6, 4)
     monkeypatch.setattr(
-        dp_fedavg, "noised", lambda state, deviation, draw: NOISED(state, part * deviation, draw)
+        dp_fedavg, "add_noise", lambda state, deviation, draw: NOISED(state, part * deviation, draw)
     )
     stated = rounds_of(strategy, 4).privacy(ALONE)
     assert stated is not None and stated.value is not None and stated.canaries == 400
     return stated.value, epsilon_lower_bound(stated, stated.correct, 0.05)
 
 
-NOISED = dp_fedavg.noised
+NOISED = dp_fedavg.add_noise
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedmia.federation import inline
-from fedmia.federation.inline import AppOf, InlineGrid, PendingMessage, failed
+from fedmia.federation.inline import AppOf, InlineGrid, PendingMessage, error_reply
 from fedmia.options import registry
 from fedmia.options.errors import format_error
 from fedmia.options.seeding import rng
@@ -94,7 +94,7 @@ class Failing(InlineGrid):
 
     def _answer(self, order: PendingMessage) -> Any:
         if "arrays" in order.message.content and self.client(order) == 1:
-            return failed(order.message, "out of memory"), SingleStateStore(None)
+            return error_reply(order.message, "out of memory"), SingleStateStore(None)
         return super()._answer(order)
 
 

@@ -79,7 +79,7 @@ def test_compare__one_correction_for_all_aucs() -> None:
     one, many = (r["attacks"][0] for r in (alone, together))
     assert one["auc_ci_simultaneous"] == pytest.approx(one["auc"]["ci"], abs=1e-6)
     assert many["auc_ci_simultaneous"][0] < one["auc_ci_simultaneous"][0]  # type: ignore[index]
-    assert compare.leaks(together) and compare.tried(24) == 78
+    assert compare.leaks(together) and compare.count_aucs(24) == 78
 
 
 def heads_at(epsilon: float | None, aucs: tuple[float, float], loss: float) -> Any:
@@ -125,10 +125,10 @@ def test_sentence__least_epsilon_at_a_tolerable_cost_and_what_is_left() -> None:
     assert said.startswith("Without noise the attack has AUC 0.90") and "the heads leak." in said
     assert "gaussian keeps utility within 5% from epsilon 25 on, no meaningful guarantee" in said
     assert "the best attack there has AUC 0.80." in said
-    assert "gaussian at 5 costs least, 6% of utility; a leak is left under gaussian at 5." in said
+    assert "gaussian at 5 costs least utility: 6%; a leak remains under gaussian at 5." in said
     few = compare.sentence(rows[:2], 10)
     assert "gaussian costs over 5% of utility at every epsilon tried." in few
-    assert few.endswith("no leak is established there.")
+    assert few.endswith("no leak is established at these settings.")
 
 
 def test_rows__canaries_are_noised_at_the_scale_of_their_setting(
@@ -137,7 +137,7 @@ def test_rows__canaries_are_noised_at_the_scale_of_their_setting(
     """And judged with as many lower bounds as there are settings."""
     settings, calls = [ReleaseSetting("gaussian", 1.0), ReleaseSetting("laplace", 2.0)], list[Any]()
     monkeypatch.setattr(compare, "audit_noise", lambda *given: calls.append(given) or "audit")
-    monkeypatch.setattr(compare, "by_canaries", lambda audit, family: (audit, family))
+    monkeypatch.setattr(compare, "canary_bound", lambda audit, family: (audit, family))
     rates = {NAIVE: AttackRates(0.5, None, None)}
     trials = [
         HeadTrial(

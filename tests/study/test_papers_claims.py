@@ -13,7 +13,7 @@ from fedmia.papers import claims
 from fedmia.papers.claims import HELD, NOT_HELD, NOT_RUN, UNDECIDED, Claim
 from fedmia.papers.static_ascent import StaticAscentScores
 from fedmia.records import Curves, FloatArray, ScoredAttack
-from fedmia.report.tables import Cell
+from fedmia.report.tables import TextCell
 from tests.study import planted
 
 FEW, MANY = 20, 600
@@ -219,10 +219,10 @@ def test_text__verdict_numbers_and_rule() -> None:
     assert len(table.rows) == 5 and all(len(r.cells) == len(table.head) for r in table.rows)
     place, said, verdict, numbers, rule = table.rows[0].cells
     assert (place, verdict) == ("Fig. 10", "held") and "surpasses" in str(said)
-    assert isinstance(numbers, Cell) and "0.55" in str(rule)
+    assert isinstance(numbers, TextCell) and "0.55" in str(rule)
     rise, before = numbers.small
     assert rise.startswith("Rise of the loss, steps 2: members 1 [0.9")
     assert "non-members 3 [2.9" in rise and "difference 2 [1.9" in rise
     assert before.startswith("Loss before the climb: members 1 [1, 1] (1), ")
     last = table.rows[4].cells
-    assert str(last[2]).startswith("not run: no client's ascent") and last[3] == Cell("")
+    assert str(last[2]).startswith("not run: no client's ascent") and last[3] == TextCell("")

@@ -10,7 +10,7 @@ import pytest
 
 from fedmia.cli.command import parse
 from fedmia.cli.commands import SWEEP
-from fedmia.report.tables import Cell
+from fedmia.report.tables import TextCell
 from fedmia.statistics.pvalues import holm
 from fedmia.statistics.spread import p_value
 from fedmia.study.engine import Study
@@ -210,7 +210,7 @@ def test_results__keep_what_attacks_chose_and_both_aucs_of_each_pair() -> None:
 
 def test_page__says_what_the_models_of_a_point_chose(compared: SweepReport) -> None:
     names = [row.cells[2] for row in SweepView().tables(compared)["attacks"].rows]
-    first = [n for n in names if isinstance(n, Cell) and n.text == "ascent"][0]
+    first = [n for n in names if isinstance(n, TextCell) and n.text == "ascent"][0]
     report = json.loads(GOLDEN.read_text(encoding="utf-8"))
     own = next(row["choices"] for row in report["attacks"] if row["name"] == "ascent")
     said = ", ".join(f"{name}={value:g}" for name, value in own.items())
@@ -244,7 +244,7 @@ def test_notes__what_a_reader_of_the_means_must_know() -> None:
     (seeds,) = notes([run("a", "1")], one)
     assert seeds.startswith("One seed: there is no interval")
     commits, missing = notes([run("a", "1"), *lost, run("b", None)], two)
-    assert "of 2 commits" in commits and missing == "Left out of every mean: x, y."
+    assert "by 2 commits" in commits and missing == "Left out of every mean: x, y."
     told = [run("a", "1"), run("b", "1")]
     for cell, code in zip(told, ("leaks", "shift"), strict=True):
         cell["results"]["verdict_code"] = code

@@ -212,7 +212,7 @@ def test_use_over_untrained__of_the_same_seed(whole: TradeoffReport) -> None:
         assert over["mean"] == pytest.approx(knn - 0.6)
         assert over["sd"] == pytest.approx(wave * np.sqrt(0.001 / 4) / 10, abs=1e-6)
     text = TradeoffView().page(whole, {})
-    assert "over untrained" in text and "+0.170 [+0.166, +0.174]" in text
+    assert "kNN minus untrained" in text and "+0.170 [+0.166, +0.174]" in text
 
 
 def test_private_selection__is_told_where_a_choice_is(whole: TradeoffReport) -> None:
@@ -280,10 +280,10 @@ def test_choice__the_least_leaking_and_what_cannot_be_told_apart(whole: Tradeoff
     assert choice["least"] == "dpsgd noise_multiplier=1.0"
     assert choice["alike"] == ["gaussian scale=0.1"]
     assert whole["sentence"] == (
-        "Of these, dpsgd noise_multiplier=1.0 leaks least within 5 % of the undefended kNN (0.79 "
-        "of 0.80): similarity has AUC 0.59 [0.55, 0.64]; undefended, similarity has AUC 0.70 "
-        "[0.66, 0.74]. Over 5 models it leaks less than no defence, and cannot be told apart from "
-        "gaussian scale=0.1."
+        "dpsgd noise_multiplier=1.0 leaks least of the defences that keep kNN within 5 % (0.79, "
+        "undefended 0.80): similarity has AUC 0.59 [0.55, 0.64]; undefended, similarity has AUC "
+        "0.70 [0.66, 0.74]. Over 5 models it leaks less than no defence, but not measurably less "
+        "than gaussian scale=0.1."
     )
 
 
@@ -342,16 +342,17 @@ def test_failed_run__is_rows_with_nulls_and_its_point_no_candidate() -> None:
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"no defence": (0.50, 0.50, 0.80)}, "No defence that was tried leaks less than none "
-         "within 5 % of the undefended kNN of 0.80: similarity has AUC 0.50 [0.46, 0.54]."),
-        ({"no defence": (0.70, 0.65, 0.90)}, "No defence that was tried keeps kNN within 5 % of "
+        ({"no defence": (0.50, 0.50, 0.80)}, "No tested defence leaks less than no defence "
+         "and keeps kNN within 5 % of the undefended 0.80: similarity has AUC 0.50 [0.46, 0.54]."),
+        ({"no defence": (0.70, 0.65, 0.90)}, "No tested defence keeps kNN within 5 % of "
          "the undefended 0.90."),
-        ({"dpsgd noise_multiplier=1.0": (0.5, 0.5, 0.761)}, "That it loses no more than 5 % of kNN "
-         "holds for the mean, and is not settled."),
+        ({"dpsgd noise_multiplier=1.0": (0.5, 0.5, 0.761)}, "Its mean loses at most 5 % of kNN, "
+         "but a larger loss is not excluded."),
         ({"dpsgd noise_multiplier=1.0": (0.68, 0.6, 0.79), "gaussian scale=0.1": (0.7, 0.7, 0.5)},
-         "Over 5 models it cannot be told apart from no defence, nor from gaussian scale=0.01."),
+         "Over 5 models it does not leak measurably less than no defence or than gaussian "
+         "scale=0.01."),
         ({"dpsgd noise_multiplier=1.0": (0.4, 0.4, 0.79)}, "Over 5 models it leaks less than no "
-         "defence and than each other one that keeps kNN."),
+         "defence and than each other defence that keeps kNN."),
     ],
 )  # fmt: skip
 def test_sentence__says_what_the_models_tell(
@@ -396,7 +397,11 @@ def test_page__compares_and_escapes(whole: TradeoffReport) -> None:
     text = TradeoffView().page(whole, {"tradeoff": figure})
     assert text.count("data:image/png;base64,") == 1 and whole["sentence"] in text
     assert "no &lt;shadows&gt;" in text and "<shadows>" not in text
-    assert "0.595" in text and "12 for one client, guaranteed" in text and "on the front" in text
+    assert (
+        "0.595" in text
+        and "12 for one client, guaranteed" in text
+        and "on the Pareto front" in text
+    )
     assert TradeoffView().terminal(whole).row_count == len(PLANTED)
 
 
@@ -498,11 +503,12 @@ def test_choice__nothing_without_the_undefended() -> None:
 @pytest.mark.parametrize(
     ("alike", "models", "said"),
     [
-        ([], 1, "One model cannot tell it from the others, nor from no defence."),
-        ([], 2, "Over 2 models it leaks less than bare and than each other one that keeps kNN."),
-        (["bare"], 2, "Over 2 models it cannot be told apart from bare."),
-        (["bare", "x"], 3, "Over 3 models it cannot be told apart from bare, nor from x."),
-        (["x", "y", "z"], 3, "Over 3 models it leaks less than bare, and cannot be told apart from "
+        ([], 1, "With one model it is not measurably better than the others or than no defence."),
+        ([], 2, "Over 2 models it leaks less than bare and than each other defence that keeps "
+         "kNN."),
+        (["bare"], 2, "Over 2 models it does not leak measurably less than bare."),
+        (["bare", "x"], 3, "Over 3 models it does not leak measurably less than bare or than x."),
+        (["x", "y", "z"], 3, "Over 3 models it leaks less than bare, but not measurably less than "
          "x, y and z."),
     ],
 )  # fmt: skip

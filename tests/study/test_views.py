@@ -115,12 +115,12 @@ def test_baseline__pairs_equal_seeds_of_equal_images() -> None:
 def test_baseline__one_seed_settles_nothing() -> None:
     rows = [row("", 0, "similarity", 0.5), row("", 0, "combined", 0.9)]
     report = Baseline("similarity").report(SimpleNamespace(table=rows))  # type: ignore[arg-type]
-    assert report["sentence"].startswith("Nothing is settled against similarity")
+    assert report["sentence"].startswith("No difference to similarity")
     assert report["comparisons"][0]["difference"]["mean"] == 0.4
 
 
 @pytest.mark.parametrize(
-    ("flags", "text_column"),
+    ("flags", "message"),
     [
         ("--attacks similarity,combined --baseline similarty", "--baseline similarty: no attack of "
          "that name runs in this sweep; did you mean 'similarity'? (attacks: similarity, "
@@ -135,11 +135,11 @@ def test_baseline__one_seed_settles_nothing() -> None:
     ],
 )  # fmt: skip
 def test_bad_input__one_line_before_anything_runs(
-    flags: str, text_column: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    flags: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(shlex.split(flags.format(out=tmp_path / "OUT"))) == 2
     err = capsys.readouterr().err
-    assert err.startswith(f"fedmia: error: {text_column}") and err.count("\n") == 1
+    assert err.startswith(f"fedmia: error: {message}") and err.count("\n") == 1
     assert not (tmp_path / "OUT").exists()
 
 
@@ -158,7 +158,7 @@ def test_sweep__shows_the_sections_that_were_asked_for(
     compared = {(r["point"], r["attack"]): r["by_seed"] for r in views["baseline"]["comparisons"]}
     assert compared["strategy=fedprox", "internal"] == {"0": 0.0, "1": 0.0}
     page = (out / "sweep.html").read_text(encoding="utf-8")
-    assert "<h2>Attack against attack</h2>" in page and "Nothing is settled against" in page
+    assert "<h2>Attack against attack</h2>" in page and "No difference to" in page
     assert "<h2>The worst &lt;case&gt;</h2>" in page and "The worst of 2 points." in page
     assert "worst AUC" in page and "The worst of every model." in page
     again = parse(SWEEP, [str(out / "config.yaml")]).settings  # its file repeats it

@@ -29,7 +29,7 @@ from fedmia.options.errors import InputError, format_error
 from fedmia.options.option import option_fields
 from fedmia.options.seeding import rng
 from fedmia.probes.utility import mean_cosine
-from fedmia.records import DatasetInference, Health, Probe, ScoredAttack, list_attacks
+from fedmia.records import DatasetInferenceResults, Health, Probe, ScoredAttack, list_attacks
 from fedmia.shadows.train import CUT, TrainingStopped
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSLMethod
@@ -52,14 +52,16 @@ Tell = Callable[[str, str, bool], None]  # (model, attack, finished)
 
 
 class EncoderAttackSuite(AttackSuite[str]):
-    """Runs attacks through views of one encoder, RELEASED, and of its UNTRAINED control.
-
-    Args:
-        augment: recipe of the attacker's views.
-        shadows: the attacker's own encoders; None: it has none.
-        folder: of what was scored before and of what is scored now, or None.
+    """Runs attacks on one encoder (RELEASED) and on its untrained control (UNTRAINED).
 
     Attributes:
+        audit: the audit's settings.
+        released: the encoder under audit.
+        audit_split: the images in their roles.
+        augment: recipe of the attacker's views.
+        device: where tensors are computed.
+        shadows: the attacker's own encoders; None: it has none.
+        folder: of what was scored before and of what is scored now, or None.
         scores: of the attacks on the encoder. controls: the same on the control.
         inferences: of the scored members as one data set.
     """
@@ -75,7 +77,7 @@ class EncoderAttackSuite(AttackSuite[str]):
         super().__init__(
             audit.attack,
             Scorer(known, *scored, audit.seed, self.build),
-            Failures((), (InputError, BudgetError, TrainingStopped), audit.tongue),
+            Failures((), (InputError, BudgetError, TrainingStopped), audit.spelling),
             Archive(folder, key(audit, released, audit_split, augment, device)),
             audit.query_budget,
         )
@@ -84,16 +86,16 @@ class EncoderAttackSuite(AttackSuite[str]):
         self._methods: dict[str, SSLMethod] = {}
         self.scores = list[ScoredAttack]()
         self.controls = list[ScoredAttack]()
-        self.inferences = list[DatasetInference]()
+        self.inferences = list[DatasetInferenceResults]()
 
     # -- views: rows and drawn images are shared between them, counts are not -------------------
 
     def method(self, model: str) -> SSLMethod:
-        """The encoder or its control; its bank is the attacker's."""
+        """The encoder or its control, with a queue of the attacker's images."""
         if model not in self._methods:
-            made = self.released.untrained() if model == UNTRAINED else self.released.method
-            made.to(self.device).eval().fill_bank(self.held)
-            self._methods[model] = made
+            method = self.released.untrained() if model == UNTRAINED else self.released.method
+            method.to(self.device).eval().fill_bank(self.held)
+            self._methods[model] = method
         return self._methods[model]
 
     def view(
@@ -117,7 +119,7 @@ class EncoderAttackSuite(AttackSuite[str]):
         )
 
     def plain_view(self, model: str) -> BlackBox:
-        """A view of `model` that belongs to no attack."""
+        """A view of `model` that charges no attack."""
         return BlackBox(**self._shared(model))
 
     def _shared(self, model: str) -> dict[str, Any]:
@@ -131,14 +133,14 @@ class EncoderAttackSuite(AttackSuite[str]):
         }
 
     def decides(self, name: str) -> str:
-        """Its options and the files that they name, and its shadows' files.
+        """Digest of an attack's options, of the files that they name and of its shadows' files.
 
         Raises:
             InputError: the shadows' files cannot be read.
         """
         attack = self.build(name)
-        given = [getattr(attack, f.name) for f, _ in option_fields(type(attack))]
-        files = [Path(v) for v in given if isinstance(v, str) and Path(v).is_file()]
+        options = [getattr(attack, f.name) for f, _ in option_fields(type(attack))]
+        files = [Path(v) for v in options if isinstance(v, str) and Path(v).is_file()]
         contents = [hashlib.sha256(f.read_bytes()).hexdigest() for f in files]
         own = self.shadows.contents() if self.shadows and attack.asks_shadows() else ""
         return " ".join([repr(attack), *contents]) + own
@@ -146,14 +148,21 @@ class EncoderAttackSuite(AttackSuite[str]):
     # -- attacks -------------------------------------------------------------------------------
 
     def run(self, tell: Tell, stopped: Callable[[], bool], ran: Callable[[int], None]) -> None:
-        """Every attack that can run, on the encoder and then on its untrained control."""
+        """Score every attack that can run, on the encoder and then on its untrained control.
+
+        Args:
+            tell: called before and after each attack: the model, the attack's name, whether it is
+                done.
+            stopped: whether the user asked to stop.
+            ran: called with the number of attacks that are done.
+        """
         for name in self.audit.attacks:
             if stopped():
                 self.failures.reasons[name] = CUT
                 continue
             tell(RELEASED, name, False)
             scored = self.failures.attempt("main", name, partial(self.score_encoder, name))
-            if isinstance(scored, DatasetInference):
+            if isinstance(scored, DatasetInferenceResults):
                 self.inferences.append(scored)
             elif scored is not None:
                 self.scores.append(scored)
@@ -181,11 +190,11 @@ class EncoderAttackSuite(AttackSuite[str]):
         try:
             self.method(UNTRAINED)
         except InputError as error:
-            return format_error(error.text, self.audit.tongue)
+            return format_error(error.text, self.audit.spelling)
         return None
 
-    def score_encoder(self, name: str) -> ScoredAttack | DatasetInference:
-        """What one attack says of the encoder.
+    def score_encoder(self, name: str) -> ScoredAttack | DatasetInferenceResults:
+        """Score one attack on the encoder.
 
         Raises:
             InputError: the audit's access or its lack of shadows does not grant what it needs.
@@ -207,13 +216,31 @@ class EncoderAttackSuite(AttackSuite[str]):
         return self.score_or_restore(RELEASED, name)
 
     def score_or_restore(self, model: str, name: str) -> ScoredAttack:
-        """The scores of one attack on one model, or what was kept of them."""
+        """Score one attack on one model, or restore its scores from the archive.
+
+        Args:
+            model: `released` or `untrained`.
+            name: name of the attack, as in the registry.
+
+        Returns:
+            The scores, from the archive where it has them.
+        """
         scored = self.once(model, name, partial(self.score_model, model, name))
         assert scored is not None
         return scored
 
     def score_model(self, model: str, name: str) -> ScoredAttack:
-        """One attack on one model; sets are judged on the encoder, where queries are free."""
+        """Score one attack on one model.
+
+        Sets are scored on the encoder alone, and only where queries are free.
+
+        Args:
+            model: `released` or `untrained`.
+            name: name of the attack, as in the registry.
+
+        Returns:
+            The scores, with those of sets where the attack gives them.
+        """
         known, budget = self.known[name], self.budget
         if model == UNTRAINED:
             return self.score(model, name, known, budget, rounds=())
@@ -250,8 +277,10 @@ class EncoderAttackSuite(AttackSuite[str]):
         return probe(rows[fit], classes[fit], rows[test], classes[test])
 
     def health(self) -> Health | None:
-        """How alike the encoder's outputs are for different scored non-members; None of fewer than
-        two. Its loss is not known."""
+        """How alike the encoder's outputs are for different scored non-members.
+
+        None where there are fewer than two. The encoder's loss is not known.
+        """
         images = self.audit_split.scored_nonmembers
         if len(images) < 2:
             return None
@@ -259,5 +288,14 @@ class EncoderAttackSuite(AttackSuite[str]):
 
 
 def whole(labels: IntArray, clients: int, draw: np.random.Generator) -> list[IntArray]:
-    """The partition of an audit, whose members are one data set."""
+    """The partition of an audit, whose members are one data set.
+
+    Args:
+        labels: (N,), the class of each member.
+        clients: not read: an audit's members are one data set.
+        draw: not read.
+
+    Returns:
+        One part with all positions.
+    """
     return [np.arange(len(labels))]

@@ -15,7 +15,7 @@ from torch import Tensor
 from fedmia.config.audit import Audit
 from fedmia.data.base import Views
 from fedmia.data.images import NO_PROBES, ImageSet, IntArray, digests
-from fedmia.evaluation.audits.sources import Found, find_images, source_views, take
+from fedmia.evaluation.audits.sources import Source, find_images, source_views, take
 from fedmia.options.errors import InputError, opt
 from fedmia.threat import Labels
 
@@ -25,15 +25,20 @@ MOST_KNOWN = 500  # a side, where `--known` leaves it open
 
 @dataclass(frozen=True)
 class AuditSplit:
-    """Who is known, who is scored; all images uint8 (N, C, H, W).
+    """Which images are known and which are scored; all uint8 (N, C, H, W).
 
     Attributes:
+        known_members: known members; uint8 (K, C, H, W).
+        known_nonmembers: known non-members; uint8 (K, C, H, W).
+        scored_members: members that attacks score.
+        scored_nonmembers: non-members that attacks score.
         member_ids, nonmember_ids: places of the scored images in their data sources.
         member_labels, nonmember_labels: class of each scored image, zeros where unlabelled.
         spare: non-members that play no other part, where shadows are trained on them; else none.
-        spared: how many they are, wanted or not.
         labels: names of the classes of all these images, for attacks that need them.
-        names: of the two data sources. views: of the members' source.
+        names: of the two data sources.
+        spared: how many they are, wanted or not.
+        views: of the members' source.
         notes: what was rerenamed or resized.
         shadow_data: the shadows' images where they are in memory; None: --shadow-data says.
     """
@@ -55,28 +60,35 @@ class AuditSplit:
     shadow_data: ImageSet | None = None
 
     def attacked(self) -> Tensor:
-        """The images that no shadow may be trained on, scored and known ones."""
+        """Scored and known images: no shadow may be trained on them."""
         return torch.cat([
             self.scored_members, self.scored_nonmembers,
             self.known_members, self.known_nonmembers,
         ])  # fmt: skip
 
-    def drop_nonmembers(self, held: NDArray[np.bool_], why: str) -> AuditSplit:
-        """Less the scored non-members at which `held` (N,) is true, with a note that says `why`.
+    def drop_nonmembers(self, dropped: NDArray[np.bool_], why: str) -> AuditSplit:
+        """Drop some scored non-members, with a note that says why.
+
+        Args:
+            dropped: (N,) bool, which scored non-members to drop.
+            why: the reason, for the report's note.
+
+        Returns:
+            The rest, with a note.
 
         Raises:
             InputError: fewer than 2 are left.
         """
-        left = np.flatnonzero(~held)
-        told = f"{int(held.sum())} scored non-members are left out, {why}."
-        if len(left) < 2:
-            raise InputError(f"{told} {len(left)} remain, at least 2 are needed")
+        remaining = np.flatnonzero(~dropped)
+        note = f"{int(dropped.sum())} scored non-members are left out, {why}."
+        if len(remaining) < 2:
+            raise InputError(f"{note} {len(remaining)} remain, at least 2 are needed")
         return replace(
             self,
-            scored_nonmembers=self.scored_nonmembers[left],
-            nonmember_ids=self.nonmember_ids[left],
-            nonmember_labels=self.nonmember_labels[left],
-            notes=(*self.notes, told),
+            scored_nonmembers=self.scored_nonmembers[remaining],
+            nonmember_ids=self.nonmember_ids[remaining],
+            nonmember_labels=self.nonmember_labels[remaining],
+            notes=(*self.notes, note),
         )
 
     def counts(self) -> dict[str, Any]:
@@ -97,6 +109,13 @@ class AuditSplit:
 def deal(audit: Audit, size: int | None) -> AuditSplit:
     """Load both sides, and give every image its role.
 
+    Args:
+        audit: the audit's settings.
+        size: side of an image in pixels; None keeps the source's.
+
+    Returns:
+        The images in their roles.
+
     Raises:
         InputError: a source that cannot be read, or images that `deal_sets` refuses.
     """
@@ -106,17 +125,26 @@ def deal(audit: Audit, size: int | None) -> AuditSplit:
     return deal_sets(audit, members, others, views)
 
 
-def deal_sets(audit: Audit, members: Found, others: Found, views: Views) -> AuditSplit:
-    """Give every image its role; of encoded images those with a role are decoded, no others.
+def deal_sets(audit: Audit, members: Source, others: Source, views: Views) -> AuditSplit:
+    """Give every image its role, and decode the images that have one.
 
-    The role depends on the seed, on the image's bytes as its source keeps them and on how many
-    images there are: neither on the order of the files nor on the side.
+    The role depends on the seed, on the image's bytes as its source keeps them and on the number of
+    images. It depends neither on the order of the files nor on the side.
+
+    Args:
+        audit: the audit's settings.
+        members: the members' data set.
+        others: the non-members' data set.
+        views: view options that suit the data source.
+
+    Returns:
+        The images in their roles.
 
     Raises:
         InputError: sides of different shape, images on both sides, or fewer images than the
             roles need.
     """
-    sides = dict(zip(SIDES, one_coding(members, others), strict=True))
+    sides = dict(zip(SIDES, unify_classes(members, others), strict=True))
     while True:
         roles = _roles(audit, *(s.digests() for s in sides.values()))
         parts = [take(s, n, np.concatenate(roles.of[n])) for n, s in sides.items()]
@@ -141,7 +169,7 @@ def deal_sets(audit: Audit, members: Found, others: Found, views: Views) -> Audi
         nonmember_labels=o.labels[known:at],
         spare=torch.from_numpy(o.images[at:]),
         spared=roles.spared,
-        labels=Labels(zip(names, (m.named(), o.named()), strict=True)),
+        labels=Labels(zip(names, (m.class_labels(), o.class_labels()), strict=True)),
         names=(m.name, o.name),
         views=views,
         notes=tuple(notes),
@@ -189,24 +217,37 @@ def _refuse_unlike(members: ImageSet, others: ImageSet) -> None:
         )
 
 
-def one_coding(*sets: Found) -> Iterator[Found]:
-    """The sets with one number for each class that any of them has: a source numbers those that
-    it holds, so that where it lacks one its numbers mean other classes."""
-    classes, numbers = np.unique(np.concatenate([s.named() for s in sets]), return_inverse=True)
+def unify_classes(*sets: Source) -> Iterator[Source]:
+    """Give equal classes of all sets the same number.
+
+    A data source numbers the classes that it holds. Where it lacks one, its numbers mean other
+    classes.
+    """
+    classes, numbers = np.unique(
+        np.concatenate([s.class_labels() for s in sets]), return_inverse=True
+    )
     ends = np.cumsum([len(s) for s in sets])[:-1]
     for one, labels in zip(sets, np.split(numbers.astype(np.int64), ends), strict=True):
         yield replace(one, labels=labels, classes=tuple(classes.tolist()))
 
 
-def unlike_classes(members: Found, others: Found) -> list[str]:
-    """A note where both sides have classes and none of them is on both."""
-    theirs = [sorted(set(s.named().tolist())) for s in (members, others)]
+def unlike_classes(members: Source, others: Source) -> list[str]:
+    """A note for sides whose classes have no name in common.
+
+    Args:
+        members: the members' data set.
+        others: the non-members' data set.
+
+    Returns:
+        One note, or none.
+    """
+    theirs = [sorted(set(s.class_labels().tolist())) for s in (members, others)]
     if min(map(len, theirs)) < 2 or set(theirs[0]) & set(theirs[1]):
         return []
-    shown = [", ".join(t[:3]) + (", .." if len(t) > 3 else "") for t in theirs]
+    examples = [", ".join(t[:3]) + (", .." if len(t) > 3 else "") for t in theirs]
     return [
-        f"No class of the members ({shown[0]}) is among those of the non-members ({shown[1]}): "
-        "they are taken for different ones."
+        f"No class of the members ({examples[0]}) is among those of the non-members "
+        f"({examples[1]}): they are taken for different ones."
     ]
 
 
@@ -243,8 +284,8 @@ def _sizes(audit: Audit, members: int, others: int) -> tuple[int, tuple[int, int
             f"{members} members and {others} non-members are too few for {opt('known', known)}: at "
             "least 2 of each must be known, and 2 of each must remain to be scored"
         )
-    left = [members - known, others - known]
-    scored = [min(n, audit.limit or n) for n in left]
+    remaining = [members - known, others - known]
+    scored = [min(n, audit.limit or n) for n in remaining]
     if audit.shadows and audit.shadow_data is None:
-        scored[1] = min(scored[1], left[1] // 2)
+        scored[1] = min(scored[1], remaining[1] // 2)
     return known, (scored[0], scored[1])

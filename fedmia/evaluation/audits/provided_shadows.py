@@ -21,12 +21,12 @@ from fedmia.encoders.base import LoadOptions
 from fedmia.encoders.run import build_plugin
 from fedmia.encoders.run import load as load_run
 from fedmia.evaluation.audits.images import AuditSplit
-from fedmia.evaluation.audits.runs import dealt_again, run_of, trust_setting
+from fedmia.evaluation.audits.runs import redeal_split, run_of, trust_setting
 from fedmia.options.errors import InputError, opt
 from fedmia.options.seeding import rng
 from fedmia.shadows.cache import seal
 from fedmia.shadows.draw import content_digest
-from fedmia.shadows.given import blueprints, content, load_shadows
+from fedmia.shadows.provided import content, load_shadows, read_settings
 from fedmia.shadows.train import TrainedShadow
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSL
@@ -39,10 +39,11 @@ PLAIN = "fedavg"  # the strategy of whoever has no rule
 
 @dataclass(frozen=True)
 class ShadowRecord:
-    """What a shadow says of its training, without being loaded.
+    """What the file of a shadow encoder says of its training.
 
     Attributes:
-        augment: recipe of its views. known: whether it is the target's.
+        augment: recipe of its views.
+        known: whether it is the target's.
         defense: what it was trained under.
     """
 
@@ -53,10 +54,14 @@ class ShadowRecord:
 
 @dataclass
 class ProvidedShadows:
-    """The shadows of --shadow-encoders.
+    """The shadow encoders of --shadow-encoders.
 
-    Where they were trained under two sets of defences and one holds the other, those under more
-    are of the attacker who knows them, the others of the naive one.
+    They may be trained under two sets of defences, one of which contains the other. Those under
+    more defences belong to the attacker who knows the defence, the others to the naive attacker.
+
+    Attributes:
+        audit: the audit's settings.
+        audit_split: the images in their roles.
     """
 
     audit: Audit
@@ -71,30 +76,30 @@ class ProvidedShadows:
 
     @cached_property
     def runs(self) -> list[RunFolder]:
-        """Federations, none where they are encoders of the cache."""
+        """Folders of federations; empty where the shadows are encoders of the cache."""
         inside = sorted(f.parent for f in self.path.glob(f"*/{CONFIG}"))
         folders = [self.path] if (self.path / CONFIG).is_file() else inside
         return [RunFolder(folder, trust_setting(self.audit)) for folder in folders]
 
     @cached_property
     def shadow_records(self) -> list[ShadowRecord]:
-        """Of each; empty where one cannot be read: `load` says why."""
+        """One record for each shadow; empty where one cannot be read (`load` says why)."""
         if not self.runs:
             return [
                 ShadowRecord(b.spec.augment, b.known_algorithm, b.under)
-                for b in blueprints(self.path)
+                for b in read_settings(self.path)
             ]
         target = run_of(self.audit)
         own = None if target is None else target.facts().get("ssl")
-        found = []
+        records = []
         for run in self.runs:
             try:
                 tree = run.tree("ssl")
                 spec: SSL = build_plugin("ssl", tree)
             except (InputError, KeyError, TypeError):
                 return []
-            found.append(ShadowRecord(spec.augment, tree["ssl"] == own, under(tree)))
-        return found
+            records.append(ShadowRecord(spec.augment, tree["ssl"] == own, describe_defenses(tree)))
+        return records
 
     def paired(self) -> bool:
         """Whether some are of an attacker who knows the defence and others of a naive one."""
@@ -104,25 +109,27 @@ class ProvidedShadows:
             return False
 
     def load(self, *, naive: bool = False) -> list[TrainedShadow]:
-        """Those of the attacker who knows the defence, or of the `naive` one.
+        """Load the shadows of the attacker who knows the defence, or of the `naive` one.
 
         Raises:
             InputError: none there, one that cannot be read or is of images of other channels, or
                 defences of which neither set holds the other.
         """
         known = _sides([t.defense for t in self._loaded], self.path)
-        found = [t for t, knows in zip(self._loaded, known, strict=True) if knows is not naive]
-        theirs, shape = found[0].members.shape, self.audit_split.scored_members.shape
+        shadows = [t for t, knows in zip(self._loaded, known, strict=True) if knows is not naive]
+        theirs, shape = shadows[0].members.shape, self.audit_split.scored_members.shape
         if theirs[1] != shape[1]:
             raise InputError(
                 f"{opt('shadow_encoders')}: trained on images of {tuple(theirs[1:])}, the "
                 f"audited ones are {tuple(shape[1:])}"
             )
-        return found
+        return shadows
 
     def drop_known_images(self) -> AuditSplit:
-        """The images less those non-members that the shadows know: none of them is scored, but by
-        online shadows, which half of the images under attack were put into.
+        """Drop scored non-members that the shadows were trained on.
+
+        Online shadows are the exception: half of the images under attack were put into each of
+        them.
 
         Raises:
             InputError: a federation holds members under attack, or too few non-members are left.
@@ -144,19 +151,19 @@ class ProvidedShadows:
         return self.audit_split.drop_nonmembers(others, "as the given shadow encoders know them")
 
     def content(self) -> str:
-        """Digest (hex) of all that they are.
+        """Digest of all shadows, in hexadecimal.
 
         Raises:
             InputError: as `load`.
         """
         if not self.runs:
             return content(self.path)
-        found = hashlib.sha256()
+        digest = hashlib.sha256()
         for one in self._loaded:
             images = content_digest(*(digests(x.numpy()) for x in (one.members, one.nonmembers)))
             state = {n: t.detach().cpu() for n, t in one.method.shared_state().items()}
-            found.update(seal(json.dumps([one.defense, images]), state).numpy().data)
-        return found.hexdigest()
+            digest.update(seal(json.dumps([one.defense, images]), state).numpy().data)
+        return digest.hexdigest()
 
     def labels(self) -> Labels:
         """Classes of the audit's images, and of the federations'."""
@@ -164,26 +171,26 @@ class ProvidedShadows:
         return self.audit_split.labels | self._classes
 
     def notes(self) -> list[str]:
-        """Which federations they are, and that the target's defences are others than theirs."""
-        found = []
-        for run, told in zip(self.runs, self.shadow_records, strict=False):
-            held = run.facts().get("federation", {})
-            found.append(
-                f"Shadow encoder {run.path.name}: a federation of {held.get('clients')} clients "
-                f"over {held.get('rounds')} rounds, under {named(told.defense)}."
+        """Notes on the federations, and on defences in which they differ from the target."""
+        notes = []
+        for run, record in zip(self.runs, self.shadow_records, strict=False):
+            settings = run.facts().get("federation", {})
+            notes.append(
+                f"Shadow encoder {run.path.name}: a federation of {settings.get('clients')} "
+                f"clients over {settings.get('rounds')} rounds, under {join_names(record.defense)}."
             )
         target = run_of(self.audit)
         if target is not None and self.shadow_records:
             theirs, own = (
-                under(target.facts()),
+                describe_defenses(target.facts()),
                 max((t.defense for t in self.shadow_records), key=len),
             )
-            if named(theirs) != named(own):
-                found.append(
-                    f"The run was trained under {named(theirs)}, the shadow encoders under "
-                    f"{named(own)}."
+            if join_names(theirs) != join_names(own):
+                notes.append(
+                    f"The run was trained under {join_names(theirs)}, the shadow encoders under "
+                    f"{join_names(own)}."
                 )
-        return found
+        return notes
 
     @cached_property
     def _loaded(self) -> list[TrainedShadow]:
@@ -201,7 +208,7 @@ class ProvidedShadows:
         released = load_run(
             str(run.path), LoadOptions(seed=self.audit.seed, trust_plugins=run.trust)
         )
-        prepared = dealt_again(run, "bring encoders that the audit trained")
+        prepared = redeal_split(run, "bring encoders that the audit trained")
         data, split = prepared.data, prepared.split
         others = np.concatenate([split.known_nonmembers, split.scored_nonmembers])
         both = np.concatenate([split.members, others])
@@ -214,14 +221,14 @@ class ProvidedShadows:
             for side, ids in (("members", split.members), ("nonmembers", others))
         )
         self._classes = self._classes | Labels(
-            [(torch.from_numpy(data.images[both]), data.named()[both])]
+            [(torch.from_numpy(data.images[both]), data.class_labels()[both])]
         )
         return TrainedShadow(
             released.method,
             torch.from_numpy(data.images[inside]),
             torch.from_numpy(data.images[outside]),
             run.path.name,
-            under(run.facts()),
+            describe_defenses(run.facts()),
         )
 
     def _shared(self, loaded: Sequence[TrainedShadow]) -> tuple[int, NDArray[np.bool_]]:
@@ -236,8 +243,8 @@ class ProvidedShadows:
         return int(inside[0].sum()), inside[1]
 
 
-def under(tree: Mapping[str, Any]) -> tuple[str, ...]:
-    """The defences of a run's clients and the rule of its server: a text each, the name first."""
+def describe_defenses(tree: Mapping[str, Any]) -> tuple[str, ...]:
+    """Name and options of each defence of a run's clients, and of its server's rule."""
     layers: list[Mapping[str, Any]] = list(tree.get("defense") or [])
     rule = tree.get("strategy") or {"name": PLAIN}
     if rule.get("name") != PLAIN:
@@ -248,8 +255,8 @@ def under(tree: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-def named(defenses: Sequence[str]) -> str:
-    """Their names, for a sentence."""
+def join_names(defenses: Sequence[str]) -> str:
+    """The names of defences, for a sentence."""
     return " and ".join(one.split(" ")[0] for one in defenses) or "no defence"
 
 
@@ -261,7 +268,7 @@ def _sides(defenses: Sequence[tuple[str, ...]], path: Path) -> list[bool]:
     """
     kinds = sorted(set(defenses), key=len)
     if len(kinds) > 1 and (len(kinds) > 2 or not set(kinds[0]) < set(kinds[1])):
-        names = "; ".join(sorted({named(kind) for kind in kinds}))
+        names = "; ".join(sorted({join_names(kind) for kind in kinds}))
         raise InputError(
             f"shadow encoders: {path} mixes some trained under {names}: give those of one, and "
             "beside them at most some under fewer"

@@ -25,7 +25,7 @@ MORE = ("attacks", "attack", "sweep")
 
 
 def same_audit(audit: Audit) -> Callable[[Path], bool]:
-    """Whether a config.yaml is of this audit, so that what lies beside it may be gone on with."""
+    """A test of whether a config.yaml is of this audit, so that its results can be continued."""
 
     def same(config: Path) -> bool:
         mine = to_tree(audit)
@@ -34,8 +34,8 @@ def same_audit(audit: Audit) -> Callable[[Path], bool]:
         except InputError:
             return False
         sweeps = theirs.get("sweep"), audit.sweep
-        left = ({k: v for k, v in tree.items() if k not in MORE} for tree in (mine, theirs))
-        return next(left) == next(left) and sweeps[0] in (None, sweeps[1])
+        settings = ({k: v for k, v in tree.items() if k not in MORE} for tree in (mine, theirs))
+        return next(settings) == next(settings) and sweeps[0] in (None, sweeps[1])
 
     return same
 
@@ -47,17 +47,38 @@ def key(
     augment: Augment,
     device: torch.device,
 ) -> str:
-    """Digest of all that decides the scores: weights, images and their classes, views, options;
-    neither the attacks nor their shadows (`Harness.decides`)."""
+    """Digest of what decides all scores: weights, images, classes, views and options.
+
+    Attacks and their shadows are not in it (`EncoderAttackSuite.decides`).
+
+    Args:
+        audit: the audit's settings.
+        released: the encoder under audit.
+        audit_split: the images in their roles.
+        augment: the attacker's recipe of views.
+        device: where tensors are computed.
+
+    Returns:
+        The digest in hexadecimal.
+    """
     skipped = ("attacks", "attack", "cache", "sweep")
-    kept = {k: v for k, v in to_tree(audit).items() if k not in skipped}
-    kept["device"] = device.type  # `auto` is another one on another machine
-    about = [__version__, content(audit, released, audit_split), kept, repr(augment)]
+    settings = {k: v for k, v in to_tree(audit).items() if k not in skipped}
+    settings["device"] = device.type  # `auto` is another one on another machine
+    about = [__version__, content(audit, released, audit_split), settings, repr(augment)]
     return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
 
 
 def content(audit: Audit, released: LoadedEncoder, audit_split: AuditSplit) -> str:
-    """Digest of weights, images and their classes."""
+    """Digest of weights, images and their classes.
+
+    Args:
+        audit: the audit's settings.
+        released: the encoder under audit.
+        audit_split: the images in their roles.
+
+    Returns:
+        The digest in hexadecimal.
+    """
     digest = hashlib.sha256()
     # A large .onnx keeps its weights in a second file beside it.
     for file in (Path(audit.encoder), Path(f"{audit.encoder}.data")):
@@ -77,6 +98,6 @@ def content(audit: Audit, released: LoadedEncoder, audit_split: AuditSplit) -> s
 
 def _classes(labels: Labels, names: list[bytes]) -> bytes:
     try:
-        return labels.named(names).tobytes()
+        return labels.classes_of(names).tobytes()
     except InputError:  # their source has none
         return b""

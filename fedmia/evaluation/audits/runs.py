@@ -25,24 +25,30 @@ if TYPE_CHECKING:
 
 
 def trust_setting(audit: Audit) -> Trust:
-    """Which plugins from outside an audit may import that a run's folder names: those that its own
-    settings name, or all."""
+    """Which plugins from outside an audit may import for a run's folder.
+
+    These are the ones that the audit's own settings name, or all.
+    """
     return audit.trust_plugins or outside_plugins(to_tree(audit))
 
 
 def run_of(audit: Audit) -> RunFolder | None:
     """The run whose model is audited, as `RUN` or `RUN@ROUND`, None for other encoders."""
     for folder in (audit.encoder, audit.encoder.rpartition("@")[0]):
-        if folder and (found := RunFolder(Path(folder), trust_setting(audit))).config.is_file():
-            return found
+        if folder and (run := RunFolder(Path(folder), trust_setting(audit))).config.is_file():
+            return run
     return None
 
 
-def dealt_again(run: RunFolder, otherwise: str) -> PreparedRun:
-    """The run as it was before its first round, less the images of the clients that it dropped.
+def redeal_split(run: RunFolder, otherwise: str) -> PreparedRun:
+    """Prepare the audited run again, without the images of clients that it dropped.
 
     Args:
+        run: the folder of the run.
         otherwise: what to do where that cannot be.
+
+    Returns:
+        Settings, images and roles of the run.
 
     Raises:
         InputError: the run's data cannot be read again, or what runs need is not installed.
@@ -59,13 +65,20 @@ def dealt_again(run: RunFolder, otherwise: str) -> PreparedRun:
     return replace(prepared, split=prepared.split.without_clients(run.dropped()))
 
 
-def from_run(audit: Audit, run: RunFolder) -> AuditSplit:
-    """The images that a fedmia run scored, known ones as there, from its own data source.
+def split_of_run(audit: Audit, run: RunFolder) -> AuditSplit:
+    """The images that a run scored and knew, from the run's own data source.
+
+    Args:
+        audit: the audit's settings.
+        run: the folder of the run.
+
+    Returns:
+        The images in their roles, as in the run.
 
     Raises:
         InputError: the run's data cannot be read again, or what runs need is not installed.
     """
-    prepared = dealt_again(run, f"give {opt('members')} and {opt('nonmembers')}")
+    prepared = redeal_split(run, f"give {opt('members')} and {opt('nonmembers')}")
     data, split = prepared.data, prepared.split
 
     def take(indices: IntArray) -> Tensor:
@@ -97,7 +110,7 @@ def from_run(audit: Audit, run: RunFolder) -> AuditSplit:
         nonmember_labels=data.labels[others],
         spare=take(spare),
         spared=len(spare),
-        labels=Labels([(take(every), data.named()[every])]),
+        labels=Labels([(take(every), data.class_labels()[every])]),
         names=(data.name, data.name),
         views=prepared.experiment.data.source().views,
         notes=("Members and non-members are those of the run itself.",),

@@ -21,9 +21,11 @@ from fedmia.threat import Labels
 
 @dataclass
 class ShadowImages:
-    """Those of --shadow-data, else the non-members that play no other part.
+    """Images to train shadows on: --shadow-data, else non-members without another role.
 
-    Args:
+    Attributes:
+        audit: the audit's settings.
+        audit_split: the images in their roles.
         say: takes a line for the user.
     """
 
@@ -32,7 +34,7 @@ class ShadowImages:
     say: Callable[[str], None]
 
     def ground(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """The shadows' images, and those under attack; uint8 (N, C, S, S) of the shadows' size.
+        """The shadows' images and those under attack; uint8 (N, C, S, S) of the shadows' size.
 
         Raises:
             InputError: --shadow-data cannot be read, or has other channels.
@@ -56,36 +58,40 @@ class ShadowImages:
         Raises:
             InputError: it cannot be read.
         """
-        found = self._data
-        return hashlib.sha256(b"".join(digests(found.images)) + found.named().tobytes()).hexdigest()
+        images = self._data
+        return hashlib.sha256(
+            b"".join(digests(images.images)) + images.class_labels().tobytes()
+        ).hexdigest()
 
     @cached_property
     def labels(self) -> Labels:
         """Classes of the audit's images, and of --shadow-data."""
         if self.audit.shadow_data is None:
             return self.audit_split.labels
-        own = torch.from_numpy(self._data.images), self._data.named()
+        own = torch.from_numpy(self._data.images), self._data.class_labels()
         return self.audit_split.labels | Labels([own])
 
     @cached_property
     def _data(self) -> ImageSet:
         """--shadow-data, of the shadows' own size."""
         audited = int(self.audit_split.scored_members.shape[2])
-        found = self._read(self.audit.plan().size or audited)
-        if found.size == audited:
-            return found
+        images = self._read(self.audit.plan().size or audited)
+        if images.size == audited:
+            return images
         # Resized from what it was, an image under attack is told at the size of those alone.
         under_attack = set(digests(self.audit_split.attacked().numpy()))
         theirs = digests(self._read(audited).images)
-        kept = np.array([i for i, name in enumerate(theirs) if name not in under_attack], np.int64)
-        if len(kept) < len(found):
-            left = len(found) - len(kept)
-            self.say(f"shadow images: {left} left out, as they are among those under attack")
-        return found.take(kept)
+        usable = np.array(
+            [i for i, name in enumerate(theirs) if name not in under_attack], np.int64
+        )
+        if len(usable) < len(images):
+            overlap = len(images) - len(usable)
+            self.say(f"shadow images: {overlap} left out, as they are among those under attack")
+        return images.take(usable)
 
     def _read(self, size: int) -> ImageSet:
         """--shadow-data at `size` pixels a side."""
-        held = self.audit_split.shadow_data
-        if held is None:
+        images = self.audit_split.shadow_data
+        if images is None:
             return load_images(self.audit, "shadow_data", size)
-        return replace(held, images=resize_all(held.images, size, held.name))
+        return replace(images, images=resize_all(images.images, size, images.name))

@@ -24,7 +24,7 @@ from fedmia.options import registry
 from fedmia.options.errors import InputError, opt
 from fedmia.options.option import option_fields
 from fedmia.options.values import convert
-from fedmia.shadows.plan import TargetTraining, attacker_augment, blueprint, crop_alone
+from fedmia.shadows.plan import TargetTraining, attacker_augment, build_settings, keep_crop_only
 from fedmia.shadows.train import TrainedShadow, shadow_notes, train_shadows
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.train import Train
@@ -34,12 +34,18 @@ from fedmia.threat.signals import PixelCache, Signals
 
 @dataclass
 class OwnShadows:
-    """Shadow encoders of one audit.
+    """The shadow encoders of one audit.
 
-    Args:
-        say: takes a line for the user. progress: takes epochs done and to do.
+    Attributes:
+        audit: the audit's settings.
+        released: the encoder under audit.
+        audit_split: the images in their roles.
+        cache: folder of trained shadows; None keeps none.
+        device: where tensors are computed.
+        say: prints one line for the user.
+        progress: called with the epochs done and to do.
         stop: asked before each step.
-        given: what the user brings; None: they are trained.
+        provided: shadows that the user brings; None: they are trained.
     """
 
     audit: Audit
@@ -50,54 +56,60 @@ class OwnShadows:
     say: Callable[[str], None]
     progress: Callable[[int, int], None]
     stop: Callable[[], bool]
-    given: ProvidedShadows | None = None
+    provided: ProvidedShadows | None = None
     _shadows: dict[bool, Sequence[Shadow] | Exception] = field(default_factory=dict, init=False)
 
     def augment(self) -> Augment:
         """The attacker's views: the encoder's recipe, or less where its algorithm is unknown.
 
-        Shadows that were trained before say what they were trained by.
+        Shadows from an earlier audit say which recipe they were trained with.
         """
-        if self.given is not None and (told := self.given.shadow_records):
-            own = told[0].augment
-            return own if all(one.known for one in told) else crop_alone(own)
+        if self.provided is not None and (records := self.provided.shadow_records):
+            own = records[0].augment
+            return own if all(one.known for one in records) else keep_crop_only(own)
         plan = self.audit.plan()
         if not self.audit.shadows:
             return self.released.augment
         return attacker_augment(plan, self.released.augment, self.audit_split.views)
 
     def make(
-        self, held: Tensor, augment: Augment, pixels: PixelCache, *, naive: bool = False
+        self, attacker_images: Tensor, augment: Augment, pixels: PixelCache, *, naive: bool = False
     ) -> Sequence[Shadow]:
-        """The shadows as an attack sees them, made once; so is their failure: those that diverge
-        do so once.
+        """Make the shadows once, as an attack sees them.
+
+        A failure is kept, too: shadows that diverge do so once.
 
         Args:
-            held: the attacker's images. augment: recipe of its views. pixels: views drawn before.
+            attacker_images: images that the attacker holds; uint8 (N, C, H, W).
+            augment: recipe of its views.
+            pixels: views drawn before.
             naive: those of an attacker who does not know the target's defence.
+
+        Returns:
+            The shadows.
 
         Raises:
             InputError: too few images, or knowledge that nobody has.
         """
         if naive not in self._shadows:
             try:
-                self._shadows[naive] = self._views(held, augment, pixels, naive)
+                self._shadows[naive] = self._views(attacker_images, augment, pixels, naive)
             except Exception as error:
                 self._shadows[naive] = error
-        made = self._shadows[naive]
-        if isinstance(made, Exception):
-            raise made
-        return made
+        shadows = self._shadows[naive]
+        if isinstance(shadows, Exception):
+            raise shadows
+        return shadows
 
     def _views(
-        self, held: Tensor, augment: Augment, pixels: PixelCache, naive: bool
+        self, attacker_images: Tensor, augment: Augment, pixels: PixelCache, naive: bool
     ) -> Sequence[Shadow]:
-        made, trainings = [], self._trained(naive)
-        labels = self.images.labels if self.given is None else self.given.labels()
+        views, trainings = [], self._trained(naive)
+        labels = self.images.labels if self.provided is None else self.provided.labels()
         for trained in trainings:
             own = trained.members
-            alike = own.shape[1:] == held.shape[1:]
-            queue = held if alike else torch.cat([own, trained.nonmembers])
+            alike = own.shape[1:] == attacker_images.shape[1:]
+            queue = attacker_images if alike else torch.cat([own, trained.nonmembers])
             view = WhiteBox(
                 trained.method,
                 augment,
@@ -110,13 +122,13 @@ class OwnShadows:
                 precision=self.audit.precision,
             )
             trained.method.fill_bank(queue)
-            made.append(Shadow(view, trained.members, trained.nonmembers))
-        return tuple(made)
+            views.append(Shadow(view, trained.members, trained.nonmembers))
+        return tuple(views)
 
     def notes(self) -> list[str]:
-        """What the reader should know of how they are trained, whether now or before."""
-        if self.given is not None:
-            return self.given.notes()
+        """How the shadows are trained, now or before, for the report."""
+        if self.provided is not None:
+            return self.provided.notes()
         if not self.audit.shadows:
             return []
         notes = shadow_notes(self.audit.plan(), self._target(), *self.images.ground())
@@ -129,18 +141,18 @@ class OwnShadows:
         names: dict[bool, list[str]] = {False: [], True: []}
         for one in layers:
             names[registry.load("defense", one["name"]).releases].append(one["name"])
-        found, (trained, sent) = list[str](), names.values()
+        unknown, (trained, sent) = list[str](), names.values()
         if trained and not self.audit.shadow_defense:
-            found.append(
+            unknown.append(
                 f"The run's clients trained under {' and '.join(trained)}, the shadow encoders did "
                 f"not: {opt('shadow_defense.name', ','.join(trained))} trains them so too."
             )
         if sent:
-            found.append(
+            unknown.append(
                 f"The run's clients sent their updates under {' and '.join(sent)}, and a shadow "
                 f"sends none: {opt('shadow_encoders', 'RUN')} takes a federation that does."
             )
-        return found
+        return unknown
 
     def _guard(self, target: TargetTraining) -> DefenseStack | None:
         """The defences that the shadows are trained under, None without any.
@@ -151,8 +163,8 @@ class OwnShadows:
         layers = [(one.name, one.build("defense")) for one in self.audit.shadow_defense]
         if not layers:
             return None
-        made = blueprint(self.audit.plan(), target)
-        setting = RunConditions(norm_kind(made.model[1], made.ssl[1]), made.spec)
+        settings = build_settings(self.audit.plan(), target)
+        setting = RunConditions(norm_kind(settings.model[1], settings.ssl[1]), settings.spec)
         for name, defense in layers:
             try:
                 defense.check(setting)
@@ -162,20 +174,22 @@ class OwnShadows:
         return DefenseStack(layers)
 
     def contents(self) -> str:
-        """Digest of what the user gave to make them of, "" where that is nothing.
+        """Digest of the user's files that the shadows are made of; "" without any.
 
         Raises:
             InputError: --shadow-data cannot be read.
         """
-        if self.given is not None:
-            return self.given.content()
+        if self.provided is not None:
+            return self.provided.content()
         if self.audit.shadow_data is None:
             return ""
         return self.images.contents()
 
     def paired(self) -> bool:
-        """Whether some are of an attacker who knows the target's defence, and others are not."""
-        return bool(self.audit.shadow_defense) or (self.given is not None and self.given.paired())
+        """Whether some shadows are of an attacker who knows the defence, others of a naive one."""
+        return bool(self.audit.shadow_defense) or (
+            self.provided is not None and self.provided.paired()
+        )
 
     @cached_property
     def images(self) -> ShadowImages:
@@ -183,8 +197,8 @@ class OwnShadows:
         return ShadowImages(self.audit, self.audit_split, self.say)
 
     def _trained(self, naive: bool) -> list[TrainedShadow]:
-        if self.given is not None:
-            return self.given.load(naive=naive)
+        if self.provided is not None:
+            return self.provided.load(naive=naive)
         target = self._target()
         return train_shadows(
             self.audit.plan(),

@@ -15,49 +15,80 @@ from fedmia.data.images import ImageSet, IntArray
 from fedmia.options import registry
 from fedmia.options.errors import InputError, map_options, opt
 
-Found = ImageSet | EncodedSet
+Source = ImageSet | EncodedSet
 
 
 def source_views(spec: str, options: Mapping[str, Any]) -> Views:
-    """View options that suit a data source."""
+    """The view options that suit a data source.
+
+    Args:
+        spec: name of the data source.
+        options: its options.
+
+    Returns:
+        The options of views.
+    """
     built = registry.build("dataset", split_dataset(spec)[0], options)
     views: Views = built.views
     return views
 
 
-def find_images(audit: Audit, flag: str, size: int | None) -> Found:
-    """The data source of `--members` or `--nonmembers`, its images not yet decoded if it can.
+def find_images(audit: Audit, flag: str, size: int | None) -> Source:
+    """Find the images of `--members` or `--nonmembers`; decode them later where the source can.
+
+    Args:
+        audit: the audit's settings.
+        flag: the option that names the data source.
+        size: side of an image in pixels; None keeps the source's.
+
+    Returns:
+        The images, decoded later where the source can.
 
     Raises:
         InputError: missing, empty or corrupt, with the flag named.
     """
     source, request = _source(audit, flag, size)
-    with _named(flag):
+    with _name_flag(flag):
         return source.encoded(request) or source.load(request)
 
 
 def load_images(audit: Audit, flag: str, size: int | None) -> ImageSet:
-    """All images of the data source of `--shadow-data`.
+    """Load all images of `--shadow-data`.
+
+    Args:
+        audit: the audit's settings.
+        flag: the option that names the data source.
+        size: side of an image in pixels; None keeps the source's.
+
+    Returns:
+        All images with their labels.
 
     Raises:
         InputError: as `find_images`.
     """
     source, request = _source(audit, flag, size)
-    with _named(flag):
+    with _name_flag(flag):
         return source.load(request)
 
 
-def take(found: Found, flag: str, indices: IntArray) -> tuple[ImageSet, bool]:
-    """The images at `indices`, in that order, decoded; and whether no two of them turned out to
-    be the same, as `EncodedSet.pick` finds.
+def take(source: Source, flag: str, indices: IntArray) -> tuple[ImageSet, bool]:
+    """Decode the images at `indices`, in that order.
+
+    Args:
+        source: the data source with its images listed.
+        flag: the option that names the data source.
+        indices: indices of images.
+
+    Returns:
+        The images, and whether no two of them are equal.
 
     Raises:
         InputError: one that cannot be decoded, with the flag named.
     """
-    if isinstance(found, ImageSet):
-        return found.take(indices), True
-    with _named(flag):
-        return found.pick(indices)
+    if isinstance(source, ImageSet):
+        return source.take(indices), True
+    with _name_flag(flag):
+        return source.pick(indices)
 
 
 def _source(audit: Audit, flag: str, size: int | None) -> tuple[Dataset, Request]:
@@ -68,7 +99,7 @@ def _source(audit: Audit, flag: str, size: int | None) -> tuple[Dataset, Request
 
 
 @contextmanager
-def _named(flag: str) -> Iterator[None]:
+def _name_flag(flag: str) -> Iterator[None]:
     """Errors of a data source under its flag."""
 
     def of_source(option: str) -> str:

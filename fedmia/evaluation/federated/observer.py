@@ -21,7 +21,12 @@ Noted = Callable[[ClientView, Tensor], Trajectory]
 
 
 class Observer:
-    """Views of models for the attacker of an experiment; they draw the same pixels."""
+    """Makes the views of an experiment's attacker. All of them draw the same pixels.
+
+    Args:
+        experiment: the settings of the run.
+        client_context: what all clients of the run share.
+    """
 
     def __init__(self, experiment: Experiment, client_context: ClientContext) -> None:
         self.client_context, self.holder = client_context, experiment.holder
@@ -41,17 +46,21 @@ class Observer:
     ) -> WhiteBox:
         """What the attacker holds of a snapshot: the weights, and negatives of its own.
 
-        A client's negatives are its queue as it was then, or keys of its own images where it has
-        none (round 0, or a client that does not train). An outsider has no images but the known
-        ones: its negatives are their keys.
+        A client's negatives are its queue in that round. Without one (round 0, or a client that
+        does not train) they are keys of its own images. An outsider has only the known images: its
+        negatives are their keys.
 
         Args:
+            snapshot: weights of a model, with the bank of the attacker's client.
             signals: rows known of the snapshot.
             received: round -> weights, of earlier models that the attacker holds.
             uploads: `before` and `updates` of a server's view.
             noted: of an active client.
             known: images of known membership, where the attacker knows fewer than the run's.
             budget: most images that may be embedded.
+
+        Returns:
+            A view that counts its queries.
         """
         mine = (
             self.client_context.parts["members"][self.holder] if self.holder is not None else None
@@ -68,7 +77,7 @@ class Observer:
         shared: dict[str, Any] = {
             "seed": self.client_context.seed,
             "device": torch.device(self.client_context.device),
-            "held": self._held(known),
+            "held": self._attacker_images(known),
             "budget": budget,
             "signals": signals,
             "pixels": self._pixels,
@@ -80,10 +89,10 @@ class Observer:
             return ClientView(method, self.augment, noted=noted, **shared)
         return ServerView(method, self.augment, **shared, **(uploads or {}))
 
-    def _held(self, known: Known | None) -> Tensor:
+    def _attacker_images(self, known: Known | None) -> Tensor:
         """The images that the attacker holds: its own and the known ones."""
-        held = self.client_context.take(self.client_context.held)
+        images = self.client_context.take(self.client_context.held)
         if known is None:
-            return held
-        own = len(held) - sum(map(len, self.client_context.known))
-        return torch.cat([held[:own], known.both()[0]])
+            return images
+        own = len(images) - sum(map(len, self.client_context.known))
+        return torch.cat([images[:own], known.both()[0]])

@@ -22,11 +22,13 @@ from strategies.failure_policy import FederationError
 
 @dataclass
 class Probes:
-    """Utility of a state's pooled features on images apart from all others.
+    """Utility of a model's pooled features, on images that have no other role.
 
-    Args:
+    Attributes:
+        client_context: what all clients of the run share.
         labels: class of each image of the data. Of one class alone there is nothing to tell apart:
             no probe runs.
+        split: the role of each image.
     """
 
     client_context: ClientContext
@@ -35,42 +37,59 @@ class Probes:
 
     @torch.no_grad()
     def outputs(self, state: State, indices: IntArray, layer: str) -> Tensor:
-        """Of a layer of the encoder, (N, D), for the images at `indices`."""
+        """Outputs of one layer of the encoder.
+
+        Args:
+            state: model weights by name.
+            indices: indices of images.
+            layer: name of the layer.
+
+        Returns:
+            Outputs (N, D) of the layer.
+        """
         torch.set_num_threads(self.client_context.threads)
         method = self.client_context.method(-1, None)
         method.load_shared(state)
         method.eval()
         parts = [indices[i : i + 1024] for i in range(0, len(indices), 1024)]
-        found = [method.encoder.features(self.client_context.pixels(p), [layer]) for p in parts]
-        return torch.cat([f[layer].float().cpu() for f in found])
+        outputs = [method.encoder.features(self.client_context.pixels(p), [layer]) for p in parts]
+        return torch.cat([f[layer].float().cpu() for f in outputs])
 
     def features(self, state: State) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Features and labels of the fitting half, then of the testing half.
+        """Features and labels of the half to fit on, then of the half to test on.
 
         Raises:
             FederationError: features that are not finite, as of weights that training blew up.
         """
         fit, test = self.split.test_fit, self.split.test_eval
         ours, theirs = (torch.from_numpy(self.labels[half]) for half in (fit, test))
-        found = self.outputs(state, fit, "avgpool"), self.outputs(state, test, "avgpool")
-        if not all(bool(f.isfinite().all()) for f in found):
+        features = self.outputs(state, fit, "avgpool"), self.outputs(state, test, "avgpool")
+        if not all(bool(f.isfinite().all()) for f in features):
             raise FederationError(
                 f"training diverged{self._strengths()}: the model answers with numbers that are "
                 f"not finite; a lower {opt('train.lr')}, a weaker defence or a milder attack helps"
             )
-        return found[0], ours, found[1], theirs
+        return features[0], ours, features[1], theirs
 
     def _strengths(self) -> str:
         """The defences, as ` under dpsgd (epsilon 8)`."""
-        asked = ("epsilon", "noise_multiplier", "scale", "lr")
-        found = []
+        names = ("epsilon", "noise_multiplier", "scale", "lr")
+        clauses = []
         for name, options, _ in self.client_context.defenses:
-            told = [f"{k} {options[k]:g}" for k in asked if options.get(k) is not None]
-            found.append(f"{name} ({', '.join(told) or 'default strength'})")
-        return f" under {' and '.join(found)}" if found else ""
+            values = [f"{k} {options[k]:g}" for k in names if options.get(k) is not None]
+            clauses.append(f"{name} ({', '.join(values) or 'default strength'})")
+        return f" under {' and '.join(clauses)}" if clauses else ""
 
     def health(self, state: State, loss: float | None) -> Health:
-        """Whether the state tells the test images apart; `loss`: the last round's."""
+        """Whether the model's features differ between test images.
+
+        Args:
+            state: model weights by name.
+            loss: mean training loss of the last round; None where it is unknown.
+
+        Returns:
+            The finding of whether the model tells images apart.
+        """
         client_context, method = (
             self.client_context,
             registry.build("ssl", *self.client_context.ssl),
@@ -84,7 +103,7 @@ class Probes:
 
     @property
     def idle(self) -> bool:
-        """Whether the images have no two classes."""
+        """Whether there are no two classes to tell apart."""
         return len(np.unique(self.labels)) < 2
 
     def knn(self, state: State) -> float | None:
@@ -92,5 +111,5 @@ class Probes:
         return None if self.idle else knn_accuracy(*self.features(state))
 
     def both(self, state: State) -> dict[str, Probe]:
-        """kNN and linear probe."""
+        """Accuracy of the kNN and of the linear probe."""
         return NO_PROBES if self.idle else probe(*self.features(state))

@@ -34,9 +34,11 @@ SIDES = ("sent", "after", "idle")
 
 
 class TrajectoryRecorder:
-    """Readings of the targets, (T,) a model: no model is kept for them.
+    """Reads the targets under each model, (T,) values a model, so that no model need be kept.
 
     Attributes:
+        observer: makes the attacker's views.
+        attack: the active attack.
         readings: `received.BRANCH.ROUND` and `sent.BRANCH.ROUND`; of targets of which each batch
             had a round to itself `KIND.BRANCH.ROUND.SIDE`, NaN of those in none. Its sides are
             `sent`, under the upload that climbed the target's batch, `after`, under the model that
@@ -55,14 +57,26 @@ class TrajectoryRecorder:
         self._lock = Lock()
 
     def received(self, branch: str, round: int, snapshot: Snapshot) -> None:
-        """Read a model that the client received for attacked `round`, or after the last one."""
+        """Read a model that the client received for attacked `round`, or after the last one.
+
+        Args:
+            branch: which federation of the run: `main`, `zero` or `placebo`.
+            round: number of the round, from 1.
+            snapshot: the model.
+        """
         self.readings[f"received.{branch}.{round}"] = self._read_all(branch, snapshot)
 
     def sent(self, branch: str, round: int, snapshot: Snapshot) -> None:
-        """Note an upload, and read it if it is the first or the attack wants them all."""
-        wanted = self.attack.reads_uploads() or not self._by_round("sent", branch)
-        found = self._read_all(branch, snapshot) if wanted else np.zeros(0)
-        self.readings[f"sent.{branch}.{round}"] = found
+        """Note an upload; read it if it is the first, or if the attack reads all uploads.
+
+        Args:
+            branch: which federation of the run: `main`, `zero` or `placebo`.
+            round: number of the round, from 1.
+            snapshot: the model.
+        """
+        reads = self.attack.reads_uploads() or not self._by_round("sent", branch)
+        readings = self._read_all(branch, snapshot) if reads else np.zeros(0)
+        self.readings[f"sent.{branch}.{round}"] = readings
 
     def _by_round(self, kind: str, branch: str, *side: str) -> dict[int, Values]:
         """Round, ascending -> readings of one kind."""
@@ -74,12 +88,20 @@ class TrajectoryRecorder:
         return dict(sorted(by_round.items()))
 
     def rounds(self, branch: str) -> list[int]:
-        """Rounds of a branch whose upload was followed by a model received."""
+        """Rounds of a branch whose upload was followed by a received model."""
         last = max(self._by_round("received", branch), default=0)
         return [r for r in self._by_round("sent", branch) if r < last]
 
     def of(self, branch: str, view: ClientView, images: Tensor) -> Trajectory:
-        """The trajectory of uint8 (N, C, H, W), all of them targets; their part of all queries.
+        """The trajectory of target images. Their share of all queries is charged to the view.
+
+        Args:
+            branch: which federation of the run: `main`, `zero` or `placebo`.
+            view: view of the active client; counts its queries.
+            images: uint8 (N, C, H, W), all of them targets.
+
+        Returns:
+            Readings before, of the uploads and after, for each round.
 
         Raises:
             KeyError: an image that is no target.
@@ -99,13 +121,15 @@ class TrajectoryRecorder:
     # -- batches that have a round to themselves -------------------------------------------------
 
     def forks(self, branch: str) -> bool:
-        """Whether a round of the branch is replayed: for sets, or for all images by batches."""
+        """Whether a round of the branch is replayed, for sets or for all images in batches."""
         by_batch = self.attack.round_size is not None and branch in ("main", "placebo")
         return by_batch or (branch == "main" and bool(self.observer.client_context.sets))
 
     def forked(self, fork: Fork) -> None:
-        """Climb each batch alone from the weights that the round began with, end the round with
-        that upload, and read the batch."""
+        """Replay the round for each batch alone, and read the batch.
+
+        Each replay starts from the round's first weights and ends with the upload for that batch.
+        """
         client_context, branch = self.observer.client_context, fork.branch
         if branch == "main" and client_context.sets:
             self._replay(fork, "sets", [(rows, rows) for rows in client_context.sets])
@@ -113,23 +137,38 @@ class TrajectoryRecorder:
             self._replay(fork, "batches", self._batches(self.attack.round_size))
 
     def rounds_alone(self, branch: str, kind: str) -> list[int]:
-        """The round that each of the `batches` or `sets` of a branch had to itself, if any."""
+        """The round that was replayed for each of the `batches` or `sets` alone.
+
+        Args:
+            branch: which federation of the run: `main`, `zero` or `placebo`.
+            kind: `batches` or `sets`.
+
+        Returns:
+            Rounds, ascending; empty where none was replayed.
+        """
         return list(self._by_round(kind, branch, "after"))
 
     def of_alone(
         self, branch: str, kind: str, view: ClientView, images: Tensor, *, idle: bool = False
     ) -> Trajectory:
-        """`of`, where each image's batch had the first attacked round to itself.
+        """As `of`, from the replays in which each image's batch had the round to itself.
 
         Args:
+            branch: which federation of the run: `main`, `zero` or `placebo`.
+            kind: `batches` or `sets`.
+            view: view of the active client; counts its queries.
+            images: uint8 (N, C, H, W), all of them targets.
             idle: of the same round without any climb.
+
+        Returns:
+            The trajectory: one round.
         """
         rows, (round,) = self._rows(images), self.rounds_alone(branch, kind)
         self._charge(f"{branch}-{kind}", view, len(images))
         sent, after, untouched = (self.readings[f"{kind}.{branch}.{round}.{s}"] for s in SIDES)
         before = self.readings[f"received.{branch}.{round}"]
-        told = (before, before, untouched) if idle else (before, sent, after)
-        return Trajectory([round], *(values[None, rows] for values in told))
+        models = (before, before, untouched) if idle else (before, sent, after)
+        return Trajectory([round], *(values[None, rows] for values in models))
 
     def _replay(self, fork: Fork, kind: str, batches: list[Batch]) -> None:
         client_context, count = self.observer.client_context, len(self.targets)
@@ -150,7 +189,7 @@ class TrajectoryRecorder:
             acted, rows = batch
             crafted = client_round.craft(client_round.idle(), client_round.received, acted)
             alone["sent"][rows] = read(Snapshot(fork.round, crafted, bank), rows)
-            alone["after"][rows] = read(Snapshot(fork.round, fork.ended(crafted), bank), rows)
+            alone["after"][rows] = read(Snapshot(fork.round, fork.end_round(crafted), bank), rows)
 
         climb(batches[0])  # chooses for all
         workers = max(1, count_cores() // client_context.threads)
@@ -159,7 +198,7 @@ class TrajectoryRecorder:
         ) as pool:
             list(pool.map(climb, batches[1:]))
         rows = np.sort(np.concatenate([rows for _, rows in batches]))
-        alone["idle"][rows] = read(Snapshot(fork.round, fork.ended(fork.received), bank), rows)
+        alone["idle"][rows] = read(Snapshot(fork.round, fork.end_round(fork.received), bank), rows)
         if all(np.isfinite(values[rows]).all() for values in alone.values()):
             where = f"{kind}.{fork.branch}.{fork.round}"  # else interrupted, or a climb diverged
             self.readings |= {f"{where}.{side}": values for side, values in alone.items()}
@@ -179,12 +218,17 @@ class TrajectoryRecorder:
     # -- all that was noted ---------------------------------------------------------------------
 
     def notes(self) -> tuple[State, dict[str, Any]]:
-        """All readings by name; the queries and choices."""
-        named = {name: torch.from_numpy(values) for name, values in self.readings.items()}
-        return named, {"queries": dict(self.queries), "choices": dict(self.choices)}
+        """All readings by name, and the queries and choices."""
+        tensors = {name: torch.from_numpy(values) for name, values in self.readings.items()}
+        return tensors, {"queries": dict(self.queries), "choices": dict(self.choices)}
 
     def restore(self, tensors: State, about: Mapping[str, Any]) -> None:
-        """Hold what `notes` told of, and nothing else."""
+        """Take over the records that `notes` gave, and forget all others.
+
+        Args:
+            tensors: tensors by name.
+            about: JSON-able facts, as `notes` gives them.
+        """
         self.readings = {name: tensor.numpy() for name, tensor in tensors.items()}
         self.queries = defaultdict(int, about["queries"])
         self.choices = dict(about["choices"])
@@ -204,7 +248,7 @@ class TrajectoryRecorder:
 
     def _read(self, branch: str, snapshot: Snapshot, rows: IntArray) -> Values:
         view = self.observer.view(snapshot, Signals())
-        found = self.attack.read(view, self.targets[rows])
+        readings = self.attack.read(view, self.targets[rows])
         with self._lock:
             self.queries[branch] += view.queries
-        return found
+        return readings

@@ -18,7 +18,7 @@ from fedmia.federation.run import FederationResult
 from fedmia.options import registry
 from fedmia.partitions.base import Partition
 from fedmia.partitions.iid import IID
-from fedmia.records import DatasetInference, ScoredAttack
+from fedmia.records import DatasetInferenceResults, ScoredAttack
 from fedmia.storage.snapshot import Snapshot, StateFiles
 from fedmia.threat import BlackBox
 from fedmia.threat.signals import Signals
@@ -26,7 +26,13 @@ from fedmia.threat.signals import Signals
 
 @dataclass(frozen=True)
 class RoundModel:
-    """The model after a round of a branch, and the rows known of it."""
+    """The model after a round of a branch, with the rows computed of it.
+
+    Attributes:
+        snapshot: the model.
+        branch: which federation of the run: `main`, `zero` or `placebo`.
+        signals: what the attacker may read beside the weights.
+    """
 
     snapshot: Snapshot
     branch: str = "main"
@@ -37,6 +43,7 @@ class Evaluation(AttackSuite[RoundModel]):
     """Scores attacks on the models of a finished federation.
 
     Args:
+        run: the federation, its rounds over.
         attacks: name -> options of the attacks to run; None: the run's own.
         observer: of the run's attacker, if there is one already.
         failures: takes what attacks raise; None lets it through.
@@ -78,24 +85,42 @@ class Evaluation(AttackSuite[RoundModel]):
         return next(iter(self.of_kind(ActiveAttack)), None)
 
     def scored_at(self) -> int:
-        """The round of passive attacks and probes: the last before the first crafted update."""
-        kept, clean = self.snapshots.rounds("main"), self.run.schedule.clean
-        return max(r for r in kept if r <= clean) if self.active() else kept[-1]
+        """The round that passive attacks and probes score: the last before a crafted upload."""
+        rounds, clean = self.snapshots.rounds("main"), self.run.schedule.clean
+        return max(r for r in rounds if r <= clean) if self.active() else rounds[-1]
 
     def uploads(self, branch: str, last: int) -> dict[str, Any]:
-        """Updates of `branch` by round, to round `last`, and what their clients had received."""
+        """Updates of a branch up to round `last`, and the weights that their clients received.
+
+        Args:
+            branch: which federation of the run: `main`, `zero` or `placebo`.
+            last: last round to read.
+
+        Returns:
+            `updates`: round -> client -> weights; `before`: round -> weights that the clients
+            received.
+        """
         before = self.snapshots.before(branch)
         updates = {r: self.snapshots.updates(branch, r) for r in before if r <= last}
         return {"before": before, "updates": updates}
 
     def received(self, branch: str, last: int) -> StateFiles:
-        """Round -> weights after it, to round `last`: of a client those that it was sent, for the
-        rounds in which it took part, and the last."""
-        kept = self.snapshots.received(branch, last)
+        """The weights that the attacker received, by round, up to `last`.
+
+        A client receives those of the rounds in which it took part, and the last.
+
+        Args:
+            branch: which federation of the run: `main`, `zero` or `placebo`.
+            last: last round to read.
+
+        Returns:
+            Weights by round.
+        """
+        states = self.snapshots.received(branch, last)
         if self.observed.vantage != "client" or self.observed.holder is None:
-            return kept
+            return states
         schedule, holder = self.run.schedule, self.observed.holder
-        return kept.only(r for r in kept if r == last or schedule.takes_part(holder, r + 1))
+        return states.only(r for r in states if r == last or schedule.takes_part(holder, r + 1))
 
     def view(self, model: RoundModel, name: str, known: Known, budget: int | None) -> BlackBox:
         last = model.snapshot.round
@@ -111,11 +136,16 @@ class Evaluation(AttackSuite[RoundModel]):
     def score_attacks(
         self, model: RoundModel, names: Iterable[str], piece: str = "", **how: Any
     ) -> list[ScoredAttack]:
-        """The named attacks on the model of a round, sharing what they compute.
+        """Score the named attacks on one model; they share what they compute.
 
         Args:
+            model: the model of a round.
+            names: names of attacks.
             piece: of the run's scores, by whose name each attack is scored once.
-            how: as `Scorer.scored`.
+            how: as `Scorer.score_attack`.
+
+        Returns:
+            The scored attacks that did not fail.
         """
         rounds = (model.snapshot.round,)
 
@@ -123,17 +153,25 @@ class Evaluation(AttackSuite[RoundModel]):
             known = self.known.get(name, self.scorer.known)
             return self.score(model, name, known, self.budget, rounds=rounds, **how)
 
-        found = (self.kept(piece, name, partial(scored, name)) for name in names)
-        return [one for one in found if one is not None]
+        results = (self.score_once(piece, name, partial(scored, name)) for name in names)
+        return [one for one in results if one is not None]
 
-    def kept(self, piece: str, name: str, call: Callable[[], Result]) -> Result | None:
-        """What attack `name` says in a piece of the run's scores, worked out once; None where it
-        failed."""
+    def score_once(self, piece: str, name: str, call: Callable[[], Result]) -> Result | None:
+        """Compute the scores of one attack once; None where it failed.
+
+        Args:
+            piece: part of the scoring, as the archive names it.
+            name: name of the attack, as in the registry.
+            call: computes the scores.
+
+        Returns:
+            The scores, or None where the attack failed.
+        """
         # A disk that is full where scores are kept is no failure of the attack: it ends the run.
         return self.once(piece, name, partial(self.failures.attempt, piece, name, call))
 
-    def inferences(self, models: Iterable[RoundModel]) -> list[DatasetInference]:
-        """What attacks on data sets say of each client, by a model and the untrained one."""
+    def inferences(self, models: Iterable[RoundModel]) -> list[DatasetInferenceResults]:
+        """Answers of attacks on data sets for each client, on the model and the untrained one."""
         names, prepared, split = self.of_kind(DatasetAttack), self.run.prepared, self.run.split
         if not names:
             return []
@@ -145,21 +183,30 @@ class Evaluation(AttackSuite[RoundModel]):
         views = [self.observed.view(model.snapshot, model.signals) for model in models]
         question = classes, client_of_members(self.run), deal, views
         answers = (
-            self.kept("inferences", name, partial(self.infer, name, *question)) for name in names
+            self.score_once("inferences", name, partial(self.infer, name, *question))
+            for name in names
         )
         return [one for one in answers if one is not None]
 
-    def by_layer(self, snapshot: Snapshot, threshold: bool = True) -> dict[str, ScoredAttack]:
-        """The `internal` attack on each layer alone; all of them are read in one pass."""
-        view, found = self.observed.view(snapshot, Signals()), {}
+    def score_layers(self, snapshot: Snapshot, threshold: bool = True) -> dict[str, ScoredAttack]:
+        """Score the `internal` attack on each layer alone, from one pass over all layers.
+
+        Args:
+            snapshot: the model.
+            threshold: whether to choose a threshold on the known images.
+
+        Returns:
+            The scored attack on each layer, by the layer's name.
+        """
+        view, scores = self.observed.view(snapshot, Signals()), {}
         with view.unmetered():
             for images in (self.scorer.known.both()[0], self.scorer.candidates):
                 view.features(images, view.layers)
         for layer in view.layers:
             options = {**self.attacks["internal"], "layers": (layer,)}
             alone = replace(self.scorer, build=partial(registry.build, "attack", options=options))
-            found[layer] = alone.score_attack("internal", view, threshold=threshold)
-        return found
+            scores[layer] = alone.score_attack("internal", view, threshold=threshold)
+        return scores
 
 
 def client_of_members(run: FederationResult) -> np.ndarray:

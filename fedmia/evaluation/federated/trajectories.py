@@ -13,7 +13,7 @@ import torch
 from fedmia.attacks.base import ActiveAttack, Attack
 from fedmia.evaluation.federated.recorder import TrajectoryRecorder
 from fedmia.evaluation.federated.snapshots import Evaluation
-from fedmia.evaluation.steps.scorer import sides
+from fedmia.evaluation.steps.scorer import side_fields
 from fedmia.federation.forks import Fork
 from fedmia.options.errors import opt
 from fedmia.options.seeding import rng
@@ -28,7 +28,13 @@ UNTRAINED = "untrained"
 
 
 class Trajectories:
-    """Scores of the active attack `name`: its own, its controls', its curves."""
+    """Scores the active attack: its own trajectories, its controls' and its curves.
+
+    Args:
+        evaluation: the attacks on the models of the run.
+        name: name of the attack, as in the registry.
+        trajectory_recorder: readings of the active attack; None where none ran.
+    """
 
     def __init__(
         self, evaluation: Evaluation, name: str, trajectory_recorder: TrajectoryRecorder
@@ -49,49 +55,57 @@ class Trajectories:
         return None
 
     def rounds(self, branch: str) -> list[int]:
-        """Finished rounds of `branch` in which the attack acted on what it is scored on."""
+        """Finished rounds of a branch in which the attack acted on the scored images."""
         if self.attack.round_size is None:
             return self.trajectory_recorder.rounds(branch)
-        seen = "main" if branch == "zero" else branch
-        return self.trajectory_recorder.rounds_alone(seen, "batches")
+        source = "main" if branch == "zero" else branch
+        return self.trajectory_recorder.rounds_alone(source, "batches")
 
     def work(self) -> dict[str, Callable[[], ScoredAttack]]:
-        """What is to be scored, by name: the attack, and the controls whose rounds are whole."""
+        """What to score, by name: the attack, and the controls whose rounds are complete."""
         rounds = {b: self.rounds(b) for b in ("main", "zero", "placebo")}
-        found: dict[str, Callable[[], ScoredAttack]] = {
+        tasks: dict[str, Callable[[], ScoredAttack]] = {
             "active": lambda: self.with_sets(self.score_branch("main")),
             "active-untrained": self.untrained,
         }
         if rounds["zero"] == rounds["main"]:
-            found["active-zero"] = lambda: self.score_branch("zero", self.attack.control)
+            tasks["active-zero"] = lambda: self.score_branch("zero", self.attack.control)
         if rounds["placebo"] == rounds["main"]:
-            found["active-placebo"] = lambda: self.score_branch("placebo")
-        return found
+            tasks["active-placebo"] = lambda: self.score_branch("placebo")
+        return tasks
 
     def score_branch(self, branch: str, label: str | None = None) -> ScoredAttack:
-        """The attack on what its client noted in `branch`."""
+        """Score the attack on what its client recorded in a branch.
+
+        Args:
+            branch: which federation of the run: `main`, `zero` or `placebo`.
+            label: label of the row in the report; None for the attack itself.
+
+        Returns:
+            The scored attack, with its rounds and curves.
+        """
         label, scored = label or self.name, self.evaluation.scorer.score_attack
         rounds, view = tuple(self.rounds(branch)), self.view(branch)
-        found = scored(self.name, view, under_attack=True, rounds=rounds, label=label)
+        result = scored(self.name, view, under_attack=True, rounds=rounds, label=label)
         choice, what = self._choice(branch), label.removeprefix(self.name)
         also = [
-            replace(a, choices=choice, name=f"{self.name}-{a.reading}{what}") for a in found.also
+            replace(a, choices=choice, name=f"{self.name}-{a.reading}{what}") for a in result.also
         ]
-        return replace(found, choices=choice, also=also)
+        return replace(result, choices=choice, also=also)
 
     def _choice(self, branch: str) -> dict[str, Any]:
         """Steps and rate that `auto` took: for all images together, and for sets alone."""
-        kept = self.run.store.load(branch, self.evaluation.observed.holder or 0)
-        together = kept.memory.get("attack", {}).get("choice", {}) if kept else {}
+        local_state = self.run.store.load(branch, self.evaluation.observed.holder or 0)
+        together = local_state.memory.get("attack", {}).get("choice", {}) if local_state else {}
         alone = self.trajectory_recorder.choices.get(branch, {})
         return {**together, **{f"{name}_alone": value for name, value in alone.items()}}
 
     def with_sets(self, scored: ScoredAttack) -> ScoredAttack:
-        """The scored attack with its answers to sets, each acted on in a round of its own."""
+        """Add the attack's answers on sets, each of which had a round of its own."""
         if not self.trajectory_recorder.rounds_alone("main", "sets"):
             return scored
         others = {"": self.attack, **self.attack.other_readings()}
-        own = {n: sides("sets", self._sets(attack)) for n, attack in others.items()}
+        own = {n: side_fields("sets", self._sets(attack)) for n, attack in others.items()}
         also = [replace(one, **own[one.reading]) for one in scored.also]
         return replace(scored, also=also, **own[""])
 
@@ -104,8 +118,8 @@ class Trajectories:
         ours, size = len(scorer.sets.members), scorer.sets.size
         for idle in (False, True):
             of_sets = partial(self.trajectory_recorder.of_alone, "main", "sets", idle=idle)
-            judged = attack.judge(of_sets(self.view("main"), images))
-            columns.append(judged.reshape(-1, size).mean(axis=1))
+            scores = attack.judge(of_sets(self.view("main"), images))
+            columns.append(scores.reshape(-1, size).mean(axis=1))
         table = np.stack(columns, axis=1)
         return table[:ours], table[ours:]
 
@@ -126,8 +140,7 @@ class Trajectories:
         return Snapshot(0, self.run.snapshots.untrained().state, {})
 
     def untrained(self) -> ScoredAttack:
-        """The attack on the first model in the same rounds, honest clients sending back what they
-        received."""
+        """Score the attack on the first model; honest clients return what they received."""
         run, client_context, schedule = self.run, self.client_context, self.run.schedule
         experiment, state = run.prepared.experiment, self._first().state
         sizes = [len(part) for part in client_context.parts["members"]]
@@ -172,7 +185,7 @@ class Trajectories:
         )
 
     def curves(self) -> Curves:
-        """What was noted of the evaluated images, acted on and not."""
+        """Readings of the scored images by round, acted on and not."""
         images, apart = self.evaluation.scorer.candidates, self.evaluation.scorer.split_sides
         main, zero = (
             self.trajectory_recorder.of(b, self.view(b), images) for b in ("main", "zero")

@@ -24,14 +24,19 @@ def assemble(
     posing: bool = False,
     **rest: Any,
 ) -> RunScores:
-    """The scores with what follows from them, the settings and the machine.
+    """Put scores, settings and machine together, with what follows from the scores.
 
     Args:
         settings: of the run or the audit.
+        attacks: the scored attacks.
+        controls: scores of the controls, by name.
         pairs: attacks beside their controls; those beside themselves without their act are added.
         sets: of the scored images, to be judged as wholes; None: none are.
         posing: whether non-members who pose as members are one more control.
         rest: other fields of `RunScores`.
+
+    Returns:
+        All that the report shows.
     """
     environment, pairs = describe(), [*pairs, *twins(attacks)]
     if posing:

@@ -18,8 +18,15 @@ LEAST_KNOWN = 8  # a side, below which a budget buys no attack
 
 
 def allot(suite: AttackSuite[Model], model: Model, name: str) -> Known:
-    """The known images that the suite's budget lets an attack learn from, noted where they are
-    fewer.
+    """The known images that the budget lets an attack learn from, with a note where they are fewer.
+
+    Args:
+        suite: the attacks with their scorer.
+        model: the model under attack.
+        name: name of the attack, as in the registry.
+
+    Returns:
+        The known images that the attack may learn from.
 
     Raises:
         BudgetError: it does not suffice, as `afford` says.
@@ -40,12 +47,19 @@ def allot(suite: AttackSuite[Model], model: Model, name: str) -> Known:
 def afford(
     suite: AttackSuite[Model], model: Model, name: str, known: Known, budget: int | None
 ) -> Known:
-    """As many of the known images as the query budget lets the attack learn from.
+    """As many known images as the query budget lets the attack learn from.
 
-    What fitting costs grows linearly with the known images: two small fits tell the line.
+    The cost of fitting grows linearly with the known images: two small fits give the line.
 
     Args:
+        suite: the attacks with their scorer.
+        model: the model under attack.
+        name: name of the attack, as in the registry.
+        known: known members and known non-members.
         budget: None is no limit.
+
+    Returns:
+        The known images that the budget allows.
 
     Raises:
         InputError: the budget does not even buy LEAST_KNOWN a side.
@@ -54,9 +68,9 @@ def afford(
         return known
     most, images = min(len(known.members), len(known.nonmembers)), len(suite.scorer.candidates)
     least = min(LEAST_KNOWN, most)
-    low, score = _cost(suite, model, name, first(known, least))
+    low, score = _cost(suite, model, name, first_known(known, least))
     more = min(2 * least, most)
-    slope = (_cost(suite, model, name, first(known, more))[0] - low) / (more - least or 1)
+    slope = (_cost(suite, model, name, first_known(known, more))[0] - low) / (more - least or 1)
     spent = low + score * images
     if spent > budget:
         raise InputError(
@@ -64,7 +78,7 @@ def afford(
             f"images and {least} known a side"
         )
     count = most if slope <= 0 else min(most, least + int((budget - spent) / slope))
-    return known if count == most else first(known, count)
+    return known if count == most else first_known(known, count)
 
 
 def _cost(suite: AttackSuite[Model], model: Model, name: str, known: Known) -> tuple[int, int]:
@@ -85,13 +99,21 @@ def sweep(
     say: Callable[[str], None] = lambda line: None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> AttackSweep:
-    """The named attacks at each value that `spec` names, as far as they came.
+    """Score the attacks at each value of a budget (Figs. 6 and 7 of LpLA).
 
-    All values score the same images, with rows shared. An attack that a value does not suffice for
-    has a point that says so. (Figs. 6 and 7 of LpLA.)
+    All values score the same images, and share rows. A value that is too small for an attack gives
+    a point that says so.
 
     Args:
+        suite: the attacks with their scorer.
+        model: the model under attack.
+        names: the attacks.
         spec: as the option `sweep` says it.
+        say: prints one line.
+        stopped: whether the user asked to stop.
+
+    Returns:
+        One point for each attack and value.
     """
     kind, values = parse_points(spec)
     done: list[SweepPoint] = []
@@ -122,12 +144,20 @@ def _point(suite: AttackSuite[Model], model: Model, name: str, kind: str, value:
     elif value > min(len(known.members), len(known.nonmembers)):
         raise InputError(f"only {len(known.members)} images a side are known")
     else:
-        known = first(known, value)
+        known = first_known(known, value)
     known = afford(suite, model, name, known, budget)
     scored = partial(suite.score, model, name, known, budget)
     return SweepPoint(name, value, len(known.members), suite.once(f"{kind}-{value}", name, scored))
 
 
-def first(known: Known, count: int) -> Known:
-    """The first `count` known images of each side (they stand in random order)."""
+def first_known(known: Known, count: int) -> Known:
+    """The first `count` known images of each side (they stand in random order).
+
+    Args:
+        known: known members and known non-members.
+        count: known images of each side.
+
+    Returns:
+        The known images that are left.
+    """
     return Known(known.members[:count], known.nonmembers[:count])

@@ -24,7 +24,17 @@ OF_IMAGES = (
 
 
 def posers(scored: ScoredAttack, seed: int) -> ScoredAttack:
-    """Half of the scored non-members posing as members: the attack must not tell them apart."""
+    """Score half of the scored non-members as if they were members (posers).
+
+    An attack must not tell the halves apart.
+
+    Args:
+        scored: the attack on members and non-members.
+        seed: root of all random streams of the run.
+
+    Returns:
+        A scored attack of non-members on both sides.
+    """
     order = rng(seed, "posers").permutation(len(scored.scores_nonmembers))
     half, nothing = len(order) // 2, dict[str, Any](dict.fromkeys(OF_IMAGES))
     return replace(

@@ -13,7 +13,7 @@ from fedmia.attacks.base import DatasetAttack, Known
 from fedmia.data.images import IntArray
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng
-from fedmia.records import ClientInference, DatasetInference
+from fedmia.records import ClientInference, DatasetInferenceResults
 from fedmia.threat import BlackBox, require
 
 POSERS = 100  # about so many sets of non-members pose as clients' sets
@@ -24,28 +24,32 @@ Partition = Callable[[IntArray, int, np.random.Generator], list[IntArray]]
 
 @dataclass(frozen=True, eq=False)
 class CandidateSets:
-    """The sets that are asked about: scored members by client, and non-members who pose as such.
+    """The sets in question: scored members by client, and posers.
+
+    A poser is a set of non-members that is offered as if it were a client's.
 
     Attributes:
         images: uint8 (N, C, H, W), the scored members and then the scored non-members.
-        classes: (N,) of them. first: place of the first non-member.
-        held: client -> places of its members. posing: places of each poser's non-members.
+        classes: (N,) of them.
+        first: place of the first non-member.
+        positions: client -> places of its members.
+        posing: places of each poser's non-members.
     """
 
     images: Tensor
     classes: IntArray
     first: int
-    held: Mapping[int, IntArray]
+    positions: Mapping[int, IntArray]
     posing: Sequence[IntArray]
 
     def questions(self, posers: bool) -> list[tuple[IntArray, IntArray]]:
-        """Each set with all non-members that are not in it; clients first."""
+        """Each set, with all non-members outside it; clients first."""
         every = np.arange(self.first, len(self.images))
-        sets = [*self.held.values(), *(self.posing if posers else ())]
+        sets = [*self.positions.values(), *(self.posing if posers else ())]
         return [(one, np.setdiff1d(every, one)) for one in sets]
 
 
-def suspects(
+def form_candidate_sets(
     members: Tensor,
     nonmembers: Tensor,
     classes: tuple[IntArray, IntArray],
@@ -53,15 +57,24 @@ def suspects(
     partition: Partition,
     seed: int,
 ) -> CandidateSets:
-    """The members that each client holds; and as many non-members at a time, at most half of all,
-    dealt by the clients' own partition, until about POSERS sets pose. Where half of all are fewer
-    than the members, so few sets are dealt that each has about LEAST images.
+    """Form the sets: the members of each client, and about POSERS sets of posers.
+
+    Posers are dealt by the clients' own partition: as many non-members at a time as there are
+    members, at most half of all. Where half of all are fewer, each set has about LEAST images.
 
     Args:
-        classes: of members (n,) and non-members (m,). owner: (n,) client of each member.
+        members: scored members; uint8 (N, C, H, W).
+        nonmembers: scored non-members; uint8 (M, C, H, W).
+        classes: of members (n,) and non-members (m,).
+        owner: (n,) client of each member.
+        partition: deals the posers as it dealt the members.
+        seed: root of all random streams of the run.
+
+    Returns:
+        The sets, those of clients first.
     """
     first, clients = len(members), np.unique(owner)
-    held = {int(k): np.flatnonzero(owner == k) for k in clients}
+    images_of = {int(k): np.flatnonzero(owner == k) for k in clients}
     draw, posing = rng(seed, "posing-sets"), list[IntArray]()
     count = min(first, len(nonmembers) // 2)
     takers = max(len(clients) if count == first else min(len(clients), count // LEAST), 1)
@@ -73,38 +86,60 @@ def suspects(
             break
         posing += [first + chosen[part] for part in parts]
     both = torch.cat([members, nonmembers]), np.concatenate(classes)
-    return CandidateSets(*both, first, held, posing)
+    return CandidateSets(*both, first, images_of, posing)
 
 
 def infer_sets(
     attack: DatasetAttack, view: BlackBox, known: Known, of: CandidateSets, seed: int, posers: bool
 ) -> tuple[list[ClientInference], list[ClientInference]]:
-    """What the attack says of each client's set, and of each poser's where asked for. It hears of
-    them in one random order.
+    """Ask the attack about each client's set, and about posers, in one random order.
+
+    Args:
+        attack: the attack on data sets.
+        view: what the attacker holds of the model.
+        known: known members and known non-members.
+        of: the candidate sets.
+        seed: root of all random streams of the run.
+        posers: whether to ask about posers, too.
+
+    Returns:
+        The answers on clients' sets, and those on posers' sets.
 
     Raises:
         InputError: the view does not grant what the attack needs.
     """
     require(view.threat, attack.needs, attack.name)
     attack.fit(view, known, rng(seed, "fit", attack.name))
-    asked = of.questions(posers)
-    order = rng(seed, "infer", attack.name, "order").permutation(len(asked))
+    questions = of.questions(posers)
+    order = rng(seed, "infer", attack.name, "order").permutation(len(questions))
     draw = rng(seed, "infer", attack.name)
-    told = attack.infer(view, of.images, of.classes, [asked[i] for i in order], draw)
-    back = [told[i] for i in np.argsort(order)]
-    ids = [*of.held, *[None] * (len(asked) - len(of.held))]
+    answers = attack.infer(view, of.images, of.classes, [questions[i] for i in order], draw)
+    back = [answers[i] for i in np.argsort(order)]
+    ids = [*of.positions, *[None] * (len(questions) - len(of.positions))]
     rows = [
         ClientInference(k, t.p_value, t.difference, t.n, t.others)
         for k, t in zip(ids, back, strict=True)
     ]
-    return rows[: len(of.held)], rows[len(of.held) :]
+    return rows[: len(of.positions)], rows[len(of.positions) :]
 
 
 def inference(
     attack: DatasetAttack, known: Known, of: CandidateSets, seed: int, view: BlackBox,
     untrained: BlackBox | None,
-) -> DatasetInference:  # fmt: skip
-    """The attack on the encoder, with posers, and on the untrained one without."""
+) -> DatasetInferenceResults:  # fmt: skip
+    """Ask the attack on the encoder with posers, and on the untrained model without.
+
+    Args:
+        attack: the attack on data sets.
+        known: known members and known non-members.
+        of: the candidate sets.
+        seed: root of all random streams of the run.
+        view: what the attacker holds of the model.
+        untrained: view of the untrained model; None where there is none.
+
+    Returns:
+        Answers on clients, on posers, and on clients by the untrained model.
+    """
     clients, posers = infer_sets(attack, view, known, of, seed, posers=True)
     null = [] if untrained is None else infer_sets(attack, untrained, known, of, seed, False)[0]
-    return DatasetInference(attack.name, attack.paper, clients, posers, null)
+    return DatasetInferenceResults(attack.name, attack.paper, clients, posers, null)

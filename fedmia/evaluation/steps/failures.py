@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from fedmia.options.errors import InputError, Tongue, format_error, spell_in_python
+from fedmia.options.errors import InputError, Spelling, format_error, spell_in_python
 from fedmia.threat import BudgetError
 
 Result = TypeVar("Result")
@@ -17,12 +17,12 @@ BROKEN = "failed: "
 
 @dataclass
 class Failures:
-    """What became of attacks without scores; several threads may tell.
+    """Why attacks have no scores. Several threads may add to it.
 
     Attributes:
         raised: errors that are about the whole evaluation, and end it.
         refusals: errors of an attack that cannot run: nothing is broken.
-        tongue: how options are said in the reasons.
+        spelling: how options are said in the reasons.
         reasons: attack -> why it has no scores of the model under test.
         beside: (attack, piece of scoring) -> why it has none there, on a control or in a round.
         broken: attacks that failed anywhere.
@@ -30,13 +30,21 @@ class Failures:
 
     raised: Errors = (InputError,)
     refusals: Errors = (InputError, BudgetError)
-    tongue: Tongue = spell_in_python
+    spelling: Spelling = spell_in_python
     reasons: dict[str, str] = field(default_factory=dict)
     beside: dict[tuple[str, str], str] = field(default_factory=dict)
     broken: set[str] = field(default_factory=set)
 
     def attempt(self, piece: str, attack: str, call: Callable[[], Result]) -> Result | None:
-        """What `call` returns; None where it raises, which is noted.
+        """Call `call`; where it raises, note why and give None.
+
+        Args:
+            piece: part of the scoring.
+            attack: name of the attack.
+            call: computes the result.
+
+        Returns:
+            The result; None where the attack failed.
 
         Raises:
             Exception: one of `raised`.
@@ -53,8 +61,20 @@ class Failures:
             return None
 
     def explain(self, attack: str, error: Exception) -> str:
-        """Why there are no scores, on one line; an attack that is not merely refused is broken."""
-        why = format_error(error.text if isinstance(error, InputError) else str(error), self.tongue)
+        """Why an attack has no scores, on one line.
+
+        An error that is no refusal counts as a broken attack.
+
+        Args:
+            attack: name of the attack.
+            error: what the attack raised.
+
+        Returns:
+            The reason, on one line.
+        """
+        why = format_error(
+            error.text if isinstance(error, InputError) else str(error), self.spelling
+        )
         if isinstance(error, self.refusals):
             return why
         self.broken.add(attack)
@@ -62,7 +82,7 @@ class Failures:
 
     @property
     def attacks(self) -> tuple[str, ...]:
-        """Those that failed anywhere, by name."""
+        """The attacks that failed anywhere, by name."""
         return tuple(sorted(self.broken))
 
     def notes(self) -> list[str]:

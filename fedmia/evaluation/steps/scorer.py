@@ -75,8 +75,14 @@ class Scorer:
         for its threshold.
 
         Args:
+            name: name of the attack, as in the registry.
+            view: what the attacker holds of the model.
             sets: to be judged as wholes, where the attack can.
             threshold: also score the known images, to choose a threshold on.
+            more: arguments of `ScoredAttack` that are set by the caller.
+
+        Returns:
+            The scores of members and of non-members, in the order of the images.
 
         Raises:
             InputError: the view does not grant what the attack needs, or lacks what it reads.
@@ -109,7 +115,7 @@ class Scorer:
         own["reading"] = getattr(attack, "reading", "") if attack.readings else ""
         with view.unmetered():
             if (features := attack.features(view, self.candidates)) is not None:
-                own |= sides("features", self.split_sides(features[1])) | {
+                own |= side_fields("features", self.split_sides(features[1])) | {
                     "feature_names": features[0]
                 }
             if (by_client := attack.by_client(view, self.candidates)) is not None:
@@ -117,15 +123,15 @@ class Scorer:
                     by_client[0],
                     self.split_sides(by_client[1].T),
                 )  # (K,), (n, K) and (m, K)
-                named = ids[columns[0].argmax(axis=1)]
-                own |= sides("by_client", columns)
-                own |= {"client_ids": ids, "named_members": named}
+                named_client = ids[columns[0].argmax(axis=1)]
+                own |= side_fields("by_client", columns)
+                own |= {"client_ids": ids, "named_members": named_client}
             if (without := attack.score_without(view, self.candidates)) is not None:
-                shared |= sides("twin", self.split_sides(without))
+                shared |= side_fields("twin", self.split_sides(without))
                 shared |= {"twin": attack.without[0], "over": attack.without[1]}
-            judged = None if sets is None else self._judged(attack, view, sets)
-            if judged is not None:
-                own |= sides("sets", judged)
+            set_scores = None if sets is None else self._score_sets(attack, view, sets)
+            if set_scores is not None:
+                own |= side_fields("sets", set_scores)
             also = []
             for reading, other in attack.other_readings().items():
                 read = other.score(view, self.candidates)
@@ -141,26 +147,31 @@ class Scorer:
         Raises:
             ValueError: they are not finite.
         """
-        row = sides("scores", self.split_sides(scores)) | sides("known", known)
+        row = side_fields("scores", self.split_sides(scores)) | side_fields("known", known)
         for which, values in row.items():
             bad = int(np.count_nonzero(~np.isfinite(values)))
             if bad:
                 raise ValueError(f"{bad} of {len(values)} {which} are not finite")
         return row
 
-    def _judged(self, attack: Attack, view: BlackBox, sets: ImageSets) -> Sides | None:
+    def _score_sets(self, attack: Attack, view: BlackBox, sets: ImageSets) -> Sides | None:
         """What `score_sets` says of the sets of members (S, 2) and of the others (T, 2)."""
         ours, theirs = self.members[sets.members], self.nonmembers[sets.nonmembers]
         both = torch.cat([ours, theirs])
         shuffle = rng(self.seed, "sets", "order").permutation(len(both))
-        told = attack.score_sets(view, both[torch.from_numpy(shuffle)], self.known)
-        if told is None:
+        scores = attack.score_sets(view, both[torch.from_numpy(shuffle)], self.known)
+        if scores is None:
             return None
-        ordered = told[np.argsort(shuffle)]
+        ordered = scores[np.argsort(shuffle)]
         return ordered[: len(ours)], ordered[len(ours) :]
 
     def _known_scores(
-        self, name: str, fitted: Attack, view: BlackBox, found: np.ndarray, reading: str = ""
+        self,
+        name: str,
+        fitted: Attack,
+        view: BlackBox,
+        candidate_scores: np.ndarray,
+        reading: str = "",
     ) -> Sides:
         """Scores of the known images that choose the threshold: cross-fitted where it learns.
 
@@ -191,12 +202,20 @@ class Scorer:
                 ) from None
             attack = attack.other_readings()[reading] if reading else attack
             own = attack.score(view, self.candidates)
-            scores[~rest] = match_scale(attack.score(view, images[~rest]), own, found)
+            scores[~rest] = match_scale(attack.score(view, images[~rest]), own, candidate_scores)
         return scores[truth == 1], scores[truth == 0]
 
 
-def sides(name: str, values: Sides) -> dict[str, Any]:
-    """The two fields of `ScoredAttack` that hold values of members and of non-members."""
+def side_fields(name: str, values: Sides) -> dict[str, Any]:
+    """The two fields of `ScoredAttack` that hold values of members and of non-members.
+
+    Args:
+        name: name of the attack, as in the registry.
+        values: values of members and of non-members.
+
+    Returns:
+        The two fields, by name.
+    """
     return {f"{name}_members": values[0], f"{name}_nonmembers": values[1]}
 
 
@@ -207,6 +226,15 @@ def threshold_asks(attack: Attack) -> bool:
 
 def match_scale(values: np.ndarray, own: np.ndarray, other: np.ndarray) -> np.ndarray:
     """`values` (K,) brought from the scale of `own` (N,) to that of `other` (N,), at equal
-    quantiles: ties stay together, in the middle of theirs, and no order is reversed."""
+    quantiles: ties stay together, in the middle of theirs, and no order is reversed.
+
+    Args:
+        values: values of members and of non-members.
+        own: (N,) values on the scale to leave.
+        other: (N,) values on the scale to reach.
+
+    Returns:
+        (K,) values on the other scale.
+    """
     ends = [np.searchsorted(np.sort(own), values, side=side) for side in ("left", "right")]
     return np.interp(sum(ends) / 2, np.arange(len(other)) + 0.5, np.sort(other))

@@ -22,6 +22,15 @@ def set_scores(
 
     The control of a mean is the attack's first paired one, else its placebo, else the untrained
     model.
+
+    Args:
+        sets: which images form a set.
+        attacks: the scored attacks.
+        controls: scores of the controls, by name.
+        pairs: each attack with its control.
+
+    Returns:
+        One row for each attack that has a score of sets.
     """
     if not len(sets.members) or not len(sets.nonmembers):
         return []
@@ -31,11 +40,11 @@ def set_scores(
             beside.setdefault(control.name, (null, control))
     twins = {p.attack.name: p.control for p in reversed(pairs)}
     beside |= {name: (twin.name, twin) for name, twin in twins.items()}
-    found = []
+    rows = []
     for scored in attacks:
         means, near = _means(sets, scored), beside.get(scored.name)
         compared: Any = () if near is None else (near[0], *_means(sets, near[1]))
-        found.append(SetScores(scored.name, MEAN, sets.size, *means, *compared))
+        rows.append(SetScores(scored.name, MEAN, sets.size, *means, *compared))
     for scored in attacks:
         mine, others = scored.sets_members, scored.sets_nonmembers
         if mine is None or others is None:
@@ -43,8 +52,8 @@ def set_scores(
         twin = twins.get(scored.name)
         name = twin.name if twin else f"{scored.name}-zero"
         whole = mine[:, 0], others[:, 0], name, mine[:, 1], others[:, 1]
-        found.append(SetScores(scored.name, ALONE, sets.size, *whole))
-    return found
+        rows.append(SetScores(scored.name, ALONE, sets.size, *whole))
+    return rows
 
 
 def _means(sets: ImageSets, of: ScoredAttack) -> tuple[FloatArray, FloatArray]:

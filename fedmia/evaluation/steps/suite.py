@@ -7,12 +7,12 @@ from typing import Any, Generic, TypeVar
 
 from fedmia.attacks.base import Attack, DatasetAttack, Known
 from fedmia.data.images import IntArray
-from fedmia.evaluation.steps.datasets import Partition, inference, suspects
+from fedmia.evaluation.steps.datasets import Partition, form_candidate_sets, inference
 from fedmia.evaluation.steps.failures import Failures
 from fedmia.evaluation.steps.scorer import Scorer
 from fedmia.options import registry
 from fedmia.options.errors import opt
-from fedmia.records import DatasetInference, ScoredAttack
+from fedmia.records import DatasetInferenceResults, ScoredAttack
 from fedmia.storage.archive import Archive
 from fedmia.threat import BlackBox, BudgetError
 
@@ -49,7 +49,17 @@ class AttackSuite(Generic[Model]):
         self.notes = list[str]()
 
     def view(self, model: Model, name: str, known: Known, budget: int | None) -> BlackBox:
-        """What the attacker that knows `known` holds of `model` while attack `name` runs."""
+        """What the attacker that knows `known` holds of `model` while attack `name` runs.
+
+        Args:
+            model: the model under attack.
+            name: name of the attack, as in the registry.
+            known: known members and known non-members.
+            budget: largest number of queries; None for no limit.
+
+        Returns:
+            A view that counts its queries.
+        """
         raise NotImplementedError
 
     def decides(self, name: str) -> str:
@@ -62,25 +72,49 @@ class AttackSuite(Generic[Model]):
         return built
 
     def once(self, piece: str, name: str, call: Callable[[], Result]) -> Result | None:
-        """What `call` says of attack `name` in a piece of the scoring, or what was kept of it."""
+        """What `call` says of attack `name` in a piece of the scoring, or what was kept of it.
+
+        Args:
+            piece: part of the scoring, as the archive names it.
+            name: name of the attack, as in the registry.
+            call: computes the result.
+
+        Returns:
+            The result.
+        """
         return self.archive.once(f"{piece}-{name}", call, self.decides(name))
 
     def score(
         self, model: Model, name: str, known: Known, budget: int | None, **how: Any
     ) -> ScoredAttack:
-        """One attack on one model by an attacker that knows `known`; `how`: as `Scorer.scored`."""
+        """One attack on one model by an attacker that knows `known`; `how` as in `Scorer`.
+
+        Args:
+            model: the model under attack.
+            name: name of the attack, as in the registry.
+            known: known members and known non-members.
+            budget: largest number of queries; None for no limit.
+            how: arguments of `Scorer.score_attack`.
+
+        Returns:
+            The scored attack.
+        """
         view = self.view(model, name, known, budget)
         return self.scorer.with_known(known).score_attack(name, view, **how)
 
     def infer(
         self, name: str, classes: tuple[IntArray, IntArray], owner: IntArray, deal: Partition,
         views: Sequence[BlackBox],
-    ) -> DatasetInference:  # fmt: skip
+    ) -> DatasetInferenceResults:  # fmt: skip
         """What an attack on data sets says of each client's scored members.
 
         Args:
+            name: name of the attack, as in the registry.
             classes, owner, deal: as `suspects` takes them.
             views: of the encoder and, where there is one, of its untrained control.
+
+        Returns:
+            What the attack says of each client's set.
 
         Raises:
             BudgetError: queries are counted.
@@ -90,5 +124,5 @@ class AttackSuite(Generic[Model]):
         scorer, attack = self.scorer, self.build(name)
         assert isinstance(attack, DatasetAttack)
         sides = scorer.members, scorer.nonmembers
-        of = suspects(*sides, classes, owner, deal, scorer.seed)
+        of = form_candidate_sets(*sides, classes, owner, deal, scorer.seed)
         return inference(attack, scorer.known, of, scorer.seed, *views)

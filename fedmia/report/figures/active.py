@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-@canvas.styled
+@canvas.apply_style
 def by_round(run: RunScores) -> Figure | None:
     """Median loss and middle half, members and non-members, by round under the act, and the same
     rounds without it beside (of ascent: Fig. 13 of the paper)."""
@@ -27,7 +27,7 @@ def by_round(run: RunScores) -> Figure | None:
     if curves.control_members is not None and curves.control_nonmembers is not None:
         panels.append((f"without {curves.act}", curves.control_members, curves.control_nonmembers))
     n = canvas.counts(curves.members.shape[1], curves.nonmembers.shape[1])
-    heading = f"Loss of the images under test, median and middle half ({n})"
+    heading = f"Loss of the scored images, median and quartiles ({n})"
     figure, grid = _panels(1, len(panels), 4.2 * len(panels) + 0.3, 3.9, heading)
     for axes, (title, members, nonmembers) in zip(grid[0], panels, strict=True):
         _band(axes, curves.rounds, nonmembers, canvas.NONMEMBER, "non-members", "s--")
@@ -45,7 +45,7 @@ def _panels(
     down: int, across: int, width: float, height: float, heading: str
 ) -> tuple[Figure, Any]:
     """A figure and its plots (down, across), which share what goes upwards."""
-    figure = canvas.new(width, height)
+    figure = canvas.new_figure(width, height)
     figure.suptitle(heading, x=0.01, ha="left", fontsize=11, weight="bold")
     return figure, figure.subplots(down, across, sharey=True, squeeze=False)
 
@@ -58,10 +58,10 @@ def _band(
     axes.plot(rounds, middle, style, color=colour, markersize=4, linewidth=1.6, label=label)
 
 
-@canvas.styled
+@canvas.apply_style
 def distributions(curves: Curves) -> Figure | None:
     """Loss of members and of non-members before and after the act (of static ascent: Fig. 11)."""
-    held = [
+    panels_with_data = [
         (title, before, after)
         for title, before, after in (
             ("members", curves.before_members, curves.after_members),
@@ -69,19 +69,23 @@ def distributions(curves: Curves) -> Figure | None:
         )
         if before is not None and after is not None and len(before) and len(after)
     ]
-    if not held:
+    if not panels_with_data:
         return None
     # The outermost half per cent piles up in the end bins.
-    low, high = np.quantile(np.concatenate([x for _, *pair in held for x in pair]), [0.005, 0.995])
+    low, high = np.quantile(
+        np.concatenate([x for _, *pair in panels_with_data for x in pair]), [0.005, 0.995]
+    )
     edges = np.linspace(low, high if high > low else low + 1, 31)
-    middle = np.median([np.median(x) for _, *pair in held for x in pair])
+    middle = np.median([np.median(x) for _, *pair in panels_with_data for x in pair])
     if wide := 0 < low < 10 * middle < high:  # after a strong climb one bin would hold them all
         edges = np.geomspace(low, high, 31)
     heading = f"Loss before and after the local {curves.act}"
-    figure, grid = _panels(1, len(held), 4.2 * len(held) + 0.3, 3.6, heading)
+    figure, grid = _panels(
+        1, len(panels_with_data), 4.2 * len(panels_with_data) + 0.3, 3.6, heading
+    )
     filled = {"histtype": "stepfilled", "color": canvas.GREY, "alpha": 0.45}
     outlined = {"histtype": "step", "color": canvas.RED}
-    for axes, (title, before, after) in zip(grid[0], held, strict=True):
+    for axes, (title, before, after) in zip(grid[0], panels_with_data, strict=True):
         for when, losses, look in (("before", before, filled), ("after", after, outlined)):
             shares, inside = np.full(len(losses), 100 / len(losses)), losses.clip(*edges[[0, -1]])
             look = look | {"linewidth": 1.6, "label": f"{when} {curves.act}"}
@@ -94,25 +98,34 @@ def distributions(curves: Curves) -> Figure | None:
     return figure
 
 
-@canvas.styled
+@canvas.apply_style
 def thresholds(run: RunScores, report: Report, act: str) -> Figure | None:
     """Balanced accuracy by threshold of the attacks that read `act`, with the threshold chosen on
-    known images marked; None without such an attack."""
+    known images marked; None without such an attack.
+
+    Args:
+        run: the scores.
+        report: of this run.
+        act: of the malicious client, as `ascent`.
+
+    Returns:
+        The figure, None where no attack reads `act`.
+    """
     rows = {r["name"]: r for r in report["attacks"]}
-    drawn = [
+    with_scores = [
         a
         for a in run.attacks
         if a.act == act and len(a.scores_members) and len(a.scores_nonmembers)
     ]
-    if not drawn:
+    if not with_scores:
         return None
-    across = min(3, len(drawn))
-    down = -(-len(drawn) // across)
+    across = min(3, len(with_scores))
+    down = -(-len(with_scores) // across)
     size = max(4.6, 3.2 * across), 0.8 + 2.9 * down
     figure, grid = _panels(down, across, *size, f"Accuracy by threshold under {act}")
-    for axes in grid.flat[len(drawn) :]:
+    for axes in grid.flat[len(with_scores) :]:
         axes.set_visible(False)
-    for axes, attack in zip(grid.flat, drawn, strict=False):
+    for axes, attack in zip(grid.flat, with_scores, strict=False):
         _accuracy(axes, attack, rows[attack.name])
     for axes in grid[:, 0]:
         axes.set_ylabel("balanced accuracy")

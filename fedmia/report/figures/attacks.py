@@ -18,13 +18,24 @@ if TYPE_CHECKING:
 
 Line = tuple[str, str, KnownAuc]  # the attack (empty: a control of the one above), its kind, AUC
 SHAPES = ("s", "D", "^", "v", "P", "X")
-SWEPT = {"known": "known images a side", "query_budget": "query budget, images embedded"}
+SWEPT = {
+    "known": "known members (and as many non-members)",
+    "query_budget": "query budget, images embedded",
+}
 APART = 0.012  # of the axis of a sweep, between the markers of two attacks at one value
 
 
 def beside(report: Report, name: str) -> list[tuple[str, KnownAuc]]:
-    """(label, AUC) of every control of attack `name`: the control sets', then the paired ones."""
-    found = [
+    """(label, AUC) of every control of attack `name`: the control sets', then the paired ones.
+
+    Args:
+        report: of the run.
+        name: of the attack.
+
+    Returns:
+        Label and AUC of each control.
+    """
+    controls = [
         (label, auc)
         for label, rows in control_sets(report["controls"]).items()
         for row, auc in rows_with_auc(rows)
@@ -33,11 +44,11 @@ def beside(report: Report, name: str) -> list[tuple[str, KnownAuc]]:
     for pair in report["paired"]:
         if pair["attack"] == name and pair["difference"] is not None:
             ends = pair["auc_control_ci"], pair["auc_control_ci_simultaneous"]
-            found.append((pair["control"], KnownAuc(pair["auc_control"], *ends)))
-    return found
+            controls.append((pair["control"], KnownAuc(pair["auc_control"], *ends)))
+    return controls
 
 
-@canvas.styled
+@canvas.apply_style
 def forest(report: Report) -> Figure | None:
     """AUC of every attack with both intervals, the most leaking first, its controls under it; None
     without attacks."""
@@ -66,9 +77,9 @@ def forest(report: Report) -> Figure | None:
     axes.set_xlim(max(0.0, min([0.4, *ends]) - 0.03), min(1.0, max([0.75, *ends]) + 0.03))
     axes.set_ylim(place - 0.8, -0.4)
     axes.set_yticks([])
-    canvas.auc_axis(axes, "AUC, members against non-members (0.5: nothing told)")
+    canvas.auc_axis(axes, "AUC, members against non-members (0.5: no leakage)")
     n = canvas.counts(sized[0]["n_members"], sized[0]["n_nonmembers"])
-    axes.set_title(f"Leakage by attack, controls beside ({n})")
+    axes.set_title(f"Leakage by attack, with controls ({n})")
     _forest_legend(figure, kinds, report)
     return figure
 
@@ -101,7 +112,7 @@ def _forest_legend(figure: Figure, kinds: Sequence[str], report: Report) -> None
         figure.text(0.99, 0.01, "* scored on the model under attack", ha="right", size=8)
 
 
-@canvas.styled
+@canvas.apply_style
 def roc_curves(run: RunScores) -> Figure | None:
     """ROC of all attacks on log axes, where the low false-positive rates count."""
     attacks = [a for a in run.attacks if len(a.scores_members) and len(a.scores_nonmembers)]
@@ -135,18 +146,26 @@ def _roc_line(axes: Axes, attack: ScoredAttack, i: int, floor: float) -> None:
     axes.plot(np.maximum(fpr, floor), np.maximum(tpr, 1e-9), **look, label=attack.name)
 
 
-@canvas.styled
+@canvas.apply_style
 def scatter(run: RunScores, most: int = 1000) -> Figure | None:
     """The three features of the combined attack in space (Fig. 9 of the paper), at most `most`
-    images a side; None where no attack handed its features over."""
+    images a side; None where no attack handed its features over.
+
+    Args:
+        run: the scores.
+        most: points of each side.
+
+    Returns:
+        The figure, None without the combined attack.
+    """
     attack = next((a for a in run.attacks if a.features_members is not None), None)
     if attack is None or attack.features_members is None or attack.features_nonmembers is None:
         return None
     members, nonmembers = (
-        held[:: max(1, -(-len(held) // most))]
-        for held in (attack.features_members, attack.features_nonmembers)
+        features[:: max(1, -(-len(features) // most))]
+        for features in (attack.features_members, attack.features_nonmembers)
     )
-    figure = canvas.new(6.5, 5.6)
+    figure = canvas.new_figure(6.5, 5.6)
     axes: Any = figure.add_subplot(projection="3d")
     look = {"s": 16, "alpha": 0.7, "linewidths": 0, "depthshade": False}
     axes.scatter(*nonmembers.T, c=canvas.SKY, marker="o", label="non-members", **look)
@@ -161,7 +180,7 @@ def scatter(run: RunScores, most: int = 1000) -> Figure | None:
     return figure
 
 
-@canvas.styled
+@canvas.apply_style
 def by_value(report: Report) -> Figure | None:
     """AUC of every attack at each value of a sweep with its 95 % interval; None without a sweep.
 
@@ -190,6 +209,6 @@ def by_value(report: Report) -> Figure | None:
     axes.set_xlabel(SWEPT.get(first["sweep"], first["sweep"]))
     axes.set_ylabel("AUC, 95 % interval")
     n = canvas.counts(first["n_members"], first["n_nonmembers"])
-    axes.set_title(f"Leakage by what the attacker has ({n})")
+    axes.set_title(f"Leakage by the attacker's resources ({n})")
     canvas.legend(axes)
     return figure

@@ -34,7 +34,7 @@ STYLE: dict[Any, Any] = {
 }  # fmt: skip
 
 
-def styled(draw: Callable[P, F]) -> Callable[P, F]:
+def apply_style(draw: Callable[P, F]) -> Callable[P, F]:
     """`draw` under the figures' settings of matplotlib."""
 
     @functools.wraps(draw)
@@ -52,14 +52,22 @@ def drawn(draw: Callable[P, Figure | None]) -> Callable[P, bytes | None]:
 
     @functools.wraps(draw)
     def as_png(*args: P.args, **options: P.kwargs) -> bytes | None:
-        figure = styled(draw)(*args, **options)
+        figure = apply_style(draw)(*args, **options)
         return None if figure is None else png(figure)
 
     return as_png
 
 
-def new(width: float, height: float) -> Figure:
-    """An empty figure of that many inches, outside pyplot's state."""
+def new_figure(width: float, height: float) -> Figure:
+    """An empty figure of that many inches, outside pyplot's state.
+
+    Args:
+        width: in inches.
+        height: in inches.
+
+    Returns:
+        The figure.
+    """
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
@@ -68,8 +76,16 @@ def new(width: float, height: float) -> Figure:
 
 
 def one(width: float, height: float) -> tuple[Figure, Axes]:
-    """A figure of one plot."""
-    figure = new(width, height)
+    """A figure of one plot.
+
+    Args:
+        width: in inches.
+        height: in inches.
+
+    Returns:
+        The figure and its plot.
+    """
+    figure = new_figure(width, height)
     return figure, figure.add_subplot()
 
 
@@ -87,11 +103,16 @@ def look(i: int) -> dict[str, Any]:
     """Colour, dashes and marker of the i-th line; where colours come again, the markers move on."""
     turn = i // len(COLOURS)
     lists = {"color": (COLOURS, i), "linestyle": (DASHES, i), "marker": (MARKERS, i + turn)}
-    return {name: held[at % len(held)] for name, (held, at) in lists.items()}
+    return {name: choices[at % len(choices)] for name, (choices, at) in lists.items()}
 
 
 def legend(axes: Axes, columns: int = 3) -> None:
-    """What `axes` shows, named below the figure."""
+    """What `axes` shows, named below the figure.
+
+    Args:
+        axes: whose artists are named.
+        columns: of the legend.
+    """
     handles, labels = axes.get_legend_handles_labels()
     if handles:
         axes.figure.legend(handles, labels, loc="outside lower left", ncols=columns)
@@ -101,7 +122,16 @@ def estimate(
     axes: Axes, place: float, auc: KnownAuc, shape: str = "o", *, faint: bool = False,
     label: str | None = None,
 ) -> None:  # fmt: skip
-    """An AUC on its 95 % interval (thick) and the simultaneous one (thin), across at `place`."""
+    """An AUC on its 95 % interval (thick) and the simultaneous one (thin), across at `place`.
+
+    Args:
+        axes: to draw on.
+        place: on the vertical axis.
+        auc: value and both intervals.
+        shape: marker of matplotlib.
+        faint: whether it is a control, drawn in grey.
+        label: in the legend; None for none.
+    """
     colour, width, face = (GREY, 2.5, "white") if faint else (BLUE, 4.0, BLUE)
     axes.plot(auc.together, [place] * 2, color=colour, linewidth=1.0)
     axes.plot(auc.ci, [place] * 2, color=colour, linewidth=width, alpha=0.6)
@@ -110,7 +140,12 @@ def estimate(
 
 
 def auc_axis(axes: Axes, label: str) -> None:
-    """AUC across, named; nothing upwards but names."""
+    """AUC across, named; nothing upwards but names.
+
+    Args:
+        axes: whose horizontal axis has the AUC.
+        label: of this axis.
+    """
     half_line(axes, vertical=True)
     axes.spines["left"].set_visible(False)
     axes.grid(axis="x")
@@ -118,7 +153,12 @@ def auc_axis(axes: Axes, label: str) -> None:
 
 
 def half_line(axes: Axes, *, vertical: bool = False) -> None:
-    """The line of AUC 0.5, where nothing is told."""
+    """The line of AUC 0.5, where nothing is told.
+
+    Args:
+        axes: to draw on.
+        vertical: whether the AUC is on the horizontal axis.
+    """
     draw = axes.axvline if vertical else axes.axhline
     draw(0.5, color=GREY, linewidth=1, linestyle=(0, (4, 3)), zorder=0)
 
@@ -132,5 +172,13 @@ def whole_rounds(axes: Axes) -> None:
 
 
 def counts(members: int, nonmembers: int) -> str:
-    """`112 members, 500 non-members`."""
+    """`112 members, 500 non-members`.
+
+    Args:
+        members: number of scored members.
+        nonmembers: number of scored non-members.
+
+    Returns:
+        The text.
+    """
     return f"{members:,} members, {nonmembers:,} non-members"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 BINS = 40  # of the distribution
 
 
-@canvas.styled
+@canvas.apply_style
 def leakage(report: Report) -> Figure | None:
     """AUC of each client with both intervals over the band of its null; None without one."""
     rows = rows_with_auc(one.row for one in select_clients(report))
@@ -58,7 +58,7 @@ def _client(axes: Axes, place: int, row: ClientRow, auc: KnownAuc) -> None:
     canvas.estimate(axes, place, auc, label=label)
 
 
-@canvas.styled
+@canvas.apply_style
 def distribution(report: Report) -> Figure | None:
     """How many clients have which AUC, beside what their nulls would give; None of few clients."""
     if (spread := report.get("client_distribution")) is None:
@@ -68,16 +68,16 @@ def distribution(report: Report) -> Figure | None:
     null = spread["null_percentiles"]
     # Percentiles are evenly likely, and so are the places between them.
     fine = np.linspace(0, 100, 2001)
-    drawn = [] if null is None else np.interp(fine, np.arange(101), null).tolist()
+    null_values = [] if null is None else np.interp(fine, np.arange(101), null).tolist()
     ends = [*aucs, *([] if null is None else null[1:-1])]
     bins = np.linspace(min(ends) - 1e-9, max(ends) + 1e-9, BINS + 1).tolist()
     figure, axes = canvas.one(7.5, 3.4)
     axes.hist(aucs, bins, color=canvas.BLUE, alpha=0.6, label="clients")
-    if len(drawn):
-        share = np.full(len(drawn), len(aucs) / len(drawn))
+    if len(null_values):
+        share = np.full(len(null_values), len(aucs) / len(null_values))
         label = "non-members posing as their members"
         axes.hist(
-            drawn, bins, weights=share, color=canvas.GREY, linewidth=1.8, histtype="step",
+            null_values, bins, weights=share, color=canvas.GREY, linewidth=1.8, histtype="step",
             label=label,
         )  # fmt: skip
     canvas.half_line(axes, vertical=True)
@@ -88,7 +88,7 @@ def distribution(report: Report) -> Figure | None:
     return figure
 
 
-@canvas.styled
+@canvas.apply_style
 def holdings(report: Report) -> Figure | None:
     """Who holds what: images by client and class; None where classes were not handed over. Of many
     clients, those shown."""
@@ -96,8 +96,8 @@ def holdings(report: Report) -> Figure | None:
     rows = [(c, c["classes"]) for c in clients if c["classes"]]
     if not rows:
         return None
-    classes = max(len(held) for _, held in rows)
-    table = np.array([[*held, *[0] * (classes - len(held))] for _, held in rows])
+    classes = max(len(counts) for _, counts in rows)
+    table = np.array([[*counts, *[0] * (classes - len(counts))] for _, counts in rows])
     figure, axes = canvas.one(max(4.5, min(10.0, 2.4 + 0.42 * classes)), 1.4 + 0.3 * len(rows))
     image = axes.imshow(table, cmap="Blues", aspect="auto", vmin=0)
     axes.set_yticks(range(len(rows)), [f"client {r['id']} ({r['size']:,})" for r, _ in rows])
@@ -116,5 +116,5 @@ def holdings(report: Report) -> Figure | None:
     of = (
         f" of {len(rows)} of {len(report['clients']):,} clients" if has_many_clients(report) else ""
     )
-    axes.set_title(f"Who holds what ({int(table.sum()):,} images{of})")
+    axes.set_title(f"Images of each class by client ({int(table.sum()):,} images{of})")
     return figure

@@ -21,8 +21,11 @@ def figures(run: RunScores, report: Report) -> dict[str, Callable[[], Figure | N
     Args:
         run: the scores behind `report`.
         report: what `build_report(run)` returned.
+
+    Returns:
+        Name -> a function that draws the figure.
     """
-    named: dict[str, Callable[[], Figure | None]] = {
+    by_name: dict[str, Callable[[], Figure | None]] = {
         "attacks": partial(attacks.forest, report),
         "roc": partial(attacks.roc_curves, run),
         "clients": partial(clients.leakage, report),
@@ -34,15 +37,23 @@ def figures(run: RunScores, report: Report) -> dict[str, Callable[[], Figure | N
     }
     if run.curves is not None:
         act = run.curves.act
-        named[act] = partial(active.by_round, run)
-        named[f"{act}-losses"] = partial(active.distributions, run.curves)
+        by_name[act] = partial(active.by_round, run)
+        by_name[f"{act}-losses"] = partial(active.distributions, run.curves)
     for act in dict.fromkeys(a.act for a in run.attacks if a.act):
-        named[f"{act}-thresholds"] = partial(active.thresholds, run, report, act)
-    return {**named, "holdings": partial(clients.holdings, report)}
+        by_name[f"{act}-thresholds"] = partial(active.thresholds, run, report, act)
+    return {**by_name, "holdings": partial(clients.holdings, report)}
 
 
 def draw(name: str, run: RunScores, report: Report) -> Figure | None:
     """The figure of that name, None where the run lacks the data.
+
+    Args:
+        name: of the figure.
+        run: the scores behind `report`.
+        report: what `build_report(run)` returned.
+
+    Returns:
+        The figure.
 
     Raises:
         KeyError: no figure of a run like this has that name.
@@ -56,6 +67,9 @@ def draw_all(run: RunScores, report: Report) -> dict[str, bytes]:
     Args:
         run: the scores behind `report`.
         report: what `build_report(run)` returned.
+
+    Returns:
+        Name -> PNG bytes.
     """
-    drawn = ((name, one()) for name, one in figures(run, report).items())
-    return {name: canvas.png(figure) for name, figure in drawn if figure is not None}
+    figures_by_name = ((name, one()) for name, one in figures(run, report).items())
+    return {name: canvas.png(figure) for name, figure in figures_by_name if figure is not None}

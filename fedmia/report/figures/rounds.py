@@ -12,50 +12,73 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Named = Literal["leakage", "layers"]
+FigureName = Literal["leakage", "layers"]
 
 
-def series(rounds: Sequence[RoundRow], key: Named, name: str) -> tuple[list[int], list[float]]:
-    """(rounds, AUCs) of attack or layer `name`, where they are known."""
-    return known((r["round"], r[key].get(name)) for r in rounds)
+def series(rounds: Sequence[RoundRow], key: FigureName, name: str) -> tuple[list[int], list[float]]:
+    """(rounds, AUCs) of attack or layer `name`, where they are known.
+
+    Args:
+        rounds: the report's rounds.
+        key: `leakage` or `layers`.
+        name: of the attack or layer.
+
+    Returns:
+        Rounds, and their AUCs.
+    """
+    return known_points((r["round"], r[key].get(name)) for r in rounds)
 
 
-def known(found: Iterable[tuple[int, float | None]]) -> tuple[list[int], list[float]]:
+def known_points(points: Iterable[tuple[int, float | None]]) -> tuple[list[int], list[float]]:
     """(rounds, values) without those of no value."""
-    kept = [(x, y) for x, y in found if y is not None]
-    return [x for x, _ in kept], [y for _, y in kept]
+    known_points = [(x, y) for x, y in points if y is not None]
+    return [x for x, _ in known_points], [y for _, y in known_points]
 
 
-def names(rounds: Sequence[RoundRow], key: Named) -> list[str]:
-    """Names whose AUC `key` knows of any round, in the order met."""
+def names(rounds: Sequence[RoundRow], key: FigureName) -> list[str]:
+    """Names whose AUC `key` knows of any round, in the order met.
+
+    Args:
+        rounds: the report's rounds.
+        key: `leakage` or `layers`.
+
+    Returns:
+        The names, without repetition.
+    """
     met = dict.fromkeys(name for r in rounds for name in r[key])
     return [name for name in met if series(rounds, key, name)[0]]
 
 
-def shade(axes: Axes, rounds: Sequence[RoundRow], *, label: bool = True) -> None:
-    """Shade the rounds under attack."""
+def shade_attacked(axes: Axes, rounds: Sequence[RoundRow], *, label: bool = True) -> None:
+    """Shade the rounds under attack.
+
+    Args:
+        axes: to draw on.
+        rounds: the report's rounds.
+        label: whether the legend names the shade.
+    """
     attacked = [r["round"] for r in rounds if r["under_attack"]]
     if attacked:
-        said = "under attack" if label else None
+        text = "under attack" if label else None
         ends = min(attacked) - 0.5, max(attacked) + 0.5
-        axes.axvspan(*ends, color=canvas.ORANGE, alpha=0.15, linewidth=0, label=said)
+        axes.axvspan(*ends, color=canvas.ORANGE, alpha=0.15, linewidth=0, label=text)
 
 
-@canvas.styled
+@canvas.apply_style
 def leakage(report: Report) -> Figure | None:
     """AUC of each attack by round with 95 % bands, kNN and loss beneath; None without rounds."""
     rounds = report["rounds"]
     listed = names(rounds, "leakage")
     beneath = {
-        "kNN accuracy": known((r["round"], r["knn"]) for r in rounds),
-        "loss": known((r["round"], r["loss"]) for r in rounds),
+        "kNN accuracy": known_points((r["round"], r["knn"]) for r in rounds),
+        "loss": known_points((r["round"], r["loss"]) for r in rounds),
     }
     parts = {"AUC": 3.0} if listed else {}
     parts |= {label: 1.3 for label, (xs, _) in beneath.items() if xs}
     if not parts:
         return None
     heights = list(parts.values())
-    figure = canvas.new(8, 1.2 + sum(1.1 * h for h in heights))
+    figure = canvas.new_figure(8, 1.2 + sum(1.1 * h for h in heights))
     grid = figure.subplots(len(parts), sharex=True, squeeze=False, height_ratios=heights)[:, 0]
     for axes, label in zip(grid, parts, strict=True):
         axes.set_ylabel(label)
@@ -67,7 +90,7 @@ def leakage(report: Report) -> Figure | None:
             xs, ys = beneath[label]
             style = "o-" if len(xs) < 60 else "-"
             axes.plot(xs, ys, style, color=canvas.INK, markersize=3, linewidth=1.3)
-        shade(axes, rounds, label=axes is grid[0])
+        shade_attacked(axes, rounds, label=axes is grid[0])
         axes.grid(axis="y")
     canvas.whole_rounds(grid[-1])
     grid[0].set_title(f"Leakage, utility and loss by round{_sizes(report, listed)}")
@@ -94,7 +117,7 @@ def _leak_line(axes: Axes, report: Report, name: str, i: int) -> None:
     axes.plot(xs, ys, **look, markersize=5, linewidth=1.6, label=name)
 
 
-@canvas.styled
+@canvas.apply_style
 def layers(report: Report) -> Figure | None:
     """AUC by layer and round, the similarity attack dashed beside (Fig. 6 of the paper)."""
     import matplotlib
@@ -115,7 +138,7 @@ def layers(report: Report) -> Figure | None:
     if xs:
         axes.plot(xs, ys, "--", color=canvas.RED, linewidth=1.4, label="similarity attack")
     canvas.half_line(axes)
-    shade(axes, rounds)
+    shade_attacked(axes, rounds)
     axes.grid(axis="y")
     canvas.whole_rounds(axes)
     axes.set_ylabel("AUC")

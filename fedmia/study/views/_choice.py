@@ -23,78 +23,79 @@ from fedmia.study.views._trades import best_of, leaks, values
 
 WITHIN = 0.05
 COSTS = (
-    "A choice made on the members themselves costs privacy that no epsilon here counts (private "
-    "selection; Papernot and Steinke, 2022). Made on public images it costs none."
+    "Choosing a defence by its result on the members costs privacy that no epsilon here counts "
+    "(private selection; Papernot and Steinke, 2022). Choosing it on public images costs none."
 )
 
 
 def choose(
-    found: Sequence[formats.TradePoint], by_point: Sequence[Sequence[formats.TradeRow]]
+    points: Sequence[formats.TradePoint], by_point: Sequence[Sequence[formats.TradeRow]]
 ) -> formats.TradeChoice:
     """The choice among points, the undefended one first, with the rows of each.
 
     A point of which a run failed is no candidate: its mean is that of the runs that went well.
     """
-    knns = [values(h, "knn", point["best"]) for point, h in zip(found, by_point, strict=True)]
-    aucs = [leaks(point, held) for point, held in zip(found, by_point, strict=True)]
-    kept = [
-        i for i, point in enumerate(found)
-        if aucs[i] and not point["failed"] and _keeps(knns[i], knns[0])
+    knns = [values(h, "knn", point["best"]) for point, h in zip(points, by_point, strict=True)]
+    aucs = [leaks(point, rows) for point, rows in zip(points, by_point, strict=True)]
+    candidates = [
+        i for i, point in enumerate(points)
+        if aucs[i] and not point["failed"] and _keeps_utility(knns[i], knns[0])
     ] if aucs[0] else []  # fmt: skip
     choice: formats.TradeChoice = {
-        "within": WITHIN, "candidates": [found[i]["label"] for i in kept], "least": None,
+        "within": WITHIN, "candidates": [points[i]["label"] for i in candidates], "least": None,
         "alike": [], "level": LEVEL, "spare": None,
     }  # fmt: skip
-    if len(kept) > 1:
-        least = min(kept, key=lambda i: fmean(aucs[i].values()))
-        others = [i for i in kept if i != least]
+    if len(candidates) > 1:
+        least = min(candidates, key=lambda i: fmean(aucs[i].values()))
+        others = [i for i in candidates if i != least]
         level = (1 - LEVEL) / len(others)
-        alike = [found[i]["label"] for i in others if not _leaks_more(aucs[i], aucs[least], level)]
+        alike = [points[i]["label"] for i in others if not _leaks_more(aucs[i], aucs[least], level)]
         spare = change(knns[least], _floor(knns[0]))
-        choice |= {"least": found[least]["label"], "alike": alike, "spare": spare}
+        choice |= {"least": points[least]["label"], "alike": alike, "spare": spare}
     return choice
 
 
-def sentence(found: Sequence[formats.TradePoint], choice: formats.TradeChoice) -> str:
+def sentence(points: Sequence[formats.TradePoint], choice: formats.TradeChoice) -> str:
     """What a reader should take home, its uncertainty with it."""
-    bare = found[0]
+    bare = points[0]
     knn = number(bare["knn"]["mean"])
     if bare["best"] is None or bare["knn"]["mean"] is None:
         return "The undefended federation has no result, so nothing is compared with it."
     if choice["least"] is None:
-        return f"No defence that was tried keeps kNN within 5 % of the undefended {knn}."
-    least = next(point for point in found if point["label"] == choice["least"])
+        return f"No tested defence keeps kNN within 5 % of the undefended {knn}."
+    least = next(point for point in points if point["label"] == choice["least"])
     if least["defense"] == NONE:
         return (
-            f"No defence that was tried leaks less than none within 5 % of the undefended kNN of "
-            f"{knn}: {_leak(bare)}."
+            f"No tested defence leaks less than no defence and keeps kNN within 5 % of the "
+            f"undefended {knn}: {_leak(bare)}."
         )
-    said = (
-        f"Of these, {least['label']} leaks least within 5 % of the undefended kNN "
-        f"({number(least['knn']['mean'])} of {knn}): {_leak(least)}; undefended, {_leak(bare)}. "
+    text = (
+        f"{least['label']} leaks least of the defences that keep kNN within 5 % "
+        f"({number(least['knn']['mean'])}, undefended {knn}): {_leak(least)}; undefended, "
+        f"{_leak(bare)}. "
         f"{_alike(choice, bare['label'], least['knn']['n'])}"
     )
     epsilon = math.inf if least["epsilon"] is None else least["epsilon"]
     if least["standing"] is not None and epsilon > MEANINGFUL:
-        said += " Its epsilon is no meaningful guarantee."
+        text += " Its epsilon is no meaningful guarantee."
     spare = choice["spare"]
     if spare is not None and (spare["ci"] is None or spare["ci"][0] < 0):
-        said += " That it loses no more than 5 % of kNN holds for the mean, and is not settled."
-    return said
+        text += " Its mean loses at most 5 % of kNN, but a larger loss is not excluded."
+    return text
 
 
 def _alike(choice: formats.TradeChoice, bare: str, models: int) -> str:
     """What the models cannot tell from the least leaking one."""
     if models < 2:
-        return "One model cannot tell it from the others, nor from no defence."
+        return "With one model it is not measurably better than the others or than no defence."
     others = [name for name in choice["alike"] if name != bare]
     over = f"Over {models} models"
     if bare in choice["alike"]:
-        more = f", nor from {_listed(others)}" if others else ""
-        return f"{over} it cannot be told apart from {bare}{more}."
+        more = f" or than {_listed(others)}" if others else ""
+        return f"{over} it does not leak measurably less than {bare}{more}."
     if others:
-        return f"{over} it leaks less than {bare}, and cannot be told apart from {_listed(others)}."
-    return f"{over} it leaks less than {bare} and than each other one that keeps kNN."
+        return f"{over} it leaks less than {bare}, but not measurably less than {_listed(others)}."
+    return f"{over} it leaks less than {bare} and than each other defence that keeps kNN."
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -108,7 +109,7 @@ def _leak(point: formats.TradePoint) -> str:
     return f"{best['name']} has AUC {number(best['auc']['mean'])}{ci}"
 
 
-def _keeps(knn: BySeed, undefended: BySeed) -> bool:
+def _keeps_utility(knn: BySeed, undefended: BySeed) -> bool:
     spare = paired_differences(knn, _floor(undefended))
     return bool(spare) and fmean(spare) >= 0
 

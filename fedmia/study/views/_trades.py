@@ -8,7 +8,7 @@ from typing import Any
 from fedmia.config.tradeoff import DefensePoint, Tradeoff
 from fedmia.records.rows import EpsilonRow, Report
 from fedmia.statistics.intervals import LEVEL
-from fedmia.statistics.spread import spread, t_interval, within
+from fedmia.statistics.spread import clip_interval, spread, t_interval
 from fedmia.study import formats
 from fedmia.study.engine import Study
 from fedmia.study.points import BySeed, change
@@ -88,14 +88,16 @@ def points(
         by_point: the rows of each.
     """
     listed = [_point(*one) for one in zip(trades, swept, by_point, strict=True)]
-    for point, held in zip(listed, by_point, strict=True):
+    for point, rows_of_point in zip(listed, by_point, strict=True):
         for row in point["attacks"]:
-            aucs = list(values(held, "auc", row["name"]).values())
-            row["auc_ci_simultaneous"] = within(t_interval(aucs, intervals(listed)))
+            aucs = list(values(rows_of_point, "auc", row["name"]).values())
+            row["auc_ci_simultaneous"] = clip_interval(t_interval(aucs, intervals(listed)))
     bare, best = by_point[0], listed[0]["best"]
-    for point, held in zip(listed[1:], by_point[1:], strict=True):
-        point["auc_change"] = change(leaks(point, held), values(bare, "auc", best))
-        point["knn_change"] = change(values(held, "knn", point["best"]), values(bare, "knn", best))
+    for point, rows_of_point in zip(listed[1:], by_point[1:], strict=True):
+        point["auc_change"] = change(leaks(point, rows_of_point), values(bare, "auc", best))
+        point["knn_change"] = change(
+            values(rows_of_point, "knn", point["best"]), values(bare, "knn", best)
+        )
     for point in listed:
         point["front"] = not any(beats(other, point) for other in listed)
     return listed
@@ -112,18 +114,18 @@ def family(listed: Iterable[formats.TradePoint]) -> formats.TradeFamily:
     return {"level": LEVEL, "intervals": intervals(listed), "method": method}
 
 
-def values(held: Iterable[Any], measure: str, attack: str | None = None) -> BySeed:
+def values(rows: Iterable[Any], measure: str, attack: str | None = None) -> BySeed:
     """Seed -> a number of the rows of one point, where it is known; of one attack, or of any."""
     return {
         row["seed"]: row[measure]
-        for row in held
+        for row in rows
         if row[measure] is not None and attack in (None, row["attack"])
     }
 
 
-def leaks(point: formats.TradePoint, held: Iterable[formats.TradeRow]) -> BySeed:
+def leaks(point: formats.TradePoint, rows: Iterable[formats.TradeRow]) -> BySeed:
     """Seed -> AUC of the point's best attack."""
-    return values(held, "auc", point["best"]) if point["best"] else {}
+    return values(rows, "auc", point["best"]) if point["best"] else {}
 
 
 def best_of(point: formats.TradePoint) -> formats.TradeAttack | None:
@@ -176,19 +178,19 @@ def _aucs(reports: Mapping[int, Report], group: str, attack: str | None) -> BySe
         seed: row["auc"]
         for seed, report in reports.items()
         if report["defended"] is not None
-        for held in report["defended"]["groups"]
-        for row in held["leakage"]
-        if held["group"] == group and row["attack"] == attack
+        for group_row in report["defended"]["groups"]
+        for row in group_row["leakage"]
+        if group_row["group"] == group and row["attack"] == attack
     }
 
 
 def _point(
-    trade: DefensePoint, swept: formats.PointRow, held: Sequence[formats.TradeRow]
+    trade: DefensePoint, swept: formats.PointRow, rows: Sequence[formats.TradeRow]
 ) -> formats.TradePoint:
-    attacks = [_attack(held, name) for name in dict.fromkeys(row["attack"] for row in held)]
+    attacks = [_attack(rows, name) for name in dict.fromkeys(row["attack"] for row in rows)]
     known = [row for row in attacks if row["auc"]["mean"] is not None]
     best = max(known, key=lambda row: row["auc"]["mean"] or 0.0, default=None)
-    name, (epsilon, standing, unit) = best["name"] if best else None, largest(held)
+    name, (epsilon, standing, unit) = best["name"] if best else None, largest(rows)
     return {
         "label": trade.label,
         "defense": trade.defense,
@@ -202,28 +204,28 @@ def _point(
         "standing": standing,
         "attacks": attacks,
         "best": name,
-        "knn": spread(values(held, "knn", name).values()),
-        "linear": spread(values(held, "linear", name).values()),
+        "knn": spread(values(rows, "knn", name).values()),
+        "linear": spread(values(rows, "linear", name).values()),
         "auc_change": None,
         "knn_change": None,
-        "knn_over_untrained": change(values(held, "knn", name), values(held, "knn_untrained")),
+        "knn_over_untrained": change(values(rows, "knn", name), values(rows, "knn_untrained")),
         "groups": None,
         "front": False,
     }
 
 
-def _attack(held: Sequence[formats.TradeRow], name: str) -> formats.TradeAttack:
+def _attack(rows: Sequence[formats.TradeRow], name: str) -> formats.TradeAttack:
     return {
         "name": name,
-        "auc": spread(values(held, "auc", name).values()),
+        "auc": spread(values(rows, "auc", name).values()),
         "auc_ci_simultaneous": None,
-        "tpr": spread(values(held, "tpr", name).values()),
+        "tpr": spread(values(rows, "tpr", name).values()),
     }
 
 
-def largest(held: Iterable[formats.TradeRow]) -> tuple[float | None, str | None, str | None]:
+def largest(rows: Iterable[formats.TradeRow]) -> tuple[float | None, str | None, str | None]:
     """The largest epsilon of a model, its standing and its unit; none where a model states none."""
-    known = [row for row in held if row["knn"] is not None]
+    known = [row for row in rows if row["knn"] is not None]
     stated = [(row["epsilon"], row["standing"], row["unit"]) for row in known]
     if not stated or any(standing is None for _, standing, _ in stated):
         return None, None, None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar, TypedDict
 
 from fedmia.report.format import DASH
-from fedmia.report.tables import Cell, Table
+from fedmia.report.tables import Table, TextCell
 from fedmia.statistics.intervals import LEVEL
 from fedmia.study import columns, formats
 from fedmia.study.columns import Column, change, decimal, ends, models, text_column
@@ -37,7 +37,14 @@ class Comparison(formats.TestedDifference):
 
 
 class BaselineReport(TypedDict):
-    """What `sweep.json` holds of the view."""
+    """What `sweep.json` holds of the view.
+
+    Attributes:
+        sentence: what a reader should take home.
+        baseline: attack that the others are compared with.
+        method: of the correction for many comparisons.
+        comparisons: by point, attack and measure.
+    """
 
     sentence: str
     baseline: str
@@ -58,13 +65,16 @@ class Baseline(View):
 
     title: ClassVar[str] = "Attack against attack"
     about: ClassVar[str] = (
-        "Mean over models, one a seed, of what an attack has over the baseline on the same model "
-        "and the same images, with Student's 95 % interval between models, each by itself. p: "
-        "two-sided t test that the mean difference is 0; Holm's p holds for all comparisons of "
-        "this table together."
+        "Each difference compares an attack with the baseline on the same model and the same "
+        "images. "
+        "The table has its mean over models, one for each seed, with Student's 95 % interval "
+        "between "
+        "models. p is of the two-sided t test that the mean difference is 0. Holm's p is corrected "
+        "for all comparisons of this table."
     )
     captions: ClassVar[Mapping[str, str]] = {
-        "baseline": "AUC of each attack less that of the baseline: a dot a model, around them the "
+        "baseline": "AUC of each attack minus that of the baseline: one dot for each model, "
+        "with the "
         "mean and its 95 % interval between models."
     }
 
@@ -101,10 +111,11 @@ class Baseline(View):
                 }
 
     def tables(self, report: BaselineReport) -> dict[str, Table]:
-        over = Cell("p, Holm", (f"over all {len(report['comparisons'])}",))
+        over = TextCell("p, Holm", (f"over all {len(report['comparisons'])}",))
         listed = (
             Column("point", lambda row: row["point"] or DASH), text_column("attack", "attack"),
-            text_column("of", "measure"), change(f"less {report['baseline']}, 95 %", "difference"),
+            text_column("measure", "measure"),
+            change(f"minus {report['baseline']}, 95 %", "difference"),
             ends("difference"), decimal("p", "p"), decimal(over, "p_holm"), models("difference"),
         )  # fmt: skip
         return {"comparisons": columns.table(listed, report["comparisons"])}
@@ -116,14 +127,25 @@ class Baseline(View):
              {row["attack"]: list(row["by_seed"].values()) for row in rows})
             for point, rows in group_by_key((row["point"], row) for row in aucs).items()
         ]  # fmt: skip
-        return {"baseline": forest(lines, f"AUC less that of {report['baseline']}", 0.0)}
+        return {"baseline": forest(lines, f"AUC minus AUC of {report['baseline']}", 0.0)}
 
 
 def sentence(rows: Sequence[Comparison], baseline: str) -> str:
-    """In how many points each attack lies over the baseline, by its corrected AUC."""
+    """In how many points each attack lies over the baseline, by its corrected AUC.
+
+    Args:
+        rows: the comparisons.
+        baseline: attack that the others are compared with.
+
+    Returns:
+        The sentence.
+    """
     rows = [row for row in rows if row["measure"] == "AUC"]
     if all(row["p"] is None for row in rows):
-        return f"Nothing is settled against {baseline}: two seeds or more tell models apart."
+        return (
+            f"No difference to {baseline} can be tested: that takes two seeds or more, and models "
+            "that differ."
+        )
     parts = []
     for name in dict.fromkeys(row["attack"] for row in rows):
         own = [row for row in rows if row["attack"] == name]
@@ -149,7 +171,15 @@ def is_score(row: Row) -> bool:
 
 def apart(ours: Scores, theirs: Scores) -> dict[int | None, float]:
     """Seed -> difference, of those that both have of as many images; rounded, so that equal ones
-    are equal."""
+    are equal.
+
+    Args:
+        ours: seed -> row of an attack.
+        theirs: seed -> row of the baseline.
+
+    Returns:
+        Seed -> difference.
+    """
     return {
         seed: round(row["value"] - other["value"], 6)  # type: ignore[operator]
         for seed, row in sorted(ours.items())  # type: ignore[type-var]

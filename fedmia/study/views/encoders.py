@@ -14,12 +14,12 @@ import numpy as np
 
 from fedmia.config.audit import Audit
 from fedmia.config.series import split_round
-from fedmia.config.sweep import Cell as Asked
+from fedmia.config.sweep import Cell
 from fedmia.config.tree import to_tree
 from fedmia.records.rows import Interval, Report
 from fedmia.report.figures import canvas
 from fedmia.report.format import DASH, control_of, estimate, interval, number
-from fedmia.report.tables import Cell, Table
+from fedmia.report.tables import Table, TextCell
 from fedmia.statistics.spread import DIGITS as ROUNDED
 from fedmia.statistics.spread import spread
 from fedmia.storage.manifest import SCORES
@@ -27,23 +27,23 @@ from fedmia.study import columns, formats, scores
 from fedmia.study.columns import DIGITS, Column, count, decimal, mean, number_with_ci, text_column
 from fedmia.study.drawing import cross
 from fedmia.study.engine import Study
-from fedmia.study.points import by_code, group_by_key
+from fedmia.study.points import count_codes, group_by_key
 from fedmia.study.view import StudyPage, note_doubtful_verdicts, note_left_out, study_report
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Cells = Sequence[Asked[Audit]]
+Cells = Sequence[Cell[Audit]]
 MOST = 6  # attacks that are drawn, the most leaking ones
 APART = 0.008  # of the width, between two intervals at one place
 ATTACKS = (
     text_column("encoder", "encoder"), text_column("attack", "name"),
-    number_with_ci(Cell("AUC, 95 %", ("mean over seeds",)), "auc"),
+    number_with_ci(TextCell("AUC, 95 %", ("mean over seeds",)), "auc"),
     Column("by seed", lambda row: " ".join(number(auc, DIGITS) for auc in row["by_seed"])),
     decimal("TPR at 1 % FPR", "tpr_at_1_percent_fpr"),
-    decimal(Cell("untrained control", ("AUC",)), "untrained"),
-    Column(Cell("less the last, 95 %", ("then all differences together",)),
+    decimal(TextCell("untrained control", ("AUC",)), "untrained"),
+    Column(TextCell("minus the last encoder, 95 %", ("simultaneous over all differences",)),
            lambda row: _signed(row["difference"])),
 )  # fmt: skip
 POINTS = (
@@ -51,7 +51,7 @@ POINTS = (
     decimal("untrained kNN", "knn_untrained"), number_with_ci("linear probe, 95 %", "linear"),
     count("test images", "n_probe"), count("members", "n_members"),
     count("non-members", "n_nonmembers"),
-    Column(Cell("verdicts", ("one a seed",)), lambda row: columns.verdicts(row["verdicts"])),
+    Column(TextCell("verdicts", ("one a seed",)), lambda row: columns.verdicts(row["verdicts"])),
     count("failed", "failed"),
 )  # fmt: skip
 MODELS = (
@@ -68,13 +68,13 @@ class EncodersView(StudyPage):
     file: ClassVar[str] = "series"
     beside: ClassVar[Mapping[str, str]] = {"curve": "series.png"}
     captions: ClassVar[Mapping[str, str]] = {
-        "curve": "AUC of the most leaking attacks, and beneath it what use the encoder is. Bars: "
-        "95 % intervals, each by itself; dots: single seeds."
+        "curve": "Top: AUC of the most leaking attacks. Bottom: utility of the encoder. Bars: 95 % "
+        "intervals, for each number alone; dots: single seeds."
     }
 
     def report(self, study: Study) -> formats.SeriesReport:
         by_encoder = group_by_key((cell.first.encoder, cell) for cell in study.cells)
-        points = [_point(held, study) for held in by_encoder.values()]
+        points = [_point(cells_of_encoder, study) for cells_of_encoder in by_encoder.values()]
         fill_differences(points, list(by_encoder.values()), study)
         rows = [_cell(cell, study) for cell in study.cells]
         lines = notes(points, rows, study.settings.seeds) + not_run(study)
@@ -111,8 +111,8 @@ class EncodersView(StudyPage):
         for point in report["points"]:
             knn = estimate(point["knn"], point["knn_ci"], DIGITS)
             rows = sorted(point["attacks"], key=lambda r: -(r["auc"] or 0.0))
-            told = [(row["name"], estimate(row["auc"], row["auc_ci"], DIGITS)) for row in rows]
-            lines += [(point["name"], *one, knn) for one in told or [(DASH, DASH)]]
+            attacks = [(row["name"], estimate(row["auc"], row["auc_ci"], DIGITS)) for row in rows]
+            lines += [(point["name"], *one, knn) for one in attacks or [(DASH, DASH)]]
         heads = ("encoder", "attack"), ("AUC, 95 %", "kNN, 95 %")
         return columns.screen(*heads, lines, once=(0, 3))
 
@@ -127,29 +127,49 @@ def leading(points: Sequence[formats.SeriesPoint]) -> str | None:
 
 
 def sentence(points: Sequence[formats.SeriesPoint], states: Sequence[str]) -> str:
-    """The leading attack and the kNN, on the first and on the last encoder."""
-    name, told = leading(points), []
+    """The leading attack and the kNN, on the first and on the last encoder.
+
+    Args:
+        points: the encoders.
+        states: of the audits: finished, failed or not run.
+
+    Returns:
+        The sentence.
+    """
+    name, parts = leading(points), []
     ends = [points[0], points[-1]] if len(points) > 1 else [points[0]]
     for point in ends if name is not None else []:
         auc = next((row for row in point["attacks"] if row["name"] == name), None)
         if auc is not None:
             line = f"AUC {estimate(auc['auc'], auc['auc_ci'])}"
             knn = f", kNN {estimate(point['knn'], point['knn_ci'])}"
-            told.append(f"{point['name']} {line}{knn * (point['knn'] is not None)}")
+            parts.append(f"{point['name']} {line}{knn * (point['knn'] is not None)}")
     missing = [f"{word}: {states.count(word)}" for word in ("failed", "not run") if word in states]
-    first = [f"{name}: {'; '.join(told)}"] if told else ["no audit is finished"]
+    first = [f"{name}: {'; '.join(parts)}"] if parts else ["no audit is finished"]
     return "; ".join([*first, *missing]) + "."
 
 
 def notes(
     points: Sequence[formats.SeriesPoint], rows: Sequence[formats.SeriesCell], seeds: int
 ) -> list[str]:
-    """What a reader of the means must know."""
+    """What a reader of the means must know.
+
+    Args:
+        points: the encoders.
+        rows: the audits.
+        seeds: how many.
+
+    Returns:
+        The notes.
+    """
     lines = []
     if seeds > 1:
         lines.append(
-            f"{seeds} seeds audit each encoder: other views, and other known images unless a run "
-            "names its own; the same model. How much other trainings differ, they do not tell."
+            f"{seeds} seeds audit each encoder. Each seed has its own views, and its own known "
+            f"images "
+            "unless a run names them. The model is the same, so the seeds do not cover the "
+            "variation "
+            "between trainings."
         )
     lines += note_doubtful_verdicts(points, "Audits")  # type: ignore[arg-type]
     return lines + note_left_out([row["name"] for row in rows if row["state"] != "finished"])
@@ -170,17 +190,19 @@ def not_run(study: Study) -> list[str]:
 def models(points: Sequence[formats.SeriesPoint]) -> list[formats.SeriesModels]:
     """Rounds that more than one run has, over the runs."""
     rounds = group_by_key((point["round"], point) for point in points if point["round"] is not None)
-    made: list[formats.SeriesModels] = []
-    for turn, held in sorted(rounds.items()):
-        aucs = group_by_key((row["name"], row["auc"]) for point in held for row in point["attacks"])
-        if len(held) > 1:
-            made.append({
+    rows: list[formats.SeriesModels] = []
+    for turn, points_of_round in sorted(rounds.items()):
+        aucs = group_by_key(
+            (row["name"], row["auc"]) for point in points_of_round for row in point["attacks"]
+        )
+        if len(points_of_round) > 1:
+            rows.append({
                 "round": turn,
                 "attacks": {name: spread(values) for name, values in aucs.items()},
-                "knn": spread(point["knn"] for point in held),
-                "linear": spread(point["linear"] for point in held),
+                "knn": spread(point["knn"] for point in points_of_round),
+                "linear": spread(point["linear"] for point in points_of_round),
             })  # fmt: skip
-    return made
+    return rows
 
 
 def _point(cells: Cells, study: Study) -> formats.SeriesPoint:
@@ -199,7 +221,7 @@ def _point(cells: Cells, study: Study) -> formats.SeriesPoint:
         "round": turn,
         "finished": len(reports),
         "failed": sum(cell.key in study.failed for cell in cells),
-        "verdicts": by_code([report["verdict_code"] for report in reports]),
+        "verdicts": count_codes([report["verdict_code"] for report in reports]),
         "n_members": row["n_members"] if row else None,
         "n_nonmembers": row["n_nonmembers"] if row else None,
         "attacks": [_attack(reports, name) for name in names],
@@ -215,14 +237,14 @@ def _point(cells: Cells, study: Study) -> formats.SeriesPoint:
 def _attack(reports: Sequence[Report], name: str) -> formats.SeriesAttack:
     """An attack on one encoder, over the seeds."""
     rows = [next((r for r in report["attacks"] if r["name"] == name), None) for report in reports]
-    held = [row for row in rows if row is not None]
+    known = [row for row in rows if row is not None]
     beside = [control_of(report, "untrained", name) for report in reports]
     return {
         "name": name,
-        "auc": mean_of(row["auc"] for row in held),
-        "auc_ci": mean_interval(row["auc_ci"] for row in held),
+        "auc": mean_of(row["auc"] for row in known),
+        "auc_ci": mean_interval(row["auc_ci"] for row in known),
         "by_seed": [None if row is None else row["auc"] for row in rows],
-        "tpr_at_1_percent_fpr": mean_of(row["tpr_at_fpr"]["0.01"] for row in held),
+        "tpr_at_1_percent_fpr": mean_of(row["tpr_at_fpr"]["0.01"] for row in known),
         "untrained": mean_of(row["auc"] for row in beside if row is not None),
         "difference": None,
     }
@@ -232,25 +254,40 @@ def fill_differences(
     points: Sequence[formats.SeriesPoint], cells: Sequence[Cells], study: Study
 ) -> None:
     """Fill in each attack's difference from the last encoder of the same run, or from the last of
-    those that have no round."""
+    those that have no round.
+
+    Args:
+        points: the encoders.
+        cells: the audits of each.
+        study: the runs.
+    """
     runs = [None if point["round"] is None else point["run"] for point in points]
     ends = {run: i for i, run in enumerate(runs)}
     pairs = [(i, ends[run]) for i, run in enumerate(runs) if i != ends[run]]
     family = sum(len(points[i]["attacks"]) for i, _ in pairs)
     for i, last in pairs:
-        held = [both_of(a, b, study) for a, b in zip(cells[i], cells[last], strict=True)]
+        score_pairs = [both_of(a, b, study) for a, b in zip(cells[i], cells[last], strict=True)]
         for row in points[i]["attacks"]:
             known = [
                 scores.difference(a[row["name"]], b[row["name"]], family)
-                for a, b in held if row["name"] in a and row["name"] in b
+                for a, b in score_pairs if row["name"] in a and row["name"] in b
             ]  # fmt: skip
             row["difference"] = _mean_difference(known, points[last]["name"])
 
 
 def both_of(
-    one: Asked[Audit], other: Asked[Audit], study: Study
+    one: Cell[Audit], other: Cell[Audit], study: Study
 ) -> tuple[scores.Sides, scores.Sides]:
-    """Scores of two audits of the same images; empty where either is not finished."""
+    """Scores of two audits of the same images; empty where either is not finished.
+
+    Args:
+        one: an audit.
+        other: of the same images.
+        study: the runs.
+
+    Returns:
+        Scores by attack, of each of the two.
+    """
     if not {one.key, other.key} <= study.finished.keys():
         return {}, {}
     files = (Path(study.out, study.finished[c.key][0], SCORES) for c in (one, other))
@@ -273,7 +310,7 @@ def _mean_difference(
     return row  # type: ignore[no-any-return]
 
 
-def _cell(cell: Asked[Audit], study: Study) -> formats.SeriesCell:
+def _cell(cell: Cell[Audit], study: Study) -> formats.SeriesCell:
     _, report = study.finished.get(cell.key, (None, None))
     row: Any = study.state(cell, encoder=cell.first.encoder)
     return row | {"verdict": report["verdict"] if report else None}  # type: ignore[no-any-return]
@@ -293,12 +330,12 @@ def mean_interval(intervals: Iterable[Interval | None]) -> Interval | None:
     return (round(float(low), ROUNDED), round(float(high), ROUNDED))
 
 
-def _signed(value: formats.SeriesDifference | None) -> str | Cell:
+def _signed(value: formats.SeriesDifference | None) -> str | TextCell:
     """`+0.012 [-0.004, 0.028]` over the simultaneous interval."""
     if value is None:
         return DASH
     line = f"{value['difference']:+.{DIGITS}f} {interval(value['ci'], DIGITS)}"
-    return Cell(line, (interval(value["ci_simultaneous"], DIGITS),))
+    return TextCell(line, (interval(value["ci_simultaneous"], DIGITS),))
 
 
 # -- the curve -------------------------------------------------------------------------------------
@@ -311,15 +348,15 @@ def draw(report: formats.SeriesReport) -> Figure | None:
     names = _names(points)
     if not names:
         return None
-    figure = canvas.new(8, 6.4)
+    figure = canvas.new_figure(8, 6.4)
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
     lines = _lines(points)
-    apart = APART * max(1.0, *(x for _, held in lines for x, _ in held))
-    for j, (_, held) in enumerate(lines):
+    apart = APART * max(1.0, *(x for _, places in lines for x, _ in places))
+    for j, (_, places) in enumerate(lines):
         dashes = {"linestyle": canvas.DASHES[j % len(canvas.DASHES)]}
         for i, name in enumerate(names):
             rows: list[Any] = [
-                (x, row) for x, point in held for row in point["attacks"] if row["name"] == name
+                (x, row) for x, point in places for row in point["attacks"] if row["name"] == name
             ]
             shift = apart * (i - (len(names) - 1) / 2)
             _line(above, rows, "auc", canvas.look(i) | dashes, shift, name * (j == 0))
@@ -331,13 +368,13 @@ def draw(report: formats.SeriesReport) -> Figure | None:
                 above.plot(*zip(*dots, strict=True), ".", **look)
         for i, (key, name) in enumerate((("knn", "weighted kNN"), ("linear", "linear probe"))):
             look = {"color": (canvas.INK, canvas.GREY)[i], "marker": "os"[i]} | dashes
-            _line(below, held, key, look, apart * (i - 0.5), name * (j == 0))
+            _line(below, places, key, look, apart * (i - 0.5), name * (j == 0))
     if len(lines) > 1:  # their dashes tell the runs apart
         for j, (run, _) in enumerate(lines):
             look = {"color": canvas.GREY, "linestyle": canvas.DASHES[j % len(canvas.DASHES)]}
             below.plot([], [], **look, label=run)
     canvas.half_line(above)
-    above.set_ylabel("AUC (0.5: nothing told)")
+    above.set_ylabel("AUC (0.5: no leakage)")
     below.set_ylabel("accuracy")
     if all(point["round"] is not None for point in points):
         canvas.whole_rounds(below)
@@ -361,7 +398,7 @@ def _lines(points: Sequence[formats.SeriesPoint]) -> list[tuple[str, list[tuple[
     if any(point["round"] is None for point in points):
         return [("the encoders", [(float(i), point) for i, point in enumerate(points)])]
     runs = group_by_key((point["run"], (float(point["round"] or 0), point)) for point in points)
-    return [(run, sorted(held, key=lambda at: at[0])) for run, held in runs.items()]
+    return [(run, sorted(places, key=lambda at: at[0])) for run, places in runs.items()]
 
 
 def _line(

@@ -23,10 +23,10 @@ from fedmia.records import MEANINGFUL
 from fedmia.records.rows import Interval
 from fedmia.report.figures import canvas
 from fedmia.report.format import DASH, estimate, interval, number
-from fedmia.report.lowerbounds import SHOUT, by_canaries
-from fedmia.report.tables import Cell, Table, flat
+from fedmia.report.lowerbounds import SHOUT, canary_bound
+from fedmia.report.tables import Table, TextCell, flat
 from fedmia.runtime.environment import describe
-from fedmia.statistics.spread import Spread, spread, t_interval, within
+from fedmia.statistics.spread import Spread, clip_interval, spread, t_interval
 from fedmia.study import columns, formats
 from fedmia.study.columns import Column
 from fedmia.study.drawing import band, cross
@@ -45,36 +45,55 @@ ATTACKS: Mapping[str, str] = {
 }
 
 
-def tried(settings: int) -> int:
+def count_aucs(settings: int) -> int:
     """AUCs that one file tells: of all attacks without noise, at each setting, and of controls."""
     return 3 * settings + 3 * len((NAIVE, CONFIDENCE))
 
 
 def rows(
-    trials: Sequence[HeadTrial], asked: Head, settings: Sequence[ReleaseSetting]
+    trials: Sequence[HeadTrial], config: Head, settings: Sequence[ReleaseSetting]
 ) -> list[formats.HeadRow]:
-    """Heads without noise, then at each setting in order."""
-    family = tried(len(settings))
-    found = [row(None, [t.plain for t in trials], asked, family)]
+    """Heads without noise, then at each setting in order.
+
+    Args:
+        trials: one for each head.
+        config: the settings of the command.
+        settings: mechanisms and epsilons.
+
+    Returns:
+        Rows of `head.json`.
+    """
+    family = count_aucs(len(settings))
+    head_rows = [row(None, [t.plain for t in trials], config, family)]
     for s in settings:
-        found.append(row(s, [t.noised[s] for t in trials], asked, family))
-        if asked.canaries:
+        head_rows.append(row(s, [t.noised[s] for t in trials], config, family))
+        if config.canaries:
             sensitivity, scale = trials[0].sensitivity, trials[0].noised[s].scale
-            draw = rng(asked.seed, "head", "canaries", s.mechanism, repr(s.epsilon))
-            audit = audit_noise(s, asked.delta, sensitivity, scale, asked.canaries, draw)
-            found[-1]["lower_bound"] = by_canaries(audit, len(settings))
-    return found
+            draw = rng(config.seed, "head", "canaries", s.mechanism, repr(s.epsilon))
+            audit = audit_noise(s, config.delta, sensitivity, scale, config.canaries, draw)
+            head_rows[-1]["lower_bound"] = canary_bound(audit, len(settings))
+    return head_rows
 
 
 def row(
-    setting: ReleaseSetting | None, measured: Sequence[ReleaseResult], asked: Head, family: int
+    setting: ReleaseSetting | None, measured: Sequence[ReleaseResult], config: Head, family: int
 ) -> formats.HeadRow:
-    """Heads at one setting, None: without noise."""
+    """Heads at one setting, None: without noise.
+
+    Args:
+        setting: mechanism and epsilon; None without noise.
+        measured: one result for each head.
+        config: the settings of the command.
+        family: number of simultaneous intervals.
+
+    Returns:
+        The row of `head.json`.
+    """
     mechanism, epsilon = (setting.mechanism, setting.epsilon) if setting else (None, None)
     return {
         "mechanism": mechanism,
         "epsilon": epsilon,
-        "delta": asked.delta if mechanism == "gaussian" else 0.0,
+        "delta": config.delta if mechanism == "gaussian" else 0.0,
         "standing": None if setting is None else "empirical",
         "meaningful": epsilon is not None and epsilon <= MEANINGFUL,
         "unit": "image",
@@ -89,12 +108,20 @@ def row(
 def attack_rows(
     heads: Sequence[Mapping[str, AttackRates]], family: int
 ) -> list[formats.HeadAttack]:
-    """Each attack over the heads. `family`: AUCs whose intervals hold together."""
+    """Each attack over the heads. `family`: AUCs whose intervals hold together.
+
+    Args:
+        heads: rates by attack, of each head.
+        family: number of simultaneous intervals.
+
+    Returns:
+        Rows of `head.json`.
+    """
     return [
         {
             "name": name,
             "auc": spread(h[name].auc for h in heads),
-            "auc_ci_simultaneous": within(t_interval([h[name].auc for h in heads], family)),
+            "auc_ci_simultaneous": clip_interval(t_interval([h[name].auc for h in heads], family)),
             "accuracy": spread(h[name].accuracy for h in heads),
             "tpr_at_1_percent_fpr": spread(h[name].tpr for h in heads),
         }
@@ -107,18 +134,26 @@ def leaks(row: formats.HeadRow) -> list[formats.HeadAttack]:
     return [a for a in row["attacks"] if (ci := a["auc_ci_simultaneous"]) and ci[0] > 0.5]
 
 
-def sentence(found: Sequence[formats.HeadRow], heads: int) -> str:
-    """What a head leaks without noise, and what each mechanism takes to stop it."""
-    plain, noised = found[0], found[1:]
+def sentence(head_rows: Sequence[formats.HeadRow], heads: int) -> str:
+    """What a head leaks without noise, and what each mechanism takes to stop it.
+
+    Args:
+        head_rows: without noise first.
+        heads: how many.
+
+    Returns:
+        The sentence.
+    """
+    plain, noised = head_rows[0], head_rows[1:]
     wrong = [r for r in noised if (bound := r["lower_bound"]) and bound["refuted"]]
     names = ", ".join(f"{r['mechanism']} at {r['epsilon']:g}" for r in wrong)
     parts = [f"{SHOUT} by canaries: {names}."] if wrong else []
     cheapest = [_cheapest(name, rows) for name, rows in by_mechanism(noised).items()]
-    parts += [_plain(plain, heads), *cheapest, _stopped(noised)]
+    parts += [_sentence_without_noise(plain, heads), *cheapest, _sentence_stopped(noised)]
     return " ".join(parts)
 
 
-def _plain(plain: formats.HeadRow, heads: int) -> str:
+def _sentence_without_noise(plain: formats.HeadRow, heads: int) -> str:
     naive = plain["attacks"][0]
     sentence = (
         f"Without noise the attack has AUC {number(naive['auc']['mean'])} "
@@ -137,12 +172,12 @@ def by_mechanism(noised: Sequence[formats.HeadRow]) -> dict[str, list[formats.He
     return group_by_key((str(row["mechanism"]), row) for row in noised)
 
 
-def _cheapest(name: str, found: Sequence[formats.HeadRow]) -> str:
+def _cheapest(name: str, head_rows: Sequence[formats.HeadRow]) -> str:
     """The least epsilon at which a mechanism costs at most TOLERABLE of utility."""
-    kept = [r for r in found if (r["utility_loss"]["mean"] or 0.0) <= TOLERABLE]
-    if not kept:
+    tolerable = [r for r in head_rows if (r["utility_loss"]["mean"] or 0.0) <= TOLERABLE]
+    if not tolerable:
         return f"{name} costs over {TOLERABLE:.0%} of utility at every epsilon tried."
-    least = min(kept, key=lambda r: r["epsilon"] or 0.0)
+    least = min(tolerable, key=lambda r: r["epsilon"] or 0.0)
     worst = max((a["auc"]["mean"] or 0.0) for a in least["attacks"])
     doubt = "" if least["meaningful"] else ", no meaningful guarantee"
     return (
@@ -151,43 +186,53 @@ def _cheapest(name: str, found: Sequence[formats.HeadRow]) -> str:
     )
 
 
-def _stopped(noised: Sequence[formats.HeadRow]) -> str:
+def _sentence_stopped(noised: Sequence[formats.HeadRow]) -> str:
     """Whether any epsilon that means something leaves a leak, and the utility it costs."""
     small = [r for r in noised if r["meaningful"]]
     if not small:
         return ""
-    left = [r for r in small if leaks(r)]
+    leaking = [r for r in small if leaks(r)]
     best = min(small, key=lambda r: r["utility_loss"]["mean"] or 0.0)
     who = f"{best['mechanism']} at {best['epsilon']:g}"
-    format_error = f"Of epsilons of at most {MEANINGFUL:g}, {who} costs least, "
-    format_error += f"{best['utility_loss']['mean'] or 0.0:.0%} of utility; "
-    names = ", ".join(f"{r['mechanism']} at {r['epsilon']:g}" for r in left)
+    format_error = (
+        f"Of all settings with epsilon at most {MEANINGFUL:g}, {who} costs least utility: "
+    )
+    format_error += f"{best['utility_loss']['mean'] or 0.0:.0%}; "
+    names = ", ".join(f"{r['mechanism']} at {r['epsilon']:g}" for r in leaking)
     return format_error + (
-        f"a leak is left under {names}." if left else "no leak is established there."
+        f"a leak remains under {names}." if leaking else "no leak is established at these settings."
     )
 
 
-def notes(asked: Head, released: LoadedEncoder, shadows: int) -> list[str]:
-    """What the reader of the numbers should know."""
-    found = [format_error(note, asked.tongue) for note in released.notes]
-    found.append(
+def notes(config: Head, released: LoadedEncoder, shadows: int) -> list[str]:
+    """What the reader of the numbers should know.
+
+    Args:
+        config: the settings of the command.
+        released: the encoder.
+        shadows: shadow heads of the attacker.
+
+    Returns:
+        The notes.
+    """
+    texts = [format_error(note, config.spelling) for note in released.notes]
+    texts.append(
         f"The attacker has {shadows} shadow head{'s' * (shadows > 1)} on the same encoder, trained "
-        "as the head is on images of the same source; classifiers and thresholds are fitted on "
+        "like the head on images of the same source. Classifiers and thresholds are fitted on "
         "their answers alone. The knowing attacker also knows the law and the scale of the noise."
     )
-    found.append(
-        "Images that a head is trained on are drawn at random from all: which of them the encoder "
-        "itself was trained on says nothing of that. The encoder is not noised; what it leaks, "
-        "python -m fedmia.audit measures."
+    texts.append(
+        "The images of a head are drawn at random from all images, independently of the encoder's "
+        "training set. The encoder gets no noise; python -m fedmia.audit measures its leakage."
     )
-    found.append(f"The untrained control is {released.untrained_how}.")
-    return found
+    texts.append(f"The untrained control is {released.untrained_how}.")
+    return texts
 
 
 def ratio(trials: Sequence[HeadTrial]) -> str:
     """Why mechanisms that are scaled by another norm cost as much as they do."""
-    found = [t.sensitivity[1] / t.sensitivity[2] for t in trials if t.sensitivity[2]]
-    many = f"{statistics.fmean(found):.1f}" if found else "unknown"
+    ratios = [t.sensitivity[1] / t.sensitivity[2] for t in trials if t.sensitivity[2]]
+    many = f"{statistics.fmean(ratios):.1f}" if ratios else "unknown"
     return (
         f"The sensitivity in L1 is {many} times that in L2 (mean over heads; the paper's Table 1 "
         "has 1.26). Logistic and Laplace noise grow with the first, Gaussian noise with the second."
@@ -197,7 +242,7 @@ def ratio(trials: Sequence[HeadTrial]) -> str:
 # -- the page --------------------------------------------------------------------------------------
 
 
-def _of(name: str) -> Column:
+def _attack_column(name: str) -> Column:
     """What an attack finds in a row that has it under its name."""
     return Column(name, lambda row: _attack(row[name]) if name in row else DASH)
 
@@ -206,25 +251,25 @@ def _by_name(rows: Sequence[formats.HeadAttack]) -> dict[str, Any]:
     return {row["name"]: row for row in rows}
 
 
-def _attack(row: formats.HeadAttack) -> Cell:
+def _attack(row: formats.HeadAttack) -> TextCell:
     right, tpr = row["accuracy"], number(row["tpr_at_1_percent_fpr"]["mean"], columns.DIGITS)
     lines = [interval(row["auc_ci_simultaneous"])]
     if right["mean"] is not None:
         lines.append(f"accuracy {estimate(right['mean'], right['ci'])}")
-    return Cell(number(row["auc"]["mean"]), (*lines, f"TPR {tpr}"))
+    return TextCell(number(row["auc"]["mean"]), (*lines, f"TPR {tpr}"))
 
 
-def _epsilon(row: formats.HeadRow) -> Cell:
+def _epsilon(row: formats.HeadRow) -> TextCell:
     if row["epsilon"] is None:
-        return Cell(DASH, ("nothing is promised",))
+        return TextCell(DASH, ("no guarantee",))
     standing = str(row["standing"]) if row["meaningful"] else "no meaningful guarantee"
     delta = (f"delta {row['delta']:g}",) if row["delta"] else ()
-    shown = (f"at least {b['value']:.2f} by canaries",) if (b := row["lower_bound"]) else ()
-    return Cell(f"{row['epsilon']:g} for one {row['unit']}", (*delta, standing, *shown))
+    bound = (f"at least {b['value']:.2f} by canaries",) if (b := row["lower_bound"]) else ()
+    return TextCell(f"{row['epsilon']:g} for one {row['unit']}", (*delta, standing, *bound))
 
 
-def _mean(value: Spread | None) -> Cell | str:
-    return DASH if value is None else Cell(number(value["mean"]), (interval(value["ci"]),))
+def _mean(value: Spread | None) -> TextCell | str:
+    return DASH if value is None else TextCell(number(value["mean"]), (interval(value["ci"]),))
 
 
 SMALL = ("AUC", "simultaneous", "accuracy, 95 %", "TPR at 1 % FPR")
@@ -232,14 +277,16 @@ SETTINGS = (
     Column("noise", lambda row: row["mechanism"] or "none"), Column("epsilon", _epsilon),
     Column("scale", lambda row: number(row["scale"]["mean"], columns.DIGITS)),
     Column("utility loss, 95 %", lambda row: _mean(row["utility_loss"])),
-    *(Column(Cell(name, SMALL), _of(name).cell) for name in ATTACKS),
+    *(Column(TextCell(name, SMALL), _attack_column(name).cell) for name in ATTACKS),
 )  # fmt: skip
 CONTROLS = (
     Column("control", lambda row: row["control"]),
-    Column("utility, 95 %", lambda row: _mean(row["utility"])), *map(_of, ATTACKS),
+    Column("utility, 95 %", lambda row: _mean(row["utility"])), *map(_attack_column, ATTACKS),
 )  # fmt: skip
-UNTRAINED = Cell("untrained encoder", ("heads without noise: they leak by themselves",))
-PLACEBO = Cell("placebo", ("a head that saw none of the images",))
+UNTRAINED = TextCell(
+    "untrained encoder", ("heads without noise on it; what leaks is the heads' own training",)
+)
+PLACEBO = TextCell("placebo", ("a head that saw none of the images",))
 
 
 @dataclass(frozen=True)
@@ -251,25 +298,26 @@ class HeadView(StudyPage):
     captions: ClassVar[Mapping[str, str]] = {
         "fig-1": "As Fig. 1 of the paper: utility loss by epsilon, mean over heads with its 95 % "
         "band. Grey: no meaningful guarantee.",
-        "fig-2": "As Fig. 2 of the paper: accuracy of the attack by epsilon (top), and against the "
-        "utility loss at the same epsilon (bottom). Left the paper's attacker; right one that "
-        "trains on shadow heads under the same noise. Line: without noise.",
+        "fig-2": "As Fig. 2 of the paper. Top: accuracy of the attack by epsilon. Bottom: accuracy "
+        "against the utility loss at the same epsilon. Left: the paper's attacker. Right: an "
+        "attacker "
+        "that trains on shadow heads with the same noise. Line: without noise.",
     }
 
     def report(self, study: HeadTrials) -> formats.HeadReport:  # type: ignore[override]
-        asked, trials, dealt = study.config, study.trials, study.split()
-        family, environment = tried(len(study.settings)), describe()
-        listed = rows(trials, asked, study.settings)
-        shadows = len(dealt.shadow_in)
+        config, trials, split = study.config, study.trials, study.split()
+        family, environment = count_aucs(len(study.settings)), describe()
+        listed = rows(trials, config, study.settings)
+        shadows = len(split.shadow_in)
         return {
             "format": formats.FORMAT,
-            "sentence": sentence(listed, asked.seeds),
+            "sentence": sentence(listed, config.seeds),
             "encoder": study.released.name,
             "data": study.images.name,
-            "heads": asked.seeds,
-            "releases": asked.draws,
-            "n_members": len(dealt.members),
-            "n_nonmembers": len(dealt.others),
+            "heads": config.seeds,
+            "releases": config.draws,
+            "n_members": len(split.members),
+            "n_nonmembers": len(split.others),
             "shadows": shadows,
             "weights": study.weights(),
             "fitted": spread(t.train_accuracy for t in trials),
@@ -277,14 +325,14 @@ class HeadView(StudyPage):
                 f"l{order}": spread((t.sensitivity[order] for t in trials), high=math.inf)
                 for order in (1, 2)
             },
-            "assumptions": ASSUMPTIONS.format(pairs=asked.samples),
+            "assumptions": ASSUMPTIONS.format(pairs=config.samples),
             "rows": listed,
             "controls": {
-                "untrained": row(None, [t.plain for t in study.controls], asked, family),
+                "untrained": row(None, [t.plain for t in study.controls], config, family),
                 "placebo": attack_rows([t.placebo for t in trials], family),
             },
-            "notes": [*notes(asked, study.released, shadows), ratio(trials)],
-            "config": to_tree(asked),
+            "notes": [*notes(config, study.released, shadows), ratio(trials)],
+            "config": to_tree(config),
             "versions": environment["versions"] | {"commit": environment["commit"]},
             "timing": {},
         }
@@ -351,7 +399,7 @@ def utility(report: formats.HeadReport) -> Figure | None:
 def protection(report: formats.HeadReport) -> Figure | None:
     """Fig. 2: accuracy of the attack at each epsilon (top) and at each utility loss (bottom), of
     the paper's attacker and of one that noises its shadows as the release is noised."""
-    figure = canvas.new(9.6, 7.4)
+    figure = canvas.new_figure(9.6, 7.4)
     grid: Any = figure.subplots(2, 2, sharey=True)
     plain = report["rows"][0]["attacks"][0]["accuracy"]
     for axes, attack in zip(grid[0], SIDES, strict=True):

@@ -73,74 +73,83 @@ class PaperView(View):
         }
 
 
-def make(asked: Invocation) -> int:
+def make(invocation: Invocation) -> int:
     """Open the run, compute, write; the exit code.
 
     Raises:
         InputError: no finished run, its data is absent, or the folder of the results is occupied.
     """
-    wanted: Paper = asked.settings
-    folder = Path(wanted.run)
-    main = open_finished_run(folder, wanted.trust_plugins)  # before a folder is made in it
-    place = OutFolder(asked.out or folder / "paper", "another run", lambda c: "run" in load(c))
-    beside = compared(wanted, settings(main).strategy.name)
-    with reopen_run(main, wanted.device) as run:
-        found = gather_results(run, beside)
+    config: Paper = invocation.settings
+    folder = Path(config.run)
+    main = open_finished_run(folder, config.trust_plugins)  # before a folder is made in it
+    place = OutFolder(invocation.out or folder / "paper", "another run", lambda c: "run" in load(c))
+    beside = compared(config, settings(main).strategy.name)
+    with reopen_run(main, config.device) as run:
+        results = gather_results(run, beside)
         data = run.evaluation.run.prepared.data.name
-    place.begin(to_tree(wanted))
+    place.begin(to_tree(config))
     assert place.folder is not None
-    told = {"run": folder.resolve().name, "data": data, **PaperView().report(found)}
-    write(place.folder, told, figures(found))
-    if asked.json:
-        sys.stdout.write(json_text(told))
-    elif not asked.quiet:
+    report = {"run": folder.resolve().name, "data": data, **PaperView().report(results)}
+    write(place.folder, report, figures(results))
+    if invocation.json:
+        sys.stdout.write(json_text(report))
+    elif not invocation.quiet:
         page = place.folder / "paper.html"
-        rows = (map(plain, row.cells) for row in claims.text(told["claims"]).rows)
+        rows = (map(plain, row.cells) for row in claims.text(report["claims"]).rows)
         text_lines = [f"{place}: {verdict}. {numbers}" for place, _, verdict, numbers, _ in rows]
         text_lines.append(f"Tables and figures: {page}")
         Console().print(*text_lines, sep="\n", markup=False, highlight=False, soft_wrap=True)
     return 0
 
 
-def compared(wanted: Paper, own: str) -> dict[str, Curves]:
+def compared(config: Paper, own: str) -> dict[str, Curves]:
     """Curves of the runs of `beside`, by strategy, and by folder where that names another too.
+
+    Args:
+        config: the settings of the command.
+        own: strategy of the run itself.
+
+    Returns:
+        Name -> curves.
 
     Raises:
         InputError: one is no finished run, or kept no curves.
     """
-    found: dict[str, Curves] = {}
-    for text in wanted.beside:
-        run = open_finished_run(Path(text), wanted.trust_plugins)
+    curves_by_name: dict[str, Curves] = {}
+    for text in config.beside:
+        run = open_finished_run(Path(text), config.trust_plugins)
         if run.curves is None:
             raise InputError(f"{opt('beside', text)}: {NO_CURVES}")
         name = settings(run).strategy.name
-        found[f"{name} ({run.folder.name})" if name in {own, *found} else name] = run.curves
-    return found
+        curves_by_name[
+            f"{name} ({run.folder.name})" if name in {own, *curves_by_name} else name
+        ] = run.curves
+    return curves_by_name
 
 
-def figures(found: PaperResults) -> dict[str, bytes | str]:
+def figures(results: PaperResults) -> dict[str, bytes | str]:
     """PNG of each figure by name, or why it could not be drawn."""
     reading, climb, history = (
-        found.features[found.at],
-        found.static_ascents[found.at],
-        found.history,
+        results.features[results.at],
+        results.static_ascents[results.at],
+        results.history,
     )
-    made: dict[str, bytes | str | None] = dict.fromkeys(CAPTIONS, ONE_ROUND)
-    if len(found.features) > 1:
-        made["fig-5"] = curves.overfitting(found.features, history)
-        made["fig-6"] = curves.by_round(found.layers(), history, "By layer", "feature")
-        made["fig-8"] = curves.by_round(found.methods(), history, "By method", "combined")
-    made |= {
+    by_name: dict[str, bytes | str | None] = dict.fromkeys(CAPTIONS, ONE_ROUND)
+    if len(results.features) > 1:
+        by_name["fig-5"] = curves.overfitting(results.features, history)
+        by_name["fig-6"] = curves.by_round(results.layers(), history, "By layer", "feature")
+        by_name["fig-8"] = curves.by_round(results.methods(), history, "By method", "combined")
+    by_name |= {
         "fig-7": scatter3d.confidences(reading),
         "fig-9": scatter3d.combined(reading),
         "fig-10": curves.by_step(climb),
         "fig-11": before_and_after(climb),
-        "fig-12": curves.thresholds(found.static_ascents),
+        "fig-12": curves.thresholds(results.static_ascents),
         "fig-13": NO_CURVES,
     }
-    if found.curves is not None:
-        made["fig-13"] = curves.federated(found.curves, found.by_strategy)
-    return {name: held for name, held in made.items() if held is not None}
+    if results.curves is not None:
+        by_name["fig-13"] = curves.federated(results.curves, results.by_strategy)
+    return {name: drawing for name, drawing in by_name.items() if drawing is not None}
 
 
 def before_and_after(climb: StaticAscentScores) -> bytes | None:
@@ -162,29 +171,35 @@ def before_and_after(climb: StaticAscentScores) -> bytes | None:
     )
 
 
-def write(folder: Path, told: dict[str, Any], drawn: Mapping[str, bytes | str]) -> None:
+def write(folder: Path, report: dict[str, Any], drawings: Mapping[str, bytes | str]) -> None:
     """tables.json, tables.md, the figures and the page that holds them all.
 
     Args:
-        told: `numbers`, with the names of the run and of its data; what could not be drawn is
+        folder: of the files.
+        report: `numbers`, with the names of the run and of its data; what could not be drawn is
             added.
-        drawn: what `figures` returned.
+        drawings: what `figures` returned.
     """
-    pictures = {name: held for name, held in drawn.items() if isinstance(held, bytes)}
-    told["not_drawn"] = {name: held for name, held in drawn.items() if isinstance(held, str)}
+    pictures = {name: drawing for name, drawing in drawings.items() if isinstance(drawing, bytes)}
+    report["not_drawn"] = {
+        name: drawing for name, drawing in drawings.items() if isinstance(drawing, str)
+    }
     view = PaperView()
-    named = view.tables(told)
+    tables_by_title = view.tables(report)
     page = templates().get_template("paper.j2").render(
-        told=told, tables=named, captions=CAPTIONS, pictures=view.pictures(pictures)
+        report=report, tables=tables_by_title, captions=CAPTIONS, pictures=view.pictures(pictures)
     )  # fmt: skip
-    files = {"tables.json": json_text(told).encode(), "tables.md": _markdown(told, named).encode()}
-    files |= {f"{name}.png": held for name, held in pictures.items()}
-    for name, held in (files | {"paper.html": page.encode()}).items():
-        (folder / name).write_bytes(held)
+    files = {
+        "tables.json": json_text(report).encode(),
+        "tables.md": _markdown(report, tables_by_title).encode(),
+    }
+    files |= {f"{name}.png": drawing for name, drawing in pictures.items()}
+    for name, drawing in (files | {"paper.html": page.encode()}).items():
+        (folder / name).write_bytes(drawing)
 
 
-def _markdown(told: Mapping[str, Any], named: Mapping[str, Table]) -> str:
-    parts = [f"# Tables of run {told['run']}\n"]
-    parts += [f"## {title}\n\n{markdown(table)}" for title, table in named.items()]
-    missing = [f"- {n.replace('fig-', 'Fig. ')}: {why}" for n, why in told["not_drawn"].items()]
+def _markdown(report: Mapping[str, Any], tables_by_title: Mapping[str, Table]) -> str:
+    parts = [f"# Tables of run {report['run']}\n"]
+    parts += [f"## {title}\n\n{markdown(table)}" for title, table in tables_by_title.items()]
+    missing = [f"- {n.replace('fig-', 'Fig. ')}: {why}" for n, why in report["not_drawn"].items()]
     return "\n".join([*parts, *(["## Not drawn\n", *missing, ""] if missing else [])])

@@ -14,7 +14,7 @@ from rich.console import Console
 from fedmia.config.sweep import Sweep, format_grid_value, label
 from fedmia.records.rows import Report, control_sets
 from fedmia.report.format import DASH, control_of, number
-from fedmia.report.tables import Cell, Table
+from fedmia.report.tables import Table, TextCell
 from fedmia.study import columns, formats
 from fedmia.study.columns import (
     DIGITS,
@@ -44,9 +44,9 @@ PAIRS = (
     models("difference"),
 )  # fmt: skip
 SETS = (
-    text_column("attack", "attack"), text_column("judged", "judged"), text_column("images a set",
-    "size"),
-    mean("mean AUC, 95 %", "auc"), ends("auc"), change("less its control, 95 %", "difference"),
+    text_column("attack", "attack"), text_column("score of a set", "judged"),
+    text_column("images a set", "size"),
+    mean("mean AUC, 95 %", "auc"), ends("auc"), change("minus its control, 95 %", "difference"),
     *TESTED, models("auc"),
 )  # fmt: skip
 POINTS = (
@@ -74,10 +74,11 @@ class SweepView(StudyPage):
 
     file: ClassVar[str] = "sweep"
     captions: ClassVar[Mapping[str, str]] = {
-        "attacks": "AUC of each attack by point of the grid: a dot a model, around them the mean "
-        "and its 95 % interval between models.",
-        "pairs": "What each attack adds to its paired control: a dot a model, around them the mean "
-        "and its 95 % interval between models.",
+        "attacks": "AUC of each attack at each point of the grid: one dot for each model, with the "
+        "mean and its 95 % interval between models.",
+        "pairs": "AUC that each attack adds to its paired control: one dot for each model, with "
+        "the "
+        "mean and its 95 % interval between models.",
     }
 
     sweep: Sweep | None = None
@@ -120,8 +121,8 @@ class SweepView(StudyPage):
     def draw(self, report: formats.SweepReport) -> dict[str, bytes | None]:
         cells = report["cells"]
         return {
-            "attacks": forest(_lines(cells, _aucs), "AUC (0.5: nothing told)", 0.5, 0.0),
-            "pairs": forest(_lines(cells, _pairs), "AUC less that of the paired control", 0.0),
+            "attacks": forest(_lines(cells, _aucs), "AUC (0.5: no leakage)", 0.5, 0.0),
+            "pairs": forest(_lines(cells, _pairs), "AUC minus AUC of the paired control", 0.0),
         }
 
     def more(self, report: formats.SweepReport) -> Callable[[Console], None]:
@@ -167,7 +168,15 @@ def sentence(cells: Sequence[formats.CellRow]) -> str:
 
 
 def notes(cells: Sequence[formats.CellRow], sweep: Sweep) -> list[str]:
-    """What a reader of the means must know."""
+    """What a reader of the means must know.
+
+    Args:
+        cells: the runs.
+        sweep: the settings of the command.
+
+    Returns:
+        The notes.
+    """
     lines = []
     if sweep.seeds == 1:
         lines.append(
@@ -176,7 +185,7 @@ def notes(cells: Sequence[formats.CellRow], sweep: Sweep) -> list[str]:
         )
     commits = {c["results"]["commit"] for c in cells if c["results"] is not None}
     if len(commits) > 1:
-        lines.append(f"The runs are of {len(commits)} commits of fedmia.")
+        lines.append(f"The runs were made by {len(commits)} commits of fedmia.")
     return lines + note_left_out([cell["name"] for cell in cells if cell["results"] is None])
 
 
@@ -194,7 +203,7 @@ def attacks(report: formats.SweepReport) -> list[Column]:
         mean("TPR at 1 % FPR, 95 %", "tpr_at_1_percent_fpr"),
         *(
             Column(
-                Cell(f"{name} control", ("mean AUC",)),
+                TextCell(f"{name} control", ("mean AUC",)),
                 lambda row, name=name: number((row["controls"].get(name) or NONE)["mean"], DIGITS),  # type: ignore[misc]
             )
             for name in controls
@@ -204,7 +213,15 @@ def attacks(report: formats.SweepReport) -> list[Column]:
 
 
 def results_of(study: Study, key: str) -> formats.CellResults | None:
-    """What a sweep keeps of a run, None unless it is finished."""
+    """What a sweep keeps of a run, None unless it is finished.
+
+    Args:
+        study: the runs.
+        key: of the run.
+
+    Returns:
+        Its verdict, attacks, pairs, sets and probes.
+    """
     return results(study.finished[key][1]) if key in study.finished else None
 
 
@@ -234,8 +251,8 @@ def _attack(report: Report, row: Any) -> formats.CellAttack:
         "tpr_at_1_percent_fpr": row["tpr_at_fpr"]["0.01"],
         "controls": {label: control["auc"] for label, control in beside.items() if control},
     }
-    kept: Any = {key: (row | more)[key] for key in formats.CellAttack.__annotations__}
-    return kept  # type: ignore[no-any-return]
+    picked: Any = {key: (row | more)[key] for key in formats.CellAttack.__annotations__}
+    return picked  # type: ignore[no-any-return]
 
 
 def _aucs(results: formats.CellResults) -> Known:
@@ -256,12 +273,12 @@ def _lines(
     """Each point with the values of its models, as `forest` draws them."""
     return [
         (
-            label(held[0]["grid"]).replace(", ", "\n") or "the experiment",
+            label(cells_of_point[0]["grid"]).replace(", ", "\n") or "the experiment",
             group_by_key(
-                one for cell in held if cell["results"] for one in values(cell["results"])
+                one for cell in cells_of_point if cell["results"] for one in values(cell["results"])
             ),
         )
-        for held in group_by_point(cells).values()
+        for cells_of_point in group_by_point(cells).values()
     ]
 
 
@@ -278,11 +295,11 @@ def _card(cell: formats.CellRow, out: Path) -> dict[str, str]:
     }
 
 
-def _chosen(row: formats.AttackSpread) -> str | Cell:
+def _chosen(row: formats.AttackSpread) -> str | TextCell:
     """An attack's name, under it each choice of its options with how many models led to it."""
     counts = Counter(label(choices) for choices in row["choices"].values())
     chosen = tuple(f"chosen: {options} ({models})" for options, models in counts.most_common())
-    return Cell(row["name"], chosen) if chosen else row["name"]
+    return TextCell(row["name"], chosen) if chosen else row["name"]
 
 
 def _place(point: Mapping[str, Any], path: str) -> str:

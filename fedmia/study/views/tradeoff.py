@@ -14,7 +14,7 @@ from fedmia.config.tradeoff import NONE, Tradeoff
 from fedmia.records import MEANINGFUL
 from fedmia.report.figures import canvas
 from fedmia.report.format import DASH, estimate
-from fedmia.report.tables import Cell, Table
+from fedmia.report.tables import Table, TextCell
 from fedmia.study import columns, formats
 from fedmia.study.columns import Column, change, mean, models, number_over_cis, text_column
 from fedmia.study.drawing import cross
@@ -31,33 +31,32 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 NO_GUARANTEE, DAGGER = "no meaningful guarantee", "†"
-LESS = "less undefended"
 
 
 def _tpr(point: formats.TradePoint) -> str:
     return columns.over_models(best["tpr"]) if (best := best_of(point)) else DASH
 
 
-def _auc(row: formats.TradeAttack | None) -> Cell:
+def _auc(row: formats.TradeAttack | None) -> TextCell:
     if row is None or row["auc"]["mean"] is None:
-        return Cell(DASH)
+        return TextCell(DASH)
     return number_over_cis(row["auc"]["mean"], row["auc"]["ci"], row["auc_ci_simultaneous"])
 
 
 POINTS = (
-    Column("defence", lambda p: Cell(p["label"], ("on the front",) * p["front"])),
+    Column("defence", lambda p: TextCell(p["label"], ("on the Pareto front",) * p["front"])),
     Column("epsilon at most", lambda p: epsilon(p)), text_column("best attack", "best"),
-    Column(Cell("mean AUC", ("95 %, simultaneous",)), lambda p: _auc(best_of(p))),
-    change(LESS, "auc_change"), Column("TPR at 1 % FPR, 95 %", _tpr),
-    mean("weighted kNN, 95 %", "knn"), change("over untrained", "knn_over_untrained"),
-    change(LESS, "knn_change"), mean("linear probe, 95 %", "linear"),
+    Column(TextCell("mean AUC", ("95 %, simultaneous",)), lambda p: _auc(best_of(p))),
+    change("AUC minus undefended, 95 %", "auc_change"), Column("TPR at 1 % FPR, 95 %", _tpr),
+    mean("weighted kNN, 95 %", "knn"), change("kNN minus untrained", "knn_over_untrained"),
+    change("kNN minus undefended, 95 %", "knn_change"), mean("linear probe, 95 %", "linear"),
     Column("verdicts", lambda p: columns.verdicts(p["verdicts"])),
-    Column(columns.MODELS, lambda p: over(p)),
+    Column(columns.MODELS, lambda p: models_cell(p)),
 )  # fmt: skip
 GROUPS = (
     text_column("defence", "label"), text_column("best attack", "best"),
     mean("mean AUC of defended clients, 95 %", "defended"),
-    mean("of undefended ones", "undefended"), change("difference", "difference"),
+    mean("mean AUC of undefended clients, 95 %", "undefended"), change("difference", "difference"),
     models("difference"),
 )  # fmt: skip
 
@@ -69,9 +68,10 @@ class TradeoffView(StudyPage):
     file: ClassVar[str] = "tradeoff"
     beside: ClassVar[Mapping[str, str]] = {"tradeoff": "tradeoff.png"}
     captions: ClassVar[Mapping[str, str]] = {
-        "tradeoff": "Use against privacy: down and to the right is better. A line leads from mild "
-        "to strong, beside each point stands its strength. Bars: 95 % intervals between models, "
-        "each by itself."
+        "tradeoff": "Utility and privacy: down and to the right is better. A line joins the "
+        "points of "
+        "one defence, labelled with their strength. Bars: 95 % intervals between models, for each "
+        "mean alone."
     }
 
     def report(self, study: Study) -> formats.TradeoffReport:
@@ -119,7 +119,7 @@ class TradeoffView(StudyPage):
     def terminal(self, report: formats.TradeoffReport) -> Any:
         """One line a point; those on the front have a star."""
         table = rich.table.Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
-        names = [_short(point) + " *" * point["front"] for point in report["points"]]
+        names = [_short_label(point) + " *" * point["front"] for point in report["points"]]
         longest = max((len(word) for name in names for word in name.split()), default=0)
         table.add_column("defence", min_width=longest, overflow="fold")
         for head in ("best\nattack", "mean AUC, simul-\ntaneous 95 %", "mean kNN, 95 %"):
@@ -134,9 +134,9 @@ class TradeoffView(StudyPage):
                 estimate(best["auc"]["mean"], best["auc_ci_simultaneous"]) if best else DASH,
                 estimate(point["knn"]["mean"], point["knn"]["ci"]),
                 epsilon(point).replace(f", {NO_GUARANTEE}", DAGGER),
-                over(point),
+                models_cell(point),
             )
-        table.caption = f"* on the front   {DAGGER} {NO_GUARANTEE}"
+        table.caption = f"* on the Pareto front   {DAGGER} {NO_GUARANTEE}"
         if report["choice"]["least"] is not None:
             table.caption += f"\n{COSTS}"
         table.caption_justify = "left"
@@ -148,7 +148,7 @@ def notes(swept: formats.SweepReport) -> list[str]:
     lines = swept["notes"] + note_doubtful_verdicts(swept["points"], "Runs")  # type: ignore[arg-type]
     if any("collapsed" in point["verdicts"] for point in swept["points"]):
         lines.append(
-            "A collapsed encoder tells no images apart: it leaks little and serves nobody."
+            "A collapsed encoder gives all images one output: it leaks little and is of no use."
         )
     return lines
 
@@ -167,11 +167,13 @@ def lost(report: formats.TradeoffReport) -> Iterator[tuple[str, str]]:
         yield f"{label} ({attacks}; seed {seeds})", why
 
 
-def _short(point: formats.TradePoint) -> str:
+def _short_label(point: formats.TradePoint) -> str:
     """The defence and its strength without the option's name, which fills a terminal's line."""
-    given = point["strength"] is not None
+    has_strength = point["strength"] is not None
     return (
-        point["defense"] + f" {format_grid_value(point['strength'])}" if given else point["label"]
+        point["defense"] + f" {format_grid_value(point['strength'])}"
+        if has_strength
+        else point["label"]
     )
 
 
@@ -180,13 +182,13 @@ def epsilon(point: formats.TradePoint) -> str:
     value = point["epsilon"]
     if point["standing"] is None:
         return DASH
-    shown = "none" if value is None else f"{value:.3g}"
-    shown += f" for one {point['unit']}" if point["unit"] else ""
+    text = "none" if value is None else f"{value:.3g}"
+    text += f" for one {point['unit']}" if point["unit"] else ""
     little = value is None or value > MEANINGFUL
-    return f"{shown}, {NO_GUARANTEE if little else point['standing']}"
+    return f"{text}, {NO_GUARANTEE if little else point['standing']}"
 
 
-def over(point: formats.TradePoint) -> str:
+def models_cell(point: formats.TradePoint) -> str:
     """How many models there are, and how many failed."""
     return f"{point['finished']}" + (f", {point['failed']} failed" if point["failed"] else "")
 
@@ -214,24 +216,24 @@ def draw(report: formats.TradeoffReport) -> Figure | None:
             (1 - WITHIN) * undefended, color=canvas.GREY, linewidth=1, linestyle=":", zorder=0,
             label="95 % of the undefended kNN",
         )  # fmt: skip
-    axes.set_xlabel("weighted kNN accuracy (use)")
-    axes.set_ylabel("AUC of the best attack (0.5: nothing told)")
+    axes.set_xlabel("weighted kNN accuracy (utility)")
+    axes.set_ylabel("AUC of the best attack (0.5: no leakage)")
     canvas.legend(axes)
     return figure
 
 
 def _curve(
-    axes: Axes, name: str, i: int, held: Sequence[tuple[formats.TradePoint, tuple[float, float]]]
+    axes: Axes, name: str, i: int, points: Sequence[tuple[formats.TradePoint, tuple[float, float]]]
 ) -> None:
     """A defence from mild to strong, with the intervals of each point, in the i-th look."""
     bare = name == NONE
     look: dict[str, Any] = canvas.look(i - 1) | {"linestyle": "-"}
     if bare:
         look = {"color": canvas.INK, "marker": "*", "linestyle": "-"}
-    across, up = zip(*(at for _, at in held), strict=True)
+    across, up = zip(*(at for _, at in points), strict=True)
     label = "no defence" if bare else name
     axes.plot(across, up, **look, markersize=12 if bare else 7, linewidth=1.2, label=label)
-    for point, at in held:
+    for point, at in points:
         best, bars = best_of(point), {"color": look["color"], "linewidth": 2.5, "alpha": 0.3}
         cross(axes, at, point["knn"]["ci"], best["auc"]["ci"] if best else None, **bars)
         if point["option"]:

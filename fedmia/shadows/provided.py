@@ -45,14 +45,14 @@ def load_shadows(path: Path) -> list[TrainedShadow]:
     if not folders:
         raise InputError(f"shadow encoders: {path} holds no {ABOUT}, nor folders that do")
     loaded = sorted((_load(f) for f in folders), key=lambda one: one[0])
-    found = [trained for _, trained in loaded]
-    shapes = sorted({tuple(t.members.shape[1:]) for t in found})
+    shadows = [trained for _, trained in loaded]
+    shapes = sorted({tuple(t.members.shape[1:]) for t in shadows})
     if len(shapes) > 1:
         raise InputError(f"shadow encoders: {path} mixes images of shapes {shapes}")
-    return found
+    return shadows
 
 
-def blueprints(path: Path) -> list[ShadowSettings]:
+def read_settings(path: Path) -> list[ShadowSettings]:
     """What the shadow encoders in `path` were built from and trained by, without loading them.
 
     Empty where one cannot be read: `load_shadows` says why.
@@ -68,14 +68,14 @@ def content(path: Path) -> str:
 
     A seal is of the blueprint, the images and every weight; one that cannot be read counts as none.
     """
-    found = []
+    contents = []
     for folder in _folders(path):
         try:
             with safe_open(folder / ENCODER, framework="np") as file:
-                found.append(file.get_tensor("seal").tobytes())
+                contents.append(file.get_tensor("seal").tobytes())
         except (SafetensorError, OSError):
             continue
-    return hashlib.sha256(b"".join(sorted(found))).hexdigest()
+    return hashlib.sha256(b"".join(sorted(contents))).hexdigest()
 
 
 def _folders(path: Path) -> list[Path]:
@@ -97,7 +97,9 @@ def _load(path: Path) -> tuple[int, TrainedShadow]:
         members, nonmembers = read_images(path)
         if content_digest(digests(members), digests(nonmembers)) != description["images"]:
             raise DamagedShadowError("images.npz")
-        return index, ShadowTraining(blueprint, index, members, nonmembers, folder).trained(state)
+        return index, ShadowTraining(blueprint, index, members, nonmembers, folder).finish_shadow(
+            state
+        )
     except FileNotFoundError:
         raise InputError(f"shadow encoders: {path} holds no {ABOUT}") from None
     except DamagedShadowError as error:
@@ -109,17 +111,17 @@ def _load(path: Path) -> tuple[int, TrainedShadow]:
 
 
 def _blueprint(description: dict[str, Any]) -> ShadowSettings:
-    """The blueprint that `cache.about` wrote down."""
+    """The blueprint that `cache.describe_shadow` wrote down."""
     if description["format"] != FORMAT:
         raise InputError(
             f"shadow encoders of format {description['format']}, this version reads {FORMAT}"
         )
-    made = {k: description[k] for k in ShadowSettings.__dataclass_fields__ if k in description}
+    fields = {k: description[k] for k in ShadowSettings.__dataclass_fields__ if k in description}
     for part in ("model", "ssl"):
-        made[part] = _choice(*made[part])
-    made["defense"] = tuple(_choice(*one) for one in made.get("defense", ()))
-    made["train"] = Train(**{k: _frozen(v) for k, v in made["train"].items()})
-    return ShadowSettings(**{k: _frozen(v) for k, v in made.items()})
+        fields[part] = _choice(*fields[part])
+    fields["defense"] = tuple(_choice(*one) for one in fields.get("defense", ()))
+    fields["train"] = Train(**{k: _frozen(v) for k, v in fields["train"].items()})
+    return ShadowSettings(**{k: _frozen(v) for k, v in fields.items()})
 
 
 def _choice(name: str, options: dict[str, Any]) -> Choice:
