@@ -26,9 +26,9 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTED = (
     "attacks",
     "data",
+    "encoders",
     "library",
     "nets",
-    "released",
     "shadows",
     "ssl",
     "testing",
@@ -115,6 +115,7 @@ def test_listed__reads_every_form() -> None:
 
 def test_modules__import_and_say_what_they_are() -> None:
     assert len(OF_THE_LIBRARY) > 50
+    assert {f"fedmia.{name}" for name in DOCUMENTED} <= set(MODULES)
     assert not [n for n in MODULES if not (importlib.import_module(n).__doc__ or "").strip()]
 
 

@@ -208,9 +208,10 @@ def test_classifier__higher_means_member_whatever_the_units(name: str) -> None:
 
 def test_classifier__does_not_mind_a_constant_feature() -> None:
     truth = np.repeat([1, 0], 20).astype(np.int64)
-    features = np.stack([rng().normal(size=40) + truth, np.ones(40)], axis=1)
+    features = np.stack([rng().normal(size=40) + 4 * truth, np.ones(40)], axis=1)
     for name in CLASSIFIERS:
-        assert np.isfinite(decide(fit_classifier(name, features, truth), features)).all()
+        values = decide(fit_classifier(name, features, truth), features)
+        assert np.isfinite(values).all() and ((values > 0) == (truth == 1)).mean() > 0.9
 
 
 @pytest.mark.parametrize("cls", [Similarity, Internal, Combined])

@@ -42,7 +42,10 @@ def test_digits__known_pixels():
 
 
 def test_digits__size():
-    assert Digits().load(request(size=16)).images.shape == (1797, 1, 16, 16)
+    small, large = (Digits().load(request(size=size)).images for size in (None, 16))
+    assert large.shape == (1797, 1, 16, 16)
+    blocks = large.reshape(1797, 1, 8, 2, 8, 2).mean(axis=(3, 5))
+    assert np.corrcoef(blocks.flatten(), small.flatten())[0, 1] > 0.95
 
 
 # resizing
