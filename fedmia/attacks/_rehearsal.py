@@ -85,7 +85,7 @@ def _rehearse_together(
     images, truth = turn.known.both()
     read = LossReader(attack, turn, images)
     before, part = read(turn.received), min(1.0, turn.share * turn.turns)
-    for steps, climbed in _climbs(attack, turn, lots, checkpoints, lr):
+    for steps, climbed in _iterate_climbs(attack, turn, lots, checkpoints, lr):
         mixed = mean(turn.received, climbed, part)
         after = read(mean(turn.rehearse(mixed), mixed, turn.share))
         yield _auc(attack, truth, before, read(climbed), after), steps, lr
@@ -107,7 +107,7 @@ def _rehearse_alone(
         rows = np.resize(np.roll(order, -start), size)  # the last batch is filled: see `_batches`
         batch = dataclasses.replace(turn, targets=images[rows])
         for at, (_, climbed) in enumerate(
-            _climbs(attack, batch, attack.lots(batch, np.arange(size)), checkpoints, lr)
+            _iterate_climbs(attack, batch, attack.lots(batch, np.arange(size)), checkpoints, lr)
         ):
             own = order[start : start + size]
             sent[at, own] = read(climbed, own)
@@ -116,7 +116,7 @@ def _rehearse_alone(
         yield _auc(attack, truth, before, sent[at], after[at]), steps, lr
 
 
-def _climbs(
+def _iterate_climbs(
     attack: AscentAttack,
     turn: CraftContext,
     lots: Lots,

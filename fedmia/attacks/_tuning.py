@@ -11,7 +11,10 @@ from fedmia.attacks.base import Scores
 
 
 def choose_gentlest(
-    climbs: Mapping[float, Scores], steps: Sequence[int], truth: NDArray[np.int64], reading: str
+    losses_by_rate: Mapping[float, Scores],
+    steps: Sequence[int],
+    truth: NDArray[np.int64],
+    reading: str,
 ) -> tuple[int, float]:
     """Steps and rate, chosen by the AUC of the reading on known images.
 
@@ -24,13 +27,17 @@ def choose_gentlest(
         truth: (K,), 1 = member.
         reading: `rise` or `level`.
     """
-    tried = sorted((g, lr) for g in steps for lr, losses in climbs.items() if g < len(losses))
-    rises = {(g, lr): climbs[lr][g] - climbs[lr][0] for g, lr in tried}
-    rising = [one for one in tried if rises[one].mean() > 0] or tried
-    read = {(g, lr): rises[g, lr] if reading == "rise" else climbs[lr][g] for g, lr in rising}
+    settings = sorted(
+        (g, lr) for g in steps for lr, losses in losses_by_rate.items() if g < len(losses)
+    )
+    rises = {(g, lr): losses_by_rate[lr][g] - losses_by_rate[lr][0] for g, lr in settings}
+    rising = [one for one in settings if rises[one].mean() > 0] or settings
+    readings = {
+        (g, lr): rises[g, lr] if reading == "rise" else losses_by_rate[lr][g] for g, lr in rising
+    }
     from sklearn.metrics import roc_auc_score
 
-    aucs = {one: float(roc_auc_score(truth, -losses)) for one, losses in read.items()}
+    aucs = {one: float(roc_auc_score(truth, -losses)) for one, losses in readings.items()}
     n, m = truth.sum(), len(truth) - truth.sum()
     error = float(np.sqrt((n + m + 1) / (12 * n * m)))  # of an AUC of so many images under the null
     return next(one for one, auc in aucs.items() if auc >= max(aucs.values()) - error)

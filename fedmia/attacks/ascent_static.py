@@ -91,11 +91,11 @@ class AscentStatic(Attack):
             rates = {float(self.lr): steps[-1]}
         self._chosen = steps[0], next(iter(rates))
         if self.learns:
-            climbs = {
-                lr: self._known_climbs(view, images, min(most, steps[-1]), lr)
+            losses_by_rate = {
+                lr: self._climb_known(view, images, min(most, steps[-1]), lr)
                 for lr, most in rates.items()
             }
-            self._chosen = choose_gentlest(climbs, steps, truth, self.reading)
+            self._chosen = choose_gentlest(losses_by_rate, steps, truth, self.reading)
 
     def score(self, view: WhiteBox, images: Tensor) -> Scores:
         """Minus the reading of each image. Batches are formed by content, not by order."""
@@ -149,15 +149,15 @@ class AscentStatic(Attack):
         """
         steps, lr = self._chosen
         self._charge(view, images, steps)
-        return self._shared_climbs(view, images, images, steps, lr)
+        return self._climb_shared(view, images, images, steps, lr)
 
-    def _known_climbs(self, view: WhiteBox, images: Tensor, steps: int, lr: float) -> Scores:
+    def _climb_known(self, view: WhiteBox, images: Tensor, steps: int, lr: float) -> Scores:
         """`by_step` of some of the spare images, of which all climb: so whoever of them is left
         out climbs as before, and the model's other fits find the rows."""
         self._charge(view, self._spare, steps)
-        return self._shared_climbs(view, self._spare, images, steps, lr)
+        return self._climb_shared(view, self._spare, images, steps, lr)
 
-    def _shared_climbs(
+    def _climb_shared(
         self, view: WhiteBox, climbing: Tensor, images: Tensor, steps: int, lr: float
     ) -> Scores:
         """(G + 1, N) losses of images that are among those climbing. Fits of one model for which

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Generic, TypeVar
 
-from fedmia.config import compatibility as suits
+from fedmia.config import compatibility as compatibility
 from fedmia.config import experiment
 from fedmia.config.audit import Audit
 from fedmia.config.experiment import Experiment
@@ -188,7 +188,7 @@ def check_sweep(sweep: Sweep) -> None:
     """
     for cell in sweep.cells[: len(sweep.cells) // sweep.seeds]:
         with prefix_errors(_label_point(cell.grid)):
-            suits.check_experiment(cell.first)
+            compatibility.check_experiment(cell.first)
 
 
 def grid_points(grid: Grid) -> Iterator[dict[str, Any]]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fedmia.config import compatibility as suits
+from fedmia.config import compatibility as compatibility
 from fedmia.config import experiment
 from fedmia.config.experiment import Experiment
 from fedmia.config.forms import mapping, settings_tree
@@ -199,7 +199,7 @@ def check(tradeoff: Tradeoff) -> None:
     _check_compared(tradeoff)
     for trade, cell in zip(tradeoff.trades, tradeoff.sweep.cells, strict=False):
         with prefix_errors("" if trade.defense == NONE else opt("defenses", trade.label)):
-            suits.check_experiment(cell.first)
+            compatibility.check_experiment(cell.first)
 
 
 def attack_names(tree: Mapping[str, Any]) -> tuple[str, ...]:

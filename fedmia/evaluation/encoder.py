@@ -81,7 +81,7 @@ def examine(
     place.begin(to_tree(audit))
     swept = None
     with display, watch.part("attacks"):
-        suite.run(display.tell, stopped, display.ran)
+        suite.run(display.show_step, stopped, display.ran)
         if audit.sweep:
             ran = [a.name for a in suite.scores if a.name in audit.attacks]
             swept = sweep(suite, RELEASED, ran, audit.sweep, display.say, stopped)

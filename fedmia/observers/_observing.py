@@ -31,7 +31,7 @@ class ObserverThread:
         self._answers: SimpleQueue[str | None] = SimpleQueue()
         Thread(target=self._work, name="observer", daemon=True).start()
 
-    def tell(self, method: str, *arguments: Any) -> str | None:
+    def call_observer(self, method: str, *arguments: Any) -> str | None:
         """Call a method with copies of the arguments; return why it failed, or None."""
         self._calls.put(partial(getattr(self._observer, method), *copy.deepcopy(arguments)))
         try:
@@ -121,7 +121,7 @@ class RunObservers:
 
     def _tell(self, method: str, *arguments: Any) -> None:
         for name, line in [*self._lines.items()]:
-            if (why := line.tell(method, *arguments)) is not None:
+            if (why := line.call_observer(method, *arguments)) is not None:
                 print(
                     f"fedmia: observer {name} failed in {method} ({why}); the run goes on without "
                     "it",

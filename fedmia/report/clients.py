@@ -186,8 +186,8 @@ def _defence_row(defence: ClientDefence | None, bounds: int) -> DefenceRow | Non
 def ranking(rows: Sequence[ClientRow]) -> str | None:
     """A sentence where simultaneous intervals of two clients separate, else None: no ranking."""
     scored = sorted(rows_with_auc(rows), key=lambda s: -s[1].value)
-    tell = _name_less_leaking if len(scored) <= FEW else _count_less_leaking
-    if not (parts := tell(scored)):
+    name_or_count = _name_less_leaking if len(scored) <= FEW else _count_less_leaking
+    if not (parts := name_or_count(scored)):
         return None
     return (
         f"By {scored[0][0]['attack']} AUC, these clients leak measurably more: "

@@ -98,7 +98,7 @@ class AuditDisplay(ProgressBars):
         self._attacks = self._bar.add_task("attacks", total=max(2 * attacks, 1))
         self._epochs = self._bar.add_task("shadow epochs", total=1, visible=False)
 
-    def tell(self, model: str, attack: str, finished: bool) -> None:
+    def show_step(self, model: str, attack: str, finished: bool) -> None:
         """An attack on a model begins, or is done.
 
         Args:

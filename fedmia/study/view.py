@@ -16,8 +16,8 @@ from rich.console import Console, RenderableType
 
 from fedmia.cli.command import Invocation
 from fedmia.report.page import picture, templates
+from fedmia.report.summary import failures, print_summary, write_files
 from fedmia.report.tables import Table, flat
-from fedmia.report.tell import failures, print_summary, write_files
 from fedmia.study import formats
 from fedmia.study.engine import Study
 

@@ -51,7 +51,7 @@ class ObserverCase(Case):
             "end": (),
         }
 
-    def tell(self, methods: str, folder: Path | None) -> None:
+    def call_observer(self, methods: str, folder: Path | None) -> None:
         """Call `methods` of a new observer, in order.
 
         Args:
@@ -77,20 +77,20 @@ class ObserverCase(Case):
 def hears_of_a_whole_run(case: ObserverCase) -> None:
     """Rounds, figures and the report, with a folder; what it is given stays as it was."""
     with tempfile.TemporaryDirectory() as folder:
-        case.tell("begin scalars scalars report end", Path(folder))
+        case.call_observer("begin scalars scalars report end", Path(folder))
 
 
 def hears_of_a_run_that_failed(case: ObserverCase) -> None:
     """`end` comes without a report, after rounds or before the first."""
     for methods in ("begin scalars end", "begin end"):
         with tempfile.TemporaryDirectory() as folder:
-            case.tell(methods, Path(folder))
+            case.call_observer(methods, Path(folder))
 
 
 def does_without_a_folder_or_says_so(case: ObserverCase) -> None:
     """`check` refuses where a run without one cannot be observed."""
     try:
-        case.tell("begin scalars report end", None)
+        case.call_observer("begin scalars report end", None)
     except InputError as error:
         case.must("\n" not in str(error), "check refuses in more than one line")
 

@@ -48,7 +48,7 @@ from fedmia.threat.signals import PixelCache, Signals
 
 RELEASED, UNTRAINED = "released", "untrained"  # the encoder itself and the control
 VIEWS = {"black_box": BlackBox, "white_box": WhiteBox}
-Tell = Callable[[str, str, bool], None]  # (model, attack, finished)
+ShowProgress = Callable[[str, str, bool], None]  # (model, attack, finished)
 
 
 class EncoderAttackSuite(AttackSuite[str]):
@@ -147,7 +147,9 @@ class EncoderAttackSuite(AttackSuite[str]):
 
     # -- attacks -------------------------------------------------------------------------------
 
-    def run(self, tell: Tell, stopped: Callable[[], bool], ran: Callable[[int], None]) -> None:
+    def run(
+        self, show_progress: ShowProgress, stopped: Callable[[], bool], ran: Callable[[int], None]
+    ) -> None:
         """Score every attack that can run, on the encoder and then on its untrained control.
 
         Args:
@@ -160,13 +162,13 @@ class EncoderAttackSuite(AttackSuite[str]):
             if stopped():
                 self.failures.reasons[name] = CUT
                 continue
-            tell(RELEASED, name, False)
+            show_progress(RELEASED, name, False)
             scored = self.failures.attempt("main", name, partial(self.score_encoder, name))
             if isinstance(scored, DatasetInferenceResults):
                 self.inferences.append(scored)
             elif scored is not None:
                 self.scores.append(scored)
-            tell(RELEASED, name, True)
+            show_progress(RELEASED, name, True)
         ran(len(self.scores))
         missing = self.no_control_reason() if self.scores else None
         if missing is not None:
@@ -174,12 +176,12 @@ class EncoderAttackSuite(AttackSuite[str]):
         for name in [scored.name for scored in self.scores]:
             if missing is not None or stopped():
                 break
-            tell(UNTRAINED, name, False)
+            show_progress(UNTRAINED, name, False)
             scored = self.failures.attempt(
                 UNTRAINED, name, partial(self.score_or_restore, UNTRAINED, name)
             )
             self.controls += [] if scored is None else [scored]
-            tell(UNTRAINED, name, True)
+            show_progress(UNTRAINED, name, True)
         for (name, _), why in self.failures.beside.items():
             how = f": {why}".replace(f": {BROKEN}", ", it failed there: ", 1)
             self.notes.append(f"{name} has no untrained control{how}")
