@@ -23,7 +23,8 @@ def choose_gentlest(
     after which the mean loss is no higher than before is no climb, and taken only if all are so.
 
     Args:
-        climbs: rate -> losses of the known images by step, (G + 1, K), G the most steps at it.
+        losses_by_rate: rate -> losses of the known images by step, (G + 1, K),
+        G the most steps at it.
         truth: (K,), 1 = member.
         reading: `rise` or `level`.
     """

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Generic, TypeVar
 
-from fedmia.config import compatibility as compatibility
-from fedmia.config import experiment
+from fedmia.config import compatibility, experiment
 from fedmia.config.audit import Audit
 from fedmia.config.experiment import Experiment
 from fedmia.config.flag_layout import flag_layout

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fedmia.config import compatibility as compatibility
-from fedmia.config import experiment
+from fedmia.config import compatibility, experiment
 from fedmia.config.experiment import Experiment
 from fedmia.config.forms import mapping, settings_tree
 from fedmia.config.sweep import Grid, RepeatedRuns, Sweep, format_grid_value, parse_values

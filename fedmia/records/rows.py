@@ -568,7 +568,7 @@ def rows_with_auc(rows: Iterable[AnyRow]) -> list[tuple[AnyRow, KnownAuc]]:
 
 
 class PerClientRow(TypedDict):
-    """Whether one given client trained on an image; see `fedmia.statistics.by_client.asked`.
+    """Whether one given client trained on an image; see `fedmia.statistics.by_client.client_auc`.
 
     Attributes:
         auc: area under the ROC curve, in [0, 1]; 0.5: no better than guessing.

@@ -57,7 +57,7 @@ def _counts(named_clients: IntArray, truth: IntArray) -> NamingCounts:
 
 def per_client(run: RunScores, attack: ScoredAttack, *stream: str) -> PerClientRow | None:
     """The numbers of `attack`, None where it gives no scores by client or nothing to compare; see
-    `fedmia.statistics.by_client.asked`.
+    `fedmia.statistics.by_client.client_auc`.
 
     `tpr_at_fpr` is the share of members that at most 1 % of their non-members reach; null where 1 %
     of them (Kish's effective number) is less than one image. `auc_ci` is of 95 % by a bootstrap

@@ -153,7 +153,8 @@ class EncoderAttackSuite(AttackSuite[str]):
         """Score every attack that can run, on the encoder and then on its untrained control.
 
         Args:
-            tell: called before and after each attack: the model, the attack's name, whether it is
+            show_progress: called before and after each attack: the model, the attack's name,
+            whether it is
                 done.
             stopped: whether the user asked to stop.
             ran: called with the number of attacks that are done.

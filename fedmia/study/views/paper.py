@@ -57,7 +57,7 @@ class PaperView(View):
     captions: ClassVar[Mapping[str, str]] = CAPTIONS
 
     def report(self, study: Any) -> dict[str, Any]:
-        """The numbers of what was gathered of one run (`fedmia.papers.gather.Found`)."""
+        """The numbers of what was gathered of one run (`fedmia.papers.gather.PaperResults`)."""
         return numbers(study)
 
     def tables(self, report: Mapping[str, Any]) -> dict[str, Table]:
