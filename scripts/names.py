@@ -39,7 +39,26 @@ PUBLIC = {
     "strategies/krum.py": {"taken"},
 }
 # Old name -> new name, of classes that code from outside may import.
-RENAMED: dict[str, str] = {}
+RENAMED = {
+    "Against": "Adversary",
+    "Course": "RoundRange",
+    "Crew": "FailurePolicy",
+    "Dealt": "AuditSplit",
+    "Desk": "ClientRound",
+    "Given": "ProvidedShadows",
+    "Kit": "MethodCache",
+    "Law": "RandomPartition",
+    "Loading": "LoadContext",
+    "Looked": "PrecomputedFeatures",
+    "Notebook": "TrajectoryRecorder",
+    "Outlook": "PreparationContext",
+    "Owned": "OwnerPartition",
+    "Released": "LoadedEncoder",
+    "Setting": "RunConditions",
+    "Site": "ClientContext",
+    "Turn": "CraftContext",
+    "Wanted": "LoadOptions",
+}
 
 
 def is_key(owner: ast.ClassDef, field: ast.AnnAssign) -> bool:
