@@ -18,7 +18,7 @@ class Labels:
     """Classes of images, looked up by the images' bytes: they reveal nothing about membership.
 
     Args:
-        given: pairs of uint8 images (N, C, H, W), or their `fedmia.data.images.digests`, and the
+        labelled: pairs of uint8 images (N, C, H, W), or their `fedmia.data.images.digests`, and the
             names of their classes (N,). A source whose images are all of one class has no labels.
     """
 

@@ -194,9 +194,9 @@ def test_exclusive__two_of_a_kind() -> None:
         check_exclusive([("dpsgd", DPSGD()), ("other", Other())])
 
 
-def test_outlook__holds_the_public_images(make_desk: Any) -> None:
+def test_preparation__contains_the_public_images(make_desk: Any) -> None:
     client_round = make_desk("", {}, MemoryStore(), defenses=LAYERS, public=np.array([1, 3]))
-    assert (client_round._outlook().public == client_round.client_context.images[[1, 3]]).all()
+    assert (client_round._preparation().public == client_round.client_context.images[[1, 3]]).all()
 
 
 def test_statement__says_where_its_noise_comes_from() -> None:

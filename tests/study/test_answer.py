@@ -24,9 +24,9 @@ with pytest.MonkeyPatch.context() as patch:
     patch.syspath_prepend(str(BENCHMARKS))
     SCRIPT = runpy.run_path(str(BENCHMARKS / "ascent.py"))
     PLANNING = runpy.run_path(str(BENCHMARKS / "_ascent_plan.py"))
-gain, measured, primary, exploratory, markdown, together, setting, main = (
-    SCRIPT[name] for name in ("gain", "measured", "primary", "exploratory", "markdown", "together",
-                              "setting", "main")
+gain, measure_row, primary, exploratory, markdown, together, setting, main = (
+    SCRIPT[name] for name in ("gain", "measure_row", "primary", "exploratory", "markdown",
+                              "together", "setting", "main")
 )  # fmt: skip
 read, federations, deviation, power = (
     PLANNING[name] for name in ("read", "federations", "deviation", "power")
