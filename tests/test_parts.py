@@ -12,6 +12,7 @@ import pytest
 from clients.client_round import ClientRound
 from clients.honest import Honest
 from fedmia.options import registry
+from fedmia.report.figures import draw
 from fedmia.simulate import main
 
 Report = dict[str, Any]
@@ -146,6 +147,7 @@ def test_client_that_raises__one_line_names_it_and_exit_code_1(
         return plain(role, client_round)
 
     monkeypatch.setattr(Honest, "work", work)
+    monkeypatch.setattr(draw, "draw_all", lambda scores, report: {})  # slow, tested elsewhere
     assert main(shlex.split(f"{FRESH}--attacks none --out {tmp_path / 'RUN'}")) == 1
     out, err = capsys.readouterr()
     assert err.count("\n") == 1 and "Traceback" not in err

@@ -20,6 +20,7 @@ from fedmia.evaluation.audits.provided_shadows import ProvidedShadows
 from fedmia.evaluation.audits.shadows import OwnShadows
 from fedmia.evaluation.encoder import prepare
 from fedmia.options.errors import InputError
+from fedmia.report.figures import draw
 from fedmia.shadows import train
 from fedmia.shadows.plan import keep_crop_only
 from fedmia.simulate import main as simulate
@@ -42,7 +43,9 @@ Patch = pytest.MonkeyPatch
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run of one client and one round."""
     folder = tmp_path_factory.mktemp("runs") / "tiny"
-    assert simulate([*RUN.split(), "--out", str(folder)]) == 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(draw, "draw_all", lambda scores, report: {})
+        assert simulate([*RUN.split(), "--out", str(folder)]) == 0
     return folder
 
 

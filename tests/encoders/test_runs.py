@@ -14,6 +14,7 @@ import yaml
 from fedmia.encoders.base import load
 from fedmia.encoders.describe import probe_encoder
 from fedmia.options.errors import InputError
+from fedmia.report.figures import draw
 from fedmia.simulate import main
 from fedmia.storage.snapshot import SnapshotStore
 
@@ -29,7 +30,9 @@ FLAGS = (
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run of one client and two rounds."""
     folder = tmp_path_factory.mktemp("runs") / "tiny"
-    assert main([*FLAGS.split(), "--out", str(folder)]) == 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(draw, "draw_all", lambda scores, report: {})
+        assert main([*FLAGS.split(), "--out", str(folder)]) == 0
     return folder
 
 

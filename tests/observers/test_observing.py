@@ -78,24 +78,29 @@ def observed(*classes: type[RunObserver]) -> str:
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str], str]:
-    """A run and the same one observed: the second's folder, what both print, and its stderr."""
-    out, errors = tmp_path_factory.mktemp("runs") / "seen", io.StringIO()
+def observed_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, str]:
+    """A run with observers: its folder, what it prints, and its stderr."""
+    out = tmp_path_factory.mktemp("runs") / "seen"
     HEARD.clear()
-    printed = []
     names = observed(Recorder, Broken, Quitter)
-    for more in ([], ["--out", str(out), "--observe", names]):
-        with redirect_stdout(io.StringIO()) as text, redirect_stderr(errors):
-            assert main([*shlex.split(TINY), "--json", *more]) == 0
-        printed.append(text.getvalue())
-    return out, printed, errors.getvalue()
+    return out, *printed("--out", str(out), "--observe", names)
+
+
+def printed(*more: str) -> tuple[str, str]:
+    """What a run prints to stdout and to stderr."""
+    with redirect_stdout(io.StringIO()) as text, redirect_stderr(io.StringIO()) as errors:
+        assert main([*shlex.split(TINY), "--json", *more]) == 0
+    return text.getvalue(), errors.getvalue()
 
 
 @pytest.mark.slow
-def test_report__is_the_same_with_observers_and_without(runs):
-    out, printed, _ = runs
-    assert printed[1] == (out / "report.json").read_text()
-    bare, seen = (text[: text.index('  "timing": {')] for text in printed)
+def test_report__is_the_same_with_observers_and_without(observed_run):
+    out, with_observers, _ = observed_run
+    assert with_observers == (out / "report.json").read_text()
+    without_observers, _ = printed()
+    bare, seen = (
+        text[: text.index('  "timing": {')] for text in (without_observers, with_observers)
+    )
     assert bare == seen
     assert {p.name for p in out.iterdir()} == {
         "config.yaml", "figures", "report.html", "report.json", "scores.csv", "snapshots",
@@ -103,8 +108,8 @@ def test_report__is_the_same_with_observers_and_without(runs):
     }  # fmt: skip
 
 
-def test_observers__are_told_all_in_order(runs):
-    seen = runs[0]
+def test_observers__are_told_all_in_order(observed_run):
+    seen = observed_run[0]
     report = json.loads((seen / "report.json").read_text())
     assert HEARD[0] == ("begin", "moco", seen)
     rounds = HEARD[1:3]
@@ -148,14 +153,15 @@ def test_of_the_run__what_an_attack_adds_to_each_of_its_controls():
     assert told == {"added/ascent/ascent-zero": 0.1, "added/ascent/loss-before": -0.2}
 
 
-def test_broken_observers__cost_one_line_each(runs):
-    lines = [line for line in runs[2].splitlines() if line.startswith("fedmia: observer")]
+def test_broken_observers__cost_one_line_each(observed_run):
+    errors = observed_run[2]
+    lines = [line for line in errors.splitlines() if line.startswith("fedmia: observer")]
     gone = "the run goes on without it"
     assert lines == [
         f"fedmia: observer {HERE}:Quitter failed in begin (SystemExit: 3); {gone}",
         f"fedmia: observer {HERE}:Broken failed in scalars (RuntimeError: disk full); {gone}",
     ]
-    assert "I print" in runs[2]  # what observers print is no result
+    assert "I print" in errors  # what observers print is no result
 
 
 def test_observer_that_hangs__is_left_behind(monkeypatch, capsys):
