@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
+QUICK = Path(__file__).parent / "quick"
 PAGE = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
 
 
@@ -44,11 +45,11 @@ class Deployment:
         self.running: list[subprocess.Popen[bytes]] = []
         self.env = os.environ | {
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": f"{QUICK}{os.pathsep}{ROOT}",
             "FLWR_HOME": str(folder / "home"),
             "FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": self.ports["http"],
             "FLWR_LOCAL_CONTROL_API_PORT": self.ports["control"],
-            "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.05",
+            "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2",
             "OMP_NUM_THREADS": "1",
         }
         (folder / "home" / "config.toml").write_text(
