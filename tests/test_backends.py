@@ -84,9 +84,9 @@ def test_push_and_pull__messages_in_flight_are_told_apart(grid: InlineGrid) -> N
     list(grid.pull_messages(first[:1]))
     second = list(grid.push_messages([order(nodes[2], 3)]))
     assert second[0] not in first
-    wanted, values = {*first[1:], *second}, list[float]()
+    expected, values = {*first[1:], *second}, list[float]()
     while len(values) < 2:  # a pull brings what is there
-        values += [r.content.metric_records["m"]["value"] for r in grid.pull_messages(wanted)]  # type: ignore[misc]
+        values += [r.content.metric_records["m"]["value"] for r in grid.pull_messages(expected)]  # type: ignore[misc]
     assert sorted(values) == [2, 3]
 
 
@@ -120,12 +120,12 @@ def test_late_clients__each_leaves_a_thread_for_the_others(monkeypatch: pytest.M
         return Message(RecordDict(), reply_to=message)
 
     def answered(node: int, value: float) -> Message:
-        sent, found = set(grid.push_messages([order(node, value)])), list[Message]()
+        sent, results = set(grid.push_messages([order(node, value)])), list[Message]()
         deadline = time.monotonic() + 5
-        while not found and time.monotonic() < deadline:
-            found += grid.pull_messages(sent)
-        assert found, "nobody was left to take the order"
-        return found[0]
+        while not results and time.monotonic() < deadline:
+            results += grid.pull_messages(sent)
+        assert results, "nobody was left to take the order"
+        return results[0]
 
     grid = InlineGrid(always(app), CLIENTS, workers=1, threads=1, timeout=0.1)
     nodes = list(grid.get_node_ids())
@@ -198,12 +198,12 @@ def test_arrays__are_read_once_by_no_client_and_are_each_clients_own(
         return plain(*given, **more)
 
     monkeypatch.setattr(np, "load", noted)
-    app, seen = ClientApp(), []
+    app, calls = ClientApp(), []
 
     @app.train()
     def _(message: Message, context: Context) -> Message:
         state = message.content.array_records["arrays"].to_torch_state_dict()
-        seen.append(state["w"].clone())
+        calls.append(state["w"].clone())
         state["w"].add_(1.0)  # nobody else's
         return Message(RecordDict(), reply_to=message)
 
@@ -213,5 +213,5 @@ def test_arrays__are_read_once_by_no_client_and_are_each_clients_own(
         Message(content, dst_node_id=n, message_type=MessageType.TRAIN) for n in grid.get_node_ids()
     ))  # fmt: skip
     grid.close()
-    assert len(seen) == CLIENTS and all(torch.equal(w, torch.arange(3.0)) for w in seen)
+    assert len(calls) == CLIENTS and all(torch.equal(w, torch.arange(3.0)) for w in calls)
     assert readers == [threading.current_thread().name]

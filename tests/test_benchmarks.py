@@ -26,8 +26,8 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         patch.syspath_prepend(str(SCRIPT.parent))
         patch.setattr(sys, "argv", [str(SCRIPT), *flags, str(out)])
         runpy.run_path(str(SCRIPT), run_name="__main__")
-    found: dict[str, Any] = json.loads(out.read_text())
-    return found
+    content: dict[str, Any] = json.loads(out.read_text())
+    return content
 
 
 def test_signals__says_where_it_ran(results: dict[str, Any]) -> None:
@@ -74,9 +74,9 @@ def test_many_clients__seconds_by_part_and_a_plot(tmp_path: Path) -> None:
         patch.syspath_prepend(str(MANY.parent))
         patch.setattr(sys, "argv", [str(MANY), *flags])
         runpy.run_path(str(MANY), run_name="__main__")
-    found = json.loads(out.read_text())
-    assert [row["clients"] for row in found["runs"]] == [2, 4]
-    for row in found["runs"]:
+    content = json.loads(out.read_text())
+    assert [row["clients"] for row in content["runs"]] == [2, 4]
+    for row in content["runs"]:
         assert 0 < sum(row["parts"].values()) < row["wall_s"] and row["peak_mib"] > 100
         assert row["ms_a_client_and_round"] == 1000 * row["wall_s"] / row["clients"]
     assert out.with_suffix(".png").read_bytes()[:4] == b"\x89PNG"

@@ -50,8 +50,8 @@ def interrupted(flags: str, out: Path, monkeypatch: Patch) -> dict[str, Any]:
     before = signal.getsignal(signal.SIGINT)
     assert main([*shlex.split(TINY + flags), "--out", str(out)]) == 130
     assert signal.getsignal(signal.SIGINT) is before
-    found: dict[str, Any] = json.loads((out / "report.json").read_text())
-    return found
+    report_json: dict[str, Any] = json.loads((out / "report.json").read_text())
+    return report_json
 
 
 @pytest.mark.parametrize("pretrain", ["none", "pooled --pretrain-epochs 2"])

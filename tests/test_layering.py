@@ -77,35 +77,35 @@ def at_load(node: ast.AST) -> Iterator[ast.AST]:
 def imports(source: str, walk: Callable[[ast.AST], Iterable[ast.AST]] = ast.walk) -> frozenset[str]:
     """Dotted names that a module imports anywhere in it, `importlib.import_module` of constants
     and imports for the type checker included; `from a import b` gives `a` and `a.b`."""
-    found: set[str] = set()
+    results: set[str] = set()
     for node in walk(ast.parse(source)):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            results |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, "relative import"
-            found |= {f"{node.module}", *(f"{node.module}.{a.name}" for a in node.names)}
+            results |= {f"{node.module}", *(f"{node.module}.{a.name}" for a in node.names)}
         elif isinstance(node, ast.Call) and node.args:
             called = node.func.attr if isinstance(node.func, ast.Attribute) else ""
             if called == "import_module" and isinstance(node.args[0], ast.Constant):
-                found.add(str(node.args[0].value))
-    return frozenset(found)
+                results.add(str(node.args[0].value))
+    return frozenset(results)
 
 
 def loaded(*names: str) -> set[str]:
     """Every name, ours or not, that importing `names` imports, as far as our own modules tell."""
-    found: set[str] = set()
+    results: set[str] = set()
     waiting = list(names)
     while waiting:
         name = waiting.pop()
-        if name in found:
+        if name in results:
             continue
-        found.add(name)
+        results.add(name)
         waiting += [name.rpartition(".")[0]] if "." in name else []  # a package, before its module
         path = ROOT.joinpath(*name.split("."))
         for file in (path.with_suffix(".py"), path / "__init__.py"):
             if file.exists():
                 waiting += imports(file.read_text(), at_load)
-    return found
+    return results
 
 
 def within(name: str, packages: tuple[str, ...]) -> bool:

@@ -148,10 +148,10 @@ def test_view__scores_as_the_harness(
 ) -> None:
     from fedmia.evaluation import encoder as run
 
-    seen: dict[str, Any] = {}
+    calls: dict[str, Any] = {}
 
     def keep(harness: Any, *rest: Any, **more: Any) -> Any:
-        seen.update(dealt=harness.audit_split, found=harness.scores, augment=harness.augment)
+        calls.update(dealt=harness.audit_split, found=harness.scores, augment=harness.augment)
         return gather(harness, *rest, **more)
 
     gather = run.gather
@@ -163,16 +163,16 @@ def test_view__scores_as_the_harness(
         Combined(views=4),
     ]
     audit(made(), *sides, attacks=attacks, seed=SEED)
-    dealt = seen["dealt"]
+    dealt = calls["dealt"]
     known = Known(dealt.known_members, dealt.known_nonmembers)
-    attacker = view(made(), size=8, seed=SEED, augment=seen["augment"], held=known.both()[0])
-    assert [s.name for s in seen["found"]] == [
+    attacker = view(made(), size=8, seed=SEED, augment=calls["augment"], held=known.both()[0])
+    assert [s.name for s in calls["found"]] == [
         "lpla",
         "similarity",
         "encodermi-v",
         "combined",
     ]
-    for attack, scored in zip(attacks, seen["found"], strict=True):
+    for attack, scored in zip(attacks, calls["found"], strict=True):
         before = attacker.queries
         attack.fit(attacker, known, rng(SEED, "fit", scored.name))
         for images, expected in (
@@ -305,8 +305,8 @@ def test_audit__writes_what_the_command_line_writes(
     sides: tuple[Tensor, Tensor], tmp_path: Path
 ) -> None:
     report = audit(made(), *sides, attacks="lpla", out=tmp_path / "OUT")
-    written = json.loads((tmp_path / "OUT" / "report.json").read_text())
-    assert {k: v for k, v in written.items() if k != "timing"} == {
+    report_json = json.loads((tmp_path / "OUT" / "report.json").read_text())
+    assert {k: v for k, v in report_json.items() if k != "timing"} == {
         k: v for k, v in json.loads(json.dumps(report)).items() if k != "timing"
     }
     assert (tmp_path / "OUT" / "figures" / "attacks.png").exists()

@@ -36,8 +36,8 @@ def python(code: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 def block(language: str, containing: str) -> str:
     """The README's one code block in `language` that contains a text."""
-    found = re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
-    (one,) = [text for text in found if containing in text]
+    matches = re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+    (one,) = [text for text in matches if containing in text]
     return str(one)
 
 

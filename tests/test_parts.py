@@ -29,35 +29,35 @@ SIMILARITY = "--attacks similarity --federation.snapshots 1 " + CHEAP
 def reported(flags: str, capsys: Capture) -> Report:
     """The report that `--json` prints."""
     assert main([*shlex.split(flags), "--json"]) == 0
-    found: Report = json.loads(capsys.readouterr().out)
-    return found
+    report: Report = json.loads(capsys.readouterr().out)
+    return report
 
 
 def test_attacker_none__the_outsiders_attacks_run(capsys: Capture) -> None:
     one = FRESH.replace("--clients 4", "--clients 1")
-    found = reported(f"{one}--attacks similarity,internal {CHEAP}", capsys)
-    assert [a["threat"]["vantage"] for a in found["attacks"]] == ["outsider"] * 2
-    assert not any(a["under_attack"] for a in found["attacks"])
-    assert found["paired"] == [] and set(found["controls"]) == {"untrained", "pixels"}
-    assert [c["role"] for c in found["clients"]] == ["honest"]
+    report = reported(f"{one}--attacks similarity,internal {CHEAP}", capsys)
+    assert [a["threat"]["vantage"] for a in report["attacks"]] == ["outsider"] * 2
+    assert not any(a["under_attack"] for a in report["attacks"])
+    assert report["paired"] == [] and set(report["controls"]) == {"untrained", "pixels"}
+    assert [c["role"] for c in report["clients"]] == ["honest"]
 
 
 @pytest.mark.slow
 def test_attacker_none__ascent_is_not_among_all(capsys: Capture) -> None:
-    found = reported(FRESH + "--federation.snapshots 1", capsys)
-    assert "ascent" not in {a["name"] for a in found["attacks"]}
-    assert {"similarity", "combined"} <= {a["name"] for a in found["attacks"]}
+    report = reported(FRESH + "--federation.snapshots 1", capsys)
+    assert "ascent" not in {a["name"] for a in report["attacks"]}
+    assert {"similarity", "combined"} <= {a["name"] for a in report["attacks"]}
 
 
 @pytest.mark.parametrize("trains", ["true", "false"])
 def test_attacker_passive__two_of_them(trains: str, capsys: Capture) -> None:
-    found = reported(
+    report = reported(
         f"{FRESH}{SIMILARITY} --attacker passive --malicious 2 --attacker-trains {trains}", capsys
     )
-    assert [c["role"] for c in found["clients"]] == ["honest"] * 2 + ["passive"] * 2
-    assert [c["auc"] is None for c in found["clients"]] == [False] * 2 + [True] * 2
-    assert found["attacks"][0]["n_members"] == 32 - 8
-    assert not found["attacks"][0]["under_attack"]
+    assert [c["role"] for c in report["clients"]] == ["honest"] * 2 + ["passive"] * 2
+    assert [c["auc"] is None for c in report["clients"]] == [False] * 2 + [True] * 2
+    assert report["attacks"][0]["n_members"] == 32 - 8
+    assert not report["attacks"][0]["under_attack"]
 
 
 @pytest.mark.parametrize(
@@ -67,13 +67,13 @@ def test_attacker_active__says_so_if_it_took_part_in_no_attacked_round(
     seed: int, scored: bool, capsys: Capture
 ) -> None:
     """One attacked round, one client of four in it; one of these two seeds draws the attacker."""
-    found = reported(
+    report = reported(
         f"{FRESH}--attacker active --attacks ascent "
         f"--federation.participation 0.25 --federation.snapshots 1 --seed {seed}",
         capsys,
     )
-    assert [a["name"] for a in found["attacks"]] == ["ascent", "ascent-level"] * scored
-    why = [(r["attack"], r["reason"]) for r in found["not_run"]]
+    assert [a["name"] for a in report["attacks"]] == ["ascent", "ascent-level"] * scored
+    why = [(r["attack"], r["reason"]) for r in report["not_run"]]
     assert why == [("ascent", "its client finished no attacked round")] * (not scored)
 
 
@@ -82,10 +82,10 @@ def test_pretrain__every_mode_comes_before_the_same_rounds(mode: str, capsys: Ca
     """A server's epochs are no rounds; the untrained control is the model before them."""
     epochs = "" if mode == "none" else "--pretrain-epochs 20"
     public = "--split.public 16" if mode == "public" else ""
-    found = reported(f"{TINY}{SIMILARITY} --pretrain {mode} {epochs} {public}", capsys)
-    assert [(r["round"], r["under_attack"]) for r in found["rounds"]] == [(1, False), (2, False)]
-    assert ("pre-training was pooled" in found["verdict"]) is (mode == "pooled")
-    losses = [r["loss"] for r in found["rounds"]]
+    report = reported(f"{TINY}{SIMILARITY} --pretrain {mode} {epochs} {public}", capsys)
+    assert [(r["round"], r["under_attack"]) for r in report["rounds"]] == [(1, False), (2, False)]
+    assert ("pre-training was pooled" in report["verdict"]) is (mode == "pooled")
+    losses = [r["loss"] for r in report["rounds"]]
     assert all(loss > 0 for loss in losses) and len(set(losses)) == len(losses)
 
 
@@ -93,18 +93,18 @@ def test_pretrain__clients_train_in_rounds_of_their_own(
     capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """None of them before round 1."""
-    seen: list[int] = []
+    rounds: list[int] = []
     plain = ClientRound.train
 
     def counted(client_round: ClientRound) -> Any:
-        seen.append(client_round.task.round)
+        rounds.append(client_round.task.round)
         return plain(client_round)
 
     monkeypatch.setattr(ClientRound, "train", counted)
     reported(
         f"{TINY}--attacks none --pretrain public --pretrain-epochs 2 --split.public 16", capsys
     )
-    assert sorted(seen) == [1] * 4 + [2] * 4
+    assert sorted(rounds) == [1] * 4 + [2] * 4
 
 
 STANDINGS: dict[str, tuple[str, str | None]] = {
@@ -121,10 +121,10 @@ STANDINGS: dict[str, tuple[str, str | None]] = {
 @pytest.mark.parametrize("name", registry.names("defense"))
 def test_defense__its_epsilon_stands_with_the_defended_clients(name: str, capsys: Capture) -> None:
     more, standing = STANDINGS.get(name, ("", ""))
-    found = reported(
+    report = reported(
         f"{FRESH}--attacks none --defense {name} {more} --defended-clients 0-1", capsys
     )
-    rows = [c["defence"] for c in found["clients"]]
+    rows = [c["defence"] for c in report["clients"]]
     assert rows[2:] == [None, None] and [r["name"] for r in rows[:2]] == [name] * 2
     epsilon = rows[0]["epsilon"]
     if standing is None:

@@ -32,16 +32,16 @@ Report = dict[str, Any]
 
 
 def experiment(flags: str) -> Experiment:
-    found = parse(SIMULATE, shlex.split(flags)).settings
-    assert isinstance(found, Experiment)
-    return found
+    settings = parse(SIMULATE, shlex.split(flags)).settings
+    assert isinstance(settings, Experiment)
+    return settings
 
 
 def ran(flags: str, out: Path, monkeypatch: pytest.MonkeyPatch) -> Report:
     monkeypatch.setattr(draw, "draw_all", lambda scores, report: {})
     assert main([*shlex.split(flags), "--quiet", "--out", str(out)]) == 0
-    found: Report = json.loads((out / "report.json").read_text(encoding="utf-8"))
-    return found
+    report_json: Report = json.loads((out / "report.json").read_text(encoding="utf-8"))
+    return report_json
 
 
 def names(rows: list[Report]) -> list[str]:

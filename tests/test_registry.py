@@ -131,8 +131,8 @@ def test_load__of_a_family_imports_its_file_alone(package: Path) -> None:
 
 def test_load__class_outside_the_repository(package: Path) -> None:
     path = f"{package.name}.by_halves:ByHalves"
-    built = registry.build("partition", path, {"share": 0.25})
-    assert built.share == 0.25
+    plugin = registry.build("partition", path, {"share": 0.25})
+    assert plugin.share == 0.25
 
 
 @pytest.mark.parametrize(

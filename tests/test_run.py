@@ -31,5 +31,5 @@ def test_notes__local_batch_norm_wherever_the_model_holds_one(flags: str, said: 
         line = TINY + flags + f" --federation.batch_norm {policy}"
         experiment = parse(SIMULATE, line.split()).settings
         assert experiment is not None
-        found = [n for n in prepare(experiment).notes if n.startswith("Batch norm is local: ")]
-        assert len(found) == (said and policy == "local")
+        results = [n for n in prepare(experiment).notes if n.startswith("Batch norm is local: ")]
+        assert len(results) == (said and policy == "local")

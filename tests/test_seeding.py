@@ -97,8 +97,8 @@ def test_torch_noise__of_a_seed_repeats_and_of_the_system_does_not(monkeypatch: 
     draws = [torch.rand(4, generator=g) for g in (*seeded, twin)]
     assert all(torch.equal(draws[0], d) for d in draws)
     monkeypatch.setattr("fedmia.options.seeding.secrets.randbits", lambda bits: 5)
-    drawn = [torch_noise("entropy", rng(0, "x"), "cpu") for _ in range(2)]
-    drawn.append(torch.Generator().manual_seed(5))
-    noise = [torch.normal(0.0, 1.0, (2000,), generator=g) for g in drawn]
+    samples = [torch_noise("entropy", rng(0, "x"), "cpu") for _ in range(2)]
+    samples.append(torch.Generator().manual_seed(5))
+    noise = [torch.normal(0.0, 1.0, (2000,), generator=g) for g in samples]
     assert all(abs(float(torch.corrcoef(torch.stack(p))[0, 1])) < 0.1 for p in pairwise(noise))
     assert kstest(noise[0].numpy(), "norm").pvalue > 1e-4

@@ -43,8 +43,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def report(folder: Path) -> Report:
-    found: Report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
-    return found
+    report_json: Report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+    return report_json
 
 
 def test_report__names_clients_beside_chance_and_the_placebo(report: Report) -> None:
@@ -141,16 +141,16 @@ def test_check__what_leaves_the_server_nothing_to_compare_is_refused(
 
 
 def test_check__fewer_clients_suffice_for_other_attacks() -> None:
-    asked = parse(
+    settings = parse(
         SIMULATE, shlex.split("--attacker server --clients 2 --attacks similarity")
     ).settings
-    assert asked is not None
-    check_experiment(asked)
+    assert settings is not None
+    check_experiment(settings)
 
 
 def test_attacks__main_of_a_server_holds_all_for_one() -> None:
-    asked = parse(SIMULATE, ["--attacker", "server"]).settings
-    assert asked is not None and "all-for-one" in asked.attacks
+    settings = parse(SIMULATE, ["--attacker", "server"]).settings
+    assert settings is not None and "all-for-one" in settings.attacks
     with pytest.raises(InputError, match="'all-for-one' needs --attacker server"):
         parse(SIMULATE, shlex.split("--attacker passive --attacks all-for-one"))
 
@@ -186,9 +186,9 @@ def test_ray__same_report_as_inline(
     one_ray: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(draw, "draw_all", lambda scores, report: {})
-    found = []
+    results = []
     for backend in ("inline", "ray"):
         assert main(shlex.split(f"{ATTACKED} --json --backend {backend}")) == 0
         report = json.loads(capsys.readouterr().out)
-        found.append({k: v for k, v in report.items() if k not in ("timing", "config")})
-    assert found[0] == found[1] and found[0]["named_clients"]
+        results.append({k: v for k, v in report.items() if k not in ("timing", "config")})
+    assert results[0] == results[1] and results[0]["named_clients"]

@@ -50,8 +50,8 @@ def strict(text: str) -> Report:
     def refuse(word: str) -> None:
         raise AssertionError(f"{word} in strict JSON")
 
-    found: Report = json.loads(text, parse_constant=refuse)
-    return found
+    content: Report = json.loads(text, parse_constant=refuse)
+    return content
 
 
 @pytest.fixture(scope="module")
@@ -110,23 +110,23 @@ def test_paper__every_table_and_figure_of_a_finished_run(
     monkeypatch.setattr(canvas, "png", lambda figure: b"png")
     out = tmp_path / "paper"
     assert paper.main([str(folder), "--out", str(out), "--json", "--device", "cpu"]) == 0
-    told = strict(capsys.readouterr().out)
-    assert told == strict((out / "tables.json").read_text(encoding="utf-8"))
+    report_json = strict(capsys.readouterr().out)
+    assert report_json == strict((out / "tables.json").read_text(encoding="utf-8"))
     figures = {f"fig-{i}.png" for i in range(5, 14)}
     names = {"config.yaml", "tables.json", "tables.md", "paper.html"}
-    assert {p.name for p in out.iterdir()} == figures | names and told["not_drawn"] == {}
+    assert {p.name for p in out.iterdir()} == figures | names and report_json["not_drawn"] == {}
     assert (out / "paper.html").read_text(encoding="utf-8").count("data:image/png;base64,") == 9
     scored = {r["round"]: r for r in report["rounds"] if r["leakage"]}
     clean = max(n for n, r in scored.items() if not r["under_attack"])
-    assert told["round"] == clean < max(scored)
-    (here,) = [r for r in told["rounds"] if r["round"] == clean]
+    assert report_json["round"] == clean < max(scored)
+    (here,) = [r for r in report_json["rounds"] if r["round"] == clean]
     attacks = {a["name"]: a for a in report["attacks"]}
     for found, name in (
-        (told["table_4"]["lda"], "combined"), (here["methods"]["internal"], "internal"),
+        (report_json["table_4"]["lda"], "combined"), (here["methods"]["internal"], "internal"),
         (here["ascent_static"], "ascent-static"),
     ):  # fmt: skip
         assert found == {key: attacks[name][key] for key in found}, name
-    later = [r for r in told["rounds"] if r["round"]]
+    later = [r for r in report_json["rounds"] if r["round"]]
     assert [r["round"] for r in later] == sorted(scored)
     for row in later:
         assert row["under_attack"] == scored[row["round"]]["under_attack"]
@@ -277,11 +277,14 @@ def test_headline__an_audit_says_which_round_of_the_run_it_takes(
             said
         )
         assert all(err.startswith(f"fedmia: {one}") for one in said)  # before the first attack
-        found = strict((out / "report.json").read_text(encoding="utf-8"))
-        assert [n for n in found["notes"] if "after attacked" in n] == said
-        assert found["attacks"][0]["round"] == found["utility"]["round"] == turn
-        assert found["encoder"]["round"] == turn and found["subject"] == f"the encoder RUN@{turn}"
-        assert found["controls"]["untrained"][0]["round"] is None
+        report_json = strict((out / "report.json").read_text(encoding="utf-8"))
+        assert [n for n in report_json["notes"] if "after attacked" in n] == said
+        assert report_json["attacks"][0]["round"] == report_json["utility"]["round"] == turn
+        assert (
+            report_json["encoder"]["round"] == turn
+            and report_json["subject"] == f"the encoder RUN@{turn}"
+        )
+        assert report_json["controls"]["untrained"][0]["round"] is None
         page = (out / "report.html").read_text(encoding="utf-8")
         assert f"on the model of round {turn}" in page and all(one in page for one in said)
 
@@ -336,14 +339,14 @@ def test_terminal__table_verdict_and_where_the_report_is(tmp_path: Path, capsys:
 def test_quiet__prints_the_verdict_and_nothing_else(tmp_path: Path, capsys: Capture) -> None:
     assert run(f"{FRESH}{SIMILARITY} --quiet --out {tmp_path / 'RUN'}") == 0
     out, err = capsys.readouterr()
-    found = strict((tmp_path / "RUN" / "report.json").read_text())
-    assert (out, err) == (found["verdict"] + "\n", "")
+    report = strict((tmp_path / "RUN" / "report.json").read_text())
+    assert (out, err) == (report["verdict"] + "\n", "")
 
 
 def test_json__prints_the_report_and_nothing_else(capsys: Capture) -> None:
-    found = reported(f"{FRESH}{SIMILARITY}", capsys)
+    report = reported(f"{FRESH}{SIMILARITY}", capsys)
     assert capsys.readouterr() == ("", "")
-    assert found["attacks"][0]["name"] == "similarity"
+    assert report["attacks"][0]["name"] == "similarity"
 
 
 @pytest.mark.usefixtures("plain")
@@ -369,14 +372,14 @@ def test_simulate__goes_on_where_an_attack_breaks(
     monkeypatch.setattr(Failures, "attempt", breaking)
     flags = FRESH + CHEAP + "--attacks similarity,internal --federation.snapshots 1"
     assert run(f"{flags} --out {out} --json") == 1
-    found = strict(capsys.readouterr().out)
+    report = strict(capsys.readouterr().out)
     why, main = "failed: ZeroDivisionError: by nothing", piece == "main"
-    assert found["not_run"] == [{"attack": "internal", "reason": why}] * main
-    assert (f"internal has no scores of untrained, it {why}" in found["notes"]) != main
-    assert [a["name"] for a in found["attacks"]] == ["similarity", "internal"][: 2 - main]
+    assert report["not_run"] == [{"attack": "internal", "reason": why}] * main
+    assert (f"internal has no scores of untrained, it {why}" in report["notes"]) != main
+    assert [a["name"] for a in report["attacks"]] == ["similarity", "internal"][: 2 - main]
 
     monkeypatch.setattr(Failures, "attempt", survive)
     assert run(f"--resume {out} --json") == 0
     whole = strict(capsys.readouterr().out)
-    assert not whole["not_run"] and whole["attacks"][0]["auc"] == found["attacks"][0]["auc"]
+    assert not whole["not_run"] and whole["attacks"][0]["auc"] == report["attacks"][0]["auc"]
     assert {a["name"] for a in whole["controls"]["untrained"]} == {"similarity", "internal"}

@@ -48,14 +48,22 @@ def test_store__gives_back_what_was_kept(store: StateStore) -> None:
     memory = {"epsilon": [1.5, 2.0], "note": "x", "rounds": 3}
     store.save("main", 0, ClientState(some_state(1), memory))
     store.save("main", 12, ClientState(some_state(2), {}))
-    kept = store.load("main", 0)
-    assert kept is not None and same(kept.tensors, some_state(1)) and kept.memory == memory
+    client_state = store.load("main", 0)
+    assert (
+        client_state is not None
+        and same(client_state.tensors, some_state(1))
+        and client_state.memory == memory
+    )
     other = store.load("main", 12)
     assert other is not None and same(other.tensors, some_state(2)) and other.memory == {}
     assert store.load("zero", 0) is None and store.load("main", 1) is None
     store.save("main", 0, ClientState(some_state(3), {"rounds": 4}))
-    kept = store.load("main", 0)
-    assert kept is not None and same(kept.tensors, some_state(3)) and kept.memory == {"rounds": 4}
+    client_state = store.load("main", 0)
+    assert (
+        client_state is not None
+        and same(client_state.tensors, some_state(3))
+        and client_state.memory == {"rounds": 4}
+    )
 
 
 def test_fork__copies_what_exists_and_shares_nothing(store: StateStore) -> None:
@@ -80,9 +88,9 @@ def test_ledger__holds_what_it_has_room_for(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("*.safetensors"))) == 2
     store.save("main", 0, ClientState(some_state(9), {"k": 9}))
     for client, seed in enumerate([9, 1, 2, 3]):
-        kept = store.load("main", client)
-        assert kept is not None and kept.memory == {"k": seed}
-        assert same(kept.tensors, some_state(seed))
+        client_state = store.load("main", client)
+        assert client_state is not None and client_state.memory == {"k": seed}
+        assert same(client_state.tensors, some_state(seed))
 
 
 def test_carried__the_client_works_on_copies() -> None:
@@ -121,9 +129,9 @@ def test_snapshots__round_trip_by_branch(tmp_path: Path) -> None:
     assert store.rounds("main") == [2, 12, 100]
     assert store.rounds("zero") == [2]
     for round in (2, 12, 100):
-        kept = store.load("main", round)
-        assert kept.round == round and same(kept.state, some_state(round))
-        assert same(kept.holder, {"queue": torch.full((2,), 7.0)})
+        client_state = store.load("main", round)
+        assert client_state.round == round and same(client_state.state, some_state(round))
+        assert same(client_state.holder, {"queue": torch.full((2,), 7.0)})
     assert same(store.load("zero", 2).state, some_state(5)) and store.load("zero", 2).holder == {}
 
 
@@ -132,8 +140,8 @@ def test_snapshots__keep_names_that_hold_the_prefixes(tmp_path: Path) -> None:
     state = {"global.x": torch.ones(1), "holder.x": torch.zeros(1)}
     own = {"global.x": torch.full((1,), 2.0), "holder.x": torch.full((1,), 3.0)}
     store.save("main", Snapshot(1, state, own))
-    kept = store.load("main", 1)
-    assert same(kept.state, state) and same(kept.holder, own)
+    client_state = store.load("main", 1)
+    assert same(client_state.state, state) and same(client_state.holder, own)
 
 
 def test_drop__forgets_one_branch(tmp_path: Path) -> None:

@@ -235,17 +235,17 @@ def test_at__shares_rows_by_round_but_not_counts(
 
 
 def test_trajectory__is_what_was_noted_of_the_images(make_moco: Any, images: Tensor) -> None:
-    asked: list[Any] = []
+    calls: list[Any] = []
     none = np.zeros((1, 20))
     want = Trajectory([1], none, none, none)
 
     def noted(view: ClientView, some: Tensor) -> Trajectory:
-        asked.append((view, some))
+        calls.append((view, some))
         return want
 
     view = ClientView(make_moco(), AUGMENT, seed=0, device=CPU, noted=noted)
     assert view.trajectory(images) is want
-    assert asked[0][0] is view and torch.equal(asked[0][1], images)
+    assert calls[0][0] is view and torch.equal(calls[0][1], images)
     passive = ClientView(make_moco(), AUGMENT, seed=0, device=CPU)
     with pytest.raises(RuntimeError, match="crafted no update"):
         passive.trajectory(images)
@@ -254,11 +254,11 @@ def test_trajectory__is_what_was_noted_of_the_images(make_moco: Any, images: Ten
 def test_features__of_the_plain_images(make_moco: Any, images: Tensor) -> None:
     method = make_moco()
     view = WhiteBox(method, AUGMENT, seed=0, device=CPU)
-    wanted = ("encoder", "layer3", "avgpool")
-    got = view.features(images, wanted)
-    assert tuple(got) == wanted
-    want = method.encoder.features(images.float() / 255, wanted)
-    for name in wanted:
+    expected = ("encoder", "layer3", "avgpool")
+    got = view.features(images, expected)
+    assert tuple(got) == expected
+    want = method.encoder.features(images.float() / 255, expected)
+    for name in expected:
         torch.testing.assert_close(got[name], want[name].detach().flatten(1))
     with pytest.raises(InputError, match="layer9.*did you mean"):
         view.features(images, ("layer9",))

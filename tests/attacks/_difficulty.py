@@ -86,12 +86,12 @@ class World:
         return self.model([*self.members, *self.known[0]], seed=0)
 
     def view(self, method: Any, shadows: Sequence[Shadow] = ()) -> BlackBox:
-        held = self.pool[np.concatenate(self.known)]
-        return BlackBox(method, MILD, seed=0, device=CPU, held=held, shadows=shadows)
+        images = self.pool[np.concatenate(self.known)]
+        return BlackBox(method, MILD, seed=0, device=CPU, held=images, shadows=shadows)
 
     def shadows(self, count: int, online: bool = False) -> tuple[Shadow, ...]:
         """Each trained on half of the shadow images, and online on half of all the others."""
-        found = []
+        results = []
         rest = np.concatenate([self.members, self.others, *self.known])
         for i in range(count):
             own = rng(i // 2, "own").permutation(self.shadow)
@@ -102,8 +102,8 @@ class World:
                 half = np.concatenate([half, part])
             apart = np.setdiff1d(np.concatenate([own, rest]) if online else own, half)
             view = self.view(self.model(half, seed=i + 1))
-            found.append(Shadow(view, self.pool[half], self.pool[apart]))
-        return tuple(found)
+            results.append(Shadow(view, self.pool[half], self.pool[apart]))
+        return tuple(results)
 
     def rounds(self, count: int = 6) -> ClientView:
         """A client's view of rounds in which the members' level grows from 0 to the full gain."""
@@ -114,8 +114,8 @@ class World:
             state = self.model(trained, seed=r + 20, gain=self.gain * r / (count - 1))
             received[3 * r] = state.shared_state()
         last.load_shared(received[3 * (count - 1)])
-        held = self.pool[np.concatenate(self.known)]
-        return ClientView(last, MILD, seed=0, device=CPU, held=held, received=received)
+        images = self.pool[np.concatenate(self.known)]
+        return ClientView(last, MILD, seed=0, device=CPU, held=images, received=received)
 
     def scores(self, attack: Attack, view: BlackBox) -> tuple[Scores, Scores]:
         """Of the members and of the others, scored in mixed order."""

@@ -153,14 +153,14 @@ def test_planted__the_client_that_memorised_an_image_is_named(
     pixels = server(moco, held, {}).view_pixels(pool[:12], 8)
     updates = {1: {c: memorise(moco, pixels[:, c : c + 1], serving, measure) for c in range(12)}}
     view, attack = server(moco, held, updates), fitted(known, measure=measure, pairs=4, views=8)
-    ids, found = attack.by_client(view, pool)
-    right = int((ids[found[:, :12].argmax(axis=0)] == np.arange(12)).sum())
+    ids, scores = attack.by_client(view, pool)
+    right = int((ids[scores[:, :12].argmax(axis=0)] == np.arange(12)).sum())
     assert right >= 11  # by chance, 1
     truth = [1] * 12 + [0] * 48
     assert roc_auc_score(truth, attack.score(view, pool)) > 0.85
-    np.testing.assert_array_equal(attack.score(view, pool), found.max(axis=0))
+    np.testing.assert_array_equal(attack.score(view, pool), scores.max(axis=0))
     # Of one client: its image lies over nearly all of no one's.
-    over = [(found[c, c] > found[c, 12:]).mean() for c in range(12)]
+    over = [(scores[c, c] > scores[c, 12:]).mean() for c in range(12)]
     assert np.mean(over) > 0.95
 
 
@@ -169,9 +169,9 @@ def test_by_client__a_row_for_each_client_that_sent(
 ) -> None:
     moco = make_moco()
     view = server(moco, held, noise(moco, {1: (2, 5, 9)}))
-    ids, found = fitted(known, measure="similarity").by_client(view, images)
+    ids, scores = fitted(known, measure="similarity").by_client(view, images)
     assert ids.dtype == np.int64 and ids.tolist() == [2, 5, 9]
-    assert found.shape == (3, 20) and found.dtype == np.float64
+    assert scores.shape == (3, 20) and scores.dtype == np.float64
 
 
 def test_rounds__too_few_clients_or_none_is_refused(

@@ -74,16 +74,16 @@ def test_readings__are_ordered_member_high(images: Tensor) -> None:
     """An image whose aggregated loss stays low scores higher under `level` and `rise`; one that
     the aggregation hardly changes scores higher under `line23`."""
     before, sent, after = np.array([[1.0, 1.0]]), np.array([[3.0, 9.0]]), np.array([[2.0, 4.0]])
-    seen = Trajectory([1], before, sent, after)
+    trajectory = Trajectory([1], before, sent, after)
     for reading in ("level", "rise", "line23"):
-        low, high = score(seen, images[:2], reading=reading)
+        low, high = score(trajectory, images[:2], reading=reading)
         assert low > high
 
 
 def test_reads_uploads__only_for_the_reading_that_uses_them() -> None:
     """They cost queries."""
-    found = {r: Ascent(reading=r).reads_uploads() for r in ("level", "rise", "line23")}
-    assert found == {"level": False, "rise": False, "line23": True}
+    by_reading = {r: Ascent(reading=r).reads_uploads() for r in ("level", "rise", "line23")}
+    assert by_reading == {"level": False, "rise": False, "line23": True}
 
 
 @pytest.mark.parametrize("count", [1, 5, 6, 7, 12])
@@ -249,12 +249,12 @@ def test_craft__climbs_against_the_images_held(
     attack = Ascent(steps=3, lr=0.01)
     sent = attack.craft(turn(method, received, received, images, held=held))
     view = ClientView(make_moco(), AUGMENT, seed=5, device=CPU, held=held)
-    observer, pixels, found = view.copy_method(), view.view_pixels(images, 2), []
+    observer, pixels, losses = view.copy_method(), view.view_pixels(images, 2), []
     observer.fill_bank(serving.float() / 255)
     for weights in (received, sent):
         observer.load_shared(weights)
-        found.append(float(observer.probe_losses(pixels[0], pixels[1]).mean().detach()))
-    assert found[1] > found[0] + 0.001
+        losses.append(float(observer.probe_losses(pixels[0], pixels[1]).mean().detach()))
+    assert losses[1] > losses[0] + 0.001
 
 
 def test_craft__sends_the_tensors_received(make_moco: Any, images: Tensor) -> None:
@@ -322,10 +322,10 @@ def test_craft__is_a_function_of_its_stream(make_moco: Any, images: Tensor) -> N
 def test_craft__leaves_what_it_was_given(make_moco: Any, images: Tensor) -> None:
     method = make_moco()
     received = method.shared_state()
-    kept, local = {n: t.clone() for n, t in received.items()}, method.local_state()
+    snapshot, local = {n: t.clone() for n, t in received.items()}, method.local_state()
     pool = images.clone()
     Ascent(steps=1, lr=0.01).craft(turn(method, received, shifted(received, 0.1), pool))
-    assert all(torch.equal(received[n], t) for n, t in kept.items())
+    assert all(torch.equal(received[n], t) for n, t in snapshot.items())
     assert torch.equal(pool, images)
     assert all(torch.equal(method.local_state()[n], t) for n, t in local.items())
 
@@ -340,21 +340,21 @@ def test_craft__who_knows_the_server_climbs_inside_what_it_lets_through(
     not know it never asks."""
     method = make_moco()
     received = method.shared_state()
-    asked = list[float]()
+    calls = list[float]()
 
     def passing(crafted: State) -> State:
         gap = torch.stack([(crafted[n] - received[n]).norm() for n in received]).norm()
-        asked.append(float(gap))
+        calls.append(float(gap))
         return {n: t + 0.01 / gap * (crafted[n] - t) for n, t in received.items()}
 
     given = replace(turn(method, received, received, images), passing=passing)
     sent = Ascent(steps=3, lr=0.1, server="known").craft(given)
     length = float(torch.stack([(sent[n] - received[n]).norm() for n in received]).norm())
-    assert len(asked) == 3 and min(asked) > 0.01 and length == pytest.approx(0.01, rel=1e-3)
-    asked.clear()
+    assert len(calls) == 3 and min(calls) > 0.01 and length == pytest.approx(0.01, rel=1e-3)
+    calls.clear()
     method.load_shared(received)
     given = replace(turn(method, received, received, images), passing=passing)
     free = Ascent(steps=3, lr=0.1).craft(given)
-    assert not asked and not all(torch.equal(free[n], sent[n]) for n in sent)
+    assert not calls and not all(torch.equal(free[n], sent[n]) for n in sent)
     assert Ascent(server="known").together and not Ascent().together
     assert Ascent(server="known").disarmed().together

@@ -247,15 +247,15 @@ def test_queries__are_the_bank_then_each_step_and_after_of_all_that_climb(
 
 def climbs(**aucs: Sequence[float]) -> dict[float, Scores]:
     """Rate -> losses of 40 known images by step that give these AUCs, rising unless below 0."""
-    found = {}
+    results = {}
     for rate, values in aucs.items():
         rows = [np.zeros(40)]
         for value in values:
             told = round(abs(value) * 20)  # so many members rise less than all others
             fall = np.concatenate([np.full(told, 2.0), np.zeros(20 - told), np.ones(20)])
             rows.append(np.sign(value) * (3 - fall))
-        found[float(rate.removeprefix("lr"))] = np.stack(rows)
-    return found
+        results[float(rate.removeprefix("lr"))] = np.stack(rows)
+    return results
 
 
 TRUTH = np.repeat([1, 0], 20)
@@ -297,10 +297,10 @@ def test_gentlest__members_are_those_of_the_truth() -> None:
 def test_auto__tries_the_grid_as_the_images_under_test_climb(
     make_moco: Any, known: Known, held: Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: dict[str, Any] = {}
+    calls: dict[str, Any] = {}
 
     def noted(climbs: Any, steps: Any, truth: Any, reading: str) -> tuple[int, float]:
-        seen.update(climbs=climbs, steps=steps, truth=truth, reading=reading)
+        calls.update(climbs=climbs, steps=steps, truth=truth, reading=reading)
         return 2, 0.01
 
     monkeypatch.setattr("fedmia.attacks.ascent_static.choose_gentlest", noted)
@@ -309,14 +309,14 @@ def test_auto__tries_the_grid_as_the_images_under_test_climb(
     both = torch.cat([held, images])
     view = WhiteBox(make_moco(), AUGMENT, seed=0, device=CPU, held=both)
     fitted(known, view, reading="level")
-    assert seen["reading"] == "level"
+    assert calls["reading"] == "level"
     attack = fitted(known, view)
-    assert seen["reading"] == "rise"
+    assert calls["reading"] == "rise"
     assert attack.learns and attack.choices == {"steps": 2, "lr": 0.01}
-    assert tuple(seen["climbs"]) == tuple(MOST) and seen["steps"] == STEPS
-    np.testing.assert_array_equal(seen["truth"], truth)
+    assert tuple(calls["climbs"]) == tuple(MOST) and calls["steps"] == STEPS
+    np.testing.assert_array_equal(calls["truth"], truth)
     want = fitted(known, view, steps=STEPS[-1], lr=0.01).by_step(view, both)
-    np.testing.assert_allclose(seen["climbs"][0.01], want[:, len(held) :], atol=1e-5)
+    np.testing.assert_allclose(calls["climbs"][0.01], want[:, len(held) :], atol=1e-5)
 
 
 def test_auto__climbs_once_however_many_of_the_held_are_known(

@@ -132,11 +132,11 @@ def test_baseline_b__vector_by_hand(planted: Any) -> None:
 def test_baseline_b__task_is_apart_from_what_is_fitted_on(planted: Any) -> None:
     view, _, _ = planted
     attack = build(share=0.25)
-    seen = []
+    calls = []
     original = type(attack)._mark_correct
 
     def spy(self: Any, model: Any, over: Any, images: Tensor) -> Tensor:
-        seen.append((over, set(digests(images.numpy()))))
+        calls.append((over, set(digests(images.numpy()))))
         return original(self, model, over, images)
 
     type(attack)._mark_correct = spy
@@ -144,7 +144,7 @@ def test_baseline_b__task_is_apart_from_what_is_fitted_on(planted: Any) -> None:
         attack.fit(view, NOBODY, rng(0, "fit"))
     finally:
         type(attack)._mark_correct = original
-    for shadow, (over, fitted) in zip(view.shadows, seen, strict=True):
+    for shadow, (over, fitted) in zip(view.shadows, calls, strict=True):
         assert over is shadow.view
         task = set(digests(attack._task(view, shadow)[0].numpy()))
         assert len(task) == 15 and not task & fitted

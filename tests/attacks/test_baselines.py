@@ -163,12 +163,12 @@ def test_baseline_e__centre_against_each_other_patch_by_hand(planted: Planted) -
     shadow = view.shadows[0]
 
     def by_hand(view: BlackBox, images: Tensor) -> list[float]:
-        found = []
+        similarities = []
         for image in images.float() / 255:
             words = [view.embed(p(image[None], torch.empty(1, 0)))[0].double() for p in GRID]
             cosines = [F.cosine_similarity(words[4], w, dim=0) for w in words[:4] + words[5:]]
-            found.append(float(sum(cosines)) / 8)
-        return found
+            similarities.append(float(sum(cosines)) / 8)
+        return similarities
 
     attack = registry.build("attack", "baseline-e", {})
     attack.fit(view, NOBODY, rng(0, "fit"))
@@ -302,10 +302,10 @@ def test_adversarial__moves_towards_its_class_and_stays_near(
     for target in range(3):
         craft = Adversarial(network.digest(), target, 8 / 255, 7, 2 / 255, network)
         with torch.no_grad():  # as a view calls it
-            found = craft(pixels, nothing)
-        assert (found - pixels).abs().max() <= 8 / 255 + 1e-6
-        assert found.min() >= 0 and found.max() <= 1
-        after = network(found).log_softmax(dim=1)
+            crafted_pixels = craft(pixels, nothing)
+        assert (crafted_pixels - pixels).abs().max() <= 8 / 255 + 1e-6
+        assert crafted_pixels.min() >= 0 and crafted_pixels.max() <= 1
+        after = network(crafted_pixels).log_softmax(dim=1)
         assert (after[:, target] > before[:, target]).float().mean() > 0.95
         one = pixels[:1].clone()
         for _ in range(7):  # one image by itself
@@ -313,7 +313,7 @@ def test_adversarial__moves_towards_its_class_and_stays_near(
             loss = -network(one).log_softmax(dim=1)[0, target]
             one = one.detach() - 2 / 255 * torch.autograd.grad(loss, one)[0].sign()
             one = torch.clamp(one, pixels[:1] - 8 / 255, pixels[:1] + 8 / 255).clamp(0, 1)
-        torch.testing.assert_close(found[:1], one, atol=1e-6, rtol=0)
+        torch.testing.assert_close(crafted_pixels[:1], one, atol=1e-6, rtol=0)
     again = Adversarial(network.digest(), 2, 8 / 255, 7, 2 / 255, network)
     assert hash(again) == hash(craft) and again == craft
     assert again != dataclasses.replace(craft, target=1)

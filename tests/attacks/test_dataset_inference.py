@@ -48,17 +48,17 @@ def test_exchange__counts_the_ways_to_change_places() -> None:
     every = [gap(ours) for ours in itertools.product(*pools)]
     observed = gap(((5.0, 4.0), (7.0,)))
     want = np.mean([g >= observed - 1e-9 for g in every])
-    found = exchange_test(mine, classes[0], rest, classes[1], np.random.default_rng(0))
-    assert (found.n, found.others) == (3, 5)
-    assert found.difference == pytest.approx(observed)
-    assert found.p_value == pytest.approx(want, abs=4 * math.sqrt(want * (1 - want) / DRAWS))
+    result = exchange_test(mine, classes[0], rest, classes[1], np.random.default_rng(0))
+    assert (result.n, result.others) == (3, 5)
+    assert result.difference == pytest.approx(observed)
+    assert result.p_value == pytest.approx(want, abs=4 * math.sqrt(want * (1 - want) / DRAWS))
 
 
 def test_exchange__leaves_out_images_whose_class_no_other_has() -> None:
     draw = np.random.default_rng(0)
     mine, rest = np.array([1.0, 2.0, 99.0]), np.array([1.0, 2.0, 3.0, -99.0])
-    found = exchange_test(mine, np.array([0, 0, 7]), rest, np.array([0, 0, 0, 5]), draw)
-    assert (found.n, found.others) == (2, 3) and found.difference == pytest.approx(-0.5)
+    result = exchange_test(mine, np.array([0, 0, 7]), rest, np.array([0, 0, 0, 5]), draw)
+    assert (result.n, result.others) == (2, 3) and result.difference == pytest.approx(-0.5)
     nothing = exchange_test(mine, np.array([7] * 3), rest, np.zeros(4, dtype=int), draw)
     assert (nothing.p_value, nothing.difference, nothing.n) == (None, None, 0)
 
@@ -167,15 +167,15 @@ def test_infer__a_likelihood_is_of_images_that_did_not_fit_it(
     view = view_of(make_moco())
     attack = DatasetInference(statistic=statistic, views=4)
     attack.fit(view, known, np.random.default_rng(0))
-    asked = [(np.arange(8), np.arange(8, 20)), (np.arange(10, 20), np.arange(10))]
+    questions = [(np.arange(8), np.arange(8, 20)), (np.arange(10, 20), np.arange(10))]
     draw = np.random.default_rng(1)
-    found = attack.infer(view, images, np.zeros(20, dtype=int), asked, draw)
-    assert [(t.n, t.others) for t in found] == (
+    inferences = attack.infer(view, images, np.zeros(20, dtype=int), questions, draw)
+    assert [(t.n, t.others) for t in inferences] == (
         [(8, 12), (10, 10)] if statistic == "unary" else [(4, 12), (5, 10)]
     )
     if statistic == "unary":
         scores = attack.score(view, images)
-        assert found[0].difference == pytest.approx(scores[:8].mean() - scores[8:].mean())
+        assert inferences[0].difference == pytest.approx(scores[:8].mean() - scores[8:].mean())
 
 
 def dealt(members: Tensor, others: Tensor, classes: Any, owner: Any, alpha: float = 0.3) -> Any:
@@ -191,11 +191,11 @@ def test_suspects__posers_are_non_members_dealt_like_clients(textures: Any) -> N
     for at in range(0, len(of.posing), 3):
         places = np.concatenate(of.posing[at : at + 3])
         assert len(set(places)) == 24 and places.min() >= 24 and places.max() < 84
-    asked = of.questions(posers=True)
-    assert len(asked) == 3 + len(of.posing)
-    for own, others in asked:
+    questions = of.questions(posers=True)
+    assert len(questions) == 3 + len(of.posing)
+    for own, others in questions:
         assert others.min() >= 24 and not set(own) & set(others)
-    np.testing.assert_array_equal(asked[0][1], np.arange(24, 84))
+    np.testing.assert_array_equal(questions[0][1], np.arange(24, 84))
 
 
 def test_suspects__pose_also_where_clients_outnumber_the_non_members(textures: Any) -> None:
@@ -224,12 +224,12 @@ def test_inference__finds_the_client_whose_images_are_known(
     draw = np.random.default_rng(0)
     classes = draw.integers(0, 3, 24), draw.integers(0, 3, 60)
     of, view = dealt(members, others, classes, np.repeat([0, 1, 2], 8)), view_of(make_moco())
-    found = inference(_Bright(), known, of, 0, view, None)
-    assert [c.client for c in found.clients] == [0, 1, 2]
-    told = [c.p_value for c in found.clients]
-    assert told[1] == 1 / (1 + DRAWS) and min(told[0], told[2]) > 0.001  # type: ignore[type-var]
-    alarms = sum((p.p_value or 1) <= 0.05 for p in found.posers)
-    assert binom.sf(alarms - 1, len(found.posers), 0.05) > 1e-3 and not found.untrained
+    inferences = inference(_Bright(), known, of, 0, view, None)
+    assert [c.client for c in inferences.clients] == [0, 1, 2]
+    p_values = [c.p_value for c in inferences.clients]
+    assert p_values[1] == 1 / (1 + DRAWS) and min(p_values[0], p_values[2]) > 0.001  # type: ignore[type-var]
+    alarms = sum((p.p_value or 1) <= 0.05 for p in inferences.posers)
+    assert binom.sf(alarms - 1, len(inferences.posers), 0.05) > 1e-3 and not inferences.untrained
 
 
 def test_infer__p_values_of_many_clients_outlast_holms_correction(
@@ -242,6 +242,8 @@ def test_infer__p_values_of_many_clients_outlast_holms_correction(
     sets = np.arange(1200).reshape(300, 4)
     attack, view = _Bright(), view_of(make_moco())
     attack.fit(view, known, rng(0))
-    found = attack.infer(view, images, classes, [(s, np.arange(1200, 1260)) for s in sets], rng(1))
-    told = holm([t.p_value for t in found])
-    assert [k for k, p in enumerate(told) if p is not None and p <= 0.05] == [7]
+    inferences = attack.infer(
+        view, images, classes, [(s, np.arange(1200, 1260)) for s in sets], rng(1)
+    )
+    adjusted = holm([t.p_value for t in inferences])
+    assert [k for k, p in enumerate(adjusted) if p is not None and p <= 0.05] == [7]

@@ -123,8 +123,8 @@ def test_planted_norm__is_not_seen_by_cosines(name: str, planted: Planted) -> No
     assert abs(auc - 0.5) < 3 * math.sqrt(121 / (12 * 3600))
     # .. but by Euclidean distances: the longer vectors lie further apart.
     far = {"similarity": "euclidean"} | ({} if name == "encodermi-t" else {"scale": "standard"})
-    seen = roc_auc_score(truth, fitted(name, view, images, **far).score(view, images))
-    assert seen < 0.1 if name == "encodermi-t" else seen > 0.9
+    value = roc_auc_score(truth, fitted(name, view, images, **far).score(view, images))
+    assert value < 0.1 if name == "encodermi-t" else value > 0.9
 
 
 @pytest.mark.parametrize("name", ["encodermi-v", "encodermi-s"])
@@ -196,20 +196,22 @@ def test_fit__pools_the_features_of_several_shadows(planted: Planted) -> None:
 
 def naive_pairs(vectors: Tensor, similarity: str) -> list[float]:
     """Eq. 3, pair by pair."""
-    found = []
+    similarities = []
     for i in range(len(vectors)):
         for j in range(i + 1, len(vectors)):
             a, b = vectors[i].double().tolist(), vectors[j].double().tolist()
             if similarity == "euclidean":
-                found.append(-math.sqrt(sum((p - q) ** 2 for p, q in zip(a, b, strict=True))))
+                similarities.append(
+                    -math.sqrt(sum((p - q) ** 2 for p, q in zip(a, b, strict=True)))
+                )
                 continue
             if similarity == "correlation":
                 a = [p - sum(a) / len(a) for p in a]
                 b = [q - sum(b) / len(b) for q in b]
             dot = sum(p * q for p, q in zip(a, b, strict=True))
             lengths = math.sqrt(sum(p * p for p in a)) * math.sqrt(sum(q * q for q in b))
-            found.append(dot / lengths)
-    return found
+            similarities.append(dot / lengths)
+    return similarities
 
 
 @pytest.mark.parametrize("similarity", _cosine.SIMILARITIES)
@@ -224,8 +226,8 @@ def test_pairwise__is_the_loop_over_pairs(similarity: str, monkeypatch: pytest.M
 @pytest.mark.parametrize("similarity", _cosine.SIMILARITIES)
 def test_pairwise__closer_is_higher_and_zeros_are_finite(similarity: str) -> None:
     a = torch.tensor([1.0, 2.0, 4.0])
-    found = pairwise(torch.stack([a, a + 0.01 * a.flip(0), -a])[None], similarity)[0]
-    assert found[0] > found[1] and found[0] > found[2]
+    similarities = pairwise(torch.stack([a, a + 0.01 * a.flip(0), -a])[None], similarity)[0]
+    assert similarities[0] > similarities[1] and similarities[0] > similarities[2]
     assert torch.isfinite(pairwise(torch.zeros(1, 3, 4), similarity)).all()
 
 
@@ -265,12 +267,12 @@ def test_operations__are_those_of_the_attackers_views(name: str, planted: Plante
 @pytest.mark.parametrize("name", NAMES)
 def test_layer__is_what_the_view_is_asked_for(name: str, planted: Planted) -> None:
     view, images, _ = planted()
-    asked = []
+    calls = []
     embed = view.embed_views
-    view.embed_views = lambda x, n, layer, _: asked.append(layer) or embed(x, n, layer)  # type: ignore
+    view.embed_views = lambda x, n, layer, _: calls.append(layer) or embed(x, n, layer)  # type: ignore
     for layer in ("encoder", "avgpool"):
         registry.build("attack", name, {"layer": layer}).inputs(view, images[:2])
-    assert asked == ["encoder", "avgpool"]
+    assert calls == ["encoder", "avgpool"]
 
 
 def test_defaults__are_the_papers() -> None:
@@ -296,10 +298,10 @@ def test_threshold__no_other_is_more_accurate(seed: int) -> None:
     draw = rng(seed, "threshold")
     truth = (draw.random(25) < draw.random()).astype(np.int64)
     values = np.round(draw.normal(size=25) + draw.normal() * truth, 1)  # with ties
-    found = best_threshold(values, truth)
+    threshold = best_threshold(values, truth)
     each = np.unique(values)
     tried = [each[0] - 1, *each, *((each[1:] + each[:-1]) / 2), each[-1] + 1]
-    assert errors(values, truth, found) == min(errors(values, truth, t) for t in tried)
+    assert errors(values, truth, threshold) == min(errors(values, truth, t) for t in tried)
 
 
 def test_threshold__at_the_edges() -> None:

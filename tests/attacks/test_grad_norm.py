@@ -56,11 +56,11 @@ def test_score__is_minus_the_mean_norm_over_pairs(
 
 
 def test_score__an_odd_view_is_left_out(make_moco: Any, images: Tensor, held: Tensor) -> None:
-    found = []
+    scores = []
     for views in (2, 3):
         view = WhiteBox(make_moco(), AUGMENT, seed=0, device=CPU, held=held)
         attack = GradNorm(views=views)
         attack.fit(view, None, np.random.default_rng(0))  # type: ignore[arg-type]
-        found.append(attack.score(view, images))
+        scores.append(attack.score(view, images))
         assert view.queries == 20 * views + len(held)
-    np.testing.assert_allclose(found[0], found[1], atol=1e-6)
+    np.testing.assert_allclose(scores[0], scores[1], atol=1e-6)

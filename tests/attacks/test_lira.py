@@ -188,12 +188,12 @@ def test_online__sees_members_that_stand_out_downwards(told: None) -> None:
     rows = draw.standard_normal((20, n)) + 3 * inside * sign
     target = draw.standard_normal(n) + 3 * truth * sign
     view = scene(images, target, rows, inside)
-    found = {}
+    results = {}
     for mode in ("online", "offline"):
         attack = fitted(LiRA(mode=mode), view, Known(images[:4], images[4:8]))
         got = attack.score(view, images)  # type: ignore[arg-type]
-        found[mode] = _difficulty.auc(got[truth], got[~truth])
-    assert found["online"] > 0.95 > 0.6 > found["offline"]
+        results[mode] = _difficulty.auc(got[truth], got[~truth])
+    assert results["online"] > 0.95 > 0.6 > results["offline"]
 
 
 # -- invariances
@@ -319,18 +319,18 @@ def test_planted__difficulty_hides_members_from_similarity_alone(
     view = world.view(world.target(), world.shadows(count, online))
     plain = world.scores(Similarity(), view)
     attack = LiRA(**options)
-    found = world.scores(attack, view)
+    scores = world.scores(attack, view)
     assert attack._online == online
-    assert _difficulty.auc(*plain) < 0.7 < least < _difficulty.auc(*found)
+    assert _difficulty.auc(*plain) < 0.7 < least < _difficulty.auc(*scores)
     if not options:
-        assert _difficulty.tpr(*plain) < 0.1 and _difficulty.tpr(*found) > 0.6
+        assert _difficulty.tpr(*plain) < 0.1 and _difficulty.tpr(*scores) > 0.6
 
 
 def test_planted__models_that_know_no_member_give_chance(world: _difficulty.World) -> None:
     view = world.view(world.model([], seed=0), world.shadows(2))
-    found = _difficulty.auc(*world.scores(LiRA(), view))
+    value = _difficulty.auc(*world.scores(LiRA(), view))
     n = len(world.members)
-    assert abs(found - 0.5) < 3 * np.sqrt((2 * n + 1) / (12 * n * n))
+    assert abs(value - 0.5) < 3 * np.sqrt((2 * n + 1) / (12 * n * n))
 
 
 def test_logit__is_the_scale_by_default(told: None) -> None:

@@ -156,14 +156,14 @@ def test_threshold__is_the_norm_in_the_direction_of_the_known_images(shorter: bo
 
 def test_random_pixels__need_known_members_only(leak: Leak) -> None:
     members = leak.known.members
-    found = []
+    scores = []
     for others in (leak.known.nonmembers, members[:0]):
         attack, before = LpLA(nonmembers="random-pixels"), leak.view.queries
         attack.fit(leak.view, Known(members, others), rng())
-        found.append(attack.score(leak.view, leak.images))
+        scores.append(attack.score(leak.view, leak.images))
         assert leak.view.queries - before == 2 * len(members) + len(leak.images)
-    np.testing.assert_array_equal(found[0], found[1])
-    assert np.isfinite(found[0]).all() and len(np.unique(found[0])) > 10
+    np.testing.assert_array_equal(scores[0], scores[1])
+    assert np.isfinite(scores[0]).all() and len(np.unique(scores[0])) > 10
 
 
 def test_random_pixels__are_uniform_and_seeded() -> None:

@@ -58,5 +58,5 @@ def test_logits__of_equal_rows_are_equal_wherever_they_stand() -> None:
     init_uniform(model, torch.Generator().manual_seed(0))
     model = model.double().requires_grad_(False)
     row = (torch.arange(11) % 3 == 0).double()
-    found = {float(x) for n in (1, 2, 3, 5, 37) for x in logits(model, row.expand(n, 11))}
-    assert len(found) == 1
+    outputs = {float(x) for n in (1, 2, 3, 5, 37) for x in logits(model, row.expand(n, 11))}
+    assert len(outputs) == 1

@@ -53,18 +53,18 @@ def test_null__untrained_encoder_gives_chance(
 ) -> None:
     """Members and non-members of one distribution, and a model that saw neither. Members come
     first: an attack that reads an order is found here too."""
-    n, found = 75, []
+    n, aucs = 75, []
     attack = registry.build("attack", name, {})
     for seed in (7, 8, 9):  # one pool alone is off by three sigma for one attack in 400
         pool = textures(2 * n + 80, seed=seed)
         truth = np.repeat([1, 0], n)
         view = make_view(attack, make_moco(), pool[: 2 * n])
-        if attack.learns or not found:  # the same shadows, model and images held fit it the same
+        if attack.learns or not aucs:  # the same shadows, model and images held fit it the same
             known = Known(pool[2 * n : 2 * n + 40], pool[2 * n + 40 :])
             attack.fit(view, known, rng(0, "fit"))
-        found.append(roc_auc_score(truth, attack.score(view, pool[: 2 * n])))
-    sigma = np.sqrt((2 * n + 1) / (12 * n * n) / len(found))  # of the mean AUC, 0.027
-    assert abs(np.mean(found) - 0.5) < 3 * sigma
+        aucs.append(roc_auc_score(truth, attack.score(view, pool[: 2 * n])))
+    sigma = np.sqrt((2 * n + 1) / (12 * n * n) / len(aucs))  # of the mean AUC, 0.027
+    assert abs(np.mean(aucs) - 0.5) < 3 * sigma
 
 
 # -- oracle: a leak is planted, so it must be found
@@ -232,7 +232,7 @@ def test_oracle__loss_slope_finds_what_the_rounds_learn_and_nothing_that_stays(
         method, oracle["augment"], seed=0, device=CPU, received=received, held=known.both()[0]
     )
     images = torch.cat([members, others])
-    found = fit_score(registry.build("attack", "loss-slope", {}), view, known, images)
-    auc = roc_auc_score(np.repeat([1, 0], 60), found)
+    scores = fit_score(registry.build("attack", "loss-slope", {}), view, known, images)
+    auc = roc_auc_score(np.repeat([1, 0], 60), scores)
     sigma = np.sqrt(121 / (12 * 3600))
     assert auc > 0.95 if learns else abs(auc - 0.5) < 3 * sigma

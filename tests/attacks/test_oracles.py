@@ -135,10 +135,10 @@ def method(leak: str, stored: Tensor, seed: int) -> MomentumContrast:
 def scene() -> Callable[[str], Scene]:
     pool = coloured(2 * N + 2 * KNOWN, seed=5)
     members, others, known_in, known_out = pool.split([N, N, KNOWN, KNOWN])
-    made: dict[str, Scene] = {}
+    results: dict[str, Scene] = {}
 
     def make(leak: str) -> Scene:
-        if leak not in made:
+        if leak not in results:
             shadows = []
             for i in range(4):
                 extra = coloured(2 * SHADOWED, seed=20 + i)
@@ -147,8 +147,8 @@ def scene() -> Callable[[str], Scene]:
                 shadows.append(Shadow(view, extra[:SHADOWED], extra[SHADOWED:]))
             released = method(leak, torch.cat([members, known_in]), 0)
             known = Known(known_in, known_out)
-            made[leak] = Scene(released, members, others, known, tuple(shadows))
-        return made[leak]
+            results[leak] = Scene(released, members, others, known, tuple(shadows))
+        return results[leak]
 
     return make
 

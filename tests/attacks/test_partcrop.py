@@ -159,14 +159,14 @@ def test_energies__known_answers() -> None:
 
 def test_benchmark__is_a_bell_over_the_parts_of_its_own_image_and_crop() -> None:
     images = pixels(6, 4)
-    found = gaussian_benchmark(images, 0, 7, 16)
-    torch.testing.assert_close(found.sum(dim=2), torch.ones(6, 7, dtype=torch.float64))
-    assert bool((found.argmax(dim=2) > 2).all()) and bool((found.argmax(dim=2) < 13).all())
-    assert len({tuple(row) for row in found.flatten(0, 1).tolist()}) == 42
+    benchmark = gaussian_benchmark(images, 0, 7, 16)
+    torch.testing.assert_close(benchmark.sum(dim=2), torch.ones(6, 7, dtype=torch.float64))
+    assert bool((benchmark.argmax(dim=2) > 2).all()) and bool((benchmark.argmax(dim=2) < 13).all())
+    assert len({tuple(row) for row in benchmark.flatten(0, 1).tolist()}) == 42
     order = torch.tensor([4, 0, 5])
-    assert torch.equal(gaussian_benchmark(images[order], 0, 7, 16), found[order])
-    assert torch.equal(gaussian_benchmark(images, 0, 3, 16), found[:, :3])
-    assert not torch.equal(gaussian_benchmark(images, 1, 7, 16), found)
+    assert torch.equal(gaussian_benchmark(images[order], 0, 7, 16), benchmark[order])
+    assert torch.equal(gaussian_benchmark(images, 0, 3, 16), benchmark[:, :3])
+    assert not torch.equal(gaussian_benchmark(images, 1, 7, 16), benchmark)
 
 
 def test_sorted_energies__each_kind_descends_and_the_rest_of_the_batch_plays_no_part() -> None:
@@ -346,8 +346,8 @@ def test_leak__is_nowhere_but_in_the_parts(name: str, leak: dict[str, Any]) -> N
 
 def test_leak__of_other_images_gives_chance(leak: dict[str, Any]) -> None:
     others = leak["others"]
-    found = auc(PartCrop(crops=32), leak["view"], leak["known"], others[:40], others[40:])
-    assert abs(found - 0.5) < 3 * math.sqrt(81 / (12 * 40 * 40))
+    value = auc(PartCrop(crops=32), leak["view"], leak["known"], others[:40], others[40:])
+    assert abs(value - 0.5) < 3 * math.sqrt(81 / (12 * 40 * 40))
 
 
 # -- inputs and settings
@@ -378,11 +378,11 @@ def test_shadow__fits_on_the_attackers_own_encoders(textures: Textures) -> None:
     attack = PartCrop(crops=32, setting="shadow")
     assert not attack.learns and PartCrop().learns and not PartCrop.uses_shadows
     nothing = Known(target[:0], target[:0])
-    found = auc(attack, view, nothing, target[:80], target[80:])
-    assert found > 0.95
+    value = auc(attack, view, nothing, target[:80], target[80:])
+    assert value > 0.95
     assert view.queries == 160 * 33  # the shadows' are the attacker's own
     swapped = Known(target[80:90], target[:10])
-    assert auc(attack, view, swapped, target[:80], target[80:]) == found
+    assert auc(attack, view, swapped, target[:80], target[80:]) == value
 
 
 def test_shadow__without_shadows_is_refused(leak: dict[str, Any]) -> None:

@@ -43,13 +43,13 @@ def rng() -> np.random.Generator:
 def naive_cosines(vectors: Tensor) -> list[float]:
     """Eq. 4 over every pair of an image's views (M, P), sorted descending."""
     rows = vectors.double().tolist()
-    found = []
+    cosines = []
     for i in range(len(rows)):
         for j in range(i + 1, len(rows)):
             dot = sum(a * b for a, b in zip(rows[i], rows[j], strict=True))
             length = math.sqrt(sum(a * a for a in rows[i])) * math.sqrt(sum(b * b for b in rows[j]))
-            found.append(dot / length)
-    return sorted(found, reverse=True)
+            cosines.append(dot / length)
+    return sorted(cosines, reverse=True)
 
 
 def naive_views(method: MomentumContrast, view: WhiteBox, images: Tensor, M: int) -> list[Tensor]:
@@ -140,10 +140,10 @@ def test_internal__equation_6_over_each_named_layer(
     def table(x: Tensor) -> np.ndarray[Any, Any]:
         rows = []
         for image in x:
-            found = method.encoder.features(image[None].float() / 255, layers)
+            features = method.encoder.features(image[None].float() / 255, layers)
             row: list[float] = []
             for name in layers:
-                confidence = softmax(found[name].flatten().double().tolist())
+                confidence = softmax(features[name].flatten().double().tolist())
                 row += [math.log(p) for p in sorted(confidence, reverse=True)[:2]]
             rows.append(row)
         return np.array(rows)

@@ -96,10 +96,10 @@ def test_best_a__is_the_middle_of_the_best() -> None:
 
 
 def test_population__is_the_known_nonmembers(monkeypatch: pytest.MonkeyPatch) -> None:
-    found, asked = drawn(12, 4), []
+    found, calls = drawn(12, 4), []
 
     def read(self: RMIA, view: Any, images: Tensor) -> ReferenceSignals:
-        asked.append(len(images))
+        calls.append(len(images))
         return found.of(images.flatten().numpy() > 0)
 
     monkeypatch.setattr(RMIA, "read", read)
@@ -109,7 +109,7 @@ def test_population__is_the_known_nonmembers(monkeypatch: pytest.MonkeyPatch) ->
     attack.fit(Untold(), Known(images[:5], images), rng(0))  # type: ignore[arg-type]
     want = np.sort(attack.ratios(found.of(marks.flatten() > 0), 0.5))
     np.testing.assert_array_equal(attack._population, want)
-    assert asked == [12]
+    assert calls == [12]
 
 
 def test_population__is_the_known_nonmembers_where_a_is_chosen_too(
@@ -177,10 +177,10 @@ def test_planted__difficulty_hides_members_from_similarity_alone(
 ) -> None:
     view = world.view(world.target(), world.shadows(count, online))
     plain, attack = world.scores(Similarity(), view), RMIA(**options)
-    found = world.scores(attack, view)
+    scores = world.scores(attack, view)
     assert attack._online == online
-    assert _difficulty.auc(*plain) < 0.7 < least < _difficulty.auc(*found)
-    assert _difficulty.tpr(*plain) < 0.1 and _difficulty.tpr(*found) > 0.2
+    assert _difficulty.auc(*plain) < 0.7 < least < _difficulty.auc(*scores)
+    assert _difficulty.tpr(*plain) < 0.1 and _difficulty.tpr(*scores) > 0.2
 
 
 def test_planted__a_of_classifiers_calibrates_too_little(world: _difficulty.World) -> None:
@@ -192,6 +192,6 @@ def test_planted__a_of_classifiers_calibrates_too_little(world: _difficulty.Worl
 
 def test_planted__models_that_know_no_member_give_chance(world: _difficulty.World) -> None:
     view = world.view(world.model([], seed=0), world.shadows(2))
-    found = _difficulty.auc(*world.scores(RMIA(), view))
+    value = _difficulty.auc(*world.scores(RMIA(), view))
     n = len(world.members)
-    assert abs(found - 0.5) < 3 * np.sqrt((2 * n + 1) / (12 * n * n))
+    assert abs(value - 0.5) < 3 * np.sqrt((2 * n + 1) / (12 * n * n))

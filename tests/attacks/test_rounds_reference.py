@@ -58,11 +58,11 @@ def test_references__are_the_first_rounds_and_never_the_last(
     make_moco: Callable[..., Any], rounds: list[int], share: float, want: list[int],
     monkeypatch: pytest.MonkeyPatch, images: Tensor,
 ) -> None:  # fmt: skip
-    asked: list[int] = []
-    monkeypatch.setattr(ClientView, "at", lambda self, r: asked.append(r))
+    calls: list[int] = []
+    monkeypatch.setattr(ClientView, "at", lambda self, r: calls.append(r))
     view = client(make_moco(), rounds[::-1])
     found = LiRARounds(references=share).models(view, images)
-    assert asked == want
+    assert calls == want
     assert not np.stack([inside for _, inside in found]).any()
 
 
@@ -134,14 +134,14 @@ def test_lira_rounds__of_one_reference_is_the_gain(
 def test_lira_rounds__a_drift_of_all_images_plays_no_part(
     monkeypatch: pytest.MonkeyPatch, images: Tensor
 ) -> None:
-    draw, found = rng(2, "told"), []
+    draw, scores = rng(2, "told"), []
     target, rows = draw.standard_normal(16), draw.standard_normal((4, 16))
     for drift, scale in ((0, 1), (np.arange(4)[:, None], 2)):
         told(monkeypatch, target, scale * rows + drift)
         attack = LiRARounds()
         attack.fit(None, Known(images[:3], images[3:6]), rng(0))  # type: ignore[arg-type]
-        found.append(attack.score(None, images[6:16]))  # type: ignore[arg-type]
-    np.testing.assert_allclose(*found, rtol=1e-6)
+        scores.append(attack.score(None, images[6:16]))  # type: ignore[arg-type]
+    np.testing.assert_allclose(*scores, rtol=1e-6)
 
 
 def test_lira_rounds__too_few_known_images_are_refused(
@@ -159,9 +159,9 @@ def test_planted__difficulty_hides_members_from_the_last_model_alone(
     kind: type[Any], world: _difficulty.World
 ) -> None:
     view = world.rounds()
-    plain, found = world.scores(Similarity(), view), world.scores(kind(), view)
-    assert _difficulty.auc(*plain) < 0.7 < 0.95 < _difficulty.auc(*found)
-    assert _difficulty.tpr(*plain) < 0.1 and _difficulty.tpr(*found) > 0.4
+    plain, scores = world.scores(Similarity(), view), world.scores(kind(), view)
+    assert _difficulty.auc(*plain) < 0.7 < 0.95 < _difficulty.auc(*scores)
+    assert _difficulty.tpr(*plain) < 0.1 and _difficulty.tpr(*scores) > 0.4
 
 
 @both
@@ -171,8 +171,8 @@ def test_planted__rounds_that_learn_nothing_give_chance(
     flat = copy.copy(world)
     flat.gain = 0.0
     n = len(world.members)
-    found = _difficulty.auc(*flat.scores(kind(), flat.rounds()))
-    assert abs(found - 0.5) < 3 * np.sqrt((2 * n + 1) / (12 * n * n))
+    value = _difficulty.auc(*flat.scores(kind(), flat.rounds()))
+    assert abs(value - 0.5) < 3 * np.sqrt((2 * n + 1) / (12 * n * n))
 
 
 # -- what a client's view grants

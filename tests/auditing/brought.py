@@ -31,10 +31,10 @@ def rigid() -> nn.Module:
 
 def broken() -> nn.Module:
     """`tiny` with a NaN among its weights."""
-    made = tiny()
+    module = tiny()
     with torch.no_grad():
-        made[0].weight[0, 0, 0, 0] = torch.nan  # type: ignore[union-attr, index]
-    return made
+        module[0].weight[0, 0, 0, 0] = torch.nan  # type: ignore[union-attr, index]
+    return module
 
 
 class Overflows(nn.Module):

@@ -24,9 +24,9 @@ def test_exports__agree_and_hold_half(tmp_path: Path) -> None:
             "PYTHONPATH": str(ROOT), "PATH": "", "OMP_NUM_THREADS": "1", "HOME": str(tmp_path)},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
-    found = json.loads((tmp_path / "found.json").read_text())
-    assert found["holds_half"] and found["model"] == "resnet18" and found["versions"]["torch"]
-    forms = found["forms"]
+    content = json.loads((tmp_path / "found.json").read_text())
+    assert content["holds_half"] and content["model"] == "resnet18" and content["versions"]["torch"]
+    forms = content["forms"]
     aucs = {f: {r["name"]: r["auc"] for r in forms[f]["attacks"]} for f in forms}
     assert aucs["torchvision"].keys() == {"lpla", "similarity", "internal"}
     for form in ("pt2", "onnx"):

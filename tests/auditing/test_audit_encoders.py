@@ -38,7 +38,7 @@ class Planted:
 def test_encoder__row(audit: Audit, tmp_path: Path) -> None:
     """A DINO checkpoint alone: attacks read the projection of the network that is asked for."""
     pytest.importorskip("timm")
-    made, file = make("dino", tmp_path / "dino.pth"), tmp_path / "dino.pth"
+    form_file, file = make("dino", tmp_path / "dino.pth"), tmp_path / "dino.pth"
     small = sides(tmp_path, pixels=32)
     flags = f"--encoder {file} --checkpoint-key teacher {small.flags} --limit 6 --attacks lpla"
     done = audit(f"{flags} --mean 0.5 --std 0.25", tmp_path / "A")
@@ -52,7 +52,7 @@ def test_encoder__row(audit: Audit, tmp_path: Path) -> None:
     assert (row["form"], row["missing"], row["size"]) == ("DINO", [], 32)
     assert row["mean"] == [0.5] * 3 and row["std"] == [0.25] * 3
     assert row["dropped"] == ["head.last_layer.weight_g", "head.last_layer.weight_v"]
-    assert row["loaded"] == len(made.contents["teacher"]) - 2
+    assert row["loaded"] == len(form_file.contents["teacher"]) - 2
     assert row["outputs"] == [
         {"name": "map", "kind": "map", "shape": [192, 4, 4]},
         {"name": "avgpool", "kind": "pooled", "shape": [192]},

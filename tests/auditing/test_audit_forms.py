@@ -57,15 +57,17 @@ def test_export__is_a_black_box(kind: str, audit: Audit, tmp_path: Path) -> None
 def test_precision__reaches_every_form_of_torch(encoder: str, audit: Audit, tmp_path: Path) -> None:
     if encoder.endswith("pt2"):
         encoder = str(export("pt2", tmp_path))
-    found = {}
+    results = {}
     for precision in ("float32", "bfloat16"):
         flags = f"--encoder {encoder} --precision {precision}"
         done = audit(flags, tmp_path / precision)
         with open(tmp_path / precision / "scores.csv", newline="") as file:
-            found[precision] = np.array([float(row["similarity"]) for row in csv.DictReader(file)])
+            results[precision] = np.array(
+                [float(row["similarity"]) for row in csv.DictReader(file)]
+            )
         assert done.report["config"]["precision"] == precision
-    assert not np.array_equal(found["float32"], found["bfloat16"])
-    assert np.abs(found["float32"] - found["bfloat16"]).max() < 0.02
+    assert not np.array_equal(results["float32"], results["bfloat16"])
+    assert np.abs(results["float32"] - results["bfloat16"]).max() < 0.02
 
 
 def test_export__of_one_size(audit: Audit, tmp_path: Path) -> None:

@@ -23,8 +23,8 @@ def test_shadow_defense__stands_beside_naive_shadows(
 ) -> None:
     """Two trainings, two cached shadows, one row with its twin; alone the naive one is the same."""
     trained, out = trainings(monkeypatch), tmp_path / "KNOWING"
-    asked = "--shadow-defense weight-decay --shadow-defense.weight-decay.weight_decay 0.5 "
-    done = audit(ONE + asked, out)
+    flags = "--shadow-defense weight-decay --shadow-defense.weight-decay.weight_decay 0.5 "
+    done = audit(ONE + flags, out)
     assert done.code == 0, done.err
     assert len(trained) == 2 and len(list((out / "shadows").iterdir())) == 2
     (pair,) = done.report["paired"]
@@ -33,8 +33,8 @@ def test_shadow_defense__stands_beside_naive_shadows(
     alone = audit(ONE, tmp_path / "NAIVE")
     assert pair["auc_control"] == alone.report["attacks"][0]["auc"]
     assert not alone.report["paired"]
-    told = [json.loads(p.read_text()) for p in out.glob("shadows/*/about.json")]
-    assert sorted(d.get("defense", []) for d in told) == [
+    abouts = [json.loads(p.read_text()) for p in out.glob("shadows/*/about.json")]
+    assert sorted(d.get("defense", []) for d in abouts) == [
         [], [["weight-decay", {"weight_decay": 0.5}]]
     ]  # fmt: skip
     given = audit(f"--attacks encodermi-t --shadow-encoders {out}/shadows ", tmp_path / "GIVEN")
@@ -70,11 +70,11 @@ def test_shadows__of_a_defended_run_are_said_to_be_naive(audit: Audit, tmp_path:
     run = tmp_path / "run"
     assert simulate([*RUN.split(), "--defense", "crop-range", "--out", str(run)]) == 0
     flags = f"--encoder {run} --shadows 1 --shadow.epochs 1 --attacks encodermi-t "
-    said = "trained under crop-range, the shadow encoders did not: --shadow-defense crop-range"
+    sentence = "trained under crop-range, the shadow encoders did not: --shadow-defense crop-range"
     notes = audit(flags, tmp_path / "A", own_images=True).report["notes"]
-    assert sum(said in note for note in notes) == 1
+    assert sum(sentence in note for note in notes) == 1
     known = audit(flags + "--shadow-defense crop-range ", tmp_path / "B", own_images=True)
-    assert not any(said in note for note in known.report["notes"])
+    assert not any(sentence in note for note in known.report["notes"])
 
 
 # -- shadows that are federations of their own ---------------------------------------------------
@@ -112,8 +112,8 @@ def test_shadow_federations__know_noise_on_the_update(
     assert done.code == 0 and done.names() == ["similarity", "encodermi-t"], done.err
     (pair,) = done.report["paired"]
     assert pair["control"] == "encodermi-t-naive"
-    told = [n for n in done.report["notes"] if n.startswith("Shadow encoder ")]
-    assert [n.rpartition(" under ")[2] for n in told] == ["gaussian.", "no defence."]
+    notes = [n for n in done.report["notes"] if n.startswith("Shadow encoder ")]
+    assert [n.rpartition(" under ")[2] for n in notes] == ["gaussian.", "no defence."]
     alone = {
         name: audit(f"{flags}/{name}", tmp_path / name, own_images=True).report
         for name in ("knowing", "naive")
@@ -122,8 +122,8 @@ def test_shadow_federations__know_noise_on_the_update(
     aucs = {name: report["attacks"][1]["auc"] for name, report in alone.items()}
     assert done.report["attacks"][1]["auc"] == aucs["knowing"]
     assert pair["auc_control"] == aucs["naive"]
-    said = "The run was trained under gaussian, the shadow encoders under no defence."
-    assert said in alone["naive"]["notes"] and said not in alone["knowing"]["notes"]
+    sentence = "The run was trained under gaussian, the shadow encoders under no defence."
+    assert sentence in alone["naive"]["notes"] and sentence not in alone["knowing"]["notes"]
 
 
 @pytest.mark.slow
@@ -147,12 +147,12 @@ def test_shadow_federations__others_under_the_same_name_are_scored_anew(
 def test_shadow_federations__bad_input_is_one_line(
     audit: Audit, federations: Path, tmp_path: Path
 ) -> None:
-    asked = f"--encoder {federations}/target --attacks encodermi-t --shadow-encoders "
-    done = audit(f"{asked}{federations}/target", own_images=True)
+    flags = f"--encoder {federations}/target --attacks encodermi-t --shadow-encoders "
+    done = audit(f"{flags}{federations}/target", own_images=True)
     assert done.code == 2 and "hold 6 of the members under attack; a shadow" in done.err
     copytree(federations / "shadows" / "naive", tmp_path / "cut")
     (tmp_path / "cut" / "config.yaml").write_text("data: {")
-    done = audit(f"{asked}{tmp_path}/cut", own_images=True)
+    done = audit(f"{flags}{tmp_path}/cut", own_images=True)
     assert (
         done.code == 2
         and "shadow encoders: " in done.err
@@ -163,20 +163,20 @@ def test_shadow_federations__bad_input_is_one_line(
     file = write(tmp_path / "gray.npz", gray.images, gray.labels)
     run = tmp_path / "gray"
     assert simulate(f"{FEDERATION}--dataset npz:{file} --out {run}".split()) == 0
-    done = audit(f"{asked}{run}", own_images=True)
+    done = audit(f"{flags}{run}", own_images=True)
     assert done.code == 2 and "trained on images of (1, 8, 8), the audited" in done.err
 
 
 @pytest.mark.slow
 def test_audit__of_a_run_leaves_out_clients_that_it_dropped(audit: Audit, tmp_path: Path) -> None:
-    run, asked = tmp_path / "run", f"--encoder {tmp_path}/run --attacks similarity,lpla "
+    run, flags = tmp_path / "run", f"--encoder {tmp_path}/run --attacks similarity,lpla "
     line = FEDERATION.replace("known 2", "known 4").replace("members 8 ", "members 12 ")
     assert simulate(["--dataset", "digits", *line.split(), "--out", str(run)]) == 0
-    whole = audit(asked, tmp_path / "A", own_images=True)
+    whole = audit(flags, tmp_path / "A", own_images=True)
     report = json.loads((run / "report.json").read_text())
     fault = {"branch": "main", "round": 1, "client": 1, "reason": "was lost", "action": "dropped"}
     (run / "report.json").write_text(json.dumps(report | {"faults": [fault]}))
-    left = audit(asked, tmp_path / "B", own_images=True)
+    left = audit(flags, tmp_path / "B", own_images=True)
     counts = [a.report["split"] for a in (whole, left)]
-    held = [c["known_members"] + c["scored_members"] for c in counts]
-    assert held == [12, report["clients"][0]["size"]]
+    sizes = [c["known_members"] + c["scored_members"] for c in counts]
+    assert sizes == [12, report["clients"][0]["size"]]

@@ -66,25 +66,25 @@ def test_sizes__too_few_are_refused(members: int, others: int, options: dict[str
 
 def test_order__the_first_of_equal_images_and_another_order_a_seed() -> None:
     names = [b"c", b"a", b"c", b"b", b"a", *(bytes([i]) for i in range(20))]
-    found = _order(3, names)
-    assert sorted(found) == [0, 1, 3, *range(5, 25)]
-    assert _order(4, names).tolist() != found.tolist()
+    order = _order(3, names)
+    assert sorted(order) == [0, 1, 3, *range(5, 25)]
+    assert _order(4, names).tolist() != order.tolist()
     turned = _order(3, names[::-1])  # whatever the order of the files
-    assert [names[i] for i in found] == [names[::-1][i] for i in turned]
+    assert [names[i] for i in order] == [names[::-1][i] for i in turned]
 
 
 def test_recipe__is_the_encoders_as_far_as_the_images_bear_it() -> None:
     own = Augment(crop_min=0.2, flip=0.5, brightness=0.4, contrast=0.3, saturation=0.2, hue=0.4)
     audit_split: Any = SimpleNamespace(views=Views(crop_min=0.5, flip=0.1, jitter=0.5))
-    found = recipe(audit(), own, audit_split, False)
-    assert (found.crop_min, found.flip) == (0.5, 0.1)
-    got = (found.brightness, found.contrast, found.saturation, found.hue)
+    augment = recipe(audit(), own, audit_split, False)
+    assert (augment.crop_min, augment.flip) == (0.5, 0.1)
+    got = (augment.brightness, augment.contrast, augment.saturation, augment.hue)
     assert got == pytest.approx((0.2, 0.15, 0.1, 0.2))
     assert recipe(audit(), own, audit_split, True) == own
     audit_split.views = Views(crop_min=0.1, flip=0.9, jitter=2.0)
-    found = recipe(audit(augment={"flip": 0.3}), own, audit_split, False)
-    assert (found.crop_min, found.flip, found.brightness) == (0.2, 0.3, 0.8)
-    assert found.hue == 0.5  # the most that there is
+    augment = recipe(audit(augment={"flip": 0.3}), own, audit_split, False)
+    assert (augment.crop_min, augment.flip, augment.brightness) == (0.2, 0.3, 0.8)
+    assert augment.hue == 0.5  # the most that there is
 
 
 def scored(count: int, labels: Any) -> AuditSplit:
@@ -100,20 +100,22 @@ def scored(count: int, labels: Any) -> AuditSplit:
 
 def test_without__leaves_out_those_and_keeps_the_others_aligned() -> None:
     audit_split = scored(5, [7, 8, 9, 7, 8])
-    left = audit_split.drop_nonmembers(np.array([True, False, False, True, False]), "as was asked")
-    assert left.nonmember_ids.tolist() == [11, 12, 14]
-    assert left.nonmember_labels.tolist() == [8, 9, 8]
-    assert torch.equal(left.scored_nonmembers, audit_split.scored_nonmembers[[1, 2, 4]])
-    assert left.notes == ("2 scored non-members are left out, as was asked.",)
+    remaining = audit_split.drop_nonmembers(
+        np.array([True, False, False, True, False]), "as was asked"
+    )
+    assert remaining.nonmember_ids.tolist() == [11, 12, 14]
+    assert remaining.nonmember_labels.tolist() == [8, 9, 8]
+    assert torch.equal(remaining.scored_nonmembers, audit_split.scored_nonmembers[[1, 2, 4]])
+    assert remaining.notes == ("2 scored non-members are left out, as was asked.",)
     assert len(audit_split.drop_nonmembers(np.arange(5) > 1, "so").nonmember_ids) == 2
     with pytest.raises(InputError, match="1 remain, at least 2 are needed"):
         audit_split.drop_nonmembers(np.arange(5) > 0, "so")
-    assert left.counts() == {
+    assert remaining.counts() == {
         "members": "m", "nonmembers": "o", "known_members": 3, "known_nonmembers": 3,
         "scored_members": 2, "scored_nonmembers": 3, "spare_nonmembers": 4, "channels": 3,
         "size": 8,
     }  # fmt: skip
-    assert len(left.attacked()) == 2 + 3 + 3 + 3
+    assert len(remaining.attacked()) == 2 + 3 + 3 + 3
 
 
 def test_one_coding__numbers_the_classes_of_both_sides_together() -> None:
@@ -151,10 +153,10 @@ def test_probes__fit_on_one_half_of_the_scored_nonmembers_and_test_on_the_other(
     )
     monkeypatch.setattr(made, "weighted_knn", knn)
     monkeypatch.setattr(made, "linear_accuracy", linear)
-    found = views.probes("released")
+    probes = views.probes("released")
     zeros = float((seen[0][3] == 0).double().mean())  # as which the kNN takes every image
-    assert (found["knn"].value, found["linear"].value) == (zeros, 0.25)
-    assert {p.n for p in found.values()} == {5} and len(seen) == 2
+    assert (probes["knn"].value, probes["linear"].value) == (zeros, 0.25)
+    assert {p.n for p in probes.values()} == {5} and len(seen) == 2
     for fit, ours, test, theirs in seen:
         assert sorted([*fit[:, 0].tolist(), *test[:, 0].tolist()]) == list(range(9))
         assert len(fit) == 4

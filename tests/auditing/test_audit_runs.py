@@ -123,8 +123,8 @@ def test_control__an_encoder_without_one_is_audited_and_said(audit: Audit, tmp_p
     assert done.code == 0 and done.names() == ["similarity", "lpla"]
     assert done.report["controls"]["untrained"] == []
     assert len(done.report["controls"]["posers"]) == 2
-    said = [n for n in done.report["notes"] if "no untrained control" in n]
-    assert len(said) == 1 and "not finite with permuted weights" in said[0]
+    notes = [n for n in done.report["notes"] if "no untrained control" in n]
+    assert len(notes) == 1 and "not finite with permuted weights" in notes[0]
     assert not any("The untrained control is" in n for n in done.report["notes"])
     assert done.report["utility"]["knn"] is not None
     assert done.report["utility"]["untrained"]["knn"] is None
@@ -191,10 +191,10 @@ def test_out__other_options_are_refused_and_other_attacks_added(
 ) -> None:
     out = tmp_path / "AUDIT"
     audit("--attacks lpla", out)
-    kept = (out / "report.json").read_bytes()
+    report_bytes = (out / "report.json").read_bytes()
     refused = audit("--attacks lpla --seed 1", out)
     assert refused.code == 2 and "already holds another run or audit" in refused.err
-    assert (out / "report.json").read_bytes() == kept
+    assert (out / "report.json").read_bytes() == report_bytes
     computed = counted(monkeypatch)
     done = audit("--attacks similarity,lpla --attack.lpla.p 1", out)  # its scores are of p = 2
     assert done.code == 0 and computed == ["similarity", "lpla"] * 2
@@ -244,14 +244,14 @@ def test_quiet__is_the_verdict_alone(audit: Audit) -> None:
 
 
 def test_pages(audit: Audit) -> None:
-    for flag, wanted in (
+    for flag, words in (
         ("--help", ("--encoder", "--query-budget", "--shadow.epochs", "--config OUT/config.yaml")),
         ("--list", ("similarity", "--attack.lpla.p", "encodermi-t")),
         ("--version", ("fedmia 0.",)),
     ):
         done = audit(flag)
         assert (done.code, done.err) == (0, "")
-        assert all(word in done.out for word in wanted)
+        assert all(word in done.out for word in words)
         assert max(map(len, done.out.splitlines())) <= 100
 
 
@@ -264,8 +264,8 @@ def test_report__of_an_audit(audit: Audit, tmp_path: Path) -> None:
     for absent in ("<h2>Clients", "<h2>Rounds", "<h2>Under ascent", "<h2>Sweep", "--seeds"):
         assert absent not in page
     assert "<dt>encodermi-t, encodermi-v, baseline-a</dt><dd>needs shadow encoders" in page
-    said = " ".join(done.out.split())
-    assert said.count("needs shadow encoders") == 1
-    assert "Not run: encodermi-t, encodermi-v, baseline-a: needs shadow encoders" in said
+    text = " ".join(done.out.split())
+    assert text.count("needs shadow encoders") == 1
+    assert "Not run: encodermi-t, encodermi-v, baseline-a: needs shadow encoders" in text
     assert done.not_run["encodermi-v"] == done.not_run["baseline-a"]
     assert done.report["timing"]["by_attack"].keys() == {"similarity", "internal"}

@@ -25,9 +25,11 @@ def test_order__of_the_images_changes_their_places_only(
     """Known, scored and posing images, scores and probes: all are decided by content."""
     places = {}
     for side in ("members", "nonmembers"):
-        with np.load(getattr(archives, side)) as held:
-            places[side] = np.random.default_rng(1).permutation(len(held["x"]))
-            np.savez(tmp_path / f"{side}.npz", x=held["x"][places[side]], y=held["y"][places[side]])
+        with np.load(getattr(archives, side)) as archive:
+            places[side] = np.random.default_rng(1).permutation(len(archive["x"]))
+            np.savez(
+                tmp_path / f"{side}.npz", x=archive["x"][places[side]], y=archive["y"][places[side]]
+            )
     flags = "--attacks similarity,lpla,internal --limit 12 --seed 5 "
     first = audit(flags, tmp_path / "A")
     other = Sides(tmp_path / "members.npz", tmp_path / "nonmembers.npz")
@@ -77,8 +79,8 @@ def test_sides_swapped__mirror_the_auc(audit: Audit, archives: Sides, tmp_path: 
 
 def test_copies__are_left_out_and_counted(audit: Audit, tmp_path: Path) -> None:
     here = sides(tmp_path)
-    with np.load(here.members) as held:
-        x, y = held["x"], held["y"]
+    with np.load(here.members) as archive:
+        x, y = archive["x"], archive["y"]
     twice = np.concatenate([x, x[3:7]]), np.concatenate([y, y[3:7]])
     other = Sides(
         write(tmp_path / "twice.npz", twice[0].transpose(0, 3, 1, 2), twice[1]), here.nonmembers
@@ -97,18 +99,18 @@ def test_roles__no_image_has_two(archives: Sides) -> None:
     from fedmia.evaluation.audits.images import deal
 
     flags = archives.flags + "--encoder x --shadows 2 --known 5 --limit 10"
-    asked = parse(AUDIT, flags.split()).settings
-    dealt = deal(asked, None)
+    settings = parse(AUDIT, flags.split()).settings
+    roles = deal(settings, None)
     parts = [
-        dealt.known_members, dealt.known_nonmembers, dealt.scored_members, dealt.scored_nonmembers,
-        dealt.spare,
+        roles.known_members, roles.known_nonmembers, roles.scored_members, roles.scored_nonmembers,
+        roles.spare,
     ]  # fmt: skip
     assert [len(p) for p in parts] == [5, 5, 10, 10, 25]
-    named = [d for p in parts for d in digests(p.numpy())]
-    assert len(set(named)) == len(named)
-    with np.load(archives.members) as held:
-        at = digests(held["x"].transpose(0, 3, 1, 2)[dealt.member_ids])
-    assert at == digests(dealt.scored_members.numpy())
+    role_digests = [d for p in parts for d in digests(p.numpy())]
+    assert len(set(role_digests)) == len(role_digests)
+    with np.load(archives.members) as archive:
+        at = digests(archive["x"].transpose(0, 3, 1, 2)[roles.member_ids])
+    assert at == digests(roles.scored_members.numpy())
 
 
 def interval_holds(row: dict[str, Any]) -> bool:

@@ -66,12 +66,12 @@ Serial = Callable[..., int]
 
 def keep(run: Path, turn: int, seed: int) -> None:
     """A model as that of a round."""
-    made = registry.build("ssl", "mocov2", {"dim": 4}).build(
+    method = registry.build("ssl", "mocov2", {"dim": 4}).build(
         registry.build("model", "smallnet", {"width": 2}).build(3, 8),
         Recipe((0.5,) * 3, (0.25,) * 3),
         torch_rng(seed, "series"),
     )
-    SnapshotStore(run / "snapshots").save("main", Snapshot(turn, made.shared_state(), {}))
+    SnapshotStore(run / "snapshots").save("main", Snapshot(turn, method.shared_state(), {}))
 
 
 @pytest.fixture
@@ -106,14 +106,14 @@ def serial(run: Path, archives: Sides, tmp_path: Path, monkeypatch: pytest.Monke
 def begun(tmp_path: Path) -> list[str]:
     """Round and seed of each audit that began since the last call, sorted."""
     file = tmp_path / "begun"
-    found = sorted(file.read_text().splitlines()) if file.exists() else []
+    names = sorted(file.read_text().splitlines()) if file.exists() else []
     file.unlink(missing_ok=True)
-    return found
+    return names
 
 
 def written(tmp_path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((tmp_path / "OUT" / "series.json").read_text())
-    return found
+    series: dict[str, Any] = json.loads((tmp_path / "OUT" / "series.json").read_text())
+    return series
 
 
 def test_encoders__rounds_files_and_names(tmp_path: Path) -> None:
@@ -136,8 +136,8 @@ def test_series__is_one_audit_where_one_is_asked_for() -> None:
     (cell,) = one.cells
     assert cell.first.encoder == "x@3" and "seeds" not in cell.tree
     four = Series(encoder="x@3,4", members="digits", nonmembers="digits", seeds=2, seed=7)
-    asked = [(c.tree["encoder"], c.tree["seed"]) for c in four.cells]
-    assert asked == [("x@3", 7), ("x@4", 7), ("x@3", 8), ("x@4", 8)]
+    encoders = [(c.tree["encoder"], c.tree["seed"]) for c in four.cells]
+    assert encoders == [("x@3", 7), ("x@4", 7), ("x@3", 8), ("x@4", 8)]
 
 
 def test_series__one_json_and_one_page(serial: Serial, tmp_path: Path) -> None:
@@ -277,8 +277,8 @@ def test_sentence__leading_attack_at_both_ends() -> None:
     assert compare.leading([first, last, middle, lost]) == "a"
     assert compare.leading([middle, first, last, lost]) == "b"
     assert compare.leading([lost]) is None
-    said = compare.sentence([first, middle, last], ["finished", "failed", "not run", "failed"])
-    assert said == (
+    sentence = compare.sentence([first, middle, last], ["finished", "failed", "not run", "failed"])
+    assert sentence == (
         "b: x@0 AUC 0.50 [0.40, 0.60], kNN 0.30; x@5 AUC 0.70 [0.60, 0.80]; failed: 2; not run: 1."
     )
     assert compare.sentence([first], ["finished"]) == "a: x@0 AUC 0.90 [0.80, 1.00], kNN 0.30."
@@ -314,9 +314,9 @@ def test_again__does_what_is_new_and_what_failed_and_knows_other_weights(
 ) -> None:
     (tmp_path / "begun-2").touch()
     assert serial("", "@0,2") == 1
-    found = written(tmp_path)
-    assert [c["state"] for c in found["cells"]] == ["finished", "failed"]
-    assert found["cells"][1]["reason"] == "told to" and found["points"][1]["attacks"] == []
+    series = written(tmp_path)
+    assert [c["state"] for c in series["cells"]] == ["finished", "failed"]
+    assert series["cells"][1]["reason"] == "told to" and series["points"][1]["attacks"] == []
     (tmp_path / "begun-2").unlink()
     begun(tmp_path)
     assert serial("--seeds 2", "@0,2,5") == 0
@@ -352,9 +352,9 @@ def test_series__is_the_single_audits_and_draws_them(
     """Real processes: each cell's report is that of the audit of its encoder and seed."""
     both, flags = f"{run}@5,tests.auditing.brought:tiny", "--attacks similarity,lpla --seed 3 "
     assert audit(f"--encoder {both} {flags}", tmp_path / "OUT").code == 0
-    found = written(tmp_path)
-    assert found["seeds"] == [3] and found["finished"] == 2
-    for cell in found["cells"]:
+    series = written(tmp_path)
+    assert series["seeds"] == [3] and series["finished"] == 2
+    for cell in series["cells"]:
         alone = audit(f"--encoder {cell['encoder']} {flags}", tmp_path / cell["name"]).report
         same = json.loads((tmp_path / "OUT" / cell["path"] / "report.json").read_text())
         for report in (same, alone):

@@ -26,11 +26,11 @@ def test_audit__sets_and_the_whole_data_set(audit: Audit, tmp_path: Path) -> Non
     for row in rows.values():  # of 22 scored members and 36 non-members
         assert (row["size"], row["n_member_sets"], row["n_nonmember_sets"]) == (8, 2, 4)
     assert rows["similarity", "mean"]["control"]["name"] == "untrained"
-    (found,) = done.report["dataset_inference"]
-    (row,) = found["clients"]
+    (inference,) = done.report["dataset_inference"]
+    (row,) = inference["clients"]
     assert (row["client"], row["n"], row["n_nonmembers"]) == (0, 22, 36)
     assert 0 < row["p_value"] == row["p_value_holm"] <= 1 and 0 < row["p_value_untrained"] <= 1
-    assert found["posers"]["n"] == 100 and not found["void"]
+    assert inference["posers"]["n"] == 100 and not inference["void"]
     names = ["similarity", "ascent-static", "ascent-static-level"]
     assert done.names() == names
     for control in ("untrained", "posers"):

@@ -275,10 +275,10 @@ def test_shadow_encoders__say_what_the_attacker_knows_of_the_views(
     pool = torch.from_numpy(textures(8, seed=8).images)
     shadows(make_plan(knowledge=knowledge, count=1, epochs=1), pool, cache=tmp_path)
     flags = f"--encoder tests.auditing.brought:tiny --shadow-encoders {tmp_path} {archives.flags}"
-    asked, cpu = parse(AUDIT, flags.split()).settings, torch.device("cpu")
-    released, audit_split = prepare(asked, cpu)
-    given = ProvidedShadows(asked, audit_split)
-    own = OwnShadows(asked, released, audit_split, None, cpu, print, print, bool, given)
+    settings, cpu = parse(AUDIT, flags.split()).settings, torch.device("cpu")
+    released, audit_split = prepare(settings, cpu)
+    given = ProvidedShadows(settings, audit_split)
+    own = OwnShadows(settings, released, audit_split, None, cpu, print, print, bool, given)
     known = "algorithm" in knowledge
     assert own.augment() == (MoCo().augment if known else keep_crop_only(MoCoV2().augment))
     assert own.augment().jitter_p == float(known)
@@ -307,14 +307,14 @@ def test_shadows__have_options_of_their_own(audit: Audit, tmp_path: Path) -> Non
     )
     assert audit(flags, out).names() == ["encodermi-t"]
     (folder,) = (out / "shadows").iterdir()
-    told = json.loads((folder / "about.json").read_text())
-    assert (told["size"], told["model"][0], told["model"][1]["width"]) == (16, "smallnet", 6)
-    assert (told["ssl"][0], told["ssl"][1]["dim"]) == ("mocov2", 12)
+    about = json.loads((folder / "about.json").read_text())
+    assert (about["size"], about["model"][0], about["model"][1]["width"]) == (16, "smallnet", 6)
+    assert (about["ssl"][0], about["ssl"][1]["dim"]) == ("mocov2", 12)
     train = {"batch_size": 5, "lr": 0.02, "momentum": 0.5, "schedule": "constant"}
-    assert train.items() <= told["train"].items()
+    assert train.items() <= about["train"].items()
     # Of its own data at its own size: not what the audited size would have left of them.
-    with np.load(folder / "images.npz") as held:
-        both = {x.tobytes() for side in held.values() for x in side}
+    with np.load(folder / "images.npz") as archive:
+        both = {x.tobytes() for side in archive.values() for x in side}
     assert both == {x.tobytes() for x in own.images}
 
 
@@ -349,8 +349,8 @@ def test_shadows__of_their_own_size_train_on_no_image_under_attack(
     flags += f"--members npz:{members} --nonmembers npz:{archives.nonmembers} "
     done = audit(f"{flags}--shadow-data npz:{file} ", tmp_path / "AUDIT")
     assert done.names() == ["encodermi-t"]
-    with np.load(next((tmp_path / "AUDIT" / "shadows").glob("*/images.npz"))) as held:
-        trained = {x.tobytes() for side in held.values() for x in side}
+    with np.load(next((tmp_path / "AUDIT" / "shadows").glob("*/images.npz"))) as archive:
+        trained = {x.tobytes() for side in archive.values() for x in side}
     assert trained == {x.tobytes() for x in resize_all(large.images[20:], 12, "own")}
 
 

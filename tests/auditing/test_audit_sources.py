@@ -29,9 +29,9 @@ def pictures() -> dict[str, np.ndarray]:
 
 
 def encoded(image: np.ndarray, level: int = 6) -> bytes:
-    held = io.BytesIO()
-    Image.fromarray(image).save(held, "PNG", compress_level=level)
-    return held.getvalue()
+    buffer = io.BytesIO()
+    Image.fromarray(image).save(buffer, "PNG", compress_level=level)
+    return buffer.getvalue()
 
 
 def write(kind: str, folder: Path, side: str, files: list[bytes]) -> str:
@@ -44,8 +44,8 @@ def write(kind: str, folder: Path, side: str, files: list[bytes]) -> str:
     elif kind == "parquet":
         pq.write_table(pa.table({"image": files}), path)
     else:
-        with path.open("wb") as held:
-            np.savez(held, x=np.stack([np.asarray(Image.open(io.BytesIO(f))) for f in files]))
+        with path.open("wb") as buffer:
+            np.savez(buffer, x=np.stack([np.asarray(Image.open(io.BytesIO(f))) for f in files]))
     return f"{kind}:{path}"
 
 
@@ -65,37 +65,37 @@ def dealt(line: str) -> AuditSplit:
 @pytest.fixture
 def seen(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What has been decoded."""
-    found: list[str] = []
+    names: list[str] = []
     decode = _pixels.ImageDecoder._decode
 
     def counted(self: _pixels.ImageDecoder, item: _pixels.Encoded) -> object:
-        found.append(f"{self.name} {item[0]}")
+        names.append(f"{self.name} {item[0]}")
         return decode(self, item)
 
     monkeypatch.setattr(_pixels.ImageDecoder, "_decode", counted)
-    return found
+    return names
 
 
 @pytest.mark.parametrize("kind", ["folder", "parquet"])
 def test_sources__decode_only_what_a_role_uses(kind: str, tmp_path: Path, seen: list[str]) -> None:
     line = flags(kind, tmp_path) + "--known 3 --limit 5 "
-    found = dealt(line)
+    roles = dealt(line)
     assert len(seen) == len(set(seen)) == 2 * (3 + 5)
-    assert found.counts()["spare_nonmembers"] == NONMEMBERS - 8 and not len(found.spare)
-    scored = found.scored_nonmembers.numpy().transpose(0, 2, 3, 1)
-    assert np.array_equal(scored, pictures()["nonmembers"][found.nonmember_ids])
+    assert roles.counts()["spare_nonmembers"] == NONMEMBERS - 8 and not len(roles.spare)
+    scored = roles.scored_nonmembers.numpy().transpose(0, 2, 3, 1)
+    assert np.array_equal(scored, pictures()["nonmembers"][roles.nonmember_ids])
     seen.clear()
     with_shadows = dealt(line + "--shadows 2")
     assert len(seen) == 3 + 5 + NONMEMBERS and len(with_shadows.spare) == NONMEMBERS - 8
     for role in ("known_members", "scored_members", "known_nonmembers"):
-        assert digests(getattr(found, role).numpy()) == digests(getattr(with_shadows, role).numpy())
+        assert digests(getattr(roles, role).numpy()) == digests(getattr(with_shadows, role).numpy())
 
 
 def test_sources__copies_that_are_encoded_otherwise_have_one_role(tmp_path: Path) -> None:
     again = [encoded(x, level=0) for x in pictures()["members"]]
-    found = dealt(flags("folder", tmp_path, members=again) + "--known 3")
-    assert len(found.scored_members) == MEMBERS - 3
-    assert f"{MEMBERS} byte-equal copies among the members left out." in found.notes
+    roles = dealt(flags("folder", tmp_path, members=again) + "--known 3")
+    assert len(roles.scored_members) == MEMBERS - 3
+    assert f"{MEMBERS} byte-equal copies among the members left out." in roles.notes
 
 
 def test_sources__one_image_on_both_sides_is_refused_however_it_is_encoded(tmp_path: Path) -> None:
@@ -121,6 +121,6 @@ def test_sources__without_labels_are_audited_without_probes(
     assert done.report["notes"].count(NO_PROBES) == 1
     assert done.report["utility"]["knn"] is None and done.report["utility"]["linear"] is None
     assert done.names() == ["similarity"] and "baseline-b" in done.not_run
-    found = dealt(line)
+    roles = dealt(line)
     with pytest.raises(InputError, match="needs the images' true classes"):
-        found.labels.of(found.scored_members)
+        roles.labels.of(roles.scored_members)

@@ -76,12 +76,12 @@ def test_query_budget__rows_keep_to_it(audit: Audit, tmp_path: Path) -> None:
     flags = "--attacks similarity,lpla,internal --limit 10 --known 14 "
     done = audit(f"{flags} --sweep query_budget=30,70,150", tmp_path / "AUDIT")
     assert done.code == 0
-    found = {(r["attack"], r["value"]): r for r in done.report["sweep"]}
-    assert found["lpla", 30]["not_run"] and found["lpla", 70]["known"] == 14
-    assert found["similarity", 70]["not_run"]  # 3 views of 20 images, and of 16 known at least
-    assert found["similarity", 150]["known"] == 14 and found["similarity", 150]["queries"] == 144
-    assert "needs at least" in found["similarity", 30]["not_run"]
-    for (_, budget), row in found.items():
+    rows = {(r["attack"], r["value"]): r for r in done.report["sweep"]}
+    assert rows["lpla", 30]["not_run"] and rows["lpla", 70]["known"] == 14
+    assert rows["similarity", 70]["not_run"]  # 3 views of 20 images, and of 16 known at least
+    assert rows["similarity", 150]["known"] == 14 and rows["similarity", 150]["queries"] == 144
+    assert "needs at least" in rows["similarity", 30]["not_run"]
+    for (_, budget), row in rows.items():
         assert row["not_run"] or row["queries"] <= budget
 
 

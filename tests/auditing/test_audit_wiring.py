@@ -80,10 +80,10 @@ def test_posers__are_one_half_of_the_nonmembers_and_the_rest_the_other() -> None
 
 def made(archives: Sides, flags: str) -> EncoderAttackSuite:
     line = f"--encoder tests.auditing.brought:tiny {archives.flags} --attacks similarity {flags}"
-    asked = parse(AUDIT, line.split()).settings
+    settings = parse(AUDIT, line.split()).settings
     device = torch.device("cpu")
-    released, audit_split = prepare(asked, device)
-    return EncoderAttackSuite(asked, released, audit_split, released.augment, device)
+    released, audit_split = prepare(settings, device)
+    return EncoderAttackSuite(settings, released, audit_split, released.augment, device)
 
 
 def test_threshold__is_set_on_scores_of_known_images_that_were_left_out(archives: Sides) -> None:
@@ -95,9 +95,9 @@ def test_threshold__is_set_on_scores_of_known_images_that_were_left_out(archives
     )
     method = made(archives, "").method("released")
     view = BlackBox(method, made(archives, "").augment, seed=0, device=torch.device("cpu"))
-    found = scorer.score_attack("memory", view)
-    assert found.known_members.tolist() == [0.0] * len(known.members)
-    assert found.known_nonmembers.tolist() == [0.0] * len(known.nonmembers)
+    result = scorer.score_attack("memory", view)
+    assert result.known_members.tolist() == [0.0] * len(known.members)
+    assert result.known_nonmembers.tolist() == [0.0] * len(known.nonmembers)
     fitted = Memory()
     fitted.fit(view, known, np.random.default_rng(0))
     assert fitted.score(view, known.members).tolist() == [1.0] * len(known.members)
@@ -120,12 +120,12 @@ def test_threshold__knows_nothing_of_what_was_learnt_by_heart(archives: Sides) -
         for n in (30, 30, 100, 100)
     ]
     scorer = Scorer(Known(*sides[:2]), *sides[2:], 0, lambda name: ByHeart())
-    found = scorer.score_attack("by-heart", suite.plain_view("released"))
-    under_test = np.concatenate([found.scores_members, found.scores_nonmembers])
-    for side, scores in zip(sides, (found.known_members, found.known_nonmembers), strict=False):
+    result = scorer.score_attack("by-heart", suite.plain_view("released"))
+    under_test = np.concatenate([result.scores_members, result.scores_nonmembers])
+    for side, scores in zip(sides, (result.known_members, result.known_nonmembers), strict=False):
         pixels = side[:, 0, 0, 0].double().numpy()
         np.testing.assert_allclose(scores, match_scale(pixels, under_test, under_test))
-    assert found.known_members.min() < 100 < found.known_members.max() <= under_test.max()
+    assert result.known_members.min() < 100 < result.known_members.max() <= under_test.max()
 
 
 @dataclass
@@ -182,11 +182,11 @@ def test_sets__each_gets_what_was_said_of_it() -> None:
     ]
     scorer = Scorer(Known(*sides[:2]), *sides[2:], 0, lambda name: Brightness())
     view: Any = SimpleNamespace(threat=Brightness.needs, queries=0, unmetered=nullcontext)
-    found = scorer.score_attack("brightness", view, scorer.sets, threshold=False)
+    result = scorer.score_attack("brightness", view, scorer.sets, threshold=False)
     assert len(scorer.sets.members) == 7 and len(scorer.sets.nonmembers) == 5
     for images, places, said in (
-        (sides[2], scorer.sets.members, found.sets_members),
-        (sides[3], scorer.sets.nonmembers, found.sets_nonmembers),
+        (sides[2], scorer.sets.members, result.sets_members),
+        (sides[3], scorer.sets.nonmembers, result.sets_nonmembers),
     ):
         mean = images[places].double().mean(dim=(1, 2, 3, 4)).numpy()
         np.testing.assert_allclose(said, np.stack([mean, -mean], axis=1))

@@ -49,9 +49,9 @@ def refused(line: str, command: Command = SIMULATE) -> str:
 
 
 def test_parse__nothing_is_the_defaults() -> None:
-    found = asked("")
-    assert found.settings == Experiment()
-    assert (found.out, found.quiet, found.json, found.page) == (
+    experiment = asked("")
+    assert experiment.settings == Experiment()
+    assert (experiment.out, experiment.quiet, experiment.json, experiment.page) == (
         None, False, False, None,
     )  # fmt: skip
 
@@ -66,9 +66,9 @@ def test_parse__names_that_users_scripts_hold() -> None:
         "--train.local_epochs 5 --train.batch_size 4 --train.lr 0.2 --pretrain none "
         "--defended-clients none --defense none --quiet --json"
     )
-    found = asked(argv)
+    experiment = asked(argv)
     tree = to_tree(built(argv))
-    assert (found.out, found.quiet, found.json) == (Path("RUN"), True, True)
+    assert (experiment.out, experiment.quiet, experiment.json) == (Path("RUN"), True, True)
     assert tree["federation"]["clients"] == 4 and tree["federation"]["rounds"] == 3
     assert (tree["attacker"], tree["malicious"], tree["seed"]) == ("passive", 2, 9)
     assert tree["attacks"] == ["similarity", "internal"]
@@ -278,7 +278,7 @@ def test_short_flags__stand_for_options_that_exist() -> None:
         shape = flag_layout(command.settings)
         paths = set(shape.options)
         assert set(command.short.values()) <= paths | set(shape.gone)
-        grouped = [w for wanted in command.groups.values() for w in wanted]
+        grouped = [w for group_flags in command.groups.values() for w in group_flags]
         assert all(any(p == w or p.startswith(w) for p in paths) for w in grouped)
 
 
@@ -324,12 +324,12 @@ def test_presets__an_old_name_leads_to_the_new_one(capsys: pytest.CaptureFixture
 @pytest.mark.parametrize("name", ["overfit", "overfit-cifar10"])
 def test_presets__overfit_is_a_whole_attack_on_ten_clients(name: str) -> None:
     """As the paper: pooled pre-training, a constant rate, an active client, clean rounds first."""
-    found = built(f"--config {name}")
-    assert (found.federation.clients, found.attacker) == (10, "active")
-    assert found.partition == Experiment().partition and found.partition.name == "dirichlet"
-    assert found.attacks == expand_attacks(("main",), "active")
-    assert found.pretrain.mode == "pooled" and found.train.schedule == "constant"
-    assert (found.attack_rounds, found.federation.rounds) == (6, 8)
+    settings = built(f"--config {name}")
+    assert (settings.federation.clients, settings.attacker) == (10, "active")
+    assert settings.partition == Experiment().partition and settings.partition.name == "dirichlet"
+    assert settings.attacks == expand_attacks(("main",), "active")
+    assert settings.pretrain.mode == "pooled" and settings.train.schedule == "constant"
+    assert (settings.attack_rounds, settings.federation.rounds) == (6, 8)
 
 
 def test_list__says_options_by_their_path() -> None:

@@ -18,5 +18,5 @@ HEAVY = (
 @pytest.mark.parametrize("door", ["fedmia.simulate", "fedmia.audit"])
 def test_imports__heavy_ones_wait_for_their_use(door: str) -> None:
     files = [name for name, _ in modules(*PLUGINS)]
-    found = sorted(name for name in loaded(door, *files) if within(name, HEAVY))
-    assert not found
+    names = sorted(name for name in loaded(door, *files) if within(name, HEAVY))
+    assert not names

@@ -25,8 +25,8 @@ FILES = {
 @cache
 def schema(command: str) -> dict[str, Any]:
     """What `python -m fedmia.COMMAND --schema` prints."""
-    found: dict[str, Any] = json.loads(parse(COMMANDS[command], ["--schema"]).page or "")
-    return found
+    content: dict[str, Any] = json.loads(parse(COMMANDS[command], ["--schema"]).page or "")
+    return content
 
 
 @cache

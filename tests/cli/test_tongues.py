@@ -130,20 +130,21 @@ def test_new_option__is_one_field(tmp_path: Path) -> None:
 
     command = replace(AUDIT, root=More)
     assert "--patience INT" in help.help_page(command, 90)
-    found = parse(command, ["--encoder", "x", "--patience", "4"]).settings
-    assert found.patience == 4
+    settings = parse(command, ["--encoder", "x", "--patience", "4"]).settings
+    assert settings.patience == 4
     file = tmp_path / "more.yaml"
-    file.write_text(dump(to_tree(found)))
-    assert parse(command, ["--config", str(file)]).settings == found
+    file.write_text(dump(to_tree(settings)))
+    assert parse(command, ["--config", str(file)]).settings == settings
     assert refused(command, "--encoder", "x", "--patience=0").startswith("--patience must be >= 1")
     assert "did you mean '--patience'" in refused(command, "--patienc", "3")
 
 
 def test_settings__pickle_with_the_tongue_in_which_they_were_given() -> None:
-    found = parse(SIMULATE, ["--clients", "4"]).settings
-    back: Experiment = pickle.loads(pickle.dumps(found))
+    settings = parse(SIMULATE, ["--clients", "4"]).settings
+    back: Experiment = pickle.loads(pickle.dumps(settings))
     assert (
-        back == found and format_error(opt("federation.clients", 4), back.spelling) == "--clients 4"
+        back == settings
+        and format_error(opt("federation.clients", 4), back.spelling) == "--clients 4"
     )
 
 

@@ -131,8 +131,8 @@ def test_views__a_flag_overrides_them() -> None:
 
 
 def test_views__an_operation_that_the_data_forbids_is_refused() -> None:
-    given = parse(SIMULATE, ["--dataset", "digits", "--ssl.operations", "blur,crop"]).settings
-    augment = given.ssl.build("ssl").augment
+    settings = parse(SIMULATE, ["--dataset", "digits", "--ssl.operations", "blur,crop"]).settings
+    augment = settings.ssl.build("ssl").augment
     assert augment.operations == ("blur", "crop") and augment.blur_p == 0.5
     with pytest.raises(InputError, match="ssl 'moco': .*operations: the recipe has no flip to be"):
         parse(SIMULATE, ["--dataset", "digits", "--ssl.operations", "crop,flip"])

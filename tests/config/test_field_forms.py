@@ -26,8 +26,8 @@ from fedmia.options.option import option, options_of
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_forms__are_four(command: str) -> None:
-    found = {type(form) for form in field_forms(COMMANDS[command].settings).values()}
-    assert found <= {ScalarForm, SectionForm, PluginForm, MappingForm} and ScalarForm in found
+    forms = {type(form) for form in field_forms(COMMANDS[command].settings).values()}
+    assert forms <= {ScalarForm, SectionForm, PluginForm, MappingForm} and ScalarForm in forms
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,8 @@ def test_options_of_a_named_plugin__are_read_where_it_is_named() -> None:
     assert flag_layout(Small).place("method.queue") == ("method_options", "queue")
     assert flag_layout(Small).place("own.partcrop.views") == ("own", "partcrop", "views")
     tree = {"method": "mocov2", "method_options": {"queue": 64}}
-    built = from_tree(Small, tree)
-    assert built.method_options == {"queue": 64} and to_tree(built) == tree
+    settings = from_tree(Small, tree)
+    assert settings.method_options == {"queue": 64} and to_tree(settings) == tree
     with pytest.raises(InputError, match="has no 'quue'; did you mean 'queue'"):
         from_tree(Small, {"method": "moco", "method_options": {"quue": 64}})
 

@@ -40,15 +40,17 @@ BOTH = [("dpsgd", (0, 1)), ("gaussian", (0, 1))]
     ids=str,
 )
 def test_defense__short_for_a_list(tree: Any) -> None:
-    found = from_tree(Experiment, {"defense": tree, "defended_clients": [1, 0]})
-    assert told(found) == BOTH
-    assert from_tree(Experiment, to_tree(found)) == found
-    assert normalize(Experiment, to_tree(found)) == to_tree(found)
+    experiment = from_tree(Experiment, {"defense": tree, "defended_clients": [1, 0]})
+    assert told(experiment) == BOTH
+    assert from_tree(Experiment, to_tree(experiment)) == experiment
+    assert normalize(Experiment, to_tree(experiment)) == to_tree(experiment)
 
 
 def test_defense__options_of_each_and_of_a_single_one() -> None:
-    found = flags("--defense dpsgd,gaussian --defense.dpsgd.epsilon 8 --defense.gaussian.scale 2")
-    assert [(one.options["epsilon"], one.options.get("scale")) for one in found.defense] == [
+    experiment = flags(
+        "--defense dpsgd,gaussian --defense.dpsgd.epsilon 8 --defense.gaussian.scale 2"
+    )
+    assert [(one.options["epsilon"], one.options.get("scale")) for one in experiment.defense] == [
         (8.0, None), (None, 2.0),
     ]  # fmt: skip
     single = flags("--defense dpsgd --defense.epsilon 8")
@@ -61,9 +63,9 @@ def test_defense__its_own_clients_come_before_those_of_all() -> None:
         "defense": [{"name": "dpsgd", "clients": "0-2,5"}, {"name": "gaussian"}],
         "defended_clients": [7],
     }
-    found = from_tree(Experiment, tree)
-    assert told(found) == [("dpsgd", (0, 1, 2, 5)), ("gaussian", (7,))]
-    assert found.defended == (0, 1, 2, 5, 7)
+    experiment = from_tree(Experiment, tree)
+    assert told(experiment) == [("dpsgd", (0, 1, 2, 5)), ("gaussian", (7,))]
+    assert experiment.defended == (0, 1, 2, 5, 7)
 
 
 def test_defense__one_twice_for_other_clients_at_another_strength() -> None:
@@ -78,9 +80,9 @@ def test_defense__flags_over_a_file(tmp_path: Any) -> None:
     file = tmp_path / "two.yaml"
     layers = [{"name": "dpsgd", "epsilon": 8, "clients": [0]}, {"name": "gaussian", "clients": [1]}]
     file.write_text(dump({"defense": layers}))
-    found = flags(f"--config {file} --defense.gaussian.scale 3")
-    assert told(found) == [("dpsgd", (0,)), ("gaussian", (1,))]
-    assert found.defense[1].options["scale"] == 3.0
+    experiment = flags(f"--config {file} --defense.gaussian.scale 3")
+    assert told(experiment) == [("dpsgd", (0,)), ("gaussian", (1,))]
+    assert experiment.defense[1].options["scale"] == 3.0
     assert told(flags(f"--config {file} --defense dpsgd")) == [("dpsgd", (0,))]
     assert flags(f"--config {file} --defense none").defense == ()
 

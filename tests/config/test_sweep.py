@@ -19,9 +19,9 @@ from fedmia.study.folder import LONGEST, names
 
 
 def built(line: str) -> Sweep:
-    found = parse(SWEEP, shlex.split(line)).settings
-    assert isinstance(found, Sweep)
-    return found
+    settings = parse(SWEEP, shlex.split(line)).settings
+    assert isinstance(settings, Sweep)
+    return settings
 
 
 def refused(line: str) -> str:
@@ -32,14 +32,14 @@ def refused(line: str) -> str:
 
 
 def test_cells__are_the_runs_that_simulate_would_do() -> None:
-    found = built("smoke --grid strategy=fedavg,fedprox --grid train.lr=1e-2,0.1 --seeds 2 "
+    settings = built("smoke --grid strategy=fedavg,fedprox --grid train.lr=1e-2,0.1 --seeds 2 "
                   "--seed 4 --rounds 3")  # fmt: skip
-    assert [(c.grid["strategy"], c.grid["train.lr"], c.seed) for c in found.cells] == [
+    assert [(c.grid["strategy"], c.grid["train.lr"], c.seed) for c in settings.cells] == [
         (s, lr, i) for i in (4, 5) for s in ("fedavg", "fedprox") for lr in (0.01, 0.1)
     ]
     flags = "--config smoke --seed 5 --rounds 3 --strategy fedprox --train.lr 0.1"
-    assert found.cells[-1].tree == to_tree(parse(SIMULATE, shlex.split(flags)).settings)
-    assert label(found.cells[-1].grid) == "strategy=fedprox, train.lr=0.1"
+    assert settings.cells[-1].tree == to_tree(parse(SIMULATE, shlex.split(flags)).settings)
+    assert label(settings.cells[-1].grid) == "strategy=fedprox, train.lr=0.1"
 
 
 def test_cells__take_the_defaults_of_what_the_grid_chooses() -> None:
@@ -67,10 +67,10 @@ def test_file__holds_a_whole_sweep_and_reads_back(tmp_path: Path) -> None:
         "base: base.yaml\nattacks: none\nfederation: {clients: 5}\nseeds: 2\ngrid:\n"
         "  - {strategy: [fedavg, fedprox]}\n  - {strategy: [fedprox], strategy.mu: [1, 2]}\n"
     )
-    found = built(str(file))
-    assert len(found.cells) == 8
+    settings = built(str(file))
+    assert len(settings.cells) == 8
     assert {(c.first.federation.clients, c.first.federation.rounds)
-            for c in found.cells} == {(5, 2)}  # fmt: skip
+            for c in settings.cells} == {(5, 2)}  # fmt: skip
     more = built(f"{file} --grid partition.alpha=0.1,1 --train.lr 1e-3")
     assert len(more.cells) == 16 and more.cells[0].first.train.lr == 0.001
     again = tmp_path / "again.yaml"
@@ -140,9 +140,9 @@ def test_simulate__takes_no_sweep(tmp_path: Path) -> None:
 
 
 def test_names__are_readable_and_each_another() -> None:
-    found = names(built("--grid dataset=npz:/a/b,npz:/a=b --seeds 2").cells)
-    assert len(set(found.values())) == 4 and all("/" not in n for n in found.values())
-    assert all(len(n) < LONGEST + 30 for n in found.values())
+    cell_names = names(built("--grid dataset=npz:/a/b,npz:/a=b --seeds 2").cells)
+    assert len(set(cell_names.values())) == 4 and all("/" not in n for n in cell_names.values())
+    assert all(len(n) < LONGEST + 30 for n in cell_names.values())
     (plain,) = names(built("--grid strategy=fedprox").cells).values()
     assert plain == "strategy=fedprox_seed=0"
     listed = names(built("--grid ssl.operations=crop;crop,flip --dataset synthetic").cells)

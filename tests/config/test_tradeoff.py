@@ -22,9 +22,9 @@ DPSGD = registry.load("defense", "dpsgd")
 
 
 def built(line: str) -> Tradeoff:
-    found = parse(TRADEOFF, shlex.split(line)).settings
-    assert isinstance(found, Tradeoff)
-    return found
+    settings = parse(TRADEOFF, shlex.split(line)).settings
+    assert isinstance(settings, Tradeoff)
+    return settings
 
 
 def refused(line: str) -> str:
@@ -62,8 +62,8 @@ def test_none__is_run_whether_named_or_not() -> None:
 
 
 def test_defended_clients__are_those_of_the_clients_defences_alone() -> None:
-    found = built("--defenses gaussian,fedprox --strengths gaussian=1 --defended-clients 0-4")
-    defended = [cell.first.defended for cell in found.sweep.cells[:3]]
+    settings = built("--defenses gaussian,fedprox --strengths gaussian=1 --defended-clients 0-4")
+    defended = [cell.first.defended for cell in settings.sweep.cells[:3]]
     assert defended == [(), (0, 1, 2, 3, 4), ()]
     assert "client 10; the clients are" in refused("--defenses gaussian --defended-clients 10")
 
@@ -83,14 +83,14 @@ def test_file__holds_a_whole_trade_off_and_reads_back(tmp_path: Path) -> None:
         "attacks: [similarity]\ndefenses: [gaussian, dpsgd]\nseeds: 2\nseed: 3\n"
         "strengths: {gaussian: [0.1, 0.2], dpsgd.epsilon: [8]}\n"
     )
-    found = built(f"{file} --strengths dpsgd.epsilon=4 --train.lr 1e-3")
-    assert [t.label for t in found.trades[1:]] == [
+    settings = built(f"{file} --strengths dpsgd.epsilon=4 --train.lr 1e-3")
+    assert [t.label for t in settings.trades[1:]] == [
         "gaussian scale=0.1", "gaussian scale=0.2", "dpsgd epsilon=4.0",
     ]  # fmt: skip
-    assert {c.first.train.lr for c in found.sweep.cells} == {0.001}
+    assert {c.first.train.lr for c in settings.sweep.cells} == {0.001}
     again = tmp_path / "again.yaml"
-    again.write_text(dump(found.tree()))
-    assert [c.key for c in built(str(again)).sweep.cells] == [c.key for c in found.sweep.cells]
+    again.write_text(dump(settings.tree()))
+    assert [c.key for c in built(str(again)).sweep.cells] == [c.key for c in settings.sweep.cells]
 
 
 @pytest.mark.parametrize(

@@ -21,13 +21,13 @@ LIMITS = ("gt", "ge", "lt", "le")
 
 
 def test_registry__finds_the_plugins_that_users_scripts_name() -> None:
-    wanted = {
+    expected = {
         ("attack", "similarity"), ("attack", "internal"), ("attack", "combined"),
         ("attack", "ascent-static"), ("attack", "ascent"), ("model", "smallnet"),
         ("ssl", "moco"), ("ssl", "mocov2"), ("strategy", "fedavg"), ("strategy", "fedprox"),
         ("strategy", "fedavgm"), ("strategy", "fedema"), ("dataset", "digits"),
     }  # fmt: skip
-    assert wanted <= set(PLUGINS)
+    assert expected <= set(PLUGINS)
     assert len(PLUGINS) == len(set(PLUGINS))
 
 
@@ -46,18 +46,18 @@ def test_name__is_its_files_with_dashes_or_begins_with_it(kind: str, name: str) 
 
 @every_plugin
 def test_build__with_defaults(kind: str, name: str) -> None:
-    built = registry.build(kind, name, {})
-    assert isinstance(built, registry.base(kind))
-    assert not inspect.isabstract(type(built))
+    plugin = registry.build(kind, name, {})
+    assert isinstance(plugin, registry.base(kind))
+    assert not inspect.isabstract(type(plugin))
 
 
 @every_plugin
 def test_pickle__keeps_every_option(kind: str, name: str) -> None:
-    built = registry.build(kind, name, {})
-    back = pickle.loads(pickle.dumps(built))
-    assert type(back) is type(built)
-    for field, _ in option_fields(type(built)):
-        assert getattr(back, field.name) == getattr(built, field.name)
+    plugin = registry.build(kind, name, {})
+    back = pickle.loads(pickle.dumps(plugin))
+    assert type(back) is type(plugin)
+    for field, _ in option_fields(type(plugin)):
+        assert getattr(back, field.name) == getattr(plugin, field.name)
 
 
 @every_plugin

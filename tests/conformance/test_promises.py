@@ -39,9 +39,9 @@ def broken(check: Callable[[Any], None], plugin: Any) -> str:
     """The sentence, which must be one line."""
     with pytest.raises(AssertionError) as caught:
         check(plugin)
-    said = str(caught.value)
-    assert "\n" not in said
-    return said
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
 
 
 def name_of(value: Any) -> str:
@@ -100,9 +100,9 @@ class Backward(Norm):
 @dataclass
 class Paints(Norm):
     def score(self, view: Any, images: Tensor) -> Scores:
-        found = super().score(view, images)
+        scores = super().score(view, images)
         images[0] = 0
-        return found
+        return scores
 
 
 @dataclass
@@ -167,23 +167,23 @@ class Positions(Norm):
 @dataclass
 class Neighbours(Norm):
     def score(self, view: Any, images: Tensor) -> Scores:
-        found = super().score(view, images)
-        return found - np.roll(found, 1)
+        scores = super().score(view, images)
+        return scores - np.roll(scores, 1)
 
 
 @dataclass
 class Ranks(Norm):
     def score(self, view: Any, images: Tensor) -> Scores:
-        found = super().score(view, images)
-        return np.asarray(found - found.mean())
+        scores = super().score(view, images)
+        return np.asarray(scores - scores.mean())
 
 
 @dataclass
 class Remembers(Norm):
     def score(self, view: Any, images: Tensor) -> Scores:
-        found = super().score(view, images) + getattr(self, "_calls", 0.0)
+        scores = super().score(view, images) + getattr(self, "_calls", 0.0)
         self._calls = 1.0 if len(images) == 9 else 0.0
-        return found
+        return scores
 
 
 @dataclass
@@ -223,9 +223,9 @@ class Overdraws(Norm):
     def score(self, view: Any, images: Tensor) -> Scores:
         before, budget = view.queries, view._meter.budget
         view._meter.budget = None
-        found = super().score(view, images)
+        scores = super().score(view, images)
         view.queries, view._meter.budget = before + len(images) * self.views, budget
-        return found
+        return scores
 
 
 @dataclass
@@ -256,8 +256,8 @@ class Sets(Norm):
     """Mean length, with a twin of the same scores."""
 
     def score_sets(self, view: Any, sets: Tensor, known: Known) -> Scores:
-        found = self.score(view, sets.flatten(0, 1)).reshape(len(sets), -1).mean(axis=1)
-        return np.stack([found, found], axis=1)
+        scores = self.score(view, sets.flatten(0, 1)).reshape(len(sets), -1).mean(axis=1)
+        return np.stack([scores, scores], axis=1)
 
 
 @dataclass
@@ -269,8 +269,8 @@ class OneScore(Sets):
 @dataclass
 class Pools(Sets):
     def score_sets(self, view: Any, sets: Tensor, known: Known) -> Scores:
-        found = super().score_sets(view, sets, known)
-        return np.asarray(found - found.mean())
+        scores = super().score_sets(view, sets, known)
+        return np.asarray(scores - scores.mean())
 
 
 @dataclass
@@ -334,10 +334,10 @@ class Places(Owner):
     def infer(
         self, view: Any, images: Tensor, classes: Any, asked: Any, rng: Any
     ) -> list[SetComparison]:
-        found = super().infer(view, images, classes, asked, rng)
+        inferences = super().infer(view, images, classes, asked, rng)
         first = [float(s.mean() < len(images) / 2) for s, _ in asked]
         return [t if t.p_value is None else replace(t, difference=d)
-                for t, d in zip(found, first, strict=True)]  # fmt: skip
+                for t, d in zip(inferences, first, strict=True)]  # fmt: skip
 
 
 @dataclass
@@ -425,9 +425,9 @@ def moco(**methods: Any) -> type[MoCo]:
     @dataclass(frozen=True)
     class Wrong(MoCo):
         def build(self, *args: Any) -> MomentumContrast:
-            built = super().build(*args)
-            built.__class__ = type("Made", (MomentumContrast,), methods)
-            return built
+            method = super().build(*args)
+            method.__class__ = type("Made", (MomentumContrast,), methods)
+            return method
 
     return Wrong
 
@@ -515,9 +515,9 @@ def test_check_ssl__of_options() -> None:
     @dataclass(frozen=True)
     class Unseeded(MoCo):
         def build(self, backbone: Any, recipe: Any, generator: Any) -> MomentumContrast:
-            built = super().build(backbone, recipe, generator)
-            torch.nn.init.normal_(built.encoder.head.weight)  # type: ignore[arg-type]
-            return built
+            method = super().build(backbone, recipe, generator)
+            torch.nn.init.normal_(method.encoder.head.weight)  # type: ignore[arg-type]
+            return method
 
     assert broken(check_ssl, Chatty).startswith("Chatty: notes are no lines")
     assert broken(check_ssl, Unseeded) == (
@@ -531,8 +531,8 @@ def test_check_ssl__of_options() -> None:
 @dataclass(frozen=True)
 class Scales(Gaussian):
     def release(self, received: State, trained: State, memory: Any, rng: Any) -> Any:
-        found, metrics = super().release(received, trained, memory, rng)
-        return {n: 0.99 * t for n, t in found.items()}, metrics
+        upload, metrics = super().release(received, trained, memory, rng)
+        return {n: 0.99 * t for n, t in upload.items()}, metrics
 
 
 @dataclass(frozen=True)
@@ -634,8 +634,8 @@ class Accumulates(FedAvg):
 @dataclass
 class Writes(FedAvg):
     def aggregate(self, received: State, updates: list[Update]) -> State:
-        found = super().aggregate(received, updates)
-        return {n: t.copy_(found[n]) for n, t in received.items()}
+        aggregated = super().aggregate(received, updates)
+        return {n: t.copy_(aggregated[n]) for n, t in received.items()}
 
 
 @dataclass
@@ -644,8 +644,8 @@ class Shares(FedAvg):
 
     def aggregate(self, received: State, updates: list[Update]) -> State:
         self.velocity["rounds"] += 1e-7
-        found = super().aggregate(received, updates)
-        return {n: t * (1 + self.velocity["rounds"]) for n, t in found.items()}
+        aggregated = super().aggregate(received, updates)
+        return {n: t * (1 + self.velocity["rounds"]) for n, t in aggregated.items()}
 
 
 @pytest.mark.parametrize(

@@ -184,11 +184,11 @@ def test_stl10__reads_a_local_folder(tmp_path, monkeypatch):
 def stl10_binary(folder: Path, **counts: int) -> dict[str, np.ndarray]:
     """Files PART_X.bin of so many images, each channel column by column; the images."""
     (folder / "stl10_binary").mkdir()
-    made = {p: RNG.integers(0, 256, (n, 3, 96, 96), dtype=np.uint8) for p, n in counts.items()}
-    for part, rows in made.items():
+    images = {p: RNG.integers(0, 256, (n, 3, 96, 96), dtype=np.uint8) for p, n in counts.items()}
+    for part, rows in images.items():
         file = folder / "stl10_binary" / f"{part}_X.bin"
         file.write_bytes(rows.transpose(0, 1, 3, 2).tobytes())
-    return made
+    return images
 
 
 def test_stl10__unlabelled_images_are_read_one_by_one(tmp_path, monkeypatch):
@@ -196,12 +196,12 @@ def test_stl10__unlabelled_images_are_read_one_by_one(tmp_path, monkeypatch):
     whole = Stl10("unlabeled").load(request(data_dir=tmp_path))
     assert np.array_equal(whole.images, rows["unlabeled"])
     assert whole.labels.tolist() == [0] * 5 and not whole.labelled
-    seen, read_bytes = [], PlanarImage.read_bytes
+    calls, read_bytes = [], PlanarImage.read_bytes
     found = Stl10("train+unlabeled").encoded(request(size=32, data_dir=tmp_path))
     assert len(set(found.digests())) == len(found) == 7
-    monkeypatch.setattr(PlanarImage, "read_bytes", lambda row: seen.append(row) or read_bytes(row))
+    monkeypatch.setattr(PlanarImage, "read_bytes", lambda row: calls.append(row) or read_bytes(row))
     some, apart = found.decode(np.array([1, 4]))
-    assert apart and [(r.file.name, r.index) for r in sorted(seen, key=str)] == [
+    assert apart and [(r.file.name, r.index) for r in sorted(calls, key=str)] == [
         ("train_X.bin", 1),
         ("unlabeled_X.bin", 2),
     ]

@@ -40,17 +40,17 @@ def test_decoded__roles_are_those_of_the_images_and_no_other_is_decoded(
     files = [png(x) for x in PIXELS]
     whole = stored(files).all()
     assert np.array_equal(whole.images, PIXELS.transpose(0, 3, 1, 2))
-    want, seen, decode = roles(whole), [], _pixels.ImageDecoder._decode
+    want, calls, decode = roles(whole), [], _pixels.ImageDecoder._decode
 
     def counted(self: _pixels.ImageDecoder, item: _pixels.Encoded) -> object:
-        seen.append(item[0])
+        calls.append(item[0])
         return decode(self, item)
 
     monkeypatch.setattr(_pixels.ImageDecoder, "_decode", counted)
     data, got = decode_split(stored(files), roles)
     assert np.array_equal(got.used, want.used) and got.counts() == want.counts()
     assert np.array_equal(data.images[got.used], whole.images[got.used])
-    assert sorted(seen) == sorted(f"row {i}" for i in got.used)
+    assert sorted(calls) == sorted(f"row {i}" for i in got.used)
     unused = np.setdiff1d(np.arange(120), got.used)
     assert len(unused) and not data.images[unused].any()
 

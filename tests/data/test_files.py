@@ -66,9 +66,9 @@ def column(source: Dataset, path: Path, name: str) -> list[object]:
 
 def test_column__of_parquet_is_any_of_names_or_integers(tmp_path):
     images, sites = [encoded(x) for x in COLOUR], ["a", "b", "a", "c", "c", "b"]
-    told = {"label": [0, 1] * 3, "site": sites, "at": [0.5] * 6, "seen": [True, False] * 3}
-    told["kind"] = pa.array(sites).dictionary_encode()
-    path = write_parquet(tmp_path / "a.parquet", images, **told)
+    columns = {"label": [0, 1] * 3, "site": sites, "at": [0.5] * 6, "seen": [True, False] * 3}
+    columns["kind"] = pa.array(sites).dictionary_encode()
+    path = write_parquet(tmp_path / "a.parquet", images, **columns)
     assert column(Parquet(), path, "site") == column(Parquet(), path, "kind") == sites
     assert column(Parquet(limit=2), path, "label") == [0, 1]
     assert column(Parquet(), path, "seen") == [True, False] * 3

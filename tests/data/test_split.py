@@ -37,13 +37,13 @@ def split_of(data=DATA, options=SMALL, law=None, clients=6, malicious=1, placebo
 
 def arrays(split: Split) -> dict[str, list[int] | list[list[int]]]:
     """Every field as plain lists, for comparison."""
-    found = {}
+    results = {}
     for field in dataclasses.fields(split):
         value = getattr(split, field.name)
-        found[field.name] = (
+        results[field.name] = (
             [v.tolist() for v in value] if isinstance(value, tuple) else np.asarray(value).tolist()
         )
-    return found
+    return results
 
 
 @settings(max_examples=80, deadline=None)
@@ -276,18 +276,18 @@ def test_split__members_must_match_the_parts():
 def test_without__takes_the_images_of_those_clients_and_no_others():
     split = split_of()
     assert split.without_clients([]) is split
-    left = split.without_clients({1, 4})
-    assert [len(p) > 0 for p in left.parts] == [True, False, True, True, False, True]
+    remaining = split.without_clients({1, 4})
+    assert [len(p) > 0 for p in remaining.parts] == [True, False, True, True, False, True]
     gone = np.concatenate([split.parts[1], split.parts[4]])
     for name in ("members", "known_members", "scored_members"):
-        before, after = getattr(split, name), getattr(left, name)
+        before, after = getattr(split, name), getattr(remaining, name)
         np.testing.assert_array_equal(after, before[~np.isin(before, gone)])
         assert len(after) < len(before)
-    assert sorted(set(left.owner.tolist())) == [0, 2, 3]
-    for image, owner in zip(left.members, left.owner, strict=True):
+    assert sorted(set(remaining.owner.tolist())) == [0, 2, 3]
+    for image, owner in zip(remaining.members, remaining.owner, strict=True):
         assert image in split.parts[owner]
     for name in ("known_nonmembers", "scored_nonmembers", "test_fit", "test_eval", "public"):
-        np.testing.assert_array_equal(getattr(left, name), getattr(split, name))
+        np.testing.assert_array_equal(getattr(remaining, name), getattr(split, name))
 
 
 def test_counts__of_each_role():

@@ -122,11 +122,11 @@ def test_scores__do_not_depend_on_physical_batches_and_split_over_runs(
 
 
 def test_likelihood__equals_the_densities() -> None:
-    seen, rate = np.linspace(-3, 4, 9), 0.2
+    outputs, rate = np.linspace(-3, 4, 9), 0.2
     bare = np.array([0.7, -0.7])
-    want = np.log((1 - rate) + rate * norm.pdf(seen, 1, 0.7) / norm.pdf(seen, 0, 0.7))
-    assert _canaries._likelihood(seen, bare, rate) == pytest.approx(want)
-    assert np.isfinite(_canaries._likelihood(seen, 0 * bare, rate)).all()
+    want = np.log((1 - rate) + rate * norm.pdf(outputs, 1, 0.7) / norm.pdf(outputs, 0, 0.7))
+    assert _canaries._likelihood(outputs, bare, rate) == pytest.approx(want)
+    assert np.isfinite(_canaries._likelihood(outputs, 0 * bare, rate)).all()
 
 
 @pytest.mark.parametrize("rate", [0.1, 1.0])
@@ -168,14 +168,14 @@ def test_dpsgd__full_batches_alone_are_judged_as_gaussian() -> None:
 @pytest.mark.parametrize("cls", [Gaussian, Laplace, Logistic])
 def test_release__a_quarter_of_the_noise_is_found(cls: Any) -> None:
     state = {"weight": torch.zeros(3)}
-    found = []
+    epsilons = []
     for part in (1, 4):
         defense, memory = cls(epsilon=1.0, canaries=400), {"planned": 1}
         cls(epsilon=1.0).release(state, state, memory, rng(0, "first"))
         memory["rounds"], memory["scale"] = 0, memory["scale"] / part
         defense.release(state, state, memory, rng(0, "release"))
-        found.append(shown(defense.privacy(memory)))
-    assert found[0] < 1 < found[1]
+        epsilons.append(shown(defense.privacy(memory)))
+    assert epsilons[0] < 1 < epsilons[1]
 
 
 def test_release__of_a_gaussian_half_the_noise_is_found() -> None:
@@ -223,14 +223,14 @@ def test_guessed__the_surest_on_both_sides(inside: Any, correct: tuple[int, ...]
     """Of 100 canaries with the scores 0 to 99: 2, 17 and 35 highest in, as many lowest out."""
     told = [int(i in inside) for i in range(100)]
     memory = {"canaries": {"in": told, "scores": [float(i) for i in range(100)]}}
-    found = _canaries.guess_canaries(memory)
-    assert found == {
+    guesses = _canaries.guess_canaries(memory)
+    assert guesses == {
         "canaries": 100, "guesses": (4, 34, 70), "correct": correct, "audit": "one-run",
     }  # fmt: skip
     signed = {"canaries": {"in": told, "scores": [i - 30.0 for i in range(100)]}}
-    found = _canaries.guess_canaries(signed, "own-runs-gdp")
+    guesses = _canaries.guess_canaries(signed, "own-runs-gdp")
     right = sum((i > 30) == bool(told[i]) for i in range(100))
-    assert (found["guesses"], found["correct"]) == ((100,), (right,))
+    assert (guesses["guesses"], guesses["correct"]) == ((100,), (right,))
     assert _canaries.guess_canaries({}) == {}
 
 

@@ -62,13 +62,13 @@ def beside_public(make_desk: Any, tmp_path: Path, textures: Callable[..., torch.
 
 
 def test_weight_decay__is_the_option_of_that_client_alone(make_desk: Any) -> None:
-    asked = {"weight_decay": 0.3}
+    options = {"weight_decay": 0.3}
     twin = sent(make_desk("", {}, train=replace(TRAIN, weight_decay=0.3), defenses=()))
     store, halves = MemoryStore(), (np.arange(5), np.arange(5, 10))
-    first = make_desk("weight-decay", asked)
+    first = make_desk("weight-decay", options)
     assert same(sent(first), twin) and not same(sent(make_desk("", {}, defenses=())), twin)
     found = []
-    for defenses in ((("weight-decay", asked, frozenset({0})),), ()):
+    for defenses in ((("weight-decay", options, frozenset({0})),), ()):
         client_round = make_desk("", {}, store, defenses=defenses, parts={"members": halves})
         for round, client in itertools.product((1, 2), (0, 1)):  # one thread, so one optimizer
             at = ClientRound(
@@ -187,15 +187,15 @@ def test_similarity__is_the_mean_cosine_of_all_pairs() -> None:
 def test_estimate__asks_images_trained_on_against_those_held_out(count: int) -> None:
     """Of a view under which the images trained on look alike in all views and others do not: AUC 1
     and its interval's lower limit, and the mean loss of those held out."""
-    asked, trained = list[Any](), list[Any]()
+    calls, trained = list[Any](), list[Any]()
     alike, apart = torch.ones(count // 2, 2, 2), torch.eye(2).expand(-(-count // 2), 2, 2)
 
     def views_and_losses(images: torch.Tensor, views: int, name: str) -> Any:
-        asked.append((images[:, 0, 0, 0].tolist(), views))
+        calls.append((images[:, 0, 0, 0].tolist(), views))
         return apart, torch.arange(float(len(images)))
 
     def embed_views(images: torch.Tensor, views: int) -> torch.Tensor:
-        asked.append((images[:, 0, 0, 0].tolist(), views))
+        calls.append((images[:, 0, 0, 0].tolist(), views))
         return alike
 
     def alone(positions: Any, change: Any) -> Any:
@@ -209,11 +209,11 @@ def test_estimate__asks_images_trained_on_against_those_held_out(count: int) -> 
     assert (len(inside), len(outside)) == (count // 2, -(-count // 2))
     assert sorted([*inside, *outside]) == list(range(count))
     assert inside.tolist() == sorted(inside) and outside.tolist() == sorted(outside)
-    found = list(_estimate.estimates(preparation, parts, repr))
-    assert len(found) == 2 and trained == [(inside.tolist(), repr)]
-    assert asked[0] == ((100 + outside).tolist(), 8) and asked[1] == ((100 + inside).tolist(), 8)
-    assert found[0].leak == 1.0 and 0.2 < found[0].low < 0.99
-    assert found[0].loss == (len(outside) - 1) / 2
+    estimates = list(_estimate.estimates(preparation, parts, repr))
+    assert len(estimates) == 2 and trained == [(inside.tolist(), repr)]
+    assert calls[0] == ((100 + outside).tolist(), 8) and calls[1] == ((100 + inside).tolist(), 8)
+    assert estimates[0].leak == 1.0 and 0.2 < estimates[0].low < 0.99
+    assert estimates[0].loss == (len(outside) - 1) / 2
 
 
 def test_crop_range__of_equal_leaks_the_narrower_range(
@@ -246,16 +246,16 @@ def course(lows: list[float], losses: list[float]) -> list[LeakEstimate]:
 
 
 def test_early_stopping__before_the_first_leak_or_at_the_least_loss() -> None:
-    told = course([0.4, 0.5, 0.56, 0.5, 0.7], [3.0, 2.0, 2.5, 2.0, 1.0])
-    assert EarlyStopping(leak=0.5).by_leak(told) == 2
-    assert EarlyStopping().by_leak(told) == 2  # 0.55
-    assert EarlyStopping(leak=0.56).by_leak(told) == 4
-    assert EarlyStopping(leak=0.3).by_leak(told) == 1
-    assert EarlyStopping(leak=0.7).by_leak(told) is None
-    assert EarlyStopping(patience=2).by_leak(told) is None
-    assert EarlyStopping(patience=2).by_loss(told) == 2  # an equal loss is no fall
-    assert EarlyStopping(patience=3).by_loss(told) is None
-    assert EarlyStopping().by_loss(told) is None
+    losses_course = course([0.4, 0.5, 0.56, 0.5, 0.7], [3.0, 2.0, 2.5, 2.0, 1.0])
+    assert EarlyStopping(leak=0.5).by_leak(losses_course) == 2
+    assert EarlyStopping().by_leak(losses_course) == 2  # 0.55
+    assert EarlyStopping(leak=0.56).by_leak(losses_course) == 4
+    assert EarlyStopping(leak=0.3).by_leak(losses_course) == 1
+    assert EarlyStopping(leak=0.7).by_leak(losses_course) is None
+    assert EarlyStopping(patience=2).by_leak(losses_course) is None
+    assert EarlyStopping(patience=2).by_loss(losses_course) == 2  # an equal loss is no fall
+    assert EarlyStopping(patience=3).by_loss(losses_course) is None
+    assert EarlyStopping().by_loss(losses_course) is None
 
 
 @pytest.mark.parametrize(("losses", "stop"), [([3.0, 2.0, 2.5, 2.5, 1.0], 2), ([3.0, 1.0], 1)])
@@ -269,8 +269,8 @@ def test_early_stopping__of_leak_and_patience_the_earlier_one(
     memory: dict[str, Any] = {}
     defense = EarlyStopping(leak=0.6, patience=2)
     defense.prepare(preparation, memory)
-    found = [defense.by_leak(course(lows, losses)), defense.by_loss(course(lows, losses))]
-    assert found == ([4, 2] if stop == 2 else [1, None])
+    last_rounds = [defense.by_leak(course(lows, losses)), defense.by_loss(course(lows, losses))]
+    assert last_rounds == ([4, 2] if stop == 2 else [1, None])
     assert memory["stop"] == stop and memory["metrics"]["stops_after"] == stop
     assert [defense.sits_out({**memory, "rounds": n}) for n in (stop - 1, stop)] == [False, True]
 

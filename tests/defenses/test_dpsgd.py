@@ -45,11 +45,11 @@ NOISE_FREE = (0.0, 1e6)
 
 def per_image(method: SSLMethod, views: tuple[Tensor, Tensor]) -> list[list[Tensor]]:
     """The naive twin: one backward pass for each image alone."""
-    found = []
+    gradients = []
     for k in range(len(views[0])):
         loss = method.losses(views[0][k : k + 1], views[1][k : k + 1]).sum()
-        found.append(list(torch.autograd.grad(loss, method.trainable())))
-    return found
+        gradients.append(list(torch.autograd.grad(loss, method.trainable())))
+    return gradients
 
 
 @pytest.mark.parametrize("symmetric", [False, True])
@@ -199,11 +199,11 @@ def test_train__tells_the_noise_of_a_step_whose_batch_is_a_part(
         schedule="constant",
     )  # fmt: skip
     job.rng = _NeverChosen(0)
-    told = DPSGD(noise_multiplier=2.0, max_grad_norm=0.5, lr=1.0).train(job, {})["noise_std"]
+    noise_std = DPSGD(noise_multiplier=2.0, max_grad_norm=0.5, lr=1.0).train(job, {})["noise_std"]
     moved = torch.cat([(w - s).flatten() for w, s in zip(method.trainable(), start, strict=True)])
     steps = 12 // batch_size
-    assert told == pytest.approx(2.0 * 0.5 / batch_size)
-    assert float(moved.detach().std()) == pytest.approx(told * math.sqrt(steps), rel=0.05)
+    assert noise_std == pytest.approx(2.0 * 0.5 / batch_size)
+    assert float(moved.detach().std()) == pytest.approx(noise_std * math.sqrt(steps), rel=0.05)
 
 
 class _NeverChosen(np.random.Generator):
@@ -246,9 +246,11 @@ def test_train__two_rounds_continue_what_one_desk_began(make_desk: Any) -> None:
     options = {"noise_multiplier": 1.0}
     store = MemoryStore()
     first = Honest().answer(make_desk("dpsgd", options, store)).state
-    kept = store.load("main", 0)
-    assert kept is not None and kept.memory["defense"]["dpsgd"]["history"] == [[1.0, 0.5, 2]]
-    momenta = {n: t.clone() for n, t in kept.tensors.items() if n.startswith("optimizer.")}
+    client_state = store.load("main", 0)
+    assert client_state is not None and client_state.memory["defense"]["dpsgd"]["history"] == [
+        [1.0, 0.5, 2]
+    ]
+    momenta = {n: t.clone() for n, t in client_state.tensors.items() if n.startswith("optimizer.")}
     client_round = make_desk("dpsgd", options, store, 2, first)
     second = Honest().answer(client_round).state
     # By hand: one method and one optimizer, never stored.
@@ -272,8 +274,8 @@ def test_train__two_rounds_continue_what_one_desk_began(make_desk: Any) -> None:
             names = [f"optimizer.{i}.momentum_buffer" for i in range(len(buffers))]
             assert all(torch.equal(b, momenta[n]) for n, b in zip(names, buffers, strict=True))
     assert all(torch.equal(t, second[n]) for n, t in method.shared_state().items())
-    kept = store.load("main", 0)
-    assert kept is not None and kept.memory["defense"] == memory
+    client_state = store.load("main", 0)
+    assert client_state is not None and client_state.memory["defense"] == memory
     assert memory["dpsgd"]["history"] == [[1.0, 0.5, 4]]
 
 
@@ -395,23 +397,23 @@ def test_privacy__what_a_statement_rests_on(
 ) -> None:
     canaries = {"in": [1, 0] * 50, "scores": [1.0, -1.0] * 50}
     memory = {"history": history, "rounds": 2, "remembers": remembers, "canaries": canaries}
-    found = DPSGD(accountant=accountant, delta=1e-6).privacy(memory)
-    assert found is not None
-    assert (found.standing, found.audit, found.unit) == (standing, audit, "image")
-    assert (found.rounds, found.delta, found.canaries) == (2, 1e-6, 100)
+    statement = DPSGD(accountant=accountant, delta=1e-6).privacy(memory)
+    assert statement is not None
+    assert (statement.standing, statement.audit, statement.unit) == (standing, audit, "image")
+    assert (statement.rounds, statement.delta, statement.canaries) == (2, 1e-6, 100)
     steps = [(float(a), float(b), int(n)) for a, b, n in history]
-    assert found.value == pytest.approx(epsilon_spent(steps, 1e-6, accountant))
-    assert ("its queue" in found.assumptions) == bool(remembers)
-    assert ("No image's loss" in found.assumptions) == (standing == "guaranteed")
+    assert statement.value == pytest.approx(epsilon_spent(steps, 1e-6, accountant))
+    assert ("its queue" in statement.assumptions) == bool(remembers)
+    assert ("No image's loss" in statement.assumptions) == (standing == "guaranteed")
     assert DPSGD().privacy({"history": [*history, [0.0, 0.5, 1]]}) is None
 
 
 def test_foresee__counts_the_steps_of_all_rounds_and_epochs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    told = list[Any]()
-    monkeypatch.setattr(dpsgd, "check_reachable", lambda *given: told.append(given))
+    calls = list[Any]()
+    monkeypatch.setattr(dpsgd, "check_reachable", lambda *given: calls.append(given))
     train = Train(local_epochs=3, batch_size=4)
     DPSGD(noise_multiplier=1.0).foresee(10, train, 5)
     DPSGD(epsilon=2.0, delta=1e-6, accountant="gdp").foresee(10, train, 5)
-    assert told == [(2.0, 1e-6, 0.4, 5 * 3 * 3, "gdp")]
+    assert calls == [(2.0, 1e-6, 0.4, 5 * 3 * 3, "gdp")]

@@ -100,15 +100,15 @@ def clipped_sum(job: Job, batch: tuple[Tensor, Tensor], noise: int) -> Tensor:
     """A step of the job, with noise of a seed; the clipped sum before the noise."""
     generator = torch.Generator().manual_seed(noise)
     with private_optimizer(job, 0.5, CLIP, 4.0, generator) as private:
-        found: list[Tensor] = []
+        gradients: list[Tensor] = []
 
         def note(_: object) -> None:
-            found.append(torch.cat([w.summed_grad.flatten() for w in job.method.trainable()]))
+            gradients.append(torch.cat([w.summed_grad.flatten() for w in job.method.trainable()]))
 
         private.attach_step_hook(note)
         private_step(job, private, batch, 100)
         private.zero_grad(set_to_none=True)
-    return found[0]
+    return gradients[0]
 
 
 def same_update(one: Job, two: Job) -> None:
@@ -299,8 +299,8 @@ def test_private_step__makes_a_null_record_of_finite_gradients_without_a_norm(
         private.zero_grad(set_to_none=True)
     assert norms[1] == 0.0 and (norms[[0, 2]] > 0).all() and norms.isfinite().all()
     job.method.load_shared(moco()().shared_state())
-    wanted = clipped_sum(make_job(moco()()), rest, 0)
-    assert torch.allclose(clipped_sum(job, whole, 0), wanted, atol=1e-6)
+    expected = clipped_sum(make_job(moco()()), rest, 0)
+    assert torch.allclose(clipped_sum(job, whole, 0), expected, atol=1e-6)
 
 
 def per_image_norms(job: Job, batch: tuple[Tensor, Tensor]) -> Tensor:
@@ -312,17 +312,17 @@ def per_image_norms(job: Job, batch: tuple[Tensor, Tensor]) -> Tensor:
 
 @pytest.mark.slow
 def test_statement__fits_the_method(make_job: Any) -> None:
-    said = {}
+    statements = {}
     makes = {"mae": mae, "public": moco(), "own": moco(queue_source="own")}
     for name, make in makes.items():
         memory: dict[str, Any] = {}
         DPSGD(noise_multiplier=2.0).train(make_job(make()), memory)
-        found = DPSGD(noise_multiplier=2.0).privacy(memory)
-        assert found is not None and "null record" in found.assumptions
-        assert "seeded generator" in epsilon_row(found, 1)["assumptions"]
-        said[name] = (found.standing, "queue" in found.assumptions)
-    assert said.pop("own") == ("heuristic", True)
-    assert set(said.values()) == {("guaranteed", False)}
+        statement = DPSGD(noise_multiplier=2.0).privacy(memory)
+        assert statement is not None and "null record" in statement.assumptions
+        assert "seeded generator" in epsilon_row(statement, 1)["assumptions"]
+        statements[name] = (statement.standing, "queue" in statement.assumptions)
+    assert statements.pop("own") == ("heuristic", True)
+    assert set(statements.values()) == {("guaranteed", False)}
     loose = DPSGD(noise_multiplier=2.0, accountant="gdp").privacy({"remembers": "", "history": []})
     assert loose is not None and loose.standing == "heuristic"
     assert "No image's loss" not in loose.assumptions
@@ -345,5 +345,5 @@ def test_metrics__what_is_told_rests_on_no_image(make_job: Any) -> None:
 def test_scaffold__still_gets_its_reach(make_desk: Any) -> None:
     client_round = make_desk("dpsgd", {"noise_multiplier": 1.0}, strategy=("scaffold", {}))
     client_round.broadcast = {n: torch.zeros_like(t) for n, t in client_round.received.items()}
-    told = Honest().answer(client_round).metrics
-    assert "loss" not in told and told["scaffold_reach"] > 0
+    metrics = Honest().answer(client_round).metrics
+    assert "loss" not in metrics and metrics["scaffold_reach"] > 0

@@ -42,9 +42,9 @@ def test_public_queue__earns_the_guarantee(tmp_path: Path) -> None:
     defended = [c["defence"]["epsilon"] for c in report["clients"] if c["defence"]]
     assert [e["standing"] for e in defended] == ["guaranteed"] * 2
     assert all(e["value"] > 0 and "queue" not in e["assumptions"] for e in defended)
-    kept = weights(tmp_path / "out")
+    state = weights(tmp_path / "out")
     # What the attacker holds is its queue, of keys of public images.
-    assert kept["holder.public"][1] > 0 and len(kept["holder.queue"]) == 6
+    assert state["holder.public"][1] > 0 and len(state["holder.queue"]) == 6
 
 
 @pytest.mark.slow

@@ -151,10 +151,13 @@ def test_client__that_diverged_sends_noise_and_goes_on_from_before(make_desk: An
             update = Honest().answer(at)
         assert all(t.isfinite().all() for t in update.state.values())
         assert all(math.isfinite(v) for v in update.metrics.values())
-        kept = store.load("main", 0)
-        assert kept is not None and kept.memory["defense"]["gaussian"]["rounds"] == round
-        assert all(t.isfinite().all() for t in kept.tensors.values())
-        assert bool(kept.tensors) == (round > 1)
+        client_state = store.load("main", 0)
+        assert (
+            client_state is not None
+            and client_state.memory["defense"]["gaussian"]["rounds"] == round
+        )
+        assert all(t.isfinite().all() for t in client_state.tensors.values())
+        assert bool(client_state.tensors) == (round > 1)
         moved = float(sum((update.state[n] - t).norm() ** 2 for n, t in first.received.items()))
         weights = sum(t.numel() for t in first.received.values())
         if round == 2:  # the first that counts

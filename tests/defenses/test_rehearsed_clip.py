@@ -40,9 +40,9 @@ def test_clip__is_the_norm_of_a_first_round_on_public_images(
         client_round = make_desk(name, {}, store, public=PUBLIC, parts={"members": (own,)})
         expected = np.linalg.norm(flat(rehearsed(client_round), client_round.received), order)
         Honest().answer(client_round)
-        kept = store.load("main", 0)
-        assert kept is not None
-        memory = kept.memory["defense"][name]
+        client_state = store.load("main", 0)
+        assert client_state is not None
+        memory = client_state.memory["defense"][name]
         assert memory["clip"] == pytest.approx(expected, rel=1e-9)
         assert memory["sensitivity"] == 2 * memory["clip"]
         bounds.append(memory["clip"])

@@ -207,9 +207,9 @@ def test_honest__the_rounds_of_the_run_reach_the_defence(name: str, make_desk: A
         update = Honest().answer(client_round)
         received = update.state
         assert update.metrics["noise_std"] > 0
-    kept = store.load("main", 0)
-    assert kept is not None and kept.memory["defense"][name]["planned"] == 4
-    stated = client_round.defense.statement(kept.memory["defense"])
+    client_state = store.load("main", 0)
+    assert client_state is not None and client_state.memory["defense"][name]["planned"] == 4
+    stated = client_round.defense.statement(client_state.memory["defense"])
     assert stated.name == name and stated.epsilon.value == pytest.approx(5.0, rel=1e-6)
     assert all(t.isfinite().all() for t in received.values())
 
@@ -223,13 +223,13 @@ def test_release__a_sampled_sensitivity_clips_nothing(cls: Any, states: States) 
     released, metrics = cls(scale=0.0, sensitivity="sampled").release(received, far, memory, rng(0))
     assert all(torch.equal(released[n], t) for n, t in far.items())
     assert metrics["clipped"] == 0.0 and memory["sensitivity"] == 0.3
-    told = cls(epsilon=2.0, sensitivity="sampled", samples=7)
-    told.release(received, far, memory := {"planned": 2, "sensitivity": 0.3}, rng(0))
-    stated = told.privacy(memory)
+    defense = cls(epsilon=2.0, sensitivity="sampled", samples=7)
+    defense.release(received, far, memory := {"planned": 2, "sensitivity": 0.3}, rng(0))
+    stated = defense.privacy(memory)
     assert stated.standing == "empirical" and stated.unit == "image" and stated.rounds == 1
     assert "7 pairs" in stated.assumptions
-    assert memory["scale"] == told.scale_for(2.0, 0.3, 2)
-    assert stated.value == pytest.approx(told.spent(0.3, memory["scale"], 1))
+    assert memory["scale"] == defense.scale_for(2.0, 0.3, 2)
+    assert stated.value == pytest.approx(defense.spent(0.3, memory["scale"], 1))
 
 
 @pytest.mark.parametrize("cls", KINDS)

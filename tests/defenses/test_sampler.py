@@ -55,17 +55,17 @@ def test_sampler__equals_the_naive_loop(name: str, order: int, make_desk: Any) -
     store = MemoryStore()
     client_round = make_desk(name, OPTIONS, store)
     Honest().answer(client_round)
-    kept = store.load("main", 0)
-    assert kept is not None
-    memory = kept.memory["defense"][name]
-    found = memory["sensitivity"]
-    assert found > 0
-    assert found == pytest.approx(naive(client_round, 3, order), rel=1e-9)
+    client_state = store.load("main", 0)
+    assert client_state is not None
+    memory = client_state.memory["defense"][name]
+    sensitivity = memory["sensitivity"]
+    assert sensitivity > 0
+    assert sensitivity == pytest.approx(naive(client_round, 3, order), rel=1e-9)
     assert memory["metrics"]["clipped"] == 0.0
     ((_, defense),) = client_round.defense.layers
     stated = defense.privacy(memory)
     assert stated.standing == "empirical" and "3 pairs" in stated.assumptions
-    assert stated.value == pytest.approx(defense.spent(found, defense.default_scale, 1))
+    assert stated.value == pytest.approx(defense.spent(sensitivity, defense.default_scale, 1))
 
 
 def test_sampler__sampled_once_and_training_is_what_it_was(make_desk: Any) -> None:
@@ -106,14 +106,14 @@ def test_sampler__the_largest_wherever_it_was_seen() -> None:
         return {"w": torch.tensor([float(np.asarray(positions).sum())])}
 
     draw = rng(2, "pairs")
-    drawn = [draw.choice(9, 2, replace=False) for _ in range(6)]
-    gaps = [float(abs(int(i) - int(j))) for i, j in drawn]
+    draws = [draw.choice(9, 2, replace=False) for _ in range(6)]
+    gaps = [float(abs(int(i) - int(j))) for i, j in draws]
     assert 0 < int(np.argmax(gaps)) < 5 and gaps[-1] < max(gaps)
-    found = [
+    sensitivities = [
         sampled_sensitivity(PreparationContext(1, 9, rehearse, rng(2, "pairs"), NONE), pairs, 2)
         for pairs in range(1, 7)
     ]
-    assert found == np.maximum.accumulate(gaps).tolist()
+    assert sensitivities == np.maximum.accumulate(gaps).tolist()
 
 
 @pytest.mark.parametrize("name", ["logistic", "laplace", "gaussian"])

@@ -94,8 +94,10 @@ def test_desk__one_defence_in_a_stack_is_that_defence(make_desk: Any) -> None:
         store = MemoryStore()
         client_round = make_desk("dpsgd", {}, store, defenses=layers)
         sent.append(Honest().answer(client_round).state)
-        kept = store.load("main", 0)
-        assert kept is not None and set(kept.memory["defense"]) == {n for n, _, _ in layers}
+        client_state = store.load("main", 0)
+        assert client_state is not None and set(client_state.memory["defense"]) == {
+            n for n, _, _ in layers
+        }
     memory: dict[str, Any] = {}
     released, _ = Gaussian(scale=0.2, clip=3.0).release(
         client_round.received, sent[0], memory, rng(0, "release", 1, 0)
@@ -118,8 +120,8 @@ def test_desk__one_guarantee_withholds_whatever_stands_beside_it(make_desk: Any,
     open_one = ("weight-decay", {}, frozenset({0}))
     for layer in LAYERS:
         client_round = make_desk("", {}, MemoryStore(), defenses=(layer, open_one)[::turn])
-        left = Honest().answer(client_round).metrics
-        assert not left.keys() & {"loss", "gradient_norm", "update_norm", "clipped"}
+        metrics = Honest().answer(client_round).metrics
+        assert not metrics.keys() & {"loss", "gradient_norm", "update_norm", "clipped"}
     alone = make_desk("", {}, MemoryStore(), defenses=(open_one,))
     assert "loss" in Honest().answer(alone).metrics
 
@@ -130,12 +132,12 @@ def test_desk__a_client_that_rests_sends_what_it_received(
     store = MemoryStore()
     first = Honest().answer(make_desk("", {}, store, defenses=LAYERS[:1]))
     client_round = make_desk("", {}, store, 2, first.state, defenses=LAYERS[:1])
-    kept = store.load("main", 0)
+    client_state = store.load("main", 0)
     monkeypatch.setattr(DPSGD, "sits_out", lambda self, memory: "history" in memory)
     update = Honest().answer(client_round)
     assert update.examples == 0 and update.metrics == {}
     assert all(torch.equal(t, first.state[n]) for n, t in update.state.items())
-    assert store.load("main", 0) is kept
+    assert store.load("main", 0) is client_state
 
 
 def test_statement__the_least_epsilon_of_the_best_standing() -> None:
@@ -172,13 +174,16 @@ def test_statement__parts_in_order(make_desk: Any) -> None:
     store = MemoryStore()
     client_round = make_desk("", {}, store, defenses=LAYERS)
     Honest().answer(client_round)
-    kept = store.load("main", 0)
-    assert kept is not None
-    told = client_round.defense.statement(kept.memory["defense"])
-    assert told.name == "dpsgd, gaussian" and [p.name for p in told.parts] == ["dpsgd", "gaussian"]
-    first, second = (p.epsilon for p in told.parts)
-    assert (told.epsilon.unit, told.epsilon.value) == ("image", first.value)
-    assert [(e.unit, e.value) for e in told.beside] == [("client", second.value)]
+    client_state = store.load("main", 0)
+    assert client_state is not None
+    statement = client_round.defense.statement(client_state.memory["defense"])
+    assert statement.name == "dpsgd, gaussian" and [p.name for p in statement.parts] == [
+        "dpsgd",
+        "gaussian",
+    ]
+    first, second = (p.epsilon for p in statement.parts)
+    assert (statement.epsilon.unit, statement.epsilon.value) == ("image", first.value)
+    assert [(e.unit, e.value) for e in statement.beside] == [("client", second.value)]
     assert DefenseStack().statement({}) is None and not DefenseStack()
 
 
@@ -207,11 +212,11 @@ def test_statement__says_where_its_noise_comes_from() -> None:
     layers = [("dpsgd", DPSGD()), ("gaussian", Gaussian())]
     for source in ("seeded", "entropy"):
         for count in (1, 2):
-            told = DefenseStack(layers[:count], source).statement(memory)
-            assert told is not None and told.epsilon is not None
-            stated = [told.epsilon, *told.beside, *(p.epsilon for p in told.parts)]
+            statement = DefenseStack(layers[:count], source).statement(memory)
+            assert statement is not None and statement.epsilon is not None
+            stated = [statement.epsilon, *statement.beside, *(p.epsilon for p in statement.parts)]
             assert [e.noise_source for e in stated if e] == [source] * (2 * count)
-            assert told.metrics == ({"lr": 0.1} if count == 1 else {"lr": 0.1, "clipped": 1.0})
+            assert statement.metrics == ({"lr": 0.1} if count == 1 else {"lr": 0.1, "clipped": 1.0})
     assert DefenseStack(layers).noise_source == "seeded"
 
 
@@ -221,6 +226,6 @@ def test_least__at_one_epsilon_the_smaller_delta() -> None:
     def part(value: float | None, delta: float) -> ClientDefence:
         return ClientDefence("x", Epsilon(value, delta, 2, "guaranteed", ""))
 
-    found = smallest_epsilon([part(4.0, 1e-5), part(4.0, 1e-7), part(None, 0.0), part(5.0, 1e-6)])
-    assert [(e.value, e.delta) for e in found] == [(4.0, 1e-7)]
+    epsilon = smallest_epsilon([part(4.0, 1e-5), part(4.0, 1e-7), part(None, 0.0), part(5.0, 1e-6)])
+    assert [(e.value, e.delta) for e in epsilon] == [(4.0, 1e-7)]
     assert [(e.value, e.delta) for e in smallest_epsilon([part(None, 1e-3)])] == [(None, 1e-3)]

@@ -33,11 +33,11 @@ def make_tiny(channels: int = 3, both: bool = False) -> Tiny:
     """Seeded weights and running statistics, in evaluation mode."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        made = Tiny(channels, both)
-        for norm in (made.layer1[1], made.layer2[1]):
+        module = Tiny(channels, both)
+        for norm in (module.layer1[1], module.layer2[1]):
             norm.running_mean.normal_(0, 0.1)
             norm.running_var.uniform_(0.5, 1.5)
-    return made.eval()
+    return module.eval()
 
 
 def save_pt2(module: nn.Module, path: Path, batch: int | None = None, channels: int = 3) -> str:

@@ -27,8 +27,8 @@ def vit(width: int = 192, heads: int = 3, **options: Any) -> Any:
 
     norm = partial(nn.LayerNorm, eps=1e-6)
     usual = {"depth": 1, "num_classes": 0, "mlp_ratio": 32 / width, "norm_layer": norm}
-    made = VisionTransformer(SIZE, 8, embed_dim=width, num_heads=heads, **(usual | options))
-    return drawn(made)
+    module = VisionTransformer(SIZE, 8, embed_dim=width, num_heads=heads, **(usual | options))
+    return drawn(module)
 
 
 def drawn(module: nn.Module) -> Any:
@@ -48,12 +48,12 @@ def resnet() -> Any:
 
 def renamed(tensors: State, *rules: tuple[str, str]) -> dict[str, Tensor]:
     """`re.sub(old, new)` on every name, rule after rule."""
-    made = {}
+    state = {}
     for name, tensor in tensors.items():
         for old, new in rules:
             name = re.sub(old, new, name)
-        made[name] = tensor
-    return made
+        state[name] = tensor
+    return state
 
 
 def wide(width: int, heads: int = 16) -> Made:
@@ -103,10 +103,10 @@ def dinov2_training() -> Made:
 
 
 def dinov2_model() -> Made:
-    made = dinov2_training()
-    teacher = {f"teacher.{n}": t for n, t in made.contents["teacher"].items()}
+    form_file = dinov2_training()
+    teacher = {f"teacher.{n}": t for n, t in form_file.contents["teacher"].items()}
     student = {n.replace("teacher", "student", 1): t + 1 for n, t in teacher.items()}
-    return Made({"model": student | teacher, "iteration": 1}, made.backbone, None)
+    return Made({"model": student | teacher, "iteration": 1}, form_file.backbone, None)
 
 
 def ijepa(of: str = "target_encoder") -> Made:

@@ -51,22 +51,22 @@ def spread(module: nn.Module) -> nn.Module:
 
 def resnet(cifar: int | None = None) -> Any:
     """Four blocks without a classifier; `cifar`: with the small stem of that padding."""
-    made = ResNet(BasicBlock, [1, 1, 1, 1])
-    made.fc = nn.Identity()
+    module = ResNet(BasicBlock, [1, 1, 1, 1])
+    module.fc = nn.Identity()
     if cifar is not None:
-        made.conv1 = nn.Conv2d(3, 64, 3, 1, cifar, bias=False)
-        made.maxpool = nn.Identity()
-    return spread(made)
+        module.conv1 = nn.Conv2d(3, 64, 3, 1, cifar, bias=False)
+        module.maxpool = nn.Identity()
+    return spread(module)
 
 
 def vit(width: int = 192, heads: int = 3, size: int = SIZE) -> nn.Module:
     """timm's, two blocks deep, patches of 8."""
     from timm.models.vision_transformer import VisionTransformer
 
-    made = VisionTransformer(size, 8, 3, 0, embed_dim=width, depth=2, num_heads=heads)
-    nn.init.normal_(made.pos_embed)
-    nn.init.normal_(made.cls_token)
-    return made.eval()
+    module = VisionTransformer(size, 8, 3, 0, embed_dim=width, depth=2, num_heads=heads)
+    nn.init.normal_(module.pos_embed)
+    nn.init.normal_(module.cls_token)
+    return module.eval()
 
 
 def mlp(*widths: int, last: bool = False) -> Any:
@@ -104,10 +104,10 @@ def moco_v2() -> Made:
 
 
 def moco_key() -> Made:
-    made = moco_v2()
+    form_file = moco_v2()
     net, head = resnet(), nn.Linear(512, 16)
     names = state(encoder_k=net, encoder_k__fc=head)
-    left = {n: t for n, t in made.contents["state_dict"].items() if "encoder_k" not in n}
+    left = {n: t for n, t in form_file.contents["state_dict"].items() if "encoder_k" not in n}
     return Made({"state_dict": left | names}, net, head, "encoder_k")
 
 

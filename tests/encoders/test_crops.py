@@ -37,9 +37,9 @@ def test_crops__timms_own_dynamic_sizes(name: str) -> None:
     timm = pytest.importorskip("timm")
     released = load(f"timm:{name}")
     assert (released.size, released.fixed_size) == (160, True)
-    wanted = timm.create_model(name, num_classes=0, dynamic_img_size=True)
-    wanted.load_state_dict(released.method.encoder.backbone.module.state_dict())
-    same(released, wanted, 80)
+    expected = timm.create_model(name, num_classes=0, dynamic_img_size=True)
+    expected.load_state_dict(released.method.encoder.backbone.module.state_dict())
+    same(released, expected, 80)
     assert describe(released, 160).crops == RESAMPLED.format(16)
 
 
@@ -52,10 +52,10 @@ def test_crops__torchvisions_vit(monkeypatch: pytest.MonkeyPatch) -> None:
     state = released.method.encoder.backbone.module.state_dict()
     table = resample_table(state["encoder.pos_embedding"], 17)
     assert table is not None and released.fixed_size and released.size == 32
-    wanted = small(image_size=16)
-    wanted.heads = nn.Identity()
-    wanted.load_state_dict(state | {"encoder.pos_embedding": table})
-    same(released, wanted, 16)
+    expected = small(image_size=16)
+    expected.heads = nn.Identity()
+    expected.load_state_dict(state | {"encoder.pos_embedding": table})
+    same(released, expected, 16)
     again = describe(released, 32)
     assert again.crops == RESAMPLED.format(4)
     assert torch.equal(table, resample_table(state["encoder.pos_embedding"], 17))  # its own stay

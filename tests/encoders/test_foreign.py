@@ -40,10 +40,10 @@ def saved(contents: Any, tmp_path: Path) -> Path:
 @pytest.mark.parametrize("form", foreign.LOADED)
 def test_foreign__loads_whole_and_computes_the_same(form: str, tmp_path: Path) -> None:
     pytest.importorskip("timm")
-    made = foreign.LOADED[form]()
+    form_file = foreign.LOADED[form]()
     path = tmp_path / ("file.torch" if form == "VISSL" else "file.pth")
-    torch.save(made.contents, path)
-    check(load(str(path), key=made.key), made)
+    torch.save(form_file.contents, path)
+    check(load(str(path), key=form_file.key), form_file)
 
 
 @pytest.mark.parametrize("form", foreign.REFUSED)
@@ -70,31 +70,31 @@ def fitted(module: nn.Module, made: Made, tmp_path: Path, name: str = "timm:NAME
 def test_timm__its_own_converter_reads_dinov3(zero: bool, tmp_path: Path) -> None:
     """A bias of zeros may stay out where the architecture has none; any other may not."""
     pytest.importorskip("timm")
-    made, module = foreign.dinov3(zero)
-    assert any("timm's own code converted" in n for n in fitted(module, made, tmp_path))
+    form_file, module = foreign.dinov3(zero)
+    assert any("timm's own code converted" in n for n in fitted(module, form_file, tmp_path))
     if zero:
-        made.contents["blocks.0.attn.qkv.bias"][0] = 1
+        form_file.contents["blocks.0.attn.qkv.bias"][0] = 1
         with pytest.raises(InputError, match="1 of its trunk's tensors.*attn.qkv.bias"):
-            fitted(module, made, tmp_path)
+            fitted(module, form_file, tmp_path)
 
 
 def test_timm__beit_has_its_authors_names(tmp_path: Path) -> None:
     """Its last norm, before fine-tuning, is not the one behind the pooling."""
     pytest.importorskip("timm")
-    made, module = foreign.beit()
-    fitted(module, made, tmp_path)
-    early = foreign.renamed(made.contents["model"], (r"^fc_norm\.", "norm."))
+    form_file, module = foreign.beit()
+    fitted(module, form_file, tmp_path)
+    early = foreign.renamed(form_file.contents["model"], (r"^fc_norm\.", "norm."))
     with pytest.raises(
         InputError, match=r"'fc_norm.weight' is missing \(\d+ of \d+ tensors fit\);"
     ):
-        fitted(module, Made(early, made.backbone, None), tmp_path)
+        fitted(module, Made(early, form_file.backbone, None), tmp_path)
 
 
 def test_timm__patches_of_another_size_are_not_resampled(tmp_path: Path) -> None:
     pytest.importorskip("timm")
-    made = foreign.dinov3()[0]
+    form_file = foreign.dinov3()[0]
     with pytest.raises(InputError, match=r"'patch_embed.proj.weight' is \(64, 3, 8, 8\), .* needs"):
-        fitted(foreign.dinov3(patch=16)[1], made, tmp_path)
+        fitted(foreign.dinov3(patch=16)[1], form_file, tmp_path)
 
 
 def test_timm__a_last_norm_does_not_move_behind_the_pooling() -> None:

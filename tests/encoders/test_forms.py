@@ -26,11 +26,11 @@ def check(released: LoadedEncoder, made: Made) -> None:
     encoder = released.method.encoder
     pixels = torch.rand(3, 3, SIZE, SIZE, generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
-        found = encoder.features(pixels, ("avgpool", "encoder"))
+        features = encoder.features(pixels, ("avgpool", "encoder"))
         vector = made.backbone(encoder.normalise(pixels))
-        wanted = vector if made.head is None else made.head(vector)
-    torch.testing.assert_close(found["avgpool"], vector, atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(found["encoder"], wanted, atol=1e-5, rtol=1e-5)
+        expected = vector if made.head is None else made.head(vector)
+    torch.testing.assert_close(features["avgpool"], vector, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(features["encoder"], expected, atol=1e-5, rtol=1e-5)
     assert isinstance(encoder.head, nn.Identity) == (made.head is None)
 
 
@@ -41,9 +41,9 @@ def test_form__loads_whole_and_computes_the_same(form: str, tmp_path: Path) -> N
     if any(word in form for word in ("vit", "dino", "mae")):
         pytest.importorskip("timm")
     path = tmp_path / "file.pth"
-    made = make(form, path)
-    released = load(str(path), key=made.key)
-    check(released, made)
+    form_file = make(form, path)
+    released = load(str(path), key=form_file.key)
+    check(released, form_file)
 
 
 @pytest.mark.parametrize("block", [BasicBlock, Bottleneck])
@@ -71,12 +71,12 @@ def test_form__statistics_split_in_parts_are_averaged(tmp_path: Path) -> None:
 
 def test_form__what_a_file_holds_is_told(tmp_path: Path) -> None:
     pytest.importorskip("timm")
-    made = make("dino", tmp_path / "dino.pth")
+    form_file = make("dino", tmp_path / "dino.pth")
     weights = load(str(tmp_path / "dino.pth")).weights
     assert weights.form == "DINO"
     assert weights.dropped == ("head.last_layer.weight_g", "head.last_layer.weight_v")
-    head = made.head.state_dict() if made.head else {}
-    assert weights.loaded == len(made.backbone.state_dict()) + len(head)
+    head = form_file.head.state_dict() if form_file.head else {}
+    assert weights.loaded == len(form_file.backbone.state_dict()) + len(head)
     with pytest.raises(InputError, match="no such network in dino.pth; did you mean 'student'"):
         load(str(tmp_path / "dino.pth"), key="studnt")
     with pytest.raises(InputError, match="checkpoint_key=student is given without checkpoint"):
@@ -125,15 +125,15 @@ def test_timm__positions_are_resampled_as_timm_does(tmp_path: Path) -> None:
     timm = pytest.importorskip("timm")
     from timm.models.vision_transformer import checkpoint_filter_fn
 
-    own, wanted = (timm.create_model("test_vit", num_classes=0, img_size=s) for s in (160, 96))
+    own, expected = (timm.create_model("test_vit", num_classes=0, img_size=s) for s in (160, 96))
     nn.init.normal_(own.pos_embed)
     save_file(own.state_dict(), tmp_path / "w.safetensors")
-    wanted.load_state_dict(checkpoint_filter_fn(own.state_dict(), wanted))
+    expected.load_state_dict(checkpoint_filter_fn(own.state_dict(), expected))
     released = load("timm:test_vit", checkpoint=tmp_path / "w.safetensors", size=96)
     assert released.weights.missing == () and "resampled" in " ".join(released.notes)
     pixels, encoder = torch.rand(2, 3, 96, 96), released.method.encoder
     with torch.no_grad():
-        torch.testing.assert_close(encoder(pixels), wanted.eval()(encoder.normalise(pixels)))
+        torch.testing.assert_close(encoder(pixels), expected.eval()(encoder.normalise(pixels)))
 
 
 def test_timm__a_folder_names_the_model_and_holds_its_weights(tmp_path: Path) -> None:
@@ -141,8 +141,8 @@ def test_timm__a_folder_names_the_model_and_holds_its_weights(tmp_path: Path) ->
     net = timm.create_model("test_vit", num_classes=10)
     mean, std = [0.1, 0.2, 0.3], [0.5, 0.6, 0.7]
     config = {"input_size": [3, 160, 160], "mean": mean, "std": std, "num_classes": 10}
-    told = {"architecture": "test_vit", "num_classes": 10, "pretrained_cfg": config}
-    (tmp_path / "config.json").write_text(json.dumps(told))
+    fields = {"architecture": "test_vit", "num_classes": 10, "pretrained_cfg": config}
+    (tmp_path / "config.json").write_text(json.dumps(fields))
     with pytest.raises(InputError, match="no weights in .*model.safetensors or pytorch_model.bin"):
         load(f"timm:{tmp_path}")
     save_file(net.state_dict(), tmp_path / "model.safetensors")
@@ -152,9 +152,9 @@ def test_timm__a_folder_names_the_model_and_holds_its_weights(tmp_path: Path) ->
         encoder, pixels = released.method.encoder, torch.rand(1, 3, 160, 160)
         torch.testing.assert_close(encoder.mean.flatten(), torch.tensor(mean))
         with torch.no_grad():
-            wanted = net.eval().forward_head(
+            expected = net.eval().forward_head(
                 net.forward_features(encoder.normalise(pixels)), pre_logits=True
             )
-            torch.testing.assert_close(encoder(pixels), wanted)
+            torch.testing.assert_close(encoder(pixels), expected)
     with pytest.raises(InputError, match="no such folder.*nothing is downloaded"):
         load(f"timm:{tmp_path}/none")

@@ -93,42 +93,42 @@ Load = Callable[..., LoadedEncoder]
 @pytest.fixture
 def stand_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     """`stand_in.load(kind, ...)`; `stand_in.missing`, `.unexpected` are what a file says."""
-    made: Any = types.ModuleType("transformers")
-    made.missing, made.unexpected, made.config = [], [], {}
-    told = {"image_size": SIDE, "patch_size": PATCH, "model_type": "tiny", "num_channels": 3}
+    module: Any = types.ModuleType("transformers")
+    module.missing, module.unexpected, module.config = [], [], {}
+    fields = {"image_size": SIDE, "patch_size": PATCH, "model_type": "tiny", "num_channels": 3}
 
     def config(folder: Path, **how: Any) -> Any:
         assert (folder, how) == (
             tmp_path, {"local_files_only": True, "trust_remote_code": False}
         )  # fmt: skip
-        return types.SimpleNamespace(**told | made.config)
+        return types.SimpleNamespace(**fields | module.config)
 
     def model(folder: Path, *, config: Any, output_loading_info: bool, **how: Any) -> Any:
         assert folder == tmp_path and output_loading_info
         safe = {"use_safetensors": True, "local_files_only": True, "trust_remote_code": False}
         assert how == safe  # no pickle, no download, no code of the folder
-        made.model = made.kind(config).train()
-        return made.model, {"missing_keys": made.missing, "unexpected_keys": made.unexpected}
+        module.model = module.kind(config).train()
+        return module.model, {"missing_keys": module.missing, "unexpected_keys": module.unexpected}
 
-    made.AutoConfig = types.SimpleNamespace(from_pretrained=config)
-    made.AutoModel = types.SimpleNamespace(from_pretrained=model)
+    module.AutoConfig = types.SimpleNamespace(from_pretrained=config)
+    module.AutoModel = types.SimpleNamespace(from_pretrained=model)
     quiet = ("set_verbosity_error", "disable_progress_bar", "enable_progress_bar")
-    made.logging = types.SimpleNamespace(
+    module.logging = types.SimpleNamespace(
         get_verbosity=lambda: 30, set_verbosity=lambda level: None,
         is_progress_bar_enabled=lambda: True, **dict.fromkeys(quiet, lambda: None),
     )  # fmt: skip
-    monkeypatch.setitem(sys.modules, "transformers", made)
+    monkeypatch.setitem(sys.modules, "transformers", module)
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "model.safetensors").write_bytes(b"")
     normal = {"image_mean": [0.5, 0.4, 0.3], "image_std": [0.2, 0.3, 0.4], "size": SIDE}
     (tmp_path / "preprocessor_config.json").write_text(json.dumps(normal))
 
     def released(kind: type[Model], **more: Any) -> LoadedEncoder:
-        made.kind = kind
+        module.kind = kind
         return load(f"hf:{tmp_path}", **more)
 
-    made.load = released
-    return made
+    module.load = released
+    return module
 
 
 def pixels(side: int = SIDE) -> Tensor:
@@ -155,9 +155,9 @@ def test_vit__positions_are_resampled_for_parts_and_not_for_its_own_size(stand_i
 def test_masked__every_patch_in_order(stand_in: Any) -> None:
     stand_in.config = {"mask_ratio": 0.75}
     encoder = stand_in.load(Masked).method.encoder
-    found = encoder.features(pixels(), ["map"])["map"]
+    features = encoder.features(pixels(), ["map"])["map"]
     tokens = stand_in.model.body(encoder.normalise(pixels()))[:, 1:]
-    torch.testing.assert_close(found, tokens.mT.reshape(2, WIDTH, SIDE // PATCH, SIDE // PATCH))
+    torch.testing.assert_close(features, tokens.mT.reshape(2, WIDTH, SIDE // PATCH, SIDE // PATCH))
 
 
 def test_both__images_alone_are_read_and_the_text_is_left_out(stand_in: Any) -> None:
@@ -183,7 +183,7 @@ def test_missing__a_pooler_is_left_out_and_what_else_is_missing_refused(stand_in
     stand_in.missing = ["body.last.weight", "body.conv.bias"]
     with pytest.raises(InputError, match=r"'body.conv.bias' is missing \(2 are\)"):
         stand_in.load(ViT)
-    found = stand_in.load(ViT, allow_missing=True)
-    assert found.weights.missing == ("body.conv.bias", "body.last.weight")
-    assert found.weights.loaded == 7 - 2 and stand_in.model.pooler is not None
-    assert any("2 of the encoder's weights are random" in note for note in found.notes)
+    model = stand_in.load(ViT, allow_missing=True)
+    assert model.weights.missing == ("body.conv.bias", "body.last.weight")
+    assert model.weights.loaded == 7 - 2 and stand_in.model.pooler is not None
+    assert any("2 of the encoder's weights are random" in note for note in model.notes)

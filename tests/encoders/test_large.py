@@ -80,12 +80,12 @@ def test_outputs__and_their_gradients_are_those_of_one_pass(
     encoder = make_moco().encoder.eval()
     pixels = torch.rand(7, 3, 8, 8, requires_grad=True)
     weights = [pixels, *encoder.backbone.parameters()]
-    found = []
+    gradients = []
     for most in (PART, 4 * 2 * 64):  # all at once, and two at a time
         monkeypatch.setattr(base, "PART", most)
         out = outputs(encoder, pixels)
-        found.append([out.detach(), *torch.autograd.grad(out.square().sum(), weights)])
-    torch.testing.assert_close(found[0], found[1])
+        gradients.append([out.detach(), *torch.autograd.grad(out.square().sum(), weights)])
+    torch.testing.assert_close(gradients[0], gradients[1])
 
 
 @pytest.mark.slow(seconds=35)

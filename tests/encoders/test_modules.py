@@ -63,26 +63,26 @@ def check(released: LoadedEncoder, images: Tensor) -> dict[str, Tensor]:
     assert encoder.layers[-2:] == ("avgpool", "encoder")
     pixels = images.float() / 255
     with torch.no_grad():
-        found = encoder.features(pixels, encoder.layers)
+        features = encoder.features(pixels, encoder.layers)
         again = copy.deepcopy(released.method).encoder(pixels)
-    assert torch.equal(found["encoder"], again)
-    assert found["avgpool"].ndim == found["encoder"].ndim == 2
+    assert torch.equal(features["encoder"], again)
+    assert features["avgpool"].ndim == features["encoder"].ndim == 2
     if encoder.map_layer is not None:
-        assert encoder.map_layer == encoder.layers[-3] and found[encoder.map_layer].ndim == 4
-    return found
+        assert encoder.map_layer == encoder.layers[-3] and features[encoder.map_layer].ndim == 4
+    return features
 
 
 def test_factory__hooks_find_the_stages(code: Any, pictures: Tensor) -> None:
     code.make = make_tiny
     released = load("usercode:make")
-    found = check(released, pictures)
+    layers = check(released, pictures)
     assert released.method.encoder.layers == ("layer1", "layer2", "avgpool", "encoder")
     assert (released.size, released.fixed_size, released.channels) == (None, False, 3)
     module, (mean, std) = make_tiny(both=True), (torch.tensor(c).view(1, 3, 1, 1) for c in IMAGENET)
     with torch.no_grad():
         vector, last = module((pictures.float() / 255 - mean) / std)
-    torch.testing.assert_close(found["encoder"], vector)
-    torch.testing.assert_close(found["layer2"], last)
+    torch.testing.assert_close(layers["encoder"], vector)
+    torch.testing.assert_close(layers["layer2"], last)
 
 
 def test_factory__tuple_gives_the_same_map(code: Any, pictures: Tensor) -> None:
@@ -95,14 +95,14 @@ def test_factory__tuple_gives_the_same_map(code: Any, pictures: Tensor) -> None:
 def test_factory__tokens_become_a_map(code: Any, pictures: Tensor) -> None:
     code.make = Patches
     released = load("usercode:make", size=SIZE)
-    found, encoder = check(released, pictures), released.method.encoder
+    layers, encoder = check(released, pictures), released.method.encoder
     assert encoder.layers == ("map", "avgpool", "encoder") and released.fixed_size
     module = encoder.backbone.module
     assert isinstance(module, Patches)
     with torch.no_grad():
         patch = module.embed(encoder.normalise(pictures.float() / 255))[:, :, 2, 1]
-        wanted = module.norm(patch)
-    torch.testing.assert_close(found["map"][:, :, 2, 1], wanted)
+        expected = module.norm(patch)
+    torch.testing.assert_close(layers["map"][:, :, 2, 1], expected)
 
 
 def test_factory__frozen_and_in_half_precision(code: Any, pictures: Tensor) -> None:
@@ -197,9 +197,9 @@ def test_probe__tells_of_what_is_odd(code: Any, pictures: Tensor) -> None:
     assert len(notes) == 1 and "last map of usercode:make is 1x1" in notes[0]
 
     def dead() -> nn.Module:
-        made = make_tiny()
-        nn.init.zeros_(made.fc.weight)
-        return made
+        module = make_tiny()
+        nn.init.zeros_(module.fc.weight)
+        return module
 
     code.make = dead
     assert "same output for all 7" in probe_encoder(load("usercode:make"), pictures)[0]
@@ -215,10 +215,12 @@ def test_probe__names_an_encoder_that_draws_anew_at_every_pass(code: Any, pictur
             return nn.functional.dropout(self.tiny(x), 0.5)  # eval() does not reach it
 
     code.make = Dropping
-    said = "answers the same image differently when it is asked again, from layer 'avgpool' on"
-    with pytest.raises(InputError, match=f"{said}.*allow_random"):
+    sentence = "answers the same image differently when it is asked again, from layer 'avgpool' on"
+    with pytest.raises(InputError, match=f"{sentence}.*allow_random"):
         probe_encoder(load("usercode:make"), pictures)
-    assert any(said in n for n in probe_encoder(load("usercode:make"), pictures, allow_random=True))
+    assert any(
+        sentence in n for n in probe_encoder(load("usercode:make"), pictures, allow_random=True)
+    )
     code.make = make_tiny
     assert not any("differently" in n for n in probe_encoder(load("usercode:make"), pictures))
 
@@ -227,22 +229,22 @@ def test_torchvision__resnet_without_its_classifier(pictures: Tensor) -> None:
     released = load("torchvision:resnet18", size=32)
     assert "random weights: nothing was trained" in released.notes[0]
     big = nn.functional.interpolate(pictures[:2], size=48)
-    found = check(released, big)
-    assert found["avgpool"].shape == (2, 512) and released.size == 32
+    layers = check(released, big)
+    assert layers["avgpool"].shape == (2, 512) and released.size == 32
     assert not released.fixed_size and released.method.encoder.map_layer == "layer3"
 
 
 def test_factory__torchvisions_vit(code: Any, pictures: Tensor) -> None:
     def make() -> nn.Module:
-        made = models.VisionTransformer(SIZE, 4, 2, 2, 8, 16)
-        made.heads = nn.Identity()  # it starts as zeros
-        return made
+        module = models.VisionTransformer(SIZE, 4, 2, 2, 8, 16)
+        module.heads = nn.Identity()  # it starts as zeros
+        return module
 
     code.make = make
     released = load("usercode:make", size=SIZE)
-    found, encoder = check(released, pictures), released.method.encoder
+    layers, encoder = check(released, pictures), released.method.encoder
     assert encoder.layers == ("map", "avgpool", "encoder") and released.fixed_size
-    assert found["map"].shape == (7, 8, 4, 4) and found["encoder"].shape == (7, 8)
+    assert layers["map"].shape == (7, 8, 4, 4) and layers["encoder"].shape == (7, 8)
 
 
 def test_factory__a_stage_called_encoder_is_not_the_output(code: Any, pictures: Tensor) -> None:
@@ -256,17 +258,17 @@ def test_factory__a_stage_called_encoder_is_not_the_output(code: Any, pictures: 
 
     code.make = Named
     released = load("usercode:make")
-    found = check(released, pictures)
+    layers = check(released, pictures)
     assert released.method.encoder.layers == ("encoder.out", "avgpool", "encoder")
-    assert found["encoder"].shape == (7, 4) and found["encoder.out"].shape == (7, 4, 14, 14)
+    assert layers["encoder"].shape == (7, 4) and layers["encoder.out"].shape == (7, 4, 14, 14)
 
 
 @pytest.mark.slow
 def test_torchvision__vit_has_a_map_of_patches(pictures: Tensor) -> None:
     released = load("torchvision:vit_b_32", size=64)
     assert released.fixed_size and released.size == 64
-    found = check(released, nn.functional.interpolate(pictures[:1], size=64))
-    assert found["avgpool"].shape == (1, 768) and found["map"].shape == (1, 768, 2, 2)
+    layers = check(released, nn.functional.interpolate(pictures[:1], size=64))
+    assert layers["avgpool"].shape == (1, 768) and layers["map"].shape == (1, 768, 2, 2)
 
 
 @pytest.mark.slow
@@ -282,10 +284,10 @@ def test_torchvision__vit_has_a_map_of_patches(pictures: Tensor) -> None:
 def test_torchvision__many_families(name: str, width: int, side: int, pictures: Tensor) -> None:
     size = 224 if name == "maxvit_t" else 64
     released = load(f"torchvision:{name}", size=size)
-    found = check(released, nn.functional.interpolate(pictures[:2], size=size))
-    assert found["avgpool"].shape == (2, width)
+    layers = check(released, nn.functional.interpolate(pictures[:2], size=size))
+    assert layers["avgpool"].shape == (2, width)
     if side > 1:
-        assert found[str(released.method.encoder.map_layer)].shape == (2, width, side, side)
+        assert layers[str(released.method.encoder.map_layer)].shape == (2, width, side, side)
     untrained_out = released.untrained().encoder(torch.rand(2, 3, size, size))
     assert torch.isfinite(untrained_out).all()
 
@@ -306,12 +308,12 @@ def test_timm__map_vector_size_and_constants(
     released = load(f"timm:{name}")
     assert (released.size, released.channels) == (160, 3)
     images = nn.functional.interpolate(pictures[:2], size=160)
-    found, encoder = check(released, images), released.method.encoder
-    assert encoder.map_layer == last and found[last].shape == map_shape
+    layers, encoder = check(released, images), released.method.encoder
+    assert encoder.map_layer == last and layers[last].shape == map_shape
     module = encoder.backbone.module
     with torch.no_grad():
         torch.testing.assert_close(
-            module(encoder.normalise(images.float() / 255)), found["encoder"]
+            module(encoder.normalise(images.float() / 255)), layers["encoder"]
         )
     config = timm.get_pretrained_cfg(name)
     torch.testing.assert_close(encoder.mean.flatten(), torch.tensor(config.mean))
@@ -441,8 +443,8 @@ def test_method__bank_and_losses(code: Any, pictures: Tensor) -> None:
     query, key = bank, bank.flip(0)
     logits = torch.cat([(query * key).sum(1, keepdim=True), query @ bank.T], 1) / 0.2
     back = torch.cat([(query * key).sum(1, keepdim=True), key @ bank.T], 1) / 0.2
-    wanted = torch.stack([-torch.log_softmax(x, 1)[:, 0] for x in (logits, back)]).sum(0)
-    torch.testing.assert_close(method.output_losses(z, z.flip(0)), wanted)
+    expected = torch.stack([-torch.log_softmax(x, 1)[:, 0] for x in (logits, back)]).sum(0)
+    torch.testing.assert_close(method.output_losses(z, z.flip(0)), expected)
     assert method.local_state() == {}
     with pytest.raises(RuntimeError):
         method.losses(pixels, pixels)

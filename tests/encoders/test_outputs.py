@@ -54,12 +54,12 @@ def test_constants__usual_ones_are_noted_and_one_value_is_of_every_channel() -> 
         (2.0,) * 2,
     )
     assert len(notes) == 3  # nothing is left open
-    for wanted, said in (
+    for options, message in (
         (LoadOptions(mean=(0.1, 0.2)), "2 values for images of 3 channels"),
         (LoadOptions(std=(0.1, 0.2)), "2 values for images of 3 channels"),
         (LoadOptions(std=(0.1, 0.0, 0.3)), "must be > 0, got 0"),
     ):
-        with pytest.raises(InputError, match=said):
-            wanted.channel_constants(3, IMAGENET, [])
+        with pytest.raises(InputError, match=message):
+            options.channel_constants(3, IMAGENET, [])
     assert channel_constants(None) is None and channel_constants(0.5) == (0.5,)
     assert channel_constants([0.5, 1]) == (0.5, 1.0)

@@ -23,15 +23,15 @@ def test_is_positions__by_the_name(name: str, wanted: bool) -> None:
 @pytest.mark.parametrize("prefix", [0, 1, 5])
 def test_resampled__keeps_the_prefix_and_the_places_of_a_plane(prefix: int) -> None:
     """A plane over the grid is one again, but near the borders; transposed it would be another."""
-    side, wanted = 8, 4
+    side, new_side = 8, 4
     rows, columns = torch.meshgrid(torch.arange(8.0), torch.arange(8.0), indexing="ij")
     plane = torch.stack([rows.flatten(), columns.flatten()], dim=1)
     table = torch.cat([100 + torch.arange(2.0 * prefix).view(prefix, 2), plane])[None]
-    found = resample_table(table, wanted**2 + prefix)
-    assert found is not None and found.shape == (1, wanted**2 + prefix, 2)
-    assert torch.equal(found[:, :prefix], table[:, :prefix])
-    grid = found[0, prefix:].view(wanted, wanted, 2)
-    want = (torch.arange(4.0) + 0.5) * side / wanted - 0.5
+    resampled_table = resample_table(table, new_side**2 + prefix)
+    assert resampled_table is not None and resampled_table.shape == (1, new_side**2 + prefix, 2)
+    assert torch.equal(resampled_table[:, :prefix], table[:, :prefix])
+    grid = resampled_table[0, prefix:].view(new_side, new_side, 2)
+    want = (torch.arange(4.0) + 0.5) * side / new_side - 0.5
     torch.testing.assert_close(grid[1:3, 1, 0], want[1:3], atol=0.06, rtol=0)
     torch.testing.assert_close(grid[1, 1:3, 1], want[1:3], atol=0.06, rtol=0)
 

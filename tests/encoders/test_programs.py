@@ -40,14 +40,14 @@ def test_program__computes_what_the_module_does(
     torch.testing.assert_close(out, expected(make_tiny(), pictures), atol=1e-5, rtol=1e-5)
     assert encoder.map_layer == ("map" if form == "both" else None)
     assert encoder.layers[-2:] == ("avgpool", "encoder")
-    found = encoder.features(pictures.float() / 255, encoder.layers)
-    assert torch.equal(found["avgpool"], out)
+    features = encoder.features(pictures.float() / 255, encoder.layers)
+    assert torch.equal(features["avgpool"], out)
     if form == "both":
-        assert found["map"].shape == (7, 12, 4, 4)
+        assert features["map"].shape == (7, 12, 4, 4)
         mean, std = (torch.tensor(c).view(1, 3, 1, 1) for c in IMAGENET)
         with torch.no_grad():
             last = make_tiny(both=True)((pictures.float() / 255 - mean) / std)[1]
-        torch.testing.assert_close(found["map"], last, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(features["map"], last, atol=1e-5, rtol=1e-5)
     assert ("4 images at a time" in " ".join(released.notes)) == (form == "fixed")
 
 
@@ -84,9 +84,9 @@ def test_program__wrong_images_are_refused_in_one_line(
 def test_program__constants_given_win(kind: str, saved: Saved, pictures: Tensor) -> None:
     released = load(saved(kind, "plain"), mean=[0.0], std=[1.0])
     with torch.no_grad():
-        wanted = make_tiny()(pictures.float() / 255)
+        expected = make_tiny()(pictures.float() / 255)
     out = released.method.encoder(pictures.float() / 255)
-    torch.testing.assert_close(out, wanted, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(out, expected, atol=1e-5, rtol=1e-5)
     assert not any("normalised" in note for note in released.notes)
     assert any("normalised" in note for note in load(saved(kind, "plain")).notes)
     with pytest.raises(InputError, match="mean: 2 values for images of 3 channels"):

@@ -42,10 +42,10 @@ def test_run__is_its_snapshot(run: Path) -> None:
     assert (released.channels, released.size, released.fixed_size) == (3, 8, False)
     assert released.method.encoder.map_layer == "layer4"
     for turn, method in ((2, released.method), (0, released.untrained())):
-        kept = SnapshotStore(run / "snapshots").load("main", turn).state
+        state = SnapshotStore(run / "snapshots").load("main", turn).state
         ours = method.shared_state()
-        assert ours.keys() == kept.keys()
-        assert all(torch.equal(ours[n], t) for n, t in kept.items())
+        assert ours.keys() == state.keys()
+        assert all(torch.equal(ours[n], t) for n, t in state.items())
     images = torch.randint(0, 256, (3, 3, 8, 8), dtype=torch.uint8)
     assert probe_encoder(released, images) == [] and released.notes == []
     assert "round 0" in released.untrained_how
@@ -53,9 +53,9 @@ def test_run__is_its_snapshot(run: Path) -> None:
 
 
 def test_run__a_round_by_number(run: Path) -> None:
-    kept = SnapshotStore(run / "snapshots").load("main", 1).state
+    weights = SnapshotStore(run / "snapshots").load("main", 1).state
     state = load(f"{run}@1").method.shared_state()
-    assert all(torch.equal(state[n], t) for n, t in kept.items())
+    assert all(torch.equal(state[n], t) for n, t in weights.items())
     with pytest.raises(InputError, match=r"kept no round 9; nearest is 2 \(kept: 0, 1, 2\)"):
         load(f"{run}@9")
 

@@ -42,8 +42,8 @@ def clip() -> Any:
 def saved(model: Any, folder: Path) -> str:
     """The model in a folder, as transformers keeps one."""
     model.eval().save_pretrained(folder)
-    told = {"image_mean": MEAN, "image_std": STD, "size": {"height": SIDE, "width": SIDE}}
-    (folder / "preprocessor_config.json").write_text(json.dumps(told))
+    config = {"image_mean": MEAN, "image_std": STD, "size": {"height": SIDE, "width": SIDE}}
+    (folder / "preprocessor_config.json").write_text(json.dumps(config))
     return f"hf:{folder}"
 
 
@@ -56,8 +56,8 @@ def same(released: LoadedEncoder, wanted: Any) -> None:
     normal = (pixels / 255 - Tensor(MEAN).view(3, 1, 1)) / Tensor(STD).view(3, 1, 1)
     with torch.no_grad():
         torch.testing.assert_close(encoder(pixels / 255), wanted(normal), atol=1e-5, rtol=1e-5)
-        found = encoder.features(pixels / 255, ["map"])["map"]
-    assert found.shape == (3, 32, 4, 4)
+        features = encoder.features(pixels / 255, ["map"])["map"]
+    assert features.shape == (3, 32, 4, 4)
 
 
 def test_hf__vit(hf: Any, tmp_path: Path) -> None:
@@ -117,9 +117,12 @@ def test_hf__what_is_missing_is_said(hf: Any, tmp_path: Path) -> None:
 
 def test_hf__code_in_the_folder_does_not_run(hf: Any, tmp_path: Path) -> None:
     spec = saved(hf.ViTModel(hf.ViTConfig(**SMALL)), tmp_path)
-    told = json.loads((tmp_path / "config.json").read_text())
-    told |= {"model_type": "own", "auto_map": {k: "own.Own" for k in ("AutoConfig", "AutoModel")}}
-    (tmp_path / "config.json").write_text(json.dumps(told))
+    content = json.loads((tmp_path / "config.json").read_text())
+    content |= {
+        "model_type": "own",
+        "auto_map": {k: "own.Own" for k in ("AutoConfig", "AutoModel")},
+    }
+    (tmp_path / "config.json").write_text(json.dumps(content))
     (tmp_path / "own.py").write_text(f"open({str(tmp_path / 'victim')!r}, 'w')\nOwn = None\n")
     with pytest.raises(InputError, match="cannot be loaded"):
         load(spec)
@@ -203,18 +206,18 @@ def library(monkeypatch: pytest.MonkeyPatch) -> Any:
         list_pretrained_tags_by_model=lambda name: list(tags),
         get_pretrained_cfg=lambda name, tag: tags[tag],
     )
-    made: Any = types.ModuleType("open_clip")
-    made.tags, made.constants, made.pretrained = tags, usual, public
+    module: Any = types.ModuleType("open_clip")
+    module.tags, module.constants, module.pretrained = tags, usual, public
     vision = {"image_size": SIDE}
-    made.get_model_config = lambda name: {
+    module.get_model_config = lambda name: {
         "embed_dim": 8, "vision_cfg": vision, "quick_gelu": "quick" in name
     }  # fmt: skip
     parts: Any = types.ModuleType("open_clip.model")
     parts.CLIPVisionCfg, parts.QuickGELU = dict, Quick
     parts._build_vision_tower = lambda width, options, quick: Tower(quick)
-    monkeypatch.setitem(sys.modules, "open_clip", made)
+    monkeypatch.setitem(sys.modules, "open_clip", module)
     monkeypatch.setitem(sys.modules, "open_clip.model", parts)
-    return made
+    return module
 
 
 @pytest.mark.parametrize("name", ["tiny", "tiny-quickgelu"])
@@ -260,8 +263,8 @@ def test_hf__pixels_that_its_processor_does_not_normalise(
     more: dict[str, Any], wanted: tuple[list[float], list[float]], tmp_path: Path
 ) -> None:
     """`do_normalize: false` beside a mean and a deviation: these are not used."""
-    told = {"image_mean": MEAN, "image_std": STD, "size": SIDE} | more
-    (tmp_path / "preprocessor_config.json").write_text(json.dumps(told))
+    config = {"image_mean": MEAN, "image_std": STD, "size": SIDE} | more
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(config))
     model = types.SimpleNamespace(config=types.SimpleNamespace(image_size=2 * SIDE))
     size, own = _preprocessing(tmp_path, model, [])
     assert size == SIDE and own == tuple(tuple(v) for v in wanted)

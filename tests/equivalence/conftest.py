@@ -133,12 +133,12 @@ FederationResult = Callable[[str], Run]
 @pytest.fixture(scope="package")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> FederationResult:
     """`finished(flags)`: a federation run once for all who only read it."""
-    made: dict[str, Run] = {}
+    results: dict[str, Run] = {}
 
     def run(flags: str) -> Run:
         flags = " ".join(flags.split())
-        if flags not in made:
-            made[flags] = federated(prepared(flags), tmp_path_factory.mktemp("finished") / "run")
-        return made[flags]
+        if flags not in results:
+            results[flags] = federated(prepared(flags), tmp_path_factory.mktemp("finished") / "run")
+        return results[flags]
 
     return run

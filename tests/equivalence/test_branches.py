@@ -36,9 +36,9 @@ def test_disarmed_attack__main_and_zero_are_the_same_federation(
     assert all(same(main[r], zero[r]) for r in zero)
     assert all(same(sent, run.sent("zero")[round]) for round, sent in run.sent("main").items())
     for client in range(4):
-        kept = [run.store.load(branch, client) for branch in ("main", "zero")]
-        assert kept[0] is not None and kept[1] is not None
-        assert kept[0] is not kept[1] and same(kept[0].tensors, kept[1].tensors)
+        states = [run.store.load(branch, client) for branch in ("main", "zero")]
+        assert states[0] is not None and states[1] is not None
+        assert states[0] is not states[1] and same(states[0].tensors, states[1].tensors)
 
 
 def test_zero_branch__is_the_run_without_ascent(finished: FederationResult) -> None:

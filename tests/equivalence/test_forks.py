@@ -35,9 +35,9 @@ def trajectory_recorder(run: Run, attack: Ascent, sets: Any = None) -> Trajector
 def alone(book: TrajectoryRecorder, kind: str, rows: Any, idle: bool = False) -> Any:
     """(3, n): what was noted of targets before, under the upload and after their own round."""
     view: Any = book.observer.view(Snapshot(0, run_weights(book), {}), Signals())
-    seen = book.of_alone("main", kind, view, book.targets[rows], idle=idle)
-    assert seen.rounds == [FIRST]
-    return np.concatenate([seen.before, seen.sent, seen.after])
+    trajectory = book.of_alone("main", kind, view, book.targets[rows], idle=idle)
+    assert trajectory.rounds == [FIRST]
+    return np.concatenate([trajectory.before, trajectory.sent, trajectory.after])
 
 
 def run_weights(book: TrajectoryRecorder) -> Any:

@@ -22,9 +22,12 @@ def equal(one: Run, other: Run) -> bool:
         if list(a) != list(b) or not all(same(a[r], b[r]) for r in a):
             return False
         for client in range(4):
-            kept = [f.store.load(branch, client) for f in (one, other)]
-            assert kept[0] is not None and kept[1] is not None
-            if not same(kept[0].tensors, kept[1].tensors) or kept[0].memory != kept[1].memory:
+            states = [f.store.load(branch, client) for f in (one, other)]
+            assert states[0] is not None and states[1] is not None
+            if (
+                not same(states[0].tensors, states[1].tensors)
+                or states[0].memory != states[1].memory
+            ):
                 return False
     sent = [f.sent("main") for f in (one, other)]
     assert list(sent[0]) == list(sent[1]) == [3, 4]
@@ -92,5 +95,5 @@ def test_participation__an_attacker_that_misses_rounds_still_runs(tmp_path: Path
     sent = run.sent("main")
     assert 0 < len(sent) < 5  # of this seed: it was left out of some, not of all
     assert list(sent) == list(run.sent("zero")) == list(run.sent("placebo"))
-    drawn = [r for r in range(3, 8) if run.schedule.takes_part(3, r)]
-    assert list(sent) == drawn
+    rounds = [r for r in range(3, 8) if run.schedule.takes_part(3, r)]
+    assert list(sent) == rounds

@@ -33,8 +33,8 @@ ON_CLIENTS = (
 def reported(flags: str, capsys: Capture) -> dict[str, Any]:
     """The report of a run that `--json` prints."""
     assert main([*shlex.split(flags), "--json"]) == 0
-    found: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return found
+    report: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return report
 
 
 def without(report: dict[str, Any], *keys: str) -> str:
@@ -45,8 +45,8 @@ def without(report: dict[str, Any], *keys: str) -> str:
 @pytest.fixture(scope="module")
 def first(bank: Bank) -> dict[str, Any]:
     """A run with every attack."""
-    found: dict[str, Any] = json.loads((bank.run(EVERY_ATTACK) / "report.json").read_text())
-    return found
+    report: dict[str, Any] = json.loads((bank.run(EVERY_ATTACK) / "report.json").read_text())
+    return report
 
 
 def test_same_seed__same_report_but_for_timing(

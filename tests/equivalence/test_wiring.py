@@ -61,16 +61,16 @@ def test_passive_attack__reads_the_last_model_before_the_first_crafted_update(
     finished: FederationResult,
 ) -> None:
     run = finished(ACTIVE)
-    found = {
+    results = {
         a.name: a for a in score_all_attacks(evaluation(run), run.trajectory_recorder())["attacks"]
     }
-    assert [found[n].under_attack for n in ("similarity", "ascent")] == [False, True]
+    assert [results[n].under_attack for n in ("similarity", "ascent")] == [False, True]
     clean, last = (
         evaluation(run).score_attacks(RoundModel(run.snapshots.load("main", r)), ["similarity"])[0]
         for r in (CLEAN, LAST)
     )
-    np.testing.assert_array_equal(found["similarity"].scores_members, clean.scores_members)
-    np.testing.assert_array_equal(found["similarity"].scores_nonmembers, clean.scores_nonmembers)
+    np.testing.assert_array_equal(results["similarity"].scores_members, clean.scores_members)
+    np.testing.assert_array_equal(results["similarity"].scores_nonmembers, clean.scores_nonmembers)
     assert not np.allclose(clean.scores_members, last.scores_members)  # it would have shown
 
 
@@ -135,11 +135,11 @@ def test_passive_attack__without_an_active_one_reads_the_last_model(
     finished: FederationResult,
 ) -> None:
     run = finished(PASSIVE)
-    (found,) = score_all_attacks(evaluation(run))["attacks"]
+    (results,) = score_all_attacks(evaluation(run))["attacks"]
     (last,) = evaluation(run).score_attacks(
         RoundModel(run.snapshots.load("main", LAST)), ["similarity"]
     )
-    np.testing.assert_array_equal(found.scores_members, last.scores_members)
+    np.testing.assert_array_equal(results.scores_members, last.scores_members)
 
 
 def test_dataset_inference__asks_of_each_clients_own_members_on_the_scored_model(
@@ -150,8 +150,8 @@ def test_dataset_inference__asks_of_each_clients_own_members_on_the_scored_model
         "--attacker passive --attacks similarity,dataset-inference --attack.similarity.views 4 "
         "--attack.dataset-inference.views 4"
     )
-    found, (last, split) = score_all_attacks(evaluation(run)), (LAST, run.prepared.split)
-    (scored,), (told,) = found["attacks"], found["inferences"]
+    results, (last, split) = score_all_attacks(evaluation(run)), (LAST, run.prepared.split)
+    (scored,), (inferences,) = results["attacks"], results["inferences"]
     assert scored.name == "similarity"
     owner = dict(zip(split.members.tolist(), split.owner.tolist(), strict=True))
     owners = np.array([owner[i] for i in split.scored_members.tolist()])
@@ -160,7 +160,7 @@ def test_dataset_inference__asks_of_each_clients_own_members_on_the_scored_model
     (again,) = evaluation(run).inferences(
         RoundModel(model) for model in (run.snapshots.load("main", last), run.snapshots.untrained())
     )
-    for client, row in zip(np.unique(owners), told.clients, strict=True):
+    for client, row in zip(np.unique(owners), inferences.clients, strict=True):
         here = (owners == client) & np.isin(mine, rest)
         gaps = [
             score - scored.scores_nonmembers[rest == kind].mean()
@@ -168,9 +168,11 @@ def test_dataset_inference__asks_of_each_clients_own_members_on_the_scored_model
         ]
         assert (row.client, row.n) == (client, here.sum())
         assert row.difference == pytest.approx(np.mean(gaps))
-    assert [c.difference for c in told.clients] == [c.difference for c in again.clients]
-    assert [c.difference for c in told.untrained] != [c.difference for c in told.clients]
-    assert len(told.posers) >= 99
+    assert [c.difference for c in inferences.clients] == [c.difference for c in again.clients]
+    assert [c.difference for c in inferences.untrained] != [
+        c.difference for c in inferences.clients
+    ]
+    assert len(inferences.posers) >= 99
 
 
 @pytest.mark.parametrize(
@@ -182,23 +184,26 @@ def test_active_attack__sees_the_rounds_of_the_branch_it_is_scored_on(
 ) -> None:
     """What it noted is its loss under the models of its branch and under its own uploads."""
     run = finished(ACTIVE)
-    models, kept = run.recorder.models[branch], weights(run, branch)
+    models, state = run.recorder.models[branch], weights(run, branch)
     assert sorted(models) == [3, 4, 5] and sorted(run.sent(branch)) == [3, 4]
-    assert all(same(models[r].state, kept[r - 1]) for r in models)
+    assert all(same(models[r].state, state[r - 1]) for r in models)
     assert branch == "main" or not same(models[LAST + 1].state, weights(run)[LAST])
-    book, found = run.trajectory_recorder(), evaluation(run)
-    images = found.scorer.candidates.flip(0)[:30]
-    seen = Trajectories(found, "ascent", book).view(branch).trajectory(images)
+    book, scoring_run = run.trajectory_recorder(), evaluation(run)
+    images = scoring_run.scorer.candidates.flip(0)[:30]
+    trajectory = Trajectories(scoring_run, "ascent", book).view(branch).trajectory(images)
 
     def read(snapshot: Snapshot) -> Any:
-        return book.attack.read(found.observed.view(snapshot, Signals()), images)
+        return book.attack.read(scoring_run.observed.view(snapshot, Signals()), images)
 
-    assert seen.rounds == [3, 4] and seen.before.shape == seen.after.shape == (2, 30)
+    assert trajectory.rounds == [3, 4] and trajectory.before.shape == trajectory.after.shape == (
+        2,
+        30,
+    )
     for i, round in enumerate((3, 4)):
-        np.testing.assert_allclose(seen.before[i], read(models[round]), atol=1e-5)
-        np.testing.assert_allclose(seen.after[i], read(models[round + 1]), atol=1e-5)
+        np.testing.assert_allclose(trajectory.before[i], read(models[round]), atol=1e-5)
+        np.testing.assert_allclose(trajectory.after[i], read(models[round + 1]), atol=1e-5)
     # Of the uploads the first is read: `level` needs none.
-    np.testing.assert_allclose(seen.sent, [read(run.recorder.uploads[branch][3])], atol=1e-5)
+    np.testing.assert_allclose(trajectory.sent, [read(run.recorder.uploads[branch][3])], atol=1e-5)
 
 
 @pytest.mark.parametrize("branch", ["main", "placebo"])
@@ -328,8 +333,8 @@ def test_held_images__are_the_attackers_own_and_the_known(tmp_path: Path) -> Non
     assert set(client_context.held) == known | set(split.parts[3])
     assert not set(client_context.held) & {*split.scored_members, *split.scored_nonmembers}
     outsider = prepared("--attacker none")
-    held = make_client_context(outsider, tmp_path, Event()).held
-    assert set(held) == {*outsider.split.known_members, *outsider.split.known_nonmembers}
+    images = make_client_context(outsider, tmp_path, Event()).held
+    assert set(images) == {*outsider.split.known_members, *outsider.split.known_nonmembers}
 
 
 def test_scored_images__are_none_that_the_attacker_knows(finished: FederationResult) -> None:
@@ -343,16 +348,16 @@ def test_scored_images__are_none_that_the_attacker_knows(finished: FederationRes
 def test_server_training__sees_the_pool_or_the_public_images_and_no_others(
     mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: list[Any] = []
+    calls: list[Any] = []
     plain = ClientContext.job
 
     epochs: list[int] = []
 
     def noted(self: ClientContext, method: Any, images: Any, *more: Any) -> Any:
-        seen.append(sorted(digests(images)))
+        calls.append(sorted(digests(images)))
         epochs.append(self.train.local_epochs)
         job = plain(self, method, images, *more)
-        if len(seen) == 1:  # the server's schedule is its own, from its first step to its last
+        if len(calls) == 1:  # the server's schedule is its own, from its first step to its last
             assert job.step == 0 and job.total_steps == 3 * -(-len(images) // job.train.batch_size)
         return job
 
@@ -367,8 +372,8 @@ def test_server_training__sees_the_pool_or_the_public_images_and_no_others(
     want = np.concatenate(split.parts) if mode == "pooled" else split.public
     parts = [sorted(digests(images[part])) for part in split.parts]
     # The server trains once, then each client on its own images in each of the two rounds.
-    assert seen[0] == sorted(digests(images[want]))
-    assert len(seen) == 1 + 2 * 4 and all(seen.count(part) == 2 for part in parts)
+    assert calls[0] == sorted(digests(images[want]))
+    assert len(calls) == 1 + 2 * 4 and all(calls.count(part) == 2 for part in parts)
 
 
 @pytest.mark.slow
@@ -398,7 +403,7 @@ def test_by_layer__is_internal_on_each_layer_alone_from_one_pass(
     finished: FederationResult, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, passed = finished("--attacks internal"), list[int]()
-    found, snapshot = evaluation(run), run.snapshots.load("main", LAST)
+    scoring_run, snapshot = evaluation(run), run.snapshots.load("main", LAST)
     forward = WhiteBox.forward
 
     def counted(self: WhiteBox, part: Any, layers: Any) -> Any:
@@ -406,8 +411,8 @@ def test_by_layer__is_internal_on_each_layer_alone_from_one_pass(
         return forward(self, part, layers)
 
     monkeypatch.setattr(WhiteBox, "forward", counted)
-    layers = found.score_layers(snapshot)
-    scorer = found.scorer
+    layers = scoring_run.score_layers(snapshot)
+    scorer = scoring_run.scorer
     assert sum(passed) == len(scorer.candidates) + len(scorer.known.both()[0])
     assert list(layers) == ["layer1", "layer2", "layer3", "layer4", "avgpool", "encoder"]
     for name in ("layer1", "encoder"):
@@ -432,14 +437,14 @@ def test_partial_participation__without_a_finished_round_the_attack_is_not_run(
     """Half of four rounds are the client's, of this seed; it reads every image in both."""
     run = finished(PARTIAL)
     assert list(run.sent("main")) == [6, 8] and run.client_context.turns == 2
-    found, book = evaluation(run), run.trajectory_recorder()
-    active = Trajectories(found, "ascent", book)
+    scoring_run, book = evaluation(run), run.trajectory_recorder()
+    active = Trajectories(scoring_run, "ascent", book)
     assert active.unscored() is None
-    seen = active.view("main").trajectory(found.scorer.candidates)
-    assert seen.rounds == [6, 8] and np.isfinite(seen.after).all()
+    trajectory = active.view("main").trajectory(scoring_run.scorer.candidates)
+    assert trajectory.rounds == [6, 8] and np.isfinite(trajectory.after).all()
     missed = run.trajectory_recorder()
     missed.readings = {n: v for n, v in missed.readings.items() if not n.startswith("sent.main.")}
-    result = score_all_attacks(found, missed)
+    result = score_all_attacks(scoring_run, missed)
     assert "its client finished no attacked round" in result["not_run"]["ascent"]
     assert result["attacks"] == [] and result["pairs"] == []
 
@@ -467,10 +472,10 @@ def test_untrained_control__goes_through_the_strategys_own_aggregate(
     velocity = {n: torch.zeros_like(t, dtype=torch.float64) for n, t in state.items()}
     start = state
     for round in range(5, 9):
-        drawn = draw_cohort(RoundRange("", 0, 8, False, 0.5, 4), round, 4)
+        cohort = draw_cohort(RoundRange("", 0, 8, False, 0.5, 4), round, 4)
         sent = uploads.get(round, state)
-        assert (3 in drawn) is (round in uploads) is (round in models)
-        share, after = sizes[3] / sum(sizes[c] for c in drawn) if 3 in drawn else 0.0, {}
+        assert (3 in cohort) is (round in uploads) is (round in models)
+        share, after = sizes[3] / sum(sizes[c] for c in cohort) if 3 in cohort else 0.0, {}
         for name, old in state.items():
             velocity[name] = 0.9 * velocity[name] + share * (old.double() - sent[name].double())
             after[name] = (old.double() - 0.5 * velocity[name]).to(old.dtype)
@@ -506,10 +511,10 @@ def test_pooled_training__comes_before_honest_rounds_and_passive_attacks_read_an
         updates = run.snapshots.updates("main", CLEAN)
         mean = torch.stack([updates[c][name].double() for c in range(4)]).mean(dim=0)
         torch.testing.assert_close(tensor.double(), mean, atol=1e-6, rtol=1e-5)
-    found = score_all_attacks(evaluation(run), run.trajectory_recorder())
+    results = score_all_attacks(evaluation(run), run.trajectory_recorder())
     for scored, state in (
-        (found["attacks"], states[CLEAN]),
-        (found["controls"]["untrained"], first),
+        (results["attacks"], states[CLEAN]),
+        (results["controls"]["untrained"], first),
     ):
         similarity = next(a for a in scored if a.name == "similarity")
         (want,) = evaluation(run).score_attacks(RoundModel(Snapshot(9, state, {})), ["similarity"])

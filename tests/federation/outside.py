@@ -63,8 +63,10 @@ class SignFlip(ActiveAttack):
     def read(self, view: WhiteBox, images: Tensor) -> Scores:
         """Mean cosine of two views with two others, (N,)."""
         z = view.embed_views(images, 4)
-        found: Scores = F.cosine_similarity(z[:, :2], z[:, 2:], dim=2).mean(dim=1).double().numpy()
-        return found
+        similarities: Scores = (
+            F.cosine_similarity(z[:, :2], z[:, 2:], dim=2).mean(dim=1).double().numpy()
+        )
+        return similarities
 
     def judge(self, seen: Trajectory) -> Scores:
         return np.asarray(seen.after[-1] - seen.before[0])

@@ -26,18 +26,18 @@ def same(found: dict[str, torch.Tensor]) -> bool:
 
 
 def test_record__gives_clients_copies_and_the_server_the_numbers() -> None:
-    made = record(STATE)
-    own = made.to_torch_state_dict()
+    arrays = record(STATE)
+    own = arrays.to_torch_state_dict()
     own["w"].zero_()
-    assert same(tensors(made))
-    assert tensors(made)["w"].data_ptr() == STATE["w"].data_ptr()
+    assert same(tensors(arrays))
+    assert tensors(arrays)["w"].data_ptr() == STATE["w"].data_ptr()
 
 
 def test_record__travels_as_flowers_own() -> None:
     """What leaves the process is read by a side that knows nothing of us."""
-    made = record(STATE)
-    contents = {name: one.deflate() for name, one in get_all_nested_objects(made).items()}
-    found = inflate_object_from_contents(made.object_id, contents)
+    arrays = record(STATE)
+    contents = {name: one.deflate() for name, one in get_all_nested_objects(arrays).items()}
+    found = inflate_object_from_contents(arrays.object_id, contents)
     assert isinstance(found, ArrayRecord) and all(type(a) is Array for a in found.values())
     assert same(found.to_torch_state_dict())
     assert same(tensors(found))
@@ -54,8 +54,8 @@ def test_record__is_pickled_without_its_bytes() -> None:
 
 
 def test_lively__reads_what_others_made() -> None:
-    made = ArrayRecord()
-    made["a"], made["b"] = Array(np.arange(3.0)), (kept := LazyArray(np.ones(2)))
-    make_lazy(made)
-    assert type(made["a"]) is LazyArray and made["b"] is kept
-    assert np.array_equal(made["a"].numpy(), np.arange(3.0))
+    arrays = ArrayRecord()
+    arrays["a"], arrays["b"] = Array(np.arange(3.0)), (kept := LazyArray(np.ones(2)))
+    make_lazy(arrays)
+    assert type(arrays["a"]) is LazyArray and arrays["b"] is kept
+    assert np.array_equal(arrays["a"].numpy(), np.arange(3.0))

@@ -51,8 +51,8 @@ def spoiled(how: str, client: int = 1) -> Any:
 
 def ran(flags: str, out: Path, code: int, tiny: str = TINY) -> Report:
     assert main([*shlex.split(tiny + flags), "--out", str(out)]) == code
-    found: Report = json.loads((out / "report.json").read_text())
-    return found
+    report: Report = json.loads((out / "report.json").read_text())
+    return report
 
 
 class Killed(BaseException):
@@ -123,8 +123,8 @@ def test_drop__holds_in_a_run_that_is_gone_on_with(
     assert sorted(orders) == [(4, 0), (4, 2), (4, 3)]
     report = json.loads((tmp_path / "RUN" / "report.json").read_text())
     assert [(f["round"], f["client"], f["action"]) for f in report["faults"]] == [(3, 1, "dropped")]
-    left = [c["size"] for c in report["clients"] if c["id"] != 1]
-    assert report["split"]["members"] == sum(left) < 32
+    sizes = [c["size"] for c in report["clients"] if c["id"] != 1]
+    assert report["split"]["members"] == sum(sizes) < 32
 
 
 def test_stop__finished_rounds_are_reported(

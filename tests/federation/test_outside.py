@@ -40,7 +40,7 @@ Ran = tuple[dict[str, Any], RunScores, Path, dict[tuple[str, int], State]]
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     """Report, scores and snapshots of a run with both, its control branches kept."""
-    seen: list[RunScores] = []
+    calls: list[RunScores] = []
     plain = build.build_report
     uploads: dict[tuple[str, int], State] = {}
     noted = TrajectoryRecorder.sent
@@ -53,7 +53,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Ran:
         patch.setattr(TrajectoryRecorder, "sent", sent)
 
         def watched(scores: RunScores) -> dict[str, Any]:
-            seen.append(scores)
+            calls.append(scores)
             return plain(scores)
 
         patch.setattr("fedmia.report.publish.build_report", watched)
@@ -61,7 +61,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Ran:
         patch.setattr(SnapshotStore, "drop", lambda self, branch: None)
         out = tmp_path_factory.mktemp("outside") / "RUN"
         assert main(shlex.split(f"{TINY}{ASKED} --quiet --out {out}")) == 0
-    return json.loads((out / "report.json").read_text()), seen[0], out / "snapshots", uploads
+    return json.loads((out / "report.json").read_text()), calls[0], out / "snapshots", uploads
 
 
 def test_report__has_its_row_its_controls_and_its_role(

@@ -69,8 +69,8 @@ def whole(finished: Path) -> dict[str, Any]:
 
 def read(out: Path) -> dict[str, Any]:
     """A run's report but for its timing."""
-    found: dict[str, Any] = json.loads((out / "report.json").read_text())
-    return {**found, "timing": None}
+    report: dict[str, Any] = json.loads((out / "report.json").read_text())
+    return {**report, "timing": None}
 
 
 def at_write(number: int, error: BaseException, monkeypatch: Patch) -> list[str]:
@@ -120,8 +120,8 @@ def test_killed_while_it_writes__goes_on_to_the_same_report(
         main([*shlex.split(TINY), "--out", str(tmp_path / "RUN")])
     assert resume(tmp_path / "RUN") == 0
     assert read(tmp_path / "RUN") == whole
-    kept = {p.relative_to(tmp_path / "RUN").as_posix() for p in (tmp_path / "RUN").rglob("*")}
-    assert not [name for name in kept if "checkpoint" in name or "partial" in name]
+    files = {p.relative_to(tmp_path / "RUN").as_posix() for p in (tmp_path / "RUN").rglob("*")}
+    assert not [name for name in files if "checkpoint" in name or "partial" in name]
 
 
 @pytest.mark.slow
@@ -272,12 +272,12 @@ def refusal(capsys: Capture, *given: str) -> str:
 
 def test_other_images__are_refused(begun: Path, capsys: Capture) -> None:
     images = begun.parent / "images.npz"
-    kept = images.read_bytes()
+    content = images.read_bytes()
     try:
         draw_images(images, 1)
         assert "no longer holds the images" in refusal(capsys, "--resume", str(begun))
     finally:
-        images.write_bytes(kept)
+        images.write_bytes(content)
 
 
 def test_other_versions__are_refused(begun: Path, capsys: Capture, monkeypatch: Patch) -> None:
@@ -296,8 +296,8 @@ def test_two_processes__one_is_refused(begun: Path, capsys: Capture) -> None:
 
 def test_settings_beside_resume__are_refused(begun: Path, tmp_path: Path, capsys: Capture) -> None:
     for more in (("--clients", "5"), ("--out", str(tmp_path)), ("--config", "smoke")):
-        said = refusal(capsys, "--resume", str(begun), *more)
-        assert f"{more[0]} cannot be given too" in said
+        message = refusal(capsys, "--resume", str(begun), *more)
+        assert f"{more[0]} cannot be given too" in message
     assert "is no run" in refusal(capsys, "--resume", str(tmp_path))
     assert "already holds another run" in refusal(capsys, "--out", str(begun))
 
@@ -339,8 +339,8 @@ def test_every__so_many_rounds_and_where_stretches_end(
     flags = [*shlex.split(TINY), "--checkpoint-every", str(every), "--out", str(tmp_path / "RUN")]
     assert main(flags) == 0
     assert len(calls) == count
-    found = read(tmp_path / "RUN")
-    assert {**found, "config": None} == {**whole, "config": None}
+    report = read(tmp_path / "RUN")
+    assert {**report, "config": None} == {**whole, "config": None}
 
 
 # -- what a checkpoint holds ----------------------------------------------------------------------
@@ -351,7 +351,7 @@ def test_index__takes_its_place_when_all_that_it_names_is_on_disk(
 ) -> None:
     """So that a run that is killed at that very moment, or before or after, goes on."""
     ledger, kept = Ledger(tmp_path / "clients"), Checkpoint(tmp_path)
-    swap, seen = os.replace, list[int]()
+    swap, calls = os.replace, list[int]()
 
     def looked(source: Any, target: Any) -> None:
         if Path(target).name == checkpoint.INDEX:
@@ -359,7 +359,7 @@ def test_index__takes_its_place_when_all_that_it_names_is_on_disk(
             files = [tmp_path / name for name in index["files"].values()]
             files += [tmp_path / "clients" / name for *_, name in index["clients"]["files"]]
             assert [f.name for f in files if not f.is_file()] == []
-            seen.append(len(files))
+            calls.append(len(files))
         swap(source, target)
 
     monkeypatch.setattr(checkpoint.os, "replace", looked)
@@ -376,7 +376,7 @@ def test_index__takes_its_place_when_all_that_it_names_is_on_disk(
         states = [again.load("main", client) for client in range(3)]
         last = [10.0 * round + c if round < 3 or not c else 20.0 + c for c in range(3)]
         assert [float(s.tensors["w"][0]) for s in states if s is not None] == last
-    assert seen == [4, 4, 4]
+    assert calls == [4, 4, 4]
 
 
 @pytest.mark.slow(seconds=25)
@@ -410,5 +410,5 @@ def test_kill_9__in_a_process_of_its_own(
         capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    found = read(tmp_path / "RUN")
-    assert {**found, "config": {**found["config"], "backend": "inline"}} == whole
+    report = read(tmp_path / "RUN")
+    assert {**report, "config": {**report["config"], "backend": "inline"}} == whole

@@ -30,8 +30,8 @@ ACTIVE = "--clients 5 --rounds 10 --attacker active --attack-rounds 3 "
 
 
 def settings(flags: str) -> Experiment:
-    found: Experiment = parse(SIMULATE, shlex.split(flags)).settings
-    return found
+    parsed_settings: Experiment = parse(SIMULATE, shlex.split(flags)).settings
+    return parsed_settings
 
 
 @pytest.mark.parametrize(
@@ -66,8 +66,8 @@ def test_schedule__a_course_is_of_the_whole_run_whatever_stretch_it_is() -> None
     assert (course.branch, course.first, course.last, course.craft) == ("zero", 7, 9, True)
     assert (course.participation, course.seed, course.total) == (0.4, 3, 10)
     for round in range(1, 11):
-        drawn = rng(3, "cohort", round).choice(5, 2, replace=False)
-        assert [c for c in range(5) if schedule.takes_part(c, round)] == sorted(drawn)
+        expected = rng(3, "cohort", round).choice(5, 2, replace=False)
+        assert [c for c in range(5) if schedule.takes_part(c, round)] == sorted(expected)
 
 
 @pytest.mark.parametrize(
@@ -315,9 +315,12 @@ def test_ledger__counts_its_bytes_and_forks_what_is_where_it_is(tmp_path: Path) 
 
     def numbers(of: Ledger, branch: str) -> Iterator[float]:
         for client in range(4):
-            kept = of.load(branch, client)
-            assert kept is not None and float(kept.tensors["w"][3]) == kept.memory["n"]
-            yield kept.memory["n"]
+            client_state = of.load(branch, client)
+            assert (
+                client_state is not None
+                and float(client_state.tensors["w"][3]) == client_state.memory["n"]
+            )
+            yield client_state.memory["n"]
 
     want = {"main": [10, 21, 12, 13], "zero": [10, 11, 32, 13]}
     index = store.index()

@@ -20,8 +20,8 @@ PAGE = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
 
 def block(containing: str) -> str:
     """The page's one block of commands that contains a text."""
-    found = [b for b in re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL) if containing in b]
-    (one,) = found
+    results = [b for b in re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL) if containing in b]
+    (one,) = results
     return str(one)
 
 

@@ -78,8 +78,8 @@ def run(work: Any, grid: Seen, flags: str, out: Path) -> None:
 
 
 def report(folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((folder / "report.json").read_text())
-    return {k: v for k, v in found.items() if k != "timing"}
+    report_json: dict[str, Any] = json.loads((folder / "report.json").read_text())
+    return {k: v for k, v in report_json.items() if k != "timing"}
 
 
 def own_images(flags: str, folder: Path) -> list[dict[str, str]]:
@@ -105,17 +105,17 @@ def test_node_store__a_save_that_dies_leaves_the_old_state_whole(tmp_path: Path)
         broken = ClientState({"a": torch.zeros(3)}, {"round": object()})
         NodeStore(tmp_path, 2).save("main", 3, broken)
     (tmp_path / "main" / "client-0003" / "round-000002.partial").write_bytes(b"cut sh")
-    kept = NodeStore(tmp_path).load("main", 3)
-    assert kept is not None and kept.memory == {"round": 1}
-    assert torch.equal(kept.tensors["a"], torch.arange(3))
+    client_state = NodeStore(tmp_path).load("main", 3)
+    assert client_state is not None and client_state.memory == {"round": 1}
+    assert torch.equal(client_state.tensors["a"], torch.arange(3))
 
 
 def test_node_store__a_round_ordered_again_starts_where_it_began(tmp_path: Path) -> None:
     for number in (1, 2, 3):
         state = ClientState({"a": torch.full((2,), float(number))}, {"round": number})
         NodeStore(tmp_path, number).save("main", 0, state)
-    found = [NodeStore(tmp_path, r).load("main", 0) for r in (3, 4, None)]
-    assert [f and f.memory["round"] for f in found] == [2, 3, 3]
+    states = [NodeStore(tmp_path, r).load("main", 0) for r in (3, 4, None)]
+    assert [f and f.memory["round"] for f in states] == [2, 3, 3]
     NodeStore(tmp_path).fork_one("main", "zero", 0)
     NodeStore(tmp_path, 4).save("main", 0, ClientState({}, {"round": 4}))
     forked = NodeStore(tmp_path, 4).load("zero", 0)

@@ -19,9 +19,9 @@ SIMULATED = "--config smoke --clients 2"
 
 def report(folder: Path) -> dict[str, Any]:
     """report.json but for its timing."""
-    found: dict[str, Any] = json.loads((folder / "report.json").read_text())
-    del found["timing"]
-    return found
+    report_json: dict[str, Any] = json.loads((folder / "report.json").read_text())
+    del report_json["timing"]
+    return report_json
 
 
 def inline(arguments: str, folder: Path) -> dict[str, Any]:
@@ -51,7 +51,7 @@ def test_simulation__reports_as_inline(tmp_path: Path) -> None:
     reason="openssl and ssh-keygen make the deployment's certificates and keys",
 )
 def test_deployment__rehearses_as_inline_and_scores_private_images(tmp_path: Path) -> None:
-    asked = "--config smoke --clients 2 --attacker none --attacks similarity"
+    flags = "--config smoke --clients 2 --attacker none --attacks similarity"
     for number, images in enumerate(textures(96).numpy().reshape(4, 24, 3, 8, 8)):
         side = tmp_path / f"hospital{number // 2}" / ("members", "others")[number % 2]
         side.mkdir(parents=True)
@@ -64,17 +64,17 @@ def test_deployment__rehearses_as_inline_and_scores_private_images(tmp_path: Pat
         flower.do(block("root-certificates = "))
         flower.do(block("ssh-keygen"))
         nodes = [flower.start(block(f"folder='state{n}'\""), f"node{n}.log") for n in "01"]
-        more = f""" -c "arguments='{asked}' out='{tmp_path / "out"}'" """
+        more = f""" -c "arguments='{flags}' out='{tmp_path / "out"}'" """
         flower.run(block("flwr run . deploy --stream\n").rstrip() + more, "deploy")
-        kept = [*tmp_path.glob("state*/*")]
+        files = [*tmp_path.glob("state*/*")]
         for node in nodes:
             flower.end(node)
         for n in "01":
             flower.start(block(f"folder='state{n}' "), f"node{n}.log")
         flower.run(block("private=true").replace("smoke", "smoke --rounds 1"), "deploy")
         (private,) = tmp_path.glob("fedmia-run-*")
-    assert report(tmp_path / "out") == inline(asked, tmp_path / "inline")
-    assert not kept
+    assert report(tmp_path / "out") == inline(flags, tmp_path / "inline")
+    assert not files
     for client in range(2):
         found = report(private / f"client-{client:04d}")
         (attack,) = found["attacks"]

@@ -59,14 +59,14 @@ def test_split__two_must_be_left_to_score_and_no_image_on_both_sides() -> None:
 
 
 def order(round: int = 1, branch: str = "main", weight: float = 1.0, **more: Any) -> RecordDict:
-    told = ConfigRecord({"branch": branch, "round": round, "craft": False})
+    config = ConfigRecord({"branch": branch, "round": round, "craft": False})
     arrays = {"arrays": record({"w": torch.tensor([weight, 2.0])}), **more}
-    return RecordDict({"config": told, **arrays})
+    return RecordDict({"config": config, **arrays})
 
 
 def test_digest__tells_orders_apart_by_all_that_was_ordered() -> None:
     beside = record({"clip": torch.ones(1)})
-    found = [
+    digests = [
         digest(o) for o in (
             order(), order(2), order(branch="zero"), order(weight=1.5), order(broadcast=beside),
             order(broadcast=record({"clip": torch.full((1,), 2.0)})),
@@ -75,7 +75,7 @@ def test_digest__tells_orders_apart_by_all_that_was_ordered() -> None:
             RecordDict({**order(), "arrays": record({"w": torch.tensor([1.0, 2.0]).double()})}),
         )
     ]  # fmt: skip
-    assert len(set(found)) == len(found) and digest(order()) == found[0]
+    assert len(set(digests)) == len(digests) and digest(order()) == digests[0]
 
 
 def test_agree__names_the_first_client_that_differs() -> None:
@@ -101,30 +101,30 @@ def test_node_store__branches_and_clients_are_apart(tmp_path: Path) -> None:
         store = NodeStore(tmp_path, round)
         store.save("main", 0, ClientState({"a": torch.tensor(float(round))}, {"n": round}))
         store.save("zero", 1, ClientState({"a": torch.tensor(-1.0)}, {"n": -round}))
-    found = [
-        (kept := NodeStore(tmp_path, r).load(branch, client)) and kept.memory["n"]
+    numbers = [
+        (client_state := NodeStore(tmp_path, r).load(branch, client)) and client_state.memory["n"]
         for r, branch, client in ((None, "main", 0), (11, "main", 0), (12, "zero", 1),
                                   (10, "main", 0), (None, "main", 1), (None, "zero", 0))
     ]  # fmt: skip
-    assert found == [11, 10, -11, None, None, None]
+    assert numbers == [11, 10, -11, None, None, None]
 
 
 def test_node_states__come_as_the_node_keeps_them(monkeypatch: pytest.MonkeyPatch) -> None:
     states = {0: ClientState({"a": torch.arange(3)}, {"n": [1]}), 1: None}
-    asked = list[Any]()
+    calls = list[Any]()
 
     def ask(grid: Any, nodes: Any, action: str, orders: dict[int, Any]) -> Any:
-        asked.append((action, orders))
+        calls.append((action, orders))
         return {client: pack_state(states.get(client)) for client in orders}
 
     monkeypatch.setattr("fedmia.flower.store.ask", ask)
     store = NodeStates(SimpleNamespace(), {0: 70, 1: 71})  # type: ignore[arg-type]
-    kept = store.load("zero", 0)
-    assert kept is not None and kept.memory == {"n": [1]}
-    assert kept.tensors["a"].tolist() == [0, 1, 2] and store.load("zero", 1) is None
+    client_state = store.load("zero", 0)
+    assert client_state is not None and client_state.memory == {"n": [1]}
+    assert client_state.tensors["a"].tolist() == [0, 1, 2] and store.load("zero", 1) is None
     store.fork("main", "zero", 2)
     whole = {"source": "main", "target": "zero"}
-    assert asked == [
+    assert calls == [
         ("kept", {0: {"branch": "zero"}}), ("kept", {1: {"branch": "zero"}}),
         ("fork", {0: whole, 1: whole}),
     ]  # fmt: skip

@@ -81,9 +81,9 @@ class Private:
         return client.app(message, self.context)
 
     def train(self, round: int = 1, received: State | None = None) -> Message:
-        told = ConfigRecord({"round": round, "craft": False, "branch": "main"})
+        config = ConfigRecord({"round": round, "craft": False, "branch": "main"})
         arrays = record(self.start if received is None else received)
-        return self.tell("train", {"arrays": arrays, "config": told})
+        return self.tell("train", {"arrays": arrays, "config": config})
 
     def simulated(self) -> State:
         """What the same client of a simulation sends in its first round."""
@@ -97,9 +97,9 @@ class Private:
 
     def spent(self) -> float:
         """Epsilon by what the node keeps."""
-        kept = self.node.releases().load("main", 0)
-        assert kept is not None
-        stated = self.client_context.build_defenses(0).statement(kept.memory["defense"])
+        client_state = self.node.releases().load("main", 0)
+        assert client_state is not None
+        stated = self.client_context.build_defenses(0).statement(client_state.memory["defense"])
         assert stated is not None and stated.epsilon is not None
         assert stated.epsilon.noise_source == "entropy"
         return float(stated.epsilon.value or 0.0)
@@ -230,19 +230,19 @@ def test_rest__is_no_release(tmp_path: Path) -> None:
 def test_noise__is_in_no_file_and_no_message(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    drawn = list[int]()
+    draws = list[int]()
 
     def noted(bits: int) -> int:
-        drawn.append(random.getrandbits(bits))
-        return drawn[-1]
+        draws.append(random.getrandbits(bits))
+        return draws[-1]
 
     monkeypatch.setattr("fedmia.options.seeding.secrets.randbits", noted)
     node = Private(tmp_path, GAUSSIAN)
     shown = repr(as_bytes(node.train())).encode()
     for file in tmp_path.rglob("*"):
         shown += file.read_bytes() if file.is_file() else b""
-    assert drawn and min(drawn) > 2**200
-    for root in drawn:
+    assert draws and min(draws) > 2**200
+    for root in draws:
         words = (root.to_bytes(32, order) for order in ("big", "little"))
         assert not any(form in shown for form in (str(root).encode(), b"%x" % root, *words))
 
@@ -350,8 +350,8 @@ def test_server__of_private_images_draws_cohorts_and_noise_anew(
     assert np.linalg.norm(noises[0] - noises[1]) == pytest.approx(np.hypot(*lengths), rel=0.15)
     with_scores, _, _ = scored(Private(tmp_path / "node", ""))
     none = RecordDict({"told": ConfigRecord({"json": '{"size": 8, "defence": null}'})})
-    said = json.loads(str(with_scores.config_records["told"]["json"])) | {"attacks": []}
-    pixels = RecordDict({**with_scores, "told": ConfigRecord({"json": json.dumps(said)})})
+    payload = json.loads(str(with_scores.config_records["told"]["json"])) | {"attacks": []}
+    pixels = RecordDict({**with_scores, "told": ConfigRecord({"json": json.dumps(payload)})})
     beside = "of the weights alone"
     for content, standing in ((with_scores, beside), (pixels, beside), (none, "guaranteed")):
         stated = scores_from_node(0, content, done).aggregation

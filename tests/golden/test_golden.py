@@ -70,8 +70,8 @@ def reported(line: str) -> dict[str, Any]:
         with contextlib.redirect_stdout(printed):
             code = main([*flags, "--json"])
     assert code == 0
-    found: dict[str, Any] = json.loads(printed.getvalue())
-    return {k: v for k, v in found.items() if k not in VARYING}
+    report: dict[str, Any] = json.loads(printed.getvalue())
+    return {k: v for k, v in report.items() if k not in VARYING}
 
 
 def close(got: float, want: float, where: str) -> bool:

@@ -34,11 +34,11 @@ DEVICE = "cuda"
 
 def method(device: str, net: Any = None, **options: Any) -> SSLMethod:
     recipe = Recipe((0.5,) * 3, (0.25,) * 3, 24)
-    built = MoCo(dim=8, **options).build(
+    ssl_method = MoCo(dim=8, **options).build(
         (net or SmallNet(width=8)).build(3, 16), recipe, torch_rng(0, "gpu")
     )
-    built.begin_first_round()
-    return built.to(device)
+    ssl_method.begin_first_round()
+    return ssl_method.to(device)
 
 
 def pictures(count: int, seed: int = 0) -> Tensor:
@@ -106,14 +106,14 @@ def test_dpsgd__clips_and_repeats() -> None:
 @pytest.mark.parametrize("name", ["similarity", "variance-only", "grad-norm", "partcrop"])
 def test_attacks__score_as_on_a_cpu(name: str) -> None:
     members, others, scored = pictures(12, 1), pictures(12, 2), pictures(10, 3)
-    found = []
+    scores = []
     for device in ("cpu", DEVICE):
         own = {"held": torch.cat([members, others]), "device": torch.device(device)}
         view = WhiteBox(method(device).eval(), Augment(), seed=0, **own)
         attack = registry.build("attack", name, {})
         attack.fit(view, Known(members, others), rng(0, "fit"))
-        found.append(np.asarray(attack.score(view, scored)))
-    np.testing.assert_allclose(found[1], found[0], rtol=0.02, atol=0.02)
+        scores.append(np.asarray(attack.score(view, scored)))
+    np.testing.assert_allclose(scores[1], scores[0], rtol=0.02, atol=0.02)
 
 
 def test_clients__train_beside_one_another_on_one_device() -> None:

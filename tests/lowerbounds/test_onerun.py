@@ -24,8 +24,8 @@ def test_bound__is_what_the_paper_prints(
 
 
 def test_bound__of_guesses_that_are_all_right_has_a_closed_form() -> None:
-    found = one_run_bound(16, [16], [16], 0.0, 0.05)
-    assert found == pytest.approx(-math.log(0.05 ** (-1 / 16) - 1), abs=1e-9)
+    bound = one_run_bound(16, [16], [16], 0.0, 0.05)
+    assert bound == pytest.approx(-math.log(0.05 ** (-1 / 16) - 1), abs=1e-9)
 
 
 def naive(m: int, r: int, v: int, epsilon: float, delta: float) -> float:

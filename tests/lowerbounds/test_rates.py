@@ -17,9 +17,9 @@ def test_bound__of_scores_told_apart_is_that_of_the_smallest_rate() -> None:
     each = 0.05 / TRIED
     assert binom.ppf(each / 2, 1000, RATES[0]) > 0  # 1,000 resolve a rate of 1 %
     low = (each / 2) ** (1 / 1000)  # Clopper and Pearson's limit of 1,000 in 1,000
-    found = rates_bound(members, others, 1e-3, 0.05)
-    assert found.epsilon == pytest.approx(math.log((low - 1e-3) / 0.01))
-    assert found.rate == 0.01
+    bound = rates_bound(members, others, 1e-3, 0.05)
+    assert bound.epsilon == pytest.approx(math.log((low - 1e-3) / 0.01))
+    assert bound.rate == 0.01
 
 
 def test_bound__looks_from_both_sides() -> None:
@@ -27,10 +27,10 @@ def test_bound__looks_from_both_sides() -> None:
     stream = rng(0, "sides")
     members, others = stream.random(2000), stream.random(2000)
     others[:200] -= 1
-    found = rates_bound(members, others, 0.0, 0.05)
-    assert found.says == "non-member" and found.epsilon > 1
+    bound = rates_bound(members, others, 0.0, 0.05)
+    assert bound.says == "non-member" and bound.epsilon > 1
     turned = rates_bound(-others, -members, 0.0, 0.05)
-    assert turned.says == "member" and turned.epsilon == found.epsilon
+    assert turned.says == "member" and turned.epsilon == bound.epsilon
 
 
 def test_bound__is_nothing_of_ties_few_images_or_a_coin() -> None:
@@ -46,12 +46,12 @@ def test_bound__exceeds_a_true_epsilon_no_more_often_than_its_level() -> None:
     """The law of members is e^epsilon times that of the others at one rate exactly, 0.1. Audits at
     a level of a half, so that few of them tell."""
     stream, epsilon = rng(0, "rates"), 1.0
-    found = [
+    bounds = [
         rates_bound(
             stream.random(400) + (stream.random(400) < 0.1 * math.e),
             stream.random(400) + (stream.random(400) < 0.1), 0.0, 0.5,
         ).epsilon
         for _ in range(40)
     ]  # fmt: skip
-    assert np.mean([bound > epsilon for bound in found]) <= 0.5
-    assert np.mean(found) > 0.2
+    assert np.mean([bound > epsilon for bound in bounds]) <= 0.5
+    assert np.mean(bounds) > 0.2

@@ -36,8 +36,8 @@ def exported() -> Callable[[nn.Module, Callable[[int], Tensor]], None]:
 
     def check(net: nn.Module, pixels: Callable[[int], Tensor]) -> None:
         batch = torch.export.Dim("batch", min=1, max=64)
-        made = torch.export.export(net, (pixels(4),), dynamic_shapes={"x": {0: batch}})
+        program = torch.export.export(net, (pixels(4),), dynamic_shapes={"x": {0: batch}})
         for count in (2, 7):
-            torch.testing.assert_close(made.module()(pixels(count)), net(pixels(count)))
+            torch.testing.assert_close(program.module()(pixels(count)), net(pixels(count)))
 
     return check

@@ -68,10 +68,10 @@ def test_resnets__halve_at_each_stage(name: str) -> None:
 def test_nets__give_the_features_of_each_named_layer(name: str) -> None:
     net, x = built(name), pixels(3)
     names = [*net.layers, "avgpool"]
-    found = net.features(x, names)
-    assert list(found) == names
-    assert found["avgpool"].shape == (3, net.width) and torch.equal(found["avgpool"], net(x))
-    assert torch.equal(found["layer4"].mean((2, 3)), found["avgpool"])
+    features = net.features(x, names)
+    assert list(features) == names
+    assert features["avgpool"].shape == (3, net.width) and torch.equal(features["avgpool"], net(x))
+    assert torch.equal(features["layer4"].mean((2, 3)), features["avgpool"])
     with pytest.raises(InputError, match="layer5"):
         net.features(x, ["layer5"])
 
@@ -116,8 +116,8 @@ def test_smallnet__refuses_one_pixel_and_unknown_norms() -> None:
 @pytest.mark.parametrize("name", NETS)
 def test_nets__have_only_the_norm_asked_for(name: str, norm: str) -> None:
     kinds = {type(m) for m in built(name, norm=norm).modules()}
-    wanted, other = (nn.GroupNorm, nn.BatchNorm2d)[:: 1 if norm == "group" else -1]
-    assert wanted in kinds and other not in kinds
+    norm_layer, other = (nn.GroupNorm, nn.BatchNorm2d)[:: 1 if norm == "group" else -1]
+    assert norm_layer in kinds and other not in kinds
 
 
 @pytest.mark.parametrize("name", NETS)

@@ -48,9 +48,9 @@ def test_vgg__is_torchvisions_where_no_pool_is_left_out(size: int) -> None:
     x = pixels(2, 3, size)
     with torch.no_grad():
         want = theirs.eval()(x)
-        found = ours.eval().features(x, ["layer5", "avgpool"])
-    torch.testing.assert_close(found["layer5"], want, atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(found["avgpool"], want.mean((2, 3)), atol=1e-5, rtol=1e-5)
+        features = ours.eval().features(x, ["layer5", "avgpool"])
+    torch.testing.assert_close(features["layer5"], want, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(features["avgpool"], want.mean((2, 3)), atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -82,8 +82,8 @@ def test_vgg__refuses_one_pixel_and_unknown_norms() -> None:
 @pytest.mark.parametrize("norm", ["group", "batch"])
 def test_vgg__has_only_the_norm_asked_for(norm: str) -> None:
     kinds = {type(m) for m in thin(norm=norm).modules()}
-    wanted, other = (nn.GroupNorm, nn.BatchNorm2d)[:: 1 if norm == "group" else -1]
-    assert wanted in kinds and other not in kinds
+    norm_layer, other = (nn.GroupNorm, nn.BatchNorm2d)[:: 1 if norm == "group" else -1]
+    assert norm_layer in kinds and other not in kinds
 
 
 def test_vgg__with_group_norm_does_not_mix_images() -> None:

@@ -106,8 +106,10 @@ def test_trunk__maps_of_patches_and_a_pooled_vector(pool: str) -> None:
         assert torch.equal(got[:, :, 2, 5], want[:, 1 + 2 * 6 + 5])
     assert torch.equal(pooled, tokens[-1][:, 0] if pool == "cls" else tokens[-1][:, 1:].mean(1))
     assert torch.allclose(tokens[-1].mean(dim=2), torch.zeros(3, 37), atol=1e-5)  # normalised
-    found = net.features(x, ["layer4", "avgpool"])
-    assert torch.equal(found["avgpool"], net(x)) and torch.equal(found["layer4"], stages["layer4"])
+    features = net.features(x, ["layer4", "avgpool"])
+    assert torch.equal(features["avgpool"], net(x)) and torch.equal(
+        features["layer4"], stages["layer4"]
+    )
 
 
 def test_sincos__naive_twin() -> None:

@@ -139,8 +139,8 @@ def test_of_the_run__use_before_the_attacked_rounds_and_after_them():
     report = some_report()
     assert not any("after_attack" in name for name in run_values(report))
     report["utility"] |= {"knn": 0.9, "after_attack": {"knn": 0.8, "linear": None}}
-    told = {n: v for n, v in run_values(report).items() if n.startswith("utility")}
-    assert told == {"utility/knn": 0.9, "utility_after_attack/knn": 0.8}
+    values = {n: v for n, v in run_values(report).items() if n.startswith("utility")}
+    assert values == {"utility/knn": 0.9, "utility_after_attack/knn": 0.8}
 
 
 def test_of_the_run__what_an_attack_adds_to_each_of_its_controls():
@@ -149,8 +149,8 @@ def test_of_the_run__what_an_attack_adds_to_each_of_its_controls():
         {"attack": "ascent", "control": control, "difference": difference}
         for control, difference in (("ascent-zero", 0.1), ("loss-before", -0.2), ("other", None))
     ]
-    told = {n: v for n, v in run_values(report).items() if n.startswith("added")}
-    assert told == {"added/ascent/ascent-zero": 0.1, "added/ascent/loss-before": -0.2}
+    values = {n: v for n, v in run_values(report).items() if n.startswith("added")}
+    assert values == {"added/ascent/ascent-zero": 0.1, "added/ascent/loss-before": -0.2}
 
 
 def test_broken_observers__cost_one_line_each(observed_run):
@@ -225,8 +225,8 @@ def test_tensorboard__writes_what_it_is_told(tmp_path):
         assert scalars[name] == [(0, pytest.approx(value))]
     assert read.Tags()["images"] == ["roc"]
     texts = [read.Tensors(f"{n}/text_summary")[0] for n in ("config", "verdict")]
-    said = [t.tensor_proto.string_val[0].decode() for t in texts]
-    assert '"seed": 7' in said[0] and said[1] == report["verdict"]
+    messages = [t.tensor_proto.string_val[0].decode() for t in texts]
+    assert '"seed": 7' in messages[0] and messages[1] == report["verdict"]
 
 
 @dataclass

@@ -96,8 +96,8 @@ def test_type_name__reads_as_words(kind: object, name: str) -> None:
     ],
 )
 def test_from_text__known_answers(text: str, kind: object, value: object) -> None:
-    found = from_text("--x", text, kind)
-    assert found == value and type(found) is type(value)
+    result = from_text("--x", text, kind)
+    assert result == value and type(result) is type(value)
 
 
 @pytest.mark.parametrize(
@@ -139,8 +139,8 @@ def test_from_text__refused_naming_the_flag(text: str, kind: object) -> None:
 def test_convert__yaml_values_are_not_guessed_at(
     value: object, kind: object, expected: object
 ) -> None:
-    found = convert("x", value, kind)
-    assert found == expected and type(found) is type(expected)
+    result = convert("x", value, kind)
+    assert result == expected and type(result) is type(expected)
 
 
 @given(

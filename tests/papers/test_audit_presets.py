@@ -47,8 +47,10 @@ def text(name: str) -> str:
 
 
 def preset(name: str, more: str = "") -> Experiment:
-    found: Experiment = parse(SIMULATE, ["--config", f"papers/{name}", *shlex.split(more)]).settings
-    return found
+    settings: Experiment = parse(
+        SIMULATE, ["--config", f"papers/{name}", *shlex.split(more)]
+    ).settings
+    return settings
 
 
 @pytest.mark.parametrize("name", NARROW)
@@ -61,22 +63,22 @@ def test_preset__says_at_each_value_whose_it_is(name: str) -> None:
 
 @pytest.mark.parametrize("name", NARROW)
 def test_preset__is_the_papers_recipe_and_suits(name: str) -> None:
-    found = preset(name)
-    check_experiment(found)
-    train, epochs = found.train, found.federation.rounds * found.train.local_epochs
+    experiment = preset(name)
+    check_experiment(experiment)
+    train, epochs = experiment.train, experiment.federation.rounds * experiment.train.local_epochs
     recipe = (train.optimizer, train.lr, train.weight_decay, train.batch_size, train.schedule)
     assert (*recipe, train.warmup_epochs, epochs) == pytest.approx(RECIPES[name])
-    assert found.federation.clients == 1 and found.attacks == ()
-    raised = found.ssl.options.get("momentum_schedule")
+    assert experiment.federation.clients == 1 and experiment.attacks == ()
+    raised = experiment.ssl.options.get("momentum_schedule")
     assert raised == {"partcrop-dino": "cosine", "lpla-mocov3": "cosine"}.get(name)
-    given = yaml.safe_load(text(name))  # what the recipe rests on is not left to defaults
-    assert {"optimizer", "lr", "momentum", "weight_decay", "schedule"} <= set(given["train"])
-    assert {"crop_min", "name"} <= set(given["ssl"])
+    content = yaml.safe_load(text(name))  # what the recipe rests on is not left to defaults
+    assert {"optimizer", "lr", "momentum", "weight_decay", "schedule"} <= set(content["train"])
+    assert {"crop_min", "name"} <= set(content["ssl"])
     longer = {"encodermi": 65536, "partcrop": 65536, "lpla": 16384}
     if name in longer:
-        spec = found.ssl.build("ssl")
-        assert spec.keys(found.split.members) == longer[name]
-        assert any("earlier key of its own" in n for n in spec.notes(found.split.members))
+        spec = experiment.ssl.build("ssl")
+        assert spec.keys(experiment.split.members) == longer[name]
+        assert any("earlier key of its own" in n for n in spec.notes(experiment.split.members))
 
 
 @pytest.mark.slow
@@ -84,9 +86,9 @@ def test_preset__is_the_papers_recipe_and_suits(name: str) -> None:
 def test_preset__trains_a_few_steps(name: str, tmp_path: Path) -> None:
     flags = f"--config papers/{name} {FEW}{NARROW[name]} --out {tmp_path / 'RUN'}"
     assert simulate.main(shlex.split(flags)) == 0
-    found: dict[str, Any] = json.loads((tmp_path / "RUN" / "report.json").read_text("utf-8"))
-    losses = [row["loss"] for row in found["rounds"]]
+    report: dict[str, Any] = json.loads((tmp_path / "RUN" / "report.json").read_text("utf-8"))
+    losses = [row["loss"] for row in report["rounds"]]
     assert len(losses) == 2 and all(0 < loss < 100 for loss in losses)
-    assert found["config"]["train"]["optimizer"] == RECIPES[name][0]
-    told = [n for n in found["notes"] if "outlasts an epoch" in n]
-    assert bool(told) == (name in ("encodermi", "partcrop", "lpla"))
+    assert report["config"]["train"]["optimizer"] == RECIPES[name][0]
+    notes = [n for n in report["notes"] if "outlasts an epoch" in n]
+    assert bool(notes) == (name in ("encodermi", "partcrop", "lpla"))

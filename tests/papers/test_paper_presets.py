@@ -19,10 +19,10 @@ DATA = ("cifar10", "cifar100", "svhn")
 
 
 def preset(name: str) -> Experiment:
-    found: Experiment = parse(
+    settings: Experiment = parse(
         SIMULATE, ["--config", f"papers/federated-contrastive-{name}"]
     ).settings
-    return found
+    return settings
 
 
 @pytest.mark.parametrize("data", DATA)
@@ -49,8 +49,10 @@ def test_preset__says_of_each_value_who_states_it(data: str) -> None:
     """Before each option of the large preset a comment says what the paper states."""
     text = (PRESETS / f"papers/federated-contrastive-{data}.yaml").read_text(encoding="utf-8")
     for part in text.split("\n\n")[1:]:
-        said, options = [[x for x in part.splitlines() if x.startswith("#") == c] for c in (1, 0)]
-        assert "tated: " in " ".join(said) and options, part
+        comments, options = [
+            [x for x in part.splitlines() if x.startswith("#") == c] for c in (1, 0)
+        ]
+        assert "tated: " in " ".join(comments) and options, part
     inner = [line.strip() for line in text.split("attack:\n")[1].splitlines()]
     before = dict(zip(inner[1:], inner, strict=False))
     named = [line for line in inner if not line.startswith("#")]
@@ -79,8 +81,8 @@ def test_small_twin__gives_the_papers_tables_and_figures(
         assert simulate.main([*shlex.split(flags), "--out", str(run)]) == 0
     assert paper.main([str(run), "--quiet"]) == 0
     assert {p.stem for p in (run / "paper").glob("*.png")} == set(CAPTIONS)
-    told = json.loads((run / "paper" / "tables.json").read_text(encoding="utf-8"))
+    content = json.loads((run / "paper" / "tables.json").read_text(encoding="utf-8"))
     report = json.loads((run / "report.json").read_text(encoding="utf-8"))
     similarity = next(a for a in report["attacks"] if a["name"] == "similarity")
-    assert told["table_2"] == {key: similarity[key] for key in told["table_2"]}
-    assert told["data"] == "cifar10-test" and told["round"] == 3
+    assert content["table_2"] == {key: similarity[key] for key in content["table_2"]}
+    assert content["data"] == "cifar10-test" and content["round"] == 3

@@ -59,8 +59,8 @@ def test_natural__numbers_the_values_with_the_most_images(values, clients):
             law.kinds(data, clients)
         return
     most = sorted(set(values), key=lambda v: (-values.count(v), v))[:clients]
-    wanted = [sorted(most).index(v) if v in most else -1 for v in values]
-    assert law.kinds(data, clients).tolist() == wanted
+    expected = [sorted(most).index(v) if v in most else -1 for v in values]
+    assert law.kinds(data, clients).tolist() == expected
 
 
 def test_natural__integers_keep_their_order_and_notes_name_the_clients():
@@ -223,8 +223,8 @@ def test_split__members_and_nonmembers_are_of_one_mixture_of_clients():
         np.bincount(kinds[i], minlength=5) / len(i)
         for i in (split.members, split.scored_nonmembers)
     ]
-    wanted = np.array([500, 100, 150, 90, 60]) / 900
-    assert np.abs(mixes[0] - wanted).max() < 0.15 and np.abs(mixes[1] - wanted).max() < 0.05
+    expected = np.array([500, 100, 150, 90, 60]) / 900
+    assert np.abs(mixes[0] - expected).max() < 0.15 and np.abs(mixes[1] - expected).max() < 0.05
 
 
 def test_split__members_do_not_change_with_the_placebo():

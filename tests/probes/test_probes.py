@@ -123,11 +123,11 @@ def test_pixels__features_of_any_size_and_channels() -> None:
     for channels, side, width in ((1, 4, 16 + 4), (1, 8, 64 + 4), (3, 32, 3 * 64 + 4)):
         images = torch.zeros(2, channels, side, side, dtype=torch.uint8)
         images[1] = 255
-        found = pixel_features(images)
-        assert found.shape == (2, width)
-        np.testing.assert_allclose(found[0], 0)
-        np.testing.assert_allclose(found[1, :-3], 1)  # pixels and their mean
-        np.testing.assert_allclose(found[1, -3:], 0)  # spread and roughness
+        features = pixel_features(images)
+        assert features.shape == (2, width)
+        np.testing.assert_allclose(features[0], 0)
+        np.testing.assert_allclose(features[1, :-3], 1)  # pixels and their mean
+        np.testing.assert_allclose(features[1, -3:], 0)  # spread and roughness
 
 
 def test_mean_cosine__is_the_loop_over_pairs() -> None:

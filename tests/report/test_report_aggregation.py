@@ -37,8 +37,8 @@ def test_report__tells_the_servers_statement_with_all_it_rests_on(
                     "unit": ""},
     }  # fmt: skip
     for where in (printed, html):
-        said = "epsilon 7.5 (delta 1e-05, 30 rounds): guaranteed (noise: seeded)"
-        assert said in where and text in where
+        sentence = "epsilon 7.5 (delta 1e-05, 30 rounds): guaranteed (noise: seeded)"
+        assert sentence in where and text in where
         assert "clip 0.25" in where
     _, printed, html = told(make_run(), Aggregation("fedavg", "sums"))
     assert "sees only sums of updates" in printed and "no encryption" in html

@@ -70,11 +70,11 @@ def test_subject__names_the_page(audit: RunScores, run: RunScores) -> None:
 
 def test_page__of_an_audit_has_no_empty_section(audit: RunScores) -> None:
     text = page(build_report(audit), {})
-    found = re.findall("<h2>(.*?)</h2>(.*?)</section>", text, re.DOTALL)
-    assert [title for title, _ in found] == [
+    matches = re.findall("<h2>(.*?)</h2>(.*?)</section>", text, re.DOTALL)
+    assert [title for title, _ in matches] == [
         "Attacks", "Utility, beside privacy", "Not run", "Notes", "The run",
     ]  # fmt: skip
-    assert all(re.sub("<[^>]*>", "", content).strip() for _, content in found)
+    assert all(re.sub("<[^>]*>", "", content).strip() for _, content in matches)
 
 
 def test_page__without_anything_not_run_has_no_such_section(run: RunScores) -> None:
@@ -114,8 +114,8 @@ def test_sweep__of_known_images_has_one_column_for_them(swept: dict[str, Any]) -
     text = page(swept | {"sweep": rows}, {})
     assert "<th>attack</th><th>known members</th><th>queries</th>" in text
     section = text[text.index("<h2>Sweep</h2>") :]
-    found = re.findall("<tr>(.*?)</tr>", section[: section.index("</section>")])
-    assert len({row.count("<td") for row in found[1:]}) == 1
+    matches = re.findall("<tr>(.*?)</tr>", section[: section.index("</section>")])
+    assert len({row.count("<td") for row in matches[1:]}) == 1
 
 
 def test_sweep_csv__one_line_a_row(swept: dict[str, Any]) -> None:
@@ -133,9 +133,9 @@ def test_sweep_csv__one_line_a_row(swept: dict[str, Any]) -> None:
 
 
 def test_figure__lines_and_intervals(swept: dict[str, Any]) -> None:
-    drawn = attacks.by_value(swept)
-    assert drawn is not None
-    (axes,) = drawn.axes
+    figure = attacks.by_value(swept)
+    assert figure is not None
+    (axes,) = figure.axes
     named = {line.get_label(): line for line in axes.lines if line.get_label()[0] != "_"}
     by_name = {n: [r["auc"] for r in swept["sweep"] if r["attack"] == n and not r["not_run"]]
                for n in ("similarity", "lpla")}  # fmt: skip

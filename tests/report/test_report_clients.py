@@ -15,11 +15,11 @@ from fedmia.statistics.auc import auc, auc_estimate
 
 def weighted_loop(members: FloatArray, others: FloatArray, weights: FloatArray) -> float:
     """The weighted AUC, pair by pair."""
-    found = 0.0
+    total = 0.0
     for a in members:
         for b, w in zip(others, weights, strict=True):
-            found += w * ((a > b) + 0.5 * (a == b)) / len(members)
-    return found
+            total += w * ((a > b) + 0.5 * (a == b)) / len(members)
+    return total
 
 
 def test_auc_estimate__of_weighted_non_members_matches_the_double_loop_and_the_plain_auc() -> None:
@@ -94,9 +94,9 @@ def test_ranking__speaks_where_intervals_separate(
     run: RunScores, scored: Callable[..., ScoredAttack]
 ) -> None:
     rows, _ = client_rows(class_run(run, scored, leak=8.0))
-    said = ranking(rows)
-    assert said is not None and "client 3 (1.00) more than" in said
-    assert said.count("client ") == 1
+    sentence = ranking(rows)
+    assert sentence is not None and "client 3 (1.00) more than" in sentence
+    assert sentence.count("client ") == 1
 
 
 def test_client_rows__a_client_without_scored_members_has_nulls(run: RunScores) -> None:

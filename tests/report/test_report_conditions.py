@@ -65,24 +65,26 @@ def row(name: str, low: float, high: float, auc: float | None = None, **more: An
 def test_verdict__of_intervals(
     attacks: list[Any], controls: dict[str, Any], code: str, said: str
 ) -> None:
-    found = verdict(attacks, NOTHING | controls, [], "none", None)
-    assert found[1] == code and said in found[0]
-    assert ("reversed" in found[0]) == ("reversed" in said)
+    sentence = verdict(attacks, NOTHING | controls, [], "none", None)
+    assert sentence[1] == code and said in sentence[0]
+    assert ("reversed" in sentence[0]) == ("reversed" in said)
 
 
 def test_verdict__what_comes_after_it() -> None:
     none, leak = [row("a", 0.4, 0.6)], [row("a", 0.6, 0.7)]
-    said, code = verdict(none, NOTHING, [], "none", None, "all alike")
+    sentence, code = verdict(none, NOTHING, [], "none", None, "all alike")
     assert (
-        code == "collapsed" and said.startswith("The encoder has collapsed") and "; no leak" in said
+        code == "collapsed"
+        and sentence.startswith("The encoder has collapsed")
+        and "; no leak" in sentence
     )
-    said, code = verdict(leak, NOTHING, [], "none", None, "all alike")
-    assert code == "leaks" and said.endswith("; the encoder has collapsed: all alike.")
-    said, _ = verdict(none, NOTHING, [], "pooled", 3)
-    assert said.endswith("all private images; the run was interrupted after round 3.")
-    said, _ = verdict(none, NOTHING, [], "none", 0, None, "it broke")
-    assert said.endswith("; the run ended after round 0, since it broke.")
-    assert "pooled" not in said
+    sentence, code = verdict(leak, NOTHING, [], "none", None, "all alike")
+    assert code == "leaks" and sentence.endswith("; the encoder has collapsed: all alike.")
+    sentence, _ = verdict(none, NOTHING, [], "pooled", 3)
+    assert sentence.endswith("all private images; the run was interrupted after round 3.")
+    sentence, _ = verdict(none, NOTHING, [], "none", 0, None, "it broke")
+    assert sentence.endswith("; the run ended after round 0, since it broke.")
+    assert "pooled" not in sentence
 
 
 @pytest.mark.parametrize(
@@ -98,17 +100,17 @@ def test_verdict__what_comes_after_it() -> None:
 def test_health__at_its_limits(cosine: float, loss: float, collapsed: bool) -> None:
     before = {"knn": 0.5, "linear": 0.6}
     use: Any = {"knn": 0.4, "linear": 0.6, "untrained": before}
-    found = health_row(Health(cosine, loss, 4.0), use)
-    assert found is not None and found["collapsed"] is collapsed
+    row = health_row(Health(cosine, loss, 4.0), use)
+    assert row is not None and row["collapsed"] is collapsed
     assert probes_below_untrained(use) == ["kNN 0.40 under the untrained encoder's 0.50"]
     assert (
         probes_below_untrained(use | {"knn": None})
         == probes_below_untrained(use | {"untrained": before | {"knn": None}})
         == []
     )
-    said = health_sentence(found, use)
-    assert said is not None and ("kNN 0.40" in said) == collapsed
-    assert f"training loss {loss:.2f} where 4.00 is chance" in said
+    sentence = health_sentence(row, use)
+    assert sentence is not None and ("kNN 0.40" in sentence) == collapsed
+    assert f"training loss {loss:.2f} where 4.00 is chance" in sentence
 
 
 def test_ranking__names_whom_an_interval_lies_over() -> None:
@@ -142,8 +144,8 @@ def test_reasons__who_is_shown_of_many() -> None:
         client(3, 0.4, 0.5, defence={"name": "d"}, size=40),
         client(4, 0.2, 0.95, size=19, role="active"), client(5, 0.1, 0.2),
     ]  # fmt: skip
-    found = {why: [one["id"] for one in some] for why, some in reasons(rows).items()}
-    assert found == {
+    ids = {why: [one["id"] for one in some] for why, some in reasons(rows).items()}
+    assert ids == {
         "not honest": [4], "interval excludes 0.5": [2, 1, 5, 0],
         "most leaking": [2, 1, 3, 0, 4, 5], "least leaking": [5, 0, 3, 2, 1, 4],
         "defended": [3], "most images": [3, 4],  # more than 1.5 times the median of 12.5
@@ -152,8 +154,12 @@ def test_reasons__who_is_shown_of_many() -> None:
 
 def test_told_apart__the_smallest_p_values_of_many() -> None:
     rows: Any = [{"p_value": p} for p in (*np.linspace(0.9, 0.1, FEW), None)]
-    kept = select_inferred(rows)
-    assert len(kept) == FEW and kept[0]["p_value"] == pytest.approx(0.1) and rows[-1] not in kept
+    rows_shown = select_inferred(rows)
+    assert (
+        len(rows_shown) == FEW
+        and rows_shown[0]["p_value"] == pytest.approx(0.1)
+        and rows[-1] not in rows_shown
+    )
     assert select_inferred(rows[1:]) == rows[1:]
 
 
@@ -197,18 +203,18 @@ def test_defended__what_is_said_of_them(
         held = {"attack": attack, "auc": auc, "auc_ci_simultaneous": (low, 0.9), "null_ci": null}
         return {"group": name, "leakage": [held | {"attack": "b", "auc": 0.99}, held]}
 
-    found = statement([group("defended", "a", auc), group("undefended", "a", 0.8)], "a")
-    assert found is not None and found.startswith(said)
-    assert found.endswith(f", of undefended clients 0.80 [{low:.2f}, 0.90]")
+    sentence = statement([group("defended", "a", auc), group("undefended", "a", 0.8)], "a")
+    assert sentence is not None and sentence.startswith(said)
+    assert sentence.endswith(f", of undefended clients 0.80 [{low:.2f}, 0.90]")
     alone = statement([group("defended", "a", auc)], "a")
     assert alone is not None and "undefended" not in alone
     assert statement([group("defended", "c", auc)], "z") is None
 
 
 def test_utility__intervals_are_of_the_images_tested() -> None:
-    found = utility({"knn": Probe(0.64, 50), "linear": Probe(0.7, 60)}, 4)
-    assert (found["round"], found["knn"], found["linear"], found["n"]) == (4, 0.64, 0.7, 60)
-    assert (found["knn_ci"], found["linear_ci"]) == (wilson(32, 50), wilson(42, 60))
+    row = utility({"knn": Probe(0.64, 50), "linear": Probe(0.7, 60)}, 4)
+    assert (row["round"], row["knn"], row["linear"], row["n"]) == (4, 0.64, 0.7, 60)
+    assert (row["knn_ci"], row["linear_ci"]) == (wilson(32, 50), wilson(42, 60))
     none = utility({"linear": Probe(None, 0)})
     assert (none["knn"], none["knn_ci"], none["linear_ci"], none["n"]) == (None, None, None, 0)
 

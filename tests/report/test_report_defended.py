@@ -27,9 +27,9 @@ def with_defended(run: RunScores, *ids: int) -> RunScores:
 
 
 def row_of(run: RunScores) -> DefenceGroupsRow:
-    found = defended(run)
-    assert found is not None
-    return found
+    result = defended(run)
+    assert result is not None
+    return result
 
 
 def test_defended__a_group_of_one_client_is_that_client(make_run: MakeRun) -> None:
@@ -78,8 +78,8 @@ def test_defended__who_leaks_is_told_apart(make_run: MakeRun) -> None:
         replace(a, scores_members=np.where(mine, generator.normal(0, 1, 600), a.scores_members))
         for a in run.attacks
     ]
-    told = row_of(replace(run, attacks=attacks))["statement"]
-    assert told is not None and told.startswith(
+    statement = row_of(replace(run, attacks=attacks))["statement"]
+    assert statement is not None and statement.startswith(
         "No leak of defended clients' images is established"
     )
     leaks = row_of(run)["statement"]

@@ -19,8 +19,8 @@ PNG = b"\x89PNG\r\n\x1a\n"
 
 @pytest.mark.slow
 def test_draw_all__every_figure_of_a_full_run(run: RunScores) -> None:
-    drawn = draw_all(run, build_report(run))
-    assert list(drawn) == [
+    figures = draw_all(run, build_report(run))
+    assert list(figures) == [
         "attacks",
         "roc",
         "clients",
@@ -32,7 +32,7 @@ def test_draw_all__every_figure_of_a_full_run(run: RunScores) -> None:
         "ascent-thresholds",
         "holdings",
     ]
-    assert all(data.startswith(PNG) and len(data) > 5000 for data in drawn.values())
+    assert all(data.startswith(PNG) and len(data) > 5000 for data in figures.values())
 
 
 def test_draw_all__the_same_bytes_twice(run: RunScores, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,8 +81,8 @@ def test_draw_all__leaves_matplotlibs_settings_alone(run: RunScores) -> None:
 
 
 def test_beside__finds_controls_and_the_paired_one(run: RunScores) -> None:
-    found = attacks.beside(build_report(run), "ascent")
-    assert [label for label, _ in found] == ["untrained", "placebo", "ascent-zero"]
+    controls = attacks.beside(build_report(run), "ascent")
+    assert [label for label, _ in controls] == ["untrained", "placebo", "ascent-zero"]
 
 
 @pytest.mark.slow

@@ -61,9 +61,11 @@ def test_canaries__refute_a_claim_and_are_shouted(run: RunScores) -> None:
     assert first["value_simultaneous"] == pytest.approx(together, abs=1e-6)
     assert first["value"] > together > 1 and first["refuted"]
     assert second["value"] < 1 and not second["refuted"]
-    said = report["verdict"]
-    assert said.startswith("CLAIM REFUTED: client 0 claims epsilon 1 by dpsgd, yet 1,000 canaries")
-    assert f"more than {together:.3g} at delta 1e-05; the encoder leaks" in said
+    verdict = report["verdict"]
+    assert verdict.startswith(
+        "CLAIM REFUTED: client 0 claims epsilon 1 by dpsgd, yet 1,000 canaries"
+    )
+    assert f"more than {together:.3g} at delta 1e-05; the encoder leaks" in verdict
     assert report["verdict_code"] == "leaks"
     assert "CLAIM REFUTED" in terminal(report) and "canaries (REFUTED)" in page(report, {})
     low, high = second["value"], first["value"]
@@ -93,8 +95,8 @@ def test_canaries__of_the_server_are_shouted_and_share_the_error(run: RunScores)
     start = "CLAIM REFUTED: the server claims epsilon 2 by dp-fedavg, yet 1,000 canaries show more"
     assert report["verdict"].startswith(start)
     for where in (terminal(report), page(report, {})):
-        said = "epsilon 2 for one client (delta 1e-05, 30 rounds): guaranteed (noise: seeded)"
-        assert f"{said}, at least" in where
+        sentence = "epsilon 2 for one client (delta 1e-05, 30 rounds): guaranteed (noise: seeded)"
+        assert f"{sentence}, at least" in where
         assert "by 1,000 canaries (REFUTED)" in where
 
 

@@ -89,16 +89,16 @@ def test_null_of__numbers_of_a_client_do_not_depend_on_the_others(
 
 
 def test_shown__each_reason_has_its_turn(report: Report) -> None:
-    found = {one.row["id"]: one.why for one in select_clients(report)}
-    assert len(found) == FEW and list(found)[0] == 7
-    assert "interval excludes 0.5" in found[7] and "most leaking" in found[7]
-    assert "most images" in found[90] and found[MANY - 2] == ["not honest"]
-    counts = {why: sum(why in one for one in found.values()) for why in sum(found.values(), [])}
+    clients = {one.row["id"]: one.why for one in select_clients(report)}
+    assert len(clients) == FEW and list(clients)[0] == 7
+    assert "interval excludes 0.5" in clients[7] and "most leaking" in clients[7]
+    assert "most images" in clients[90] and clients[MANY - 2] == ["not honest"]
+    counts = {why: sum(why in one for one in clients.values()) for why in sum(clients.values(), [])}
     assert counts["interval excludes 0.5"] == 1 and counts["not honest"] == 2
     assert min(counts[w] for w in ("most leaking", "least leaking", "defended")) >= 4
     ends = {c["id"]: c["auc_ci"] for c in report["clients"] if c["auc"] is not None}
     assert max(ends, key=lambda i: ends[i][0]) == 7
-    assert "least leaking" in found[min(ends, key=lambda i: ends[i][1])]
+    assert "least leaking" in clients[min(ends, key=lambda i: ends[i][1])]
 
 
 def test_shown__few_clients_are_all_shown_without_a_reason(run: RunScores) -> None:
@@ -113,8 +113,8 @@ def test_shown__few_clients_are_all_shown_without_a_reason(run: RunScores) -> No
 
 def test_shown__a_defence_that_all_have_sets_none_apart(many: RunScores) -> None:
     same = [replace(c, defence=many.clients[50].defence) for c in many.clients]
-    found = select_clients(build_report(replace(many, clients=same)))
-    assert not any("defended" in one.why for one in found) and len(found) == FEW
+    clients = select_clients(build_report(replace(many, clients=same)))
+    assert not any("defended" in one.why for one in clients) and len(clients) == FEW
 
 
 def test_distribution__counts_and_percentiles(report: Report) -> None:
@@ -134,16 +134,22 @@ def test_distribution__counts_and_percentiles(report: Report) -> None:
 
 
 def test_sentences__of_many_clients_are_short(report: Report, many: RunScores) -> None:
-    said = sentences(report)["clients"]
-    assert said is not None and "118 clients" in said and "client 7 (1.00) more than" in said
-    assert "Clients with a simultaneous interval over 0.5: 1, under 0.5: 0" in said
+    sentence = sentences(report)["clients"]
+    assert (
+        sentence is not None
+        and "118 clients" in sentence
+        and "client 7 (1.00) more than" in sentence
+    )
+    assert "Clients with a simultaneous interval over 0.5: 1, under 0.5: 0" in sentence
     printed = lines(report)
     assert max(map(len, printed)) < 700 and sum("Defended" in line for line in printed) == 1
     (line,) = (one for one in printed if "Defended" in one)
     assert "10 clients: from dpsgd, epsilon 7 (" in line and "to dpsgd, epsilon 7.9 (" in line
-    told = report["dataset_inference"][0]["statement"]
-    found = sum(1 for c in report["dataset_inference"][0]["clients"] if c["p_value_holm"] <= 0.05)
-    assert found > FEW and f"18, 19 and {found - FEW} more" in told
+    statement = report["dataset_inference"][0]["statement"]
+    significant = sum(
+        1 for c in report["dataset_inference"][0]["clients"] if c["p_value_holm"] <= 0.05
+    )
+    assert significant > FEW and f"18, 19 and {significant - FEW} more" in statement
 
 
 def test_page__twenty_clients_and_where_the_rest_is(report: Report) -> None:
@@ -167,8 +173,8 @@ def test_figures__are_no_larger_for_many(report: Report) -> None:
 
 
 def test_clients_csv__a_line_a_client(many: RunScores, report: Report, tmp_path: Path) -> None:
-    written = write_report(tmp_path, many, report, {})
-    assert tmp_path / "clients.csv" in written
+    files = write_report(tmp_path, many, report, {})
+    assert tmp_path / "clients.csv" in files
     rows = list(csv.DictReader((tmp_path / "clients.csv").open(encoding="utf-8")))
     assert [int(r["client"]) for r in rows] == list(range(MANY))
     here, want = rows[55], report["clients"][55]

@@ -77,8 +77,8 @@ def test_outputs__one_sentence_in_terminal_and_page(make_run: Callable[..., RunS
 def test_verdict__of_a_leak_that_only_the_server_sees(make_run: Callable[..., RunScores]) -> None:
     run = make_run()
     best = replace(run.attacks[1], vantage="server", name="all-for-one")
-    said = build_report(replace(run, attacks=(best,), pairs=(), controls={}))["verdict"]
-    assert said.startswith("The clients' updates leak membership: all-for-one separates")
+    verdict = build_report(replace(run, attacks=(best,), pairs=(), controls={}))["verdict"]
+    assert verdict.startswith("The clients' updates leak membership: all-for-one separates")
 
 
 def test_check__as_many_names_as_members(make_run: Callable[..., RunScores]) -> None:

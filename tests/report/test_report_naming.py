@@ -56,9 +56,9 @@ def planted(n: int, m: int, leak: float, seed: int, noise: float = 0.2) -> tuple
 
 
 def null_of(run: RunScores) -> NamingNull:
-    found = named_null(run, run.attacks[0])
-    assert found is not None
-    return found
+    null = named_null(run, run.attacks[0])
+    assert null is not None
+    return null
 
 
 def test_null__is_the_mean_over_pairs_of_one_class() -> None:
@@ -69,12 +69,12 @@ def test_null__is_the_mean_over_pairs_of_one_class() -> None:
         np.array([0, 0, 0, 0, 1]),
         attacks=[namer(np.array([1, 2, 2, 2, 2, 1]), np.array([1, 1, 1, 2, 2]))],
     )  # fmt: skip
-    found = null_of(run)
+    null_rate = null_of(run)
     null = (0.75 + 0.75 + 0.25 + 1 + 0) / 5
-    assert found["accuracy"] == pytest.approx(null)
-    assert found["difference"] == pytest.approx(3 / 5 - null)
-    assert (found["n_members"], found["alike"]) == (5, "class")
-    assert found["ci"][0] < null < found["ci"][1]
+    assert null_rate["accuracy"] == pytest.approx(null)
+    assert null_rate["difference"] == pytest.approx(3 / 5 - null)
+    assert (null_rate["n_members"], null_rate["alike"]) == (5, "class")
+    assert null_rate["ci"][0] < null < null_rate["ci"][1]
 
 
 def test_null__against_the_loop_over_pairs() -> None:
@@ -95,10 +95,10 @@ def test_null__against_the_loop_over_pairs() -> None:
     for c, count in enumerate(counts):
         most = np.mean(run.member_labels == c)
         variance += count * np.var(parts[theirs == c], ddof=1) if count > 1 else most**2 / 4
-    found, value = null_of(run), np.mean(shares)
-    assert found["accuracy"] == pytest.approx(value)
+    null, value = null_of(run), np.mean(shares)
+    assert null["accuracy"] == pytest.approx(value)
     expected = score_limits(float(value), float(value * (1 - value) / variance), 1.959964)
-    assert found["ci"] == pytest.approx(expected, abs=1e-6)
+    assert null["ci"] == pytest.approx(expected, abs=1e-6)
 
 
 def test_null__of_the_same_client_where_images_belong_to_clients() -> None:
@@ -106,25 +106,25 @@ def test_null__of_the_same_client_where_images_belong_to_clients() -> None:
     attack = run.attacks[0]
     assert attack.client_ids is not None and attack.by_client_nonmembers is not None
     theirs = rng(0, "theirs").integers(0, CLIENTS, 90)
-    found = null_of(replace(run, whose=(run.member_client, theirs)))
+    null = null_of(replace(run, whose=(run.member_client, theirs)))
     named = attack.client_ids[attack.by_client_nonmembers.argmax(axis=1)]
     each = [np.mean(named[theirs == k] == k) for k in run.member_client]
-    assert found["accuracy"] == pytest.approx(np.mean(each)) and found["alike"] == "client"
+    assert null["accuracy"] == pytest.approx(np.mean(each)) and null["alike"] == "client"
 
 
 def test_class_alone__is_often_right_and_no_more_than_others_alike() -> None:
     run, _ = planted(200, 600, 0.0, 3)
-    found, named = null_of(run), run.attacks[0].named_members
+    null, named = null_of(run), run.attacks[0].named_members
     assert wilson(np.sum(named == run.member_client), 200)[0] > 0.5  # a sixth by chance
-    assert found["difference_ci"][0] <= 0 <= found["difference_ci"][1]
-    assert abs(found["difference"]) < 0.08 and found["ci"][0] > 0.5
+    assert null["difference_ci"][0] <= 0 <= null["difference_ci"][1]
+    assert abs(null["difference"]) < 0.08 and null["ci"][0] > 0.5
 
 
 def test_image__that_is_known_shows_over_its_class() -> None:
     run, truth = planted(200, 600, 0.5, 3)
-    found = null_of(run)
-    assert found["difference_ci"][0] > 0.05
-    assert found["difference_ci"][0] < truth < found["difference_ci"][1]
+    null = null_of(run)
+    assert null["difference_ci"][0] > 0.05
+    assert null["difference_ci"][0] < truth < null["difference_ci"][1]
 
 
 @pytest.mark.parametrize(
@@ -138,8 +138,8 @@ def test_image__that_is_known_shows_over_its_class() -> None:
 )
 def test_intervals__cover(sizes: tuple[int, int], leak: float, draws: int) -> None:
     truth = planted(2, 2, leak, 0)[1]
-    held = [null_of(planted(*sizes, leak, seed)[0]) for seed in range(draws)]
-    ends, beyond = (np.array([row[key] for row in held]) for key in ("ci", "difference_ci"))
+    nulls = [null_of(planted(*sizes, leak, seed)[0]) for seed in range(draws)]
+    ends, beyond = (np.array([row[key] for row in nulls]) for key in ("ci", "difference_ci"))
     error = 3 * np.sqrt(0.95 * 0.05 / draws)
     for value, (low, high) in ((0.75 * 0.8 + 0.2 / CLIENTS, ends.T), (truth, beyond.T)):
         assert abs(np.mean((low <= value) & (value <= high)) - 0.95) < error
@@ -152,10 +152,10 @@ def test_ends__are_no_points(client: int) -> None:
     run = RunScores(
         0, np.arange(40), np.arange(40), same, same, same, attacks=[namer(same, same + client)]
     )
-    found = null_of(run)
-    assert found["accuracy"] == (client == 0)
-    assert found["ci"] == pytest.approx(wilson(40 * (client == 0), 40))
-    assert found["difference"] == (client != 0) and np.ptp(found["difference_ci"]) > 0.05
+    null = null_of(run)
+    assert null["accuracy"] == (client == 0)
+    assert null["ci"] == pytest.approx(wilson(40 * (client == 0), 40))
+    assert null["difference"] == (client != 0) and np.ptp(null["difference_ci"]) > 0.05
 
 
 def test_none__without_scores_by_client_or_anything_alike(make_run: MakeRun) -> None:

@@ -60,8 +60,8 @@ def test_number__is_in_json_csv_page_terminal_observer_and_table(
     want = {attack.name: round(overlap(attack), 6) for attack in run.attacks}
     assert 0 < want["similarity"] < 1
 
-    kept = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))
-    assert {row["name"]: row["overlap"] for row in kept["attacks"]} == want
+    report_json = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))
+    assert {row["name"]: row["overlap"] for row in report_json["attacks"]} == want
 
     mine = [row for row in read(tmp_path) if row["metric"] == "overlap"]
     assert {row["attack"]: row["value"] for row in mine if row["control"] is None} == want

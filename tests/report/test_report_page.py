@@ -60,11 +60,11 @@ def printed(report: dict[str, object], width: int = 80) -> list[str]:
 
 def test_page__self_contained_and_well_formed(run: RunScores) -> None:
     text = page(build_report(run), {"attacks": b"picture", "new": b"other"})
-    found = parsed(text)
-    assert found.loads == [
+    document = parsed(text)
+    assert document.loads == [
         "data:image/png;base64," + base64.b64encode(b).decode() for b in (b"picture", b"other")
     ]
-    assert not found.tags & {"script", "link", "iframe"}
+    assert not document.tags & {"script", "link", "iframe"}
     assert "http" not in text and "@import" not in text and "url(" not in text
 
 
@@ -73,7 +73,7 @@ def test_page__verdict_comes_first_and_the_rest_is_there(run: RunScores) -> None
     text = page(report, {})
     body = text[text.index("<body>") :]
     assert body.index(report["verdict"]) < body.index("<table")
-    for wanted in (
+    for phrase in (
         "untrained control",
         "placebo control",
         "adds nothing measurable",
@@ -85,7 +85,7 @@ def test_page__verdict_comes_first_and_the_rest_is_there(run: RunScores) -> None
         "byte-equal",
         "Bonferroni",
     ):
-        assert wanted in body
+        assert phrase in body
 
 
 def test_page__escapes_everything(run: RunScores) -> None:
@@ -135,9 +135,9 @@ def test_tables__attacks_fit_the_page_whatever_is_run(
     for row in (next(r for r in rows if r["name"] == first["name"]) for rows in controls):
         assert f"{number(row['auc'])}\n{interval(row['auc_ci_simultaneous'])}" in said
     oracle = f"best (oracle) {number(first['oracle_accuracy'])}"
-    for wanted in (first["name"], "black-box, client", "under attack", "a paper", "112 + 500",
+    for cell in (first["name"], "black-box, client", "under attack", "a paper", "112 + 500",
                    "images", "1,000 queries", oracle):  # fmt: skip
-        assert wanted in said
+        assert cell in said
     longest = max(len(w) for c in drawn.rows[0].cells[1:] for t in c.small for w in t.split(" "))
     assert longest < 20  # characters that stay together outside the name, which breaks anywhere
     style = page(report, {}).partition("</style>")[0]
@@ -178,8 +178,8 @@ def test_render__most_leaking_first_and_the_verdict_last(run: RunScores) -> None
     aucs = {r["name"]: r["auc"] for r in report["attacks"]}
     assert order == sorted(names, key=lambda n: -aucs[n])
     start = next(i for i, line in enumerate(lines) if "verdict" in line)
-    said = " ".join(line.strip("│╭╮╰╯─ ") for line in lines[start + 1 :]).strip()
-    assert said == report["verdict"]
+    text = " ".join(line.strip("│╭╮╰╯─ ") for line in lines[start + 1 :]).strip()
+    assert text == report["verdict"]
 
 
 def test_render__fits_80_columns_without_cutting(
@@ -216,9 +216,9 @@ def test_render__the_round_of_each_model(
     assert "model" in told[0] and "(round)" in told[1]
     assert [line.split()[:2] for line in told[2:4]] == [["similarity", "24"], ["ascent", "*"]]
     assert told[3].split()[2] == "25-30" and max(map(len, told)) <= 80
-    said = " ".join(" ".join(told).split())
-    assert "Utility of the model of round 24 on 300 test images: kNN 0.81" in said
-    assert "kNN 0.70 after the attack, at round 30." in said
+    text = " ".join(" ".join(told).split())
+    assert "Utility of the model of round 24 on 300 test images: kNN 0.81" in text
+    assert "kNN 0.70 after the attack, at round 30." in text
     lines = [cell.small for row in tables.attacks(report).rows for cell in row.cells[:1]]
     assert ["on the model of round 24" in lines[0], len(lines)] == [True, 2]
     assert "on the model under attack of rounds 25-30" in lines[1]
@@ -229,18 +229,18 @@ def test_render__the_round_of_each_model(
 
 
 def test_render__brackets_in_names_are_not_markup(run: RunScores) -> None:
-    named = replace(run.attacks[0], name="[bold]x[/bold]")
-    assert "[bold]x" in "".join(printed(build_report(replace(run, attacks=[named], pairs=[]))))
+    attack = replace(run.attacks[0], name="[bold]x[/bold]")
+    assert "[bold]x" in "".join(printed(build_report(replace(run, attacks=[attack], pairs=[]))))
 
 
 def test_write_report__files_hold_the_report(run: RunScores, tmp_path: Path) -> None:
     report = build_report(run)
-    written = write_report(tmp_path / "run", run, report, {"roc": b"picture"})
-    names = [str(p.relative_to(tmp_path / "run")) for p in written]
+    paths = write_report(tmp_path / "run", run, report, {"roc": b"picture"})
+    names = [str(p.relative_to(tmp_path / "run")) for p in paths]
     files = ["report.json", "report.html", "scores.csv", "curves.npz", "figures/roc.png"]
     assert names == [*files, "table.parquet", "table.csv"]
-    assert json.loads(written[0].read_text(encoding="utf-8")) == report
-    assert written[4].read_bytes() == b"picture"
+    assert json.loads(paths[0].read_text(encoding="utf-8")) == report
+    assert paths[4].read_bytes() == b"picture"
 
 
 def test_json_text__refuses_nan(run: RunScores) -> None:

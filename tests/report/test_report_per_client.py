@@ -52,17 +52,17 @@ def naive(run: RunScores, attack: ScoredAttack) -> tuple[float, np.ndarray, np.n
     """AUC, and the won and the whole weight of each (member, non-member), by loops."""
     assert attack.client_ids is not None
     assert attack.by_client_members is not None and attack.by_client_nonmembers is not None
-    kept = [
+    rows = [
         i
         for i in range(len(run.member_ids))
         if run.member_client[i] in attack.client_ids
         and run.member_labels[i] in run.nonmember_labels
     ]
     wins, weights = [], []
-    for i in kept:
+    for i in rows:
         client = run.member_client[i]
         column = attack.client_ids.tolist().index(client)
-        mix = [run.member_labels[j] for j in kept if run.member_client[j] == client]
+        mix = [run.member_labels[j] for j in rows if run.member_client[j] == client]
         row, won = [], []
         for x, label in enumerate(run.nonmember_labels):
             weight = mix.count(label) / len(mix) / np.sum(run.nonmember_labels == label)
@@ -83,22 +83,22 @@ def test_per_client__is_the_loop(make_run: MakeRun, digits: int) -> None:
     )
     whole = asking(run, 0.7)
     assert whole.by_client_members is not None and whole.by_client_nonmembers is not None
-    kept = np.flatnonzero(whole.client_ids != 5)
+    rows = np.flatnonzero(whole.client_ids != 5)
     assert whole.client_ids is not None
     attack = replace(
         whole,
-        client_ids=whole.client_ids[kept],
-        by_client_members=whole.by_client_members[:, kept].round(digits),
-        by_client_nonmembers=whole.by_client_nonmembers[:, kept].round(digits),
+        client_ids=whole.client_ids[rows],
+        by_client_members=whole.by_client_members[:, rows].round(digits),
+        by_client_nonmembers=whole.by_client_nonmembers[:, rows].round(digits),
     )
-    found = per_client(run, attack)
-    assert found is not None
+    result = per_client(run, attack)
+    assert result is not None
     value, wins, weights = naive(run, attack)
-    assert found["auc"] == pytest.approx(value)
+    assert result["auc"] == pytest.approx(value)
     n = int(np.sum((run.member_client != 5) & (run.member_labels != 3)))
-    assert found["n_members"] == found["positive_pairs"] == n == len(wins)
-    assert found["n_nonmembers"] == 50
-    assert found["negative_pairs"] == 50 * found["clients"] == 50 * 8
+    assert result["n_members"] == result["positive_pairs"] == n == len(wins)
+    assert result["n_nonmembers"] == 50
+    assert result["negative_pairs"] == 50 * result["clients"] == 50 * 8
     np.testing.assert_allclose(weights.sum(axis=1), 1)
 
 
@@ -107,39 +107,39 @@ def test_per_client__of_one_client_and_one_class_is_the_plain_auc(make_run: Make
     same = {"member_labels": np.zeros(112, int), "nonmember_labels": np.zeros(500, int)}
     run = replace(run, member_client=np.full(112, 4), **same)
     attack = asking(run, 1.0)
-    found = per_client(run, attack)
-    assert found is not None and attack.by_client_members is not None
+    result = per_client(run, attack)
+    assert result is not None and attack.by_client_members is not None
     assert attack.by_client_nonmembers is not None
     pairs = attack.by_client_members[:, 5], attack.by_client_nonmembers[:, 5]
-    assert found["auc"] == pytest.approx(auc(*pairs))
+    assert result["auc"] == pytest.approx(auc(*pairs))
     rate = tpr_at_fpr(*pairs, 0.01)
-    assert rate is not None and found["tpr_at_fpr"]["0.01"] == rate[0] > 0
+    assert rate is not None and result["tpr_at_fpr"]["0.01"] == rate[0] > 0
     # At the thresholds that were drawn; their own error is not in it.
-    assert found["tpr_at_fpr_ci"]["0.01"] == clopper_pearson(round(rate[0] * 112), 112)
+    assert result["tpr_at_fpr_ci"]["0.01"] == clopper_pearson(round(rate[0] * 112), 112)
     # Independent pairs, one an image: the bootstrap is close to the interval by formula.
-    np.testing.assert_allclose(found["auc_ci"], auc_interval(auc_estimate(*pairs)), atol=0.015)
+    np.testing.assert_allclose(result["auc_ci"], auc_interval(auc_estimate(*pairs)), atol=0.015)
 
 
 def test_interval__where_every_draw_is_the_same_keeps_a_width(make_run: MakeRun) -> None:
     run = make_run()
-    found = per_client(run, asking(run, 100.0))
-    assert found is not None and found["auc"] == pytest.approx(1)
-    assert 0.85 < found["auc_ci"][0] < 0.99 and found["auc_ci"][1] == pytest.approx(1)
+    result = per_client(run, asking(run, 100.0))
+    assert result is not None and result["auc"] == pytest.approx(1)
+    assert 0.85 < result["auc_ci"][0] < 0.99 and result["auc_ci"][1] == pytest.approx(1)
     assert interval_over_images(np.ones((1, 9)), np.ones((1, 9)), rng(0)) is None
 
 
 def test_planted__one_client_tells_more_than_the_highest_of_all(make_run: MakeRun) -> None:
     run = make_run()
     attack = asking(run, 1.2)
-    found = per_client(run, attack)
-    assert found is not None
+    result = per_client(run, attack)
+    assert result is not None
     highest = auc(attack.scores_members, attack.scores_nonmembers)
-    assert found["auc"] == pytest.approx(0.80, abs=0.06)  # Phi(1.2 / sqrt 2)
-    assert found["auc"] > highest + 0.1
-    assert found["auc_ci"][0] > 0.5 and found["auc_ci"][0] < found["auc"] < found["auc_ci"][1]
-    assert found == per_client(run, attack)  # seeded
+    assert result["auc"] == pytest.approx(0.80, abs=0.06)  # Phi(1.2 / sqrt 2)
+    assert result["auc"] > highest + 0.1
+    assert result["auc_ci"][0] > 0.5 and result["auc_ci"][0] < result["auc"] < result["auc_ci"][1]
+    assert result == per_client(run, attack)  # seeded
     other = per_client(run, attack, "placebo")
-    assert other is not None and other["auc_ci"] != found["auc_ci"]
+    assert other is not None and other["auc_ci"] != result["auc_ci"]
 
 
 @pytest.mark.slow
@@ -149,7 +149,7 @@ def test_null__is_a_half_whatever_a_client_fits_well(
 ) -> None:
     """Clients hold classes of their own and unequally many images; each fits all images of its
     class, or the clients all images, to degrees of their own."""
-    found = []
+    aucs = []
     for seed in range(12):
         run = make_run(seed=seed)
         draw = rng(seed, "clients")
@@ -158,9 +158,9 @@ def test_null__is_a_half_whatever_a_client_fits_well(
         run = replace(run, member_client=client, member_labels=own)
         row = per_client(run, asking(run, 0.0, seed, **offsets))
         assert row is not None
-        found.append((row["auc"], row["auc_ci"][0] <= 0.5 <= row["auc_ci"][1]))
-    assert np.mean([a for a, _ in found]) == pytest.approx(0.5, abs=0.03)
-    assert sum(h for _, h in found) >= 9
+        aucs.append((row["auc"], row["auc_ci"][0] <= 0.5 <= row["auc_ci"][1]))
+    assert np.mean([a for a, _ in aucs]) == pytest.approx(0.5, abs=0.03)
+    assert sum(h for _, h in aucs) >= 9
 
 
 def test_none__without_scores_by_client_or_anything_to_compare(make_run: MakeRun) -> None:
@@ -170,9 +170,10 @@ def test_none__without_scores_by_client_or_anything_to_compare(make_run: MakeRun
     assert per_client(replace(run, member_client=np.full(112, 77)), attack) is None
     assert per_client(replace(run, member_labels=np.full(112, 77)), attack) is None
     few = replace(make_run(m=60))
-    found = per_client(few, asking(few, 1.0))
+    result = per_client(few, asking(few, 1.0))
     assert (
-        found is not None and found["tpr_at_fpr"]["0.01"] is None is found["tpr_at_fpr_ci"]["0.01"]
+        result is not None
+        and result["tpr_at_fpr"]["0.01"] is None is result["tpr_at_fpr_ci"]["0.01"]
     )
 
 

@@ -31,9 +31,9 @@ def of(run: RunScores, *attacks: ScoredAttack) -> RunScores:
 def shown(run: RunScores) -> tuple[str, str]:
     """What the terminal and the page say, in one line each."""
     report, console = build_report(run), Console(width=200)
-    with console.capture() as said:
+    with console.capture() as output:
         console.print(render(report))
-    return " ".join(said.get().split()), " ".join(page(report, {}).split())
+    return " ".join(output.get().split()), " ".join(page(report, {}).split())
 
 
 @pytest.mark.parametrize(

@@ -102,8 +102,8 @@ def test_wrong__sees_a_misspelt_key_and_a_wrong_type(run: RunScores) -> None:
     report["rounds"][4]["leakage"]["similarity"] = "high"
     del report["family"]["widest"]
     report["clients"][1]["defence"]["epsilon"]["value"] = [8]
-    found = {line.partition(":")[0] for line in wrong(report, Report, "report")}
-    assert found == {
+    fields = {line.partition(":")[0] for line in wrong(report, Report, "report")}
+    assert fields == {
         "report.attacks[0].acuracy", "report.rounds[4].leakage.similarity", "report.family",
         "report.clients[1].defence",
     }  # fmt: skip

@@ -26,10 +26,15 @@ def attack(name: str, members: list[float], others: list[float], **more: object)
 
 def test_set_scores__mean_of_the_sets_own_images() -> None:
     scored = attack("similarity", [1, 2, 4, 8], [0, 10, 20, 30, 40, 50])
-    (found,) = set_scores(SETS, [scored], {})
-    assert (found.attack, found.judged, found.size, found.control) == ("similarity", MEAN, 2, None)
-    np.testing.assert_array_equal(found.members, [4.5, 3.0])
-    np.testing.assert_array_equal(found.nonmembers, [20.0, 15.0, 40.0])
+    (scores,) = set_scores(SETS, [scored], {})
+    assert (scores.attack, scores.judged, scores.size, scores.control) == (
+        "similarity",
+        MEAN,
+        2,
+        None,
+    )
+    np.testing.assert_array_equal(scores.members, [4.5, 3.0])
+    np.testing.assert_array_equal(scores.nonmembers, [20.0, 15.0, 40.0])
 
 
 def test_set_scores__a_control_of_the_same_sets() -> None:
@@ -41,11 +46,11 @@ def test_set_scores__a_control_of_the_same_sets() -> None:
         "untrained": [replace(zero, name=n) for n in ("ascent", "similarity", "internal")],
         "placebo": [attack("similarity", [3, 3, 3, 3], [0] * 6)],
     }
-    found = set_scores(SETS, [one, other, more], controls, [Pair(one, zero, "none")])
-    assert [s.control for s in found] == ["ascent-zero", "placebo", "untrained"]
-    assert found[0].control_nonmembers is not None and found[1].control_members is not None
-    np.testing.assert_array_equal(found[0].control_nonmembers, [3.0, 3.5, 1.0])
-    np.testing.assert_array_equal(found[1].control_members, [3.0, 3.0])
+    scores = set_scores(SETS, [one, other, more], controls, [Pair(one, zero, "none")])
+    assert [s.control for s in scores] == ["ascent-zero", "placebo", "untrained"]
+    assert scores[0].control_nonmembers is not None and scores[1].control_members is not None
+    np.testing.assert_array_equal(scores[0].control_nonmembers, [3.0, 3.5, 1.0])
+    np.testing.assert_array_equal(scores[1].control_members, [3.0, 3.0])
 
 
 def test_set_scores__the_first_of_several_pairs_is_the_control() -> None:
@@ -110,8 +115,9 @@ def test_terminal__names_the_best_and_those_climbed_alone(run: RunScores) -> Non
     some = SetScores("similarity", MEAN, 8, np.arange(4.0) + 9, np.arange(5.0))
     alone = SetScores("ascent-static", ALONE, 8, np.arange(4.0), np.arange(5.0))
     rows = build_report(replace(run, sets=[some, alone]))["sets"]
-    said = sets_line(rows)
+    sentence = sets_line(rows)
     assert (
-        said.startswith("Sets of images (4 + 5 sets of 8 images)") and "similarity 1.00 [" in said
+        sentence.startswith("Sets of images (4 + 5 sets of 8 images)")
+        and "similarity 1.00 [" in sentence
     )
-    assert "ascent-static 0.40 [" in said and said.endswith("(ascent on each set alone).")
+    assert "ascent-static 0.40 [" in sentence and sentence.endswith("(ascent on each set alone).")

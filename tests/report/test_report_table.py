@@ -74,8 +74,8 @@ def absent(report: Report) -> list[int]:
     """The numbers of a report that no row holds, each known by a number of its own."""
     numbers = itertools.count(1000)
     rows = flatten(numbered(report, numbers))
-    held = {v for row in rows for v in row.values() if isinstance(v, int | float)}
-    return sorted(set(range(1000, next(numbers))) - held)
+    values = {v for row in rows for v in row.values() if isinstance(v, int | float)}
+    return sorted(set(range(1000, next(numbers))) - values)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -19,11 +19,11 @@ def judge(run: RunScores) -> tuple[str, str]:
 
 
 def test_verdict__leaks_names_the_strongest_image_attack(run: RunScores) -> None:
-    said, code = judge(run)
+    sentence, code = judge(run)
     assert code == "leaks"
-    assert said.startswith("The encoder leaks membership: combined separates members")
-    assert "112 members, 500 non-members" in said
-    assert "adds nothing measurable over the same rounds without ascent" in said
+    assert sentence.startswith("The encoder leaks membership: combined separates members")
+    assert "112 members, 500 non-members" in sentence
+    assert "adds nothing measurable over the same rounds without ascent" in sentence
 
 
 def test_verdict__says_what_ascent_adds_to_its_twin_and_nothing_of_the_loss_before(
@@ -34,28 +34,28 @@ def test_verdict__says_what_ascent_adds_to_its_twin_and_nothing_of_the_loss_befo
     before = Pair(twin.attack, loss, "the loss before the climb")
     static = replace(before, attack=replace(twin.attack, name="ascent-static"))
     for pairs in ([twin, before, static], [before, static, twin]):
-        said, _ = judge(replace(run, pairs=pairs))
-        assert "adds nothing measurable over the same rounds without ascent" in said
-        assert "the loss before" not in said
-    said, code = judge(replace(run, pairs=[before, static]))
-    assert code == "leaks" and "the loss before" not in said and "over" not in said
+        sentence, _ = judge(replace(run, pairs=pairs))
+        assert "adds nothing measurable over the same rounds without ascent" in sentence
+        assert "the loss before" not in sentence
+    sentence, code = judge(replace(run, pairs=[before, static]))
+    assert code == "leaks" and "the loss before" not in sentence and "over" not in sentence
     assert len(table(build_report(replace(run, pairs=[twin, before, static]))).rows) == 3
 
 
 def test_verdict__a_model_under_attack_is_named_as_such(run: RunScores, scored: Scored) -> None:
     crafted = scored("ascent", 0.97, 112, 500, 1, under_attack=True)
     nothing = scored("internal", 0.5, 112, 500, 2)
-    said, code = judge(replace(run, attacks=[nothing, crafted], controls={}, pairs=[]))
-    assert code == "leaks" and "on the model under attack" in said
+    sentence, code = judge(replace(run, attacks=[nothing, crafted], controls={}, pairs=[]))
+    assert code == "leaks" and "on the model under attack" in sentence
 
 
 def test_verdict__not_established_says_how_far_it_reaches(run: RunScores, scored: Scored) -> None:
     one = [scored("similarity", 0.5, 112, 500, 1)]
-    said, code = judge(replace(run, attacks=one, controls={}, pairs=[]))
-    assert code == "not-established" and "similarity has AUC 0.5" in said
+    sentence, code = judge(replace(run, attacks=one, controls={}, pairs=[]))
+    assert code == "not-established" and "similarity has AUC 0.5" in sentence
     two = [*one, scored("internal", 0.5, 112, 500, 9)]
-    said, code = judge(replace(run, attacks=two, controls={}, pairs=[]))
-    assert code == "not-established" and "2 attacks" in said
+    sentence, code = judge(replace(run, attacks=two, controls={}, pairs=[]))
+    assert code == "not-established" and "2 attacks" in sentence
 
 
 def test_verdict__a_plain_interval_over_half_is_not_enough(run: RunScores, scored: Scored) -> None:
@@ -71,17 +71,17 @@ def test_verdict__pixels_come_first(run: RunScores, scored: Scored) -> None:
     shifted = scored("pixels", 0.7, 112, 500, 1)
     pixels = (shifted.scores_members, shifted.scores_nonmembers)
     leaky = {"untrained": [scored("similarity", 0.8, 112, 500, 2)]}
-    said, code = judge(replace(run, pixels=pixels, controls=leaky))
+    sentence, code = judge(replace(run, pixels=pixels, controls=leaky))
     assert code == "shift"
-    assert said.startswith("Shift between the sets; leakage not established: ")
+    assert sentence.startswith("Shift between the sets; leakage not established: ")
 
 
 def test_verdict__pixels_that_score_members_lower_are_a_shift_too(
     run: RunScores, scored: Scored
 ) -> None:
     turned = scored("pixels", 0.3, 112, 500, 1)
-    said, code = judge(replace(run, pixels=(turned.scores_members, turned.scores_nonmembers)))
-    assert code == "shift" and "non-members with AUC 0.28 [0.22, 0.35]" in said
+    sentence, code = judge(replace(run, pixels=(turned.scores_members, turned.scores_nonmembers)))
+    assert code == "shift" and "non-members with AUC 0.28 [0.22, 0.35]" in sentence
 
 
 def test_verdict__names_the_model_that_leaks(run: RunScores, scored: Scored) -> None:
@@ -104,24 +104,24 @@ def test_verdict__names_the_model_that_leaks(run: RunScores, scored: Scored) -> 
 def test_verdict__a_failed_control_is_named_on_either_side(run: RunScores, scored: Scored) -> None:
     for auc in (0.75, 0.25):
         controls = {"untrained": [scored("similarity", auc, 112, 500, 2)]}
-        said, code = judge(replace(run, controls=controls))
+        sentence, code = judge(replace(run, controls=controls))
         assert code == "control-failed"
-        assert "similarity under the untrained control" in said
+        assert "similarity under the untrained control" in sentence
 
 
 def test_verdict__reversed_attack_is_told(run: RunScores, scored: Scored) -> None:
     turned = scored("internal", 0.2, 112, 500, 2)
-    said, code = judge(replace(run, attacks=[turned], controls={}, pairs=[]))
-    assert code == "not-established" and "internal is reversed" in said
+    sentence, code = judge(replace(run, attacks=[turned], controls={}, pairs=[]))
+    assert code == "not-established" and "internal is reversed" in sentence
 
 
 def test_verdict__pooled_and_interrupted_are_told(run: RunScores) -> None:
-    said, code = judge(replace(run, pretrain="pooled", interrupted=12))
+    sentence, code = judge(replace(run, pretrain="pooled", interrupted=12))
     assert code == "leaks"
-    assert "the server had seen all private images" in said
-    assert said.endswith("the run was interrupted after round 12.")
+    assert "the server had seen all private images" in sentence
+    assert sentence.endswith("the run was interrupted after round 12.")
 
 
 def test_verdict__no_attack(run: RunScores) -> None:
-    said, code = judge(replace(run, attacks=[], controls={}, pairs=[]))
-    assert (said, code) == ("No leakage established: no attack was scored.", "not-established")
+    sentence, code = judge(replace(run, attacks=[], controls={}, pairs=[]))
+    assert (sentence, code) == ("No leakage established: no attack was scored.", "not-established")

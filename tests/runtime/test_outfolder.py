@@ -13,39 +13,39 @@ from fedmia.storage.outfolder import OutFolder
 
 
 def begun(folder: Path, **tree: object) -> OutFolder:
-    made = OutFolder(folder, "another")
-    made.begin(tree)
-    return made
+    out_folder = OutFolder(folder, "another")
+    out_folder.begin(tree)
+    return out_folder
 
 
 def test_occupied__what_is_new_or_empty_or_ours_passes(tmp_path: Path) -> None:
     OutFolder(tmp_path / "new" / "RUN", "another")
     OutFolder(tmp_path, "another")
     begun(tmp_path / "RUN", seed=1)
-    asked: list[Path] = []
-    OutFolder(tmp_path / "RUN", "another", lambda config: not asked.append(config))
-    assert asked == [tmp_path / "RUN" / "config.yaml"]
+    calls: list[Path] = []
+    OutFolder(tmp_path / "RUN", "another", lambda config: not calls.append(config))
+    assert calls == [tmp_path / "RUN" / "config.yaml"]
 
 
 def test_occupied__names_what_is_there(tmp_path: Path) -> None:
     begun(tmp_path / "RUN", seed=1)
     (tmp_path / "RUN" / "a.txt").write_text("mine")
-    for out, said in (
+    for out, message in (
         (tmp_path / "RUN", "already holds another; name a new folder"),
         (tmp_path, "already holds 'RUN'; name a new folder"),
         (tmp_path / "RUN" / "a.txt", "is a file"),
     ):
         with pytest.raises(InputError) as error:
             OutFolder(out, "another")
-        assert str(error.value) == f"out '{out}' {said}" and error.value.paths == ("out",)
+        assert str(error.value) == f"out '{out}' {message}" and error.value.paths == ("out",)
 
 
 def test_begin__writes_the_settings_and_where_they_were_run(tmp_path: Path) -> None:
     begun(tmp_path / "a" / "RUN", name="é")
     text = (tmp_path / "a" / "RUN" / "config.yaml").read_text(encoding="utf-8")
-    found = yaml.safe_load(text)
-    about = found.pop("_run")
-    assert found["name"] == "é" and about.pop("format") == FORMAT
+    content = yaml.safe_load(text)
+    about = content.pop("_run")
+    assert content["name"] == "é" and about.pop("format") == FORMAT
     assert set(about) == {"versions", "hardware", "commit"}
 
 

@@ -32,9 +32,9 @@ def test_part__what_no_part_claims_is_overhead(clock: Clock) -> None:
     with watch.part("data"):
         clock.pass_(3)
     clock.pass_(5)
-    found = watch.timing()
-    assert (found["data"], found["overhead_s"], found["total_s"]) == (3, 7, 10)
-    assert list(found) == [*PARTS, "total_s"]
+    timing = watch.timing()
+    assert (timing["data"], timing["overhead_s"], timing["total_s"]) == (3, 7, 10)
+    assert list(timing) == [*PARTS, "total_s"]
 
 
 def test_part__the_innermost_has_the_time(clock: Clock) -> None:
@@ -44,8 +44,8 @@ def test_part__the_innermost_has_the_time(clock: Clock) -> None:
         with watch.part("probes"):
             clock.pass_(2)
         clock.pass_(4)
-    found = watch.timing()
-    assert (found["attacks"], found["probes"], found["overhead_s"]) == (5, 2, 0)
+    timing = watch.timing()
+    assert (timing["attacks"], timing["probes"], timing["overhead_s"]) == (5, 2, 0)
 
 
 def test_part__ends_with_an_error_too(clock: Clock) -> None:
@@ -61,16 +61,16 @@ def test_claim__takes_what_has_passed_before(clock: Clock) -> None:
     watch = Stopwatch(clock.now - 6)  # the imports ran before there was a watch
     watch.claim("import")
     clock.pass_(1)
-    found = watch.timing()
-    assert (found["import"], found["overhead_s"]) == (6, 1)
+    timing = watch.timing()
+    assert (timing["import"], timing["overhead_s"]) == (6, 1)
 
 
 def test_move__clients_seconds_come_out_of_the_overhead(clock: Clock) -> None:
     watch = Stopwatch(clock.now)
     clock.pass_(10)
     watch.move("train", 7)
-    found = watch.timing()
-    assert (found["train"], found["overhead_s"], found["total_s"]) == (7, 3, 10)
+    timing = watch.timing()
+    assert (timing["train"], timing["overhead_s"], timing["total_s"]) == (7, 3, 10)
 
 
 def test_timing__asked_twice_goes_on(clock: Clock) -> None:

@@ -71,17 +71,17 @@ def test_posers__are_one_more_control(run: Run) -> None:
 def test_query_budget__attacks_keep_to_it_or_do_not_run(run: Run) -> None:
     free = {a.name: a.queries for a in scored(run).attacks}
     budget = free["lpla"] - 4
-    found = scored(asking(run, query_budget=budget))
-    (attack,), (control,) = found.attacks, found.controls["untrained"]
+    results = scored(asking(run, query_budget=budget))
+    (attack,), (control,) = results.attacks, results.controls["untrained"]
     assert attack.name == "lpla" and control.queries == attack.queries == budget
     note = f"lpla: the query budget of {budget} leaves {KNOWN - 2} known images a side."
-    assert note in found.notes
-    assert {name: why.partition(":")[2][:16] for name, why in found.not_run.items()} == {
+    assert note in results.notes
+    assert {name: why.partition(":")[2][:16] for name, why in results.not_run.items()} == {
         "similarity": " needs at least ", "dataset-inference": "",
     }  # fmt: skip
-    assert "not on data sets" in found.not_run["dataset-inference"]
-    assert not found.failed and not found.inferences
-    assert set(found.rounds[-1].leakage) == {"lpla"}
+    assert "not on data sets" in results.not_run["dataset-inference"]
+    assert not results.failed and not results.inferences
+    assert set(results.rounds[-1].leakage) == {"lpla"}
 
 
 def test_query_budget__an_active_attack_over_it_does_not_run(tmp_path: Path) -> None:
@@ -89,9 +89,9 @@ def test_query_budget__an_active_attack_over_it_does_not_run(tmp_path: Path) -> 
         "--attacker active --attacks lpla,ascent --attack.ascent.lr 5 --query-budget 100 "
         "--rounds 2 --attack_rounds 1 --federation.placebo false"
     )
-    found = scored(federated(prepared(flags), tmp_path / "run"))
-    assert [a.name for a in found.attacks] == ["lpla"] and found.attacks[0].queries <= 100
-    assert found.not_run["ascent"].endswith("100 of 100 left") and not found.failed
+    results = scored(federated(prepared(flags), tmp_path / "run"))
+    assert [a.name for a in results.attacks] == ["lpla"] and results.attacks[0].queries <= 100
+    assert results.not_run["ascent"].endswith("100 of 100 left") and not results.failed
 
 
 def test_fewer_known_images__are_fewer_that_the_attacker_holds(run: Run) -> None:
@@ -106,8 +106,8 @@ def test_fewer_known_images__are_fewer_that_the_attacker_holds(run: Run) -> None
 
 
 def test_sweep__scores_every_passive_attack_at_each_value(run: Run) -> None:
-    found = scored(asking(run, sweep="known=3,12,13"))
-    rows = build_report(found)["sweep"]
+    results = scored(asking(run, sweep="known=3,12,13"))
+    rows = build_report(results)["sweep"]
     assert [(r["value"], r["attack"]) for r in rows] == [
         (value, name) for value in (3, 12, 13) for name in ("similarity", "lpla")
     ]
@@ -131,9 +131,9 @@ def test_sweep__of_budgets(run: Run) -> None:
 def test_options__are_off_and_unsaid_unless_asked_for() -> None:
     tree = to_tree(Experiment())
     assert not {"posers", "query_budget", "sweep"} & tree.keys()
-    asked = {"posers": True, "query_budget": 500, "sweep": "known=2,4"}
-    again = to_tree(from_tree(Experiment, {**tree, **asked}))
-    assert again == {**tree, **asked}
+    options = {"posers": True, "query_budget": 500, "sweep": "known=2,4"}
+    again = to_tree(from_tree(Experiment, {**tree, **options}))
+    assert again == {**tree, **options}
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_scores__that_are_not_finite_cost_their_attack_alone(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(LpLA, "score", lambda self, view, images: np.full(len(images), np.nan))
-    found = scored(run)
-    assert [a.name for a in found.attacks] == ["similarity"] and found.failed == ("lpla",)
-    assert found.not_run["lpla"].startswith("failed: ValueError:")
-    assert found.not_run["lpla"].endswith("scores_members are not finite")
+    results = scored(run)
+    assert [a.name for a in results.attacks] == ["similarity"] and results.failed == ("lpla",)
+    assert results.not_run["lpla"].startswith("failed: ValueError:")
+    assert results.not_run["lpla"].endswith("scores_members are not finite")

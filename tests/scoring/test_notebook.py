@@ -65,12 +65,12 @@ def test_of__reads_before_and_after_each_round(uploads: bool) -> None:
     view: Any = SimpleNamespace(charge=charged.append)
     rows = [3, 0]
     first = TARGETS[rows, 0, 0, 0].double().numpy()
-    found = book.of("main", view, TARGETS[rows])
-    assert found.rounds == [4, 6]
-    np.testing.assert_array_equal(found.before, np.stack([first + 100, first + 200]))
-    np.testing.assert_array_equal(found.after, np.stack([first + 200, first + 300]))
+    trajectory = book.of("main", view, TARGETS[rows])
+    assert trajectory.rounds == [4, 6]
+    np.testing.assert_array_equal(trajectory.before, np.stack([first + 100, first + 200]))
+    np.testing.assert_array_equal(trajectory.after, np.stack([first + 200, first + 300]))
     sent = [first + 1000, first + 2000] if uploads else [first + 1000]
-    np.testing.assert_array_equal(found.sent, np.stack(sent))
+    np.testing.assert_array_equal(trajectory.sent, np.stack(sent))
     models = 6 if uploads else 4  # three received, and all uploads or the first
     assert book.queries["main"] == models * 3 * 5 and charged == [models * 3 * 2]
     with pytest.raises(KeyError):
@@ -87,9 +87,11 @@ def test_of_alone__reads_before_and_after_the_round_of_its_own() -> None:
     rows = [3, 0]
     before = TARGETS[rows, 0, 0, 0].double().numpy() + 200
     for nothing, want in ((False, (sent[rows], after[rows])), (True, (before, idle[rows]))):
-        found = book.of_alone("main", "sets", view, TARGETS[rows], idle=nothing)
-        assert found.rounds == [6]
-        for got, each in zip((found.before, found.sent, found.after), (before, *want), strict=True):
+        trajectory = book.of_alone("main", "sets", view, TARGETS[rows], idle=nothing)
+        assert trajectory.rounds == [6]
+        for got, each in zip(
+            (trajectory.before, trajectory.sent, trajectory.after), (before, *want), strict=True
+        ):
             np.testing.assert_array_equal(got, each[None])
     assert charged == [20, 20]
     assert book.rounds_alone("main", "sets") == [6] and book.rounds_alone("main", "batches") == []

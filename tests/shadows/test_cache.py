@@ -38,19 +38,19 @@ def never() -> bool:
 
 
 def folder_of(cache: Path, index: int) -> Path:
-    found = [f for f in cache.iterdir() if json.loads((f / "about.json").read_text())["index"]
+    folders = [f for f in cache.iterdir() if json.loads((f / "about.json").read_text())["index"]
              == index]  # fmt: skip
-    assert len(found) == 1
-    return found[0]
+    assert len(folders) == 1
+    return folders[0]
 
 
 def test_cache__a_hit_trains_nothing(plain: list[TrainedShadow], pool: Tensor, cache: Path) -> None:
-    said: list[str] = []
+    messages: list[str] = []
     counted: list[tuple[int, int]] = []
-    found = train(make_plan(), pool, cache=cache, stop=never, say=said.append,
+    shadows = train(make_plan(), pool, cache=cache, stop=never, say=messages.append,
                   progress=lambda *at: counted.append(at))  # fmt: skip
-    assert same(found, plain)
-    assert "2 of 2 shadow encoders found in the cache" in said
+    assert same(shadows, plain)
+    assert "2 of 2 shadow encoders found in the cache" in messages
     assert counted == [(4, 4)]
 
 
@@ -58,9 +58,9 @@ def test_cache__reused_in_another_order_of_images_and_in_a_longer_plan(
     plain: list[TrainedShadow], pool: Tensor, cache: Path
 ) -> None:
     assert same(train(make_plan(), pool.flip(0), cache=cache, stop=never), plain)
-    said: list[str] = []
-    assert same(train(make_plan(count=3), pool, cache=cache, say=said.append)[:2], plain)
-    assert "2 of 3 shadow encoders found in the cache" in said
+    messages: list[str] = []
+    assert same(train(make_plan(count=3), pool, cache=cache, say=messages.append)[:2], plain)
+    assert "2 of 3 shadow encoders found in the cache" in messages
     assert len(list(cache.iterdir())) == 3
 
 
@@ -106,12 +106,12 @@ DAMAGES = [cut, flip_a_bit, empty, forge]
 def test_cache__a_damaged_encoder_is_trained_again(
     plain: list[TrainedShadow], pool: Tensor, cache: Path, damage: Callable[[Path], None]
 ) -> None:
-    folder, said = folder_of(cache, 1), []
+    folder, messages = folder_of(cache, 1), []
     damage(folder / "encoder.safetensors")
-    assert same(train(make_plan(), pool, cache=cache, say=said.append), plain)
-    damaged = [line for line in said if "damaged" in line]
+    assert same(train(make_plan(), pool, cache=cache, say=messages.append), plain)
+    damaged = [line for line in messages if "damaged" in line]
     assert len(damaged) == 1 and "shadow-1: encoder.safetensors" in damaged[0]
-    assert "1 of 2 shadow encoders found in the cache" in said
+    assert "1 of 2 shadow encoders found in the cache" in messages
     assert same(train(make_plan(), pool, cache=cache, stop=never), plain)
 
 
@@ -127,14 +127,14 @@ def test_cache__another_shadows_file_is_not_taken(
 def test_cache__damaged_progress_is_not_resumed(
     plain: list[TrainedShadow], pool: Tensor, tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:
-    asked = iter([False] * 4 + [True])
+    answers = iter([False] * 4 + [True])
     with pytest.raises(TrainingStopped):
-        train(make_plan(count=1), pool, cache=tmp_path, stop=lambda: next(asked))
+        train(make_plan(count=1), pool, cache=tmp_path, stop=lambda: next(answers))
     (file,) = tmp_path.rglob("progress.safetensors")
     damage(file)
-    said: list[str] = []
-    assert same(train(make_plan(count=1), pool, cache=tmp_path, say=said.append), plain[:1])
-    assert [line for line in said if "damaged" in line and "progress" in line]
+    messages: list[str] = []
+    assert same(train(make_plan(count=1), pool, cache=tmp_path, say=messages.append), plain[:1])
+    assert [line for line in messages if "damaged" in line and "progress" in line]
 
 
 @pytest.mark.parametrize("name", ["about.json", "images.npz"])
@@ -156,9 +156,9 @@ def test_load_shadows__what_was_trained(plain: list[TrainedShadow], cache: Path)
 def test_load_shadows__stand_ins_stay_marked(pool: Tensor, tmp_path: Path) -> None:
     plan = make_plan(count=1, epochs=1, knowledge=(), ssl="simclr")
     trained = train(plan, pool, cache=tmp_path)
-    found = load_shadows(tmp_path)
+    shadows = load_shadows(tmp_path)
     (told,) = read_settings(tmp_path)
-    assert same(found, trained) and not told.known_algorithm and told.ssl[0] == "simclr"
+    assert same(shadows, trained) and not told.known_algorithm and told.ssl[0] == "simclr"
     (tmp_path / "other").mkdir()
     assert read_settings(tmp_path) == []  # one of them cannot be read
 
@@ -184,8 +184,8 @@ def test_load_shadows__refuses_a_broken_one(
 
 def test_load_shadows__refuses_other_images(cache: Path) -> None:
     file = folder_of(cache, 0) / "images.npz"
-    with np.load(file) as kept:
-        np.savez(file, members=kept["nonmembers"], nonmembers=kept["members"])
+    with np.load(file) as archive:
+        np.savez(file, members=archive["nonmembers"], nonmembers=archive["members"])
     with pytest.raises(InputError, match="images.npz in .* is damaged"):
         load_shadows(cache)
 

@@ -42,10 +42,10 @@ def test_draw__members_and_nonmembers(
     under_attack = set(digests(others))
     half = (pool + (attacked if online else 0)) // 2
     inside = dict.fromkeys(under_attack, 0)
-    for dealt, (members, rest) in zip(deals, contents(whole, deals), strict=True):
+    for deal_images, (members, rest) in zip(deals, contents(whole, deals), strict=True):
         assert not members & rest
-        assert len(members) == len(dealt.members) and len(rest) == len(dealt.nonmembers)
-        assert len(dealt.members) == len(dealt.nonmembers) == half
+        assert len(members) == len(deal_images.members) and len(rest) == len(deal_images.nonmembers)
+        assert len(deal_images.members) == len(deal_images.nonmembers) == half
         assert online or not (members | rest) & under_attack
         for one in members & under_attack:
             inside[one] += 1

@@ -51,14 +51,14 @@ def test_guard__a_stopped_shadow_is_one_of_fewer_epochs(
     plain: list[TrainedShadow], pool: Tensor
 ) -> None:
     """At a rate that does not depend on how many there are."""
-    told = list[tuple[int, int]]()
+    calls = list[tuple[int, int]]()
     options = {"train": Train(batch_size=4, lr=0.05, schedule="constant")}
     stack = DefenseStack([("early-stopping", EarlyStopping(after=1))])
     target = make_target(guard=stack, **options)
-    found = train(PLAN, pool, target=target, progress=lambda *at: told.append(at))
+    shadows = train(PLAN, pool, target=target, progress=lambda *at: calls.append(at))
     once = make_plan(count=1, epochs=1)
-    assert same(found, train(once, pool, target=make_target(**options)))
-    assert told[-1] == (2, 2)
+    assert same(shadows, train(once, pool, target=make_target(**options)))
+    assert calls[-1] == (2, 2)
     never = under(("early-stopping", EarlyStopping(after=9)), pool=pool)
     assert same(never, plain[:1])
 
@@ -93,6 +93,6 @@ def test_guard__goes_on_where_it_was_cut_and_is_read_again(
         under(*layers, plan=plan, pool=pool, cache=tmp_path, save_every=1, stop=after(4))
     assert list(tmp_path.glob("*/progress.safetensors"))
     assert same(under(*layers, plan=plan, pool=pool, cache=tmp_path), whole)
-    (given,) = load_shadows(tmp_path)
-    assert all(torch.equal(t, weights(given)[n]) for n, t in weights(whole[0]).items())
+    (shadows,) = load_shadows(tmp_path)
+    assert all(torch.equal(t, weights(shadows)[n]) for n, t in weights(whole[0]).items())
     assert not same(whole, under(layers[0], plan=plan, pool=pool))

@@ -23,14 +23,22 @@ KINDS = list(chain.from_iterable(combinations(KNOWLEDGE, n) for n in range(4)))
 @pytest.mark.parametrize("knowledge", KINDS)
 def test_blueprint__known_parts_are_the_targets(knowledge: tuple[str, ...]) -> None:
     plan = make_plan(knowledge=knowledge, epochs=7, seed=3)
-    made = build_settings(plan, make_target())
+    shadow_blueprint = build_settings(plan, make_target())
     assert len(KINDS) == 8
-    assert made.model[1]["width"] == (4 if "architecture" in knowledge else 16)
-    assert made.ssl[0] == ("moco" if "algorithm" in knowledge else "mocov2")
-    assert made.known_algorithm == ("algorithm" in knowledge)
-    assert made.train.momentum == (0.8 if "algorithm" in knowledge else Train().momentum)
-    assert made.train.batch_size == (4 if "algorithm" in knowledge else Train().batch_size)
-    assert (made.epochs, made.seed, made.train.local_epochs) == (7, 3, 1)
+    assert shadow_blueprint.model[1]["width"] == (4 if "architecture" in knowledge else 16)
+    assert shadow_blueprint.ssl[0] == ("moco" if "algorithm" in knowledge else "mocov2")
+    assert shadow_blueprint.known_algorithm == ("algorithm" in knowledge)
+    assert shadow_blueprint.train.momentum == (
+        0.8 if "algorithm" in knowledge else Train().momentum
+    )
+    assert shadow_blueprint.train.batch_size == (
+        4 if "algorithm" in knowledge else Train().batch_size
+    )
+    assert (
+        shadow_blueprint.epochs,
+        shadow_blueprint.seed,
+        shadow_blueprint.train.local_epochs,
+    ) == (7, 3, 1)
 
 
 def test_blueprint__the_plans_own_training_options_win() -> None:
@@ -53,23 +61,27 @@ def test_blueprint__a_rate_belongs_to_its_optimizer() -> None:
 def test_blueprint__the_stand_ins_have_options_of_their_own() -> None:
     own = {"model_options": {"width": 6}, "ssl_options": {"dim": 12, "crop_min": 0.7}}
     views = Views(crop_min=0.9, flip=0.0, jitter=0.25)
-    made = build_settings(make_plan(knowledge=(), **own), make_target(views=views))
-    assert (made.model[0], made.model[1]["width"]) == ("smallnet", 6)
-    assert (made.ssl[1]["dim"], made.ssl[1]["crop_min"], made.ssl[1]["flip"]) == (12, 0.7, 0.0)
+    shadow_blueprint = build_settings(make_plan(knowledge=(), **own), make_target(views=views))
+    assert (shadow_blueprint.model[0], shadow_blueprint.model[1]["width"]) == ("smallnet", 6)
+    assert (
+        shadow_blueprint.ssl[1]["dim"],
+        shadow_blueprint.ssl[1]["crop_min"],
+        shadow_blueprint.ssl[1]["flip"],
+    ) == (12, 0.7, 0.0)
     assert attacker_augment(make_plan(knowledge=(), **own), None, views).crop_min == 0.7
 
 
 def test_blueprint__policies_between_rounds_do_not_apply() -> None:
     reset = {**MOCO[1], "key": "reset", "queue_policy": "reset"}
-    made = build_settings(make_plan(), make_target(ssl=("moco", reset)))
-    assert made == build_settings(make_plan(), make_target())
+    shadow_blueprint = build_settings(make_plan(), make_target(ssl=("moco", reset)))
+    assert shadow_blueprint == build_settings(make_plan(), make_target())
 
 
 def test_blueprint__stand_in_takes_the_images_views() -> None:
     plan = make_plan(knowledge=("none",))
     views = Views(crop_min=0.9, flip=0.0, jitter=0.25)
-    made = build_settings(plan, make_target(views=views))
-    assert {k: made.ssl[1][k] for k in vars(views)} == vars(views)
+    shadow_blueprint = build_settings(plan, make_target(views=views))
+    assert {k: shadow_blueprint.ssl[1][k] for k in vars(views)} == vars(views)
     assert build_settings(plan, make_target()).ssl[1]["crop_min"] is None
 
 
@@ -130,11 +142,14 @@ def test_attacker_augment__the_targets_where_the_algorithm_is_known() -> None:
 def test_attacker_augment__else_random_resized_crop_alone() -> None:
     plan = make_plan(knowledge=("data", "architecture"))
     for given in (None, Augment(crop_min=0.6, blur_p=0.5, solarize_p=0.2)):
-        found = attacker_augment(plan, given)
-        assert (found.crop_min, found.crop_max) == (0.2, 1.0)  # the stand-in's, not the target's
+        augment = attacker_augment(plan, given)
+        assert (augment.crop_min, augment.crop_max) == (
+            0.2,
+            1.0,
+        )  # the stand-in's, not the target's
         off = ("flip", "brightness", "contrast", "saturation", "hue", "jitter_p", "gray_p",
                "blur_p", "solarize_p")  # fmt: skip
-        assert not any(getattr(found, name) for name in off)
+        assert not any(getattr(augment, name) for name in off)
     assert attacker_augment(plan, None, Views(crop_min=0.9)).crop_min == 0.9
 
 
@@ -156,5 +171,5 @@ def test_blueprint__the_attackers_own_operations() -> None:
 
 
 def test_plan__stand_ins_exist() -> None:
-    made = build_settings(ShadowPlan(knowledge=()), make_target(size=32))
-    assert (made.model[0], made.ssl[0]) == ("vgg11-bn", "simclr")
+    shadow_blueprint = build_settings(ShadowPlan(knowledge=()), make_target(size=32))
+    assert (shadow_blueprint.model[0], shadow_blueprint.ssl[0]) == ("vgg11-bn", "simclr")

@@ -25,11 +25,11 @@ from .conftest import MODEL, make_plan, make_target, same, train, weights
 
 def after(calls: int) -> Any:
     """A `stop` that says so at the given call and at none after it, from whatever thread."""
-    lock, asked = threading.Lock(), iter(range(10**9))
+    lock, answers = threading.Lock(), iter(range(10**9))
 
     def stop() -> bool:
         with lock:
-            return next(asked) == calls
+            return next(answers) == calls
 
     return stop
 
@@ -48,10 +48,10 @@ def test_train_shadows__equals_the_plain_calls(plain: list[TrainedShadow], pool:
             augment=spec.augment, train=options, rng=rng(0, "shadow", 1, epoch), step=3 * epoch,
             total_steps=6, device=torch.device("cpu"),
         ).run()  # fmt: skip
-    found = weights(plain[1])
+    state = weights(plain[1])
     expected = method.shared_state() | method.local_state()
-    assert found.keys() == expected.keys()
-    assert all(torch.equal(found[n], t) for n, t in expected.items())
+    assert state.keys() == expected.keys()
+    assert all(torch.equal(state[n], t) for n, t in expected.items())
     assert torch.equal(plain[1].members, pool[dealt.members])
     assert torch.equal(plain[1].nonmembers, pool[dealt.nonmembers])
 
@@ -101,14 +101,14 @@ def test_train_shadows__resumes_bit_by_bit(
         train(plan, pool, cache=tmp_path, stop=after(stop_at), workers=1)
     saved = stop_at // 3  # an epoch asks before each of its two steps, and at its end
     assert len(list(tmp_path.rglob("progress.safetensors"))) == (saved > 0)
-    asked: list[int] = []
+    calls: list[int] = []
     counted: list[tuple[int, int]] = []
     resumed = train(
-        plan, pool, cache=tmp_path, workers=1, stop=lambda: bool(asked.append(0)),
+        plan, pool, cache=tmp_path, workers=1, stop=lambda: bool(calls.append(0)),
         progress=lambda *at: counted.append(at),
     )  # fmt: skip
     assert same(resumed, train(plan, pool))
-    assert len(asked) == 3 * (8 - saved)
+    assert len(calls) == 3 * (8 - saved)
     assert counted[-1] == (8, 8) and counted == sorted(counted)
     assert not list(tmp_path.rglob("*progress*")) and not list(tmp_path.rglob("*.partial"))
 
@@ -148,12 +148,12 @@ def test_train_shadows__an_error_of_one_ends_the_others(pool: Tensor) -> None:
 
 
 def test_train_shadows__says_what_it_left_out(pool: Tensor, candidates: Tensor) -> None:
-    said: list[str] = []
+    messages: list[str] = []
     crowded = torch.cat([pool, pool[:2], candidates[:3]])
-    train(make_plan(count=1, epochs=1), crowded, candidates, say=said.append)
-    assert any(line.startswith("shadow images: 3 left out") for line in said)
-    assert any(line.startswith("shadow images: 2 left out") for line in said)
-    assert any("queue cut from 8 to 6" in line for line in said)
+    train(make_plan(count=1, epochs=1), crowded, candidates, say=messages.append)
+    assert any(line.startswith("shadow images: 3 left out") for line in messages)
+    assert any(line.startswith("shadow images: 2 left out") for line in messages)
+    assert any("queue cut from 8 to 6" in line for line in messages)
 
 
 @pytest.mark.parametrize(

@@ -245,8 +245,8 @@ def test_boxes__agree_with_torchvision_in_distribution(scale: tuple[float, float
     theirs = v2.RandomResizedCrop(32, scale)
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        drawn = [theirs.make_params([image]) for _ in range(3000)]
-    want = np.array([[d["top"], d["left"], d["height"], d["width"]] for d in drawn])
+        draws = [theirs.make_params([image]) for _ in range(3000)]
+    want = np.array([[d["top"], d["left"], d["height"], d["width"]] for d in draws])
     u = uniforms(3000)[:, : 2 * ATTEMPTS + 2]
     got = Augment(crop_min=scale[0], crop_max=scale[1]).boxes(u, 32, 32).numpy()
     for measure in (
@@ -385,10 +385,10 @@ def test_content_uniforms__differ_by_seed_stream_image_and_view() -> None:
 
 
 def test_content_uniforms__are_uniform_below_one() -> None:
-    drawn = content_uniforms(bytes_of(200), 7, 2, 36).ravel()
-    assert drawn.min() >= 0 and drawn.max() < 1
-    assert kstest(drawn, "uniform").pvalue > 1e-3
-    assert abs(np.corrcoef(drawn[:-1], drawn[1:])[0, 1]) < 0.03
+    draws = content_uniforms(bytes_of(200), 7, 2, 36).ravel()
+    assert draws.min() >= 0 and draws.max() < 1
+    assert kstest(draws, "uniform").pvalue > 1e-3
+    assert abs(np.corrcoef(draws[:-1], draws[1:])[0, 1]) < 0.03
 
 
 def test_content_uniforms__takes_no_images_but_only_bytes() -> None:

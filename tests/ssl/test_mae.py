@@ -217,12 +217,12 @@ def test_local_state__round_trip_gives_the_next_mask() -> None:
     for _ in range(3):
         trained.losses(x, x)
         trained.after_step()
-    kept = {n: t.clone() for n, t in trained.local_state().items()}
+    snapshot = {n: t.clone() for n, t in trained.local_state().items()}
     fresh.load_local(trained.local_state())
     assert fresh.steps == 3 and torch.equal(fresh.bank.rows, trained.bank.rows)
     assert torch.equal(fresh.losses(x, x), trained.losses(x, x))
     fresh.after_step()
-    assert same(trained.local_state(), kept)
+    assert same(trained.local_state(), snapshot)
     back = pickle.loads(pickle.dumps(trained))
     assert torch.equal(back.losses(x, x), trained.losses(x, x))
     assert torch.equal(copy.deepcopy(trained).losses(x, x), trained.losses(x, x))
@@ -254,8 +254,13 @@ def test_output_losses__is_info_nce_against_the_bank() -> None:
 
 def test_encoder__has_no_head() -> None:
     method, x = build(), pixels(3)
-    found = method.encoder.features(x, ["layer4", "avgpool", "encoder"])
-    assert torch.equal(found["encoder"], found["avgpool"]) and found["layer4"].shape == (3, 8, 4, 4)
+    features = method.encoder.features(x, ["layer4", "avgpool", "encoder"])
+    assert torch.equal(features["encoder"], features["avgpool"]) and features["layer4"].shape == (
+        3,
+        8,
+        4,
+        4,
+    )
     assert method.encoder(pixels(3)[:, :, :4, :4]).shape == (3, 8)  # a part of an image
 
 

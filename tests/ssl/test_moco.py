@@ -267,11 +267,11 @@ def test_local_state__round_trip(make_moco: Any, policy: str) -> None:
     trained, fresh = (make_moco(seed, queue_policy=policy) for seed in (0, 1))
     trained.losses(pixels(5, 0), pixels(5, 1))
     trained.after_step()
-    kept = {n: t.clone() for n, t in trained.local_state().items()}
+    snapshot = {n: t.clone() for n, t in trained.local_state().items()}
     own = fresh.queue.clone()
     fresh.load_local(trained.local_state())
-    wanted = trained.key_encoder.state_dict()
-    assert same(fresh.key_encoder.state_dict(), wanted)
+    expected = trained.key_encoder.state_dict()
+    assert same(fresh.key_encoder.state_dict(), expected)
     if policy == "keep":
         assert (
             torch.equal(fresh.queue, trained.queue)
@@ -281,7 +281,7 @@ def test_local_state__round_trip(make_moco: Any, policy: str) -> None:
         assert torch.equal(fresh.queue, own) and fresh.bank.pointer == 0
     fresh.losses(pixels(5, 2), pixels(5, 3))
     fresh.after_step()  # neither the kept copy nor the source moves with it
-    assert same({n: t for n, t in trained.local_state().items()}, kept)
+    assert same({n: t for n, t in trained.local_state().items()}, snapshot)
 
 
 def test_begin_round__keeps_or_resets_the_key_encoder(make_moco: Any) -> None:
@@ -292,8 +292,8 @@ def test_begin_round__keeps_or_resets_the_key_encoder(make_moco: Any) -> None:
                 weight.add_(1.0)
         before = copy.deepcopy(method.key_encoder.state_dict())
         method.begin_round()
-        wanted = before if policy == "keep" else method.encoder.state_dict()
-        assert same(method.key_encoder.state_dict(), wanted)
+        expected = before if policy == "keep" else method.encoder.state_dict()
+        assert same(method.key_encoder.state_dict(), expected)
         method.begin_first_round()
         assert same(method.key_encoder.state_dict(), method.encoder.state_dict())
 
@@ -374,10 +374,10 @@ def test_queue_limit__none_is_noted_where_an_image_may_meet_itself() -> None:
 @pytest.mark.parametrize(("K", "views"), [(30, 1), (100, 1), (150, 1), (260, 1), (150, 2)])
 def test_met_again__as_counted_over_shuffled_epochs(K: int, views: int) -> None:
     """Batches of one image, so that a key comes in before the next image is asked for."""
-    draw, queue, met, asked = np.random.default_rng(0), deque[int](maxlen=K), 0, 0
+    draw, queue, met, queries = np.random.default_rng(0), deque[int](maxlen=K), 0, 0
     for epoch in range(60):
         for image in draw.permutation(100).tolist():
             if epoch > 2:
-                met, asked = met + (image in queue), asked + 1
+                met, queries = met + (image in queue), queries + 1
             queue.extend([image] * views)
-    assert revisit_probability(K, 100, views) == pytest.approx(met / asked, abs=0.02)
+    assert revisit_probability(K, 100, views) == pytest.approx(met / queries, abs=0.02)

@@ -40,12 +40,12 @@ def apart(method: MoCoV3Method) -> None:
 
 def paper_ctr(q: Tensor, k: Tensor, T: float) -> list[float]:
     """2T times the cross entropy of each row of q k' / T with its own index."""
-    found = []
+    losses = []
     for i, query in enumerate(q.tolist()):
         dots = [sum(a * b for a, b in zip(query, key, strict=True)) for key in k.tolist()]
         powers = [math.exp(d / T) for d in dots]
-        found.append(-2 * T * math.log(powers[i] / sum(powers)))
-    return found
+        losses.append(-2 * T * math.log(powers[i] / sum(powers)))
+    return losses
 
 
 @pytest.mark.parametrize("T", [0.2, 1.0])

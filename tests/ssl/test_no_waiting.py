@@ -43,11 +43,11 @@ def made(ssl: str) -> SSLMethod:
     small = {"decoder_width": 8, "decoder_depth": 1} if ssl == "mae" else {"dim": 8}
     net = ViTTiny(width=12, heads=3, depth=4, patch=2) if ssl == "mae" else SmallNet(width=4)
     recipe = Recipe((0.5,) * 3, (0.25,) * 3, 20)
-    built: SSLMethod = registry.build("ssl", ssl, small).build(
+    method: SSLMethod = registry.build("ssl", ssl, small).build(
         net.build(3, 8), recipe, torch_rng(0, "waits")
     )
-    built.begin_first_round()
-    return built
+    method.begin_first_round()
+    return method
 
 
 def job_of(method: SSLMethod, images: Tensor) -> Job:

@@ -52,19 +52,19 @@ def length(values: list[float]) -> float:
 
 def public_lars(weights: list[Tensor], rates: list[float], decay: float) -> list[list[float]]:
     """moco/optimizer.py of the public MoCo v3, number by number; momentum 0.8, trust 0.001."""
-    found = [w.detach().double().flatten().tolist() for w in weights]
-    moving = [[0.0] * len(w) for w in found]
+    values = [w.detach().double().flatten().tolist() for w in weights]
+    moving = [[0.0] * len(w) for w in values]
     for turn, lr in enumerate(rates):
         for i, gradient in enumerate(drawn(turn + 50)):
             g = gradient.double().flatten().tolist()
             if weights[i].dim() > 1:
-                g = [a + decay * w for a, w in zip(g, found[i], strict=True)]
-                if length(found[i]) > 0 and length(g) > 0:
-                    q = 0.001 * length(found[i]) / length(g)
+                g = [a + decay * w for a, w in zip(g, values[i], strict=True)]
+                if length(values[i]) > 0 and length(g) > 0:
+                    q = 0.001 * length(values[i]) / length(g)
                     g = [q * a for a in g]
             moving[i] = [0.8 * v + a for v, a in zip(moving[i], g, strict=True)]
-            found[i] = [w - lr * v for w, v in zip(found[i], moving[i], strict=True)]
-    return found
+            values[i] = [w - lr * v for w, v in zip(values[i], moving[i], strict=True)]
+    return values
 
 
 def test_lars__naive_twin_of_the_public_code() -> None:
@@ -171,15 +171,15 @@ def test_held__restored_is_as_if_it_had_stayed(name: str) -> None:
     steps(made(name, whole), whole, range(4))
     first = made(name, parts)
     steps(first, parts, range(2))
-    kept = {n: t.clone() for n, t in optimizer_state(first, parts).items()}
+    snapshot = {n: t.clone() for n, t in optimizer_state(first, parts).items()}
     again = made(name, parts)
-    restore(again, parts, kept)
-    copied = {n: t.clone() for n, t in kept.items()}
+    restore(again, parts, snapshot)
+    copied = {n: t.clone() for n, t in snapshot.items()}
     steps(again, parts, range(2, 4))
     assert all(map(torch.equal, whole, parts))
-    assert all(torch.equal(t, kept[n]) for n, t in copied.items())  # it was given copies
+    assert all(torch.equal(t, snapshot[n]) for n, t in copied.items())  # it was given copies
     counts = {"sgd": 1, "adamw": 3, "lars": 1}
-    assert len(kept) == counts[name] * len(SHAPES)
+    assert len(snapshot) == counts[name] * len(SHAPES)
     forgetful = made(name, parts)
     steps(forgetful, parts, range(1))
     assert not all(map(torch.equal, whole, parts))
@@ -231,5 +231,5 @@ def test_rate__warms_up_as_the_public_code() -> None:
 def test_rate__steps_of_the_public_moco() -> None:
     """Divided by 10 at epochs 120 and 160 of 200."""
     train = Train(lr=0.03, schedule="steps")
-    found = [train.rate(epoch, 200) for epoch in (0, 119, 120, 159, 160, 199)]
-    assert found == pytest.approx([0.03, 0.03, 0.003, 0.003, 0.0003, 0.0003])
+    rates = [train.rate(epoch, 200) for epoch in (0, 119, 120, 159, 160, 199)]
+    assert rates == pytest.approx([0.03, 0.03, 0.003, 0.003, 0.0003, 0.0003])

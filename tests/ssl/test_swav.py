@@ -193,12 +193,12 @@ def test_local_state__round_trip(queue: int) -> None:
     method, fresh = make(queue=queue, images=8), make(seed=1, queue=queue, images=8)
     method.losses(pixels(5, 0), pixels(5, 1))
     method.after_step()
-    kept = method.local_state()
+    snapshot = method.local_state()
     fresh.load_local(method.local_state())
-    assert same(fresh.local_state(), kept) and fresh.prototypes.seen == 5
+    assert same(fresh.local_state(), snapshot) and fresh.prototypes.seen == 5
     fresh.losses(pixels(5, 2), pixels(5, 3))
     fresh.after_step()
-    assert same(method.local_state(), kept)  # the source does not move with the copy
+    assert same(method.local_state(), snapshot)  # the source does not move with the copy
 
 
 def test_augment__is_the_papers() -> None:

@@ -204,8 +204,8 @@ def test_run__proximal_term_pulls_towards_the_start(make_moco: Any, images: Tens
 
 
 def test_run__stops_before_the_next_step(make_moco: Any, images: Tensor) -> None:
-    asked = iter([False, False, True])
-    job = make_job(make_moco(), images, Train(), stop=lambda: next(asked))
+    answers = iter([False, False, True])
+    job = make_job(make_moco(), images, Train(), stop=lambda: next(answers))
     assert math.isfinite(job.run()["loss"])
     assert job.step == 2
     untouched = make_moco()

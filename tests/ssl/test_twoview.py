@@ -37,8 +37,8 @@ def make(name: str, seed: int = 0, images: int | None = None, **options: Any) ->
     bank = {"bank": 6} if name in BANKED else {}
     spec = registry.build("ssl", name, {"dim": 8, **bank, **options})
     recipe = Recipe((0.5,) * 3, (0.25,) * 3, images)
-    built: TwoView = spec.build(SmallNet(width=4).build(3, 8), recipe, torch_rng(seed, "test"))
-    return built
+    method: TwoView = spec.build(SmallNet(width=4).build(3, 8), recipe, torch_rng(seed, "test"))
+    return method
 
 
 def same(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
@@ -119,17 +119,17 @@ def test_shared_state__holds_the_predictor_and_takes_its_mean() -> None:
 def test_local_state__round_trip(name: str) -> None:
     trained, fresh = make(name, 0), make(name, 1)
     step(trained, pixels(4, 0), pixels(4, 1))
-    kept = trained.local_state()
-    fresh.load_local(kept)
-    assert same(fresh.local_state(), kept)
+    snapshot = trained.local_state()
+    fresh.load_local(snapshot)
+    assert same(fresh.local_state(), snapshot)
     fresh.load_shared(trained.shared_state())
     torch.testing.assert_close(
         fresh.losses(pixels(4, 2), pixels(4, 3)), trained.losses(pixels(4, 2), pixels(4, 3)),
         rtol=0, atol=0,
     )  # fmt: skip
-    copies = copy.deepcopy(kept)
+    copies = copy.deepcopy(snapshot)
     step(fresh, pixels(4, 2), pixels(4, 3))  # what was handed out does not move
-    assert same(kept, copies)
+    assert same(snapshot, copies)
 
 
 @pytest.mark.parametrize("key", ["keep", "reset"])
@@ -140,8 +140,8 @@ def test_begin_round__keeps_or_resets_the_momentum_encoder(key: str) -> None:
             weight.add_(1.0)
     before = copy.deepcopy(method.key_encoder.state_dict())
     method.begin_round()
-    wanted = before if key == "keep" else method.encoder.state_dict()
-    assert same(method.key_encoder.state_dict(), wanted)
+    expected = before if key == "keep" else method.encoder.state_dict()
+    assert same(method.key_encoder.state_dict(), expected)
     method.begin_first_round()
     assert same(method.key_encoder.state_dict(), method.encoder.state_dict())
 

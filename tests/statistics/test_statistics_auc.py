@@ -58,9 +58,11 @@ def test_auc__refuses_an_empty_side() -> None:
 def test_auc_estimate__delongs_loops(seed: int) -> None:
     generator = np.random.default_rng(seed)
     members, others = generator.integers(0, 6, 7 + seed) * 1.0, generator.integers(0, 5, 11) * 1.0
-    found = auc_estimate(members, others)
-    assert (found.value, found.variance) == pytest.approx(twin(members, others), abs=1e-12)
-    assert found.value == pytest.approx(auc(members, others)) and found.smaller == 7 + min(seed, 4)
+    estimate = auc_estimate(members, others)
+    assert (estimate.value, estimate.variance) == pytest.approx(twin(members, others), abs=1e-12)
+    assert estimate.value == pytest.approx(auc(members, others)) and estimate.smaller == 7 + min(
+        seed, 4
+    )
 
 
 def test_auc_estimate__even_weights_are_no_weights() -> None:
@@ -94,8 +96,8 @@ def test_auc_interval__limits_solve_the_score_equation(
     value: float, share: float, smaller: int, family: int
 ) -> None:
     spread = value * (1 - value)
-    found = AucEstimate(value, share * spread / smaller, smaller - 1.0, smaller)
-    low, high = auc_interval(found, family=family)
+    estimate = AucEstimate(value, share * spread / smaller, smaller - 1.0, smaller)
+    low, high = auc_interval(estimate, family=family)
     assert 0 <= low <= value <= high <= 1 and high > low
     doubt = (1 + smaller * spread / 1.5) ** -3
     trials = smaller / ((1 - doubt) * (share if spread else 0) + doubt)
@@ -135,8 +137,8 @@ def test_auc_interval__covers_whatever_the_spread(spread: float, truth: float) -
     gap = norm.ppf(truth) * math.hypot(1, spread)
     covered = 0
     for _ in range(draws):
-        found = auc_estimate(generator.normal(gap, spread, n), generator.normal(0, 1, m))
-        low, high = auc_interval(found)
+        estimate = auc_estimate(generator.normal(gap, spread, n), generator.normal(0, 1, m))
+        low, high = auc_interval(estimate)
         covered += low <= truth <= high
     # Newcombe's (2006) covers 87 % at twice the spread, 81 % at four times, 99 % at half.
     assert 0.92 <= covered / draws <= 0.98
@@ -145,14 +147,14 @@ def test_auc_interval__covers_whatever_the_spread(spread: float, truth: float) -
 def test_coverage__of_the_committed_simulation() -> None:
     """What the report's intervals promise, in each cell, less two Monte-Carlo errors."""
     path = Path(__file__).parents[2] / "benchmarks" / "results" / "coverage.json"
-    held = json.loads(path.read_text())
+    simulation = json.loads(path.read_text())
 
     def error(share: float) -> float:
-        return 2 * math.sqrt(share * (1 - share) / float(held["draws"]))
+        return 2 * math.sqrt(share * (1 - share) / float(simulation["draws"]))
 
-    cells = [*held["auc"], *held["paired"], *held["tpr"]]
+    cells = [*simulation["auc"], *simulation["paired"], *simulation["tpr"]]
     assert len(cells) == 6 * 8 * 5 + 4 * 6 + 6 * 5 * 2
     assert [c for c in cells if c["coverage"] < 0.93 - error(0.93)] == []
-    many = [c for c in held["auc"] if min(c["members"], c["nonmembers"]) >= 100]
+    many = [c for c in simulation["auc"] if min(c["members"], c["nonmembers"]) >= 100]
     assert [c for c in many if c["auc"] <= 0.95 and c["coverage"] > 0.97 + error(0.97)] == []
-    assert max(c["missed"] for c in held["family"] if c["shape"] == "twice") <= 0.07
+    assert max(c["missed"] for c in simulation["family"] if c["shape"] == "twice") <= 0.07

@@ -32,7 +32,7 @@ def test_interval__is_the_loop_over_draws(monkeypatch: pytest.MonkeyPatch) -> No
 def test_interval__holds_the_truth_as_often_as_it_says_where_pairs_of_an_image_agree() -> None:
     """Every client gives a non-member nearly one score, so its pairs are one observation; taken
     as independent, m K of them would give an interval too narrow."""
-    held, alone, n, m, K = 0, 0, 60, 30, 6
+    covering, alone, n, m, K = 0, 0, 60, 30, 6
     for seed in range(150):
         draw = rng(seed, "coverage")
         members = draw.normal(0, 1, n)
@@ -41,7 +41,7 @@ def test_interval__holds_the_truth_as_often_as_it_says_where_pairs_of_an_image_a
         wins = (members[:, None] > others[:, client].T) / m
         interval = interval_over_images(wins, np.full((n, m), 1 / m), draw)
         assert interval is not None
-        held += interval[0] <= 0.5 <= interval[1]
+        covering += interval[0] <= 0.5 <= interval[1]
         low, high = auc_interval(auc_estimate(members, others.ravel()))
         alone += low <= 0.5 <= high
-    assert held >= 0.89 * 150 and alone < 0.85 * 150
+    assert covering >= 0.89 * 150 and alone < 0.85 * 150

@@ -22,16 +22,16 @@ def test_shape__has_the_auc_that_it_was_asked_for(name: str) -> None:
 
 
 def test_summary__counts_what_holds_and_what_lies_to_either_side() -> None:
-    told = summary([(0.4, 0.6), (0.6, 0.7), (0.1, 0.3), (0.5, 0.9)], 0.5)
-    assert told == {"coverage": 0.5, "over": 0.25, "under": 0.25, "width": pytest.approx(0.225)}
+    row = summary([(0.4, 0.6), (0.6, 0.7), (0.1, 0.3), (0.5, 0.9)], 0.5)
+    assert row == {"coverage": 0.5, "over": 0.25, "under": 0.25, "width": pytest.approx(0.225)}
 
 
 @pytest.mark.parametrize("part", PARTS)
 def test_cells__are_those_of_the_committed_simulation(part: str) -> None:
     fixed = ("shape", "members", "nonmembers", "auc", "attacks", "difference", "fpr", "mean", "tpr")
     rows = [{k: row[k] for k in fixed if k in row} for row in cells(part, "twice", 2, 0)]
-    held = json.loads(COMMITTED.read_text(encoding="utf-8"))[part]
-    want = [{k: row[k] for k in fixed if k in row} for row in held if row["shape"] == "twice"]
+    simulation = json.loads(COMMITTED.read_text(encoding="utf-8"))[part]
+    want = [{k: row[k] for k in fixed if k in row} for row in simulation if row["shape"] == "twice"]
     assert rows == want
     assert cells("paired", "rounded", 2, 0) == []  # of normal scores alone
 
@@ -40,8 +40,8 @@ def test_cells__are_those_of_the_committed_simulation(part: str) -> None:
 @pytest.mark.parametrize("part", ["auc", "tpr"])
 def test_cells__hold_the_truth_as_often_as_the_committed_ones(part: str) -> None:
     draws = 200
-    held = json.loads(COMMITTED.read_text(encoding="utf-8"))[part]
-    want = [row["coverage"] for row in held if row["shape"] == "four times"]
+    simulation = json.loads(COMMITTED.read_text(encoding="utf-8"))[part]
+    want = [row["coverage"] for row in simulation if row["shape"] == "four times"]
     got = [row["coverage"] for row in cells(part, "four times", draws, 1)]
     assert len(got) == len(want)
     error = np.sqrt(0.95 * 0.05 / draws)

@@ -56,8 +56,8 @@ def test_auc_correlation__is_delongs_written_out(n: int, m: int) -> None:
 @pytest.mark.parametrize("family", [1, 7])
 def test_difference_interval__both_sides_hold_with_the_family(family: int) -> None:
     pair = scored("ascent", 0.8, 30, 70, 6), scored("ascent-zero", 0.6, 30, 70, 7)
-    found = [auc_estimate(*one.sides) for one in pair]
-    sides = [(e.value, auc_interval(e, LEVEL, family)) for e in found]
+    estimates = [auc_estimate(*one.sides) for one in pair]
+    sides = [(e.value, auc_interval(e, LEVEL, family)) for e in estimates]
     want = mover_difference(*sides[0], *sides[1], auc_correlation(*(one.sides for one in pair)))
     assert difference_interval(*(one.sides for one in pair), LEVEL, family) == pytest.approx(want)
 

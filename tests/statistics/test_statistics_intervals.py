@@ -70,10 +70,10 @@ def test_tpr_at_fpr__interval_holds_the_error_of_the_threshold() -> None:
     covered = bare = 0
     for _ in range(draws):
         members, others = generator.normal(gap, 1, 960), generator.normal(0, 1, 960)
-        found = tpr_at_fpr(members, others, 0.01)
-        assert found is not None
-        covered += found[1][0] <= truth <= found[1][1]
-        low, high = clopper_pearson(round(found[0] * 960), 960)
+        interval = tpr_at_fpr(members, others, 0.01)
+        assert interval is not None
+        covered += interval[1][0] <= truth <= interval[1][1]
+        low, high = clopper_pearson(round(interval[0] * 960), 960)
         bare += low <= truth <= high
     # Clopper-Pearson's at the threshold that was drawn covers half.
     assert bare / draws < 0.65 and covered / draws >= 0.95
@@ -81,13 +81,13 @@ def test_tpr_at_fpr__interval_holds_the_error_of_the_threshold() -> None:
 
 def test_mover_difference__known_answer_of_newcombe_method_10() -> None:
     # Newcombe (1998), Statist. Med. 17:873, table II, example (a): 56/70 - 48/80.
-    found = mover_difference(56 / 70, wilson(56, 70), 48 / 80, wilson(48, 80))
-    assert found == pytest.approx((0.0524, 0.3339), abs=1e-4)
+    interval = mover_difference(56 / 70, wilson(56, 70), 48 / 80, wilson(48, 80))
+    assert interval == pytest.approx((0.0524, 0.3339), abs=1e-4)
 
 
 def test_mover_difference__full_correlation_of_equal_intervals_is_a_point() -> None:
-    found = mover_difference(0.6, (0.5, 0.7), 0.6, (0.5, 0.7), correlation=1.0)
-    assert found == pytest.approx((0.0, 0.0), abs=1e-9)
+    interval = mover_difference(0.6, (0.5, 0.7), 0.6, (0.5, 0.7), correlation=1.0)
+    assert interval == pytest.approx((0.0, 0.0), abs=1e-9)
 
 
 def test_mover_mean__matches_difference_of_rates() -> None:

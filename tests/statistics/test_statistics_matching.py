@@ -21,18 +21,18 @@ def test_mix_weights__give_the_clients_class_shares() -> None:
 def test_null_of__shrinks_where_a_class_has_too_few() -> None:
     generator = np.random.default_rng(0)
     labels = np.repeat([0, 1], 10)
-    found = null_distribution(
+    null = null_distribution(
         np.repeat([0, 1], [20, 1]), generator.normal(size=20), labels, generator
     )
-    assert found is not None and found.posers == 5
+    assert null is not None and null.posers == 5
     assert null_distribution(np.zeros(4, int), np.zeros(1), np.zeros(1, int), generator) is None
 
 
 def test_mix_weights__are_the_clients_shares() -> None:
-    found = mix_weights(np.array([0, 0, 0, 1, 5]), np.array([1, 0, 0, 2, 1, 1]))
+    weights = mix_weights(np.array([0, 0, 0, 1, 5]), np.array([1, 0, 0, 2, 1, 1]))
     want = np.array([1 / 3, 3 / 2, 3 / 2, 0, 1 / 3, 1 / 3]) / 4
-    np.testing.assert_allclose(found, want)
-    assert effective_size(found) == pytest.approx(1 / np.sum(want**2))
+    np.testing.assert_allclose(weights, want)
+    assert effective_size(weights) == pytest.approx(1 / np.sum(want**2))
     assert not mix_weights(np.array([7]), np.array([0, 1])).any()
 
 
@@ -41,14 +41,14 @@ def test_null_of__is_a_loop_over_draws() -> None:
     draw = np.random.default_rng(0)
     scores, labels = np.round(draw.normal(size=60) * 2), np.repeat([0, 1, 2], [40, 15, 5])
     mix = np.repeat([0, 1, 2], [12, 3, 6])
-    found = null_distribution(mix, scores, labels, rng(4, "null"))
-    assert found is not None and found.posers == 5 + 1 + 2
+    null = null_distribution(mix, scores, labels, rng(4, "null"))
+    assert null is not None and null.posers == 5 + 1 + 2
     order = np.argsort(scores, kind="stable")
     scores, labels, stream = scores[order], labels[order], rng(4, "null")
-    for got in found.aucs:
+    for got in null.aucs:
         pools = [np.flatnonzero(labels == k) for k in range(3)]
-        drawn = zip(pools, (5, 1, 2), strict=True)
-        posing = np.concatenate([stream.choice(p, c, replace=False) for p, c in drawn])
+        draws = zip(pools, (5, 1, 2), strict=True)
+        posing = np.concatenate([stream.choice(p, c, replace=False) for p, c in draws])
         rest = np.setdiff1d(np.arange(60), posing)
         counts = [(labels[posing] == k).sum() / (labels[rest] == k).sum() for k in labels[rest]]
         weights = np.array(counts) / np.sum(counts)

@@ -16,9 +16,9 @@ def test_t_interval__of_a_textbook() -> None:
 
 
 def test_spread__counts_what_is_known_and_stays_in_range() -> None:
-    found = spread([0.9, None, 1.0])
-    assert (found["n"], found["mean"], found["least"], found["greatest"]) == (2, 0.95, 0.9, 1.0)
-    assert found["ci"] is not None and found["ci"][1] == 1.0 and 0 < found["ci"][0] < 0.9
+    result = spread([0.9, None, 1.0])
+    assert (result["n"], result["mean"], result["least"], result["greatest"]) == (2, 0.95, 0.9, 1.0)
+    assert result["ci"] is not None and result["ci"][1] == 1.0 and 0 < result["ci"][0] < 0.9
     assert spread([None]) == {
         "n": 0, "mean": None, "ci": None, "sd": None, "least": None, "greatest": None,
     }  # fmt: skip

@@ -45,14 +45,14 @@ def test_best_threshold__none_without_known_images() -> None:
 def test_tpr_at_fpr__is_the_largest_allowed(
     members: np.ndarray, nonmembers: np.ndarray, target: float
 ) -> None:
-    found = tpr_at_fpr(members, nonmembers, target)
+    rate = tpr_at_fpr(members, nonmembers, target)
     if len(nonmembers) * target < 1 - 1e-9:
-        assert found is None
+        assert rate is None
         return
-    assert found is not None
+    assert rate is not None
     cuts = [np.inf, *members, *nonmembers]
     allowed = [(members >= t).mean() for t in cuts if (nonmembers >= t).mean() <= target + 1e-12]
-    tpr, (low, high), achieved = found
+    tpr, (low, high), achieved = rate
     assert tpr == pytest.approx(max(allowed))
     assert low <= tpr <= high and achieved <= target + 1e-12
 

@@ -54,8 +54,8 @@ def client_round(
     **options: Any,
 ) -> ClientRound:  # fmt: skip
     """Client 0 in a round under the strategy `name`."""
-    told = replace(client_context, strategy=(name, options))
-    return ClientRound(told, store, RoundTask(0, round, "main", False), received)
+    context = replace(client_context, strategy=(name, options))
+    return ClientRound(context, store, RoundTask(0, round, "main", False), received)
 
 
 def sent(at: ClientRound) -> State:
@@ -77,22 +77,26 @@ def test_fedema__start_of_a_round_by_the_formula(client_context: ClientContext, 
     scale = None
     for round, shift in ((2, 0.05), (3, 0.02), (4, 0.5)):
         received = {n: t + shift for n, t in own.items()}
-        kept = store.load("main", 0)
-        assert kept is not None
-        mine = {n[9:]: t for n, t in kept.tensors.items() if n.startswith("strategy.")}
+        client_state = store.load("main", 0)
+        assert client_state is not None
+        mine = {n[9:]: t for n, t in client_state.tensors.items() if n.startswith("strategy.")}
         assert exactly(mine, own)
         gap = distance(own, received)
         scale = tau / gap if scale is None else scale  # lambda, fixed in the second round
         mu = min(1.0, scale * gap)
-        start = FedEMA(tau=tau).begin(StrategyContext(received, {}, mine, dict(kept.memory), {}))
+        start = FedEMA(tau=tau).begin(
+            StrategyContext(received, {}, mine, dict(client_state.memory), {})
+        )
         for name in received:
             want = mu * own[name] + (1 - mu) * received[name]
             torch.testing.assert_close(start[name], want, atol=1e-6, rtol=1e-5)
         if round == 2:
             assert mu == pytest.approx(tau)
         own = sent(client_round(client_context, store, received, round, "fedema", tau=tau))
-    kept = store.load("main", 0)
-    assert kept is not None and kept.memory["ema_mu"] == pytest.approx(min(1.0, mu), rel=1e-4)
+    client_state = store.load("main", 0)
+    assert client_state is not None and client_state.memory["ema_mu"] == pytest.approx(
+        min(1.0, mu), rel=1e-4
+    )
 
 
 def test_fedprox__mu_reaches_the_steps_and_0_is_fedavg(client_context: ClientContext) -> None:
@@ -117,11 +121,11 @@ def test_scaffold__reach_counts_what_momentum_makes_of_a_step(
     update = Honest().answer(at)
     want = 3 * 0.05 / (1 - momentum)  # six images, two a step
     assert update.metrics["scaffold_reach"] == pytest.approx(want)
-    kept = store.load("main", 0)
-    assert kept is not None
+    client_state = store.load("main", 0)
+    assert client_state is not None
     for name in dict(at.client_context.method(-1, None).encoder.named_parameters()):
         slope = (first[name] - update.state[name]) / want
-        torch.testing.assert_close(kept.tensors[f"strategy.{name}"], slope)
+        torch.testing.assert_close(client_state.tensors[f"strategy.{name}"], slope)
 
 
 def test_desk__resumes_queue_key_encoder_and_momentum(client_context: ClientContext) -> None:
@@ -130,16 +134,16 @@ def test_desk__resumes_queue_key_encoder_and_momentum(client_context: ClientCont
     trained, metrics, method = at.train()
     assert store.load("main", 0) is None  # until the upload is settled
     at.finish_round(trained, metrics)
-    kept = store.load("main", 0)
-    assert kept is not None
-    assert torch.equal(kept.tensors["local.queue"], method.local_state()["queue"])
-    assert any(n.startswith("optimizer.") for n in kept.tensors)
-    assert not any(n.startswith(("strategy.", "running.")) for n in kept.tensors)
+    client_state = store.load("main", 0)
+    assert client_state is not None
+    assert torch.equal(client_state.tensors["local.queue"], method.local_state()["queue"])
+    assert any(n.startswith("optimizer.") for n in client_state.tensors)
+    assert not any(n.startswith(("strategy.", "running.")) for n in client_state.tensors)
     onward, _, _ = client_round(client_context, store, trained, 2).train()
     fresh, _, _ = client_round(client_context, MemoryStore(), trained, 2).train()
     assert not exactly(onward, fresh)
     again = MemoryStore()
-    again.save("main", 0, ClientState(dict(kept.tensors), {}))
+    again.save("main", 0, ClientState(dict(client_state.tensors), {}))
     assert exactly(client_round(client_context, again, trained, 2).train()[0], onward)
 
 
@@ -150,16 +154,16 @@ def test_two_malicious_clients__send_the_same_where_they_know_the_server(
     """And else each what it climbs to by itself."""
     attack = Ascent(steps=1, lr=0.05, server="known" if knows else "unknown")
     held = {"targets": np.arange(6), "held": np.arange(6, 18), "attack": attack}
-    told = replace(client_context, roles=("honest", "active", "active"), share=1 / 3, **held)
-    assert told.fellows == ((1, 2) if knows else (1,))
+    context = replace(client_context, roles=("honest", "active", "active"), share=1 / 3, **held)
+    assert context.fellows == ((1, 2) if knows else (1,))
     first, store, sent = client_context.method(-1, None).shared_state(), MemoryStore(), []
     for client in (1, 2):
         for craft in (False, True):
-            at = ClientRound(told, store, RoundTask(client, 1 + craft, "main", craft), first)
+            at = ClientRound(context, store, RoundTask(client, 1 + craft, "main", craft), first)
             state = Active().answer(at).state
         sent.append(state)
     assert exactly(*sent) == knows
-    turns = told.craft_context(
+    turns = context.craft_context(
         client_context.method(-1, None), first, first, 0, {}, np.random.default_rng(0)
     )
     assert turns.share == pytest.approx(2 / 3 if knows else 1 / 3)
@@ -170,16 +174,16 @@ def test_passing__rests_on_the_attackers_own_images(
     client_context: ClientContext, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It trains on them to guess what honest clients send, where the rule compares updates."""
-    seen, job = list[set[int]](), ClientRound._make_job
+    calls, job = list[set[int]](), ClientRound._make_job
 
     def noted(self: ClientRound, indices: Any, *more: Any, **rest: Any) -> Any:
-        seen.append(set(indices.tolist()))
+        calls.append(set(indices.tolist()))
         return job(self, indices, *more, **rest)
 
     monkeypatch.setattr(ClientRound, "_make_job", noted)
     attack = Ascent(steps=2, lr=0.5, server="known")
     held = {"targets": np.arange(6), "held": np.arange(6, 18), "attack": attack}
-    told = replace(
+    context = replace(
         client_context,
         roles=("honest", "honest", "active"),
         share=1 / 5,
@@ -187,10 +191,10 @@ def test_passing__rests_on_the_attackers_own_images(
         **held,
     )
     first, store = client_context.method(-1, None).shared_state(), MemoryStore()
-    at = ClientRound(told, store, RoundTask(2, 1, "main", True), first)
+    at = ClientRound(context, store, RoundTask(2, 1, "main", True), first)
     crafted = Active().answer(at).state
-    assert len(seen) == (0 if name == "norm-clip" else 4)
-    assert all(images <= set(range(12, 18)) for images in seen)
+    assert len(calls) == (0 if name == "norm-clip" else 4)
+    assert all(images <= set(range(12, 18)) for images in calls)
     if name == "norm-clip":
         assert distance(crafted, first) == pytest.approx(1.0, rel=1e-3)
 
@@ -208,24 +212,26 @@ def test_guesses__one_for_each_honest_client_from_few_images_to_all(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Of the first attacker's images, eight at most, once a round; each fellow guesses the same."""
-    drawn = list[list[int]]()
+    draws = list[list[int]]()
     monkeypatch.setattr(
         ClientRound,
         "_guess_upload",
-        lambda self, indices: drawn.append(indices.tolist()) or self.received,
+        lambda self, indices: draws.append(indices.tolist()) or self.received,
     )
     attack = Ascent(steps=1, lr=0.5, server="known")
     roles = ("honest",) * (3 - malicious) + ("active",) * malicious
-    told = replace(client_context, roles=roles, share=share, strategy=("krum", {}), attack=attack)
+    context = replace(
+        client_context, roles=roles, share=share, strategy=("krum", {}), attack=attack
+    )
     first, store, ways = client_context.method(-1, None).shared_state(), MemoryStore(), []
-    for client in told.fellows:
-        at = ClientRound(told, store, RoundTask(client, 4, "main", True), first)
+    for client in context.fellows:
+        at = ClientRound(context, store, RoundTask(client, 4, "main", True), first)
         at._nearest_passing(first)
         at._nearest_passing(first)
-        ways.append(drawn.copy())
-        drawn.clear()
+        ways.append(draws.copy())
+        draws.clear()
     assert [len(one) for one in ways[0]] == sizes and all(way == ways[0] for way in ways)
-    own = set(client_context.parts["members"][told.fellows[0]].tolist())
+    own = set(client_context.parts["members"][context.fellows[0]].tolist())
     assert all(set(one) <= own for one in ways[0])
 
 
@@ -268,9 +274,9 @@ def test_job__stands_where_the_round_is_in_the_run(
     """Two epochs of three steps a round, the third of four rounds; `constant` is the first rate, in
     attacked rounds alone."""
     train = replace(client_context.train, local_epochs=2, batch_size=2, warmup_epochs=1.0)
-    told = replace(client_context, train=train, attacked_rate=rate)
-    method = told.method(0, 5)
-    job = told.job(method, told.images[np.arange(5)], 3, np.random.default_rng(0), attacked)
+    context = replace(client_context, train=train, attacked_rate=rate)
+    method = context.method(0, 5)
+    job = context.job(method, context.images[np.arange(5)], 3, np.random.default_rng(0), attacked)
     assert (job.step, job.total_steps, len(job.images)) == (12, 24, 5)
     own = attacked and rate == "constant"
     assert job.train == (
@@ -300,23 +306,23 @@ def test_matched__climbs_as_honest_clients_train(
         client_context.train, local_epochs=3, momentum=0.8, weight_decay=0.3, schedule=schedule
     )
     attack = AscentAlgorithm1(batch=6)
-    told = replace(
+    context = replace(
         client_context, train=train, attacked_rate=attacked_rate, attack=attack,
         targets=np.arange(6),
         held=np.arange(6, 18), roles=("honest", "honest", "active"),
     )  # fmt: skip
-    first = told.method(-1, None).shared_state()
-    at = ClientRound(told, MemoryStore(), RoundTask(2, 3, "main", True), first)
+    first = context.method(-1, None).shared_state()
+    at = ClientRound(context, MemoryStore(), RoundTask(2, 3, "main", True), first)
     crafted = at.craft(at.idle(), first)
 
     method, stream = at.idle(), rng(0, "craft", 3, 2)
-    halves, _ = split_in_halves(told.take(told.held))
+    halves, _ = split_in_halves(context.take(context.held))
     method.fill_bank(halves[1])  # no target is held
     weights = list(method.encoder.parameters())
     sgd = torch.optim.SGD(weights, lr=rate, momentum=0.8, weight_decay=0.3)
     for _ in range(3):
         rows = stream.permutation(6)
-        view1, view2 = draw_two_views(told.take(rows), told.augment, stream)
+        view1, view2 = draw_two_views(context.take(rows), context.augment, stream)
         sgd.zero_grad()
         (-attack_losses(method, view1, view2, "algorithm1").mean()).backward()
         sgd.step()
@@ -330,19 +336,21 @@ def test_resumed__momentum_where_it_is_kept_and_statistics_that_stay(
     client_context: ClientContext, keep: str
 ) -> None:
     """Local batch norm's running statistics go on from the client's own, not from the server's."""
-    told = replace(
+    context = replace(
         client_context, batch_norm="local", model=("smallnet", {"width": 2, "norm": "batch"}),
         train=replace(client_context.train, optimizer_state=keep),
     )  # fmt: skip
-    store, first = MemoryStore(), told.method(-1, None).shared_state()
-    update = Honest().answer(client_round(told, store, first, 1))
-    kept = store.load("main", 0)
-    assert kept is not None and not [n for n in update.state if ".running_" in n]
-    assert any(n.startswith("optimizer.") for n in kept.tensors) == (keep == "keep")
-    running = {n[8:]: t.clone() for n, t in kept.tensors.items() if n.startswith("running.")}
+    store, first = MemoryStore(), context.method(-1, None).shared_state()
+    update = Honest().answer(client_round(context, store, first, 1))
+    client_state = store.load("main", 0)
+    assert client_state is not None and not [n for n in update.state if ".running_" in n]
+    assert any(n.startswith("optimizer.") for n in client_state.tensors) == (keep == "keep")
+    running = {
+        n[8:]: t.clone() for n, t in client_state.tensors.items() if n.startswith("running.")
+    }
     assert running and set(running) == {n for n in first if ".running_" in n}
-    at = client_round(told, store, first, 2)
-    method = told.method(0, 6)
+    at = client_round(context, store, first, 2)
+    method = context.method(0, 6)
     method.load_shared(first)
     at._restore_state(method, at._make_job(at.indices, {}, {})[0].optimizer)
     now = method.shared_state()

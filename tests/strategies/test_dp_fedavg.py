@@ -144,12 +144,12 @@ def test_adaptive_clip__ends_at_the_quantile(start: float, quantile: float) -> N
     """From far below and far above, with the noise of votes, of 20 clients (Andrew et al.)."""
     draw = np.random.default_rng(0)
     strategy = DPFedAvg(clip=start, adaptive=True, quantile=quantile, clip_lr=0.5)
-    norms, held = np.exp(draw.normal(0.0, 0.5, (80, 20))), list[float]()
+    norms, rates = np.exp(draw.normal(0.0, 0.5, (80, 20))), list[float]()
     for round, row in enumerate(norms):
         strategy.aggregate(*of_norms(row, round + 1, size=8))
-        held.append(strategy.aggregation_metrics(ALONE)["clip"])
+        rates.append(strategy.aggregation_metrics(ALONE)["clip"])
     want = float(np.exp(0.5 * stats.norm.ppf(quantile)))
-    assert np.mean(held[-30:]) == pytest.approx(want, rel=0.15)
+    assert np.mean(rates[-30:]) == pytest.approx(want, rel=0.15)
 
 
 def test_flowers_adaptive_clip__goes_the_other_way() -> None:
@@ -215,11 +215,11 @@ def test_secret_cohorts__are_amplified_as_the_theorem_says(noise: float, rate: f
 
 
 def test_secret_cohorts__noise_to_epsilon_and_back() -> None:
-    found = sampled_noise(3.0, 0.05, 50, 1e-5)
+    noise = sampled_noise(3.0, 0.05, 50, 1e-5)
     assert (
-        sampled_epsilon(found, 0.05, 50, 1e-5)
+        sampled_epsilon(noise, 0.05, 50, 1e-5)
         <= 3.0
-        <= sampled_epsilon(found * 0.999, 0.05, 50, 1e-5)
+        <= sampled_epsilon(noise * 0.999, 0.05, 50, 1e-5)
     )
     assert sampled_epsilon(10.0, 0.02, 50, 1e-5) < composed_epsilon(10.0, 50, 1e-5, 2.0)
 
@@ -266,8 +266,10 @@ def test_privacy__counts_the_rounds_of_the_client_drawn_most_often() -> None:
     for round in range(1, 10):
         received, ups = of_norms([0.5] * 3, round)
         strategy.aggregate(received, [u for u in ups if u.client != 2 or round > 5])
-    told = strategy.privacy(Adversary(malicious=(0, 1)))
-    assert told is not None and told.value == pytest.approx(composed_epsilon(1.0, 4, 1e-5))
+    statement = strategy.privacy(Adversary(malicious=(0, 1)))
+    assert statement is not None and statement.value == pytest.approx(
+        composed_epsilon(1.0, 4, 1e-5)
+    )
 
 
 def test_privacy__tells_rounds_of_the_run_and_of_the_client() -> None:
@@ -302,8 +304,8 @@ def test_adaptive__the_sum_has_its_own_part_of_the_noise_at_the_clip_of_the_roun
         noise = (strategy.aggregate(received, ups)["w"] - received["w"]).double()
         want = 0.8 / math.sqrt(1 - 0.6) * bound / 3
         assert float(noise.std()) == pytest.approx(want, rel=0.03)
-        told = strategy.aggregation_metrics(ALONE)
-        assert told["noise_std"] == pytest.approx(want) and told["clip"] == bound
+        metrics = strategy.aggregation_metrics(ALONE)
+        assert metrics["noise_std"] == pytest.approx(want) and metrics["clip"] == bound
     assert abs(bound - 2.0) > 0.2 and strategy._bound() != bound
 
 
@@ -311,9 +313,9 @@ def test_privacy__says_whom_it_holds_against() -> None:
     strategy = rounds_of(at(DPFedAvg(noise_multiplier=2.0), 6, 3), 3)
 
     def said(**against: Any) -> tuple[float | None, str]:
-        found = strategy.privacy(Adversary(**against))
-        assert found is not None
-        return found.value, found.assumptions
+        statement = strategy.privacy(Adversary(**against))
+        assert statement is not None
+        return statement.value, statement.assumptions
 
     value, text = said()
     assert value is not None and "crafts" not in text and "not against the server" in text
@@ -321,8 +323,8 @@ def test_privacy__says_whom_it_holds_against() -> None:
     value, text = said(malicious=(5,), crafts=True)
     assert value is not None and "Client 5 uploads what an attack crafts" in text
     assert "none for the crafting clients' own images" in text
-    found = strategy.privacy(Adversary(server=True))
-    assert found is not None and found.standing == "empirical"
+    statement = strategy.privacy(Adversary(server=True))
+    assert statement is not None and statement.standing == "empirical"
     value, text = said(server=True)
     assert value is None and "No epsilon holds against this run's attacker" in text
     silent = rounds_of(at(DPFedAvg(noise_multiplier=0.0), 6, 3), 3)

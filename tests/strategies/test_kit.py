@@ -50,18 +50,18 @@ class Decays(Defense):
 
 def uploads(client_context: ClientContext, *, keep: bool) -> Weights:
     """What clients send and keep in two rounds; each with a kit of its own unless `keep`."""
-    store, found = MemoryStore(), []
+    store, rounds = MemoryStore(), []
     received = client_context.method(-1, None).shared_state()
     for round in (1, 2):
         for client in range(len(SIZES)):
             at = client_context if keep else replace(client_context)
             client_round = ClientRound(at, store, RoundTask(client, round, "main", False), received)
-            found.append(Honest().answer(client_round).state)
-            kept = store.load("main", client)
-            assert kept is not None
-            found.append({n: t.clone() for n, t in kept.tensors.items()})
-        received = received | found[-2]
-    return found
+            rounds.append(Honest().answer(client_round).state)
+            client_state = store.load("main", client)
+            assert client_state is not None
+            rounds.append({n: t.clone() for n, t in client_state.tensors.items()})
+        received = received | rounds[-2]
+    return rounds
 
 
 def same(a: Weights, b: Weights) -> bool:
@@ -94,8 +94,8 @@ def same(a: Weights, b: Weights) -> bool:
 def test_kit__clients_train_as_with_methods_of_their_own(
     client_context: ClientContext, more: dict[str, Any]
 ) -> None:
-    told = replace(client_context, **more)
-    assert same(uploads(told, keep=True), uploads(told, keep=False))
+    context = replace(client_context, **more)
+    assert same(uploads(context, keep=True), uploads(context, keep=False))
 
 
 def test_kit__builds_one_method_for_all_clients(
@@ -113,21 +113,21 @@ def test_kit__builds_one_method_for_all_clients(
 
 
 def test_site__orders_share_what_stays_in_this_process(client_context: ClientContext) -> None:
-    told = replace(client_context, stop=threading.Event())
-    one, other = (told.with_halt(threading.Event()) for _ in range(2))
+    context = replace(client_context, stop=threading.Event())
+    one, other = (context.with_halt(threading.Event()) for _ in range(2))
     assert one.method_cache is other.method_cache and one.images is other.images
-    told.stop.set()  # type: ignore[union-attr]
+    context.stop.set()  # type: ignore[union-attr]
     assert one.is_stopped() and other.is_stopped() and one.halt is not other.halt
 
 
 def test_kit__is_a_threads_own_and_stays_at_home(client_context: ClientContext) -> None:
     uploads(client_context, keep=True)
-    found = []
-    other = threading.Thread(target=lambda: found.append(client_context.method_cache.take()))
+    results = []
+    other = threading.Thread(target=lambda: results.append(client_context.method_cache.take()))
     other.start()
     other.join()
     assert (
-        found == [None] and pickle.loads(pickle.dumps(client_context)).method_cache.take() is None
+        results == [None] and pickle.loads(pickle.dumps(client_context)).method_cache.take() is None
     )
     pair = client_context.method_cache.take()
     assert pair is not None and not pair[1].state and client_context.method_cache.take() is None

@@ -49,8 +49,8 @@ def test_median_and_trimmed_mean__of_each_weight_by_itself(n: int, trim: int) ->
     np.testing.assert_allclose(flat(median), np.median(rows, axis=0), rtol=1e-6)
     want = []
     for column in rows.T:  # a weight's values, one by one
-        left = sorted(column)[trim : n - trim]
-        want.append(sum(left) / len(left))
+        middle = sorted(column)[trim : n - trim]
+        want.append(sum(middle) / len(middle))
     trimmed = TrimmedMean(trim=trim).aggregate(some(99), updates(states))
     np.testing.assert_allclose(flat(trimmed), want, rtol=1e-5, atol=1e-7)
 
@@ -130,9 +130,9 @@ def test_norm_clip__is_that_of_the_paper() -> None:
     strategy = NormClip(clip=clip)
     got = strategy.aggregate(received, updates(states))
     np.testing.assert_allclose(flat(got), flat(received) + mean, rtol=1e-5, atol=1e-6)
-    told = strategy.aggregation_metrics(Adversary())
-    assert told["clipped"] == np.mean([np.linalg.norm(u) > clip for u in steps])
-    assert told["update_norm"] == pytest.approx(np.mean([np.linalg.norm(u) for u in steps]))
+    metrics = strategy.aggregation_metrics(Adversary())
+    assert metrics["clipped"] == np.mean([np.linalg.norm(u) > clip for u in steps])
+    assert metrics["update_norm"] == pytest.approx(np.mean([np.linalg.norm(u) for u in steps]))
 
 
 @pytest.mark.parametrize(
@@ -279,5 +279,5 @@ def test_twins__are_no_accident() -> None:
     """No two rules agree on the same updates."""
     ups = updates([some(s) for s in range(7)])
     names = ("krum", "multi-krum", "median", "trimmed-mean", "norm-clip", "fedavg")
-    found = [flat(registry.build("strategy", n, {}).aggregate(some(99), ups)) for n in names]
-    assert all(not np.allclose(a, b) for a, b in itertools.combinations(found, 2))
+    results = [flat(registry.build("strategy", n, {}).aggregate(some(99), ups)) for n in names]
+    assert all(not np.allclose(a, b) for a, b in itertools.combinations(results, 2))

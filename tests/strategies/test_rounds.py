@@ -66,21 +66,23 @@ class Shuffled(InlineGrid):
     """Replies come back in another order."""
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        wanted = set(message_ids)
-        while len(self._done) < len(wanted):
+        expected = set(message_ids)
+        while len(self._done) < len(expected):
             time.sleep(0.001)
-        found = list(super().pull_messages(wanted))
-        order = rng(0, "arrival", len(found)).permutation(len(found))
-        return [found[i] for i in order]
+        messages = list(super().pull_messages(expected))
+        order = rng(0, "arrival", len(messages)).permutation(len(messages))
+        return [messages[i] for i in order]
 
 
 class Lossy(InlineGrid):
     """The reply of client 1 to an order never arrives."""
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        wanted = set(message_ids)
-        found = [m for m in super().pull_messages(wanted) if not ordered(m, 1)] if wanted else []
-        return found
+        expected = set(message_ids)
+        messages = (
+            [m for m in super().pull_messages(expected) if not ordered(m, 1)] if expected else []
+        )
+        return messages
 
 
 def ordered(reply: Message, client: int) -> bool:
@@ -136,18 +138,18 @@ def federate(
     failure_policy: FailurePolicy | None = None,
 ) -> tuple[State, Seen]:  # fmt: skip
     grid = grid_type(app_of(reply), clients, 2, 1)
-    seen: Seen = []
+    calls: Seen = []
     taken: list[Update] = []
     try:
         course = RoundRange("main", first, first + rounds, False, share, 0)
         members = failure_policy or FailurePolicy(clients)
         for done in strategy.rounds(grid, course, some_state(99), members, taken.append):
             assert done.seconds >= 0 and list(done.metrics) == [u.client for u in taken]
-            seen.append((done.number, {n: t.clone() for n, t in done.state.items()}, taken.copy()))
+            calls.append((done.number, {n: t.clone() for n, t in done.state.items()}, taken.copy()))
             taken.clear()
     finally:
         grid.close()
-    return done.state, seen
+    return done.state, calls
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -323,12 +325,12 @@ def test_error_reply__names_its_client() -> None:
 
 def once(how: str) -> Reply:
     """A spoiled update of client 2 in round 7, the first time that it is asked."""
-    bad, asked = spoiled(how), list[int]()
+    bad, calls = spoiled(how), list[int]()
 
     def reply(client: int, round: int, state: State) -> State:
         if (client, round) == (2, 7):
-            asked.append(1)
-        return (bad if len(asked) == 1 else drift)(client, round, state)
+            calls.append(1)
+        return (bad if len(calls) == 1 else drift)(client, round, state)
 
     return reply
 
@@ -357,12 +359,12 @@ def test_retry__tries_are_those_of_one_order() -> None:
             assert failure_policy.note_failure(branch, round, client, "is slow")
     with pytest.raises(FederationError, match=rf"round 2: client 3 .*\({TRIES} times\)"):
         failure_policy.note_failure("zero", 2, 3, "is slow")
-    asked = list[int]()
+    rounds = list[int]()
 
     def tired(client: int, round: int, state: State) -> State:
         if client == 2:
-            asked.append(round)
-            if asked.count(round) < TRIES:
+            rounds.append(round)
+            if rounds.count(round) < TRIES:
                 raise RuntimeError("lost")
         return drift(client, round, state)
 
@@ -370,7 +372,7 @@ def test_retry__tries_are_those_of_one_order() -> None:
         federate(FedAvg(), reply=tired, failure_policy=FailurePolicy(4, "retry"))[0],
         federate(FedAvg())[0],
     )
-    assert asked == [round for round in (6, 7, 8) for _ in range(TRIES)]
+    assert rounds == [round for round in (6, 7, 8) for _ in range(TRIES)]
 
 
 @every_fault
@@ -444,16 +446,16 @@ def test_late_client__is_given_up(policy: str, monkeypatch: pytest.MonkeyPatch) 
 
 def test_many_clients__few_updates_wait() -> None:
     """However late the first client is."""
-    held, late = list[int](), Event()
+    records, late = list[int](), Event()
 
     def reply(client: int, round: int, state: State) -> State:
         if client == 0:
             late.wait(0.5)
-        held.append(client)
+        records.append(client)
         return state
 
     federate(FedAvg(), reply=reply, clients=60, rounds=1)
-    assert held.index(0) <= 16
+    assert records.index(0) <= 16
 
 
 def test_call_roll__maps_partitions_to_nodes() -> None:

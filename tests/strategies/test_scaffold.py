@@ -81,16 +81,16 @@ def test_run__is_algorithm_1(tmp_path: Path) -> None:
     (tmp_path / "twin").mkdir()
     models, c, controls = algorithm_1(setup, tmp_path / "twin")
     run = federated(setup, tmp_path / "run")
-    found = weights(run)
-    assert sorted(found) == list(range(ROUNDS + 1))
+    state = weights(run)
+    assert sorted(state) == list(range(ROUNDS + 1))
     for round, want in enumerate(models):
         for name in want:
-            torch.testing.assert_close(found[round][name], want[name], atol=1e-6, rtol=0)
+            torch.testing.assert_close(state[round][name], want[name], atol=1e-6, rtol=0)
     for client, want in enumerate(controls):
-        kept = run.store.load("main", client)
-        assert kept is not None
+        client_state = run.store.load("main", client)
+        assert client_state is not None
         for name in want:
-            got = kept.tensors[f"strategy.{name}"]
+            got = client_state.tensors[f"strategy.{name}"]
             torch.testing.assert_close(got, want[name], atol=2e-5, rtol=0)  # (x - y) / 0.3
     largest = max(float(t.abs().max()) for t in c.values())
     assert largest > 100 * 2e-5  # the controls are no zeros
@@ -214,7 +214,7 @@ def test_statistics__of_batch_norm_have_no_control() -> None:
 def test_defence__spends_what_it_spends_under_fedavg(
     defense: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = {}
+    results = {}
     for strategy in ("scaffold", "fedavg"):
         flags = (
             f"--clients 3 --rounds 3 --train.local_epochs 1 --model.width 4 "
@@ -223,7 +223,7 @@ def test_defence__spends_what_it_spends_under_fedavg(
         )
         assert main(shlex.split(flags)) == 0
         report = json.loads(capsys.readouterr().out)
-        found[strategy] = [c["defence"]["epsilon"] for c in report["clients"]]
+        results[strategy] = [c["defence"]["epsilon"] for c in report["clients"]]
         assert all(r["loss"] is None for r in report["rounds"])  # it stays with the clients
         assert 0 <= report["utility"]["knn"] <= 1
-    assert found["scaffold"] == found["fedavg"] and found["fedavg"][0]["value"] > 0
+    assert results["scaffold"] == results["fedavg"] and results["fedavg"][0]["value"] > 0

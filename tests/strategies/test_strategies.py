@@ -108,7 +108,7 @@ def test_fedavgm__instances_do_not_share_velocity() -> None:
 def test_cohort__is_seeded_sorted_and_of_the_size_asked(
     clients: int, share: float, size: int
 ) -> None:
-    drawn = []
+    draws = []
     for seed in (0, 1):
         for round in range(1, 9):
             course = RoundRange("main", 0, 8, False, share, seed)
@@ -117,7 +117,7 @@ def test_cohort__is_seeded_sorted_and_of_the_size_asked(
             assert set(picked) <= set(range(clients))
             other = RoundRange("zero", 4, 8, True, share, seed)
             assert draw_cohort(other, round, clients) == picked  # branches are paired
-            drawn.append(tuple(picked))
+            draws.append(tuple(picked))
     if size < clients:
-        assert len(set(drawn)) > 1
-        assert {c for picked in drawn for c in picked} == set(range(clients)) or size == 1
+        assert len(set(draws)) > 1
+        assert {c for picked in draws for c in picked} == set(range(clients)) or size == 1

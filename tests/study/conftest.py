@@ -67,8 +67,8 @@ def sweeping(tmp_path: Path, tell: Path, monkeypatch: pytest.MonkeyPatch) -> Swe
         return [sys.executable, "-I", "-S", "-c", RUN, *own]
 
     def sweep(flags: str = GRID, stop: Event | None = None) -> int:
-        asked = parse(SWEEP, [*shlex.split(flags), "--quiet", "--out", str(tmp_path / "OUT")])
-        return conduct(asked, stop or Event(), start)
+        settings = parse(SWEEP, [*shlex.split(flags), "--quiet", "--out", str(tmp_path / "OUT")])
+        return conduct(settings, stop or Event(), start)
 
     return sweep
 

@@ -114,8 +114,8 @@ def write(tmp_path: Path) -> Write:
         ]  # fmt: skip
         out = tmp_path / (folder or f"OUT-{config}")
         out.mkdir()
-        told = {"config": sweep.tree(), "seeds": list(seeds), "cells": cells}
-        (out / "sweep.json").write_text(json.dumps(told))
+        fields = {"config": sweep.tree(), "seeds": list(seeds), "cells": cells}
+        (out / "sweep.json").write_text(json.dumps(fields))
         return f"{name}={regime}={out}/sweep.json"
 
     return make
@@ -342,8 +342,8 @@ def test_power__of_known_numbers() -> None:
     assert deviation({"mean": 2.0, "p": 0.05, "federations": 4}) == pytest.approx(
         2 * 2 / student.ppf(0.975, 3)
     )
-    told = {"mean": 3.0, "interval": [1.0, 5.0], "federations": 9}
-    assert deviation(told) == pytest.approx(2 * 3 / student.ppf(0.975, 8))
+    config = {"mean": 3.0, "interval": [1.0, 5.0], "federations": 9}
+    assert deviation(config) == pytest.approx(2 * 3 / student.ppf(0.975, 8))
 
 
 def test_plan__asks_as_many_federations_as_its_effects_need() -> None:

@@ -121,11 +121,16 @@ def test_sentence__least_epsilon_at_a_tolerable_cost_and_what_is_left() -> None:
         heads_at(5.0, (0.7, 0.55), 0.06), heads_at(25.0, (0.6, 0.8), 0.05),
         heads_at(50.0, (0.9, 0.8), 0.01),
     ]  # fmt: skip
-    said = compare.sentence(rows, 10)
-    assert said.startswith("Without noise the attack has AUC 0.90") and "the heads leak." in said
-    assert "gaussian keeps utility within 5% from epsilon 25 on, no meaningful guarantee" in said
-    assert "the best attack there has AUC 0.80." in said
-    assert "gaussian at 5 costs least utility: 6%; a leak remains under gaussian at 5." in said
+    sentence = compare.sentence(rows, 10)
+    assert (
+        sentence.startswith("Without noise the attack has AUC 0.90")
+        and "the heads leak." in sentence
+    )
+    assert (
+        "gaussian keeps utility within 5% from epsilon 25 on, no meaningful guarantee" in sentence
+    )
+    assert "the best attack there has AUC 0.80." in sentence
+    assert "gaussian at 5 costs least utility: 6%; a leak remains under gaussian at 5." in sentence
     few = compare.sentence(rows[:2], 10)
     assert "gaussian costs over 5% of utility at every epsilon tried." in few
     assert few.endswith("no leak is established at these settings.")

@@ -66,8 +66,8 @@ def changing(members: float, others: float, n: int = MANY) -> Curves:
 
 
 def of(place: str, climb: StaticAscentScores | None = None, curves: Curves | None = None) -> Claim:
-    (found,) = [one for one in claims.claims(climb, curves) if one["place"] == place]
-    return found
+    (results,) = [one for one in claims.claims(climb, curves) if one["place"] == place]
+    return results
 
 
 @pytest.mark.parametrize(

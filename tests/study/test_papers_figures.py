@@ -83,8 +83,8 @@ def test_figures__say_what_a_run_did_not_do(
 
 
 def test_write__names_what_was_not_drawn(found: PaperResults, tmp_path: Path) -> None:
-    told = {"run": "<mine>", "data": "digits", **numbers(found)}
-    make.write(tmp_path, told, {"fig-5": b"png", "fig-13": make.NO_CURVES})
+    config = {"run": "<mine>", "data": "digits", **numbers(found)}
+    make.write(tmp_path, config, {"fig-5": b"png", "fig-13": make.NO_CURVES})
     page = (tmp_path / "paper.html").read_text(encoding="utf-8")
     assert f"Not drawn: {make.NO_CURVES}." in page and "&lt;mine&gt;" in page
     assert page.count("<table>") == 4 and page.count("data:image/png;base64,") == 1

@@ -37,8 +37,8 @@ def compared() -> SweepReport:
         report["verdict_code"] = "leaks" if cell.seed == 1 else "not-established"
         report |= {"versions": {"commit": f"{cell.seed == 0}"}, "timing": {"total_s": 1.0}}
         control = {"name": "ascent-zero", "difference": 0.1 + cell.seed / 100}
-        told = {"attack": "ascent", "judged": "mean", "size": 8, "auc": 0.7, "control": control}
-        report["sets"] = [told, {**told, "judged": "alone", "control": None}]
+        config = {"attack": "ascent", "judged": "mean", "size": 8, "auc": 0.7, "control": control}
+        report["sets"] = [config, {**config, "judged": "alone", "control": None}]
         finished[cell.key] = (f"cells/{names([cell])[cell.key]}", report)
     failed = {sweep.cells[-1].key: "no <images>"}
     return SweepView().report(Study(sweep, sweep.cells, finished, failed, 2.0))
@@ -213,8 +213,8 @@ def test_page__says_what_the_models_of_a_point_chose(compared: SweepReport) -> N
     first = [n for n in names if isinstance(n, TextCell) and n.text == "ascent"][0]
     report = json.loads(GOLDEN.read_text(encoding="utf-8"))
     own = next(row["choices"] for row in report["attacks"] if row["name"] == "ascent")
-    said = ", ".join(f"{name}={value:g}" for name, value in own.items())
-    assert first.small == (f"chosen: {said} (3)",)
+    sentence = ", ".join(f"{name}={value:g}" for name, value in own.items())
+    assert first.small == (f"chosen: {sentence} (3)",)
     assert "similarity" in names
 
 

@@ -42,15 +42,15 @@ def until(true: Callable[[], object], seconds: float) -> None:
 
 def at_work(out: Path) -> list[Path]:
     """Processes that were started for a run of the sweep and are alive."""
-    found = []
+    results = []
     for line in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             text = line.read_bytes()
         except OSError:
             continue
         if b"fedmia.study.child" in text and str(out).encode() in text:
-            found.append(line)
-    return found
+            results.append(line)
+    return results
 
 
 @pytest.mark.slow(seconds=25)

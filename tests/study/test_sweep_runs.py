@@ -27,8 +27,8 @@ NAMES = [f"strategy={s}_seed={i}" for i in (3, 4) for s in ("fedavg", "fedprox")
 
 
 def swept(out: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((out / "sweep.json").read_text(encoding="utf-8"))
-    return found
+    content: dict[str, Any] = json.loads((out / "sweep.json").read_text(encoding="utf-8"))
+    return content
 
 
 def cells(out: Path) -> list[str]:
@@ -100,17 +100,17 @@ def test_again__what_a_kill_leaves_is_thrown_away(
     # As if the sweep had been killed inside the last run, and another had been broken since.
     (out / "cells" / NAMES[3]).rename(out / "unfinished" / NAMES[3])
     (out / "cells" / NAMES[0] / "report.json").write_text('{"half": ')
-    kept = (out / "cells" / NAMES[1] / "report.json").stat()
+    report = (out / "cells" / NAMES[1] / "report.json").stat()
     assert sweeping() == 0
     assert begun(tell) == [NAMES[0], NAMES[3]]
-    assert (out / "cells" / NAMES[1] / "report.json").stat().st_mtime_ns == kept.st_mtime_ns
+    assert (out / "cells" / NAMES[1] / "report.json").stat().st_mtime_ns == report.st_mtime_ns
     assert not (out / "unfinished").exists() and swept(out)["finished"] == 4
 
 
 def test_again__an_unfinished_run_of_other_settings_is_not_gone_on_with(tmp_path: Path) -> None:
     """It has the name of a run that is asked for, and a checkpoint; another is gone on with."""
-    asked = parse(SWEEP, [*GRID.split(), "--quiet", "--out", str(tmp_path)])
-    sweep, tree = asked.settings, asked.settings.tree()
+    settings = parse(SWEEP, [*GRID.split(), "--quiet", "--out", str(tmp_path)])
+    sweep, tree = settings.settings, settings.settings.tree()
     folder = StudyFolder(tmp_path / "OUT", sweep, tree, lambda path: True)
     for cell, name in zip(sweep.cells[:2], NAMES, strict=False):
         made = folder.unfinished / name

@@ -316,9 +316,9 @@ def test_choice__holds_the_least_leaking_one_in_at_least_95_percent() -> None:
             [{"seed": s, "auc": auc, "attack": "a", "knn": 0.8} for s, auc in enumerate(one)]
             for one in aucs
         ]
-        found: Any = [{"label": t.label, "best": "a", "failed": 0} for t in tradeoff.trades]
-        choice = choose(found, rows)  # type: ignore[arg-type]
-        lost_one += found[3]["label"] not in {choice["least"], *choice["alike"]}
+        results: Any = [{"label": t.label, "best": "a", "failed": 0} for t in tradeoff.trades]
+        choice = choose(results, rows)  # type: ignore[arg-type]
+        lost_one += results[3]["label"] not in {choice["least"], *choice["alike"]}
         told += "no defence" not in choice["alike"]
     assert lost_one <= 5 and told >= 54
 

@@ -39,15 +39,15 @@ def trading(tmp_path: Path, tell: Path, monkeypatch: pytest.MonkeyPatch) -> Trad
         return [sys.executable, "-I", "-S", "-c", RUN, *own]
 
     def trade(flags: str = FLAGS + "--strengths gaussian=0.1", command: Any = TRADEOFF) -> int:
-        asked = parse(command, [*shlex.split(flags), "--quiet", "--out", str(tmp_path / "OUT")])
-        return (conduct if command is TRADEOFF else sweep)(asked, Event(), start)
+        settings = parse(command, [*shlex.split(flags), "--quiet", "--out", str(tmp_path / "OUT")])
+        return (conduct if command is TRADEOFF else sweep)(settings, Event(), start)
 
     return trade
 
 
 def told(out: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((out / "tradeoff.json").read_text(encoding="utf-8"))
-    return found
+    content: dict[str, Any] = json.loads((out / "tradeoff.json").read_text(encoding="utf-8"))
+    return content
 
 
 def test_trade_off__runs_what_is_new_and_fails_by_name(
