@@ -88,19 +88,20 @@ def test_outputs__and_their_gradients_are_those_of_one_pass(
     torch.testing.assert_close(gradients[0], gradients[1])
 
 
-@pytest.mark.slow(seconds=35)
+@pytest.mark.slow(seconds=50)
 def test_audit__of_large_images_keeps_within_its_bound(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The benchmark itself, of a smaller transformer and fewer images."""
+    """The benchmark itself, of a small network and few images: 690 MiB, 880 if all views were
+    drawn at once, 1,115 if passes were of eight images in place of one."""
     pytest.importorskip("timm")
     out = tmp_path / "large.json"
-    flags = "--model test_vit --size 512 --images 8 --known 4 --views 2 --crops 16"
+    flags = "--model test_resnet --size 768 --images 8 --known 4 --views 2 --crops 2 --threads 1"
     monkeypatch.syspath_prepend(str(SCRIPT.parent))
     monkeypatch.setattr(sys, "argv", [str(SCRIPT), *flags.split(), "--out", str(out)])
     with pytest.raises(SystemExit) as ended:
         runpy.run_path(str(SCRIPT), run_name="__main__")
     assert ended.value.code == 0
-    case = json.loads(out.read_text())["cases"]["test_vit"]
+    case = json.loads(out.read_text())["cases"]["test_resnet"]
     assert sorted(case["attacks"]) == ["encodermi-t", "partcrop"]
-    assert case["over_mib"] < 1024
+    assert case["over_mib"] < 800

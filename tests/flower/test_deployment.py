@@ -45,7 +45,7 @@ def test_simulation__reports_as_inline(tmp_path: Path) -> None:
     assert not [*(tmp_path / "home" / "fedmia").glob("*")]
 
 
-@pytest.mark.slow(seconds=120)
+@pytest.mark.slow(seconds=90)
 @pytest.mark.skipif(
     not (shutil.which("openssl") and shutil.which("ssh-keygen")),
     reason="openssl and ssh-keygen make the deployment's certificates and keys",
