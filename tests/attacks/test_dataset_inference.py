@@ -186,7 +186,7 @@ def test_suspects__posers_are_non_members_dealt_like_clients(textures: Any) -> N
     draw = np.random.default_rng(0)
     classes = draw.integers(0, 4, 24), draw.integers(0, 4, 60)
     of = dealt(textures(24), textures(60, seed=5), classes, np.repeat([4, 0, 2], 8))
-    assert list(of.held) == [0, 2, 4] and of.held[4].tolist() == list(range(8))
+    assert list(of.positions) == [0, 2, 4] and of.positions[4].tolist() == list(range(8))
     assert len(of.posing) == 3 * -(-POSERS // 3)
     for at in range(0, len(of.posing), 3):
         places = np.concatenate(of.posing[at : at + 3])
