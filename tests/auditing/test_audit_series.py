@@ -28,7 +28,7 @@ from fedmia.ssl.base import Recipe
 from fedmia.statistics.auc import difference_interval
 from fedmia.statistics.intervals import LEVEL
 from fedmia.storage.snapshot import Snapshot, SnapshotStore
-from fedmia.study.audits import encoders as conduct
+from fedmia.study.audits import encoders as run_study
 from fedmia.study.formats import SeriesReport
 from fedmia.study.scores import read
 from fedmia.study.views import encoders as compare
@@ -98,7 +98,7 @@ def serial(run: Path, archives: Sides, tmp_path: Path, monkeypatch: pytest.Monke
     def series(flags: str = "--seeds 2", rounds: str = "@0,2,5") -> int:
         line = f"--encoder {run}{rounds} {archives.flags} --attacks similarity --device cpu "
         line += f"{flags} --jobs 3 --threads 1 --quiet --out {tmp_path / 'OUT'}"
-        return conduct(parse(AUDIT, shlex.split(line)), Event(), start)
+        return run_study(parse(AUDIT, shlex.split(line)), Event(), start)
 
     return series
 

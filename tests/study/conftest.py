@@ -12,7 +12,7 @@ import pytest
 
 from fedmia.cli.command import parse
 from fedmia.cli.commands import SWEEP
-from fedmia.study.simulations import sweep as conduct
+from fedmia.study.simulations import sweep as run_study
 from fedmia.study.views.sweep import SweepView
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "active.json"
@@ -68,7 +68,7 @@ def sweeping(tmp_path: Path, tell: Path, monkeypatch: pytest.MonkeyPatch) -> Swe
 
     def sweep(flags: str = GRID, stop: Event | None = None) -> int:
         settings = parse(SWEEP, [*shlex.split(flags), "--quiet", "--out", str(tmp_path / "OUT")])
-        return conduct(settings, stop or Event(), start)
+        return run_study(settings, stop or Event(), start)
 
     return sweep
 

@@ -16,7 +16,7 @@ from fedmia.cli.command import parse
 from fedmia.cli.commands import SWEEP, TRADEOFF
 from fedmia.options.errors import InputError
 from fedmia.study.simulations import sweep
-from fedmia.study.simulations import tradeoff as conduct
+from fedmia.study.simulations import tradeoff as run_study
 from fedmia.study.views.sweep import SweepView
 from fedmia.study.views.tradeoff import TradeoffView
 from fedmia.tradeoff import main
@@ -40,7 +40,7 @@ def trading(tmp_path: Path, tell: Path, monkeypatch: pytest.MonkeyPatch) -> Trad
 
     def trade(flags: str = FLAGS + "--strengths gaussian=0.1", command: Any = TRADEOFF) -> int:
         settings = parse(command, [*shlex.split(flags), "--quiet", "--out", str(tmp_path / "OUT")])
-        return (conduct if command is TRADEOFF else sweep)(settings, Event(), start)
+        return (run_study if command is TRADEOFF else sweep)(settings, Event(), start)
 
     return trade
 
