@@ -30,7 +30,13 @@ from torch import nn
 
 from fedmia.defenses import _canaries
 from fedmia.defenses._accounting import epsilon_spent, noise_for
-from fedmia.defenses._canaries import Steps, add_scores, audit_steps, draw_coins, guess_canaries
+from fedmia.defenses._canaries import (
+    AuditedSteps,
+    add_scores,
+    audit_steps,
+    draw_coins,
+    guess_canaries,
+)
 from fedmia.defenses._noise import ReleaseNoise
 from fedmia.defenses._persample import private_optimizer
 from fedmia.defenses.gaussian import Gaussian
@@ -123,7 +129,7 @@ def dpsgd(case: Case, noise: float, seed: int) -> dict[str, Any]:
             planted.enter_context(patch.object(_canaries, "private_optimizer", unclipped))
         if case.violation == "fixed batches":
             planted.enter_context(patch.object(_canaries, "poisson_rows", fixed_batches()))
-        steps = Steps(noise, CLIP, rate, rate * 50, count)
+        steps = AuditedSteps(noise, CLIP, rate, rate * 50, count)
         add_scores(memory, audit_steps(job, steps, inside, stream))
     return guess_canaries(memory, "one-run-gdp" if rate >= 1 else "one-run")
 
