@@ -1,4 +1,4 @@
-"""An active attacker: passive until it may craft, then uploads what its attack crafts."""
+"""An active attacker: passive until the attacked rounds, then it uploads crafted weights."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from fedmia.ssl.base import State
 
 
 class Active(_Passive):
-    """Trains as told, or not at all, until it may craft; then uploads what its attack crafts.
+    """Passive until the attacked rounds; then uploads the weights that its attack crafts.
 
-    From then on it trains no more: an attack works on the weights received.
+    From then on it does not train: the attack starts from the weights that it receives.
     """
 
     crafts = True
 
     def work(self, client_round: ClientRound) -> tuple[State, Metrics]:
-        """Train as told, or not at all; then upload what the attack crafts, where it may."""
+        """Work as a passive attacker; in an attacked round, upload what the attack crafts."""
         if client_round.crafts:
             return client_round.craft(client_round.idle(), client_round.received), {}
         return super().work(client_round)

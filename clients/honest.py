@@ -9,7 +9,7 @@ from fedmia.ssl.base import State
 
 
 class Honest(Role):
-    """Trains on its own images and uploads what its defences let out; attacks nothing."""
+    """Trains on its own images and uploads its defended update; does not attack."""
 
     def work(self, client_round: ClientRound) -> tuple[State, Metrics]:
         if client_round.sits_out:

@@ -10,7 +10,7 @@ from fedmia.threat import Threat
 
 
 class Passive(Role):
-    """Trains as told, or not at all; its attacks run on the models that it kept."""
+    """Trains like an honest client, or not at all; its attacks use the models that it received."""
 
     sees = Threat("white_box", "client")
 

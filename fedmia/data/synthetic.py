@@ -21,7 +21,7 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Synthetic(Dataset):
-    """Seeded textured images: oriented gratings, colours and blobs, as many as asked.
+    """Seeded textured images: oriented gratings, colours and blobs, in any number.
 
     The class sets the orientation, the frequency and the colours; phase, contrast, noise and
     three blobs are each image's own, so the images of a class all differ.

@@ -17,7 +17,7 @@ LEAK = 0.55
 
 @dataclass(frozen=True)
 class EarlyStopping(Defense):
-    """The client sits out every round after a number of its own; promises no privacy.
+    """The client stops training after a number of its own rounds; promises no privacy.
 
     The number is given, as the papers have it, or chosen before the client's first round: it
     rehearses the run as a federation of one on half of the public images, holds the other half

@@ -13,7 +13,7 @@ from fedmia.ssl.train import Job
 
 @dataclass(frozen=True)
 class WeightDecay(Defense):
-    """A client's weight decay in place of everybody's; promises no privacy.
+    """A weight decay of the client's own in place of the run's; promises no privacy.
 
     It rests on no image, so beside DP-SGD it costs no privacy: there the decay follows the noise.
     """

@@ -1,4 +1,4 @@
-"""Dirichlet partition: each class is dealt to the clients in Dirichlet proportions."""
+"""Dirichlet partition: each class is divided among the clients in Dirichlet proportions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TRIES = 1000
 
 @dataclass(frozen=True)
 class Dirichlet(RandomPartition):
-    """Class mixes that differ: each class is dealt in Dirichlet(alpha) proportions.
+    """Different class mixes: each class is divided in Dirichlet(alpha) proportions.
 
     At alpha 0.1 most images of a client are of one or two classes, at 0.5 (usual) of a few.
     Towards infinity every client has the same mix, as under `iid`.

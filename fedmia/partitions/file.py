@@ -22,7 +22,7 @@ COLUMNS = ["image", "client"]
 
 @dataclass(frozen=True)
 class File(OwnerPartition):
-    """Clients of given images: JSON lists by client, CSV or .npy (docs/partitions.md)."""
+    """A file says which client holds which image: JSON, CSV or .npy (docs/partitions.md)."""
 
     takes_path: ClassVar[bool] = True
 

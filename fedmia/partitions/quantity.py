@@ -14,7 +14,7 @@ from fedmia.partitions.base import RandomPartition, dirichlet_cuts
 
 @dataclass(frozen=True)
 class Quantity(RandomPartition):
-    """Sizes that differ: Dirichlet(alpha) sizes, with the same class mix in expectation.
+    """Different sizes: Dirichlet(alpha) sizes, with the same class mix in expectation.
 
     At a small alpha a few clients hold most images. Towards infinity sizes are equal, as under
     `iid`.
