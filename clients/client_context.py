@@ -174,7 +174,7 @@ class ClientContext:
 
         Args:
             method: the method to train or to renew.
-            images: number of images of the client.
+            images: uint8 (N, C, H, W), those of the client.
             round: number of the round, from 1.
             stream: source of randomness.
             attacked: whether the round is one that the attacker may craft in.

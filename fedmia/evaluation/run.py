@@ -280,7 +280,7 @@ def add_leakage(evaluation: Evaluation, info: RoundInfo, names: list[str]) -> Ro
     Args:
         evaluation: the attacks on the models of the run.
         info: the row of the round.
-        names: attacks without an untrained control.
+        names: attacks to score on the model of the round.
 
     Returns:
         The row with each attack's scores.

@@ -35,15 +35,7 @@ class Ledger(StateStore):
         self._lock = Lock()
 
     def load(self, branch: str, client: int) -> ClientState | None:
-        """A client's state; None before its first round.
-
-        Args:
-            branch: which federation of the run: `main`, `zero` or `placebo`.
-            client: partition id of the client.
-
-        Returns:
-            The state.
-        """
+        """A client's state; None before its first round."""
         with self._lock:
             if state := self._held.get((branch, client)):
                 return state
@@ -54,13 +46,7 @@ class Ledger(StateStore):
             return ClientState(*read_tensors(self.root / name))
 
     def save(self, branch: str, client: int, state: ClientState) -> None:
-        """Keep a client's state, in memory until a checkpoint is written.
-
-        Args:
-            branch: which federation of the run: `main`, `zero` or `placebo`.
-            client: partition id of the client.
-            state: model weights by name.
-        """
+        """Keep a client's state, in memory until a checkpoint is written."""
         with self._lock:
             self._keep_in_memory((branch, client), state)
             self._set_file((branch, client), None)

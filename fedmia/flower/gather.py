@@ -64,7 +64,7 @@ def run_rounds(
     Args:
         experiment: the settings of the run.
         shape: channels and size of the images.
-        nodes: Flower node id of each client.
+        nodes: the clients that Flower runs, with their states.
         place: where the server keeps the run.
         watch: notes the seconds of each part.
 

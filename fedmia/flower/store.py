@@ -36,26 +36,12 @@ class NodeStore(StateStore):
         self.root, self.round = root, round
 
     def load(self, branch: str, client: int) -> ClientState | None:
-        """The state before the round at work; None before the first round.
-
-        Args:
-            branch: which federation of the run: `main`, `zero` or `placebo`.
-            client: partition id of the client.
-
-        Returns:
-            The state.
-        """
+        """The state before the round at work; None before the first round."""
         files = self._state_files(branch, client)
         return ClientState(*read_tensors(files[-1])) if files else None
 
     def save(self, branch: str, client: int, state: ClientState) -> None:
-        """Write a state; the one before the last is deleted.
-
-        Args:
-            branch: which federation of the run: `main`, `zero` or `placebo`.
-            client: partition id of the client.
-            state: model weights by name.
-        """
+        """Write a state; the one before the last is deleted."""
         assert self.round is not None
         self._write(branch, client, self.round, state)
         for old in self._state_files(branch, client)[:-1]:
@@ -123,15 +109,7 @@ class NodeStates(StateStore):
         self._grid, self._nodes = grid, nodes
 
     def load(self, branch: str, client: int) -> ClientState | None:
-        """What a node keeps of a branch; None before its first round.
-
-        Args:
-            branch: which federation of the run: `main`, `zero` or `placebo`.
-            client: partition id of the client.
-
-        Returns:
-            The state.
-        """
+        """What a node keeps of a branch; None before its first round."""
         orders = {client: {"branch": branch}}
         content = ask(self._grid, self._nodes, "kept", orders)[client]
         if "memory" not in content.config_records:
@@ -140,13 +118,7 @@ class NodeStates(StateStore):
         return ClientState(content.array_records["tensors"].to_torch_state_dict(), memory)
 
     def save(self, branch: str, client: int, state: ClientState) -> None:
-        """Not allowed: a node's state is its own.
-
-        Args:
-            branch: which federation of the run: `main`, `zero` or `placebo`.
-            client: partition id of the client.
-            state: model weights by name.
-        """
+        """Not allowed: a node's state is its own."""
         raise NotImplementedError("a node's state is its own")
 
     def fork(self, source: str, target: str, clients: int) -> None:
@@ -172,8 +144,8 @@ def ask(
         grid: Flower's way to the clients.
         nodes: client -> Flower node id.
         action: name of the query.
-        orders: the message to each client, by partition id.
-        tensors: tensors to send with each order, by name.
+        orders: values to send to each client, by partition id.
+        tensors: records to send with each order, by name.
         who: what an error calls the nodes.
         patience: seconds to wait.
 

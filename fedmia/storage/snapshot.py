@@ -129,25 +129,11 @@ class MemoryStore(StateStore):
         self._kept: dict[tuple[str, int], ClientState] = {}
 
     def load(self, branch: str, client: int) -> ClientState | None:
-        """The state of a client, None where it has none.
-
-        Args:
-            branch: of the run.
-            client: partition id.
-
-        Returns:
-            The state itself, or None.
-        """
+        """The state of a client, None where it has none."""
         return self._kept.get((branch, client))
 
     def save(self, branch: str, client: int, state: ClientState) -> None:
-        """Keep the state of a client.
-
-        Args:
-            branch: of the run.
-            client: partition id.
-            state: to keep.
-        """
+        """Keep the state of a client."""
         self._kept[branch, client] = state
 
 
@@ -162,28 +148,14 @@ class SingleStateStore(StateStore):
         self.new: ClientState | None = None
 
     def load(self, branch: str, client: int) -> ClientState | None:
-        """A copy of the client's state.
-
-        Args:
-            branch: is not looked at.
-            client: is not looked at.
-
-        Returns:
-            The copy, or None.
-        """
+        """A copy of the client's state."""
         if self._kept is None:
             return None
         own = {name: tensor.clone() for name, tensor in self._kept.tensors.items()}
         return ClientState(own, copy.deepcopy(self._kept.memory))
 
     def save(self, branch: str, client: int, state: ClientState) -> None:
-        """Keep the client's new state as `new`.
-
-        Args:
-            branch: is not looked at.
-            client: is not looked at.
-            state: to keep.
-        """
+        """Keep the client's new state as `new`."""
         self.new = state
 
 

@@ -23,7 +23,7 @@ from fedmia.study.views.tradeoff import TradeoffView
 
 
 def sweep(invocation: Invocation, stop: Event, start: Start | None = None) -> int:
-    """`python -m fedmia.sweep`; `start`: makes the command line of a run's process.
+    """Run `python -m fedmia.sweep`.
 
     Args:
         invocation: of the command.
@@ -34,10 +34,8 @@ def sweep(invocation: Invocation, stop: Event, start: Start | None = None) -> in
         The exit code.
     """
     config: Sweep = invocation.settings
-    work, view = (
-        RunLauncher(start or simulate_command, is_resumable),
-        SweepView(config, sections(config)),
-    )
+    work = RunLauncher(start or simulate_command, is_resumable)
+    view = SweepView(config, sections(config))
     return run_study(invocation, stop, config.runs, config.tree(), work, view)
 
 
@@ -68,10 +66,8 @@ def tradeoff(invocation: Invocation, stop: Event, start: Start | None = None) ->
         The exit code.
     """
     config: Tradeoff = invocation.settings
-    work, views = (
-        RunLauncher(start or simulate_command, is_resumable),
-        (SweepView(config.sweep), TradeoffView()),
-    )
+    work = RunLauncher(start or simulate_command, is_resumable)
+    views = SweepView(config.sweep), TradeoffView()
     return run_study(invocation, stop, config.sweep.runs, config.tree(), work, *views)
 
 

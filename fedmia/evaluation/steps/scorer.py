@@ -229,7 +229,7 @@ def match_scale(values: np.ndarray, own: np.ndarray, other: np.ndarray) -> np.nd
     quantiles: ties stay together, in the middle of theirs, and no order is reversed.
 
     Args:
-        values: values of members and of non-members.
+        values: (K,) values on the scale to leave.
         own: (N,) values on the scale to leave.
         other: (N,) values on the scale to reach.
 
