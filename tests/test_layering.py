@@ -31,7 +31,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("fedmia.testing", "fedmia.heads", "fedmia.flower"),
     ("fedmia.study", "fedmia.papers"),
     ("fedmia.library", "fedmia.simulate", "fedmia.audit"),
-    ("fedmia.sweep", "fedmia.tradeoff", "fedmia.head", "fedmia.paper"),
+    ("fedmia.sweep", "fedmia.tradeoff", "fedmia.head", "fedmia.paper", "fedmia.door"),
 )
 OURS = ("fedmia", "clients", "strategies")
 PURE = (
