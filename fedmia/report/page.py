@@ -10,6 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from fedmia.records.rows import Report
 from fedmia.report import tables
 from fedmia.report.format import group_by_reason, sentences
+from fedmia.report.heads import anchor, contents, title_of
 from fedmia.report.selection import FEW
 
 CAPTIONS: Mapping[str, str] = {
@@ -44,10 +45,12 @@ CAPTIONS_OF_ACT: Mapping[str, str] = {
 
 def templates() -> Environment:
     """The templates of all pages; they escape what they are given."""
-    return Environment(
+    environment = Environment(
         loader=PackageLoader("fedmia.report"), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
     )  # fmt: skip
+    environment.filters |= {"title_of": title_of, "anchor": anchor, "contents": contents}
+    return environment
 
 
 def picture(caption: str, png: bytes) -> tuple[str, str]:
