@@ -26,9 +26,10 @@ CAPTIONS: Mapping[str, str] = {
     "non-members that pose as the clients' members, where nothing can leak.",
     "rounds": "AUC of each attack by round with 95 % bands, and utility and loss of the same "
     "rounds.",
-    "layers": "AUC of the attack on each layer of the encoder, by round.",
+    "layers": "AUC of the attack on each layer of the encoder, by round, with 95 % bands.",
     "sweep": "AUC of each attack with its 95 % interval, at each value of the sweep.",
-    "features": "The three features that the combined attack uses, of members and non-members.",
+    "features": "The three features that the combined attack uses, two at a time, of members and "
+    "non-members.",
     "holdings": "Number of images of each class that each client holds.",
 }
 # Of the figures ACT, ACT-losses and ACT-thresholds of an active attack.

@@ -5,7 +5,7 @@ they would have shown with a power of 80 % says how far "not established" reache
 
 Example:
     >>> round(smallest_detectable_auc(100, 100), 3)
-    0.613
+    0.614
     >>> images_needed(0.55) > images_needed(0.6)
     True
 """
