@@ -73,6 +73,11 @@ def title_of(head: str) -> str:
     return TITLES.get(head, "")
 
 
+def code(text: str) -> Markup:
+    """Escaped text in which what stands between backticks is code."""
+    return Markup(re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(text))))
+
+
 def anchor(title: str) -> str:
     """The id of a section: its title in small letters, with hyphens."""
     return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")

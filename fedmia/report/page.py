@@ -10,7 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from fedmia.records.rows import Report
 from fedmia.report import tables
 from fedmia.report.format import group_by_reason, sentences
-from fedmia.report.heads import anchor, contents, title_of
+from fedmia.report.heads import anchor, code, contents, title_of
 from fedmia.report.selection import FEW
 
 CAPTIONS: Mapping[str, str] = {
@@ -50,7 +50,12 @@ def templates() -> Environment:
         loader=PackageLoader("fedmia.report"), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
     )  # fmt: skip
-    environment.filters |= {"title_of": title_of, "anchor": anchor, "contents": contents}
+    environment.filters |= {
+        "title_of": title_of,
+        "anchor": anchor,
+        "code": code,
+        "contents": contents,
+    }
     return environment
 
 

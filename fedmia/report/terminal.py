@@ -50,7 +50,8 @@ def render(report: Report) -> RenderableType:
     parts.append(Panel(Text(report["verdict"], style="bold"), title="verdict", border_style=colour))
     for key, title in TITLES.items():
         if text := report.get(key):
-            parts.append(Text.assemble((f"{title}: ", "bold"), str(text)))
+            plain = str(text).replace("`", "")
+            parts.append(Text.assemble((f"{title}: ", "bold"), plain))
     return Group(*parts)
 
 

@@ -153,7 +153,7 @@ def _no_leak_sentence(scored: ScoredRows) -> str:
         return f"No leakage established: {row['name']} has {values}, which does not lie over 0.5"
     return (
         f"No leakage established: none of the simultaneous intervals of {len(scored)} attacks lies "
-        f"over 0.5; {row['name']} has the highest AUC, {values}"
+        f"over 0.5; {row['name']} is the highest, with {values}"
     )
 
 

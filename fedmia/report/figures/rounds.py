@@ -119,7 +119,8 @@ def _leak_line(axes: Axes, report: Report, name: str, i: int) -> None:
 
 @canvas.apply_style
 def layers(report: Report) -> Figure | None:
-    """AUC by layer and round with 95 % bands, the similarity attack dashed beside (Fig. 6 of the paper)."""
+    """AUC by layer and round with 95 % bands, the similarity attack dashed beside (Fig. 6 of the
+    paper)."""
     import matplotlib
 
     rounds = report["rounds"]

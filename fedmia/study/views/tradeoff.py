@@ -228,7 +228,7 @@ def _told(ci: Any) -> Any:
 
 
 def _beside(axes: Axes, at: tuple[float, float]) -> tuple[float, float]:
-    """Where a label stands, in points from its own point: over the labels of points nearby."""
+    """Where a label stands, in points from its own point: under it where another is nearby."""
     (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
     wide, tall = 0.06 * (right - left), 0.05 * (high - low)
     near = sum(
@@ -236,7 +236,7 @@ def _beside(axes: Axes, at: tuple[float, float]) -> tuple[float, float]:
         for text in axes.texts
         if hasattr(text, "xy")
     )
-    return 5.0, 5.0 + 10.0 * near
+    return (5.0, -13.0 - 10.0 * (near - 1)) if near else (5.0, 5.0)
 
 
 def _curve(
