@@ -34,8 +34,8 @@ MEANS = {
     NO_VERDICT: "The run ended before its first round, so there is no trained model to judge.",
 }
 DEFENCES = (
-    "Try first to stop training earlier (`--defense early-stopping`), which costs least and "
-    "promises nothing. For a guarantee use `--defense dpsgd`. `fedmia tradeoff --defenses "
+    "Try first to stop training earlier (`--defense early-stopping "
+    "--defense.early-stopping.after 10`), which costs least and promises nothing. For a guarantee use `--defense dpsgd`. `fedmia tradeoff --defenses "
     "none,early-stopping,dpsgd --seeds 5 --out DIR` compares both on your federation."
 )
 BOUGHT = (

@@ -77,14 +77,14 @@ def smallest_detectable_auc(
     if over_half(highest) <= 0:
         return None
     solve = scipy.optimize.brentq
-    shown = float(solve(over_half, 0.5, highest))
+    threshold = float(solve(over_half, 0.5, highest))
     z = float(scipy.stats.norm.ppf(power))
 
     def missing(auc: float) -> float:
-        return auc - z * float(planned_variance(auc, n, m) ** 0.5) - shown
+        return auc - z * float(planned_variance(auc, n, m) ** 0.5) - threshold
 
     if missing(highest) <= 0 or missing(0.5) >= 0:
-        return None if missing(highest) <= 0 else shown
+        return None if missing(highest) <= 0 else threshold
     return float(solve(missing, 0.5, highest))
 
 

@@ -222,7 +222,7 @@ def draw(report: formats.TradeoffReport) -> Figure | None:
     return figure
 
 
-def _told(ci: Any) -> Any:
+def _informative(ci: Any) -> Any:
     """An interval that says something; None of one from 0 to 1, whose bar would cross them all."""
     return None if ci is None or ci[1] - ci[0] > 0.99 else ci
 
@@ -252,8 +252,8 @@ def _curve(
     axes.plot(across, up, **look, markersize=12 if bare else 7, linewidth=1.2, label=label)
     for point, at in points:
         best, bars = best_of(point), {"color": look["color"], "linewidth": 2.5, "alpha": 0.3}
-        up = _told(best["auc"]["ci"] if best else None)
-        cross(axes, at, _told(point["knn"]["ci"]), up, **bars)
+        up = _informative(best["auc"]["ci"] if best else None)
+        cross(axes, at, _informative(point["knn"]["ci"]), up, **bars)
         if point["option"]:
             axes.annotate(
                 format_grid_value(point["strength"]), at, xytext=_beside(axes, at),
