@@ -35,8 +35,9 @@ MEANS = {
 }
 DEFENCES = (
     "Try first to stop training earlier (`--defense early-stopping "
-    "--defense.early-stopping.after 10`), which costs least and promises nothing. For a guarantee use `--defense dpsgd`. `fedmia tradeoff --defenses "
-    "none,early-stopping,dpsgd --seeds 5 --out DIR` compares both on your federation."
+    "--defense.early-stopping.after 10`), which costs least and promises nothing. For a guarantee "
+    "use `--defense dpsgd`. `fedmia tradeoff --defenses none,early-stopping,dpsgd --seeds 5 --out "
+    "DIR` compares both on your federation."
 )
 BOUGHT = (
     "Do not release this model to people who must not know its training images. Train it for fewer "
