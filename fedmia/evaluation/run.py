@@ -30,6 +30,7 @@ from fedmia.federation.run import (
     Nodes,
     PreparedRun,
     federate,
+    forecasts,
     make_client_context,
 )
 from fedmia.options import registry
@@ -65,6 +66,8 @@ def execute(
         FederationError: a client failed in the first round; nothing is reported.
     """
     with tempfile.TemporaryDirectory(prefix="fedmia-") as temporary, bars as display:
+        for line in forecasts(prepared):
+            display.line(line)
         folder = Path(temporary)
         client_context = make_client_context(prepared, folder, stop)
         snapshots = SnapshotStore((out or folder) / SNAPSHOTS)
@@ -343,7 +346,7 @@ def client_rows(run: FederationResult, labels: IntArray, classes: int) -> list[C
     for client, role in enumerate(client_context.roles):
         own = client_context.parts["members"][client]
         local_state = run.store.load("main", client)
-        memory = local_state.memory.get("defense", {}) if local_state else {}
+        memory = local_state.memory.get("defense", {}) if local_state and run.rounds else {}
         defence = client_context.build_defenses(client).statement(memory)
         counts = np.bincount(labels[own], minlength=classes).tolist()
         rows.append(ClientInfo(client, len(own), role, defence, tuple(counts)))

@@ -19,6 +19,9 @@ from rich.progress import (
 
 from fedmia.runtime.heartbeat import INTERVAL, REFRESH, Heartbeat, format_seconds, notebook_line
 
+FIRST = 3  # attacks after which the time of the others is estimated
+LONG = 300.0  # seconds that are worth a warning
+
 # Of a round: its branch and number, mean loss, kNN accuracy, seconds.
 Rounds = Callable[[str, int, float | None, float | None, float], None]
 
@@ -83,6 +86,13 @@ class ProgressBars:
         except Exception:  # a front end that takes no updates: lines come in its place
             self._line = None
             print(text, file=sys.stderr, flush=True)
+
+    def line(self, text: str) -> None:
+        """Show a line to the user; nothing if quiet."""
+        if self._plain:
+            print(f"fedmia: {text}", file=sys.stderr, flush=True)
+        elif not self._bar.disable:
+            self._bar.console.print(f"fedmia: {text}", highlight=False, markup=False)
 
     def state(self) -> str:
         """What runs now, how much is done, the time since the start and an estimate of the rest."""
@@ -186,6 +196,7 @@ class AuditDisplay(ProgressBars):
         super().__init__(quiet, TextColumn("{task.fields[seen]}"), over=True)
         self._quiet = quiet
         self._total = attacks
+        self._estimated = False
         self._attacks = self._bar.add_task("attacks", total=max(2 * attacks, 1), seen="")
         self._epochs = self._bar.add_task("shadow epochs", total=1, visible=False, seen="")
 
@@ -199,6 +210,7 @@ class AuditDisplay(ProgressBars):
         """
         if finished:
             self._bar.update(self._attacks, advance=1)
+            self._estimate()
         else:
             self._bar.update(
                 self._attacks, description="attacks", seen=f"now {attack} on the {model} encoder"
@@ -207,6 +219,19 @@ class AuditDisplay(ProgressBars):
                 task = self._bar.tasks[self._attacks]
                 number = f"attack {task.completed + 1:.0f} of {task.total or 0:.0f}"
                 print(f"fedmia: {number}: {attack} on the {model} encoder", file=sys.stderr)
+
+    def _estimate(self) -> None:
+        """After the first attacks: once, how long the others will take, where that is long."""
+        task = self._bar.tasks[self._attacks]
+        left = seconds_left(task)
+        if self._estimated or task.completed < FIRST or left is None:
+            return
+        self._estimated = True
+        if left > LONG:
+            self.line(
+                f"the other attacks take about {format_seconds(left)}, by the first {FIRST}; "
+                "--attacks quick runs the fastest alone"
+            )
 
     def ran(self, count: int) -> None:
         """Only `count` of the attacks could run, so the control runs as many."""
