@@ -64,7 +64,15 @@ MOVED = 1.0  # how far, in lengths of the weights, the noise may move them where
 
 
 def least_count(enough: Callable[[int], bool], images: int) -> int | None:
-    """The least number of images over `images` that is enough, up to 3 %; None: no number is."""
+    """The least number of images over `images` that is enough, up to 3 %.
+
+    Args:
+        enough: whether a number of images is enough.
+        images: number that is not.
+
+    Returns:
+        The number; None where none up to MOST_IMAGES is enough.
+    """
     low, high = images, images
     while not enough(high := high * 2):
         low = high

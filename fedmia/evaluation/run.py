@@ -279,7 +279,7 @@ def run_side_by_side(
     if display is not None:
         display.begin_scoring(len(work))
 
-    def shown(name: str, call: Callable[[], Any]) -> Any:
+    def work_on(name: str, call: Callable[[], Any]) -> Any:
         if display is None:
             return call()
         display.scoring(name, False)
@@ -291,7 +291,7 @@ def run_side_by_side(
     workers = max(1, count_cores() // threads)
     pool = ThreadPoolExecutor(workers, "score", torch.set_num_threads, (threads,))
     try:
-        running = {name: pool.submit(shown, name, call) for name, call in work.items()}
+        running = {name: pool.submit(work_on, name, call) for name, call in work.items()}
         return {name: future.result() for name, future in running.items()}
     finally:  # a second Ctrl-C waits for nothing
         pool.shutdown(wait=False, cancel_futures=True)
