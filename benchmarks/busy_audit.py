@@ -109,6 +109,8 @@ def main() -> None:
         with busy(JOBS):
             for name, more in (("chosen", []), ("a_thread_a_core", ["--threads", str(cores)])):
                 result[name] = measure([*flags, *more], folder / name, arguments.limit)
+    if "cpu_s" not in alone:
+        raise SystemExit(f"the audit alone took over {arguments.limit:g} s; a larger --limit")
     need = alone["cpu_s"] / min(1.0, cores / (JOBS + 1))
     for name in ("chosen", "a_thread_a_core"):
         row = result[name]
