@@ -101,6 +101,8 @@ def simulate(invocation: Invocation, watch: Stopwatch, stop: Event) -> int:
             checkpoint.delete()
             SnapshotStore(checkpoint.root.parent / SNAPSHOTS).drop_controls()
     show(report, place.folder, json=invocation.json, quiet=invocation.quiet)
+    if stop.is_set() and checkpoint and checkpoint.exists():
+        print(f"fedmia: --resume {place.folder} goes on with this run", file=sys.stderr)
     if scores.failure is not None:
         raise FederationError(f"{scores.failure}; the finished rounds are reported on")
     return INTERRUPTED if stop.is_set() else FAILED if scores.failed else 0

@@ -187,6 +187,26 @@ def foresee(experiment: Experiment, split: Split) -> None:
                 raise InputError(f"{where}: {error.text}") from None
 
 
+def forecasts(prepared: PreparedRun) -> list[str]:
+    """Which defences will guarantee nothing worth the name, by their settings alone.
+
+    Args:
+        prepared: settings, images and their roles.
+
+    Returns:
+        One line for each such defence, for its smallest client.
+    """
+    experiment, lines = prepared.experiment, list[str]()
+    for layer in experiment.defense:
+        sizes = [len(prepared.split.parts[c]) for c in experiment.layer_client_ids(layer)]
+        if not sizes:
+            continue
+        rounds = experiment.federation.rounds
+        line = layer.build("defense").forecast(min(sizes), experiment.train, rounds)
+        lines += [] if line is None else [f"{layer.name}: {line}"]
+    return lines
+
+
 def split_notes(split: Split, data: ImageSet) -> list[str]:
     """Notes about images that play no role.
 
