@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import textwrap
 from collections.abc import Iterator
@@ -99,10 +98,8 @@ def commands_page(columns: int | None = None) -> str:
     width = columns or min(100, shutil.get_terminal_size((80, 24)).columns)
     lines = ["usage: fedmia COMMAND [--FLAG VALUE ..]", ""]
     for name, command in COMMANDS.items():
-        lines += row(name, re.split(r"(?<=[a-z])\. ", command.intro)[0].rstrip(".") + ".", width)
-    lines += row(
-        "list [KIND]", f"Show every plugin, or one kind of them; {PRESET}: presets.", width
-    )
+        lines += row(name, command.summary, width)
+    lines += row("list [KIND]", f"show every plugin, one kind of them, or each {PRESET}", width)
     outro = (
         "fedmia COMMAND --help shows the flags of a command. python -m fedmia.COMMAND is the same "
         "command. First steps: fedmia simulate --clients 10 --attacker active --out RUN, then "
