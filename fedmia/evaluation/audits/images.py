@@ -285,6 +285,11 @@ def _sizes(audit: Audit, members: int, others: int) -> tuple[int, tuple[int, int
     """Known images a side, and how many members and non-members are scored."""
     least = min(members, others)
     known = min(least // 4, MOST_KNOWN) if audit.known is None else audit.known
+    if audit.known is None and known < 2:
+        raise InputError(
+            f"{members} members and {others} non-members are too few: at least 8 of each are "
+            f"needed, or 4 of each with {opt('known', 2)}"
+        )
     if known < 2 or least - known < 2:
         raise InputError(
             f"{members} members and {others} non-members are too few for {opt('known', known)}: at "
