@@ -10,8 +10,8 @@ from fedmia.attacks.base import ActiveAttack
 from fedmia.config.data import channel_mean, channel_std, data_folder, image_size
 from fedmia.config.forms import Layer, Settings, Values, mapping, plugins
 from fedmia.config.points import parse_points
-from fedmia.data.images import CHANNELS
 from fedmia.config.roles import QUICK, is_quick
+from fedmia.data.images import CHANNELS
 from fedmia.options import registry
 from fedmia.options.errors import InputError, opt
 from fedmia.options.option import option, option_fields, options_of

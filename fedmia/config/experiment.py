@@ -146,8 +146,8 @@ class Experiment(Settings):
     )
     attacks: tuple[str, ...] = option(
         ("main",),
-        "attacks to run: names, or the lists main (federated contrastive learning) and all, as "
-        "far as the attacker's role permits; or none",
+        "attacks to run: names, or the lists main (federated contrastive learning), quick (without "
+        "long computations) and all, as far as the attacker's role permits; or none",
     )
     attack: Mapping[str, Values] = mapping("attack")
     query_budget: int | None = option(
