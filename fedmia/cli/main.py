@@ -53,7 +53,7 @@ def _page(first: str, rest: list[str]) -> str:
             return help.commands_page()
         if len(rest) > 1:
             raise InputError(f"fedmia {LIST} takes one kind, got '{' '.join(rest)}'")
-        return help.list_page(*rest)
+        return help.list_page(rest[0] if rest else "")
     known = [*COMMANDS, LIST]
     what = "flag" if first.startswith("-") else "command"
     hint = suggest_nearest(first.lstrip("-"), known)

@@ -98,7 +98,7 @@ class ImageSet(LabelledImages):
         Returns:
             Images of 3 or of 1 channels, or these.
         """
-        wanted = {None: self.channels, **CHANNELS}[channels]
+        wanted = self.channels if channels is None else CHANNELS[channels]
         if wanted == self.channels:
             return self
         if wanted == 3:
