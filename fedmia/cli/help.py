@@ -110,14 +110,14 @@ def commands_page(columns: int | None = None) -> str:
 
 def _presets(width: int) -> str:
     """The presets of each command that has some; those of simulate serve the others too."""
-    blocks, shown = list[str](), set[str]()
+    blocks, listed = list[str](), set[str]()
     for name, command in COMMANDS.items():
-        new = [one for one in preset_names(command.presets) if one not in shown]
+        new = [one for one in preset_names(command.presets) if one not in listed]
         lines = [f"{PRESET} (fedmia {name} --config)"] if new else []
         for one in new:
             lines += row(one, describe_preset(one), width)
         blocks += ["\n".join(lines)] if new else []
-        shown.update(new)
+        listed.update(new)
     return "\n\n".join(blocks)
 
 

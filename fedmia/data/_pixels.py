@@ -27,7 +27,7 @@ class ByteSource(Protocol):
 
 Encoded = tuple[str, bytes | ByteSource]
 CHUNK = 64  # images that are decoded at a time, where none is kept
-SHOWN = 5  # unreadable images that an error names
+MOST_NAMED = 5  # unreadable images that an error names
 
 
 class UnreadableError(InputError):
@@ -158,9 +158,9 @@ def list_unreadable(names: Sequence[str]) -> str:
     Returns:
         The words.
     """
-    more = ", .." if len(names) > SHOWN else ""
+    more = ", .." if len(names) > MOST_NAMED else ""
     plural = "" if len(names) == 1 else "s"
-    return f"{len(names)} image{plural} ({', '.join(names[:SHOWN])}{more})"
+    return f"{len(names)} image{plural} ({', '.join(names[:MOST_NAMED])}{more})"
 
 
 def crop_and_resize(image: Image.Image, size: int) -> Image.Image:

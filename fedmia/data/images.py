@@ -98,10 +98,10 @@ class ImageSet(LabelledImages):
         Returns:
             Images of 3 or of 1 channels, or these.
         """
-        wanted = self.channels if channels is None else CHANNELS[channels]
-        if wanted == self.channels:
+        count = self.channels if channels is None else CHANNELS[channels]
+        if count == self.channels:
             return self
-        if wanted == 3:
+        if count == 3:
             return replace(self, images=np.repeat(self.images, 3, axis=1))
         gray = np.empty((len(self), 1, *self.images.shape[2:]), np.uint8)
         for place, image in enumerate(self.images):  # one by one: the sums take four bytes a pixel

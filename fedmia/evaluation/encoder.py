@@ -218,12 +218,12 @@ def check_embeddings(released: LoadedEncoder, audit_split: AuditSplit, allow_ran
         InputError: the encoder does not take them, gives features that are not finite, or others
             when it is asked again (unless `allow_random`).
     """
-    channels, wanted = int(audit_split.scored_members.shape[1]), released.channels
-    if wanted in CHANNELS.values() and channels != wanted:
+    channels, needed = int(audit_split.scored_members.shape[1]), released.channels
+    if needed in CHANNELS.values() and channels != needed:
         way_out = {3: ("rgb", "repeats the gray channel"), 1: ("gray", "takes the luminance")}
-        value, what = way_out[wanted]
+        value, what = way_out[needed]
         raise InputError(
-            f"the images have {channels} channels, {released.name} takes {wanted}: "
+            f"the images have {channels} channels, {released.name} takes {needed}: "
             f"{opt('channels', value)} {what}"
         )
     for images in (audit_split.scored_members, audit_split.scored_nonmembers):
