@@ -101,8 +101,9 @@ def run_audit(invocation: Invocation, watch: Stopwatch, stop: Event) -> int:
     device = device_of(audit)
     with watch.part("data"):
         released, data_split = prepare(audit, device)
-    own = [] if released.weights.round is None else released.notes  # which model of its run it is
-    for note in filter(None, [bfloat16_note(audit.device, audit.precision), *own]):
+    # Constants and sizes that were guessed, images left out, which model of its run it is.
+    notes = [*released.notes, *data_split.notes]
+    for note in filter(None, [bfloat16_note(audit.device, audit.precision), *notes]):
         display.say(format_error(note, audit.spelling))
     scores = examine(audit, released, data_split, device, place, display, watch, stop.is_set)
     if not (scores.attacks or scores.inferences):
