@@ -1,4 +1,4 @@
-"""Checks every number of docs/defences.md and docs/findings.md, and writes their tables.
+"""Checks every number of docs/findings/ and docs/howto/defences.md, and writes their tables.
 
     python scripts/docs_numbers.py
 
@@ -28,7 +28,10 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
-PAGES = ("docs/defences.md", "docs/findings.md")
+PAGES = (
+    "docs/howto/defences.md",
+    *sorted(str(p.relative_to(ROOT)) for p in (ROOT / "docs" / "findings").glob("**/*.md")),
+)
 SET = "set"
 
 # Numbers that are no results.
@@ -207,7 +210,7 @@ def main() -> int:
         page = written(path.read_text(encoding="utf-8"), TABLES)
         path.write_text(page, encoding="utf-8")
         wrong += complaints(name, page)
-    print("\n".join(wrong) or "every number of both pages is that of its file")
+    print("\n".join(wrong) or "every number of these pages is that of its file")
     return int(bool(wrong))
 
 

@@ -84,7 +84,11 @@ def test_import__says_when_the_neighbours_are_missing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "page",
-    ["README.md", "CHANGELOG.md", *(str(p.relative_to(ROOT)) for p in sorted((ROOT / "docs").glob("**/*.md")))],
+    [
+        "README.md",
+        "CHANGELOG.md",
+        *(str(p.relative_to(ROOT)) for p in sorted((ROOT / "docs").glob("**/*.md"))),
+    ],
 )
 def test_pages__link_to_what_is_there(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
