@@ -1,4 +1,4 @@
-"""Own images, own network, own attack: two partitions, three seeds, compared with `similarity`."""
+"""Own images, network and attack: a study over two partitions and three seeds."""
 
 from dataclasses import dataclass
 
@@ -12,8 +12,6 @@ from fedmia.threat import Threat
 
 @dataclass
 class Norm(Attack):
-    """Length of the embedding."""
-
     paper, needs = "none yet", Threat("black_box", "outsider")
 
     def score(self, view, images):
@@ -21,14 +19,14 @@ class Norm(Attack):
 
 
 def network():
-    layers = [nn.Conv2d(3, 16, 3, 2), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten()]
-    return nn.Sequential(*layers)
+    return nn.Sequential(nn.Conv2d(3, 16, 3, 2), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten())
 
 
 if __name__ == "__main__":
     images = np.random.default_rng(0).integers(0, 256, (600, 3, 16, 16), dtype=np.uint8)
-    study = fedmia.run_study("smoke", grid={"partition": ["iid", "quantity"]}, seeds=3,
-                             dataset=images, model=network, attacks=["similarity", Norm()])
+    grid, attacks = {"partition": ["iid", "quantity"]}, ["similarity", "lpla", Norm()]
+    data = {"dataset": images, "model": network, "attacks": attacks}
+    study = fedmia.run_study("smoke", grid=grid, seeds=3, **data)
     comparison = study.compare("Norm", "similarity")
     print(comparison)
     comparison.plot.barh(x="point", y="difference").figure.savefig("comparison.png")
