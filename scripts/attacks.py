@@ -18,7 +18,7 @@ HEAD = "| Attack | Access | Vantage | Queries an image | What it looks at | Publ
 TEXT = """# The attacks, and what each needs
 
 `python scripts/attacks.py` writes this page from `--list attack`, which also shows every option.
-Terms are in the [glossary](glossary.md).
+Terms are in the [glossary](concepts/glossary.md).
 
 - **Access**: with `black_box` the attacker only embeds images, with `white_box` it reads the
   weights.

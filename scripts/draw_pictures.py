@@ -67,7 +67,11 @@ def who_sees_what(theme: str) -> str:
         arrow(560, 82, 638, 82, line),
         text(599, 72, "release", soft, 13),
     ]
-    for x, name, edge in ((40, "Client 1", line), (300, "Client 2", line), (560, "Client 3", client)):
+    for x, name, edge in (
+        (40, "Client 1", line),
+        (300, "Client 2", line),
+        (560, "Client 3", client),
+    ):
         attacker = name == "Client 3"
         parts += [
             box(x, 240, 260 - 20 * (x == 40) - 20, 96, edge, fill),
@@ -136,7 +140,9 @@ def epsilon_figure(theme: str) -> str:
             f"<polyline points='{points}' fill='none' stroke='{color}' stroke-width='2.5'/>",
             f"<line x1='{left + side + 30}' y1='{y}' x2='{left + side + 60}' y2='{y}' "
             f"stroke='{color}' stroke-width='3'/>",
-            text(left + side + 160, y + 5, f"epsilon {eps:g}: AUC at most {1 - corner:.2f}", ink, 14),
+            text(
+                left + side + 160, y + 5, f"epsilon {eps:g}: AUC at most {1 - corner:.2f}", ink, 14
+            ),
         ]
     return svg(690, 440, "The highest ROC curve at each epsilon", parts)
 

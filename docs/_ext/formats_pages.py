@@ -71,7 +71,12 @@ def type_text(hint: Any) -> str:
     text = re.sub(r"(?:NotRequired|Required)\[(.*)\]$", r"\1", text)
     text = re.sub(r"\bSequence\[", "list[", text)
     text = re.sub(r"\bMapping\[", "dict[", text)
-    for ours, json in (("None", "null"), ("str", "string"), ("float", "number"), ("int", "integer")):
+    for ours, json in (
+        ("None", "null"),
+        ("str", "string"),
+        ("float", "number"),
+        ("int", "integer"),
+    ):
         text = re.sub(rf"\b{ours}\b", json, text)
     return text
 

@@ -70,7 +70,9 @@ def statistics_paths() -> list[tuple[str, list[str]]]:
 
 def python_pages() -> dict[str, str]:
     """Name of each page of the Python API -> its text."""
-    threat = [f"fedmia.threat.{n}" for n in fedmia.threat.__all__ if n[1].islower() and n != "Views"]
+    threat = [
+        f"fedmia.threat.{n}" for n in fedmia.threat.__all__ if n[1].islower() and n != "Views"
+    ]
     threat = [p for p in threat if callable(getattr(fedmia.threat, p.rpartition(".")[2]))]
     checks = [f"fedmia.testing.{n}" for n in fedmia.testing.__all__]
     titles = {
@@ -84,7 +86,9 @@ def python_pages() -> dict[str, str]:
         "testing": ("Checks of your own plugins",
                     escape(" ".join((fedmia.testing.__doc__ or "").split())), checks),
     }  # fmt: skip
-    pages = {name: f"# {t}\n\n{about}\n\n{block(paths)}" for name, (t, about, paths) in titles.items()}
+    pages = {
+        name: f"# {t}\n\n{about}\n\n{block(paths)}" for name, (t, about, paths) in titles.items()
+    }
     lines = ["# Statistics", "", "Arrays in, numbers out. They need numpy and scipy alone. A higher "
              "score says member."]  # fmt: skip
     for module, paths in statistics_paths():
