@@ -64,6 +64,9 @@ def bases(record: Any) -> list[Any]:
     return [record, *(one for b in below for one in bases(b))]
 
 
+JSON_NAMES = {"None": "null", "str": "string", "float": "number", "int": "integer"}
+
+
 def type_text(hint: Any) -> str:
     """A type as a reader of JSON knows it."""
     text = re.sub(r"\b(?:typing|collections\.abc|fedmia\.records\.rows)\.", "", str(hint))
@@ -198,7 +201,8 @@ def folder_page() -> str:
     source = inspect.getsource(manifest)
     files = re.findall(r'^([A-Z_]+) = "([^"]+)"(?:  # (.*))?$', source, re.MULTILINE)
     about = {
-        "CONFIG": "complete settings; where and with what the run took place; `--config` repeats it",
+        "CONFIG": "complete settings; where and with what the run took place; `--config` repeats"
+        " the run",
         "REPORT": "[all results](report_json.md)",
         "PAGE": "the same for a reader; works offline",
     }
