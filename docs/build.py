@@ -40,7 +40,7 @@ def stage(folder: Path) -> None:
     Args:
         folder: an existing, empty one.
     """
-    from generate import write_pages
+    from reference_pages import write_pages
 
     for name in PAGES:
         ignore = shutil.ignore_patterns("__pycache__", ".ipynb_checkpoints", "_ext")

@@ -34,7 +34,7 @@ extensions = [
     "sphinx.ext.napoleon",
     "sphinx_copybutton",
     "sphinx_design",
-    "docstrings",
+    "plain_docstrings",
 ]
 source_suffix = {".md": "myst-nb", ".ipynb": "myst-nb"}
 

@@ -2,7 +2,8 @@
 
     python scripts/docs_numbers.py
 
-A page gives results if it has one of the comments below. A number names the result file that it stands in, by a comment after it in the same block of lines:
+A page gives results if it has one of the comments below. A number names the result file that it
+stands in, by a comment after it in the same block of lines:
 
     kNN is .78 [.74, .83] <!-- from defences/tradeoff.json: points[label=gaussian scale=0.1].knn -->
 

@@ -71,10 +71,6 @@ def who_sees_what(theme: str) -> str:
     ]
     boxes = ((40, "Client 1", line), (300, "Client 2", line), (560, "Client 3", client))
     for x, name, edge in boxes:
-        (40, "Client 1", line),
-        (300, "Client 2", line),
-        (560, "Client 3", client),
-    ):
         attacker = name == "Client 3"
         does = "attacks: it may craft its update" if attacker else "honest"
         sees = "sees the model of every round" if attacker else "trains on own images"

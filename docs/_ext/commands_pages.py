@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from markdown import escape, table
+from mdtext import escape, table
 
 from fedmia.cli.command import PRESETS
 from fedmia.cli.commands import COMMANDS

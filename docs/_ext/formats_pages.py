@@ -10,7 +10,7 @@ import re
 import tokenize
 from typing import Any, get_args, get_type_hints, is_typeddict
 
-from markdown import entries, escape, sections, table
+from mdtext import entries, escape, sections, table
 
 import fedmia.table
 from fedmia.records import rows

@@ -6,7 +6,7 @@ import importlib
 import inspect
 import pkgutil
 
-from markdown import escape
+from mdtext import escape
 
 import fedmia
 import fedmia.statistics

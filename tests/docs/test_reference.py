@@ -34,7 +34,7 @@ def module(name: str, folder: str = "docs/_ext") -> Any:
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Path within the reference -> text of every generated page."""
     folder = tmp_path_factory.mktemp("reference")
-    files = module("generate").write_pages(folder)
+    files = module("reference_pages").write_pages(folder)
     return {str(p.relative_to(folder)): p.read_text(encoding="utf-8") for p in files}
 
 
@@ -68,9 +68,10 @@ def test_help__is_split_into_meaning_default_and_range() -> None:
 
 @pytest.mark.parametrize("kind", registry.KINDS)
 def test_plugin__page_has_every_plugin_and_option(pages: dict[str, str], kind: str) -> None:
-    sections = dict(re.findall(r"^## (\S+?)(?::PATH)?$(.*?)(?=^## |\Z)", pages[f"plugins/{kind}.md"], re.M | re.S))  # fmt: skip  # noqa: E501
+    parts = re.split(r"^## (\S+?)(?::PATH)?$", pages[f"plugins/{kind}.md"], flags=re.M)
+    sections = dict(zip(parts[1::2], parts[2::2], strict=True))
     assert list(sections) == registry.names(kind)
-    escape = module("markdown").escape
+    escape = module("mdtext").escape
     for name, text in sections.items():
         cls = registry.load(kind, name)
         assert escape(registry.summary(cls)) in text
@@ -128,7 +129,7 @@ def test_python__page_documents_what_the_package_exports(pages: dict[str, str]) 
 
 
 def test_text__that_means_something_to_markdown_is_escaped() -> None:
-    markdown = module("markdown")
+    markdown = module("mdtext")
     assert markdown.escape("a_b *c* `d_e` [f]") == r"a\_b \*c\* `d_e` \[f\]"
     assert markdown.cell("a |\n b") == r"a \| b"
     doc = "What.\n\nAttributes:\n    a, b: one\n        more.\n    c: two.\n\nAfter."
