@@ -34,7 +34,7 @@ extensions = [
     "sphinx.ext.napoleon",
     "sphinx_copybutton",
     "sphinx_design",
-    "docstrings",
+    "plain_docstrings",
 ]
 source_suffix = {".md": "myst-nb", ".ipynb": "myst-nb"}
 
@@ -72,16 +72,22 @@ html_theme_options: dict[str, Any] = {
 }
 
 
-def name_folders(app: Any, docname: str, source: list[str]) -> None:
-    """Write a link to a folder of the clone as its path: a site has no page for it."""
+def link_files(app: Any, docname: str, source: list[str]) -> None:
+    """Write a link to a folder of the clone as its path, and one to a text that is no page as a
+    file to download."""
     here = Path(app.env.doc2path(docname)).parent
 
     def replace(match: re.Match[str]) -> str:
-        return f"{match[1]} (`{match[2]}`)" if (here / match[2]).is_dir() else match[0]
+        text, place = match[1], match[2]
+        if (here / place).is_dir():
+            return f"{text} (`{place.lstrip('./')}`)"
+        if re.match(r"(?:\.\./)+benchmarks/.*\.md$", place):
+            return f"{{download}}`{text.replace('`', '')} <{place}>`"
+        return match[0]
 
     source[0] = re.sub(r"\[([^\]]*)\]\(((?:\.\./)+[^)#\s]*)\)", replace, source[0])
 
 
 def setup(app: Any) -> None:
     """Called by Sphinx."""
-    app.connect("source-read", name_folders)
+    app.connect("source-read", link_files)

@@ -1,4 +1,4 @@
-"""The tables of docs/findings/ and docs/howto/, from the result files.
+"""The tables of results in the pages of docs/, from the result files.
 
 `python scripts/docs_numbers.py` writes each after its comment `<!-- table NAME -->`.
 """

@@ -21,10 +21,12 @@ THEMES = {
 FONT = "font-family='system-ui, sans-serif'"
 
 
-def text(x: float, y: float, words: str, color: str, size: int = 15, more: str = "") -> str:
-    """A line of text, centred at x."""
+def text(
+    x: float, y: float, words: str, color: str, size: int = 15, more: str = "", at: str = "middle"
+) -> str:
+    """A line of text whose start, middle or end is at x."""
     return (
-        f"<text x='{x}' y='{y}' fill='{color}' font-size='{size}' text-anchor='middle' "
+        f"<text x='{x}' y='{y}' fill='{color}' font-size='{size}' text-anchor='{at}' "
         f"{FONT} {more}>{words}</text>"
     )
 
@@ -67,14 +69,16 @@ def who_sees_what(theme: str) -> str:
         arrow(560, 82, 638, 82, line),
         text(599, 72, "release", soft, 13),
     ]
-    for x, name, edge in ((40, "Client 1", line), (300, "Client 2", line), (560, "Client 3", client)):
+    boxes = ((40, "Client 1", line), (300, "Client 2", line), (560, "Client 3", client))
+    for x, name, edge in boxes:
         attacker = name == "Client 3"
+        does = "attacks: it may craft its update" if attacker else "honest"
+        sees = "sees the model of every round" if attacker else "trains on own images"
         parts += [
             box(x, 240, 260 - 20 * (x == 40) - 20, 96, edge, fill),
             text(x + 115, 266, name, ink, 17, "font-weight='bold'"),
-            text(x + 115, 289, "attacks: it may craft its update" if attacker else "honest", soft, 14),
-            text(x + 115, 311, "sees the model of every round" if attacker else "trains on own images",
-                 client if attacker else soft, 14),
+            text(x + 115, 289, does, soft, 14),
+            text(x + 115, 311, sees, client if attacker else soft, 14),
         ]  # fmt: skip
     for x, to in ((140, 330), (400, 415), (650, 500)):
         parts += [arrow(x, 238, to, 128, line), arrow(to + 16, 126, x + 16, 236, line)]
@@ -136,7 +140,9 @@ def epsilon_figure(theme: str) -> str:
             f"<polyline points='{points}' fill='none' stroke='{color}' stroke-width='2.5'/>",
             f"<line x1='{left + side + 30}' y1='{y}' x2='{left + side + 60}' y2='{y}' "
             f"stroke='{color}' stroke-width='3'/>",
-            text(left + side + 160, y + 5, f"epsilon {eps:g}: AUC at most {1 - corner:.2f}", ink, 14),
+            text(
+                left + side + 160, y + 5, f"epsilon {eps:g}: AUC at most {1 - corner:.2f}", ink, 14
+            ),
         ]
     return svg(690, 440, "The highest ROC curve at each epsilon", parts)
 

@@ -1,4 +1,4 @@
-"""Every number of docs/findings/ and docs/howto/defences.md is that of the file that it names."""
+"""Every number of a page of results is that of the file that it names."""
 
 from __future__ import annotations
 
@@ -48,6 +48,11 @@ def checked(numbers: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> An
     numbers.result.cache_clear()
     yield lambda page: list(numbers.complaints("page", page))
     numbers.result.cache_clear()
+
+
+def test_pages__are_those_of_results(numbers: Any) -> None:
+    assert any("findings" in page for page in numbers.PAGES)
+    assert any("defences" in page for page in numbers.PAGES)
 
 
 @pytest.mark.parametrize("name", script("docs_numbers").PAGES)

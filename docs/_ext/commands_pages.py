@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from markdown import escape, table
+from mdtext import escape, table
 
-from fedmia.cli.commands import COMMANDS
 from fedmia.cli.command import PRESETS
+from fedmia.cli.commands import COMMANDS
 from fedmia.cli.flags import SWITCHES, Command
 from fedmia.cli.help import LIST
 

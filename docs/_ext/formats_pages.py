@@ -10,7 +10,7 @@ import re
 import tokenize
 from typing import Any, get_args, get_type_hints, is_typeddict
 
-from markdown import entries, escape, sections, table
+from mdtext import entries, escape, sections, table
 
 import fedmia.table
 from fedmia.records import rows
@@ -64,6 +64,9 @@ def bases(record: Any) -> list[Any]:
     return [record, *(one for b in below for one in bases(b))]
 
 
+JSON_NAMES = {"None": "null", "str": "string", "float": "number", "int": "integer"}
+
+
 def type_text(hint: Any) -> str:
     """A type as a reader of JSON knows it."""
     text = re.sub(r"\b(?:typing|collections\.abc|fedmia\.records\.rows)\.", "", str(hint))
@@ -71,7 +74,12 @@ def type_text(hint: Any) -> str:
     text = re.sub(r"(?:NotRequired|Required)\[(.*)\]$", r"\1", text)
     text = re.sub(r"\bSequence\[", "list[", text)
     text = re.sub(r"\bMapping\[", "dict[", text)
-    for ours, json in (("None", "null"), ("str", "string"), ("float", "number"), ("int", "integer")):
+    for ours, json in (
+        ("None", "null"),
+        ("str", "string"),
+        ("float", "number"),
+        ("int", "integer"),
+    ):
         text = re.sub(rf"\b{ours}\b", json, text)
     return text
 
@@ -193,7 +201,8 @@ def folder_page() -> str:
     source = inspect.getsource(manifest)
     files = re.findall(r'^([A-Z_]+) = "([^"]+)"(?:  # (.*))?$', source, re.MULTILINE)
     about = {
-        "CONFIG": "complete settings; where and with what the run took place; `--config` repeats it",
+        "CONFIG": "complete settings; where and with what the run took place; `--config` repeats"
+        " the run",
         "REPORT": "[all results](report_json.md)",
         "PAGE": "the same for a reader; works offline",
     }

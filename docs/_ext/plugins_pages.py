@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from markdown import entries, escape, prose, sections, table
+from mdtext import entries, escape, prose, sections, table
 
 from fedmia.options import registry
 from fedmia.options.errors import format_error, format_value

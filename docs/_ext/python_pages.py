@@ -6,7 +6,7 @@ import importlib
 import inspect
 import pkgutil
 
-from markdown import escape
+from mdtext import escape
 
 import fedmia
 import fedmia.statistics
@@ -19,9 +19,12 @@ EXPORTS = {
     "open_run": "fedmia.runs.open_run", "open_study": "", "view": "fedmia.library.view",
     "Run": "fedmia.runs.Run", "StudyResult": "", "InputError": "fedmia.options.errors.InputError",
 }  # fmt: skip
-BASES = {
-    "attacks": ("Attack", "ActiveAttack", "DatasetAttack", "Known", "NotFitted"),
-}
+BASES = ("Attack", "ActiveAttack", "DatasetAttack", "Known", "NotFitted")
+ABOUT = (
+    "`import fedmia` loads nothing heavy; each name is imported when it is used. "
+    "[The table](../table.md) says what its columns mean."
+)
+STATISTICS = "Arrays in, numbers out. They need numpy and scipy alone. A higher score says member."
 
 
 def directive(path: str) -> str:
@@ -70,23 +73,29 @@ def statistics_paths() -> list[tuple[str, list[str]]]:
 
 def python_pages() -> dict[str, str]:
     """Name of each page of the Python API -> its text."""
-    threat = [f"fedmia.threat.{n}" for n in fedmia.threat.__all__ if n[1].islower() and n != "Views"]
+    threat = [
+        f"fedmia.threat.{n}" for n in fedmia.threat.__all__ if n[1].islower() and n != "Views"
+    ]
     threat = [p for p in threat if callable(getattr(fedmia.threat, p.rpartition(".")[2]))]
     checks = [f"fedmia.testing.{n}" for n in fedmia.testing.__all__]
-    titles = {
-        "fedmia": ("What you type", "`import fedmia` loads nothing heavy; each name is imported "
-                   "when it is used. [The table](../table.md) says what its columns mean.", exports()),
-        "attacks": ("Base classes of attacks", "An attack of your own derives from one of these; "
-                    "[all built-in attacks](../plugins/attack.md).",
-                    [f"fedmia.attacks.{n}" for n in BASES["attacks"]]),
-        "threat": ("Views: what an attacker may see",
-                   escape(" ".join((fedmia.threat.__doc__ or "").split("\n\n")[1].split())), threat),
-        "testing": ("Checks of your own plugins",
-                    escape(" ".join((fedmia.testing.__doc__ or "").split())), checks),
-    }  # fmt: skip
-    pages = {name: f"# {t}\n\n{about}\n\n{block(paths)}" for name, (t, about, paths) in titles.items()}
-    lines = ["# Statistics", "", "Arrays in, numbers out. They need numpy and scipy alone. A higher "
-             "score says member."]  # fmt: skip
+    views = escape(" ".join((fedmia.threat.__doc__ or "").split("\n\n")[1].split()))
+    about_checks = escape(" ".join((fedmia.testing.__doc__ or "").split()))
+    parts = {
+        "fedmia": ("What you type", ABOUT, exports()),
+        "attacks": (
+            "Base classes of attacks",
+            "An attack of your own derives from one of these; "
+            "[all built-in attacks](../plugins/attack.md).",
+            [f"fedmia.attacks.{n}" for n in BASES],
+        ),
+        "threat": ("Views: what an attacker may see", views, threat),
+        "testing": ("Checks of your own plugins", about_checks, checks),
+    }
+    pages = {
+        name: f"# {title}\n\n{about}\n\n{block(paths)}"
+        for name, (title, about, paths) in parts.items()
+    }
+    lines = ["# Statistics", "", STATISTICS]
     for module, paths in statistics_paths():
         doc = (importlib.import_module(module).__doc__ or "").split("\n\n")[0]
         lines += ["", f"## {module}", "", escape(" ".join(doc.split())), "", block(paths)]
