@@ -136,7 +136,7 @@ def test_readme__is_one_page_and_shows_one_example_of_each() -> None:
     assert len(README.splitlines()) <= 100
     commands = [c.split()[1] for c in re.findall(r"```bash\n(.*?)```", README, flags=re.DOTALL)]
     assert commands == [f"scripts/{n}.sh" for n in ("run", "audit", "test")]
-    assert "fedmia.library import audit" in block("python", "attacker = view(encoder)")
+    assert "fedmia.audit_encoder(" in block("python", "fedmia.run_simulation(")
 
 
 def test_readme__example_of_an_attack_works(

@@ -12,7 +12,7 @@ from fedmia.cli.commands import COMMANDS
 from fedmia.cli.flags import SWITCHES, Command
 from fedmia.cli.help import LIST
 
-HEAD = ("Flag", "In YAML", "Value", "Default", "Range", "Meaning")
+HEAD = ("Flag, and path in YAML", "Meaning", "Value", "Default", "Range")
 SCHEMA = "print the JSON Schema of the YAML file"
 RANGE = re.compile(r"(?:>=|<=|>|<) [-+.\de]+")
 
@@ -34,13 +34,15 @@ def option_row(flag: str, path: str, hole: str, text: str) -> tuple[str, ...]:
     """A row of a table of options."""
     meaning, default, limits = split_help(text)
     values = hole.strip("{}").replace(",", ", ") if hole.startswith("{") else hole
+    name = f"`{flag}`"
+    if path and flag != f"--{path}":
+        name += f" `{path}`"
     return (
-        f"`{flag}`",
-        f"`{path}`" if path else "",
+        name,
+        escape(meaning),
         f"`{values}`" if values else "",
         f"`{default}`" if default else "",
         f"`{limits}`" if limits else "",
-        escape(meaning),
     )
 
 
@@ -85,8 +87,8 @@ def command_page(name: str) -> str:
         "",
         escape(" ".join(command.outro.split())),
         "",
-        "A YAML file has the option under the path of the column *In YAML*; the path with `--` "
-        "before it is a flag too. [Plugins](../plugins/index.md) have options of their own. "
+        "Where a flag is short, the path of the option in a YAML file stands beside it; the path "
+        "with `--` before it is a flag too. [Plugins](../plugins/index.md) have options of their own. "
         "[Exit codes](../run_folder.md#exit-codes).",
     ]
     for title, rows in groups(command):

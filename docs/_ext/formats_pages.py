@@ -124,11 +124,11 @@ def meaning(record: Any, name: str, field: Field) -> str:
     said = next(filter(None, texts), "")
     if not said and field.part:
         said = f"of `{field.part}`: {'simultaneous ' * ('simultaneous' in name)}95 % interval"
+    if not said and field.record is not None:
+        kinds = [field.record] if is_typeddict(field.record) else get_args(field.record)
+        said = "see " + ", ".join(f"`{kind.__name__}`" for kind in kinds)
     if not said:
         said = MEANINGS.get(name, "")
-    if not said and is_typeddict(field.record):
-        said = f"see [{field.record.__name__}](#{field.record.__name__.lower()})"
-        return said
     if not said:
         said = (field.label or field.head.replace("-\n", "") or name).replace("_", " ")
     return said

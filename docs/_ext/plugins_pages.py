@@ -28,7 +28,7 @@ KINDS: dict[str, tuple[str, str, str, str]] = {
     "view": ("Views of a study", "--views", "view", "How the runs of a study are compared."),
     "encoder": ("Forms of encoder", "--encoder", "encoder", "What an audit can open."),
 }  # fmt: skip
-HEAD = ("Option", "Value", "Default", "Range", "Meaning")
+HEAD = ("Option", "Meaning", "Value", "Default", "Range")
 LINKS = {
     "attack": "[All attacks in one table](../../attacks.md) with access, vantage and queries.",
 }
@@ -44,7 +44,7 @@ def option_rows(cls: type, prefix: str) -> list[tuple[str, ...]]:
         default = "" if field.default == "" else f"`{format_value(field.default)}`"
         range_ = f"`{limits}`" if limits else ""
         flag = f"`--{prefix}.{field.name}`"
-        rows.append((flag, f"`{values}`", default, range_, escape(format_error(about["help"]))))
+        rows.append((flag, escape(format_error(about["help"])), f"`{values}`", default, range_))
     return rows
 
 

@@ -41,17 +41,18 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_command__page_has_every_option(pages: dict[str, str], name: str) -> None:
     command, page = COMMANDS[name], pages[f"commands/{name}.md"]
-    rows = {
-        cells[0].strip("` "): cells
-        for line in page.splitlines()
-        if line.startswith("| `--") and len(cells := re.split(r"(?<!\\)\|", line)[1:-1]) == 6
-    }
+    rows = {}
+    for line in page.splitlines():
+        cells = re.split(r"(?<!\\)\|", line)[1:-1]
+        if len(cells) == 5 and (flag := re.match(r" `(--[\w.-]+)`", cells[0])):
+            rows[flag[1]] = cells
     own = {f"--{n.replace('_', '-')}" for n in {**command.own, **command.shape.lists}}
     flags = {command.flag_of(path) for path in command.shape.options}
     assert own | flags <= set(rows)
-    assert all(cells[5].strip() for cells in rows.values())
+    assert all(cells[1].strip() for cells in rows.values())
     for path, (_, about) in command.shape.options.items():
-        _, _, _, default, limits, _ = rows[command.flag_of(path)]
+        name_cell, _, _, default, limits = rows[command.flag_of(path)]
+        assert f"`{path}`" in name_cell or f"`--{path}`" in name_cell
         assert ("(default" in about or ", default" in about) == bool(default.strip()), path
         for one in re.findall(r"[<>]=? [-\d.e]+(?=[,)])", about):
             assert one in limits, path
