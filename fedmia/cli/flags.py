@@ -47,6 +47,7 @@ class Command:
         presets: names of the presets that `--config` takes, as patterns of files.
         bare: option of the command that an argument without a flag stands for, or "" for none.
         gone: flags that are no more -> what to give in their place.
+        summary: what it does, in a line of the page of `fedmia`.
     """
 
     root: type | str
@@ -63,6 +64,7 @@ class Command:
     presets: tuple[str, ...] = ()
     bare: str = ""
     gone: Mapping[str, str] = field(default_factory=dict)
+    summary: str = ""
 
     @cached_property
     def settings(self) -> Any:

@@ -10,6 +10,7 @@ from fedmia.attacks.base import ActiveAttack
 from fedmia.config.data import channel_mean, channel_std, data_folder, image_size
 from fedmia.config.forms import Layer, Settings, Values, mapping, plugins
 from fedmia.config.points import parse_points
+from fedmia.data.images import CHANNELS
 from fedmia.options import registry
 from fedmia.options.errors import InputError, opt
 from fedmia.options.option import option, option_fields, options_of
@@ -72,6 +73,15 @@ class Audit(Settings):
     size: int | None = image_size("the encoder's", 2)
     mean: tuple[float, ...] | None = channel_mean("the encoder's")
     std: tuple[float, ...] | None = channel_std("the encoder's")
+    channels: str | None = option(
+        None,
+        "rgb: repeat the channel of gray images, for an encoder of colour images; gray: luminance "
+        "of colour images (none: as they are)",
+        choices=tuple(CHANNELS),
+    )
+    skip_unreadable: bool = option(
+        False, "leave out images that cannot be decoded; the report counts them"
+    )
     attacks: tuple[str, ...] = option(("all",), "attacks to run, or all")
     query_budget: int | None = option(
         None,

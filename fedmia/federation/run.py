@@ -17,6 +17,7 @@ from flwr.serverapp import Grid
 from clients.client_context import ClientContext
 from fedmia.attacks.base import ActiveAttack
 from fedmia.config.experiment import Experiment
+from fedmia.data._pixels import UnreadableError
 from fedmia.data.encoded import EncodedSet
 from fedmia.data.images import NO_PROBES, ImageSet, IntArray
 from fedmia.data.sets import ImageSets, form_sets
@@ -140,9 +141,19 @@ def prepare(experiment: Experiment) -> PreparedRun:
         data = source.load(request)
         split = roles(data)
     else:
-        data, split = decode_split(encoded, roles)
+        if experiment.data.skip_unreadable:
+            encoded = encoded.drop_unreadable()
+        try:
+            data, split = decode_split(encoded, roles)
+        except UnreadableError as error:
+            hint = f"{opt('data.skip_unreadable')} leaves them out"
+            raise InputError(f"{error.text}; {hint}") from None
     foresee(experiment, split)
-    notes = [*deal.notes(data, clients), *split_notes(split, data)]
+    notes = [
+        *(encoded.notes if encoded else ()),
+        *deal.notes(data, clients),
+        *split_notes(split, data),
+    ]
     if not data.labelled:
         notes.append(NO_PROBES)
     # Sizes, constants and pairs that do not suit are refused before anything is written.

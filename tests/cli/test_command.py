@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from fedmia.cli import help as catalogue
-from fedmia.cli.command import PRESETS, Invocation, parse, print_bad_input
+from fedmia.cli.command import Invocation, parse, print_bad_input
 from fedmia.cli.commands import AUDIT, SIMULATE
 from fedmia.cli.flags import Command, read
+from fedmia.cli.presets import PRESETS
 from fedmia.config.experiment import Experiment, expand_attacks
 from fedmia.config.flag_layout import flag_layout
 from fedmia.config.tree import merge, to_tree
