@@ -1,14 +1,52 @@
 """fedmia: federated self-supervised training under membership-inference attacks.
 
-`python -m fedmia.simulate --help` is the way in. Importing this package imports nothing heavy.
+`fedmia.run_simulation`, `fedmia.audit_encoder`, `fedmia.run_study` and `fedmia.open_run` are the
+way in from Python, `fedmia --help` from a terminal. Importing this package imports nothing heavy.
 """
 
 from __future__ import annotations
 
+from importlib import import_module as _import_module
 from importlib.util import find_spec as _find_spec
 from pathlib import Path as _Path
+from typing import TYPE_CHECKING
+from typing import Any as _Any
+
+if TYPE_CHECKING:
+    from fedmia.door.auditing import audit_encoder as audit_encoder
+    from fedmia.door.simulation import run_simulation as run_simulation
+    from fedmia.door.studies import StudyResult as StudyResult
+    from fedmia.door.studies import open_study as open_study
+    from fedmia.door.studies import run_study as run_study
+    from fedmia.library import view as view
+    from fedmia.options.errors import InputError as InputError
+    from fedmia.runs import Run as Run
+    from fedmia.runs import open_run as open_run
 
 __version__ = "0.1.0"
+# Public name -> the module that it is imported from when it is first used.
+_PUBLIC = {
+    "InputError": "fedmia.options.errors",
+    "Run": "fedmia.runs",
+    "StudyResult": "fedmia.door.studies",
+    "audit_encoder": "fedmia.door.auditing",
+    "open_run": "fedmia.runs",
+    "open_study": "fedmia.door.studies",
+    "run_simulation": "fedmia.door.simulation",
+    "run_study": "fedmia.door.studies",
+    "view": "fedmia.library",
+}
+__all__ = sorted(_PUBLIC)  # type: ignore[misc]
+
+
+def __getattr__(name: str) -> _Any:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'fedmia' has no attribute '{name}'")
+    return getattr(_import_module(_PUBLIC[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_PUBLIC})
 
 
 def _check_neighbours(root: _Path) -> None:

@@ -14,7 +14,7 @@ from fedmia.cli.commands import AUDIT  # noqa: E402
 if __name__ == "__main__" and (_code := answer_page(AUDIT, sys.argv[1:])) is not None:
     sys.exit(_code)  # a page or a wrong flag, which take none of the heavy imports below
 
-from collections.abc import Sequence  # noqa: E402
+from collections.abc import Callable, Sequence  # noqa: E402
 from dataclasses import replace  # noqa: E402
 from threading import Event  # noqa: E402
 
@@ -79,13 +79,16 @@ def run_audits(
     return run_audit(replace(invocation, settings=one), watch, stop)
 
 
-def run_audit(invocation: Invocation, watch: Stopwatch, stop: Event) -> int:
+def run_audit(
+    invocation: Invocation, watch: Stopwatch, stop: Event, present: Callable[..., None] = show
+) -> int:
     """Load the encoder and the images, run the attacks, write the report.
 
     Args:
         invocation: what the user asked for; its settings are an `Audit`.
         watch: the clock of the command.
         stop: set by the first Ctrl-C.
+        present: shows the report to the user, with the arguments of `show`.
 
     Returns:
         The exit code, as of `main`.
@@ -108,7 +111,7 @@ def run_audit(invocation: Invocation, watch: Stopwatch, stop: Event) -> int:
     scores = examine(audit, released, data_split, device, place, display, watch, stop.is_set)
     if not (scores.attacks or scores.inferences):
         return report_nothing_ran(scores, stop.is_set())
-    show(
+    present(
         publish(scores, place.folder, watch),
         invocation.out,
         json=invocation.json,

@@ -17,6 +17,7 @@ if __name__ == "__main__" and (_code := answer_page(SIMULATE, sys.argv[1:])) is 
 import os  # noqa: E402
 from collections.abc import Iterator, Sequence  # noqa: E402
 from contextlib import contextmanager  # noqa: E402
+from dataclasses import dataclass  # noqa: E402
 from functools import partial  # noqa: E402
 from threading import Event  # noqa: E402
 from typing import cast  # noqa: E402
@@ -52,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def simulate(invocation: Invocation, watch: Stopwatch, stop: Event) -> int:
-    """Do one run: prepare, execute, publish; print and write what the user asked for.
+    """Do one run; print and write what the user asked for.
 
     Args:
         invocation: what the user asked for; its settings are an `Experiment`.
@@ -66,18 +67,53 @@ def simulate(invocation: Invocation, watch: Stopwatch, stop: Event) -> int:
         InputError: before anything is written.
         FederationError: the rounds ended before their time; the finished ones are reported.
     """
+    outcome = run_experiment(invocation, watch, stop)
+    show(outcome.report, invocation.out, json=invocation.json, quiet=invocation.quiet)
+    if outcome.resumable:
+        print(f"fedmia: --resume {invocation.out} goes on with this run", file=sys.stderr)
+    if outcome.failure is not None:
+        raise FederationError(f"{outcome.failure}; the finished rounds are reported on")
+    return outcome.code
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run came to.
+
+    Attributes:
+        report: as in report.json.
+        code: exit code of the command: 0, 1 an attack failed, 130 interrupted.
+        failure: why the rounds ended before their time, or None.
+        resumable: whether the user ended the run, and it can be continued.
+    """
+
+    report: Report
+    code: int = 0
+    failure: str | None = None
+    resumable: bool = False
+
+
+def run_experiment(invocation: Invocation, watch: Stopwatch, stop: Event) -> Outcome:
+    """Prepare, execute and publish one run. A finished run that is resumed is only read.
+
+    Args:
+        invocation: as of `simulate`.
+        watch: the clock of the command.
+        stop: set when the user interrupts.
+
+    Returns:
+        The outcome; its files lie in the folder of the invocation, if there is one.
+
+    Raises:
+        InputError: before anything is written.
+        FederationError: a client failed in the first round.
+    """
     if (
         invocation.out
         and invocation.resume
         and (finished_report := RunFolder(invocation.out).finished()) is not None
     ):
-        show(
-            cast(Report, finished_report),
-            invocation.out,
-            json=invocation.json,
-            quiet=invocation.quiet,
-        )
-        return 0
+        return Outcome(cast(Report, finished_report))
     observing = RunObservers(invocation.observe, invocation.out)
     with watch.part("data"):
         prepared = prepare(invocation.settings)
@@ -100,12 +136,9 @@ def simulate(invocation: Invocation, watch: Stopwatch, stop: Event) -> int:
         if checkpoint and whole and not scores.failed:  # else --resume scores those again
             checkpoint.delete()
             SnapshotStore(checkpoint.root.parent / SNAPSHOTS).drop_controls()
-    show(report, place.folder, json=invocation.json, quiet=invocation.quiet)
-    if stop.is_set() and checkpoint and checkpoint.exists():
-        print(f"fedmia: --resume {place.folder} goes on with this run", file=sys.stderr)
-    if scores.failure is not None:
-        raise FederationError(f"{scores.failure}; the finished rounds are reported on")
-    return INTERRUPTED if stop.is_set() else FAILED if scores.failed else 0
+    code = INTERRUPTED if stop.is_set() else FAILED if scores.failed else 0
+    resumable = stop.is_set() and checkpoint is not None and checkpoint.exists()
+    return Outcome(report, code, scores.failure, resumable)
 
 
 @contextmanager

@@ -145,7 +145,7 @@ def parse(command: Command, arguments: Sequence[str]) -> Invocation:
     if "config" in own_options:
         file = find_config(own_options["config"], command.presets)
         with style_of_file(file):  # on its own first, so that its mistakes are named as its own
-            from_tree(command.settings, lower := _read(command, file))
+            from_tree(command.settings, lower := read_config(command, file))
         speak = FlagStyle(command, flags.typed, file, lower)
         with option_style(speak):
             tree = merge(command.settings, lower, tree, command.attacks)
@@ -192,7 +192,7 @@ def resume_settings(own_options: Mapping[str, str], typed: Mapping[str, str]) ->
     return {**own_options, "config": str(run.config), "out": str(folder)}
 
 
-def _read(command: Command, file: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
+def read_config(command: Command, file: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
     """Read a file of settings, laid over the file or preset that its key `base` names.
 
     Raises:
@@ -206,7 +206,7 @@ def _read(command: Command, file: Path, above: tuple[Path, ...] = ()) -> dict[st
     base = near if near.is_file() else find_config(name, command.presets)
     if base.resolve() in whole:
         raise InputError(f"base '{name}' of {file} leads back to itself")
-    return merge(command.settings, _read(command, base, whole), tree, command.attacks)
+    return merge(command.settings, read_config(command, base, whole), tree, command.attacks)
 
 
 def _page(command: Command, own_options: dict[str, str]) -> str | None:

@@ -22,7 +22,7 @@ from fedmia.config.plugin_lists import (
     plain_layers,
     split_file_path,
 )
-from fedmia.options import registry
+from fedmia.options import registry, session
 from fedmia.options.errors import (
     InputError,
     Spelling,
@@ -615,7 +615,9 @@ def split_dataset(spec: str) -> tuple[str, str | None]:
     name, _, after = spec.partition(":")
     path: str | None = after
     if name not in known:
-        if ":" not in spec or importlib.util.find_spec(name.partition(".")[0] or "?") is None:
+        top = name.partition(".")[0] or "?"
+        outside = ":" in spec and (top == session.MODULE or importlib.util.find_spec(top))
+        if not outside:
             kinds = {".npz": "npz", ".parquet": "parquet"}
             kind = "folder" if Path(spec).is_dir() else kinds.get(Path(spec).suffix.lower())
             if kind is not None and Path(spec).exists():

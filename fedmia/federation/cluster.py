@@ -14,7 +14,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +36,7 @@ from fedmia.federation.inline import (
     context_of,
     error_reply,
 )
+from fedmia.options import session
 from fedmia.options.errors import InputError, opt
 from fedmia.runtime.cores import count_cores
 from fedmia.storage.snapshot import ClientState, SingleStateStore, StateStore
@@ -108,9 +109,17 @@ class Worker:
         client_context: what all clients of the run share.
         images: uint8 (N, C, H, W) of all images.
         gpus: share of a GPU, 0 for none.
+        classes: of the Python session that the run was started in, by name.
     """
 
-    def __init__(self, client_context: ClientContext, images: ByteArray, gpus: float) -> None:
+    def __init__(
+        self,
+        client_context: ClientContext,
+        images: ByteArray,
+        gpus: float,
+        classes: Mapping[str, type],
+    ) -> None:
+        session.receive(classes)
         TaskIdentity.task_id = TaskIdentity.run_id = 1
         TaskIdentity.node_id = SERVER
         client_context.__dict__["images"] = images  # in the object store of its machine
@@ -182,6 +191,7 @@ class RayGrid(LocalGrid):
             ray.put(client_context),
             ray.put(np.ascontiguousarray(client_context.images)),
             share.gpus,
+            dict(session.classes()),
         )
         self._kind: Any = ray.remote(
             num_cpus=share.cpus, num_gpus=share.gpus, max_restarts=0, max_task_retries=0

@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
+from fedmia.options import session
 from fedmia.options.errors import InputError, unknown_name
 from fedmia.options.option import option_fields
 
@@ -164,6 +165,14 @@ def load_outside(kind: str, name: str) -> Any:
         InputError: it cannot be imported.
     """
     module_name, _, attribute = name.partition(":")
+    if session.is_session_name(name):
+        known = session.classes()
+        if attribute not in known:
+            raise InputError(
+                f"{kind} '{name}' is a class of a Python session, which this process does not "
+                f"have; pass {session.short_name(name)} as an object again (in Python)"
+            )
+        return known[attribute]
     try:
         return getattr(importlib.import_module(module_name), attribute)
     except (ImportError, AttributeError, SyntaxError, ValueError) as error:

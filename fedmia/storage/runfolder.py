@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedmia.options import session
 from fedmia.options.errors import InputError
 from fedmia.options.yamlfile import RUN_KEY, Tree, load_all
 from fedmia.storage.manifest import (
@@ -88,10 +89,17 @@ class RunFolder:
         """
         tree = self.facts()
         built = {name: tree[name] for name in sections or tree if name in tree}
+        outside = outside_plugins(built)
+        for name in filter(session.is_session_name, outside):
+            if not session.has_class(name):
+                raise UntrustedPluginError(
+                    f"the settings of '{self.path}' name '{name}', a class of a Python session: "
+                    f"pass {session.short_name(name)} again, as it was (in Python)"
+                )
         if self.trust is not True:
             trusted = self.trust or ()
-            for name in outside_plugins(built):
-                if name not in trusted:
+            for name in outside:
+                if name not in trusted and not session.is_session_name(name):
                     raise UntrustedPluginError(
                         f"the settings of '{self.path}' name the plugin '{name}' from outside "
                         "fedmia, which is not imported unless you trust it: --trust-plugins (in "

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from threading import Event
+from typing import Any
 
 from fedmia.cli.command import Invocation
 from fedmia.config.sweep import RunBatch
 from fedmia.options.yamlfile import Tree
-from fedmia.study.engine import RunLauncher, run_cells
+from fedmia.study.engine import RunLauncher, Study, run_cells
 from fedmia.study.spreads import write
 from fedmia.study.view import StudyPage
 
@@ -37,10 +39,38 @@ def run_study(
     Raises:
         InputError: no folder, or one of something else.
     """
+    study, report, page = write_study(invocation, stop, runs, tree, work, *views)
+    views[-1].show(report, invocation, page)
+    return study.code
+
+
+def write_study(
+    invocation: Invocation,
+    stop: Event,
+    runs: RunBatch,
+    tree: Tree,
+    work: RunLauncher,
+    *views: StudyPage,
+) -> tuple[Study, Any, Path]:
+    """Do the runs that are not finished yet, and write what each view makes of all.
+
+    Args:
+        invocation: as of `run_study`.
+        stop: likewise.
+        runs: likewise.
+        tree: likewise.
+        work: likewise.
+        views: likewise.
+
+    Returns:
+        The study, the last view's report, and the path of its page.
+
+    Raises:
+        InputError: no folder, or one of something else.
+    """
     with run_cells(runs, tree, invocation, stop, work) as study:
         for view in views:
             report = view.report(study)
             page = view.write(report, study.out)
         write(study.table, study.out)
-    view.show(report, invocation, page)
-    return study.code
+    return study, report, page

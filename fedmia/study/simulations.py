@@ -7,10 +7,11 @@ from pathlib import Path
 from threading import Event
 
 from fedmia.cli.command import Invocation
-from fedmia.config.sweep import Sweep
+from fedmia.config.sweep import RunBatch, Sweep
 from fedmia.config.tradeoff import Tradeoff
 from fedmia.options import registry
 from fedmia.options.errors import InputError, opt
+from fedmia.options.yamlfile import Tree
 from fedmia.storage.runfolder import RunFolder
 from fedmia.study.child import command
 from fedmia.study.engine import RunLauncher, Start
@@ -33,10 +34,23 @@ def sweep(invocation: Invocation, stop: Event, start: Start | None = None) -> in
     Returns:
         The exit code.
     """
-    config: Sweep = invocation.settings
+    return run_study(invocation, stop, *sweep_parts(invocation.settings, start))
+
+
+def sweep_parts(
+    config: Sweep, start: Start | None = None
+) -> tuple[RunBatch, Tree, RunLauncher, SweepView]:
+    """What a sweep runs, how, and what shows it.
+
+    Args:
+        config: its settings.
+        start: as of `sweep`.
+
+    Returns:
+        The runs, the tree of settings, how runs are made, the view.
+    """
     work = RunLauncher(start or simulate_command, is_resumable)
-    view = SweepView(config, sections(config))
-    return run_study(invocation, stop, config.runs, config.tree(), work, view)
+    return config.runs, config.tree(), work, SweepView(config, sections(config))
 
 
 def sections(config: Sweep) -> dict[str, View]:

@@ -1,0 +1,212 @@
+"""Keyword arguments as the settings of a command."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedmia.cli.command import find_config, read_config
+from fedmia.cli.flags import Command
+from fedmia.config.tree import from_tree, merge, normalize
+from fedmia.door.images import name_images
+from fedmia.door.plugins import name_plugin
+from fedmia.options.errors import (
+    InputError,
+    option_style,
+    style_of_file,
+    suggest_nearest,
+)
+from fedmia.options.yamlfile import Tree
+
+Config = str | Path | Mapping[str, Any] | None
+
+
+@dataclass(frozen=True)
+class KeywordStyle:
+    """Spells options as keyword arguments: `clients=0`, `partition.alpha=0`.
+
+    Attributes:
+        command: the command whose settings they are.
+        file: the file of settings under them, or None.
+        lower: what the file says.
+        upper: what the arguments say.
+    """
+
+    command: Command
+    file: Path | None = None
+    lower: Any = None
+    upper: Any = None
+
+    def __call__(self, path: str, value: str | None) -> str:
+        path = self.command.alias.get(path, path)
+        in_file = self.file is not None and has(self.lower, path) and not has(self.upper, path)
+        if in_file:
+            return f"{path} in {self.file}" if value is None else f"{path}: {value} in {self.file}"
+        name = {v: k for k, v in self.command.short.items()}.get(path, path)
+        return name if value is None else f"{name}={value}"
+
+
+def has(tree: Any, path: str) -> bool:
+    """Whether a tree has an option.
+
+    Args:
+        tree: nested mappings.
+        path: of the option, its parts joined by dots.
+    """
+    if not isinstance(tree, Mapping):
+        return False
+    return path in tree or any(
+        path.startswith(f"{key}.") and has(value, path[len(key) + 1 :])
+        for key, value in tree.items()
+    )
+
+
+def build_settings(
+    command: Command, config: Config, options: Mapping[str, Any], trust_plugins: bool = False
+) -> Any:
+    """The checked settings of a command.
+
+    Args:
+        command: the command.
+        config: preset, YAML file or tree that the options are laid over; None: the defaults.
+        options: keyword arguments: a short flag with `_` for `-`, a path with dots, or a section
+            with a mapping. Plugins and images may be objects.
+        trust_plugins: whether plugins from outside that the folder of a run names are imported.
+
+    Returns:
+        The settings.
+
+    Raises:
+        InputError: an unknown option (the message has the nearest one), a value that it does not
+            take, or settings that do not suit one another.
+    """
+    style = KeywordStyle(command)
+    with option_style(style):
+        upper = normalize(command.settings, options_tree(command, options))
+        lower, file = lower_tree(command, config)
+    style = KeywordStyle(command, file, lower, upper)
+    with option_style(style):
+        tree = merge(command.settings, lower, upper, command.attacks)
+        settings = from_tree(command.settings, tree, spelling=style, trust_plugins=trust_plugins)
+        command.refuse(settings)
+    return settings
+
+
+def lower_tree(command: Command, config: Config) -> tuple[Tree, Path | None]:
+    """The tree under the options, and the file that it is of.
+
+    Args:
+        command: the command.
+        config: preset, YAML file, tree or None.
+
+    Returns:
+        The tree, normalized, and the file or None.
+
+    Raises:
+        InputError: no such file or preset, or wrong settings in it.
+    """
+    if config is None:
+        return {}, None
+    if isinstance(config, Mapping):
+        return normalize(command.settings, config), None
+    file = find_config(str(config), command.presets)
+    with style_of_file(file):
+        from_tree(command.settings, lower := read_config(command, file))
+    return lower, file
+
+
+def options_tree(command: Command, options: Mapping[str, Any]) -> Tree:
+    """Keyword arguments as a tree of plain values.
+
+    Args:
+        command: the command.
+        options: as for `build_settings`.
+
+    Returns:
+        The tree.
+
+    Raises:
+        InputError: an unknown option, or one that is given twice.
+    """
+    tree: Tree = {}
+    for name, value in options.items():
+        path = place(command, name, value)
+        for keys, plain in plain_values(command, path, value):
+            branch = tree
+            for key in keys[:-1]:
+                branch = branch.setdefault(key, {})
+                if not isinstance(branch, dict):
+                    raise InputError(f"{'.'.join(keys)} and {name} are the same option")
+            if isinstance(plain, Mapping) and isinstance(branch.get(keys[-1]), dict):
+                branch[keys[-1]].update(plain)
+            elif keys[-1] in branch:
+                raise InputError(f"option '{name}' is given twice")
+            else:
+                branch[keys[-1]] = dict(plain) if isinstance(plain, Mapping) else plain
+    return tree
+
+
+def place(command: Command, name: str, value: Any) -> tuple[str, ...]:
+    """The keys of an option in the tree.
+
+    Args:
+        command: the command.
+        name: of the keyword argument.
+        value: a mapping names a section.
+
+    Returns:
+        The keys.
+
+    Raises:
+        InputError: there is no such option.
+    """
+    sections = {path.partition(".")[0] for path in command.shape.options}
+    if name in sections | set(command.shape.named_options) | set(command.shape.lists):
+        whole = isinstance(value, Mapping | list | tuple) or name not in command.short
+        if whole and name not in command.shape.options:
+            return (name,)
+    if path := command.shape.place(command.short.get(name, name)):
+        return path
+    known = [*command.short, *command.shape.options, *sections]
+    raise InputError(f"unknown option '{name}'{suggest_nearest(name, known)}")
+
+
+def plain_values(
+    command: Command, path: tuple[str, ...], value: Any
+) -> Iterable[tuple[tuple[str, ...], Any]]:
+    """(keys, plain value) of one argument: objects become names and options.
+
+    Args:
+        command: the command.
+        path: keys of the option.
+        value: plain, or an object.
+
+    Yields:
+        Keys and plain value.
+    """
+    kinds = command.shape.plugins
+    if path in (("data", "name"), ("members",), ("nonmembers",), ("shadow_data",)):
+        yield path, name_images(value, path[0])
+    elif path == ("attacks",):
+        names = []
+        for one in [value] if isinstance(value, str | type) or not listed(value) else value:
+            attack = name_plugin("attack", one)
+            names.append(attack["name"])
+            if options := {k: v for k, v in attack.items() if k != "name"}:
+                yield ("attack", attack["name"]), options
+        whole = ",".join(names).split(",") if all(isinstance(n, str) for n in names) else names
+        yield path, whole
+    elif path[0] in kinds and kinds[path[0]][1] and path[1:] in ((), ("name",)):
+        kind = kinds[path[0]][0]
+        many = listed(value)
+        plugins = [name_plugin(kind, one) for one in (value if many else [value])]
+        yield path[:1], plugins if many else plugins[0]
+    else:
+        yield path, str(value) if isinstance(value, Path) else value
+
+
+def listed(value: Any) -> bool:
+    """Whether a value is a list of several."""
+    return isinstance(value, list | tuple)

@@ -1,0 +1,175 @@
+"""`fedmia.audit_encoder`: every attack on an encoder, with its controls."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from fedmia.cli.command import Invocation
+from fedmia.cli.commands import AUDIT
+from fedmia.config.data import split_dataset
+from fedmia.data.base import Request
+from fedmia.door.arguments import build_settings, listed
+from fedmia.door.images import LabelledArrays, name_images, read_images
+from fedmia.door.simulation import interrupts, own_threads, results_folder
+from fedmia.encoders.memory import Encoder
+from fedmia.library import audit as audit_in_memory
+from fedmia.options import registry
+from fedmia.options.errors import InputError, option_style
+from fedmia.runs import Run
+from fedmia.runtime.stopwatch import Stopwatch
+from fedmia.storage.runfolder import RunFolder
+
+
+def audit_encoder(
+    encoder: Encoder | str | Path | Run,
+    members: Any = None,
+    others: Any = None,
+    *,
+    attacks: Any = "all",
+    out: str | Path | None = None,
+    quiet: bool = False,
+    **options: Any,
+) -> Run:
+    """Attack an encoder with membership inference, and report what leaks.
+
+        audit = fedmia.audit_encoder(encoder, members, others)
+        audit.verdict
+
+    Args:
+        encoder: a torch module from normalised pixels (B, C, H, W) to vectors (B, D), maps or
+            tokens; a method of `fedmia.ssl`; a `Run`; or what `--encoder` takes (`hf:FOLDER`,
+            `FILE.pth`, the folder of a run).
+        members: images that it was trained on: uint8 or float [0, 1] array or tensor, (N, C, H,
+            W), (N, H, W, C) or (N, H, W); a pair of it and labels; a torch Dataset or DataLoader;
+            a folder as a path; a data source by name. None: those of the run that `encoder` names.
+        others: images of the same distribution that it was not trained on, likewise.
+        attacks: `all`, names, classes, or instances with their options.
+        out: folder of the results; None: a temporary one, which is removed with the `Run`.
+        quiet: show no progress.
+        options: every flag of `fedmia audit` with `_` for `-` (`known=50`, `mean`, `std`,
+            `shadows=4`, `seed`, `shadow={"epochs": 200}`); of a module also those of
+            `fedmia.library.audit`.
+
+    Returns:
+        The audit as a `Run`: `attacks`, `scores`, `table`, `figure`.
+
+    Raises:
+        InputError: bad input, in one line, or no attack could run.
+    """
+    with results_folder(out) as folder, own_threads():
+        if isinstance(encoder, str | Path | Run):
+            source = str(encoder.folder if isinstance(encoder, Run) else encoder)
+            images = {"members": members, "nonmembers": others}
+            options |= {name: value for name, value in images.items() if value is not None}
+            audit_by_name(source, attacks, folder.path, quiet, options)
+        else:
+            audit_object(encoder, members, others, attacks, folder.path, quiet, options)
+        return folder.open(trust_plugins=True)
+
+
+def audit_by_name(
+    encoder: str, attacks: Any, out: Path, quiet: bool, options: dict[str, Any]
+) -> None:
+    """Audit an encoder that the command line can name.
+
+    Args:
+        encoder: as after `--encoder`.
+        attacks: as of `audit_encoder`.
+        out: folder of the results.
+        quiet: show no progress.
+        options: of the command.
+
+    Raises:
+        InputError: bad input, or no attack could run.
+    """
+    from fedmia.audit import run_audit
+
+    watch = Stopwatch(time.perf_counter())
+    trust = bool(options.pop("trust_plugins", False))
+    given_options = {"encoder": encoder, "attacks": attacks, **options}
+    settings = build_settings(AUDIT, None, given_options, trust)
+    if len(settings.cells) > 1:
+        raise InputError(
+            "encoder must be one encoder with one seed: several are a study, `fedmia audit` with "
+            "--seeds or several encoders"
+        )
+    first = settings.cells[0].first
+    with interrupts("attacks") as stop, option_style(settings.spelling):
+        code = run_audit(Invocation(first, out, quiet), watch, stop, lambda *_, **__: None)
+        if code and RunFolder(out).read_report_or_none() is None:
+            raise KeyboardInterrupt if stop.is_set() else InputError("every attack failed")
+
+
+def audit_object(
+    encoder: Encoder,
+    members: Any,
+    others: Any,
+    attacks: Any,
+    out: Path,
+    quiet: bool,
+    options: dict[str, Any],
+) -> None:
+    """Audit a module in memory.
+
+    Args:
+        encoder: the module.
+        members: as of `audit_encoder`.
+        others: likewise.
+        attacks: likewise.
+        out: folder of the results.
+        quiet: show no progress.
+        options: of `fedmia.library.audit`.
+
+    Raises:
+        InputError: bad input, or no attack could run.
+    """
+    labels = list(options.pop("labels", (None, None)))
+    size = options.get("size")
+    sets = [
+        images_in_memory(images, name, size)
+        for images, name in ((members, "members"), (others, "others"))
+    ]
+    labels[:2] = [own if y is None else y for y, (_, own) in zip(labels, sets, strict=False)]
+    if any(y is None for y in labels[:2]):  # probes need the labels of both
+        labels[:2] = [None, None]
+    if not isinstance(attacks, str) and not listed(attacks):
+        attacks = [attacks]
+    objects = attacks if isinstance(attacks, str) else [instance(one) for one in attacks]
+    (inside, _), (outside, _) = sets
+    audit_in_memory(
+        encoder, inside, outside, attacks=objects, labels=labels, out=out, quiet=quiet, **options
+    )
+
+
+def instance(attack: Any) -> Any:
+    """An attack as a name or an instance; a class stands for its default options."""
+    if not isinstance(attack, str):
+        from fedmia.door.plugins import name_plugin
+
+        name_plugin("attack", attack)  # refuses other objects, and names a class of a notebook
+    return attack() if isinstance(attack, type) else attack
+
+
+def images_in_memory(images: Any, name: str, size: int | None) -> LabelledArrays:
+    """Images of one side of an audit.
+
+    Args:
+        images: as of `audit_encoder`.
+        name: of the argument, for errors.
+        size: pixels a side that a data source resizes to; None: their own.
+
+    Returns:
+        The images, and labels or None.
+
+    Raises:
+        InputError: no images.
+    """
+    if images is None:
+        raise InputError(f"{name} is missing: images that a module was (not) trained on")
+    if not isinstance(images, str | Path):
+        return read_images(images, name)
+    plugin, path = split_dataset(name_images(images, name))
+    loaded = registry.build("dataset", plugin, {}).load(Request(path, None, size, 0))
+    return LabelledArrays(loaded.images, loaded.labels if loaded.labelled else None)

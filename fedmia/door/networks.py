@@ -1,0 +1,88 @@
+"""A function that returns a torch module, as a network to train."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from inspect import getsource, signature
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import nn
+
+from fedmia.encoders._hooked import hook_backbone
+from fedmia.encoders.base import LoadContext, LoadOptions
+from fedmia.nets.base import Backbone, Net
+from fedmia.options import session
+from fedmia.options.errors import InputError
+
+
+@dataclass(frozen=True)
+class FactoryNet(Net):
+    """A network that a function of the session builds. A subclass holds the function."""
+
+    factory: ClassVar[Callable[..., nn.Module]]
+    called: ClassVar[str] = "model"
+
+    def build(self, channels: int, size: int) -> Backbone:
+        factory = type(self).factory
+        takes = signature(factory).parameters
+        values = {"channels": channels, "size": size}
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)  # what a layer draws by itself is the same on every client
+            module = factory(**{name: v for name, v in values.items() if name in takes})
+        if not isinstance(module, nn.Module):
+            raise InputError(f"model '{self.called}' returned {type(module).__name__}, no module")
+        if isinstance(module, Backbone):
+            return module
+        options = LoadOptions(None, size, None, None, torch.device("cpu"), 0)
+        context = LoadContext(self.called, options)
+        training = module.training
+        backbone, _ = hook_backbone(context, module.eval(), (channels,))
+        module.train(training)
+        if not hasattr(backbone, "width"):
+            with torch.no_grad():
+                backbone.width = backbone(torch.zeros(1, channels, size, size)).shape[1]
+        return backbone
+
+
+def name_network(factory: Callable[..., nn.Module]) -> str:
+    """The name of a network in settings.
+
+    Args:
+        factory: returns a torch module from pixels (B, C, H, W) to vectors (B, D) or maps (B, D,
+            h, w); it may take `channels` and `size`. It is called for each client, and must return
+            a new module each time.
+
+    Returns:
+        `python:NAME@HASH`.
+
+    Raises:
+        InputError: a module in place of a function.
+    """
+    if isinstance(factory, nn.Module):
+        raise InputError(
+            "model must be a function that returns a new module, as every client has its own; got "
+            f"a module: model=lambda: {type(factory).__name__}(..)"
+        )
+    name = getattr(factory, "__name__", "model")
+    name = name if name.isidentifier() else "model"
+    body: dict[str, Any] = {
+        "__module__": "__main__",  # so that it travels whole
+        "__doc__": FactoryNet.__doc__,
+        "factory": staticmethod(factory),
+        "called": name,
+        "__annotations__": {},
+    }
+    cls = dataclass(frozen=True)(type(name, (FactoryNet,), body))
+    return session.register_class(cls, _source(factory))
+
+
+def _source(factory: Callable[..., nn.Module]) -> str:
+    if isinstance(factory, type):
+        return session.source_of(factory)
+    try:
+        return getsource(factory)
+    except (OSError, TypeError):
+        return Path(factory.__code__.co_filename).name + factory.__code__.co_code.hex()  # type: ignore[attr-defined]

@@ -1,0 +1,253 @@
+"""`fedmia.run_study`: one experiment at every point of a grid, with several seeds, as one table."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedmia.cli.command import Invocation
+from fedmia.cli.commands import SWEEP
+from fedmia.door.arguments import Config, build_settings, listed
+from fedmia.door.plugins import name_plugin
+from fedmia.door.simulation import interrupts
+from fedmia.options import session
+from fedmia.options.errors import InputError, option_style, unknown_name
+from fedmia.runs import Run, open_run
+from fedmia.table import read
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+PAGE, REPORT = "sweep.html", "sweep.json"
+
+
+def run_study(
+    config: Config = None,
+    *,
+    grid: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Sequence[Any]]] | None = None,
+    seeds: int = 1,
+    out: str | Path,
+    quiet: bool = False,
+    **options: Any,
+) -> StudyResult:
+    """Simulate every point of a grid with several seeds, each run in a process of its own.
+
+    The same as `fedmia sweep`: the same call goes on with what is not finished.
+
+        study = fedmia.run_study("smoke", grid={"partition.alpha": [0.1, 1]}, seeds=5, out="STUDY")
+        study.table
+
+    Args:
+        config: preset, YAML file or nested mapping that every run starts from.
+        grid: path of an option -> its values; several such grids are all run. None: one point.
+        seeds: runs of each point, with seeds SEED, SEED+1, ..; 1 or more.
+        out: folder of the study.
+        quiet: show no progress.
+        options: as of `fedmia.run_simulation`, and those of `fedmia sweep` (`jobs=2`,
+            `baseline="similarity"`).
+
+    Returns:
+        The study, as far as its runs could be done.
+
+    Raises:
+        InputError: bad input, in one line; no run is begun.
+    """
+    from fedmia.study.run import write_study
+    from fedmia.study.simulations import sweep_parts  # flwr, which opening a study does not need
+
+    points = {"seed": [int(options.get("seed", 0))]} if grid is None else grid
+    baseline = options.get("baseline")
+    if baseline is not None and not isinstance(baseline, str):
+        options["baseline"] = name_plugin("attack", baseline)["name"]
+    options |= {
+        "grid": [name_values(one) for one in ([points] if isinstance(points, Mapping) else points)]
+    }
+    settings = build_settings(SWEEP, config, {**options, "seeds": seeds})
+    with interrupts("runs") as stop, session_for_children(), option_style(settings.spelling):
+        invocation = Invocation(settings, Path(out), quiet)
+        write_study(invocation, stop, *sweep_parts(settings))
+    return StudyResult(Path(out))
+
+
+def open_study(folder: str | Path) -> StudyResult:
+    """Open the folder of a study that `run_study` or `fedmia sweep` wrote.
+
+    Args:
+        folder: its path.
+
+    Returns:
+        The study.
+
+    Raises:
+        InputError: the folder holds no study.
+    """
+    path = Path(folder)
+    if not (path / REPORT).is_file():
+        raise InputError(f"folder '{folder}' is no study: no {REPORT} in it")
+    return StudyResult(path)
+
+
+class StudyResult:
+    """What `run_study` and `open_study` return. Everything is read when it is first used.
+
+    Attributes:
+        folder: of the study.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __repr__(self) -> str:
+        return f"<StudyResult {self.folder} ({len(self.runs)} runs)>"
+
+    @cached_property
+    def report(self) -> dict[str, Any]:
+        """What `sweep.json` holds."""
+        report: dict[str, Any] = json.loads((self.folder / REPORT).read_text(encoding="utf-8"))
+        return report
+
+    @property
+    def sentence(self) -> str:
+        """What a reader should take home."""
+        return str(self.report["sentence"])
+
+    @cached_property
+    def runs(self) -> dict[str, Run]:
+        """The finished runs by name: `partition.alpha=0.1_seed=0`."""
+        folders = sorted(p.parent for p in (self.folder / "cells").glob("*/report.json"))
+        return {folder.name: open_run(folder, trust_plugins=True) for folder in folders}
+
+    @cached_property
+    def failed(self) -> dict[str, str]:
+        """Why a run failed or was not done, by its name."""
+        rows = self.report.get("cells", ())
+        return {row["name"]: row["reason"] or row["state"] for row in rows if not row["path"]}
+
+    @cached_property
+    def table(self) -> pd.DataFrame:
+        """Every number of every run, a row each, with the columns of `fedmia.table.COLUMNS`.
+
+        A class of a notebook is called by its name alone.
+        """
+        import pandas as pd
+
+        from fedmia.table import COLUMNS
+
+        frame = pd.DataFrame(self._rows(), columns=list(COLUMNS))
+        for column in ("attack", "baseline"):
+            frame[column] = frame[column].map(short)
+        return frame
+
+    def compare(self, attack: Any, baseline: Any) -> pd.DataFrame:
+        """What an attack adds to another one, on the same models and the same images.
+
+        Args:
+            attack: name, class or instance.
+            baseline: likewise.
+
+        Returns:
+            A row a point and measure (AUC, TPR at 1 % FPR): `difference` with its 95 % interval
+            between models `low`, `high`, two-sided `p` of the t test on paired seeds, `p_holm`
+            corrected over these rows, `models`: how many there are.
+
+        Raises:
+            InputError: no run has such an attack.
+        """
+        import pandas as pd
+
+        from fedmia.study.points import fill_holm
+        from fedmia.study.views.baseline import Baseline
+
+        one, other = self._attack(attack), self._attack(baseline)
+        rows = [row for row in self._rows() if row["attack"] in (one, other)]
+        comparisons = list(Baseline(other).comparisons(rows))
+        fill_holm(comparisons)
+        table = []
+        for row in comparisons:
+            low, high = row["difference"]["ci"] or (None, None)
+            table.append({
+                "point": row["point"],
+                "attack": short(one),
+                "baseline": short(other),
+                "measure": row["measure"],
+                "difference": row["difference"]["mean"],
+                "low": low,
+                "high": high,
+                "p": row["p"],
+                "p_holm": row["p_holm"],
+                "models": row["difference"]["n"],
+            })  # fmt: skip
+        return pd.DataFrame(table)
+
+    def _rows(self) -> list[Any]:
+        return read(self.folder)
+
+    def _attack(self, attack: Any) -> str:
+        """The name of an attack in the runs."""
+        name = attack if isinstance(attack, str) else name_plugin("attack", attack)["name"]
+        names = sorted({row["attack"] for row in self._rows() if row["attack"]})
+        matches = [n for n in names if name in (n, short(n), n.rpartition(":")[2])]
+        if name in names:
+            return str(name)
+        if len(matches) != 1:
+            raise unknown_name("attack of this study", name, map(short, names))
+        return str(matches[0])
+
+
+def short(name: str | None) -> str | None:
+    """A class of a notebook by its name alone."""
+    return None if name is None else session.short_name(name)
+
+
+def name_values(grid: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
+    """A grid whose plugins are names.
+
+    Args:
+        grid: path of an option -> values, which may be classes or instances.
+
+    Returns:
+        The grid with plain values.
+
+    Raises:
+        InputError: an option without a list of values.
+    """
+    plain: dict[str, list[Any]] = {}
+    kinds = SWEEP.shape.plugins
+    for path, values in grid.items():
+        if not listed(values):
+            raise InputError(f"grid: {path} needs a list of values, got {values!r}")
+        head = SWEEP.short.get(path, path).removesuffix(".name")
+        kind = kinds[head][0] if head in kinds else None
+        plain[path] = [
+            v if kind is None or isinstance(v, str | Mapping) else name_plugin(kind, v)["name"]
+            for v in values
+        ]
+    return plain
+
+
+@contextmanager
+def session_for_children() -> Iterator[None]:
+    """Let the processes of runs import what this session can, and have its classes."""
+    before = {name: os.environ.get(name) for name in ("PYTHONPATH", session.VARIABLE)}
+    with tempfile.TemporaryDirectory(prefix="fedmia-session-") as folder:
+        places = [str(Path(place or ".").resolve()) for place in sys.path]
+        os.environ["PYTHONPATH"] = os.pathsep.join(places)
+        if session.classes():
+            file = Path(folder) / "classes.pkl"
+            session.write(file)
+            os.environ[session.VARIABLE] = str(file)
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    os.environ.pop(name, None)
+                else:
+                    os.environ[name] = value
