@@ -136,13 +136,12 @@ def epsilon_figure(theme: str) -> str:
         corner = 1 / (1 + math.exp(eps))
         points = " ".join([place(0, 0), place(corner, 1 - corner), place(1, 1)])
         y = top + 40 + 30 * i
+        words = f"epsilon {eps:g}: AUC at most {1 - corner:.2f}"
         parts += [
             f"<polyline points='{points}' fill='none' stroke='{color}' stroke-width='2.5'/>",
             f"<line x1='{left + side + 30}' y1='{y}' x2='{left + side + 60}' y2='{y}' "
             f"stroke='{color}' stroke-width='3'/>",
-            text(
-                left + side + 160, y + 5, f"epsilon {eps:g}: AUC at most {1 - corner:.2f}", ink, 14
-            ),
+            text(left + side + 70, y + 5, words, ink, 14, at="start"),
         ]
     return svg(690, 440, "The highest ROC curve at each epsilon", parts)
 

@@ -88,7 +88,7 @@ def command_page(name: str) -> str:
         escape(" ".join(command.outro.split())),
         "",
         "Where a flag is short, the path of the option in a YAML file stands beside it; the path "
-        "with `--` before it is a flag too. [Plugins](../plugins/index.md) have options of their own. "
+        "with `--` before it is a flag too. [Plugins](../plugins/index.md) have their own. "
         "[Exit codes](../run_folder.md#exit-codes).",
     ]
     for title, rows in groups(command):

@@ -7,7 +7,7 @@ it could not be known; so is its interval.
 What a field is to the table of all numbers (`fedmia.table`), its annotation declares: a number
 needs no mark; `column` identifies the numbers beside it. See `fedmia.records.fields`.
 
-A row names all its bases, `TypedDict` included, or pdoc would not find where a field comes from.
+A row names all its bases, `TypedDict` included, or tools could not find where a field comes from.
 """
 
 from __future__ import annotations
