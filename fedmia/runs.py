@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -103,6 +104,14 @@ class Run:
 
     def __repr__(self) -> str:
         return f"<Run {self.folder} ({'finished' if self.finished else 'not finished'})>"
+
+    def _repr_html_(self) -> str:
+        """The run as Jupyter shows it: verdict, table of the attacks."""
+        if not self.finished:
+            return f"<p>{escape(repr(self))}</p>"
+        from fedmia.report.notebook import html_summary
+
+        return html_summary(self.records)
 
     @property
     def format(self) -> int:

@@ -195,6 +195,14 @@ def resume_settings(own_options: Mapping[str, str], typed: Mapping[str, str]) ->
 def read_config(command: Command, file: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
     """Read a file of settings, laid over the file or preset that its key `base` names.
 
+    Args:
+        command: the command as its front ends read it.
+        file: path of the file.
+        above: files that are laid over it.
+
+    Returns:
+        The tree, normalized.
+
     Raises:
         InputError: a file that cannot be read, or whose base is itself.
     """

@@ -41,24 +41,31 @@ class KeywordStyle:
 
     def __call__(self, path: str, value: str | None) -> str:
         path = self.command.alias.get(path, path)
-        in_file = self.file is not None and has(self.lower, path) and not has(self.upper, path)
+        in_file = (
+            self.file is not None
+            and has_option(self.lower, path)
+            and not has_option(self.upper, path)
+        )
         if in_file:
             return f"{path} in {self.file}" if value is None else f"{path}: {value} in {self.file}"
         name = {v: k for k, v in self.command.short.items()}.get(path, path)
         return name if value is None else f"{name}={value}"
 
 
-def has(tree: Any, path: str) -> bool:
+def has_option(tree: Any, path: str) -> bool:
     """Whether a tree has an option.
 
     Args:
         tree: nested mappings.
         path: of the option, its parts joined by dots.
+
+    Returns:
+        Whether it is there.
     """
     if not isinstance(tree, Mapping):
         return False
     return path in tree or any(
-        path.startswith(f"{key}.") and has(value, path[len(key) + 1 :])
+        path.startswith(f"{key}.") and has_option(value, path[len(key) + 1 :])
         for key, value in tree.items()
     )
 

@@ -208,6 +208,13 @@ def to_uint8(images: Tensor | NDArray[Any], what: str) -> ByteArray:
 def to_labels(labels: Any, what: str) -> NDArray[np.int64]:
     """Labels as int64 (N,).
 
+    Args:
+        labels: integers, an array, a tensor or a list.
+        what: how errors call the images.
+
+    Returns:
+        The labels.
+
     Raises:
         InputError: they are no integers.
     """

@@ -16,7 +16,7 @@ import torch
 from fedmia.cli.command import Invocation
 from fedmia.cli.commands import SIMULATE
 from fedmia.door.arguments import Config, build_settings, options_tree
-from fedmia.options.errors import InputError, option_style
+from fedmia.options.errors import InputError, format_value, option_style
 from fedmia.runs import Run, open_run
 from fedmia.runtime.interrupts import Interrupts
 from fedmia.runtime.stopwatch import Stopwatch
@@ -115,27 +115,32 @@ def resumed_settings(
     again = options_tree(SIMULATE, options)  # gives the objects their names
     tree = run.tree()
     for path, value in again.items():
-        if not agrees(tree.get(path), value):
+        if (difference := find_difference(path, tree.get(path), value)) is not None:
             raise InputError(
-                f"resume goes on with the settings of '{folder}': {path} is not as it was there"
+                f"resume goes on with the settings of '{folder}', where {difference}; leave it out"
             )
     return build_settings(SIMULATE, run.config, {}, trust)
 
 
-def agrees(whole: Any, part: Any) -> bool:
-    """Whether settings have the values of a part of them.
+def find_difference(path: str, whole: Any, part: Any) -> str | None:
+    """Where some settings differ from the complete ones of a run.
 
     Args:
-        whole: complete settings.
-        part: some of them; a plugin may be its name alone.
+        path: of the option.
+        whole: its value in the complete settings.
+        part: its value here; a plugin may be its name alone.
+
+    Returns:
+        `path is A, not B` for the first difference, or None.
     """
     if isinstance(part, dict) and isinstance(whole, dict):
-        return all(agrees(whole.get(key), value) for key, value in part.items())
+        inner = (find_difference(f"{path}.{k}", whole.get(k), v) for k, v in part.items())
+        return next(filter(None, inner), None)
     if isinstance(whole, dict) and isinstance(part, str):
-        return whole.get("name") == part
+        whole = whole.get("name")
     if isinstance(part, list | tuple) and isinstance(whole, list | tuple):
-        return list(whole) == list(part) or set(map(str, part)) <= set(map(str, whole))
-    return bool(whole == part)
+        part, whole = list(part), list(whole)
+    return None if whole == part else f"{path} is {format_value(whole)}, not {format_value(part)}"
 
 
 class ResultsFolder:

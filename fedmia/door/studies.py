@@ -140,10 +140,7 @@ class StudyResult:
 
         from fedmia.table import COLUMNS
 
-        frame = pd.DataFrame(self._rows(), columns=list(COLUMNS))
-        for column in ("attack", "baseline"):
-            frame[column] = frame[column].map(short)
-        return frame
+        return pd.DataFrame(self._rows(), columns=list(COLUMNS))
 
     def compare(self, attack: Any, baseline: Any) -> pd.DataFrame:
         """What an attack adds to another one, on the same models and the same images.
@@ -174,8 +171,8 @@ class StudyResult:
             low, high = row["difference"]["ci"] or (None, None)
             table.append({
                 "point": row["point"],
-                "attack": short(one),
-                "baseline": short(other),
+                "attack": one,
+                "baseline": other,
                 "measure": row["measure"],
                 "difference": row["difference"]["mean"],
                 "low": low,
@@ -190,20 +187,18 @@ class StudyResult:
         return read(self.folder)
 
     def _attack(self, attack: Any) -> str:
-        """The name of an attack in the runs."""
+        """The name of an attack in the runs.
+
+        Raises:
+            InputError: no run has it.
+        """
         name = attack if isinstance(attack, str) else name_plugin("attack", attack)["name"]
         names = sorted({row["attack"] for row in self._rows() if row["attack"]})
-        matches = [n for n in names if name in (n, short(n), n.rpartition(":")[2])]
-        if name in names:
-            return str(name)
-        if len(matches) != 1:
-            raise unknown_name("attack of this study", name, map(short, names))
+        matches = [n for n in names if n in (name, session.short_name(name))]
+        matches += [n for n in names if n.rpartition(":")[2] == name]  # of package.module:Class
+        if not matches:
+            raise unknown_name("attack of this study", name, names)
         return str(matches[0])
-
-
-def short(name: str | None) -> str | None:
-    """A class of a notebook by its name alone."""
-    return None if name is None else session.short_name(name)
 
 
 def name_values(grid: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:

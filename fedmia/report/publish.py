@@ -17,6 +17,7 @@ from fedmia.report.csvs import clients_csv, scores_csv, sweep_csv
 from fedmia.report.curves import to_npz
 from fedmia.report.page import page
 from fedmia.report.selection import has_many_clients
+from fedmia.report.shortnames import shorten_names
 from fedmia.report.terminal import render
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.storage.manifest import CLIENTS, CURVES, FIGURES, PAGE, REPORT, SCORES, SWEEP
@@ -38,6 +39,7 @@ def publish(run: RunScores, folder: Path | None, watch: Stopwatch) -> Report:
         ValueError: scores that no number may be made of, naming the attack.
     """
     figures: dict[str, bytes] = {}
+    run = shorten_names(run)
     with watch.part("report"):
         report = build_report(run)
         if folder is not None:

@@ -9,7 +9,7 @@ from threading import Event
 from fedmia.cli.command import Invocation
 from fedmia.config.sweep import RunBatch, Sweep
 from fedmia.config.tradeoff import Tradeoff
-from fedmia.options import registry
+from fedmia.options import registry, session
 from fedmia.options.errors import InputError, opt
 from fedmia.options.yamlfile import Tree
 from fedmia.storage.runfolder import RunFolder
@@ -64,7 +64,7 @@ def sections(config: Sweep) -> dict[str, View]:
         if isinstance(view, StudyPage | PaperView | Baseline):
             raise InputError(f"{opt('views', name)}: it has a command or a flag of its own")
     if config.baseline is not None:
-        views["baseline"] = Baseline(config.baseline)
+        views["baseline"] = Baseline(session.short_name(config.baseline))  # as reports call it
     return views
 
 

@@ -1,0 +1,55 @@
+"""`fedmia.audit_encoder`: a module, a run or a name, and images of any form."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+import fedmia
+from fedmia.library import audit
+from tests.door.test_simulation import TINY, network, own_attack
+
+RNG = np.random.default_rng(0)
+MEMBERS, OTHERS = (RNG.integers(0, 256, (30, 1, 12, 12), dtype=np.uint8) for _ in range(2))
+
+
+def encoder() -> nn.Module:
+    """The same network at every call."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return network(1)
+
+
+def test_the_numbers_are_those_of_the_library() -> None:
+    run = fedmia.audit_encoder(
+        encoder(), MEMBERS, OTHERS, attacks=["similarity"], known=5, quiet=True
+    )
+    report = audit(encoder(), MEMBERS, OTHERS, attacks=["similarity"], known=5)
+    assert run.records["attacks"] == report["attacks"]
+    floats = TensorDataset(torch.from_numpy(OTHERS) / 255)
+    other = fedmia.audit_encoder(
+        encoder(), MEMBERS[:, 0], floats, attacks="similarity", known=5, quiet=True
+    )
+    assert other.scores.equals(run.scores)
+
+
+def test_own_attack_and_a_run() -> None:
+    run = fedmia.audit_encoder(
+        encoder(), MEMBERS, OTHERS, attacks=own_attack(), known=5, quiet=True
+    )
+    assert list(run.attacks.index) == ["Length"]
+    federated = fedmia.run_simulation(**TINY)
+    audited = fedmia.audit_encoder(federated, attacks="similarity", quiet=True)
+    assert list(audited.attacks.index) == ["similarity"]
+
+
+def test_bad_input() -> None:
+    with pytest.raises(fedmia.InputError, match="others is missing"):
+        fedmia.audit_encoder(encoder(), MEMBERS)
+    with pytest.raises(fedmia.InputError, match="unknown attack 'simlarity'; did you mean 'simi"):
+        fedmia.audit_encoder(encoder(), MEMBERS, OTHERS, attacks="simlarity")
+    with pytest.raises(fedmia.InputError, match="unknown dataset 'digit'; did you mean 'digits'"):
+        fedmia.audit_encoder(encoder(), MEMBERS, "digit")

@@ -1,0 +1,74 @@
+"""Every form of images in memory gives the same arrays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+
+from fedmia.data.base import Request
+from fedmia.door.images import name_images, read_images
+from fedmia.options import registry
+from fedmia.options.errors import InputError
+
+IMAGES = np.random.default_rng(0).integers(0, 256, (6, 3, 5, 5), dtype=np.uint8)
+LABELS = np.array([4, 4, 7, 7, 4, 9])
+FLOATS = IMAGES.astype(np.float32) / 255
+
+
+class Pictures(Dataset[Any]):
+    """PIL images with labels, as torchvision's data sets give them."""
+
+    def __len__(self) -> int:
+        return len(IMAGES)
+
+    def __getitem__(self, index: int) -> tuple[Image.Image, int]:
+        return Image.fromarray(IMAGES[index].transpose(1, 2, 0)), int(LABELS[index])
+
+
+TENSORS = TensorDataset(torch.from_numpy(FLOATS), torch.from_numpy(LABELS))
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        (IMAGES, LABELS),
+        (torch.from_numpy(FLOATS), torch.from_numpy(LABELS)),
+        (FLOATS.astype(np.float64).transpose(0, 2, 3, 1), LABELS),
+        TENSORS,
+        DataLoader(TENSORS, batch_size=4),
+        Pictures(),
+    ],
+    ids=["uint8", "float tensor", "channels last", "Dataset", "DataLoader", "PIL"],
+)
+def test_every_form_gives_the_same_arrays(form: Any) -> None:
+    images, labels = read_images(form, "members")
+    assert images.dtype == np.uint8 and np.array_equal(images, IMAGES)
+    assert labels is not None and np.array_equal(labels, LABELS)
+
+
+def test_images_have_the_name_of_their_content() -> None:
+    name = name_images((IMAGES, LABELS), "members")
+    assert name == name_images((FLOATS, LABELS), "members")
+    assert name != name_images((255 - IMAGES, LABELS), "members")
+    assert name != name_images((IMAGES, LABELS[::-1].copy()), "members")
+    source = registry.build("dataset", name, {})
+    loaded = source.load(Request(None, None, None, 0))
+    assert np.array_equal(loaded.images, IMAGES)
+    assert loaded.labels.tolist() == [0, 0, 1, 1, 0, 2] and loaded.classes == ("4", "7", "9")
+
+
+def test_a_folder_is_a_path(tmp_path: Path) -> None:
+    assert name_images(tmp_path, "members") == f"folder:{tmp_path}"
+    assert name_images("digits", "members") == "digits"
+
+
+def test_several_sizes_are_refused() -> None:
+    items = [torch.zeros(3, 5, 5), torch.zeros(3, 6, 5)]
+    with pytest.raises(InputError, match="members must be images of one shape, got 3x5x5 and 3x6"):
+        read_images(items + [torch.zeros(3, 5, 5)], "members")

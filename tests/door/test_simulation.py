@@ -1,0 +1,156 @@
+"""`fedmia.run_simulation`: numbers and errors of the command line, objects in place of names."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+import fedmia
+from fedmia.attacks import Attack
+from fedmia.options.option import option
+from fedmia.simulate import main
+from fedmia.threat import BlackBox, Threat
+
+TINY: dict[str, Any] = {
+    "config": "smoke", "clients": 2, "rounds": 1, "attacker": "none", "quiet": True,
+    "attacks": "similarity",
+}  # fmt: skip
+FLAGS = "--config smoke --clients 2 --rounds 1 --attacker none --attacks similarity --quiet"
+
+
+def own_attack(factor: float = 1.0) -> type[Attack]:
+    """A class that no other process can import, as one of a notebook."""
+
+    @dataclass
+    class Length(Attack):
+        """Length of the embedding."""
+
+        paper: ClassVar[str] = "none"
+        needs: ClassVar[Threat] = Threat("black_box", "outsider")
+        power: float = option(1.0, "of the length", gt=0)
+        scale: ClassVar[float] = factor
+
+        def score(self, view: BlackBox, images: Tensor) -> NDArray[np.float64]:
+            return view.embed(images).norm(dim=1).double().numpy() ** self.power * self.scale
+
+    return Length
+
+
+def network(channels: int) -> nn.Module:
+    """A convolution and a linear layer."""
+    conv = nn.Conv2d(channels, 6, 3, 2, 1)
+    return nn.Sequential(conv, nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(6, 8))
+
+
+def pixels(count: int = 160) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Gray images in [0, 1] and labels of four classes."""
+    rng = np.random.default_rng(0)
+    return rng.random((count, 10, 10), dtype=np.float32), rng.integers(0, 4, count)
+
+
+def test_the_numbers_are_those_of_the_command_line(tmp_path: Path) -> None:
+    assert main([*FLAGS.split(), "--out", str(tmp_path / "flags")]) == 0
+    run = fedmia.run_simulation(**TINY, out=tmp_path / "python")
+    flags, python = (
+        json.loads((tmp_path / name / "report.json").read_text()) for name in ("flags", "python")
+    )
+    for report in (flags, python):
+        del report["timing"]
+    assert flags == python
+    assert run.verdict == python["verdict"] and run.folder == tmp_path / "python"
+    configs = [(tmp_path / name / "config.yaml").read_text() for name in ("flags", "python")]
+    assert configs[0] == configs[1]
+
+
+def test_a_run_without_a_folder_keeps_it_as_long_as_it_lives() -> None:
+    run = fedmia.run_simulation(**TINY)
+    folder = run.folder
+    assert len(run.scores) and folder.is_dir()
+    del run
+    assert not folder.parent.exists()
+
+
+def test_own_images_network_and_attack(tmp_path: Path) -> None:
+    kind = own_attack()
+    options = TINY | {"attacks": ["similarity", kind(power=2.0)]}
+    options |= {"dataset": pixels(), "model": network, "split": {"members": 20, "nonmembers": 20}}
+    run = fedmia.run_simulation(**options, out=tmp_path / "RUN")
+    assert list(run.attacks.index) == ["similarity", "Length"]
+    assert {"similarity", "Length"} < set(run.scores.columns)
+    assert set(run.table["attack"].dropna()) == {"similarity", "Length"}
+    config = (tmp_path / "RUN/config.yaml").read_text()
+    assert "python:Length@" in config and "python:network@" in config and "power: 2.0" in config
+    assert run.images.members.shape[1:] == (1, 10, 10)
+    again = fedmia.run_simulation(**options)
+    assert again.scores.equals(run.scores)
+
+
+def test_another_source_has_another_name(tmp_path: Path) -> None:
+    options = TINY | {"out": tmp_path / "RUN", "attacks": [own_attack()]}
+    fedmia.run_simulation(**options)
+    same = fedmia.run_simulation(resume=tmp_path / "RUN", attacks=[own_attack()])
+    assert list(same.attacks.index) == ["Length"]
+
+    class Other(own_attack()):  # type: ignore[misc]
+        """Not the class that the run was started with."""
+
+    with pytest.raises(
+        fedmia.InputError, match="attacks is .*python:Length@.* not .*python:Other@"
+    ):
+        fedmia.run_simulation(resume=tmp_path / "RUN", attacks=[Other])
+
+
+def test_a_class_that_is_gone_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fedmia.run_simulation(**TINY | {"out": tmp_path / "RUN", "attacks": [own_attack(3.0)]})
+    monkeypatch.setattr("fedmia.options.session._CLASSES", {})
+    run = fedmia.open_run(tmp_path / "RUN", trust_plugins=True)
+    assert list(run.attacks.index) == ["Length"]  # a folder is data
+    with pytest.raises(fedmia.InputError, match="python:Length@.*pass Length again"):
+        _ = run.settings
+    with pytest.raises(fedmia.InputError, match="pass Length again"):
+        fedmia.run_simulation(resume=tmp_path / "RUN")
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ({"cliens": 3}, "unknown option 'cliens'; did you mean 'clients'?"),
+        ({"clients": 0}, "clients must be >= 1, got 0"),
+        ({"partition": {"alpha": -1}}, "partition.alpha must be > 0, got -1.0"),
+        ({"model": nn.Identity()}, "model must be a function that returns a new module"),
+        ({"attacks": [3]}, "attack must be a name, a class or an instance of Attack, got 3"),
+        ({"dataset": np.full((4, 1, 8, 8), 2.0)}, "dataset must be images, .* from 2 to 2"),
+        ({"dataset": np.full((4, 1, 8, 8), np.nan)}, "dataset must be images, .* from nan to nan"),
+        ({"dataset": np.zeros((4, 5, 8, 8))}, r"C 1 or 3; got float64 \(4, 5, 8, 8\)"),
+        ({"resume": "RUN", "out": "OTHER"}, "resume goes on .*: out cannot be given too"),
+        ({"resume": "NOSUCH"}, "resume='NOSUCH' is no run"),
+    ],
+)
+def test_bad_input_is_one_line_and_leaves_nothing(
+    options: dict[str, Any], line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(fedmia.InputError, match=line) as error:
+        fedmia.run_simulation(**{"out": "RUN"} | options if "resume" not in options else options)
+    assert "\n" not in str(error.value)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow(seconds=20)
+def test_an_interrupt_reports_on_the_finished_rounds() -> None:
+    options = TINY | {"rounds": 2000, "federation": {"snapshots": 1}}
+    timer = threading.Timer(6, lambda: os.kill(os.getpid(), signal.SIGINT))
+    timer.start()
+    run = fedmia.run_simulation(**options)
+    assert 0 < run.records["interrupted"] < 2000
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

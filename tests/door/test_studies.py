@@ -1,0 +1,32 @@
+"""`fedmia.run_study`: runs in processes of their own have the classes of this one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fedmia
+from tests.door.test_simulation import TINY, network, own_attack, pixels
+
+
+@pytest.mark.slow(seconds=60)
+def test_own_attack_data_and_network_in_a_study(tmp_path: Path) -> None:
+    kind = own_attack()
+    options = TINY | {"attacks": ["similarity", kind], "dataset": pixels(), "model": network}
+    options |= {"split": {"members": 20, "nonmembers": 20}}
+    grid = {"partition.alpha": [0.5, 2.0]}
+    study = fedmia.run_study(**options, grid=grid, seeds=2, out=tmp_path / "STUDY")
+    assert len(study.runs) == 4 and not study.failed
+    table = study.compare(kind, "similarity")
+    aucs = table[table["measure"] == "AUC"].set_index("point")["difference"]
+    for alpha in ("0.5", "2.0"):
+        runs = [study.runs[f"partition.alpha={alpha}_seed={seed}"] for seed in (0, 1)]
+        means = [run.attacks["auc"]["Length"] - run.attacks["auc"]["similarity"] for run in runs]
+        assert aucs[f"partition.alpha={alpha}"] == pytest.approx(np.mean(means), abs=1e-5)
+    assert study.compare("Length", "similarity").equals(table)
+    with pytest.raises(fedmia.InputError, match="unknown attack of this study 'Lenght'; did you"):
+        study.compare("Lenght", "similarity")
+    again = fedmia.open_study(tmp_path / "STUDY")
+    assert again.table.equals(study.table)
