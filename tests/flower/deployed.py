@@ -1,4 +1,4 @@
-"""docs/howto/deployment.md, carried out: its commands on free ports, in a folder, and all of it ended."""
+"""docs/howto/deployment.md, carried out on free ports, in a folder, and all of it ended."""
 
 from __future__ import annotations
 

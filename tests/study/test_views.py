@@ -173,7 +173,9 @@ def test_view__is_a_plugin() -> None:
 
 
 def test_docs__the_view_of_its_own_runs() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "howto" / "compare_attacks.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[2] / "docs" / "howto" / "compare_attacks.md").read_text(
+        encoding="utf-8"
+    )
     (code,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
     from fedmia.study.columns import decimal, table, text_column
     from fedmia.study.points import group_by_key
