@@ -79,9 +79,10 @@ class Audit(Settings):
         "rgb: repeat the channel of gray images, for an encoder of colour images; gray: luminance "
         "of colour images (none: as they are)",
         choices=tuple(CHANNELS),
+        omitted=True,
     )
     skip_unreadable: bool = option(
-        False, "leave out images that cannot be decoded; the report counts them"
+        False, "leave out images that cannot be decoded; the report counts them", omitted=True
     )
     attacks: tuple[str, ...] = option(
         ("all",), "attacks to run, all, or quick: those without a long computation"

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedmia.cli.command import find_config, read_config
+from fedmia.cli.command import read_config
 from fedmia.cli.flags import Command
+from fedmia.cli.presets import find_config
 from fedmia.config.tree import from_tree, merge, normalize
 from fedmia.door.images import name_images
 from fedmia.door.plugins import name_plugin

@@ -75,7 +75,7 @@ def name_network(factory: Callable[..., nn.Module]) -> str:
         "called": name,
         "__annotations__": {},
     }
-    cls = dataclass(frozen=True)(type(name, (FactoryNet,), body))
+    cls: type = dataclass(frozen=True)(type(name, (FactoryNet,), body))
     return session.register_class(cls, _source(factory))
 
 

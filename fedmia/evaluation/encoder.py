@@ -219,7 +219,7 @@ def check_embeddings(released: LoadedEncoder, audit_split: AuditSplit, allow_ran
             when it is asked again (unless `allow_random`).
     """
     channels, needed = int(audit_split.scored_members.shape[1]), released.channels
-    if needed in CHANNELS.values() and channels != needed:
+    if needed is not None and needed in CHANNELS.values() and channels != needed:
         way_out = {3: ("rgb", "repeats the gray channel"), 1: ("gray", "takes the luminance")}
         value, what = way_out[needed]
         raise InputError(

@@ -100,6 +100,6 @@ def write(path: Path) -> None:
     Args:
         path: of the file.
     """
-    import cloudpickle
+    import cloudpickle  # type: ignore[import-untyped]
 
     path.write_bytes(cloudpickle.dumps(dict(classes())))
