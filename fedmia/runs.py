@@ -174,7 +174,7 @@ class Run:
 
     @property
     def sure(self) -> str:
-        """How sure that is: how many members the best attack finds, or the least that would show."""
+        """How sure that is: how many members the best attack finds, or the least that shows."""
         return self.records.get("sure", "")
 
     @property

@@ -141,6 +141,8 @@ def options_tree(command: Command, options: Mapping[str, Any]) -> Tree:
     tree: Tree = {}
     for name, value in options.items():
         path = place(command, name, value)
+        if path == ("data",) and isinstance(value, Mapping) and "name" in value:
+            value = {**value, "name": name_images(value["name"], "data")}
         for keys, plain in plain_values(command, path, value):
             branch = tree
             for key in keys[:-1]:

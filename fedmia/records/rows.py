@@ -864,7 +864,7 @@ class Report(TypedDict):
         verdict: what the report says first, one sentence.
         verdict_code: `leaks`, `not-established`, `collapsed`, `shift`, `control-failed`, or
             `no-verdict` of a run that ended before its first round.
-        means: what the verdict means, in plain words; absent from reports before 0.3.
+        means: what the verdict means, in plain words; absent from reports of older versions.
         sure: how sure it is; absent likewise.
         todo: what to do now; absent likewise.
         dataset_inference: results by attack; no verdict rests on them.
