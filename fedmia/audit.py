@@ -20,6 +20,7 @@ from threading import Event  # noqa: E402
 
 import torch  # noqa: E402
 
+from fedmia.evaluation.audits.threads import settle_threads  # noqa: E402
 from fedmia.evaluation.encoder import device_of, examine, folder, prepare  # noqa: E402
 from fedmia.options.errors import InputError, Spelling, format_error  # noqa: E402
 from fedmia.records import RunScores  # noqa: E402
@@ -96,14 +97,16 @@ def run_audit(
         InputError: bad input, or no attack could run.
     """
     audit, quiet = invocation.settings, invocation.quiet or invocation.json
+    display = AuditDisplay(len(audit.attacks), quiet)
+    audit = settle_threads(audit, invocation.out, display.say)
     place = folder(audit, invocation.out)
     torch.set_num_threads(audit.threads or count_cores())
     device = device_of(audit)
     with watch.part("data"):
         released, data_split = prepare(audit, device)
-    display = AuditDisplay(len(audit.attacks), quiet)
-    own = [] if released.weights.round is None else released.notes  # which model of its run it is
-    for note in filter(None, [bfloat16_note(audit.device, audit.precision), *own]):
+    # Constants and sizes that were guessed, images left out, which model of its run it is.
+    notes = [*released.notes, *data_split.notes]
+    for note in filter(None, [bfloat16_note(audit.device, audit.precision), *notes]):
         display.say(format_error(note, audit.spelling))
     scores = examine(audit, released, data_split, device, place, display, watch, stop.is_set)
     if not (scores.attacks or scores.inferences):
@@ -114,6 +117,8 @@ def run_audit(
         json=invocation.json,
         quiet=invocation.quiet,
     )
+    if stop.is_set() and place.folder is not None:
+        print("fedmia: the same command again goes on with this audit", file=sys.stderr)
     return INTERRUPTED if stop.is_set() else FAILED if scores.failed else 0
 
 

@@ -163,8 +163,24 @@ class Run:
 
     @property
     def verdict_code(self) -> str:
-        """`leaks`, `not-established`, `collapsed`, `shift` or `control-failed`."""
+        """`leaks`, `not-established`, `collapsed`, `shift`, `control-failed` or `no-verdict` (it
+        ended before its first round)."""
         return self.records["verdict_code"]
+
+    @property
+    def means(self) -> str:
+        """What the verdict means, in plain words; empty in a report of an older version."""
+        return self.records.get("means", "")
+
+    @property
+    def sure(self) -> str:
+        """How sure that is: how many members the best attack finds, or the least that shows."""
+        return self.records.get("sure", "")
+
+    @property
+    def todo(self) -> str:
+        """What to do next."""
+        return self.records.get("todo", "")
 
     @cached_property
     def attacks(self) -> pd.DataFrame:

@@ -69,6 +69,8 @@ def simulate(invocation: Invocation, watch: Stopwatch, stop: Event) -> int:
     """
     outcome = run_experiment(invocation, watch, stop)
     show(outcome.report, invocation.out, json=invocation.json, quiet=invocation.quiet)
+    if outcome.resumable:
+        print(f"fedmia: --resume {invocation.out} goes on with this run", file=sys.stderr)
     if outcome.failure is not None:
         raise FederationError(f"{outcome.failure}; the finished rounds are reported on")
     return outcome.code
@@ -82,11 +84,13 @@ class Outcome:
         report: as in report.json.
         code: exit code of the command: 0, 1 an attack failed, 130 interrupted.
         failure: why the rounds ended before their time, or None.
+        resumable: whether the user ended the run, and it can be continued.
     """
 
     report: Report
     code: int = 0
     failure: str | None = None
+    resumable: bool = False
 
 
 def run_experiment(invocation: Invocation, watch: Stopwatch, stop: Event) -> Outcome:
@@ -133,7 +137,8 @@ def run_experiment(invocation: Invocation, watch: Stopwatch, stop: Event) -> Out
             checkpoint.delete()
             SnapshotStore(checkpoint.root.parent / SNAPSHOTS).drop_controls()
     code = INTERRUPTED if stop.is_set() else FAILED if scores.failed else 0
-    return Outcome(report, code, scores.failure)
+    resumable = stop.is_set() and checkpoint is not None and checkpoint.exists()
+    return Outcome(report, code, scores.failure, resumable)
 
 
 @contextmanager

@@ -18,7 +18,7 @@ HEAD = "| Attack | Access | Vantage | Queries an image | What it looks at | Publ
 TEXT = """# The attacks, and what each needs
 
 `python scripts/attacks.py` writes this page from `--list attack`, which also shows every option.
-Terms are in the [glossary](glossary.md).
+Terms are in the [glossary](concepts/glossary.md).
 
 - **Access**: with `black_box` the attacker only embeds images, with `white_box` it reads the
   weights.
@@ -62,7 +62,7 @@ passive attack uses fewer known images. An attack that still needs more does not
 report gives the reason. An active attack has made its queries during the rounds; if they exceed
 the budget, it is not scored. `--sweep known=25,50` or `--sweep query_budget=1000,2000` scores
 every passive attack at each value (`sweep` in report.json, sweep.csv). On [private
-images](deployment.md) there are posers, but no budgets and no sweeps.
+images](howto/deployment.md) there are posers, but no budgets and no sweeps.
 
 ## What the paper says about ascent, and whether a run supports it
 

@@ -1,8 +1,9 @@
-"""Checks every number of docs/defences.md and docs/findings.md, and writes their tables.
+"""Checks every number of the pages of docs/ that give results, and writes their tables.
 
     python scripts/docs_numbers.py
 
-A number names the result file that it stands in, by a comment after it in the same block of lines:
+A page gives results if it has one of the comments below. A number names the result file that it
+stands in, by a comment after it in the same block of lines:
 
     kNN is .78 [.74, .83] <!-- from defences/tradeoff.json: points[label=gaussian scale=0.1].knn -->
 
@@ -28,7 +29,6 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
-PAGES = ("docs/defences.md", "docs/findings.md")
 SET = "set"
 
 # Numbers that are no results.
@@ -46,6 +46,11 @@ FREE = (
 NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d[\d,]*\d|\d)?\.?\d+(?:e[-+]?\d+)?(?!\w)")
 MARKER = re.compile(r"<!-- (?:from\s+(.*?)|set\s+(\d+))\s+-->", re.DOTALL)
 TABLE = re.compile(r"<!-- table ([\w-]+) -->")
+PAGES = tuple(
+    str(page.relative_to(ROOT))
+    for page in sorted((ROOT / "docs").rglob("*.md"))
+    if any(kind.search(page.read_text(encoding="utf-8")) for kind in (MARKER, TABLE))
+)
 SUMMARIES: dict[str, Callable[[list[float]], float]] = {
     "min": min, "max": max, "mean": fmean, "sum": sum, "count": len,
 }  # fmt: skip
@@ -207,7 +212,7 @@ def main() -> int:
         page = written(path.read_text(encoding="utf-8"), TABLES)
         path.write_text(page, encoding="utf-8")
         wrong += complaints(name, page)
-    print("\n".join(wrong) or "every number of both pages is that of its file")
+    print("\n".join(wrong) or "every number of these pages is that of its file")
     return int(bool(wrong))
 
 

@@ -1,4 +1,4 @@
-"""The tables of docs/defences.md and docs/findings.md, from the result files.
+"""The tables of results in the pages of docs/, from the result files.
 
 `python scripts/docs_numbers.py` writes each after its comment `<!-- table NAME -->`.
 """
@@ -348,10 +348,94 @@ GUARANTEED = {
     "mae300": "`mae`, two holders of 300",
 }
 
+# What stands in docs/howto/defences.md: name, strength shown, what it does, command, kind of
+# guarantee, and the section with its assumptions.
+STEPS = "guarantees.md#dp-sgd-when-it-is-guaranteed"
+UPDATE = "guarantees.md#noise-on-the-update"
+CHEAP = "guarantees.md#cheap-defences"
+SERVER = "guarantees.md#rules-of-the-server"
+PRICES = (
+    ("dpsgd", 3.0, "clips and noises the gradient of each image",
+     "--defense dpsgd --defense.noise_multiplier 3", "formal in some settings", STEPS),
+    ("gaussian", 0.1, "clips and noises the update", "--defense gaussian --defense.scale 0.1",
+     "formal", UPDATE),
+    ("logistic", 0.02, "clips and noises the update", "--defense logistic --defense.scale 0.02",
+     "formal", UPDATE),
+    ("laplace", 0.05, "clips and noises the update", "--defense laplace --defense.scale 0.05",
+     "formal", UPDATE),
+    ("early-stopping", 10.0, "leaves the training early",
+     "--defense early-stopping --defense.after 10", "empirical", CHEAP),
+    ("crop-range", 1.0, "trains on whole images", "--defense crop-range --defense.lower 1",
+     "empirical", CHEAP),
+    ("weight-decay", 0.02, "keeps the weights small",
+     "--defense weight-decay --defense.weight_decay 0.02", "empirical", CHEAP),
+    ("dp-fedavg", 1.0, "the server clips updates and noises their mean",
+     "--strategy dp-fedavg --strategy.noise_multiplier 1", "formal", SERVER),
+    ("krum", None, "the server keeps the most typical update", "--strategy krum",
+     "empirical", SERVER),
+    ("median", None, "the server takes medians", "--strategy median", "empirical", SERVER),
+    ("trimmed-mean", None, "the server leaves out extremes", "--strategy trimmed-mean",
+     "empirical", SERVER),
+    ("norm-clip", 0.3, "the server clips updates",
+     "--strategy norm-clip --strategy.clip 0.3", "empirical", SERVER),
+)  # fmt: skip
+
+
+def defence_prices() -> str:
+    """Each defence at one strength: command, kind of guarantee, what remains, use."""
+    points = load("defences/tradeoff.json")["points"]
+
+    def row(name: str, strength: float | None, does: str, command: str, kind: str) -> list[str]:
+        (point,) = [
+            p for p in points
+            if p["defense"] == name and (strength is None or p["strength"] == strength)
+        ]  # fmt: skip
+        auc = short(best(point)["auc"]["mean"]) + ends(best(point)["auc_ci_simultaneous"])
+        budget = epsilon(point).split(",")[0]
+        return [f"`{name}`", does, command, kind, budget, auc, mean(point["knn"])]
+
+    rows = [row("none", None, "nothing", DASH, DASH)]
+    rows += [
+        row(name, strength, does, f"`{command}`", f"[{kind}]({section})")
+        for name, strength, does, command, kind, section in PRICES
+    ]
+    head = ["defence", "what it does", "command: `fedmia simulate` ..", "guarantee",
+            "epsilon", "remains, AUC", "use, kNN"]  # fmt: skip
+    return table(head, rows)
+
+
+# Runs whose time is in their report: what ran, its command, the report.
+TIMED = (
+    ("digits, ten clients, an active attacker", "fedmia simulate --attacker active", "default"),
+    ("digits, an overfitted encoder", "fedmia simulate --config overfit", "overfit"),
+    ("CIFAR-10, ten clients, the paper in small",
+     "fedmia simulate --config papers/federated-contrastive-cifar10-small", "paper-cifar10-small"),
+    ("audit of a small encoder, all attacks, four shadows", "fedmia audit --shadows 4",
+     "attack-suite"),
+    ("audit of a ResNet-18 with eight attacks", "fedmia audit", "resnet18-overfit"),
+)  # fmt: skip
+
+
+def hardware() -> str:
+    """Seconds of whole commands, and the machine of each."""
+
+    def row(what: str, command: str, folder: str) -> list[str]:
+        report = load(f"{folder}/report.json")
+        seconds, machine = report["timing"], report["hardware"]
+        minutes = [f"{seconds[k] / 60:.1f}" for k in ("train", "attacks", "total_s")]
+        cpu = machine["cpu"].replace("(R)", "")
+        return [what, f"`{command} ..`", *minutes, f"{cpu}, {machine['cores']} cores, no GPU"]
+
+    head = ["what", "command", "training, min", "attacks, min", "in total, min", "machine"]
+    return table(head, [row(*timed) for timed in TIMED])
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "defences": partial(tradeoff, "defences/tradeoff.json"),
     "cifar10-defences": partial(tradeoff, "defences/cifar10.json"),
     "half": half,
+    "defence-prices": defence_prices,
+    "hardware": hardware,
     "knowing": knowing,
     "knowing-sent": knowing_sent,
     "lower-bounds": lower_bounds,

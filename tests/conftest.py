@@ -4,6 +4,7 @@ bank of finished runs."""
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,8 @@ def pytest_configure(config: pytest.Config) -> None:
     from hypothesis import HealthCheck, settings
 
     torch.set_num_threads(1)
+    # A busy machine changes no number: no audit chooses its threads by the load.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
     # No property is one of time, and a slow or busy machine draws and runs examples slowly.
     settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.load_profile("busy")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import os
 import pkgutil
 import re
 import subprocess
@@ -164,24 +163,3 @@ def test_readme__example_of_an_attack_passes_its_own_check(
 def test_script__is_bash() -> None:
     done = subprocess.run(["bash", "-n", ROOT / "scripts" / "docs.sh"], capture_output=True)
     assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.slow(seconds=15)
-def test_pages__are_made_without_a_warning(tmp_path: Path) -> None:
-    pytest.importorskip("pdoc")
-    packages = [package.__name__ for package in (fedmia, strategies, clients)]
-    script = (ROOT / "scripts" / "docs.sh").read_text(encoding="utf-8")
-    known = "ignore:Cannot determine where"  # of inherited fields of TypedDicts, before Python 3.12
-    assert f'-W "{known}"' in script
-    # The sources beside the pages are coloured for longer than the pages take.
-    shorter = "--no-show-source"
-    command = [sys.executable, "-W", known, "-m", "pdoc", "--docformat", "google", shorter]
-    done = subprocess.run(
-        [*command, "--output-directory", tmp_path, *packages],
-        cwd=ROOT, capture_output=True, text=True, timeout=300,
-        env={**os.environ, "PDOC_ALLOW_EXEC": "1"},
-    )  # fmt: skip
-    assert done.returncode == 0 and "Warn" not in done.stderr, done.stderr
-    page = (tmp_path / "fedmia" / "attacks.html").read_text(encoding="utf-8")
-    assert all(f'id="{name}"' in page for name in ("LpLA", "PartCrop", "Known"))
-    assert (tmp_path / "fedmia" / "library.html").exists()

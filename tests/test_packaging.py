@@ -84,19 +84,24 @@ def test_import__says_when_the_neighbours_are_missing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "page",
-    ["README.md", "CHANGELOG.md", *(f"docs/{p.name}" for p in (ROOT / "docs").glob("*.md"))],
+    [
+        *("README.md", "CHANGELOG.md"),
+        *sorted(str(p.relative_to(ROOT)) for p in (ROOT / "docs").rglob("*.md")),
+    ],
 )
 def test_pages__link_to_what_is_there(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     targets = [t for t in re.findall(r"\]\(([^)#]+)", text) if "://" not in t]
     assert targets or page != "README.md"
-    missing = [t for t in targets if not (ROOT / page).parent.joinpath(t).exists()]
+    places = [(ROOT / page).parent.joinpath(t).resolve() for t in targets]
+    # The reference is generated: building the site checks links to it (tests/docs/test_site.py).
+    missing = [p for p in places if not p.exists() and ROOT / "docs" / "reference" not in p.parents]
     assert not missing
 
 
 def test_readme__commands_are_the_scripts() -> None:
-    run, tests = (block("bash", f"scripts/{name}.sh").split() for name in ("run", "test"))
-    assert tests == ["bash", "scripts/test.sh"]
+    run = block("bash", "scripts/run.sh").split()
+    assert "`bash scripts/test.sh`" in README
     assert run[:2] == ["bash", "scripts/run.sh"]
     names = ("run", "audit", "test", "env")
     for script in (*(f"scripts/{name}.sh" for name in names), ".ci/run"):
@@ -128,10 +133,10 @@ def test_attacks_page__tells_the_queries_of_an_image(name: str) -> None:
 
 
 def test_readme__is_one_page_and_shows_one_example_of_each() -> None:
-    assert len(README.splitlines()) <= 120
+    assert len(README.splitlines()) <= 100
     commands = [c.split()[1] for c in re.findall(r"```bash\n(.*?)```", README, flags=re.DOTALL)]
-    assert commands == [f"scripts/{n}.sh" for n in ("run", "audit", "test")]
-    assert "fedmia.library import audit" in block("python", "attacker = view(encoder)")
+    assert commands == [f"scripts/{n}.sh" for n in ("run", "audit")]
+    assert "fedmia.audit_encoder(" in block("python", "fedmia.run_simulation(")
 
 
 def test_readme__example_of_an_attack_works(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import sysconfig
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
@@ -12,6 +11,7 @@ from typing import Any
 
 from fedmia.cli import help
 from fedmia.cli.flags import Command, FlagStyle, read, refuse_options
+from fedmia.cli.presets import find_config
 from fedmia.config.tree import from_tree, merge, normalize
 from fedmia.options.errors import (
     InputError,
@@ -20,19 +20,9 @@ from fedmia.options.errors import (
     option_style,
     spell_in_python,
     style_of_file,
-    suggest_nearest,
 )
 from fedmia.options.yamlfile import load
 
-BESIDE = Path(__file__).resolve().parents[2] / "configs"
-# A clone has the presets beside the source, an installed copy where its data files go.
-PRESETS = (
-    BESIDE
-    if (BESIDE / "smoke.yaml").is_file()
-    else Path(sysconfig.get_path("data")) / "share" / "fedmia" / "configs"
-)
-# Old names of presets, with what to use instead.
-RENAMED = {"cifar10-overfit": ("cifar10-one-holder", "ten clients are 'overfit-cifar10'")}
 BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130  # exit codes
 
 
@@ -227,37 +217,6 @@ def read_config(command: Command, file: Path, above: tuple[Path, ...] = ()) -> d
     return merge(command.settings, read_config(command, base, whole), tree, command.attacks)
 
 
-def find_config(name: str, presets: tuple[str, ...]) -> Path:
-    """The file that `--config NAME` means.
-
-    Args:
-        name: a path, or the name of a preset beside the source.
-        presets: glob patterns of the command's presets.
-
-    Returns:
-        The path of an existing file.
-
-    Raises:
-        InputError: there is neither such a file nor such a preset.
-    """
-    path = Path(name)
-    if path.is_file():
-        return path
-    if not presets:
-        raise InputError(f"--config '{name}' cannot be read: no such file")
-    if name in RENAMED:
-        old, (name, beside) = name, RENAMED[name]
-        print(f"fedmia: preset '{old}' is now '{name}'; {beside}", file=sys.stderr)
-    files = sorted(p for pattern in presets for p in PRESETS.glob(pattern))
-    known = [p.relative_to(PRESETS).with_suffix("").as_posix() for p in files]
-    if name in known:
-        return PRESETS / f"{name}.yaml"
-    if path.is_dir():
-        raise InputError(f"--config '{name}' is a folder; give the YAML file in it")
-    hint = suggest_nearest(name, known)
-    raise InputError(f"no config file or preset '{name}'{hint} (presets: {', '.join(known)})")
-
-
 def _page(command: Command, own_options: dict[str, str]) -> str | None:
     if "help" in own_options:
         return help.help_page(command)
@@ -266,8 +225,13 @@ def _page(command: Command, own_options: dict[str, str]) -> str | None:
     if "schema" in own_options:
         return help.schema_page(command)
     if "version" in own_options:
-        try:
-            return f"fedmia {metadata.version('fedmia')}"
-        except metadata.PackageNotFoundError:
-            return "fedmia (not installed)"
+        return version()
     return None
+
+
+def version() -> str:
+    """The text of `--version`."""
+    try:
+        return f"fedmia {metadata.version('fedmia')}"
+    except metadata.PackageNotFoundError:
+        return "fedmia (not installed)"

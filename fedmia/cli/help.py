@@ -7,11 +7,14 @@ import shutil
 import textwrap
 from collections.abc import Iterator
 
+from fedmia.cli.commands import COMMANDS
 from fedmia.cli.flags import SWITCHES, Command
+from fedmia.cli.presets import describe_preset, preset_names
 from fedmia.options import registry
 from fedmia.options.errors import unknown_name
 from fedmia.options.option import describe_option, option_fields, placeholder
 
+PRESET = "preset"  # a kind that `--list` shows beside those of plugins
 LIST = "show every plugin, or one kind of them with its options"
 _LEFT = 28  # columns of the flags
 
@@ -75,10 +78,54 @@ def list_page(kind: str = "", columns: int | None = None) -> str:
         InputError: an unknown kind.
     """
     width = columns or min(100, shutil.get_terminal_size((80, 24)).columns)
+    if kind == PRESET:
+        return _presets(width)
     if kind and kind not in registry.KINDS:
-        raise unknown_name("kind of plugin", kind, registry.KINDS)
+        raise unknown_name("kind of plugin", kind, [*registry.KINDS, PRESET])
     blocks = [_kind(one, width, bool(kind)) for one in ([kind] if kind else registry.KINDS)]
     return "\n\n".join("\n".join(lines) for lines in blocks)
+
+
+def commands_page(columns: int | None = None) -> str:
+    """The text of `fedmia --help`: the commands.
+
+    Args:
+        columns: width in characters; None: that of the terminal, at most 100.
+
+    Returns:
+        The page, lines ended by newlines.
+    """
+    width = columns or min(100, shutil.get_terminal_size((80, 24)).columns)
+    lines = ["usage: fedmia COMMAND [--FLAG VALUE ..]", ""]
+    for name, command in COMMANDS.items():
+        lines += row(name, command.summary, width)
+    lines += row("list [KIND]", f"show every plugin, one kind of them, or each {PRESET}", width)
+    outro = (
+        "fedmia COMMAND --help shows the flags of a command. python -m fedmia.COMMAND is the same "
+        "command. First steps: fedmia simulate --clients 10 --attacker active --out RUN, then "
+        "fedmia audit --encoder RUN."
+    )
+    return "\n".join([*lines, "", *_wrap(outro, width)])
+
+
+def _presets(width: int) -> str:
+    """The presets of each command that has some; those of simulate serve the others too."""
+    blocks, listed = list[str](), set[str]()
+    for name, command in COMMANDS.items():
+        new = [one for one in preset_names(command.presets) if one not in listed]
+        lines = [f"{PRESET} (fedmia {name} --config)"] if new else []
+        for one in new:
+            lines += row(one, describe_preset(one), width)
+        blocks += ["\n".join(lines)] if new else []
+        listed.update(new)
+    return "\n\n".join(blocks)
+
+
+# What `--attacker` takes beside the roles of clients.
+_APART = {
+    "none": "No attacker in the federation: an outsider has the released model alone.",
+    "server": "An honest but curious server: it sees every client's update, and changes nothing.",
+}
 
 
 def _kind(kind: str, width: int, detail: bool) -> list[str]:
@@ -99,6 +146,8 @@ def _kind(kind: str, width: int, detail: bool) -> list[str]:
         for one, type_ in option_fields(cls) if detail else []:
             flag = f"  --{prefix}.{one.name} {placeholder(type_, one.metadata)}"
             lines += row(flag, describe_option(one), width)
+    for name, text in _APART.items() if kind == "role" else ():
+        lines += row(name, text, width)
     return lines
 
 

@@ -10,6 +10,8 @@ from fedmia.attacks.base import ActiveAttack
 from fedmia.config.data import channel_mean, channel_std, data_folder, image_size
 from fedmia.config.forms import Layer, Settings, Values, mapping, plugins
 from fedmia.config.points import parse_points
+from fedmia.config.roles import QUICK, is_quick
+from fedmia.data.images import CHANNELS
 from fedmia.options import registry
 from fedmia.options.errors import InputError, opt
 from fedmia.options.option import option, option_fields, options_of
@@ -72,7 +74,19 @@ class Audit(Settings):
     size: int | None = image_size("the encoder's", 2)
     mean: tuple[float, ...] | None = channel_mean("the encoder's")
     std: tuple[float, ...] | None = channel_std("the encoder's")
-    attacks: tuple[str, ...] = option(("all",), "attacks to run, or all")
+    channels: str | None = option(
+        None,
+        "rgb: repeat the channel of gray images, for an encoder of colour images; gray: luminance "
+        "of colour images (none: as they are)",
+        choices=tuple(CHANNELS),
+        omitted=True,
+    )
+    skip_unreadable: bool = option(
+        False, "leave out images that cannot be decoded; the report counts them", omitted=True
+    )
+    attacks: tuple[str, ...] = option(
+        ("all",), "attacks to run, all, or quick: those without a long computation"
+    )
     query_budget: int | None = option(
         None,
         "most images that one attack may embed; it uses fewer known images to stay within this",
@@ -211,13 +225,16 @@ def attack_names(tree: Mapping[str, Any]) -> tuple[str, ...]:
 
 def expand_names(names: tuple[str, ...]) -> tuple[str, ...]:
     """Names of attacks: `("all",)` is every one of the registry, those that cannot run included,
-    so that the report says why they did not.
+    so that the report says why they did not; `("quick",)` are those that run in little time.
 
     Raises:
         InputError: an unknown attack, or one named twice.
     """
     if names == ("all",):
         return tuple(registry.names("attack"))
+    if names == (QUICK,):
+        quick = [n for n in registry.names("attack") if is_quick(registry.load("attack", n))]
+        return tuple(n for n in quick if outside_reason(n) is None)
     if not names:
         raise InputError(f"{opt('attacks')} names no attack")
     for name in names:

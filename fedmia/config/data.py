@@ -57,6 +57,9 @@ class Data(Options):
     size: int | None = image_size("the images' own", 8)
     mean: tuple[float, ...] | None = channel_mean("the source's own")
     std: tuple[float, ...] | None = channel_std("the source's own")
+    skip_unreadable: bool = option(
+        False, "leave out images that cannot be decoded; the report counts them"
+    )
     options: Values = options_of("name", "dataset", flat=True)
 
     def __post_init__(self) -> None:

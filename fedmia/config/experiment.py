@@ -20,7 +20,7 @@ from fedmia.config.forms import (
     section,
 )
 from fedmia.config.points import parse_points
-from fedmia.config.roles import ATTACKERS, granted_threat, is_client, refusal
+from fedmia.config.roles import ATTACKERS, QUICK, granted_threat, is_client, is_quick, refusal
 from fedmia.options import registry
 from fedmia.options.errors import InputError, opt
 from fedmia.options.option import Options, option
@@ -146,8 +146,8 @@ class Experiment(Settings):
     )
     attacks: tuple[str, ...] = option(
         ("main",),
-        "attacks to run: names, or the lists main (federated contrastive learning) and all, as "
-        "far as the attacker's role permits; or none",
+        "attacks to run: names, or the lists main (federated contrastive learning), quick (without "
+        "long computations) and all, as far as the attacker's role permits; or none",
     )
     attack: Mapping[str, Values] = mapping("attack")
     query_budget: int | None = option(
@@ -318,11 +318,14 @@ def attack_names(tree: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _expand_name(name: str, attacker: str, sums: bool) -> list[str]:
-    if name not in ("all", "main"):
+    if name not in ("all", "main", QUICK):
         registry.load("attack", name)
         return [name]
     known = [(n, registry.load("attack", n)) for n in registry.names("attack")]
     # One active attack fits into a federation: of several, all means the main one.
+    if name == QUICK:
+        known = [(n, cls) for n, cls in known if is_quick(cls)]
+        return [n for n, cls in known if refusal(cls, attacker, sums=sums) is None]
     whole = [(n, cls) for n, cls in known if not issubclass(cls, ActiveAttack)]
     candidates = [(n, cls) for n, cls in known if cls.main or (name == "all" and (n, cls) in whole)]
     return [n for n, cls in candidates if refusal(cls, attacker, sums=sums) is None]

@@ -12,6 +12,7 @@ import functools
 import importlib.util
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar
 
 from fedmia.config.plugin_lists import (
@@ -617,6 +618,11 @@ def split_dataset(spec: str) -> tuple[str, str | None]:
         top = name.partition(".")[0] or "?"
         outside = ":" in spec and (top == session.MODULE or importlib.util.find_spec(top))
         if not outside:
+            kinds = {".npz": "npz", ".parquet": "parquet"}
+            kind = "folder" if Path(spec).is_dir() else kinds.get(Path(spec).suffix.lower())
+            if kind is not None and Path(spec).exists():
+                what = "a folder" if kind == "folder" else "a file"
+                raise InputError(f"unknown dataset '{spec}'; {what} of this name is {kind}:{spec}")
             raise unknown_name("dataset", name, known)
         attribute, _, path = after.partition(":")
         name = f"{name}:{attribute}"

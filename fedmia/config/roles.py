@@ -19,6 +19,15 @@ APART: Mapping[str, Threat] = {
 }
 
 
+QUICK = "quick"  # value of `--attacks`
+
+
+def is_quick(attack: type[Any]) -> bool:
+    """Whether `--attacks quick` has an attack: it is cheap enough to be scored on every model of a
+    run, trains no shadow encoders and takes no part in the rounds."""
+    return attack.by_round and not attack.uses_shadows and not issubclass(attack, ActiveAttack)
+
+
 class Attackers(Sequence[str]):
     """Names that `--attacker` takes, read off the plugins; `package.module:Class` is one too."""
 

@@ -26,6 +26,12 @@ class ByteSource(Protocol):
 
 
 Encoded = tuple[str, bytes | ByteSource]
+CHUNK = 64  # images that are decoded at a time, where none is kept
+MOST_NAMED = 5  # unreadable images that an error names
+
+
+class UnreadableError(InputError):
+    """Bytes that no decoder of images takes."""
 
 
 class ImageDecoder:
@@ -48,22 +54,57 @@ class ImageDecoder:
         """Decode `(what to call it, bytes or file)` pairs, each for its place.
 
         Raises:
-            InputError: an image cannot be read, is not 8-bit, is not square, or differs in size
-                from the first, where no size was given.
+            UnreadableError: some images cannot be read; it names how many, and the first.
+            InputError: an image is not 8-bit, is not square, or differs in size from the first,
+                where no size was given.
         """
+        failed: list[tuple[str, UnreadableError]] = []
         workers = min(8, count_cores())
         with warnings.catch_warnings(), ThreadPoolExecutor(workers) as pool:
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-            decoded = pool.map(self._decode, batch)
-            for place, (where, _), (pixels, colour) in zip(places, batch, decoded, strict=True):
+            decoded = pool.map(self._try, batch)
+            for place, (where, _), result in zip(places, batch, decoded, strict=True):
+                if isinstance(result, UnreadableError):
+                    failed.append((where, result))
+                    continue
+                pixels, colour = result
                 self._keep(where, pixels, int(place))
                 self._colour |= colour
+        if len(failed) == 1:
+            raise failed[0][1]
+        if failed:
+            listed = list_unreadable([where for where, _ in failed])
+            raise UnreadableError(f"{self.name}: {listed} cannot be decoded")
+
+    def unreadable(self, files: Sequence[Encoded]) -> list[int]:
+        """Places of the files that cannot be decoded. Their pixels are not kept.
+
+        Args:
+            files: what to call each image, and its bytes or where they lie.
+
+        Raises:
+            InputError: an image is not 8-bit.
+        """
+        bad: list[int] = []
+        workers = min(8, count_cores())
+        with warnings.catch_warnings(), ThreadPoolExecutor(workers) as pool:
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+            for first in range(0, len(files), CHUNK):  # so that few results wait for their turn
+                results = pool.map(self._try, files[first : first + CHUNK])
+                bad += [first + i for i, r in enumerate(results) if isinstance(r, Exception)]
+        return bad
 
     def images(self) -> ByteArray:
         """Of all places, uint8 (N, C, S, S): one channel if every image is grey, else three."""
         if self._pixels is None:
             raise InputError(f"{self.name}: no images")
         return self._pixels if self._colour else np.ascontiguousarray(self._pixels[:, :1])
+
+    def _try(self, item: Encoded) -> tuple[ByteArray, bool] | UnreadableError:
+        try:
+            return self._decode(item)
+        except UnreadableError as error:
+            return error
 
     def _decode(self, item: Encoded) -> tuple[ByteArray, bool]:
         where, source = item
@@ -85,7 +126,9 @@ class ImageDecoder:
         # Pillow's decoders raise many kinds of errors on broken bytes; each means the same here.
         except Exception as error:
             text = " ".join(str(error).split()) or type(error).__name__
-            raise InputError(f"{self.name}: {where}: cannot decode the image: {text}") from None
+            raise UnreadableError(
+                f"{self.name}: {where}: cannot decode the image: {text}"
+            ) from None
 
     def _keep(self, where: str, pixels: ByteArray, place: int) -> None:
         _, height, width = pixels.shape
@@ -104,6 +147,20 @@ class ImageDecoder:
                 f"images differ in size; give {opt('data.size')} to crop and resize them"
             )
         self._pixels[place] = pixels
+
+
+def list_unreadable(names: Sequence[str]) -> str:
+    """How many images these are, and the first of them: `3 images (a.png, b.png, c.png)`.
+
+    Args:
+        names: what to call each.
+
+    Returns:
+        The words.
+    """
+    more = ", .." if len(names) > MOST_NAMED else ""
+    plural = "" if len(names) == 1 else "s"
+    return f"{len(names)} image{plural} ({', '.join(names[:MOST_NAMED])}{more})"
 
 
 def crop_and_resize(image: Image.Image, size: int) -> Image.Image:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedmia.data._pixels import ByteSource, Encoded, ImageDecoder
+from fedmia.data._pixels import ByteSource, Encoded, ImageDecoder, list_unreadable
 from fedmia.data.images import ByteArray, ImageSet, IntArray, LabelledImages, digests
+from fedmia.options.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,7 @@ class EncodedSet(LabelledImages):
         files: what an error calls each image, and its bytes or where they lie.
         labels, name, classes, column: as of ImageSet.
         size: pixels a side to resize to, or None for the images' own size.
+        notes: what the reader of the report should know of the source.
     """
 
     where: str
@@ -33,6 +35,7 @@ class EncodedSet(LabelledImages):
     size: int | None
     classes: tuple[str, ...] = ()
     column: NDArray[Any] | None = None
+    notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.files)
@@ -44,6 +47,29 @@ class EncodedSet(LabelledImages):
     @cached_property
     def _names(self) -> list[bytes]:
         return [hashlib.sha256(_bytes(source)).digest() for _, source in self.files]
+
+    def drop_unreadable(self) -> EncodedSet:
+        """The images that can be decoded, with a note that counts the others.
+
+        Which images remain depends on their files alone. Each is decoded once, and not kept.
+
+        Raises:
+            InputError: none can be decoded, or one is not 8-bit.
+        """
+        bad = self._gallery.unreadable(self.files)
+        if not bad:
+            return self
+        listed = list_unreadable([self.files[i][0] for i in bad])
+        if len(bad) == len(self):
+            raise InputError(f"{self.where}: {listed} cannot be decoded, and no other is there")
+        left = np.setdiff1d(np.arange(len(self)), bad)
+        return replace(
+            self,
+            files=[self.files[i] for i in left],
+            labels=self.labels[left],
+            column=None if self.column is None else self.column[left],
+            notes=(*self.notes, f"{self.where}: {listed} cannot be decoded and were left out."),
+        )
 
     def digests(self) -> list[bytes]:
         """SHA-256 of each image's encoded bytes: equal digest, equal image. Two images may be the

@@ -16,6 +16,8 @@ ByteArray = NDArray[np.uint8]
 NO_PROBES = (
     "The images have no labels: the kNN and the linear probe, which need them, are left out."
 )
+CHANNELS = {"rgb": 3, "gray": 1}  # values of `--channels`
+LUMA = np.array([19595, 38470, 7471], np.uint32)  # of red, green, blue; sum 2**16
 UNLABELLED = ("",)  # classes of a source that tells none: every label is 0
 
 
@@ -85,6 +87,26 @@ class ImageSet(LabelledImages):
     def size(self) -> int:
         """Height in pixels (images are square once loaded)."""
         return int(self.images.shape[2])
+
+    def with_channels(self, channels: str | None) -> ImageSet:
+        """The same images in other channels.
+
+        Args:
+            channels: `rgb` repeats a gray channel three times, `gray` takes the luminance of
+                colours (ITU-R 601, as Pillow's); None: as they are.
+
+        Returns:
+            Images of 3 or of 1 channels, or these.
+        """
+        count = self.channels if channels is None else CHANNELS[channels]
+        if count == self.channels:
+            return self
+        if count == 3:
+            return replace(self, images=np.repeat(self.images, 3, axis=1))
+        gray = np.empty((len(self), 1, *self.images.shape[2:]), np.uint8)
+        for place, image in enumerate(self.images):  # one by one: the sums take four bytes a pixel
+            gray[place, 0] = (np.tensordot(LUMA, image.astype(np.uint32), 1) + 0x8000) >> 16
+        return replace(self, images=gray)
 
     def digests(self) -> list[bytes]:
         """Of each image: equal bytes, equal digest."""

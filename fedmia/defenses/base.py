@@ -106,6 +106,19 @@ class Defense(Options, ABC):
         """
         return None
 
+    def forecast(self, images: int, train: Train, rounds: int) -> str | None:
+        """A line where the settings end in no guarantee worth the name; None else.
+
+        Args:
+            images: of the client.
+            train: how a client trains.
+            rounds: of the run.
+
+        Returns:
+            The line, said before the first round.
+        """
+        return None
+
     def foresee(self, images: int, train: Train, rounds: int) -> None:
         """Refuse, before anything runs, a client for which the defence cannot keep its promise.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -57,7 +58,30 @@ HEURISTIC = (
 )
 CENTRAL_LIMIT = "Heuristic: the gdp accountant is a central limit approximation, often too small."
 DEFAULT_NOISE = 0.3
+GOAL = 8.0  # epsilon that is still called a guarantee
+MOST_IMAGES = 10**9  # a client has fewer
 MOVED = 1.0  # how far, in lengths of the weights, the noise may move them where no rate is given
+
+
+def least_count(enough: Callable[[int], bool], images: int) -> int | None:
+    """The least number of images over `images` that is enough, up to 3 %.
+
+    Args:
+        enough: whether a number of images is enough.
+        images: number that is not.
+
+    Returns:
+        The number; None where none up to MOST_IMAGES is enough.
+    """
+    low, high = images, images
+    while not enough(high := high * 2):
+        low = high
+        if high > MOST_IMAGES:
+            return None
+    while high > 1.03 * low:
+        middle = round((low * high) ** 0.5)
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high
 
 
 @dataclass
@@ -124,6 +148,30 @@ class DPSGD(Defense):
             steps = rounds * train.local_epochs * -(-images // train.batch_size)
             rate = sample_rate(images, train.batch_size)
             check_reachable(self.epsilon, self.delta, rate, steps, self.accountant)
+
+    def forecast(self, images: int, train: Train, rounds: int) -> str | None:
+        if self.epsilon is not None or images < 1:
+            return None
+        noise = DEFAULT_NOISE if self.noise_multiplier is None else float(self.noise_multiplier)
+        if noise <= 0:
+            return "no noise, so nothing is guaranteed"
+
+        def spent(count: int) -> float:
+            steps = rounds * train.local_epochs * -(-count // train.batch_size)
+            rate = sample_rate(count, train.batch_size)
+            return epsilon_spent([(noise, rate, steps)], self.delta, "rdp")
+
+        value = spent(images)
+        if value <= GOAL:
+            return None
+        needed = least_count(lambda count: spent(count) <= GOAL, images)
+        how = f"{opt('defense.epsilon')} {GOAL:g} sets the noise for it"
+        if needed is not None:
+            how = f"epsilon {GOAL:g} at this noise needs about {needed:,} images a client; {how}"
+        return (
+            f"these settings end in epsilon {value:.3g} for a client of {images} images, which is "
+            f"no meaningful guarantee; {how}"
+        )
 
     def train(self, job: Job, memory: dict[str, Any]) -> Metrics:
         """One round of DP-SGD; the steps taken are added to the history in `memory`.

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedmia.cli.command import find_config, read_config
+from fedmia.cli.command import read_config
 from fedmia.cli.flags import Command
+from fedmia.cli.presets import find_config
 from fedmia.config.tree import from_tree, merge, normalize
 from fedmia.door.images import name_images
 from fedmia.door.plugins import name_plugin
@@ -140,6 +141,8 @@ def options_tree(command: Command, options: Mapping[str, Any]) -> Tree:
     tree: Tree = {}
     for name, value in options.items():
         path = place(command, name, value)
+        if path == ("data",) and isinstance(value, Mapping) and "name" in value:
+            value = {**value, "name": name_images(value["name"], "data")}
         for keys, plain in plain_values(command, path, value):
             branch = tree
             for key in keys[:-1]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from inspect import getsource, signature
-from pathlib import Path
+from inspect import signature
 from typing import Any, ClassVar
 
 import torch
@@ -75,14 +74,5 @@ def name_network(factory: Callable[..., nn.Module]) -> str:
         "called": name,
         "__annotations__": {},
     }
-    cls = dataclass(frozen=True)(type(name, (FactoryNet,), body))
-    return session.register_class(cls, _source(factory))
-
-
-def _source(factory: Callable[..., nn.Module]) -> str:
-    if isinstance(factory, type):
-        return session.source_of(factory)
-    try:
-        return getsource(factory)
-    except (OSError, TypeError):
-        return Path(factory.__code__.co_filename).name + factory.__code__.co_code.hex()  # type: ignore[attr-defined]
+    cls: type = dataclass(frozen=True)(type(name, (FactoryNet,), body))
+    return session.register_class(cls, session.source_of_function(factory))

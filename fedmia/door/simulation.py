@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
 import time
 import weakref
@@ -81,6 +82,11 @@ def run_simulation(
         )
         with option_style(settings.spelling):
             outcome = run_experiment(invocation, watch, stop)
+        if outcome.resumable and out is not None:
+            print(
+                f"fedmia: run_simulation(resume={str(folder.path)!r}) goes on with this run",
+                file=sys.stderr,
+            )
         if outcome.failure is not None:
             raise FederationError(f"{outcome.failure}; the finished rounds are reported on")
         return folder.open(trust_plugins=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -283,6 +284,11 @@ def find_form(spec: str) -> tuple[EncoderForm, str]:
         if form.takes(spec):
             if form.suffixes and not Path(spec).is_file():
                 raise InputError(f"encoder '{spec}': no such file")
+            if not form.prefix and (folder := _hugging_face_folder(Path(spec))):
+                raise InputError(
+                    f"encoder '{spec}' is of a folder as transformers saves it: give "
+                    f"{opt('encoder', f'hf:{folder}')}"
+                )
             return form, spec.removeprefix(f"{form.prefix}:") if form.prefix else spec
     module, *rest = spec.split(":", 2)
     if len(rest) == 2 and all(map(str.isidentifier, [*module.split("."), rest[0]])):
@@ -292,6 +298,19 @@ def find_form(spec: str) -> tuple[EncoderForm, str]:
         missing = f" (a file that ends in '{Path(spec).suffix}')"
     listed = ", ".join(form.written for form in known)
     raise InputError(f"unknown encoder '{spec}'{missing}; give one of {listed}")
+
+
+def _hugging_face_folder(path: Path) -> Path | None:
+    """The folder that holds a model of transformers, where `path` is it or its file of weights."""
+    folder = path if path.is_dir() else path.parent if path.name == "model.safetensors" else None
+    config = folder / "config.json" if folder else None
+    if config is None or not config.is_file() or (path.is_dir() and (path / "snapshots").is_dir()):
+        return None
+    try:
+        content = json.loads(config.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return folder if isinstance(content, dict) and "model_type" in content else None
 
 
 def import_extra(module: str, what: str, name: str) -> Any:

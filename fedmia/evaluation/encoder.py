@@ -13,6 +13,7 @@ import torch
 from fedmia.config.audit import Audit
 from fedmia.config.compatibility import check_gpu
 from fedmia.config.tree import to_tree
+from fedmia.data.images import CHANNELS
 from fedmia.encoders.base import LoadedEncoder, load
 from fedmia.encoders.describe import describe, probe_encoder
 from fedmia.evaluation.audits.attack_suite import RELEASED, UNTRAINED, EncoderAttackSuite
@@ -217,6 +218,14 @@ def check_embeddings(released: LoadedEncoder, audit_split: AuditSplit, allow_ran
         InputError: the encoder does not take them, gives features that are not finite, or others
             when it is asked again (unless `allow_random`).
     """
+    channels, needed = int(audit_split.scored_members.shape[1]), released.channels
+    if needed is not None and needed in CHANNELS.values() and channels != needed:
+        way_out = {3: ("rgb", "repeats the gray channel"), 1: ("gray", "takes the luminance")}
+        value, what = way_out[needed]
+        raise InputError(
+            f"the images have {channels} channels, {released.name} takes {needed}: "
+            f"{opt('channels', value)} {what}"
+        )
     for images in (audit_split.scored_members, audit_split.scored_nonmembers):
         report = probe_encoder(released, images[:LOOK], allow_random=allow_random)
         released.notes += [n for n in report if n not in released.notes]

@@ -30,6 +30,7 @@ from fedmia.federation.run import (
     Nodes,
     PreparedRun,
     federate,
+    forecasts,
     make_client_context,
 )
 from fedmia.options import registry
@@ -65,6 +66,8 @@ def execute(
         FederationError: a client failed in the first round; nothing is reported.
     """
     with tempfile.TemporaryDirectory(prefix="fedmia-") as temporary, bars as display:
+        for line in forecasts(prepared):
+            display.line(line)
         folder = Path(temporary)
         client_context = make_client_context(prepared, folder, stop)
         snapshots = SnapshotStore((out or folder) / SNAPSHOTS)
@@ -78,7 +81,7 @@ def execute(
             display=display, nodes=nodes, checkpoint=checkpoint,
         )  # fmt: skip
         display.say("attacks")
-        return score(finished, probes, watch, notes)
+        return score(finished, probes, watch, notes, display)
 
 
 def score(
@@ -86,6 +89,7 @@ def score(
     probes: Probes,
     watch: Stopwatch,
     trajectory_recorder: TrajectoryRecorder | None = None,
+    display: Display | None = None,
 ) -> RunScores:
     """Score the finished rounds.
 
@@ -94,6 +98,7 @@ def score(
         probes: utility of a model's features.
         watch: notes the seconds of each part.
         trajectory_recorder: readings of the active attack; None where none ran.
+        display: progress on the terminal; None shows nothing.
 
     Returns:
         All that the report shows.
@@ -115,7 +120,7 @@ def score(
         health = probes.health(model, {r.round: r.loss for r in run.rounds}.get(scored_at))
         untrained = probes.both(snapshots.untrained().state)
     with watch.part("attacks"):
-        results = score_all_attacks(evaluation, trajectory_recorder)
+        results = score_all_attacks(evaluation, trajectory_recorder, display)
     notes = [*prepared.notes, *failures.notes(), *evaluation.notes, *results.pop("notes", [])]
     classes = int(data.labels.max()) + 1
     shape = {"data": data.name, "channels": data.channels, "size": data.size, "classes": classes}
@@ -149,7 +154,9 @@ def score(
 
 
 def score_all_attacks(
-    evaluation: Evaluation, trajectory_recorder: TrajectoryRecorder | None = None
+    evaluation: Evaluation,
+    trajectory_recorder: TrajectoryRecorder | None = None,
+    display: Display | None = None,
 ) -> dict[str, Any]:
     """Score attacks, controls, pairs and sets, and the leakage by round.
 
@@ -158,6 +165,7 @@ def score_all_attacks(
     Args:
         evaluation: the attacks on the models of the run.
         trajectory_recorder: readings of the active attack; None where none ran.
+        display: progress on the terminal; None shows nothing.
 
     Returns:
         Fields of `RunScores`.
@@ -200,7 +208,7 @@ def score_all_attacks(
         if info.round in run.schedule.evaluated() and info.round in rounds:
             more = by_round if info.round != scored_at else []
             work[f"round {info.round}"] = partial(add_leakage, evaluation, info, more)
-    done = run_side_by_side(work, evaluation.client_context.threads)
+    done = run_side_by_side(work, evaluation.client_context.threads, display)
     results = {piece: scores for piece, scores in done.items() if scores is not None}
     infer = evaluation.inferences((main, untrained))
     attacks, pairs = list_attacks(results["attacks"]), list[Pair]()
@@ -255,20 +263,35 @@ def placebo_note(names: Sequence[str], run: FederationResult, scored: bool) -> l
     return [f"{', '.join(names)}: {why}; {own}."] if names else []
 
 
-def run_side_by_side(work: Mapping[str, Callable[[], Any]], threads: int) -> dict[str, Any]:
+def run_side_by_side(
+    work: Mapping[str, Callable[[], Any]], threads: int, display: Display | None = None
+) -> dict[str, Any]:
     """Run independent work in as many threads as there are cores for.
 
     Args:
         work: what to compute, by name.
         threads: threads for one process.
+        display: shows which pieces run; None shows nothing.
 
     Returns:
         The results, by name.
     """
+    if display is not None:
+        display.begin_scoring(len(work))
+
+    def work_on(name: str, call: Callable[[], Any]) -> Any:
+        if display is None:
+            return call()
+        display.scoring(name, False)
+        try:
+            return call()
+        finally:
+            display.scoring(name, True)
+
     workers = max(1, count_cores() // threads)
     pool = ThreadPoolExecutor(workers, "score", torch.set_num_threads, (threads,))
     try:
-        running = {name: pool.submit(call) for name, call in work.items()}
+        running = {name: pool.submit(work_on, name, call) for name, call in work.items()}
         return {name: future.result() for name, future in running.items()}
     finally:  # a second Ctrl-C waits for nothing
         pool.shutdown(wait=False, cancel_futures=True)
@@ -323,7 +346,7 @@ def client_rows(run: FederationResult, labels: IntArray, classes: int) -> list[C
     for client, role in enumerate(client_context.roles):
         own = client_context.parts["members"][client]
         local_state = run.store.load("main", client)
-        memory = local_state.memory.get("defense", {}) if local_state else {}
+        memory = local_state.memory.get("defense", {}) if local_state and run.rounds else {}
         defence = client_context.build_defenses(client).statement(memory)
         counts = np.bincount(labels[own], minlength=classes).tolist()
         rows.append(ClientInfo(client, len(own), role, defence, tuple(counts)))

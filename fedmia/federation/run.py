@@ -17,6 +17,7 @@ from flwr.serverapp import Grid
 from clients.client_context import ClientContext
 from fedmia.attacks.base import ActiveAttack
 from fedmia.config.experiment import Experiment
+from fedmia.data._pixels import UnreadableError
 from fedmia.data.encoded import EncodedSet
 from fedmia.data.images import NO_PROBES, ImageSet, IntArray
 from fedmia.data.sets import ImageSets, form_sets
@@ -140,9 +141,19 @@ def prepare(experiment: Experiment) -> PreparedRun:
         data = source.load(request)
         split = roles(data)
     else:
-        data, split = decode_split(encoded, roles)
+        if experiment.data.skip_unreadable:
+            encoded = encoded.drop_unreadable()
+        try:
+            data, split = decode_split(encoded, roles)
+        except UnreadableError as error:
+            hint = f"{opt('data.skip_unreadable')} leaves them out"
+            raise InputError(f"{error.text}; {hint}") from None
     foresee(experiment, split)
-    notes = [*deal.notes(data, clients), *split_notes(split, data)]
+    notes = [
+        *(encoded.notes if encoded else ()),
+        *deal.notes(data, clients),
+        *split_notes(split, data),
+    ]
     if not data.labelled:
         notes.append(NO_PROBES)
     # Sizes, constants and pairs that do not suit are refused before anything is written.
@@ -185,6 +196,26 @@ def foresee(experiment: Experiment, split: Split) -> None:
             except InputError as error:
                 where = f"{opt('defense.name', layer.name)}, a client of {size} images"
                 raise InputError(f"{where}: {error.text}") from None
+
+
+def forecasts(prepared: PreparedRun) -> list[str]:
+    """Which defences will guarantee nothing worth the name, by their settings alone.
+
+    Args:
+        prepared: settings, images and their roles.
+
+    Returns:
+        One line for each such defence, for its smallest client.
+    """
+    experiment, lines = prepared.experiment, list[str]()
+    for layer in experiment.defense:
+        sizes = [len(prepared.split.parts[c]) for c in experiment.layer_client_ids(layer)]
+        if not sizes:
+            continue
+        rounds = experiment.federation.rounds
+        line = layer.build("defense").forecast(min(sizes), experiment.train, rounds)
+        lines += [] if line is None else [f"{layer.name}: {line}"]
+    return lines
 
 
 def split_notes(split: Split, data: ImageSet) -> list[str]:

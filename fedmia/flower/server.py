@@ -29,6 +29,9 @@ from fedmia.storage.outfolder import OutFolder
 from fedmia.storage.snapshot import SnapshotStore
 from strategies.failure_policy import FederationError
 
+WAIT = 120.0  # seconds in which a first node is there
+SETTLE = 1.0  # seconds between two counts of the nodes
+
 app = ServerApp()
 
 
@@ -45,10 +48,56 @@ def main(grid: Grid, context: Context) -> None:
         FederationError: a node is missing, failed, or reads other data.
     """
     watch = Stopwatch(time.perf_counter())
-    invoked = invocation(str(context.run_config["arguments"]))
+    invoked = invocation(with_clients(str(context.run_config["arguments"]), grid))
     out = str(context.run_config["out"]) or f"fedmia-run-{context.run_id}"
     place = OutFolder(Path(out).expanduser().absolute(), "another run")
     (gather if context.run_config["private"] else rehearse)(grid, invoked, place, watch)
+    print(f"fedmia: the results are in {place.folder}", flush=True)
+    print(
+        "fedmia: a SuperLink that `flwr run . local` started keeps running and serves later runs; "
+        "pkill -f flower-superlink stops it",
+        flush=True,
+    )
+
+
+def with_clients(arguments: str, grid: Grid) -> str:
+    """The arguments with as many clients as there are nodes, unless they say how many.
+
+    Args:
+        arguments: of the run, in one line.
+        grid: Flower's way to the clients.
+
+    Returns:
+        The arguments.
+
+    Raises:
+        FederationError: no node came.
+    """
+    names = {word.partition("=")[0] for word in shlex.split(arguments)}
+    if names & {"--clients", "--federation.clients"}:
+        return arguments
+    deadline, before = time.monotonic() + WAIT, -1
+    while (count := len(list(grid.get_node_ids()))) == 0 or count != before:
+        if time.monotonic() > deadline:
+            raise FederationError(f"no node came within {WAIT:g} s")
+        before = count  # nodes of a simulation come one after the other
+        time.sleep(SETTLE)
+    return f"{arguments} --clients {count}"
+
+
+def show_round(branch: str, round: int, loss: float | None, knn: float | None, s: float) -> None:
+    """Print a line on a finished round.
+
+    Args:
+        branch: of the run: `main`, or a control.
+        round: 1, 2, ...
+        loss: mean training loss of the honest clients, or None.
+        knn: kNN accuracy in [0, 1], or None.
+        s: seconds that the round took.
+    """
+    text = "" if loss is None else f", loss {loss:.3f}"
+    text += "" if knn is None else f", kNN {knn:.2f}"
+    print(f"fedmia: {branch} round {round} took {s:.1f} s{text}", flush=True)
 
 
 def invocation(arguments: str) -> Invocation:
@@ -87,7 +136,7 @@ def rehearse(grid: Grid, invoked: Invocation, place: OutFolder, watch: Stopwatch
     with open_nodes(grid, invoked.settings, place, False) as (nodes, answers):
         check_agreement(answers, fingerprint=fingerprint(prepared))
         beside = Nodes(grid, NodeStates(grid, nodes))
-        display = Display(prepared.total_rounds(), True)
+        display = Display(prepared.total_rounds(), True, show_round)
         scores = execute(prepared, place.folder, watch, Event(), display, beside)
     report = publish(scores, place.folder, watch)
     if place.folder is not None:

@@ -167,7 +167,10 @@ def check_limits(where: str, value: Any, limits: Mapping[str, Any]) -> None:
     for key, word, holds in LIMITS:
         bound = limits.get(key)
         if bound is not None and not isinstance(value, str) and not holds(value, bound):
-            raise InputError(f"{where} must be {word} {bound}, got {value!r}")
+            # A mean of pixels that is given in 0..255, as data sheets often print it.
+            scaled = key == "le" and bound == 1 and "mean of each channel" in limits.get("help", "")
+            why = f": give {value:g}/255 = {value / 255:.3f}" if scaled and value <= 255 else ""
+            raise InputError(f"{where} must be {word} {bound}, got {value!r}{why}")
     if value in (limits.get("gone") or {}):
         raise InputError(f"{where} {value} is no more: {limits['gone'][value]}")
     choices = limits.get("choices")

@@ -11,8 +11,9 @@ import hashlib
 import inspect
 import os
 import pickle
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 MODULE = "python"  # stands where `package.module` stands in the name of a plugin from outside
 VARIABLE = "FEDMIA_SESSION"  # environment variable of a study's runs: the file of its classes
@@ -39,7 +40,7 @@ def register_class(cls: type, source: str | None = None) -> str:
 
 
 def source_of(cls: type) -> str:
-    """The source code of a class; of a class typed into a prompt, of its functions.
+    """The source code of a class, with the plain values that it reads from outside.
 
     Args:
         cls: a class.
@@ -47,22 +48,49 @@ def source_of(cls: type) -> str:
     Returns:
         Text that changes when the class does.
     """
+    functions = [inspect.unwrap(v) for v in vars(cls).values() if callable(v)]
+    parts = [cls.__name__, *(f"{base.__module__}.{base.__qualname__}" for base in cls.__bases__)]
     try:
-        return inspect.getsource(cls)
+        parts.append(inspect.getsource(cls))
     except (OSError, TypeError):  # Python finds no file for a class of a notebook before 3.13
-        pass
-    parts = [cls.__name__, *map(repr, cls.__bases__)]
-    for name, value in sorted(vars(cls).items()):
-        function = inspect.unwrap(value) if callable(value) else None
-        if inspect.isfunction(function):
-            try:
-                parts.append(inspect.getsource(function))
-            except (OSError, TypeError):
-                parts.append(f"{name} {function.__code__.co_code.hex()}")
-                parts.append(repr(function.__code__.co_consts))
-        elif not name.startswith("__") and isinstance(value, str | int | float | tuple | bool):
-            parts.append(f"{name} = {value!r}")
+        parts += [source_of_function(f) for f in functions if inspect.isfunction(f)]
+    parts += [f"{n} = {v!r}" for n, v in sorted(vars(cls).items()) if n[0] != "_" and _is_plain(v)]
+    parts += [_outer_values(f) for f in functions if inspect.isfunction(f)]
     return "\n".join(parts)
+
+
+def source_of_function(function: Callable[..., Any]) -> str:
+    """The source code of a function, with the plain values that it reads from outside.
+
+    Args:
+        function: of Python, or any other callable.
+
+    Returns:
+        Text that changes when the function does.
+    """
+    if inspect.isclass(function):
+        return source_of(function)
+    if not inspect.isfunction(function):
+        return repr(type(function))
+    code = function.__code__
+    try:
+        text = inspect.getsource(function)
+    except (OSError, TypeError):
+        text = f"{code.co_name} {code.co_code.hex()} {code.co_consts!r} {code.co_names!r}"
+    return text + _outer_values(function)
+
+
+def _outer_values(function: Callable[..., Any]) -> str:
+    """Plain values of enclosing functions and of the module that a function reads."""
+    outer = inspect.getclosurevars(function)
+    values = {**outer.globals, **outer.nonlocals}
+    return "".join(f"\n{name} = {v!r}" for name, v in sorted(values.items()) if _is_plain(v))
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, tuple | list):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, str | int | float)
 
 
 def is_session_name(name: str) -> bool:
@@ -100,6 +128,6 @@ def write(path: Path) -> None:
     Args:
         path: of the file.
     """
-    import cloudpickle
+    import cloudpickle  # type: ignore[import-untyped]
 
     path.write_bytes(cloudpickle.dumps(dict(classes())))

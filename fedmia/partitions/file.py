@@ -22,7 +22,7 @@ COLUMNS = ["image", "client"]
 
 @dataclass(frozen=True)
 class File(OwnerPartition):
-    """A file says which client holds which image: JSON, CSV or .npy (docs/partitions.md)."""
+    """A file says which client holds which image: JSON, CSV or .npy (docs/howto/partitions.md)."""
 
     takes_path: ClassVar[bool] = True
 
@@ -36,7 +36,7 @@ class File(OwnerPartition):
         if self.path and Path(self.path).suffix not in READERS:
             raise InputError(
                 f"{self.path} is no .json, .csv or .npy file (a pickle is never loaded; "
-                "docs/partitions.md shows how to write one of these)"
+                "docs/howto/partitions.md shows how to write one of these)"
             )
 
     def check(self, source: Dataset, name: str) -> None:

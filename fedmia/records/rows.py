@@ -7,7 +7,7 @@ it could not be known; so is its interval.
 What a field is to the table of all numbers (`fedmia.table`), its annotation declares: a number
 needs no mark; `column` identifies the numbers beside it. See `fedmia.records.fields`.
 
-A row names all its bases, `TypedDict` included, or pdoc would not find where a field comes from.
+A row names all its bases, `TypedDict` included, or tools could not find where a field comes from.
 """
 
 from __future__ import annotations
@@ -717,6 +717,7 @@ class RoundRow(TypedDict):
         loss: mean training loss of the honest clients.
         knn: kNN accuracy of the global encoder, in [0, 1].
         leakage_ci: 95 % confidence interval of each AUC in `leakage`.
+        layers_ci: 95 % confidence interval of each AUC in `layers`; absent from older reports.
     """
 
     round: Round
@@ -728,6 +729,7 @@ class RoundRow(TypedDict):
     ]
     leakage_ci: dict[str, Interval | None]
     layers: Annotated[dict[str, float | None], Field("auc", keyed="layer", log="layers/{layer}")]
+    layers_ci: NotRequired[dict[str, Interval | None]]
 
 
 class Family(TypedDict):
@@ -860,7 +862,11 @@ class Report(TypedDict):
 
     Attributes:
         verdict: what the report says first, one sentence.
-        verdict_code: `leaks`, `not-established`, `collapsed`, `shift` or `control-failed`.
+        verdict_code: `leaks`, `not-established`, `collapsed`, `shift`, `control-failed`, or
+            `no-verdict` of a run that ended before its first round.
+        means: what the verdict means, in plain words; absent from reports of older versions.
+        sure: how sure it is; absent likewise.
+        todo: what to do now; absent likewise.
         dataset_inference: results by attack; no verdict rests on them.
         utility: accuracies of the probes.
         health: whether the encoder still tells images apart; null: not measured.
@@ -886,6 +892,9 @@ class Report(TypedDict):
 
     verdict: str
     verdict_code: str
+    means: NotRequired[str]
+    sure: NotRequired[str]
+    todo: NotRequired[str]
     attacks: Annotated[list[AttackRow], Field(subject="attack", family="attacks")]
     sets: Annotated[list[SetRow], Field(subject="set", family="sets")]  # no verdict rests on them
     dataset_inference: list[InferenceRow]

@@ -25,6 +25,7 @@ from fedmia.records.rows import (
     UtilityRow,
     control_sets,
 )
+from fedmia.report.answers import answers
 from fedmia.report.checks import check
 from fedmia.report.clients import client_rows, declared_attack, ranking
 from fedmia.report.datasets import inference_row
@@ -97,12 +98,17 @@ def build_report(run: RunScores) -> Report:
             f"{shout}; {verdict_and_code[0][0].lower()}{verdict_and_code[0][1:]}",
             verdict_and_code[1],
         )
+    encoder = encoder_row(run.encoder, run.round)
+    texts = answers(verdict_and_code[1], attacks, controls, useful, family, encoder)
     swept = sweep_rows(run.sweep, len(run.attacks)) if run.sweep else None
     report = row_of(
         Report,
         run,
         verdict=verdict_and_code[0],
         verdict_code=verdict_and_code[1],
+        means=texts["means"],
+        sure=texts["sure"],
+        todo=texts["todo"],
         attacks=attacks,
         sets=[set_row(s, len(run.sets)) for s in run.sets],
         dataset_inference=[inference_row(i) for i in run.inferences],
@@ -131,7 +137,7 @@ def build_report(run: RunScores) -> Report:
         failure=failure,
         faults=[fault_row(fault) for fault in run.faults],
         notes=notes(run, clients),
-        encoder=encoder_row(run.encoder, run.round),
+        encoder=encoder,
         sweep=swept or None,
     )
     return cast(Report, to_json_types(report))
@@ -236,6 +242,7 @@ def round_row(info: RoundInfo) -> RoundRow:
         leakage={name: auc_of(scored) for name, scored in info.leakage.items()},
         leakage_ci={name: auc_ci_of(scored) for name, scored in info.leakage.items()},
         layers={name: auc_of(scored) for name, scored in info.layers.items()},
+        layers_ci={name: auc_ci_of(scored) for name, scored in info.layers.items()},
     )
 
 

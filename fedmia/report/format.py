@@ -71,7 +71,10 @@ def epsilon(defence: DefencePart) -> str:
     name, spent = defence["name"], defence["epsilon"]
     if spent is None:
         return f"{name}, no epsilon stated"
-    value, rest = spent["value"], f"delta {spent['delta']:g}, {spent['rounds']} rounds"
+    value, rest = (
+        spent["value"],
+        f"delta {spent['delta']:g}, {spent['rounds']} round{'s' * (spent['rounds'] != 1)}",
+    )
     text = "no finite epsilon" if value is None else f"epsilon {value:.3g}"
     text += f" for one {unit}" if (unit := spent.get("unit")) else ""  # of old reports: none
     if value is None or value > MEANINGFUL:

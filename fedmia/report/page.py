@@ -10,6 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from fedmia.records.rows import Report
 from fedmia.report import tables
 from fedmia.report.format import group_by_reason, sentences
+from fedmia.report.heads import anchor, code, contents, title_of
 from fedmia.report.selection import FEW
 
 CAPTIONS: Mapping[str, str] = {
@@ -25,9 +26,10 @@ CAPTIONS: Mapping[str, str] = {
     "non-members that pose as the clients' members, where nothing can leak.",
     "rounds": "AUC of each attack by round with 95 % bands, and utility and loss of the same "
     "rounds.",
-    "layers": "AUC of the attack on each layer of the encoder, by round.",
+    "layers": "AUC of the attack on each layer of the encoder, by round, with 95 % bands.",
     "sweep": "AUC of each attack with its 95 % interval, at each value of the sweep.",
-    "features": "The three features that the combined attack uses, of members and non-members.",
+    "features": "The three features that the combined attack uses, two at a time, of members and "
+    "non-members.",
     "holdings": "Number of images of each class that each client holds.",
 }
 # Of the figures ACT, ACT-losses and ACT-thresholds of an active attack.
@@ -44,10 +46,17 @@ CAPTIONS_OF_ACT: Mapping[str, str] = {
 
 def templates() -> Environment:
     """The templates of all pages; they escape what they are given."""
-    return Environment(
+    environment = Environment(
         loader=PackageLoader("fedmia.report"), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
     )  # fmt: skip
+    environment.filters |= {
+        "title_of": title_of,
+        "anchor": anchor,
+        "code": code,
+        "contents": contents,
+    }
+    return environment
 
 
 def picture(caption: str, png: bytes) -> tuple[str, str]:

@@ -9,7 +9,8 @@ from fedmia.records.rows import AttackRow, RegimeRow
 BY, OVERFIT = "similarity", 0.85  # the attack, and the AUC over which an encoder is overfitted
 # What our own federations showed of attacks that climb, by regime and reading.
 ASCENT = (
-    "Ascent attacks in other runs (docs/findings.md, 29 federations of digits and of CIFAR-10): in "
+    "Ascent attacks in other runs (docs/findings/ascent.md, 29 federations of digits and of "
+    "CIFAR-10): in "
     "overfitted encoders, the rise of the loss separates members better than the same rounds "
     "without "
     "ascent. Under a static ascent the rise finds more than the loss on digits and less on "

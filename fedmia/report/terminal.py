@@ -12,6 +12,7 @@ from rich.text import Text
 from fedmia.records import ALONE, MEAN
 from fedmia.records.fields import fields_of
 from fedmia.records.rows import AttackRow, Report, SetRow, control_sets
+from fedmia.report.answers import TITLES
 from fedmia.report.format import (
     control_of,
     defended_lines,
@@ -26,7 +27,7 @@ from fedmia.report.format import (
 from fedmia.report.lowerbounds import SHOUT
 
 HOW = {MEAN: "mean of image scores", ALONE: "ascent on each set alone"}
-COLOURS = {"leaks": "red", "not-established": "green"}  # else yellow
+COLOURS = {"leaks": "red"}  # else yellow: no other verdict is good news
 
 
 def render(report: Report) -> RenderableType:
@@ -47,6 +48,10 @@ def render(report: Report) -> RenderableType:
     colour = COLOURS.get(report["verdict_code"], "yellow")
     colour = "red" if report["verdict"].startswith(SHOUT) else colour
     parts.append(Panel(Text(report["verdict"], style="bold"), title="verdict", border_style=colour))
+    for key, title in TITLES.items():
+        if text := report.get(key):
+            plain = str(text).replace("`", "")
+            parts.append(Text.assemble((f"{title}: ", "bold"), plain))
     return Group(*parts)
 
 

@@ -17,6 +17,7 @@ from fedmia.records.rows import (
 )
 from fedmia.report.format import model_of
 
+NO_VERDICT = "no-verdict"  # of a run that ended before its first round
 UNSOUND = ("shift", "control-failed")  # codes under which no attack says a thing of training
 ScoredRows = Sequence[tuple[AttackRow, KnownAuc]]  # attacks whose AUC is known
 
@@ -34,6 +35,7 @@ def verdict(
 
     Codes: `shift` (pixels alone tell members apart), `control-failed`, `leaks`, `collapsed` (no
     leak, of an encoder that gives all images one output), `not-established`, tried in this order.
+    A run that ended before its first round has `no-verdict`: its model is untrained.
 
     Args:
         attacks: rows of the attacks.
@@ -47,6 +49,11 @@ def verdict(
     Returns:
         The sentence and its code.
     """
+    if interrupted == 0:
+        how = "was interrupted" if failure is None else "ended"
+        why = "" if failure is None else f", since {failure}"
+        sentence = f"No verdict: the run {how} before its first round was finished{why}"
+        return f"{sentence}; the model is untrained.", NO_VERDICT
     core, code = _decide(rows_with_auc(attacks), controls, paired)
     if collapsed is not None and code == "not-established":
         sentence = (
@@ -140,13 +147,13 @@ def strongest_leak(scored: ScoredRows) -> tuple[AttackRow, KnownAuc] | None:
 
 
 def _no_leak_sentence(scored: ScoredRows) -> str:
-    row, auc = max(scored, key=lambda f: f[1].together[1])
+    row, auc = max(scored, key=lambda f: f[1].value)
     values = numbers(row, auc, model_of(row))
     if len(scored) == 1:
         return f"No leakage established: {row['name']} has {values}, which does not lie over 0.5"
     return (
         f"No leakage established: none of the simultaneous intervals of {len(scored)} attacks lies "
-        f"over 0.5; {row['name']} has the one with the highest upper end, {values}"
+        f"over 0.5; {row['name']} is the highest, with {values}"
     )
 
 

@@ -3,43 +3,121 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable
 from typing import Self
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    Task,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from fedmia.runtime.heartbeat import INTERVAL, REFRESH, Heartbeat, format_seconds, notebook_line
+
+FIRST = 3  # attacks after which the time of the others is estimated
+LONG = 300.0  # seconds that are worth a warning
 
 # Of a round: its branch and number, mean loss, kNN accuracy, seconds.
 Rounds = Callable[[str, int, float | None, float | None, float], None]
 
 
 class ProgressBars:
-    """Bars on standard error while its context is open; silent if `quiet` or on no terminal.
+    """Bars on standard error while its context is open; nothing if `quiet`.
+
+    On no terminal a line every `interval` seconds says what runs, how much is done and how long it
+    takes. In a Jupyter notebook that line is replaced every second.
 
     Args:
         quiet: show nothing.
         more_columns: columns, before those of the time.
         over: a finished bar shows how long it took.
+        interval: seconds between two lines on no terminal.
+        clock: gives the time in seconds.
     """
 
-    def __init__(self, quiet: bool, *more_columns: TextColumn, over: bool = False) -> None:
+    def __init__(
+        self, quiet: bool, *more_columns: TextColumn, over: bool = False,
+        interval: float = INTERVAL, clock: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
         console = Console(stderr=True)
         done = TextColumn("{task.completed:.0f}/{task.total:.0f}")
         time_left = TimeRemainingColumn(elapsed_when_finished=over)
         columns = (*more_columns, TimeElapsedColumn(), TextColumn("left"), time_left)
         silent = quiet or not console.is_terminal
         self._plain = silent and not quiet
+        self._interval, self._clock = interval, clock
+        self._line: Callable[[str], None] | None = None
+        self._heart: Heartbeat | None = None
         self._bar = Progress(
             TextColumn("{task.description}"), BarColumn(), done, *columns,
-            console=console, disable=silent,
+            console=console, disable=silent, get_time=clock,
         )  # fmt: skip
 
     def __enter__(self) -> Self:
         self._bar.start()
+        self._began = self._clock()
+        if self._plain:
+            self._line = notebook_line()
+            self._heart = Heartbeat(self.beat, REFRESH if self._line else self._interval)
+            self._heart.start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._heart is not None:
+            self._heart.stop()
+            self._heart = None
+            if self._line is not None:
+                self._line(f"fedmia: ended after {format_seconds(self._clock() - self._began)}")
         self._bar.stop()
+
+    def beat(self) -> None:
+        """Show the line of the moment, where there is no terminal."""
+        text = f"fedmia: {self.state()}"
+        if self._line is None:
+            print(text, file=sys.stderr, flush=True)
+            return
+        try:
+            self._line(text)
+        except Exception:  # a front end that takes no updates: lines come in its place
+            self._line = None
+            print(text, file=sys.stderr, flush=True)
+
+    def line(self, text: str) -> None:
+        """Show a line to the user; nothing if quiet."""
+        if self._plain:
+            print(f"fedmia: {text}", file=sys.stderr, flush=True)
+        elif not self._bar.disable:
+            self._bar.console.print(f"fedmia: {text}", highlight=False, markup=False)
+
+    def state(self) -> str:
+        """What runs now, how much is done, the time since the start and an estimate of the rest."""
+        tasks = [task for task in self._bar.tasks if task.visible]
+        tasks = [task for task in tasks if not task.finished] or tasks[-1:]
+        parts = [describe_task(task) for task in tasks]
+        parts.append(f"{format_seconds(self._clock() - self._began)} elapsed")
+        left = seconds_left(tasks[0]) if tasks else None
+        if left:
+            parts.append(f"about {format_seconds(left)} left")
+        return ", ".join(parts)
+
+
+def describe_task(task: Task) -> str:
+    """`main rounds 3/30, loss 5.100`: what a task does, and how much of it is done."""
+    text = f"{task.description} {task.completed:.0f}/{task.total or 0:.0f}"
+    return f"{text}, {task.fields['seen']}" if task.fields.get("seen") else text
+
+
+def seconds_left(task: Task) -> float | None:
+    """Seconds that the rest of a task takes at the rate so far; None before its first step."""
+    done = task.completed - task.fields.get("skipped", 0)
+    if task.elapsed is None or done <= 0 or task.total is None:
+        return None
+    return float(task.elapsed / done * (task.total - task.completed))
 
 
 class Display(ProgressBars):
@@ -78,9 +156,32 @@ class Display(ProgressBars):
         """Show the step that follows the rounds."""
         self._bar.update(self._task, description=what, seen="")
 
+    def begin_scoring(self, pieces: int) -> None:
+        """The rounds are over, their scoring begins.
+
+        Args:
+            pieces: number of pieces of work, each a set of attacks on one model.
+        """
+        self._bar.update(self._task, visible=False)
+        self._scoring = self._bar.add_task("attacks and controls", total=pieces, seen="")
+        self._now: list[str] = []
+
+    def scoring(self, piece: str, finished: bool) -> None:
+        """A piece of the scoring begins, or is done.
+
+        Args:
+            piece: its name.
+            finished: whether it is done.
+        """
+        if finished:
+            self._now.remove(piece)
+        else:
+            self._now.append(piece)
+        self._bar.update(self._scoring, advance=int(finished), seen=", ".join(self._now))
+
     def skip(self, rounds: int) -> None:
         """Count rounds that an earlier process finished."""
-        self._bar.update(self._task, completed=rounds)
+        self._bar.update(self._task, completed=rounds, skipped=rounds)
 
 
 class AuditDisplay(ProgressBars):
@@ -92,11 +193,12 @@ class AuditDisplay(ProgressBars):
     """
 
     def __init__(self, attacks: int, quiet: bool) -> None:
-        super().__init__(quiet, over=True)
+        super().__init__(quiet, TextColumn("{task.fields[seen]}"), over=True)
         self._quiet = quiet
         self._total = attacks
-        self._attacks = self._bar.add_task("attacks", total=max(2 * attacks, 1))
-        self._epochs = self._bar.add_task("shadow epochs", total=1, visible=False)
+        self._estimated = False
+        self._attacks = self._bar.add_task("attacks", total=max(2 * attacks, 1), seen="")
+        self._epochs = self._bar.add_task("shadow epochs", total=1, visible=False, seen="")
 
     def show_step(self, model: str, attack: str, finished: bool) -> None:
         """An attack on a model begins, or is done.
@@ -108,10 +210,28 @@ class AuditDisplay(ProgressBars):
         """
         if finished:
             self._bar.update(self._attacks, advance=1)
+            self._estimate()
         else:
-            self._bar.update(self._attacks, description=f"{attack} on the {model} encoder")
-            if self._plain:
-                print(f"fedmia: {attack} on the {model} encoder", file=sys.stderr)
+            self._bar.update(
+                self._attacks, description="attacks", seen=f"now {attack} on the {model} encoder"
+            )
+            if self._plain and self._line is None:
+                task = self._bar.tasks[self._attacks]
+                number = f"attack {task.completed + 1:.0f} of {task.total or 0:.0f}"
+                print(f"fedmia: {number}: {attack} on the {model} encoder", file=sys.stderr)
+
+    def _estimate(self) -> None:
+        """After the first attacks: once, how long the others will take, where that is long."""
+        task = self._bar.tasks[self._attacks]
+        left = seconds_left(task)
+        if self._estimated or task.completed < FIRST or left is None:
+            return
+        self._estimated = True
+        if left > LONG:
+            self.line(
+                f"the other attacks take about {format_seconds(left)}, by the first {FIRST}; "
+                "--attacks quick runs the fastest alone"
+            )
 
     def ran(self, count: int) -> None:
         """Only `count` of the attacks could run, so the control runs as many."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -157,6 +158,8 @@ def run_cells(
         }
         seconds = time.perf_counter() - began
         code = INTERRUPTED if stop.is_set() else FAILED if failed else 0
+        if stop.is_set():
+            print("fedmia: the same command again goes on with this study", file=sys.stderr)
         yield Study(invocation.settings, runs.cells, finished, failed, seconds, folder.out, code)
 
 

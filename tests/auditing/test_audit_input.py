@@ -195,3 +195,17 @@ def test_size__follows_an_encoder_that_takes_one_only(audit: Audit, tmp_path: Pa
     done = audit(f"--encoder tests.auditing.brought:rigid {other.flags}", tmp_path / "AUDIT")
     assert done.code == 0 and done.report["split"]["size"] == 32
     assert any("brought to 32x32 pixels" in note for note in done.report["notes"])
+
+
+def test_names__an_error_says_how_to_write_a_folder_of_images_or_of_transformers(
+    audit: Audit, tmp_path: Path
+) -> None:
+    (tmp_path / "images").mkdir()
+    (tmp_path / "vit").mkdir()
+    (tmp_path / "vit" / "config.json").write_text('{"model_type": "vit"}')
+    (tmp_path / "vit" / "model.safetensors").write_bytes(b"")
+    out, folder = tmp_path / "OUT", tmp_path / "vit"
+    for encoder in (folder, folder / "model.safetensors"):
+        assert f"--encoder hf:{folder}" in refused(audit, f"--encoder {encoder}", out)
+    line = refused(audit, f"--members {tmp_path / 'images'} --nonmembers digits", out)
+    assert f"a folder of this name is folder:{tmp_path / 'images'}" in line

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from fedmia.cli import help as catalogue
-from fedmia.cli.command import PRESETS, Invocation, parse, print_bad_input
+from fedmia.cli.command import Invocation, parse, print_bad_input
 from fedmia.cli.commands import AUDIT, SIMULATE
 from fedmia.cli.flags import Command, read
+from fedmia.cli.presets import PRESETS
 from fedmia.config.experiment import Experiment, expand_attacks
 from fedmia.config.flag_layout import flag_layout
 from fedmia.config.tree import merge, to_tree
@@ -74,7 +75,8 @@ def test_parse__names_that_users_scripts_hold() -> None:
     assert tree["attacks"] == ["similarity", "internal"]
     assert (tree["backend"], tree["threads_per_client"], tree["device"]) == ("ray", 2, "cpu")
     assert tree["gpus_per_client"] == 0.5
-    assert tree["data"] == {"name": "digits", "dir": "D", "size": 16, "mean": [0.3], "std": [0.4]}
+    data = {"name": "digits", "dir": "D", "size": 16, "mean": [0.3], "std": [0.4]}
+    assert tree["data"] == {**data, "skip_unreadable": False}
     assert tree["partition"]["name"] == "dirichlet" and tree["partition"]["alpha"] == 0.1
     assert [tree["split"][k] for k in ("members", "nonmembers", "known")] == [80, 90, 20]
     assert [tree[k]["name"] for k in ("model", "ssl", "strategy")] == [

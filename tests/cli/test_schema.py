@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from fedmia.cli.command import PRESETS, parse
+from fedmia.cli.command import parse
 from fedmia.cli.commands import COMMANDS
+from fedmia.cli.presets import PRESETS
 from fedmia.options import registry
 from fedmia.options.option import option_fields
 from fedmia.options.yamlfile import load

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from fedmia.cli import help as catalogue
-from fedmia.cli.command import PRESETS, parse
+from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE, TRADEOFF
+from fedmia.cli.presets import PRESETS
 from fedmia.config.tradeoff import Tradeoff
 from fedmia.config.tree import to_tree
 from fedmia.options import registry

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 
 import fedmia
 from fedmia.attacks import Attack
+from fedmia.door.plugins import name_plugin
 from fedmia.options.option import option
 from fedmia.simulate import main
 from fedmia.threat import BlackBox, Threat
@@ -108,6 +110,18 @@ def test_another_source_has_another_name(tmp_path: Path) -> None:
         fedmia.InputError, match="attacks is .*python:Length@.* not .*python:Other@"
     ):
         fedmia.run_simulation(resume=tmp_path / "RUN", attacks=[Other])
+
+
+def test_names_change_with_what_a_class_or_function_does() -> None:
+    assert name_plugin("attack", own_attack()) == name_plugin("attack", own_attack())
+    assert name_plugin("attack", own_attack()) != name_plugin("attack", own_attack(2.0))
+    assert name_plugin("attack", own_attack()(power=3.0))["power"] == 3.0
+
+    def narrow(width: int) -> Callable[[int], nn.Module]:
+        return lambda channels: nn.Conv2d(channels, width, 3)
+
+    names = [name_plugin("model", narrow(width))["name"] for width in (4, 4, 8)]
+    assert names[0] == names[1] != names[2]
 
 
 def test_a_class_that_is_gone_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

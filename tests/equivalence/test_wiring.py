@@ -83,9 +83,7 @@ def test_probes__are_of_the_model_that_passive_attacks_are_scored_on(
     losses = {info.round: info.loss for info in run.rounds}
     monkeypatch.setattr(Probes, "both", lambda self, state: {"knn": Probe(total(state), 1)})
     monkeypatch.setattr(Probes, "health", lambda self, state, loss: Health(total(state), loss))
-    monkeypatch.setattr(
-        scoring, "score_all_attacks", lambda evaluation, trajectory_recorder: {"notes": []}
-    )
+    monkeypatch.setattr(scoring, "score_all_attacks", lambda *_: {"notes": []})
     probes = Probes(run.client_context, run.prepared.data.labels, run.split)
     told = scoring.score(run, probes, Stopwatch(time.perf_counter()))
     assert len(set(sums.values())) == len(sums) and losses[CLEAN] != losses[LAST]

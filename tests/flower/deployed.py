@@ -1,4 +1,4 @@
-"""docs/deployment.md, carried out: its commands on free ports, in a folder, and all of it ended."""
+"""docs/howto/deployment.md, carried out on free ports, in a folder, and all of it ended."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 QUICK = Path(__file__).parent / "quick"
-PAGE = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "howto" / "deployment.md").read_text(encoding="utf-8")
 
 
 def block(containing: str) -> str:

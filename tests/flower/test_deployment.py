@@ -1,4 +1,4 @@
-"""The app for real: docs/deployment.md on a simulation, and on processes with TLS and keys."""
+"""The app for real: docs/howto/deployment.md on a simulation, and on processes with TLS, keys."""
 
 from __future__ import annotations
 

@@ -11,8 +11,9 @@ import pytest
 import yaml
 
 from fedmia import simulate
-from fedmia.cli.command import PRESETS, parse
+from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
+from fedmia.cli.presets import PRESETS
 from fedmia.config.compatibility import check_experiment
 from fedmia.config.experiment import Experiment
 

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from fedmia.cli.command import PRESETS, parse
+from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
+from fedmia.cli.presets import PRESETS
 from fedmia.config.experiment import Experiment
 from fedmia.report.figures import draw
 from fedmia.study.views.paper import CAPTIONS

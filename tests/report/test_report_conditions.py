@@ -48,8 +48,8 @@ def row(name: str, low: float, high: float, auc: float | None = None, **more: An
         ([row("a", 0.1, 0.4), row("b", 0.6, 0.7)], {}, "leaks", "; a is reversed"),
         ([row("a", 0.1, 0.5)], {}, "not-established", "a has AUC 0.30 [0.10, 0.50]"),
         ([row("a", 0.1, 0.4), row("b", 0.1, 0.3)], {}, "not-established", "a, b are reversed"),
-        ([row("a", 0.4, 0.6), row("b", 0.3, 0.8, 0.5)], {}, "not-established", "b has the one "
-        "with the highest upper end"),
+        ([row("a", 0.4, 0.6), row("b", 0.3, 0.8, 0.5)], {}, "not-established", "a is the "
+        "highest, with AUC"),
         ([row("a", 0.6, 0.7, threat={"vantage": "server"})], {}, "leaks", "The clients' updates"),
         ([], {}, "not-established", "no attack was scored"),
         ([row("a", 0.6, 0.7)], {"untrained": [row("a", 0.5, 0.6)]}, "leaks", "a separates"),
@@ -82,8 +82,8 @@ def test_verdict__what_comes_after_it() -> None:
     assert code == "leaks" and sentence.endswith("; the encoder has collapsed: all alike.")
     sentence, _ = verdict(none, NOTHING, [], "pooled", 3)
     assert sentence.endswith("all private images; the run was interrupted after round 3.")
-    sentence, _ = verdict(none, NOTHING, [], "none", 0, None, "it broke")
-    assert sentence.endswith("; the run ended after round 0, since it broke.")
+    sentence, _ = verdict(none, NOTHING, [], "none", 1, None, "it broke")
+    assert sentence.endswith("; the run ended after round 1, since it broke.")
     assert "pooled" not in sentence
 
 

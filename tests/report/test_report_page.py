@@ -35,7 +35,9 @@ class Checker(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.add(tag)
-        self.loads += [v or "" for k, v in attrs if k in ("src", "href")]
+        self.loads += [
+            v or "" for k, v in attrs if k in ("src", "href") and not (v or "").startswith("#")
+        ]
         if tag not in VOID:
             self.open.append(tag)
 
@@ -170,7 +172,7 @@ def test_page__empty_run(run: RunScores) -> None:
     assert "No attack was run." in text and ">None<" not in text
 
 
-def test_render__most_leaking_first_and_the_verdict_last(run: RunScores) -> None:
+def test_render__most_leaking_first_and_the_verdict_under_them(run: RunScores) -> None:
     report = build_report(run)
     lines = printed(report)
     names = [a.name for a in run.attacks]
@@ -178,7 +180,8 @@ def test_render__most_leaking_first_and_the_verdict_last(run: RunScores) -> None
     aucs = {r["name"]: r["auc"] for r in report["attacks"]}
     assert order == sorted(names, key=lambda n: -aucs[n])
     start = next(i for i, line in enumerate(lines) if "verdict" in line)
-    text = " ".join(line.strip("│╭╮╰╯─ ") for line in lines[start + 1 :]).strip()
+    end = next(i for i, line in enumerate(lines) if line.startswith("╰"))
+    text = " ".join(line.strip("│╭╮╰╯─ ") for line in lines[start + 1 : end]).strip()
     assert text == report["verdict"]
 
 
@@ -196,9 +199,10 @@ def test_render__fits_80_columns_without_cutting(
     assert "Defended, client 0, 1: dpsgd" in text and "kNN 0.81" in text
 
 
-def test_render__empty_run_is_the_verdict_alone(run: RunScores) -> None:
+def test_render__empty_run_is_the_verdict_and_what_it_means(run: RunScores) -> None:
     empty = replace(run, attacks=[], controls={}, pairs=[], pixels=None, clients=[], utility={})
-    assert len(printed(build_report(empty))) == 3
+    lines = printed(build_report(empty))
+    assert "verdict" in lines[0] and lines[3].startswith("What this means: ")
 
 
 def test_render__the_round_of_each_model(

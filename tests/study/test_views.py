@@ -173,7 +173,9 @@ def test_view__is_a_plugin() -> None:
 
 
 def test_docs__the_view_of_its_own_runs() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "studies.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[2] / "docs" / "howto" / "compare_attacks.md").read_text(
+        encoding="utf-8"
+    )
     (code,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
     from fedmia.study.columns import decimal, table, text_column
     from fedmia.study.points import group_by_key
@@ -184,7 +186,7 @@ def test_docs__the_view_of_its_own_runs() -> None:
         "group_by_key": group_by_key, "table": table,
         "text_column": text_column, "decimal": decimal,
     }  # fmt: skip
-    exec(compile(code, "studies.md", "exec"), names)
+    exec(compile(code, "compare_attacks.md", "exec"), names)
     rows = [row("x", s, "similarity", 0.5 + s / 10) for s in (0, 1, 2)]
     report = (view := names["Worst"]()).report(SimpleNamespace(table=rows))
     assert report["rows"] == [{"point": "x", "worst": 0.7}]

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from fedmia.config.audit import Audit
 from fedmia.data.base import Views
+from fedmia.data.encoded import EncodedSet
 from fedmia.data.images import NO_PROBES, ImageSet, IntArray, digests
 from fedmia.evaluation.audits.sources import Source, find_images, source_views, take
 from fedmia.options.errors import InputError, opt
@@ -150,11 +151,16 @@ def deal_sets(audit: Audit, members: Source, others: Source, views: Views) -> Au
         parts = [take(s, n, np.concatenate(roles.of[n])) for n, s in sides.items()]
         if all(apart for _, apart in parts):
             break
-    m, o = (images for images, _ in parts)
+    m, o = (images.with_channels(audit.channels) for images, _ in parts)
     _refuse_unlike(m, o)
     names = digests(m.images), digests(o.images)
     _refuse_overlap(*names, [np.concatenate(roles.of[n]) for n in SIDES])
     notes = [*unlike_classes(members, others), *roles.notes]
+    notes += [n for s in (members, others) if isinstance(s, EncodedSet) for n in s.notes]
+    if audit.channels is not None:
+        notes.append(
+            f"The images were audited in {m.channels} channels: {opt('channels', audit.channels)}."
+        )
     if not others.labelled:
         notes.append(NO_PROBES)
     known, at = roles.known, len(roles.of["nonmembers"][1]) + roles.known
@@ -279,6 +285,11 @@ def _sizes(audit: Audit, members: int, others: int) -> tuple[int, tuple[int, int
     """Known images a side, and how many members and non-members are scored."""
     least = min(members, others)
     known = min(least // 4, MOST_KNOWN) if audit.known is None else audit.known
+    if audit.known is None and known < 2:
+        raise InputError(
+            f"{members} members and {others} non-members are too few: at least 8 of each are "
+            f"needed, or 4 of each with {opt('known', 2)}"
+        )
     if known < 2 or least - known < 2:
         raise InputError(
             f"{members} members and {others} non-members are too few for {opt('known', known)}: at "

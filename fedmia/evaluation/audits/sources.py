@@ -9,6 +9,7 @@ from typing import Any
 
 from fedmia.config.audit import Audit
 from fedmia.config.forms import split_dataset
+from fedmia.data._pixels import UnreadableError
 from fedmia.data.base import Dataset, Request, Views
 from fedmia.data.encoded import EncodedSet
 from fedmia.data.images import ImageSet, IntArray
@@ -49,7 +50,10 @@ def find_images(audit: Audit, flag: str, size: int | None) -> Source:
     """
     source, request = _source(audit, flag, size)
     with _name_flag(flag):
-        return source.encoded(request) or source.load(request)
+        encoded = source.encoded(request)
+        if encoded is None:
+            return source.load(request).with_channels(audit.channels)
+        return encoded.drop_unreadable() if audit.skip_unreadable else encoded
 
 
 def load_images(audit: Audit, flag: str, size: int | None) -> ImageSet:
@@ -68,7 +72,9 @@ def load_images(audit: Audit, flag: str, size: int | None) -> ImageSet:
     """
     source, request = _source(audit, flag, size)
     with _name_flag(flag):
-        return source.load(request)
+        encoded = source.encoded(request) if audit.skip_unreadable else None
+        loaded = source.load(request) if encoded is None else encoded.drop_unreadable().all()
+        return loaded.with_channels(audit.channels)
 
 
 def take(source: Source, flag: str, indices: IntArray) -> tuple[ImageSet, bool]:
@@ -112,4 +118,6 @@ def _name_flag(flag: str) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        raise InputError(f"{opt(flag)}: {map_options(error.text, of_source)}") from None
+        hint = f"; {opt('skip_unreadable')} leaves them out"
+        way_out = hint if isinstance(error, UnreadableError) else ""
+        raise InputError(f"{opt(flag)}: {map_options(error.text, of_source)}{way_out}") from None

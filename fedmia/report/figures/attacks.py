@@ -148,8 +148,8 @@ def _roc_line(axes: Axes, attack: ScoredAttack, i: int, floor: float) -> None:
 
 @canvas.apply_style
 def scatter(run: RunScores, most: int = 1000) -> Figure | None:
-    """The three features of the combined attack in space (Fig. 9 of the paper), at most `most`
-    images a side; None where no attack handed its features over.
+    """The three features of the combined attack, two at a time (Fig. 9 of the paper shows them in
+    space), at most `most` images a side; None where no attack handed its features over.
 
     Args:
         run: the scores.
@@ -165,18 +165,23 @@ def scatter(run: RunScores, most: int = 1000) -> Figure | None:
         features[:: max(1, -(-len(features) // most))]
         for features in (attack.features_members, attack.features_nonmembers)
     )
-    figure = canvas.new_figure(6.5, 5.6)
-    axes: Any = figure.add_subplot(projection="3d")
-    look = {"s": 16, "alpha": 0.7, "linewidths": 0, "depthshade": False}
-    axes.scatter(*nonmembers.T, c=canvas.SKY, marker="o", label="non-members", **look)
-    axes.scatter(*members.T, c=canvas.MEMBER, marker="^", label="members", **look)
     names = attack.feature_names or ("feature 1", "feature 2", "feature 3")
-    for name, side in zip(names, "xyz", strict=True):
-        getattr(axes, f"set_{side}label")(name, labelpad=6)
-    axes.tick_params(labelsize=8)
-    axes.set_box_aspect(None, zoom=0.9)
-    axes.set_title(f"Features of {attack.name} ({canvas.counts(len(members), len(nonmembers))})")
-    axes.legend(loc="upper left", bbox_to_anchor=(0.0, 0.97))
+    figure = canvas.new_figure(10.5, 3.9)
+    look: dict[str, Any] = {"s": 14, "alpha": 0.5, "linewidths": 0}
+    for axes, (across, up) in zip(figure.subplots(1, 3), ((0, 1), (0, 2), (1, 2)), strict=True):
+        for side, colour, marker, label in (
+            (nonmembers, canvas.SKY, "o", "non-members"),
+            (members, canvas.MEMBER, "^", "members"),
+        ):
+            points = side[:, across], side[:, up]
+            axes.scatter(*points, c=colour, marker=marker, label=label, **look)
+        axes.set_xlabel(names[across])
+        axes.set_ylabel(names[up])
+        axes.locator_params(nbins=5)
+    sizes = canvas.counts(len(members), len(nonmembers))
+    heading = f"Features of {attack.name}, two at a time ({sizes})"
+    figure.suptitle(heading, x=0.01, ha="left", fontsize=11, weight="bold")
+    canvas.legend(figure.axes[0])
     return figure
 
 

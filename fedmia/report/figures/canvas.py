@@ -170,7 +170,12 @@ def whole_rounds(axes: Axes) -> None:
     """Ticks at whole rounds only, and the axis named."""
     from matplotlib.ticker import MaxNLocator
 
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    low, high = axes.dataLim.intervalx
+    if low == high:  # one round: no room for ticks between whole numbers
+        axes.set_xlim(low - 1, high + 1)
+        axes.set_xticks([low], [f"{low:.0f}"])
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlabel("round")
 
 

@@ -119,7 +119,8 @@ def _leak_line(axes: Axes, report: Report, name: str, i: int) -> None:
 
 @canvas.apply_style
 def layers(report: Report) -> Figure | None:
-    """AUC by layer and round, the similarity attack dashed beside (Fig. 6 of the paper)."""
+    """AUC by layer and round with 95 % bands, the similarity attack dashed beside (Fig. 6 of the
+    paper)."""
     import matplotlib
 
     rounds = report["rounds"]
@@ -133,6 +134,10 @@ def layers(report: Report) -> Figure | None:
         dark = shades(0.12 + 0.88 * i / max(1, len(listed) - 1))
         look = canvas.look(i) | {"linestyle": "-", "color": dark}
         xs, ys = series(rounds, "layers", name)
+        known = [ci for r in rounds if (ci := r.get("layers_ci", {}).get(name)) is not None]
+        if len(known) == len(xs):
+            lows, highs = zip(*known, strict=True)
+            axes.fill_between(xs, lows, highs, color=dark, alpha=0.1, linewidth=0)
         axes.plot(xs, ys, **look, markersize=5, linewidth=1.6, label=name)
     xs, ys = series(rounds, "leakage", "similarity")
     if xs:

@@ -19,7 +19,13 @@ from fedmia.statistics.intervals import LEVEL
 from fedmia.statistics.spread import p_value
 from fedmia.study import formats
 from fedmia.study.points import BySeed, change, paired_differences
-from fedmia.study.views._trades import best_of, leaks, values
+from fedmia.study.views._trades import (
+    at_least_half,
+    best_of,
+    leaks,
+    leaks_measurably,
+    values,
+)
 
 WITHIN = 0.05
 COSTS = (
@@ -46,7 +52,11 @@ def choose(
         "alike": [], "level": LEVEL, "spare": None,
     }  # fmt: skip
     if len(candidates) > 1:
-        least = min(candidates, key=lambda i: fmean(aucs[i].values()))
+        # Of points at 0.5 or under it the one of most use.
+        least = min(
+            candidates,
+            key=lambda i: (at_least_half(fmean(aucs[i].values())), -fmean(knns[i].values())),
+        )
         others = [i for i in candidates if i != least]
         level = (1 - LEVEL) / len(others)
         alike = [points[i]["label"] for i in others if not _leaks_more(aucs[i], aucs[least], level)]
@@ -61,6 +71,12 @@ def sentence(points: Sequence[formats.TradePoint], choice: formats.TradeChoice) 
     knn = number(bare["knn"]["mean"])
     if bare["best"] is None or bare["knn"]["mean"] is None:
         return "The undefended federation has no result, so nothing is compared with it."
+    if not leaks_measurably(bare):
+        return (
+            "Nothing can be told about the defences: without a defence the models do not "
+            f"measurably leak ({_leak(bare)}). Use a federation that leaks, more seeds, or more "
+            "images."
+        )
     if choice["least"] is None:
         return f"No tested defence keeps kNN within 5 % of the undefended {knn}."
     least = next(point for point in points if point["label"] == choice["least"])

@@ -144,6 +144,20 @@ def place(point: formats.TradePoint) -> tuple[float | None, float | None]:
     return point["knn"]["mean"], best["auc"]["mean"] if best else None
 
 
+def at_least_half(auc: float) -> float:
+    """An AUC under 0.5 counts as 0.5: guessing worse than chance is no less of a leak."""
+    return max(auc, 0.5)
+
+
+def leaks_measurably(point: formats.TradePoint) -> bool:
+    """Whether the best attack's simultaneous interval lies over 0.5; where models of one seed give
+    no interval, whether each run has the verdict `leaks`."""
+    best = best_of(point)
+    if best is not None and (ci := best["auc_ci_simultaneous"]) is not None:
+        return ci[0] > 0.5
+    return bool(point["verdicts"]) and set(point["verdicts"]) == {"leaks"}
+
+
 def beats(other: formats.TradePoint, one: formats.TradePoint) -> bool:
     """Whether `other` is at least as good in both and better in one; a point without numbers is
     beaten by itself."""
@@ -152,6 +166,7 @@ def beats(other: formats.TradePoint, one: formats.TradePoint) -> bool:
         return True
     if auc is None or knn is None:
         return False
+    auc, worse_auc = at_least_half(auc), at_least_half(worse_auc)
     return auc <= worse_auc and knn >= worse_knn and (auc, knn) != (worse_auc, worse_knn)
 
 

@@ -71,7 +71,7 @@ class TradeoffView(StudyPage):
         "tradeoff": "Utility and privacy: down and to the right is better. A line joins the "
         "points of "
         "one defence, labelled with their strength. Bars: 95 % intervals between models, for each "
-        "mean alone."
+        "mean alone; an interval of no information, 0 to 1, has no bar."
     }
 
     def report(self, study: Study) -> formats.TradeoffReport:
@@ -222,6 +222,23 @@ def draw(report: formats.TradeoffReport) -> Figure | None:
     return figure
 
 
+def _informative(ci: Any) -> Any:
+    """An interval that says something; None of one from 0 to 1, whose bar would cross them all."""
+    return None if ci is None or ci[1] - ci[0] > 0.99 else ci
+
+
+def _beside(axes: Axes, at: tuple[float, float]) -> tuple[float, float]:
+    """Where a label stands, in points from its own point: under it where another is nearby."""
+    (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
+    wide, tall = 0.06 * (right - left), 0.05 * (high - low)
+    near = sum(
+        abs(text.xy[0] - at[0]) < wide and abs(text.xy[1] - at[1]) < tall
+        for text in axes.texts
+        if hasattr(text, "xy")
+    )
+    return (5.0, -13.0 - 10.0 * (near - 1)) if near else (5.0, 5.0)
+
+
 def _curve(
     axes: Axes, name: str, i: int, points: Sequence[tuple[formats.TradePoint, tuple[float, float]]]
 ) -> None:
@@ -235,9 +252,11 @@ def _curve(
     axes.plot(across, up, **look, markersize=12 if bare else 7, linewidth=1.2, label=label)
     for point, at in points:
         best, bars = best_of(point), {"color": look["color"], "linewidth": 2.5, "alpha": 0.3}
-        cross(axes, at, point["knn"]["ci"], best["auc"]["ci"] if best else None, **bars)
+        up = _informative(best["auc"]["ci"] if best else None)
+        cross(axes, at, _informative(point["knn"]["ci"]), up, **bars)
         if point["option"]:
             axes.annotate(
-                format_grid_value(point["strength"]), at, xytext=(5, 5), textcoords="offset points",
+                format_grid_value(point["strength"]), at, xytext=_beside(axes, at),
+                textcoords="offset points",
                 fontsize=8, color=look["color"],
             )  # fmt: skip

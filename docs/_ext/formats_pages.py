@@ -1,0 +1,228 @@
+"""Reference pages of what fedmia writes: report.json, the table, a run's folder, codes."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import io
+import re
+import tokenize
+from typing import Any, get_args, get_type_hints, is_typeddict
+
+from mdtext import entries, escape, sections, table
+
+import fedmia.table
+from fedmia.records import rows
+from fedmia.records.fields import Field, fields_of
+from fedmia.report import verdict
+from fedmia.storage import manifest
+
+
+@functools.cache
+def written_comments() -> dict[str, dict[str, str]]:
+    """Class -> field -> the comment above it or behind it, in the file of the records."""
+    source = inspect.getsource(rows)
+    comments = {
+        token.start[0]: (token.string.lstrip("# "), token.line.lstrip().startswith("#"))
+        for token in tokenize.generate_tokens(io.StringIO(source).readline)
+        if token.type == tokenize.COMMENT
+    }
+    result: dict[str, dict[str, str]] = {}
+    for node in ast.parse(source).body:
+        if not isinstance(node, ast.ClassDef):
+            continue
+        for item in node.body:
+            if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name):
+                above, line = [], item.lineno - 1
+                while line in comments and comments[line][1]:
+                    above.insert(0, comments[line][0])
+                    line -= 1
+                behind = comments.get(item.end_lineno or 0, ("", True))
+                text = " ".join([*above, *([] if behind[1] else [behind[0]])])
+                result.setdefault(node.name, {})[item.target.id] = text
+    return result
+
+
+def row_types() -> list[type]:
+    """The records of report.json, `Report` first, in the order in which they are reached."""
+    order: list[type] = []
+    todo: list[type] = [rows.Report]
+    while todo:
+        one = todo.pop(0)
+        if one not in order:
+            order.append(one)
+            for field in fields_of(one).values():
+                kinds = [field.record] if is_typeddict(field.record) else get_args(field.record)
+                todo += [kind for kind in kinds if is_typeddict(kind)]
+    return order
+
+
+def bases(record: Any) -> list[Any]:
+    """A record and the records whose fields it takes over."""
+    below = [b for b in getattr(record, "__orig_bases__", ()) if is_typeddict(b)]
+    return [record, *(one for b in below for one in bases(b))]
+
+
+JSON_NAMES = {"None": "null", "str": "string", "float": "number", "int": "integer"}
+
+
+def type_text(hint: Any) -> str:
+    """A type as a reader of JSON knows it."""
+    text = re.sub(r"\b(?:typing|collections\.abc|fedmia\.records\.rows)\.", "", str(hint))
+    text = re.sub(r"<class '(?:[\w.]+\.)?(\w+)'>", r"\1", text)
+    text = re.sub(r"(?:NotRequired|Required)\[(.*)\]$", r"\1", text)
+    text = re.sub(r"\bSequence\[", "list[", text)
+    text = re.sub(r"\bMapping\[", "dict[", text)
+    for ours, json in (
+        ("None", "null"),
+        ("str", "string"),
+        ("float", "number"),
+        ("int", "integer"),
+    ):
+        text = re.sub(rf"\b{ours}\b", json, text)
+    return text
+
+
+# Fields whose name says what they are to the authors only, in every record that has them.
+MEANINGS = {
+    "accuracy": "share of right decisions, members and non-members counted alike",
+    "auc": "area under the ROC curve: 0.5 is a guess, 1 finds every member",
+    "branch": "of the federation: main, zero or placebo",
+    "clients": "partition ids of clients",
+    "control": "what the attack is compared with",
+    "controls": "the attacks where there is nothing to leak",
+    "defence": "of this client, or null",
+    "knn": "accuracy of a weighted nearest-neighbour classifier on the encoder's features",
+    "layers": "leakage by layer of the encoder",
+    "leakage": "leakage of this round's model",
+    "linear": "accuracy of a linear classifier on the encoder's features",
+    "mean": "subtracted from each channel of an image in [0, 1]",
+    "name": "which one it is",
+    "null": "the same with clients' names exchanged",
+    "per_client": "the question for each client alone",
+    "placebo": "the same in the federation on other images",
+    "posers": "non-members that pose as members",
+    "precision": "share of members among the images that are called members",
+    "recall": "share of the members that are called members",
+    "size": "images a set",
+    "split": "number of images of each kind",
+    "standing": "`guaranteed`, `heuristic` or `empirical`: what the epsilon rests on",
+    "std": "by which each channel is divided then",
+    "sweep": "what is varied: known or query_budget",
+    "untrained": "the same of the untrained encoder",
+    "value": "the number itself",
+}
+
+
+def meaning(record: Any, name: str, field: Field) -> str:
+    """What a field means: its entry in the docstring, its comment, or what it is called."""
+    texts = []
+    for one in bases(record):
+        doc = entries(sections(inspect.getdoc(one) or "").get("Attributes", ""))
+        texts += [doc.get(name, ""), written_comments().get(one.__name__, {}).get(name, "")]
+    said = next(filter(None, texts), "")
+    if not said and field.part:
+        said = f"of `{field.part}`: {'simultaneous ' * ('simultaneous' in name)}95 % interval"
+    if not said and field.record is not None:
+        kinds = [field.record] if is_typeddict(field.record) else get_args(field.record)
+        said = "see " + ", ".join(f"`{kind.__name__}`" for kind in kinds)
+    if not said:
+        said = MEANINGS.get(name, "")
+    if not said:
+        said = (field.label or field.head.replace("-\n", "") or name).replace("_", " ")
+    return said
+
+
+def report_page() -> str:
+    """The page of report.json."""
+    doc = (rows.__doc__ or "").split("\n\n")
+    lines = ["# report.json", "", escape(doc[1]).replace("\n", " "), ""]
+    lines += ["`Report` is the whole file. A field in *italics* may be absent.", ""]
+    lines += [verdicts(), ""]
+    for record in row_types():
+        text = sections(inspect.getdoc(record) or "")[""]
+        lines += [f"## {record.__name__}", "", escape(text), ""]
+        cells = []
+        hints = get_type_hints(record)
+        for name, field in fields_of(record).items():
+            shown = f"*`{name}`*" if field.optional else f"`{name}`"
+            kind = type_text(hints[name])
+            cells.append((shown, f"`{kind}`", escape(meaning(record, name, field))))
+        lines += [table(("Field", "Type", "Meaning"), cells), ""]
+    return "\n".join(lines)
+
+
+VERDICTS = {
+    "leaks": "The simultaneous interval of an attack lies over 0.5, and every control holds.",
+    "shift": "Pixels alone, without the model, tell members from non-members: the two sets differ, "
+    "so no attack can show what training left behind. Take sets of one source.",
+    "control-failed": "An attack succeeds where there is nothing to leak. The result says nothing "
+    "about training until you know why.",
+    "collapsed": "No leak, of an encoder that gives all images one output. It says nothing about "
+    "an encoder that works.",
+    "not-established": "No interval lies over 0.5. This does not show that nothing leaks: look at "
+    "the smallest leak that so many images could have shown.",
+}
+
+
+def verdicts() -> str:
+    """The table of `verdict_code`, in the order of the tests."""
+    doc = inspect.getdoc(verdict.verdict) or ""
+    order = re.findall(r"`([a-z-]+)`", doc[doc.index("Codes:") :].split("\n\n")[0])
+    cells = [(f"`{code}`", escape(VERDICTS[code])) for code in order]
+    head = ("Code", "Meaning")
+    return "(verdict-codes)=\n## Verdict codes\n\nTried in this order:\n\n" + table(head, cells)
+
+
+def table_page() -> str:
+    """The page of the table of all numbers."""
+    doc = inspect.cleandoc(fedmia.table.__doc__ or "")
+    first, _, rest = doc.partition("\n\n")
+    hints = get_type_hints(fedmia.table.Row)
+    said = entries(sections(inspect.getdoc(fedmia.table.Row) or "")["Attributes"])
+    cells = [
+        (f"`{name}`", f"`{type_text(hints[name])}`", escape(said.get(name, name)))
+        for name in fedmia.table.COLUMNS
+    ]
+    key = ", ".join(f"`{name}`" for name in fedmia.table.KEY)
+    return (
+        f"# The table of all numbers\n\n{escape(first)}\n\n`{manifest.TABLE}` and "
+        f"`{manifest.TABLE_TEXT}` in a run's folder hold it; `Run.table` and `StudyResult.table` "
+        f"give it as a data frame.\n\n{rest}\n\n## Types\n\n"
+        f"{table(('Column', 'Type', 'Meaning'), cells)}\nNo two rows agree in all of {key}.\n"
+    )
+
+
+def folder_page() -> str:
+    """The page of a run's folder and of the exit codes."""
+    from fedmia.cli import command
+
+    source = inspect.getsource(manifest)
+    files = re.findall(r'^([A-Z_]+) = "([^"]+)"(?:  # (.*))?$', source, re.MULTILINE)
+    about = {
+        "CONFIG": "complete settings; where and with what the run took place; `--config` repeats"
+        " the run",
+        "REPORT": "[all results](report_json.md)",
+        "PAGE": "the same for a reader; works offline",
+    }
+    cells = []
+    for constant, name, remark in files:
+        text = about.get(constant) or escape(remark)
+        place = f"checkpoint/{name}" if constant == "CHECKPOINT_INDEX" else name
+        cells.append((f"`{place}`", text))
+    codes = [
+        ("0", "The command did its work, whatever the verdict."),
+        (str(command.FAILED), "The run or the audit failed; the last line says why."),
+        (str(command.BAD_INPUT), "Bad input: an option, a file, or settings that do not fit."),
+        (str(command.INTERRUPTED), "Interrupted by Ctrl-C."),
+    ]
+    return (
+        "# Files of a run, and exit codes\n\n## Files of a run's folder\n\n"
+        f"{table(('File', 'What it holds'), cells)}\n"
+        f"The folder's format is version {manifest.FORMAT}; folders from version "
+        f"{manifest.OLDEST} on can be opened.\n\n## Exit codes\n\n"
+        f"{table(('Code', 'Meaning'), codes)}\n"
+        "A verdict is no exit code. A gate in continuous integration reads `verdict_code` of "
+        "[report.json](report_json.md#verdict-codes).\n"
+    )

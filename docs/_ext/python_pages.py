@@ -1,0 +1,105 @@
+"""Reference pages of the Python API: what `fedmia` exports, and the parts that one builds on."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+
+from mdtext import escape
+
+import fedmia
+import fedmia.statistics
+import fedmia.testing
+import fedmia.threat
+
+# What a user types, and where it was defined before `fedmia` exported it.
+EXPORTS = {
+    "run_simulation": "", "run_study": "", "audit_encoder": "fedmia.library.audit",
+    "open_run": "fedmia.runs.open_run", "open_study": "", "view": "fedmia.library.view",
+    "Run": "fedmia.runs.Run", "StudyResult": "", "InputError": "fedmia.options.errors.InputError",
+}  # fmt: skip
+BASES = ("Attack", "ActiveAttack", "DatasetAttack", "Known", "NotFitted")
+ABOUT = (
+    "`import fedmia` loads nothing heavy; each name is imported when it is used. "
+    "[The table](../table.md) says what its columns mean."
+)
+STATISTICS = "Arrays in, numbers out. They need numpy and scipy alone. A higher score says member."
+
+
+def directive(path: str) -> str:
+    """What asks autodoc for an object."""
+    module, _, name = path.rpartition(".")
+    found = getattr(importlib.import_module(module), name)
+    if inspect.isclass(found):
+        if issubclass(found, BaseException):
+            return f".. autoexception:: {path}\n   :no-members:\n"
+        return f".. autoclass:: {path}\n"
+    return f".. autofunction:: {path}\n"
+
+
+def block(paths: list[str]) -> str:
+    """Directives for the objects of some paths."""
+    return "```{eval-rst}\n" + "\n".join(map(directive, paths)) + "```\n"
+
+
+def exports() -> list[str]:
+    """Paths of what a user types, as far as it is there."""
+    paths = []
+    for name, before in EXPORTS.items():
+        if hasattr(fedmia, name) and not inspect.ismodule(getattr(fedmia, name)):
+            paths.append(f"fedmia.{name}")
+        elif before:
+            paths.append(before)
+    return paths
+
+
+def statistics_paths() -> list[tuple[str, list[str]]]:
+    """(module, its public functions and classes) of the statistics."""
+    parts = []
+    for found in pkgutil.iter_modules(fedmia.statistics.__path__):
+        module = importlib.import_module(f"fedmia.statistics.{found.name}")
+        names = [
+            name
+            for name, one in vars(module).items()
+            if not name.startswith("_")
+            and (inspect.isfunction(one) or inspect.isclass(one))
+            and one.__module__ == module.__name__
+        ]
+        if names and not found.name.startswith("_"):
+            parts.append((module.__name__, [f"{module.__name__}.{name}" for name in names]))
+    return parts
+
+
+def python_pages() -> dict[str, str]:
+    """Name of each page of the Python API -> its text."""
+    threat = [
+        f"fedmia.threat.{n}" for n in fedmia.threat.__all__ if n[1].islower() and n != "Views"
+    ]
+    threat = [p for p in threat if callable(getattr(fedmia.threat, p.rpartition(".")[2]))]
+    checks = [f"fedmia.testing.{n}" for n in fedmia.testing.__all__]
+    views = escape(" ".join((fedmia.threat.__doc__ or "").split("\n\n")[1].split()))
+    about_checks = escape(" ".join((fedmia.testing.__doc__ or "").split()))
+    parts = {
+        "fedmia": ("What you type", ABOUT, exports()),
+        "attacks": (
+            "Base classes of attacks",
+            "An attack of your own derives from one of these; "
+            "[all built-in attacks](../plugins/attack.md).",
+            [f"fedmia.attacks.{n}" for n in BASES],
+        ),
+        "threat": ("Views: what an attacker may see", views, threat),
+        "testing": ("Checks of your own plugins", about_checks, checks),
+    }
+    pages = {
+        name: f"# {title}\n\n{about}\n\n{block(paths)}"
+        for name, (title, about, paths) in parts.items()
+    }
+    lines = ["# Statistics", "", STATISTICS]
+    for module, paths in statistics_paths():
+        doc = (importlib.import_module(module).__doc__ or "").split("\n\n")[0]
+        lines += ["", f"## {module}", "", escape(" ".join(doc.split())), "", block(paths)]
+    pages["statistics"] = "\n".join(lines)
+    toctree = "\n".join(pages)
+    pages["index"] = f"# Python\n\n```{{toctree}}\n:maxdepth: 1\n\n{toctree}\n```\n"
+    return pages

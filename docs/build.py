@@ -1,0 +1,167 @@
+"""Build the documentation site: `python docs/build.py [OUT]`, by default into site/.
+
+It lays out the pages in a temporary folder, writes the generated reference beside them, calls
+Sphinx with warnings as errors, and checks that no page loads anything from another server.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = ("docs", "notebooks")  # copied; the generated pages are written into the copy
+LINKED = ("benchmarks", "clients", "configs", "fedmia", "scripts", "strategies", "tests")
+FILES = ("CHANGELOG.md", "CITATION.cff", "LICENSE", "README.md", "pyproject.toml")
+OLD = {
+    "howto": ("partitions", "defences", "deployment", "observers", "studies"),
+    "findings": ("findings",),
+}
+HOME = "docs/index.html"
+# What a browser fetches without a click: no `<a href>`, and no link that only names a page.
+LOADED = re.compile(
+    r"<(?!a\b)(?P<tag>\w+)\b(?P<rest>[^>]*?)\b(?:src|href|srcset|data|poster)\s*=\s*"
+    r"[\"']\s*(?P<url>(?:https?:)?//[^\"']+)[\"'][^>]*>",
+    re.IGNORECASE,
+)
+STYLED = re.compile(r"(?:@import\s+|url\()\s*[\"']?\s*(?P<url>(?:https?:)?//[^\"')\s]+)", re.I)
+
+
+def stage(folder: Path) -> None:
+    """Lay out the source of the site.
+
+    Args:
+        folder: an existing, empty one.
+    """
+    from reference_pages import write_pages
+
+    for name in PAGES:
+        ignore = shutil.ignore_patterns("__pycache__", ".ipynb_checkpoints", "_ext")
+        shutil.copytree(ROOT / name, folder / name, ignore=ignore)
+    for name in LINKED:
+        (folder / name).symlink_to(ROOT / name, target_is_directory=True)
+    for name in FILES:
+        if (ROOT / name).is_file():
+            shutil.copy(ROOT / name, folder / name)
+    write_pages(folder / "docs" / "reference")
+    stand_in(folder / "docs")
+
+
+def stand_in(docs: Path) -> None:
+    """Give pages without an index one, so that the home page leads to them.
+
+    Args:
+        docs: the pages' folder in the source of the site.
+    """
+    for name, title in (("howto", "How-to"), ("findings", "Findings")):
+        index = docs / name / "index.md"
+        if not index.is_file():
+            index.parent.mkdir(exist_ok=True)
+            old = [p for p in OLD.get(name, ()) if (docs / f"{p}.md").is_file()]
+            listed = "\n".join([p.stem for p in index.parent.glob("*.md")])
+            listed += "".join(f"\n../{page}" for page in old)
+            index.write_text(f"# {title}\n\n```{{toctree}}\n{listed}\n```\n")
+    if not (docs / "limits.md").is_file():
+        listed = "sharp_edges" if (docs / "sharp_edges.md").is_file() else ""
+        (docs / "limits.md").write_text(f"# Limits\n\n```{{toctree}}\n{listed}\n```\n")
+
+
+def find_remote(site: Path) -> Iterator[str]:
+    """`PAGE: URL` of everything that a page or a style sheet loads from another server.
+
+    Args:
+        site: folder of built pages.
+
+    Yields:
+        A line for each.
+    """
+    for path in sorted(site.rglob("*")):
+        if path.suffix not in (".html", ".css"):
+            continue
+        text = path.read_text(encoding="utf-8", errors="replace")
+        pattern = LOADED if path.suffix == ".html" else STYLED
+        for match in pattern.finditer(text):
+            if not re.search(r"rel=[\"'](?:canonical|license|me)", match[0]):
+                yield f"{path.relative_to(site)}: {match['url']}"
+
+
+def find_unreachable(site: Path) -> list[str]:
+    """Pages to which no chain of links leads from the home page.
+
+    Args:
+        site: folder of built pages.
+
+    Returns:
+        Their paths within the folder, in order.
+    """
+    seen, todo = set[Path](), [(site / HOME).resolve()]
+    while todo:
+        page = todo.pop()
+        if page in seen or not page.is_file():
+            continue
+        seen.add(page)
+        text = page.read_text(encoding="utf-8", errors="replace")
+        for link in re.findall(r"<a\b[^>]*\bhref=\"([^\"#?]+\.html)", text):
+            if "://" not in link:
+                todo.append((page.parent / link).resolve())
+    pages = (p for part in PAGES for p in (site / part).rglob("*.html"))
+    return [str(p.relative_to(site)) for p in sorted(pages) if p.resolve() not in seen]
+
+
+def build(out: Path, jobs: int) -> int:
+    """Build and check the site.
+
+    Args:
+        out: folder of the pages; what an earlier build left there is removed.
+        jobs: processes.
+
+    Returns:
+        The exit code: 0 without warnings.
+    """
+    from sphinx.cmd.build import main as sphinx
+
+    if out.exists() and any(out.iterdir()) and not (out / ".buildinfo").is_file():
+        print(f"{out} is not empty and holds no site", file=sys.stderr)
+        return 2
+    shutil.rmtree(out, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix="fedmia-site-") as name:
+        source = Path(name) / "source"
+        source.mkdir()
+        stage(source)
+        flags = ["-W", "--keep-going", "-q", "-j", str(jobs), "-c", str(source / "docs")]
+        code = sphinx([*flags, "-d", str(Path(name) / "trees"), str(source), str(out)])
+    if code:
+        return code
+    move = f'<meta charset="utf-8"><meta http-equiv="refresh" content="0; url={HOME}">'
+    link = f'<title>fedmia</title><a href="{HOME}">fedmia</a>'
+    (out / "index.html").write_text(f"<!doctype html>{move}{link}\n", encoding="utf-8")
+    wrong = [f"loads from another server: {line}" for line in find_remote(out)]
+    wrong += [f"no link leads to {page}" for page in find_unreachable(out)]
+    print("\n".join(wrong), end="\n" * bool(wrong), file=sys.stderr)
+    return int(bool(wrong))
+
+
+def main(arguments: list[str]) -> int:
+    """Build the site that the arguments ask for; returns the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("out", nargs="?", type=Path, default=ROOT / "site")
+    parser.add_argument("--jobs", type=int, default=min(4, os.cpu_count() or 1))
+    given = parser.parse_args(arguments)
+    os.environ["FEDMIA_ROOT"] = str(ROOT)
+    sys.path[:0] = [str(ROOT), str(ROOT / "docs" / "_ext")]
+    start = time.monotonic()
+    code = build(given.out.resolve(), given.jobs)
+    if code == 0:
+        print(f"{given.out.resolve() / HOME} ({time.monotonic() - start:.0f} s)")
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

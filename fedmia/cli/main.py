@@ -1,0 +1,64 @@
+"""The command `fedmia`: `fedmia simulate ..` is `python -m fedmia.simulate ..`, and so on."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from collections.abc import Sequence
+
+from fedmia.cli import help
+from fedmia.cli.command import print_bad_input, version
+from fedmia.cli.commands import COMMANDS
+from fedmia.options.errors import InputError, suggest_nearest
+
+LIST = "list"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command by its name.
+
+    The command's module runs as `python -m` runs it, so pages, exit codes and what happens on
+    Ctrl-C are the same.
+
+    Args:
+        argv: arguments without the program's name; None: those of the process.
+
+    Returns:
+        The exit code: 0 after a page, 2 bad input.
+
+    Raises:
+        SystemExit: a command ran; it holds the exit code.
+    """
+    first, *rest = list(sys.argv[1:] if argv is None else argv) or ["--help"]
+    try:
+        if first in COMMANDS:
+            sys.argv[1:] = rest
+            runpy.run_module(f"fedmia.{first}", run_name="__main__", alter_sys=True)
+            return 0
+        page = _page(first, rest)
+    except InputError as error:
+        return print_bad_input(error)
+    sys.stdout.write(page.rstrip("\n") + "\n")
+    return 0
+
+
+def _page(first: str, rest: list[str]) -> str:
+    """The page that the arguments ask for."""
+    if first in ("--help", "-h", "help"):
+        return help.commands_page()
+    if first == "--version":
+        return version()
+    if first in (LIST, f"--{LIST}"):
+        if rest and rest[0] in ("--help", "-h"):
+            return help.commands_page()
+        if len(rest) > 1:
+            raise InputError(f"fedmia {LIST} takes one kind, got '{' '.join(rest)}'")
+        return help.list_page(rest[0] if rest else "")
+    known = [*COMMANDS, LIST]
+    what = "flag" if first.startswith("-") else "command"
+    hint = suggest_nearest(first.lstrip("-"), known)
+    raise InputError(f"unknown {what} '{first}'{hint} (commands: {', '.join(known)})")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

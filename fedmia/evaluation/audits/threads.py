@@ -1,0 +1,43 @@
+"""The threads of an audit: as asked for, as recorded in its folder, or as a busy machine allows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import yaml
+
+from fedmia.config.audit import Audit
+from fedmia.runtime.load import fewer_threads
+from fedmia.storage.manifest import CONFIG
+
+
+def settle_threads(audit: Audit, out: Path | None, say: Callable[[str], None]) -> Audit:
+    """Fix the number of threads before anything is computed, since sums depend on it.
+
+    The number goes into config.yaml, so that a repetition or a continuation uses the same one.
+
+    Args:
+        audit: the audit's settings.
+        out: folder of results, which may hold the beginning of this audit.
+        say: takes a line for the user.
+
+    Returns:
+        The settings with the threads; 0 still stands for all cores.
+    """
+    if audit.threads or audit.device.startswith("cuda"):
+        return audit
+    config = None if out is None else out / CONFIG
+    if config is not None and config.is_file():
+        tree = yaml.safe_load(config.read_text(encoding="utf-8"))
+        threads = tree.get("threads", 0) if isinstance(tree, dict) else 0
+        if isinstance(threads, int) and threads:
+            say(f"{threads} threads, as this audit began with")
+            return replace(audit, threads=threads)
+        return audit
+    chosen = fewer_threads()
+    if chosen is None:
+        return audit
+    say(chosen[1])
+    return replace(audit, threads=chosen[0])

@@ -1,0 +1,97 @@
+"""What the columns of the tables say: the `title` text of each head, and the anchors of a page."""
+
+from __future__ import annotations
+
+import re
+
+from markupsafe import Markup, escape
+
+TITLES = {
+    "attack": "A method that guesses whether an image was used for training",
+    "AUC": "How often the attack ranks a random member over a random non-member; 0.5: guessing",
+    "AUC, 95 %": "AUC with the interval that contains the true value in 95 of 100 cases",
+    "95 %": "Interval that contains the true value in 95 of 100 cases",
+    "simultaneous": "Wider interval: all intervals of this kind are right at once with 95 %",
+    "at its threshold": "Decisions at the score over which the attack says member",
+    "TPR at an FPR of": "Share of members found at this share of false alarms",
+    "n": "Number of scored images",
+    "control": "The same attack where nothing, or less, can leak",
+    "difference of AUCs": "AUC of the attack, minus AUC of its control",
+    "difference": "Mean score of the set's images, minus that of non-members of their classes",
+    "in words": "What the simultaneous interval says",
+    "score of a set": "How a set of images gets one score",
+    "control on the same sets": "AUC of the control on these sets, and the attack's lead over it",
+    "sets": "Number of sets of images",
+    "client": "Number of the client",
+    "clients": "Number of clients, and whether they defend themselves",
+    "p-value": "Chance of so high a score if the set was not trained on",
+    "p-value, Holm": "The p-value, corrected for all clients",
+    "p-value, untrained": "The p-value of the same test on an encoder that was not trained",
+    "images": "Number of images",
+    "result": "A control whose interval excludes 0.5 has failed",
+    "probe": "A simple classifier on the encoder's outputs: a measure of its use",
+    "accuracy, 95 %": "Share of test images classified right, with its 95 % interval",
+    "untrained encoder": "Accuracy of the same probe on the encoder before training",
+    "accuracy": "Share of right decisions, members and non-members weighted equally",
+    "role": "What the client does: honest, or an attacker's role",
+    "defence": "What the client does against leakage, and what that guarantees",
+    "scored members": "Images of the client on which the attack was scored",
+    "null: non-members posing as its members": "The AUC where nothing can leak: mean, 95 % range",
+    "null: posing non-members": "The AUC where nothing can leak: mean and range of 95 %",
+    "why it is listed": "Why this client is among those shown",
+    "kNN for their classes": "Accuracy of a nearest-neighbour probe on the classes of the clients",
+    "round": "Round of the federation; * after a crafted update",
+    "phase": "Whether the round was under attack",
+    "loss": "Mean training loss of the honest clients",
+    "kNN": "Accuracy of a nearest-neighbour probe of the encoder",
+    "AUC by attack": "AUC of each attack on the model of this round",
+    "query budget": "Number of images that the attacker may have embedded",
+    "known members": "Number of members that the attacker knows (and as many non-members)",
+    "queries": "Number of images that the attacker had embedded",
+    "models": "Number of trained models, one a seed",
+    "verdicts": "How many runs have which verdict",
+    "best attack": "The attack with the largest mean AUC",
+    "mean AUC": "Mean over models",
+    "epsilon at most": "Guaranteed limit of leakage; smaller is stronger, over 20 means little",
+    "least to greatest": "Smallest and largest value of the models",
+}
+
+
+def title_of(head: str) -> str:
+    """What a column of that head says, or nothing.
+
+    Args:
+        head: of the column.
+
+    Returns:
+        The text of its `title`.
+    """
+    if head.endswith(" control"):
+        return f"AUC of the same attack under the {head.removesuffix(' control')} control"
+    if head.startswith("after the attack"):
+        return "Accuracy of the last model, after the crafted updates"
+    return TITLES.get(head, "")
+
+
+def code(text: str) -> Markup:
+    """Escaped text in which what stands between backticks is code."""
+    return Markup(re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(text))))
+
+
+def anchor(title: str) -> str:
+    """The id of a section: its title in small letters, with hyphens."""
+    return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
+
+
+def contents(page: str) -> Markup:
+    """A list of links to the sections of a page.
+
+    Args:
+        page: its HTML, in which each section has an id and a heading.
+
+    Returns:
+        The HTML of the list.
+    """
+    sections = re.findall(r'<section id="([^"]*)">\s*<h2>(.*?)</h2>', str(page))
+    items = [f'<li><a href="#{escape(name)}">{title}</a></li>' for name, title in sections]
+    return Markup(f'<nav aria-label="Contents"><ul>{"".join(items)}</ul></nav>')

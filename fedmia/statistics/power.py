@@ -1,0 +1,120 @@
+"""What a number of images could have shown: the smallest AUC that would have been established.
+
+An interval that does not lie over 0.5 says little where the images are few. The smallest AUC that
+they would have shown with a power of 80 % says how far "not established" reaches.
+
+Example:
+    >>> round(smallest_detectable_auc(100, 100), 3)
+    0.614
+    >>> images_needed(0.55) > images_needed(0.6)
+    True
+"""
+
+from __future__ import annotations
+
+import scipy
+
+from fedmia.statistics.auc import AucEstimate, auc_interval
+from fedmia.statistics.intervals import LEVEL
+
+POWER = 0.8
+MOST = 10**7  # images a side, at which a search ends
+
+
+def planned_variance(auc: float, n: int, m: int) -> float:
+    """Variance of an AUC before any score is known, by Hanley and McNeil (1982, Radiology 143:29).
+
+    At 0.5 it is the exact variance under the hypothesis that nothing leaks, (n + m + 1) / (12 n m).
+
+    Args:
+        auc: the true AUC, in [0, 1].
+        n: number of members, at least 1.
+        m: number of non-members, at least 1.
+
+    Returns:
+        the variance.
+    """
+    two_members, two_others = auc / (2 - auc), 2 * auc**2 / (1 + auc)
+    square = auc**2
+    sums = auc * (1 - auc) + (n - 1) * (two_members - square) + (m - 1) * (two_others - square)
+    return max(sums, 0.0) / (n * m)
+
+
+def smallest_detectable_auc(
+    n: int, m: int, family: int = 1, power: float = POWER, level: float = LEVEL
+) -> float | None:
+    """The smallest true AUC whose interval (`auc_interval`) lies over 0.5 with probability `power`.
+
+    With c the smallest AUC on the scored images whose interval lies over 0.5, it is the A with
+    A - z sd(A) = c, where z is the quantile of the standard normal distribution at `power` and
+    sd(A) the root of `planned_variance`. It is exact for many images, an approximation for few.
+
+    Args:
+        n: number of scored members.
+        m: number of scored non-members.
+        family: number of intervals that hold together at `level`, at least 1.
+        power: probability that the leak is established, in (0, 1).
+        level: confidence level, in (0, 1).
+
+    Returns:
+        the AUC, in (0.5, 1); None where not even a nearly perfect attack would be established.
+
+    Raises:
+        ValueError: `power` outside (0, 1).
+    """
+    if not 0 < power < 1:
+        raise ValueError(f"power must be in (0, 1), got {power}")
+    if min(n, m) < 2:
+        return None
+    sides = 1 / n, 1 / m
+    freedom = sum(sides) ** 2 / (sides[0] ** 2 / (n - 1) + sides[1] ** 2 / (m - 1))
+    highest = 1 - 1e-9
+
+    def over_half(auc: float) -> float:
+        estimate = AucEstimate(auc, planned_variance(auc, n, m), freedom, float(min(n, m)))
+        return auc_interval(estimate, level, family)[0] - 0.5
+
+    if over_half(highest) <= 0:
+        return None
+    solve = scipy.optimize.brentq
+    threshold = float(solve(over_half, 0.5, highest))
+    z = float(scipy.stats.norm.ppf(power))
+
+    def missing(auc: float) -> float:
+        return auc - z * float(planned_variance(auc, n, m) ** 0.5) - threshold
+
+    if missing(highest) <= 0 or missing(0.5) >= 0:
+        return None if missing(highest) <= 0 else threshold
+    return float(solve(missing, 0.5, highest))
+
+
+def images_needed(auc: float, family: int = 1, power: float = POWER) -> int | None:
+    """The fewest members, with as many non-members, that would show a leak of this AUC.
+
+    Args:
+        auc: the true AUC, in (0.5, 1).
+        family: number of intervals that hold together, at least 1.
+        power: probability that the leak is established, in (0, 1).
+
+    Returns:
+        images of each side; None where more than ten million would be needed.
+
+    Raises:
+        ValueError: `auc` outside (0.5, 1).
+    """
+    if not 0.5 < auc < 1:
+        raise ValueError(f"auc must be in (0.5, 1), got {auc}")
+
+    def enough(n: int) -> bool:
+        least = smallest_detectable_auc(n, n, family, power)
+        return least is not None and least <= auc
+
+    low, high = 1, 2
+    while not enough(high):
+        low, high = high, 2 * high
+        if high > MOST:
+            return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high

@@ -1,0 +1,157 @@
+"""The generated reference names every option and plugin that the code has."""
+
+from __future__ import annotations
+
+import importlib
+import math
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedmia.cli.commands import COMMANDS
+from fedmia.options import registry
+from fedmia.options.option import option_fields
+from fedmia.records.fields import fields_of
+from fedmia.records.rows import AttackRow, Report
+from fedmia.table import COLUMNS
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def module(name: str, folder: str = "docs/_ext") -> Any:
+    """A module of the site's own code."""
+    sys.path.insert(0, str(ROOT / folder))
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.path.remove(str(ROOT / folder))
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Path within the reference -> text of every generated page."""
+    folder = tmp_path_factory.mktemp("reference")
+    files = module("reference_pages").write_pages(folder)
+    return {str(p.relative_to(folder)): p.read_text(encoding="utf-8") for p in files}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_command__page_has_every_option(pages: dict[str, str], name: str) -> None:
+    command, page = COMMANDS[name], pages[f"commands/{name}.md"]
+    rows = {}
+    for line in page.splitlines():
+        cells = re.split(r"(?<!\\)\|", line)[1:-1]
+        if len(cells) == 5 and (flag := re.match(r" `(--[\w.-]+)`", cells[0])):
+            rows[flag[1]] = cells
+    own = {f"--{n.replace('_', '-')}" for n in {**command.own, **command.shape.lists}}
+    flags = {command.flag_of(path) for path in command.shape.options}
+    assert own | flags <= set(rows)
+    assert all(cells[1].strip() for cells in rows.values())
+    for path, (_, about) in command.shape.options.items():
+        name_cell, _, _, default, limits = rows[command.flag_of(path)]
+        assert f"`{path}`" in name_cell or f"`--{path}`" in name_cell
+        assert ("(default" in about or ", default" in about) == bool(default.strip()), path
+        for one in re.findall(r"[<>]=? [-\d.e]+(?=[,)])", about):
+            assert one in limits, path
+
+
+def test_help__is_split_into_meaning_default_and_range() -> None:
+    split = module("commands_pages").split_help
+    assert split("clients (default 10, >= 1)") == ("clients", "10", ">= 1")
+    assert split("a list (default a, b, > 0, <= 1)") == ("a list", "a, b", "> 0, <= 1")
+    assert split("cores (none: all) (default none)") == ("cores (none: all)", "none", "")
+    assert split("bound (> 0)") == ("bound", "", "> 0")
+    assert split("a folder (new)") == ("a folder (new)", "", "")
+
+
+@pytest.mark.parametrize("kind", registry.KINDS)
+def test_plugin__page_has_every_plugin_and_option(pages: dict[str, str], kind: str) -> None:
+    parts = re.split(r"^## (\S+?)(?::PATH)?$", pages[f"plugins/{kind}.md"], flags=re.M)
+    sections = dict(zip(parts[1::2], parts[2::2], strict=True))
+    assert list(sections) == registry.names(kind)
+    escape = module("mdtext").escape
+    for name, text in sections.items():
+        cls = registry.load(kind, name)
+        assert escape(registry.summary(cls)) in text
+        assert escape(registry.paper(cls)) in text
+        flags = re.findall(r"^\| `--[\w.-]+\.(\w+)` \|", text, re.M)
+        assert flags == [field.name for field, _ in option_fields(cls)], name
+
+
+def test_report__page_has_every_field(pages: dict[str, str]) -> None:
+    page = pages["report_json.md"]
+    for record in (Report, AttackRow):
+        section = page.split(f"\n## {record.__name__}\n")[1].split("\n## ")[0]
+        names = re.findall(r"^\| \*?`(\w+)`\*? \|", section, re.M)
+        assert names == list(fields_of(record))
+    assert "`verdict_code` | `string`" in page and "ClientDistribution" in page
+
+
+def test_report__fields_say_more_than_their_name() -> None:
+    formats = module("formats_pages")
+    silent = [
+        (record.__name__, name)
+        for record in formats.row_types()
+        for name, field in fields_of(record).items()
+        if formats.meaning(record, name, field) in (name, name.replace("_", " "))
+    ]
+    assert not silent
+
+
+def test_table__page_has_every_column(pages: dict[str, str]) -> None:
+    types = pages["table.md"].split("## Types")[1]
+    assert re.findall(r"^\| `(\w+)` \|", types, re.M) == list(COLUMNS)
+
+
+def test_codes__are_those_of_the_code(pages: dict[str, str]) -> None:
+    source = (ROOT / "fedmia" / "report" / "verdict.py").read_text(encoding="utf-8")
+    # What the functions return, in whatever order.
+    returned = set(
+        re.findall(r"\"(leaks|shift|control-failed|collapsed|not-established)\"", source)
+    )
+    formats = module("formats_pages")
+    assert returned == set(formats.VERDICTS)
+    assert re.findall(r"^\| `([a-z-]+)` \| [A-Z]", formats.verdicts(), re.M) == [
+        *("shift", "control-failed", "leaks", "collapsed", "not-established")
+    ]
+    for code in ("| 0 |", "| 1 |", "| 2 |", "| 130 |"):
+        assert code in pages["run_folder.md"]
+
+
+def test_python__page_documents_what_the_package_exports(pages: dict[str, str]) -> None:
+    for name in ("audit", "open_run", "view", "Run", "InputError"):
+        assert re.search(rf":: fedmia[\w.]*\.\w*{name}\w*\n", pages["python/fedmia.md"]), name
+    assert ":: fedmia.attacks.ActiveAttack" in pages["python/attacks.md"]
+    assert ":: fedmia.threat.ServerView" in pages["python/threat.md"]
+    assert ":: fedmia.statistics.auc." in pages["python/statistics.md"]
+
+
+def test_text__that_means_something_to_markdown_is_escaped() -> None:
+    markdown = module("mdtext")
+    assert markdown.escape("a_b *c* `d_e` [f]") == r"a\_b \*c\* `d_e` \[f\]"
+    assert markdown.cell("a |\n b") == r"a \| b"
+    doc = "What.\n\nAttributes:\n    a, b: one\n        more.\n    c: two.\n\nAfter."
+    parts = markdown.sections(doc)
+    assert parts[""] == "What.\n\nAfter."
+    assert markdown.entries(parts["Attributes"]) == {
+        "a": "one more.",
+        "b": "one more.",
+        "c": "two.",
+    }
+
+
+def test_epsilon__table_is_the_bound_that_the_page_states() -> None:
+    bound = module("draw_pictures", "scripts").bound
+    page = (ROOT / "docs" / "concepts" / "epsilon.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|$", page, re.M)
+    assert len(rows) == 6
+    for row in rows:
+        epsilon, auc, one, tenth = map(float, row)
+        grid = [(i + 0.5) / 20_000 for i in range(20_000)]  # the area, by the midpoint rule
+        area = sum(bound(epsilon, fpr) for fpr in grid) / len(grid)
+        assert auc == pytest.approx(area, abs=6e-4)
+        assert area == pytest.approx(math.exp(epsilon) / (1 + math.exp(epsilon)), abs=1e-4)
+        assert [one, tenth] == pytest.approx([bound(epsilon, f) for f in (0.01, 0.001)], abs=5.1e-4)

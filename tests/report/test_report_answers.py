@@ -1,0 +1,72 @@
+"""The three boxes: plain, by the verdict's code, of the very model that the verdict names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from fedmia.records import Probe, RunScores, ScoredAttack
+from fedmia.report.build import build_report
+from fedmia.report.notebook import html_study, html_summary
+from fedmia.report.page import page
+from fedmia.report.terminal import COLOURS
+
+Scored = Callable[..., ScoredAttack]
+
+
+def test_answers__a_leak_counts_members_and_names_one_model(run: RunScores, scored: Scored) -> None:
+    attack = scored("active", 0.9, 112, 500, 1, under_attack=True, rounds=(25, 30))
+    after = ({"knn": Probe(0.7, 300)}, 30)
+    report = build_report(
+        replace(run, attacks=[attack], controls={}, pairs=[], round=24, after_attack=after)
+    )
+    tpr = report["attacks"][0]["tpr_at_fpr"]["0.01"]
+    assert f"at 1 false alarm in 100, {100 * tpr:.0f} are found" in report["sure"]
+    assert "rounds 25-30; kNN accuracy of the model of round 30: 0.70" in report["sure"]
+    assert "0.81" not in report["sure"]  # the use of round 24's
+    assert "--defense dpsgd" in report["todo"] and "every client" in report["todo"]
+
+
+def test_answers__no_leak_says_what_could_have_been_shown(run: RunScores, scored: Scored) -> None:
+    few, many = (
+        build_report(
+            replace(run, attacks=[scored("a", 0.5, 112, 500, 1)], controls=controls, pairs=[])
+        )
+        for controls in ({}, {"untrained": [scored(f"{i}", 0.5, 112, 500, i) for i in range(9)]})
+    )
+    least = [float(r["sure"].partition("has AUC ")[2][:4]) for r in (few, many)]
+    assert 0.5 < least[0] < least[1] < 0.7
+    assert "does not show that nothing leaks" in few["means"] and "more" in few["todo"]
+    assert COLOURS.get("not-established") is None
+    style = page(few, {}).partition("<style>")[2].partition("</style>")[0]
+    assert "not-established" not in style
+
+
+@pytest.mark.parametrize("failure", [None, "a client failed"])
+def test_verdict__a_run_without_a_round_has_none(run: RunScores, failure: str | None) -> None:
+    report = build_report(replace(run, interrupted=0, failure=failure))
+    assert report["verdict_code"] == "no-verdict"
+    assert report["verdict"].startswith("No verdict: ") and "--resume" in report["todo"]
+    assert build_report(replace(run, interrupted=1))["verdict_code"] == "leaks"
+
+
+def test_page__boxes_then_contents_then_the_figure(run: RunScores) -> None:
+    text = page(build_report(run), {"attacks": b"x"})
+    places = [text.index(t) for t in ('class="boxes"', "<nav", "<figure", "<table")]
+    assert places == sorted(places)
+    names = text.partition("<nav")[2].partition("</nav>")[0].split('href="#')[1:]
+    for name in (n.partition('"')[0] for n in names):
+        assert f'<section id="{name}">' in text
+    bare = [h for h in text.split("<th")[1:] if h.startswith(">") and not h.startswith("><small")]
+    assert not [h[:60] for h in bare]
+
+
+def test_notebook__escapes_and_shows_the_boxes(run: RunScores) -> None:
+    evil = "<script>"
+    report = build_report(replace(run, attacks=[replace(run.attacks[0], name=evil)], pairs=[]))
+    text = html_summary(report)
+    assert "<script" not in text and "&lt;script&gt;" in text and "What to do" in text
+    study = html_study("<b>", [{"attack": i} for i in range(10)])
+    assert "&lt;b&gt;" in study and "and 2 more rows" in study

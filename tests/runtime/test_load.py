@@ -1,0 +1,44 @@
+"""Threads on a busy machine, with the measurement made believe."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fedmia.config.audit import Audit
+from fedmia.evaluation.audits.threads import settle_threads
+from fedmia.runtime import load
+
+
+@pytest.mark.parametrize(
+    ("cores", "free", "want"),
+    [
+        (2, 1.98, 0),
+        (2, 1.0, 1),
+        (2, 1.33, 1),
+        (16, 15.0, 0),
+        (16, 6.1, 6),
+        (2, 0.2, 1),
+        (1, 0.3, 0),
+    ],
+)
+def test_threads__as_many_as_are_free(
+    cores: int, free: float, want: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(load, "count_cores", lambda: cores)
+    monkeypatch.setattr(load, "measure_free_cores", lambda: free)
+    lines: list[str] = []
+    audit = Audit(encoder="x")
+    assert settle_threads(audit, None, lines.append).threads == want
+    assert len(lines) == (want > 0)
+    assert settle_threads(Audit(encoder="x", threads=2), None, lines.append).threads == 2
+    # An audit that is gone on with keeps the threads that it began with, at any load.
+    for began in (0, 3):
+        (tmp_path / "config.yaml").write_text(f"threads: {began}\n")
+        assert settle_threads(audit, tmp_path, lines.append).threads == began
+
+
+def test_measured__at_most_the_cores() -> None:
+    assert 0 < load.measure_free_cores(0.05) <= load.count_cores() + 0.1

@@ -1,0 +1,77 @@
+"""What a run says on no terminal: lines in time, with counts, and none after the end."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from fedmia.runtime.heartbeat import format_seconds
+from fedmia.runtime.progress import AuditDisplay, Display, ProgressBars
+
+Capture = pytest.CaptureFixture[str]
+
+
+class Quick(ProgressBars):
+    """Beats often, with a clock of its own."""
+
+    def __init__(self, quiet: bool = False) -> None:
+        self.now = 0.0
+        super().__init__(quiet, interval=0.02, clock=lambda: self.now)
+        self.task = self._bar.add_task("rounds", total=10, seen="")
+
+
+def test_beats__while_one_step_runs_and_never_after_the_end(capsys: Capture) -> None:
+    with pytest.raises(KeyError), Quick() as display:
+        display.now = 40.0
+        display._bar.update(display.task, completed=4)
+        time.sleep(0.2)
+        raise KeyError
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) >= 2
+    assert set(lines) == {"fedmia: rounds 4/10, 40 s elapsed, about 1 min 0 s left"}
+    time.sleep(0.1)
+    assert capsys.readouterr().err == ""
+
+
+def test_quiet__says_nothing(capsys: Capture) -> None:
+    with Quick(quiet=True):
+        time.sleep(0.08)
+    with AuditDisplay(2, True) as display:
+        display.show_step("released", "lpla", False)
+        display.line("x")
+    assert capsys.readouterr() == ("", "")
+
+
+def test_attacks__with_their_number(capsys: Capture) -> None:
+    with AuditDisplay(2, False) as display:
+        display.show_step("released", "lpla", False)
+        display.show_step("released", "lpla", True)
+        display.show_step("released", "similarity", False)
+        assert "attacks 1/4, now similarity on the released encoder" in display.state()
+    assert "fedmia: attack 2 of 4: similarity on the released encoder" in capsys.readouterr().err
+
+
+def test_resumed__rounds_of_an_earlier_process_do_not_count_as_fast(capsys: Capture) -> None:
+    display = Display(10, False)
+    now = 0.0
+    display._clock = display._bar.get_time = lambda: now
+    display._bar.tasks[0]._get_time = lambda: now
+    display._bar.tasks[0].start_time = 0.0
+    with display:
+        display.skip(8)
+        now = 60.0
+        display.round("main", 9, 5.0, None, 60.0)
+        assert (
+            display.state()
+            == "main rounds 9/10, loss 5.000, 1 min 0 s elapsed, about 1 min 0 s left"
+        )
+        display.round("main", 10, 5.0, None, 60.0)
+        display.begin_scoring(2)
+        display.scoring("pixels", False)
+        assert display.state().startswith("attacks and controls 0/2, pixels, ")
+
+
+@pytest.mark.parametrize(("s", "text"), [(9, "9 s"), (61, "1 min 1 s"), (7500, "2 h 5 min")])
+def test_format_seconds(s: int, text: str) -> None:
+    assert format_seconds(s) == text
