@@ -218,5 +218,5 @@ def test_notebooks__run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     notebook = nbformat.read(path, as_version=4)
     NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
     shown = [o for c in notebook.cells for o in c.get("outputs", []) if "data" in o]
-    least = {"first_run": 5, "which_defence": 2}.get(path.stem, 1)
+    least = {"which_defence": 2}.get(path.stem, 1)
     assert sum("image/png" in o["data"] for o in shown) >= least, path.name

@@ -177,6 +177,8 @@ def place(command: Command, name: str, value: Any) -> tuple[str, ...]:
         whole = isinstance(value, Mapping | list | tuple) or name not in command.short
         if whole and name not in command.shape.options:
             return (name,)
+    if isinstance(value, Mapping) and name in command.shape.heads:
+        return tuple(command.shape.heads[name].split("."))
     if path := command.shape.place(command.short.get(name, name)):
         return path
     known = [*command.short, *command.shape.options, *sections]

@@ -72,7 +72,10 @@ def new_figure(width: float, height: float) -> Figure:
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     layout = ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.08)
-    return Figure(figsize=(width, height), layout=layout)
+    figure = Figure(figsize=(width, height), layout=layout)
+    # Jupyter shows a Figure by itself only after pyplot was imported, which none of this needs.
+    figure._repr_png_ = functools.partial(png, figure)  # type: ignore[attr-defined]
+    return figure
 
 
 def one(width: float, height: float) -> tuple[Figure, Axes]:
