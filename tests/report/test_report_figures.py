@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -167,3 +169,17 @@ def test_series__keeps_only_what_is_known(run: RunScores) -> None:
 def test_look__of_two_lines_is_never_the_same() -> None:
     looks = {(one["color"], one["marker"]) for one in map(active.canvas.look, range(49))}
     assert len(looks) == 49
+
+
+def test_figures__leave_pyplots_backend_alone() -> None:
+    # In Jupyter a run that had drawn its figures turned the notebook's own plots off.
+    source = """if True:
+        import matplotlib
+        matplotlib.use("svg")
+        from fedmia.report.figures.canvas import apply_style, new_figure
+        figure = apply_style(new_figure)(3, 2)
+        figure.subplots().plot([1, 2])
+        assert figure._repr_png_()[1:4] == b"PNG"
+        assert matplotlib.get_backend() == "svg", matplotlib.get_backend()
+    """
+    subprocess.run([sys.executable, "-c", source], check=True)

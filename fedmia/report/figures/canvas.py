@@ -24,8 +24,8 @@ COLOURS = (BLUE, RED, GREEN, ORANGE, PINK, SKY, GREY)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DASHES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)))
 STYLE: dict[Any, Any] = {
-    "backend": "agg", "figure.dpi": 110, "font.size": 10,
-    "axes.titlesize": 11, "axes.titleweight": "bold", "axes.titlelocation": "left",
+    "figure.dpi": 110, "font.size": 10, "axes.titlesize": 11,
+    "axes.titleweight": "bold", "axes.titlelocation": "left",
     "axes.spines.top": False, "axes.spines.right": False, "axes.grid": False,
     "axes.edgecolor": GREY, "axes.labelcolor": INK, "axes.axisbelow": True,
     "xtick.color": GREY, "ytick.color": GREY, "xtick.labelcolor": INK, "ytick.labelcolor": INK,
