@@ -163,7 +163,7 @@ class Run:
 
     @property
     def verdict_code(self) -> str:
-        """`leaks`, `not-established`, `collapsed`, `shift` or `control-failed`."""
+        """`leaks`, `not-established`, `collapsed`, `shift`, `control-failed` or `no-verdict`."""
         return self.records["verdict_code"]
 
     @cached_property
