@@ -20,10 +20,6 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = ("docs", "notebooks")  # copied; the generated pages are written into the copy
 LINKED = ("benchmarks", "clients", "configs", "fedmia", "scripts", "strategies", "tests")
 FILES = ("CHANGELOG.md", "CITATION.cff", "LICENSE", "README.md", "pyproject.toml")
-OLD = {
-    "howto": ("partitions", "defences", "deployment", "observers", "studies"),
-    "findings": ("findings",),
-}
 HOME = "docs/index.html"
 # What a browser fetches without a click: no `<a href>`, and no link that only names a page.
 LOADED = re.compile(
@@ -51,26 +47,6 @@ def stage(folder: Path) -> None:
         if (ROOT / name).is_file():
             shutil.copy(ROOT / name, folder / name)
     write_pages(folder / "docs" / "reference")
-    stand_in(folder / "docs")
-
-
-def stand_in(docs: Path) -> None:
-    """Give pages without an index one, so that the home page leads to them.
-
-    Args:
-        docs: the pages' folder in the source of the site.
-    """
-    for name, title in (("howto", "How-to"), ("findings", "Findings")):
-        index = docs / name / "index.md"
-        if not index.is_file():
-            index.parent.mkdir(exist_ok=True)
-            old = [p for p in OLD.get(name, ()) if (docs / f"{p}.md").is_file()]
-            listed = "\n".join([p.stem for p in index.parent.glob("*.md")])
-            listed += "".join(f"\n../{page}" for page in old)
-            index.write_text(f"# {title}\n\n```{{toctree}}\n{listed}\n```\n")
-    if not (docs / "limits.md").is_file():
-        listed = "sharp_edges" if (docs / "sharp_edges.md").is_file() else ""
-        (docs / "limits.md").write_text(f"# Limits\n\n```{{toctree}}\n{listed}\n```\n")
 
 
 def find_remote(site: Path) -> Iterator[str]:

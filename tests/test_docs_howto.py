@@ -1,4 +1,4 @@
-"""The code on the how-to pages runs as it stands there."""
+"""The code on the how-to pages, on the page on Python and in the README runs as it stands there."""
 
 from __future__ import annotations
 
@@ -63,6 +63,41 @@ def test_own_study__compares_an_own_attack(tmp_path: Path) -> None:
     comparison = fedmia.open_study(tmp_path / "STUDY").compare("Norm", "similarity")
     assert list(comparison["models"]) == [3, 3]  # a point each
     assert (tmp_path / "comparison.png").stat().st_size > 1000
+
+
+@pytest.mark.slow(seconds=60)
+def test_python__the_page_runs_from_top_to_bottom(tmp_path: Path) -> None:
+    (tmp_path / "page.py").write_text("\n".join(blocks("../start/python.md")))
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "page.py"], cwd=tmp_path, capture_output=True, text=True, env=env
+    )
+    assert done.returncode == 0, done.stderr
+    assert "did you mean 'clients'?" in done.stdout and "now Norm" not in done.stdout
+    assert "python:Norm@" not in done.stderr and "Norm on the released encoder" in done.stderr
+    assert all((tmp_path / name / "report.html").is_file() for name in ("RUN", "OWN", "AUDIT"))
+
+
+@pytest.mark.slow(seconds=30)
+def test_readme__python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it stands there, but for the preset and the attacks of the audit, which take minutes."""
+    import numpy as np
+    from torch import nn
+
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    code = text.split("\n## From Python\n", 1)[1].split("```python\n", 1)[1].split("```", 1)[0]
+    small = code.replace("run_simulation(", 'run_simulation("smoke", ')
+    small = small.replace("others)", 'others, attacks="similarity")')
+    assert small.count("smoke") == small.count('attacks="similarity"') == 1
+    pixels = np.random.default_rng(0).integers(0, 256, (120, 1, 8, 8), dtype=np.uint8)
+    names = {
+        "encoder": nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten()),
+        "members": pixels[:60],
+        "others": pixels[60:],
+    }
+    monkeypatch.chdir(tmp_path)
+    exec(compile(small, "README.md", "exec"), names)
+    assert list(names["audit"].attacks.index) == ["similarity"]  # type: ignore[union-attr]
 
 
 def test_own_study__is_short() -> None:

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 from mdtext import escape, table
 
-from fedmia.cli.command import PRESETS
 from fedmia.cli.commands import COMMANDS
 from fedmia.cli.flags import SWITCHES, Command
 from fedmia.cli.help import LIST
+from fedmia.cli.presets import PRESETS
 
 HEAD = ("Flag, and path in YAML", "Meaning", "Value", "Default", "Range")
 SCHEMA = "print the JSON Schema of the YAML file"
@@ -83,7 +83,7 @@ def command_page(name: str) -> str:
         "",
         f"```text\n{usage}\n```",
         "",
-        f"`fedmia {name}` is the same command.",
+        f"`python -m fedmia.{name}` is the same command.",
         "",
         escape(" ".join(command.outro.split())),
         "",

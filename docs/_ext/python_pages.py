@@ -13,12 +13,11 @@ import fedmia.statistics
 import fedmia.testing
 import fedmia.threat
 
-# What a user types, and where it was defined before `fedmia` exported it.
-EXPORTS = {
-    "run_simulation": "", "run_study": "", "audit_encoder": "fedmia.library.audit",
-    "open_run": "fedmia.runs.open_run", "open_study": "", "view": "fedmia.library.view",
-    "Run": "fedmia.runs.Run", "StudyResult": "", "InputError": "fedmia.options.errors.InputError",
-}  # fmt: skip
+# What a user types, in the order in which one meets it.
+EXPORTS = (
+    "run_simulation", "run_study", "audit_encoder", "open_run", "open_study", "view",
+    "Run", "StudyResult", "InputError",
+)  # fmt: skip
 BASES = ("Attack", "ActiveAttack", "DatasetAttack", "Known", "NotFitted")
 ABOUT = (
     "`import fedmia` loads nothing heavy; each name is imported when it is used. "
@@ -41,17 +40,6 @@ def directive(path: str) -> str:
 def block(paths: list[str]) -> str:
     """Directives for the objects of some paths."""
     return "```{eval-rst}\n" + "\n".join(map(directive, paths)) + "```\n"
-
-
-def exports() -> list[str]:
-    """Paths of what a user types, as far as it is there."""
-    paths = []
-    for name, before in EXPORTS.items():
-        if hasattr(fedmia, name) and not inspect.ismodule(getattr(fedmia, name)):
-            paths.append(f"fedmia.{name}")
-        elif before:
-            paths.append(before)
-    return paths
 
 
 def statistics_paths() -> list[tuple[str, list[str]]]:
@@ -81,7 +69,7 @@ def python_pages() -> dict[str, str]:
     views = escape(" ".join((fedmia.threat.__doc__ or "").split("\n\n")[1].split()))
     about_checks = escape(" ".join((fedmia.testing.__doc__ or "").split()))
     parts = {
-        "fedmia": ("What you type", ABOUT, exports()),
+        "fedmia": ("What you type", ABOUT, [f"fedmia.{name}" for name in EXPORTS]),
         "attacks": (
             "Base classes of attacks",
             "An attack of your own derives from one of these; "

@@ -218,9 +218,10 @@ def name_values(grid: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
     for path, values in grid.items():
         if not listed(values):
             raise InputError(f"grid: {path} needs a list of values, got {values!r}")
-        head = SWEEP.short.get(path, path).removesuffix(".name")
+        place = SWEEP.short.get(path, path)  # `clients` is short for `federation.clients`
+        head = place.removesuffix(".name")
         kind = kinds[head][0] if head in kinds else None
-        plain[path] = [
+        plain[place] = [
             v if kind is None or isinstance(v, str | Mapping) else name_plugin(kind, v)["name"]
             for v in values
         ]

@@ -33,9 +33,9 @@ def verdict(
 ) -> tuple[str, str]:
     """(sentence, code) of a run.
 
-    Codes: `shift` (pixels alone tell members apart), `control-failed`, `leaks`, `collapsed` (no
-    leak, of an encoder that gives all images one output), `not-established`, tried in this order.
-    A run that ended before its first round has `no-verdict`: its model is untrained.
+    Codes: `no-verdict` (the run ended before its first round, so its model is untrained), `shift`
+    (pixels alone tell members apart), `control-failed`, `leaks`, `collapsed` (no leak, of an
+    encoder that gives all images one output), `not-established`, tried in this order.
 
     Args:
         attacks: rows of the attacks.

@@ -17,6 +17,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from fedmia.options.session import short_name
 from fedmia.runtime.heartbeat import INTERVAL, REFRESH, Heartbeat, format_seconds, notebook_line
 
 FIRST = 3  # attacks after which the time of the others is estimated
@@ -212,6 +213,7 @@ class AuditDisplay(ProgressBars):
             self._bar.update(self._attacks, advance=1)
             self._estimate()
         else:
+            attack = short_name(attack)
             self._bar.update(
                 self._attacks, description="attacks", seen=f"now {attack} on the {model} encoder"
             )

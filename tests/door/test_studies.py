@@ -30,3 +30,10 @@ def test_own_attack_data_and_network_in_a_study(tmp_path: Path) -> None:
         study.compare("Lenght", "similarity")
     again = fedmia.open_study(tmp_path / "STUDY")
     assert again.table.equals(study.table)
+
+
+def test_grid__takes_short_flags_as_run_simulation_does() -> None:
+    from fedmia.door.studies import name_values
+
+    plain = name_values({"clients": [3, 4], "partition.alpha": [1]})
+    assert plain == {"federation.clients": [3, 4], "partition.alpha": [1]}
