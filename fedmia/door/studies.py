@@ -46,7 +46,8 @@ def run_study(
 
     Args:
         config: preset, YAML file or nested mapping that every run starts from.
-        grid: path of an option -> its values; several such grids are all run, and without any one point is.
+        grid: path of an option -> its values; several such grids are all run. Without any, one
+            point is run.
         seeds: runs of each point, with seeds SEED, SEED+1, ..; 1 or more.
         out: folder of the study.
         quiet: show no progress.
