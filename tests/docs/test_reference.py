@@ -110,9 +110,7 @@ def test_codes__are_those_of_the_code(pages: dict[str, str]) -> None:
     source = (ROOT / "fedmia" / "report" / "verdict.py").read_text(encoding="utf-8")
     # What the functions return, in whatever order.
     returned = set(
-        re.findall(
-            r"\"(no-verdict|leaks|shift|control-failed|collapsed|not-established)\"", source
-        )
+        re.findall(r"\"(no-verdict|leaks|shift|control-failed|collapsed|not-established)\"", source)
     )
     formats = module("formats_pages")
     assert returned == set(formats.VERDICTS)
