@@ -55,7 +55,7 @@ def run_simulation(
         observe: observers of the run, such as `tensorboard`.
         trust_plugins: import plugins from outside that the folder of a run names.
         options: every flag of `fedmia simulate` with `_` for `-` (`clients=10`,
-            `local_epochs=2`), or a section as a mapping (`partition={"alpha": 0.1}`). Objects in
+            `min_clients=2`), or a section as a mapping (`partition={"alpha": 0.1}`). Objects in
             place of names: `attacks=["similarity", MyAttack()]`; `dataset=` arrays, tensors, (N,
             C, H, W), with labels as a pair, a torch Dataset or DataLoader, a folder as a path;
             `model=` a function that returns a torch module.
