@@ -63,7 +63,7 @@ def run_study(
     from fedmia.study.run import write_study
     from fedmia.study.simulations import sweep_parts  # flwr, which opening a study does not need
 
-    points = {"seed": [int(options.get("seed", 0))]} if grid is None else grid
+    points = {} if grid is None else grid
     baseline = options.get("baseline")
     if baseline is not None and not isinstance(baseline, str):
         options["baseline"] = name_plugin("attack", baseline)["name"]
@@ -222,11 +222,31 @@ def name_values(grid: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
         place = SWEEP.short.get(path, path)  # `clients` is short for `federation.clients`
         head = place.removesuffix(".name")
         kind = kinds[head][0] if head in kinds else None
-        plain[place] = [
-            v if kind is None or isinstance(v, str | Mapping) else name_plugin(kind, v)["name"]
-            for v in values
-        ]
+        plain[place] = [v if kind is None else plugin_name(kind, head, v) for v in values]
     return plain
+
+
+def plugin_name(kind: str, path: str, value: Any) -> str:
+    """The name of a plugin that is a value of a grid.
+
+    Args:
+        kind: of the plugin.
+        path: of the option.
+        value: a name, a class, or an instance whose options are the defaults.
+
+    Returns:
+        The name.
+
+    Raises:
+        InputError: options that a name alone would lose.
+    """
+    plugin = name_plugin(kind, value)
+    if options := [name for name in plugin if name != "name"]:
+        raise InputError(
+            f"grid: a value of {path} is a name alone; give its options as a grid of their own: "
+            f'"{path}.{options[0]}": [{plugin[options[0]]!r}]'
+        )
+    return str(plugin["name"])
 
 
 @contextmanager
