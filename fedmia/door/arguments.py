@@ -198,7 +198,7 @@ def plain_values(
     Yields:
         Keys and plain value.
     """
-    kinds = command.shape.plugins
+    kinds = plugin_kinds(command)
     if path in (("data", "name"), ("members",), ("nonmembers",), ("shadow_data",)):
         yield path, name_images(value, path[0])
     elif path == ("attacks",):
@@ -210,13 +210,27 @@ def plain_values(
                 yield ("attack", attack["name"]), options
         whole = ",".join(names).split(",") if all(isinstance(n, str) for n in names) else names
         yield path, whole
-    elif path[0] in kinds and kinds[path[0]][1] and path[1:] in ((), ("name",)):
-        kind = kinds[path[0]][0]
+    elif path[0] in kinds and path[1:] in ((), ("name",)):
+        kind = kinds[path[0]]
         many = listed(value)
         plugins = [name_plugin(kind, one) for one in (value if many else [value])]
         yield path[:1], plugins if many else plugins[0]
     else:
         yield path, str(value) if isinstance(value, Path) else value
+
+
+def plugin_kinds(command: Command) -> dict[str, str]:
+    """Options of a command that name a plugin, or several as defences do -> kind of plugin.
+
+    Args:
+        command: the command.
+
+    Returns:
+        Name of the option -> kind.
+    """
+    one = {name: kind for name, (kind, default) in command.shape.plugins.items() if default}
+    several = {n: n for n in command.shape.named_options if n in command.shape.heads}
+    return {**one, **several}
 
 
 def listed(value: Any) -> bool:

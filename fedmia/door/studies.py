@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedmia.cli.command import Invocation
 from fedmia.cli.commands import SWEEP
-from fedmia.door.arguments import Config, build_settings, listed
+from fedmia.door.arguments import Config, build_settings, listed, plugin_kinds
 from fedmia.door.plugins import name_plugin
 from fedmia.door.simulation import interrupts
 from fedmia.options import session
@@ -215,13 +215,13 @@ def name_values(grid: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
         InputError: an option without a list of values.
     """
     plain: dict[str, list[Any]] = {}
-    kinds = SWEEP.shape.plugins
+    kinds = plugin_kinds(SWEEP)
     for path, values in grid.items():
         if not listed(values):
             raise InputError(f"grid: {path} needs a list of values, got {values!r}")
         place = SWEEP.short.get(path, path)  # `clients` is short for `federation.clients`
         head = place.removesuffix(".name")
-        kind = kinds[head][0] if head in kinds else None
+        kind = kinds.get(head)
         plain[place] = [v if kind is None else plugin_name(kind, head, v) for v in values]
     return plain
 

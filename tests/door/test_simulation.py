@@ -18,7 +18,11 @@ from torch import Tensor, nn
 
 import fedmia
 from fedmia.attacks import Attack
+from fedmia.cli.commands import SIMULATE, SWEEP
+from fedmia.defenses.gaussian import Gaussian
+from fedmia.door.arguments import build_settings
 from fedmia.door.plugins import name_plugin
+from fedmia.door.studies import name_values
 from fedmia.options.option import option
 from fedmia.simulate import main
 from fedmia.threat import BlackBox, Threat
@@ -122,6 +126,25 @@ def test_names_change_with_what_a_class_or_function_does() -> None:
 
     names = [name_plugin("model", narrow(width))["name"] for width in (4, 4, 8)]
     assert names[0] == names[1] != names[2]
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        {"name": "gaussian", "clip": 2.0},
+        Gaussian(clip=2.0),
+        [Gaussian(clip=2.0)],
+        [{"name": Gaussian, "clip": 2.0}],
+    ],
+    ids=["mapping", "instance", "list", "class and options"],
+)
+def test_defences_are_names_classes_or_instances(form: Any) -> None:
+    settings = build_settings(SIMULATE, "smoke", {"defense": form})
+    by_name = build_settings(SIMULATE, "smoke", {"defense": {"name": "gaussian", "clip": 2.0}})
+    assert settings == by_name and settings.defense[0].options["clip"] == 2.0
+    assert build_settings(SWEEP, "smoke", {"grid": [name_values({"defense": [Gaussian]})]}).cells
+    with pytest.raises(fedmia.InputError, match="defense.clip.*2.0"):
+        name_values({"defense": [Gaussian(clip=2.0)]})
 
 
 def test_a_class_that_is_gone_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
