@@ -1,8 +1,8 @@
 """An audit beside two busy jobs: does it lose more than its share of the processor?
 
 A small untrained ViT of 32 pixels is audited with 300 members and 600 non-members: alone with one
-thread, then beside two processes that never rest, with the audit's own choice and with a thread a
-core. The processes that never rest say what a fair share is: the part of a core that each got, by
+thread, then beside two processes that never rest, with the audit's own choice (`--compare`: and with
+a thread a core). The processes that never rest say what a fair share is: the part of a core that each got, by
 its own processor seconds, whatever else loads the machine.
 
 - `wall_ratio`: wall seconds of the audit over (its processor seconds alone / that share);
@@ -39,7 +39,7 @@ from fedmia.runtime.load import measure_free_cores
 
 RESULTS = Path(__file__).parent / "results" / "busy_audit.json"
 JOBS = 2
-ATTACKS = "similarity,lpla,variance-only,pixels,encodermi"
+ATTACKS = "similarity,lpla,variance-only,supervised-mi,dataset-inference"
 SIDES = {"members": (0, 300), "nonmembers": (300, 900)}
 
 
@@ -112,7 +112,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--attacks", default=ATTACKS)
     parser.add_argument("--width", type=int, default=48, help="of the ViT")
-    parser.add_argument("--depth", type=int, default=2, help="blocks of the ViT")
+    parser.add_argument("--depth", type=int, default=4, help="blocks of the ViT")
+    parser.add_argument("--views", type=int, default=12, help="of an image, in similarity")
+    parser.add_argument("--compare", action="store_true", help="also with a thread a core")
     parser.add_argument("--limit", type=float, default=600.0, help="seconds of one audit")
     parser.add_argument("--out", type=Path, default=RESULTS)
     arguments = parser.parse_args()
@@ -134,7 +136,9 @@ def main() -> None:
         result["alone_one_thread"] = alone
         if "cpu_s" not in alone:
             raise SystemExit(f"the audit alone took over {arguments.limit:g} s; a larger --limit")
-        for name, more in (("chosen", []), ("a_thread_a_core", ["--threads", str(cores)])):
+        ways = [("chosen", list[str]())]
+        ways += [("a_thread_a_core", ["--threads", str(cores)])] * arguments.compare
+        for name, more in ways:
             with busy(JOBS) as share:
                 row = measure([*flags, *more], folder / name, arguments.limit)
             row |= share | {"load": os.getloadavg()[0]}
@@ -145,7 +149,7 @@ def main() -> None:
                 row["processor_ratio"] = row["cpu_s"] / alone["cpu_s"]
             result[name] = row
             print(f"{name}: {row['wall_ratio']:.2f} times its share of the processor", flush=True)
-    arguments.out.write_text(json.dumps(result, indent=2, sort_keys=True) + "\n")
+            arguments.out.write_text(json.dumps(result, indent=2, sort_keys=True) + "\n")
 
 
 if __name__ == "__main__":
