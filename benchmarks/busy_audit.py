@@ -1,9 +1,9 @@
 """An audit beside two busy jobs: does it lose more than its share of the processor?
 
 A small untrained ViT of 32 pixels is audited with 300 members and 600 non-members: alone with one
-thread, then beside two processes that never rest, with the audit's own choice (`--compare`: and with
-a thread a core). The processes that never rest say what a fair share is: the part of a core that each got, by
-its own processor seconds, whatever else loads the machine.
+thread, then beside two processes that never rest, with the audit's own choice (`--compare`: and
+with a thread a core). The processes that never rest say what a fair share is: the part of a core
+that each got, by its own processor seconds, whatever else loads the machine.
 
 - `wall_ratio`: wall seconds of the audit over (its processor seconds alone / that share);
 - `processor_ratio`: processor seconds beside the jobs over those alone, one thread.
