@@ -40,19 +40,21 @@ from fedmia.runtime.load import measure_free_cores
 RESULTS = Path(__file__).parent / "results" / "busy_audit.json"
 JOBS = 2
 ATTACKS = "similarity,lpla,variance-only,supervised-mi,dataset-inference"
-SIDES = {"members": (0, 300), "nonmembers": (300, 900)}
 
 
-def write_case(folder: Path, width: int, depth: int) -> list[str]:
+def write_case(folder: Path, width: int, depth: int, members: int, others: int) -> list[str]:
     """The encoder and the images as files; the flags that name them."""
     torch.manual_seed(0)
     net = ViTTiny(width=width, depth=depth).build(3, 32).eval()
     batch = torch.export.Dim("batch", min=1, max=4096)
     program = torch.export.export(net, (torch.rand(2, 3, 32, 32),), dynamic_shapes=({0: batch},))
     torch.export.save(program, folder / "vit.pt2")
-    images = Synthetic(classes=4, images=900, pixels=32).load(Request(None, None, None, 0))
+    images = Synthetic(classes=4, images=members + others, pixels=32).load(
+        Request(None, None, None, 0)
+    )
     flags = ["--encoder", str(folder / "vit.pt2"), "--allow-random", "true"]
-    for side, (first, last) in SIDES.items():
+    sides = {"members": (0, members), "nonmembers": (members, members + others)}
+    for side, (first, last) in sides.items():
         x = images.images[first:last].transpose(0, 2, 3, 1)
         np.savez(folder / f"{side}.npz", x=x, y=images.labels[first:last])
         flags += [f"--{side}", f"npz:{folder / side}.npz"]
@@ -113,6 +115,8 @@ def main() -> None:
     parser.add_argument("--attacks", default=ATTACKS)
     parser.add_argument("--width", type=int, default=48, help="of the ViT")
     parser.add_argument("--depth", type=int, default=4, help="blocks of the ViT")
+    parser.add_argument("--members", type=int, default=300)
+    parser.add_argument("--nonmembers", type=int, default=600)
     parser.add_argument("--views", type=int, default=12, help="of an image, in similarity")
     parser.add_argument("--compare", action="store_true", help="also with a thread a core")
     parser.add_argument("--limit", type=float, default=600.0, help="seconds of one audit")
@@ -121,12 +125,15 @@ def main() -> None:
     cores = count_cores()
     result: dict[str, Any] = describe() | {
         "free_cores_before": measure_free_cores(),
+        "images": {"members": arguments.members, "nonmembers": arguments.nonmembers},
+        "attacks": arguments.attacks,
         "vit": {"width": arguments.width, "depth": arguments.depth},
     }
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
+        sizes = arguments.members, arguments.nonmembers
         flags = [
-            *write_case(folder, arguments.width, arguments.depth),
+            *write_case(folder, arguments.width, arguments.depth, *sizes),
             "--attacks",
             arguments.attacks,
             "--device",
