@@ -27,14 +27,14 @@ def study_forecasts(experiments: Iterable[Experiment]) -> list[str]:
             defense = layer.build("defense")
             line = defense.forecast(images, experiment.train, experiment.federation.rounds)
             if line is not None and experiment.layer_client_ids(layer):
-                kept = lines.setdefault(layer.name, {})
-                kept[f"{defense} {line}"] = format_error(line, experiment.spelling)
+                line_by_setting = lines.setdefault(layer.name, {})
+                line_by_setting[f"{defense} {line}"] = format_error(line, experiment.spelling)
     return [
-        f"{name}: {next(iter(kept.values()))}"
+        f"{name}: {next(iter(line_by_setting.values()))}"
         + (
-            f"; of its other settings in this study, {len(kept) - 1} end likewise"
-            if len(kept) > 1
+            f"; of its other settings in this study, {len(line_by_setting) - 1} end likewise"
+            if len(line_by_setting) > 1
             else ""
         )
-        for name, kept in lines.items()
+        for name, line_by_setting in lines.items()
     ]
