@@ -20,7 +20,7 @@ from threading import Event  # noqa: E402
 
 import torch  # noqa: E402
 
-from fedmia.evaluation.audits.threads import settle_threads  # noqa: E402
+from fedmia.evaluation.audits.threads import settle_threads, threads_note  # noqa: E402
 from fedmia.evaluation.encoder import device_of, examine, folder, prepare  # noqa: E402
 from fedmia.options.errors import InputError, Spelling, format_error  # noqa: E402
 from fedmia.records import RunScores  # noqa: E402
@@ -108,6 +108,9 @@ def run_audit(
     notes = [*released.notes, *data_split.notes]
     for note in filter(None, [bfloat16_note(audit.device, audit.precision), *notes]):
         display.say(format_error(note, audit.spelling))
+    if audit.threads != invocation.settings.threads:
+        with_threads = (*data_split.notes, threads_note(audit.threads))
+        data_split = replace(data_split, notes=with_threads)
     scores = examine(audit, released, data_split, device, place, display, watch, stop.is_set)
     if not (scores.attacks or scores.inferences):
         return report_nothing_ran(scores, stop.is_set())

@@ -67,6 +67,7 @@ def test_in_clean_rounds__the_last_finished_round_is_scored(
     assert [a["name"] for a in report["attacks"]] == ["similarity"]
     out, err = capsys.readouterr()
     assert out == report["verdict"] + "\n" and "fedmia: interrupted" in err
+    assert f"fedmia: --resume {tmp_path / 'RUN'} goes on with this run" in err.splitlines()
     # What the attacks were scored on is the model of that round, not the untrained one.
     assert SnapshotStore(tmp_path / "RUN" / "snapshots").rounds("main") == [0, 5]
     untrained = report["controls"]["untrained"][0]
@@ -135,6 +136,10 @@ def test_before_the_first_round__says_that_nothing_is_finished(
     monkeypatch.setattr(FederatedRun, "run", run)
     report = interrupted("--rounds 3 --attacks none", tmp_path / "R", monkeypatch)
     assert report["interrupted"] == 0 and report["rounds"] == []
+    assert report["verdict_code"] == "no-verdict"
+    assert report["verdict"].startswith(
+        "No verdict: the run was interrupted before its first round was finished"
+    )
 
 
 def test_twice__stops_at_once_without_a_report(

@@ -15,6 +15,7 @@ from fedmia.evaluation.node import scores_from_node
 from fedmia.federation.run import FederationResult, Nodes, federate, make_client_context
 from fedmia.flower.nodes import check_agreement, open_nodes
 from fedmia.flower.private import check, prepare_server
+from fedmia.flower.rounds import show_round
 from fedmia.flower.store import ask
 from fedmia.report.publish import publish
 from fedmia.runtime.progress import Display
@@ -77,8 +78,8 @@ def run_rounds(
         client_context = make_client_context(prepared, Path(folder), Event())
         return federate(
             prepared, client_context, Path(folder), SnapshotStore(place.folder / SNAPSHOTS),
-            probe=lambda state: None, watch=watch, display=Display(prepared.total_rounds(), True),
-            nodes=nodes,
+            probe=lambda state: None, watch=watch, nodes=nodes,
+            display=Display(prepared.total_rounds(), True, show_round),
         )  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from fedmia.federation.run import Nodes, fingerprint
 from fedmia.flower.gather import gather
 from fedmia.flower.node import prepare_rehearsal
 from fedmia.flower.nodes import check_agreement, open_nodes
+from fedmia.flower.rounds import show_round
 from fedmia.flower.store import NodeStates
 from fedmia.options.errors import InputError, opt
 from fedmia.report.publish import publish, show
@@ -83,21 +84,6 @@ def with_clients(arguments: str, grid: Grid) -> str:
         before = count  # nodes of a simulation come one after the other
         time.sleep(SETTLE)
     return f"{arguments} --clients {count}"
-
-
-def show_round(branch: str, round: int, loss: float | None, knn: float | None, s: float) -> None:
-    """Print a line on a finished round.
-
-    Args:
-        branch: of the run: `main`, or a control.
-        round: 1, 2, ...
-        loss: mean training loss of the honest clients, or None.
-        knn: kNN accuracy in [0, 1], or None.
-        s: seconds that the round took.
-    """
-    text = "" if loss is None else f", loss {loss:.3f}"
-    text += "" if knn is None else f", kNN {knn:.2f}"
-    print(f"fedmia: {branch} round {round} took {s:.1f} s{text}", flush=True)
 
 
 def invocation(arguments: str) -> Invocation:

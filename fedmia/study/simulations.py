@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from threading import Event
@@ -15,6 +16,7 @@ from fedmia.options.yamlfile import Tree
 from fedmia.storage.runfolder import RunFolder
 from fedmia.study.child import command
 from fedmia.study.engine import RunLauncher, Start
+from fedmia.study.forecasts import study_forecasts
 from fedmia.study.run import run_study
 from fedmia.study.view import StudyPage, View
 from fedmia.study.views.baseline import Baseline
@@ -34,6 +36,7 @@ def sweep(invocation: Invocation, stop: Event, start: Start | None = None) -> in
     Returns:
         The exit code.
     """
+    say_forecasts(invocation, invocation.settings)
     return run_study(invocation, stop, *sweep_parts(invocation.settings, start))
 
 
@@ -82,7 +85,21 @@ def tradeoff(invocation: Invocation, stop: Event, start: Start | None = None) ->
     config: Tradeoff = invocation.settings
     work = RunLauncher(start or simulate_command, is_resumable)
     views = SweepView(config.sweep), TradeoffView()
+    say_forecasts(invocation, config.sweep)
     return run_study(invocation, stop, config.sweep.runs, config.tree(), work, *views)
+
+
+def say_forecasts(invocation: Invocation, config: Sweep) -> None:
+    """Print before the first run which defences will guarantee nothing worth the name.
+
+    Args:
+        invocation: of the command; quiet and JSON output print nothing.
+        config: the sweep whose runs are to be done.
+    """
+    if invocation.quiet or invocation.json:
+        return
+    for line in study_forecasts(cell.first for cell in config.cells):
+        print(f"fedmia: {line}", file=sys.stderr)
 
 
 def simulate_command(config: Path, folder: Path) -> Sequence[str]:

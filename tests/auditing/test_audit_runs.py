@@ -141,6 +141,7 @@ def test_interrupt__finished_attacks_are_reported_and_the_rest_go_on_later(
     assert done.code == 130 and done.names() == ["similarity"]
     assert set(done.not_run) == {"internal", "lpla"}
     assert "interrupted" in done.not_run["lpla"] and "fedmia: interrupted" in done.err
+    assert "fedmia: the same command again goes on with this audit" in done.err.splitlines()
     assert any("The audit was interrupted" in n for n in done.report["notes"])
     computed = counted(monkeypatch)
     again = audit(THREE, out)

@@ -201,7 +201,11 @@ def test_run_of_which_an_attack_failed__is_kept(
 
 
 def test_interrupted__running_ones_are_ended_and_finished_ones_reported(
-    sweeping: Sweeping, tell: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sweeping: Sweeping,
+    tell: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     stop, told = Event(), SweepDisplay.ended
 
@@ -214,6 +218,7 @@ def test_interrupted__running_ones_are_ended_and_finished_ones_reported(
     out = tmp_path / "OUT"
     assert sweeping(GRID.replace("--jobs 1", "--jobs 2"), stop) == 130
     assert cells(out) == [NAMES[0]] and swept(out)["not_run"] == 3
+    assert "fedmia: the same command again goes on with this study\n" in capsys.readouterr().err
     assert not (out / "unfinished").exists()
     for line in (tell / "begun").read_text().splitlines():
         name, process = line.split()[:2]

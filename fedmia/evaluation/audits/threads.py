@@ -9,6 +9,7 @@ from pathlib import Path
 import yaml
 
 from fedmia.config.audit import Audit
+from fedmia.options.errors import opt
 from fedmia.runtime.load import fewer_threads
 from fedmia.storage.manifest import CONFIG
 
@@ -41,3 +42,18 @@ def settle_threads(audit: Audit, out: Path | None, say: Callable[[str], None]) -
         return audit
     say(chosen[1])
     return replace(audit, threads=chosen[0])
+
+
+def threads_note(threads: int) -> str:
+    """What the report says of threads that the load of the machine decided.
+
+    Args:
+        threads: that were used.
+
+    Returns:
+        A sentence.
+    """
+    return (
+        f"The machine was busy, so the audit used {threads} thread{'s' * (threads > 1)}; another "
+        f"number may change the last digits, {opt('threads', threads)} repeats these numbers."
+    )

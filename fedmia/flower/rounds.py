@@ -1,0 +1,18 @@
+"""What the log of `flwr run` shows of a finished round."""
+
+from __future__ import annotations
+
+
+def show_round(branch: str, round: int, loss: float | None, knn: float | None, s: float) -> None:
+    """Print a line on a finished round.
+
+    Args:
+        branch: of the run: `main`, or a control.
+        round: 1, 2, ...
+        loss: mean training loss of the honest clients, or None.
+        knn: kNN accuracy in [0, 1], or None.
+        s: seconds that the round took.
+    """
+    text = "" if loss is None else f", loss {loss:.3f}"
+    text += "" if knn is None else f", kNN {knn:.2f}"
+    print(f"fedmia: {branch} round {round} took {s:.1f} s{text}", flush=True)
