@@ -181,6 +181,8 @@ def place(command: Command, name: str, value: Any) -> tuple[str, ...]:
         return tuple(command.shape.heads[name].split("."))
     if path := command.shape.place(command.short.get(name, name)):
         return path
+    if isinstance(value, Mapping) and name in command.shape.heads:  # a section by name: shadow
+        return tuple(command.shape.heads[name].split("."))
     known = [*command.short, *command.shape.options, *sections]
     raise InputError(f"unknown option '{name}'{suggest_nearest(name, known)}")
 

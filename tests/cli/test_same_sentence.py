@@ -78,7 +78,6 @@ def test_flags_yaml_python__one_line_and_the_same_sentence(
     command: str, flags: str, tree: dict[str, Any], says: str, tmp_path: Path
 ) -> None:
     lines = [by_flags(command, flags, tmp_path), by_yaml(command, tree, tmp_path)]
-    if hasattr(fedmia, "run_simulation"):
-        lines.append(by_python(command, tree, tmp_path))
+    lines.append(by_python(command, tree, tmp_path))
     assert all("\n" not in line and says in line for line in lines), lines
     assert len({without_option(line) for line in lines}) == 1, lines
