@@ -108,6 +108,21 @@ class StudyResult:
     def __repr__(self) -> str:
         return f"<StudyResult {self.folder} ({len(self.runs)} runs)>"
 
+    def _repr_html_(self) -> str:
+        """The study as Jupyter shows it: its sentence, and each attack's mean AUC by point."""
+        from fedmia.report.notebook import html_study
+
+        scores = self.table.query("subject == 'attack' and metric == 'auc' and control.isna()")
+        means = scores.groupby(["point", "attack"], sort=False)["value"].agg(["mean", "count"])
+        rows = [
+            {"point": point or "the experiment", "attack": attack, "mean AUC": f"{mean:.2f}",
+             "models": str(count)}
+            for (point, attack), (mean, count) in zip(
+                means.index, means.astype({"count": int}).itertuples(index=False), strict=True
+            )
+        ]  # fmt: skip
+        return html_study(self.sentence, rows)
+
     @cached_property
     def report(self) -> dict[str, Any]:
         """What `sweep.json` holds."""

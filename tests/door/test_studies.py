@@ -28,6 +28,10 @@ def test_own_attack_data_and_network_in_a_study(tmp_path: Path) -> None:
     assert study.compare("Length", "similarity").equals(table)
     with pytest.raises(fedmia.InputError, match="unknown attack of this study 'Lenght'; did you"):
         study.compare("Lenght", "similarity")
+    shown = study._repr_html_()
+    assert study.sentence in shown and "<script" not in shown
+    mean = np.mean([run.attacks["auc"]["Length"] for run in runs])
+    assert f"partition.alpha={alpha}" in shown and f">{mean:.2f}<" in shown
     again = fedmia.open_study(tmp_path / "STUDY")
     assert again.table.equals(study.table)
 
