@@ -74,8 +74,13 @@ def title_of(head: str) -> str:
 
 
 def code(text: str) -> Markup:
-    """Escaped text in which what stands between backticks is code."""
-    return Markup(re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(text))))
+    """Escaped text in which what stands between backticks is code; no flag breaks at a hyphen."""
+
+    def unbroken(command: re.Match[str]) -> str:
+        whole = (f'<span style="white-space: nowrap">{w}</span>' for w in command[1].split())
+        return f"<code>{' '.join(whole)}</code>"
+
+    return Markup(re.sub(r"`([^`]*)`", unbroken, str(escape(text))))
 
 
 def anchor(title: str) -> str:
