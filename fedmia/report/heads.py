@@ -54,6 +54,36 @@ TITLES = {
     "mean AUC": "Mean over models",
     "epsilon at most": "Guaranteed limit of leakage; smaller is stronger, over 20 means little",
     "least to greatest": "Smallest and largest value of the models",
+    "TPR at 1 % FPR": "Share of members found where 1 of 100 non-members is taken for a member",
+    "by seed": "The value of each model, one a seed",
+    "epsilon": "Guaranteed limit of leakage; smaller is stronger, over 20 means little",
+    "from": "The first of the two that are compared",
+    "to": "The second of the two that are compared",
+    "of": "What was measured",
+    "noise": "Law of the noise",
+    "scale": "Size of the noise",
+    "point": "One combination of the grid's values",
+    "where": "Points of the grid, or clients",
+    "utility": "How useful the released head is: accuracy of its answers",
+    "utility loss": "Utility lost to the noise",
+    "mean difference of AUCs": "Mean over models of the attack's AUC minus that of its control",
+    "mean difference": "Mean over models of the first minus the second, at equal seeds",
+    "failed": "Number of attacks that could not be scored",
+    "members": "Number of scored members",
+    "non-members": "Number of scored non-members",
+    "test images": "Number of images on which the probe was tested",
+    "p": "Chance of so large a difference if there were none",
+    "p, Holm": "The p-value, corrected for all comparisons of the table",
+    "untrained kNN": "kNN accuracy of the encoder before training",
+    "linear probe": "Accuracy of a linear classifier on the encoder's outputs",
+    "weighted kNN": "Accuracy of a nearest-neighbour probe, near images counted more",
+    "mean AUC of defended clients": "AUC on the images of clients that defend themselves",
+    "mean AUC of undefended clients": "AUC on the images of clients that do not",
+    "kNN after the attack": "kNN accuracy of the last model, after the crafted updates",
+    "encoder": "The encoder that was audited",
+    "images a set": "Number of images of each set",
+    "measure": "AUC, or TPR at a false-positive rate",
+    "option": "The option of the grid",
 }
 
 
@@ -70,7 +100,12 @@ def title_of(head: str) -> str:
         return f"AUC of the same attack under the {head.removesuffix(' control')} control"
     if head.startswith("after the attack"):
         return "Accuracy of the last model, after the crafted updates"
-    return TITLES.get(head, "")
+    plain = head.removesuffix(", 95 %")
+    first, minus, other = plain.partition("minus ")
+    if minus and plain not in TITLES:
+        what = f"{first.strip() or 'The value'} less that of {other}"
+        return f"{what}: mean over models at equal seeds, with its 95 % interval"
+    return TITLES.get(head) or TITLES.get(plain, "")
 
 
 def code(text: str) -> Markup:
