@@ -84,6 +84,12 @@ TITLES = {
     "images a set": "Number of images of each set",
     "measure": "AUC, or TPR at a false-positive rate",
     "option": "The option of the grid",
+    "defense": "What the clients do against leakage",
+    "strategy": "How the server aggregates the clients' updates",
+    "partition": "How images are dealt to clients",
+    "model": "Network that is trained",
+    "ssl": "Self-supervised method",
+    "strength": "How strong the defence is, in its own unit",
 }
 
 
@@ -100,6 +106,8 @@ def title_of(head: str) -> str:
         return f"AUC of the same attack under the {head.removesuffix(' control')} control"
     if head.startswith("after the attack"):
         return "Accuracy of the last model, after the crafted updates"
+    if re.fullmatch(r"\w+(\.[\w-]+)+", head):
+        return "An option of the runs, by its path in the settings"
     plain = head.removesuffix(", 95 %")
     first, minus, other = plain.partition("minus ")
     if minus and plain not in TITLES:

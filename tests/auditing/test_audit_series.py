@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import statistics
 import sys
@@ -183,6 +184,11 @@ def test_series__one_json_and_one_page(serial: Serial, tmp_path: Path) -> None:
     assert lost and set(lost) <= set(found["notes"])
     page = (out / "series.html").read_text()
     assert 'href="cells/encoder%3DRUN%402_seed%3D1/report.html"' in page
+    untitled = re.findall(r"<th>(.*?)</th>", page)
+    assert not untitled, untitled  # each column says what it is
+    assert set(re.findall(r'href="#([^"]+)"', page)) == set(
+        re.findall(r'section id="([^"]+)"', page)
+    )
 
     other = [p | {"run": "OTHER", "knn": p["knn"] + 0.1} for p in found["points"][1:]]
     assert found["models"] == [] and [row["round"] for row in models(found["points"] + other)] == [

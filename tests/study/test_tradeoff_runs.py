@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import sys
 from collections.abc import Callable, Sequence
@@ -14,6 +15,7 @@ import pytest
 
 from fedmia.cli.command import parse
 from fedmia.cli.commands import SWEEP, TRADEOFF
+from fedmia.options import registry
 from fedmia.options.errors import InputError
 from fedmia.study.simulations import sweep
 from fedmia.study.simulations import tradeoff as run_study
@@ -60,6 +62,12 @@ def test_trade_off__runs_what_is_new_and_fails_by_name(
         ".lock", "cells", "config.yaml", "failed", "points.csv", "sweep.html", "sweep.json",
         "table.csv", "table.parquet", "tradeoff.html", "tradeoff.json", "tradeoff.png",
     }  # fmt: skip
+    for name in ("sweep.html", "tradeoff.html"):
+        page = (out / name).read_text(encoding="utf-8")
+        untitled = set(re.findall(r"<th>(.*?)</th>", page))
+        assert untitled <= {*registry.names("attack"), "ascent-level", "ascent-static-level"}
+        sections = set(re.findall(r'section id="([^"]+)"', page))
+        assert sections and sections == set(re.findall(r'href="#([^"]+)"', page))
     report = told(out)
     assert capsys.readouterr().out == report["sentence"] + "\n"
     rows = [r for r in report["rows"] if r["attack"] == "similarity"]
