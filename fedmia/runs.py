@@ -106,12 +106,12 @@ class Run:
         return f"<Run {self.folder} ({'finished' if self.finished else 'not finished'})>"
 
     def _repr_html_(self) -> str:
-        """The run as Jupyter shows it: verdict, table of the attacks."""
+        """The run as Jupyter shows it: verdict, three answers, table of the attacks."""
         if not self.finished:
             return f"<p>{escape(repr(self))}</p>"
         from fedmia.report.notebook import html_summary
 
-        return html_summary(self.records)
+        return html_summary(self.records, str(self.folder / "report.html"))
 
     @property
     def format(self) -> int:

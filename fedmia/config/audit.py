@@ -248,7 +248,7 @@ def outside_reason(name: str) -> str | None:
     """Why an attack has no place in an audit of a released encoder, or None if it has one."""
     cls = registry.load("attack", name)
     if issubclass(cls, ActiveAttack):
-        return "takes part in the training: python -m fedmia.simulate --attacker active runs it"
+        return "takes part in the training: fedmia simulate --attacker active runs it"
     if cls.needs.vantage != "outsider":
-        return f"needs the vantage of a {cls.needs.vantage}: python -m fedmia.simulate runs it"
+        return f"needs the vantage of a {cls.needs.vantage}: fedmia simulate runs it"
     return None

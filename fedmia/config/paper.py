@@ -17,7 +17,7 @@ class Paper(Settings):
         InputError: on construction, without a run.
     """
 
-    run: str = option("", "folder of a finished run (--out of python -m fedmia.simulate)")
+    run: str = option("", "folder of a finished run (--out of fedmia simulate)")
     beside: tuple[str, ...] = option(
         (), "folders of runs with other strategies, drawn beside it in Fig. 13 (b)"
     )

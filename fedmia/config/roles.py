@@ -95,7 +95,7 @@ def refusal(
     if issubclass(attack, ActiveAttack) and not may_craft(attacker):
         return f"needs {_list_attackers(map(may_craft, ATTACKERS))}: it uploads crafted updates"
     if attack.uses_shadows if shadows is None else shadows:
-        return "needs shadow encoders: python -m fedmia.audit --encoder RUN trains them"
+        return "needs shadow encoders: fedmia audit --encoder RUN trains them"
     needs = attack.needs
     if granted_threat(attacker, sums).covers(needs):
         return None

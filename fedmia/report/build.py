@@ -51,7 +51,7 @@ ONE_MODEL = (
     "not the "
     "variation between trainings"
 )
-SEEDS = "; python -m fedmia.sweep --seeds 5 shows the spread between models."
+SEEDS = "; fedmia sweep --seeds 5 shows the spread between models."
 METHOD = "Bonferroni over Wilson intervals of the AUC with DeLong's (1988) variance"
 NO_RULE = Aggregation("")  # of what is no federation
 EXACT = ("config", "choices", "delta")  # asked for, chosen or assumed: no measurement

@@ -126,7 +126,7 @@ def test_names__every_attack_that_trains_no_shadow(audit: Audit, tmp_path: Path)
         assert name in done.report["timing"]["by_attack"]
     # The last map of so small an image is a single part.
     assert "vectors have length 512, the parts of its map" in done.not_run["partcrop"]
-    known = ("shadow encoders", "python -m fedmia.simulate", "the parts of its map")
+    known = ("shadow encoders", "fedmia simulate", "the parts of its map")
     for reason in done.not_run.values():
         assert any(words in reason for words in known)
 
@@ -171,7 +171,7 @@ def test_no_federation_installed(archives: Sides, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_process__of_its_own(archives: Sides, tmp_path: Path) -> None:
-    """As it is typed: `python -m fedmia.audit`."""
+    """As it is typed: `fedmia audit`."""
     line = f"{archives.flags} --encoder tests.auditing.brought:tiny --attacks lpla --threads 1"
     done = subprocess.run(
         [sys.executable, "-m", "fedmia.audit", *line.split(), "--json", "--seed", "x"],

@@ -152,7 +152,7 @@ def test_parse__plugin_options_take_the_types_of_the_plugin() -> None:
         ("--clients three", "--clients must be int, got 'three'"),
         ("--clients 0", "--clients must be >= 1, got 0"),
         ("--seed -1", "--seed must be >= 0, got -1"),
-        ("--seeds 3", "--seeds: python -m fedmia.sweep --seeds N --out FOLDER runs several seeds"),
+        ("--seeds 3", "--seeds: fedmia sweep --seeds N --out FOLDER runs several seeds"),
         ("--out=", "--out needs a folder"),
         ("--attacker actve", "unknown --attacker value 'actve'; did you mean 'active'?"),
         ("--clients 1 --attacker active", "--clients 1 --attacker active --malicious 1 leaves no"),

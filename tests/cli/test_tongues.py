@@ -110,7 +110,7 @@ def test_another_commands_line__stays_as_it_is_in_python() -> None:
     report = audit(tiny(), images[:25], images[25:], attacks="lpla,ascent,lira", shadows=0)
     reasons = {row["attack"]: row["reason"] for row in report["not_run"]}
     assert reasons == {
-        "ascent": "takes part in the training: python -m fedmia.simulate --attacker active runs it",
+        "ascent": "takes part in the training: fedmia simulate --attacker active runs it",
         "lira": "needs shadow encoders (shadows=N, or shadow_encoders=FOLDER)",
     }
 

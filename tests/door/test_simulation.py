@@ -82,6 +82,9 @@ def test_a_run_without_a_folder_keeps_it_as_long_as_it_lives() -> None:
     run = fedmia.run_simulation(**TINY)
     folder = run.folder
     assert len(run.scores) and folder.is_dir()
+    shown = run._repr_html_()
+    assert all(text and text[:20] in shown for text in (run.verdict, run.means, run.sure))
+    assert "similarity" in shown and "<script" not in shown and "report.html" in shown
     del run
     assert not folder.parent.exists()
 

@@ -223,7 +223,7 @@ def notes(config: Head, released: LoadedEncoder, shadows: int) -> list[str]:
     )
     texts.append(
         "The images of a head are drawn at random from all images, independently of the encoder's "
-        "training set. The encoder gets no noise; python -m fedmia.audit measures its leakage."
+        "training set. The encoder gets no noise; fedmia audit measures its leakage."
     )
     texts.append(f"The untrained control is {released.untrained_how}.")
     return texts
