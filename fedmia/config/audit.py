@@ -225,23 +225,30 @@ def attack_names(tree: Mapping[str, Any]) -> tuple[str, ...]:
 
 def expand_names(names: tuple[str, ...]) -> tuple[str, ...]:
     """Names of attacks: `("all",)` is every one of the registry, those that cannot run included,
-    so that the report says why they did not; `("quick",)` are those that run in little time.
+    so that the report says why they did not; `quick` stands for those that run in little time.
 
     Raises:
         InputError: an unknown attack, or one named twice.
     """
     if names == ("all",):
         return tuple(registry.names("attack"))
-    if names == (QUICK,):
-        quick = [n for n in registry.names("attack") if is_quick(registry.load("attack", n))]
-        return tuple(n for n in quick if outside_reason(n) is None)
     if not names:
         raise InputError(f"{opt('attacks')} names no attack")
+    expanded = list[str]()
     for name in names:
-        registry.load("attack", name)
         if names.count(name) > 1:
             raise InputError(f"attack '{name}' is named twice")
-    return names
+        expanded += [n for n in _expand_name(name) if n not in expanded]
+    return tuple(expanded)
+
+
+def _expand_name(name: str) -> list[str]:
+    """The attacks that one name stands for."""
+    if name == QUICK:
+        quick = [n for n in registry.names("attack") if is_quick(registry.load("attack", n))]
+        return [n for n in quick if outside_reason(n) is None]
+    registry.load("attack", name)
+    return [name]
 
 
 def outside_reason(name: str) -> str | None:
