@@ -54,7 +54,8 @@ def source_of(cls: type) -> str:
         parts.append(inspect.getsource(cls))
     except (OSError, TypeError):  # Python finds no file for a class of a notebook before 3.13
         parts += [source_of_function(f) for f in functions if inspect.isfunction(f)]
-    parts += [f"{n} = {v!r}" for n, v in sorted(vars(cls).items()) if n[0] != "_" and _is_plain(v)]
+    own = {n: v for n, v in vars(cls).items() if n[0] != "_" and not _is_own_name(n, v)}
+    parts += [f"{n} = {v!r}" for n, v in sorted(own.items()) if _is_plain(v)]
     parts += [_outer_values(f) for f in functions if inspect.isfunction(f)]
     return "\n".join(parts)
 
@@ -85,6 +86,11 @@ def _outer_values(function: Callable[..., Any]) -> str:
     outer = inspect.getclosurevars(function)
     values = {**outer.globals, **outer.nonlocals}
     return "".join(f"\n{name} = {v!r}" for name, v in sorted(values.items()) if _is_plain(v))
+
+
+def _is_own_name(attribute: str, value: Any) -> bool:
+    """Whether an attribute holds the name that the class was given here, or its default one."""
+    return attribute == "name" and isinstance(value, str) and ":" in value
 
 
 def _is_plain(value: Any) -> bool:

@@ -120,7 +120,9 @@ def test_another_source_has_another_name(tmp_path: Path) -> None:
 
 
 def test_names_change_with_what_a_class_or_function_does() -> None:
-    assert name_plugin("attack", own_attack()) == name_plugin("attack", own_attack())
+    kind = own_attack()
+    assert name_plugin("attack", kind) == name_plugin("attack", kind)  # now that it has a name
+    assert name_plugin("attack", own_attack()) == name_plugin("attack", kind)
     assert name_plugin("attack", own_attack()) != name_plugin("attack", own_attack(2.0))
     assert name_plugin("attack", own_attack()(power=3.0))["power"] == 3.0
 
