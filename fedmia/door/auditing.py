@@ -88,8 +88,9 @@ def audit_by_name(
 
     watch = Stopwatch(time.perf_counter())
     trust = bool(options.pop("trust_plugins", False))
-    given_options = {"encoder": encoder, "attacks": attacks, **options}
-    settings = build_settings(AUDIT, None, given_options, trust)
+    settings = build_settings(
+        AUDIT, None, {"encoder": encoder, "attacks": attacks, **options}, trust
+    )
     if len(settings.cells) > 1:
         raise InputError(
             "encoder must be one encoder with one seed: several are a study, `fedmia audit` with "

@@ -156,7 +156,7 @@ class StudyResult:
 
         from fedmia.table import COLUMNS
 
-        return pd.DataFrame(self._rows(), columns=list(COLUMNS))
+        return pd.DataFrame(self._rows, columns=list(COLUMNS))
 
     def compare(self, attack: Any, baseline: Any) -> pd.DataFrame:
         """What an attack adds to another one, on the same models and the same images.
@@ -179,7 +179,7 @@ class StudyResult:
         from fedmia.study.views.baseline import Baseline
 
         one, other = self._attack(attack), self._attack(baseline)
-        rows = [row for row in self._rows() if row["attack"] in (one, other)]
+        rows = [row for row in self._rows if row["attack"] in (one, other)]
         comparisons = list(Baseline(other).comparisons(rows))
         fill_holm(comparisons)
         table = []
@@ -199,7 +199,9 @@ class StudyResult:
             })  # fmt: skip
         return pd.DataFrame(table)
 
+    @cached_property
     def _rows(self) -> list[Any]:
+        """The rows of the study's table, which several of its parts read."""
         return read(self.folder)
 
     def _attack(self, attack: Any) -> str:
@@ -209,7 +211,7 @@ class StudyResult:
             InputError: no run has it.
         """
         name = attack if isinstance(attack, str) else name_plugin("attack", attack)["name"]
-        names = sorted({row["attack"] for row in self._rows() if row["attack"]})
+        names = sorted({row["attack"] for row in self._rows if row["attack"]})
         matches = [n for n in names if n in (name, session.short_name(name))]
         matches += [n for n in names if n.rpartition(":")[2] == name]  # of package.module:Class
         if not matches:
