@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from fedmia.cli.command import DISK_FAILED
 from fedmia.report.figures import draw
 from fedmia.runtime.environment import describe
 from fedmia.simulate import main as simulate
@@ -229,7 +230,7 @@ def process_faults(folder: Path) -> list[dict[str, Any]]:
         with patch.object(owner, name, fails):
             try:
                 code, errors, _ = run([*shlex.split(ACTIVE), "--out", str(out)])
-                if code != 1 or errors.count("\n") != 1:
+                if code != DISK_FAILED or errors.count("\n") != 1:
                     wrong.append(f"exit code {code}: {errors}")
             except Killed:
                 code = -9

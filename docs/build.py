@@ -77,18 +77,18 @@ def find_unreachable(site: Path) -> list[str]:
     Returns:
         Their paths within the folder, in order.
     """
-    seen, todo = set[Path](), [(site / HOME).resolve()]
+    visited, todo = set[Path](), [(site / HOME).resolve()]
     while todo:
         page = todo.pop()
-        if page in seen or not page.is_file():
+        if page in visited or not page.is_file():
             continue
-        seen.add(page)
+        visited.add(page)
         text = page.read_text(encoding="utf-8", errors="replace")
         for link in re.findall(r"<a\b[^>]*\bhref=\"([^\"#?]+\.html)", text):
             if "://" not in link:
                 todo.append((page.parent / link).resolve())
     pages = (p for part in PAGES for p in (site / part).rglob("*.html"))
-    return [str(p.relative_to(site)) for p in sorted(pages) if p.resolve() not in seen]
+    return [str(p.relative_to(site)) for p in sorted(pages) if p.resolve() not in visited]
 
 
 def build(out: Path, jobs: int) -> int:
@@ -129,13 +129,13 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", nargs="?", type=Path, default=ROOT / "site")
     parser.add_argument("--jobs", type=int, default=min(4, os.cpu_count() or 1))
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     os.environ["FEDMIA_ROOT"] = str(ROOT)
     sys.path[:0] = [str(ROOT), str(ROOT / "docs" / "_ext")]
     start = time.monotonic()
-    code = build(given.out.resolve(), given.jobs)
+    code = build(options.out.resolve(), options.jobs)
     if code == 0:
-        print(f"{given.out.resolve() / HOME} ({time.monotonic() - start:.0f} s)")
+        print(f"{options.out.resolve() / HOME} ({time.monotonic() - start:.0f} s)")
     return code
 
 

@@ -31,6 +31,7 @@ from fedmia.runtime.interrupts import Interrupts  # noqa: E402
 from fedmia.runtime.progress import AuditDisplay  # noqa: E402
 from fedmia.runtime.stopwatch import Stopwatch  # noqa: E402
 from fedmia.shadows.train import TrainingStopped  # noqa: E402
+from fedmia.storage.durable import explain  # noqa: E402
 from fedmia.study.audits import encoders as several  # noqa: E402
 
 
@@ -43,8 +44,7 @@ def main(argv: Sequence[str] | None = None, spelling: Spelling | None = None) ->
 
     Returns:
         The exit code: 0, 1 an attack failed (the others are reported), 2 bad input or no attack
-            could
-        run, 130 interrupted.
+            could run, 74 a disk that failed, 130 interrupted.
     """
     watch = Stopwatch(_STARTED)
     watch.claim("import")
@@ -95,6 +95,7 @@ def run_audit(
 
     Raises:
         InputError: bad input, or no attack could run.
+        DiskError: a file could not be written or read; finished attacks stay.
     """
     audit, quiet = invocation.settings, invocation.quiet or invocation.json
     display = AuditDisplay(len(audit.attacks), quiet)
@@ -111,11 +112,14 @@ def run_audit(
     if audit.threads != invocation.settings.threads:
         with_threads = (*data_split.notes, threads_note(audit.threads))
         data_split = replace(data_split, notes=with_threads)
-    scores = examine(audit, released, data_split, device, place, display, watch, stop.is_set)
-    if not (scores.attacks or scores.inferences):
-        return report_nothing_ran(scores, stop.is_set())
+    hint = "" if place.folder is None else "the same command again goes on with this audit"
+    with explain(hint=hint):
+        scores = examine(audit, released, data_split, device, place, display, watch, stop.is_set)
+        if not (scores.attacks or scores.inferences):
+            return report_nothing_ran(scores, stop.is_set())
+        report = publish(scores, place.folder, watch)
     present(
-        publish(scores, place.folder, watch),
+        report,
         invocation.out,
         json=invocation.json,
         quiet=invocation.quiet,

@@ -26,7 +26,7 @@ from fedmia.data._source import renumber_labels
 from fedmia.data.base import Views
 from fedmia.data.images import UNLABELLED, ImageSet
 from fedmia.encoders.base import LoadOptions, channel_constants
-from fedmia.encoders.memory import Encoder, Images, as_tensor, encoder_name, load_module
+from fedmia.encoders.memory import IN_MEMORY, Encoder, Images, as_tensor, encoder_name, load_module
 from fedmia.options.errors import InputError, opt
 from fedmia.options.option import option_fields
 from fedmia.records.rows import Report
@@ -185,10 +185,10 @@ def audit(
     # As a YAML file would say it, so that names, types and ranges are checked as there.
     arguments = {
         "encoder": f"in memory: {called}",
-        "members": "in memory",
-        "nonmembers": "in memory",
+        "members": IN_MEMORY,
+        "nonmembers": IN_MEMORY,
         "size": sets["members"].size,
-        "shadow_data": "in memory" if "shadow_data" in sets else shadow_data,
+        "shadow_data": IN_MEMORY if "shadow_data" in sets else shadow_data,
         "attacks": names,
         "device": "cpu",
         "attack": {**(options or {}), **attack_options},

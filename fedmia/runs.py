@@ -13,17 +13,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, wraps
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedmia.options.errors import InputError, unknown_name
-from fedmia.storage.manifest import CURVES, SCORES
-from fedmia.storage.runfolder import RunFolder
+from fedmia.storage.manifest import CONFIG, CURVES, REPORT, SCORES
+from fedmia.storage.runfolder import RunFolder, damaged
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,8 +35,21 @@ if TYPE_CHECKING:
     from fedmia.records import Curves, RunScores
     from fedmia.records.rows import Report
 
+Part = TypeVar("Part")
+FILES = {"settings": CONFIG, "scores": SCORES, "curves": CURVES}  # that a part rests on
 IDS = ("image", "truth", "client", "label")  # the columns of scores.csv that are no attack's
 NOT_KEPT = {"features": "the attacks' features are not kept"}  # figures of more than a folder holds
+
+
+def _of_files(part: Callable[..., Part]) -> Callable[..., Part]:
+    """A part of a `Run`, read off its files: one line refuses what is no run's."""
+
+    @wraps(part)
+    def read(self: Run, *arguments: Any, **options: Any) -> Part:
+        with damaged(self.folder, FILES.get(part.__name__, REPORT)):
+            return part(self, *arguments, **options)
+
+    return read
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,6 +118,7 @@ class Run:
     def __repr__(self) -> str:
         return f"<Run {self.folder} ({'finished' if self.finished else 'not finished'})>"
 
+    @_of_files
     def _repr_html_(self) -> str:
         """The run as Jupyter shows it: verdict, three answers, table of the attacks."""
         if not self.finished:
@@ -124,6 +138,7 @@ class Run:
         return self._files.finished() is not None
 
     @cached_property
+    @_of_files
     def settings(self) -> Experiment | Audit:
         """The settings that it was started with.
 
@@ -157,11 +172,13 @@ class Run:
         return cast("Report", self._files.report())
 
     @property
+    @_of_files
     def verdict(self) -> str:
         """What the report says first: whether it leaks, in one sentence."""
         return self.records["verdict"]
 
     @property
+    @_of_files
     def verdict_code(self) -> str:
         """`leaks`, `not-established`, `collapsed`, `shift`, `control-failed` or `no-verdict` (it
         ended before its first round)."""
@@ -183,6 +200,7 @@ class Run:
         return self.records.get("todo", "")
 
     @cached_property
+    @_of_files
     def attacks(self) -> pd.DataFrame:
         """A row an attack, by `name`.
 
@@ -217,6 +235,7 @@ class Run:
         return pd.DataFrame(table).set_index("name") if table else pd.DataFrame()
 
     @cached_property
+    @_of_files
     def clients(self) -> pd.DataFrame:
         """A row a client, by `id`; empty for an audit.
 
@@ -247,6 +266,7 @@ class Run:
         return pd.DataFrame(table).set_index("id") if table else pd.DataFrame()
 
     @cached_property
+    @_of_files
     def rounds(self) -> pd.DataFrame:
         """A row a round, by `round`; empty for an audit.
 
@@ -268,6 +288,7 @@ class Run:
         return pd.DataFrame(table).set_index("round") if table else pd.DataFrame()
 
     @cached_property
+    @_of_files
     def scores(self) -> pd.DataFrame:
         """Every attack's score of every image, higher says member: a row an image.
 
@@ -285,6 +306,7 @@ class Run:
         return table.astype({"truth": bool} | dict.fromkeys(names, "float64"))
 
     @cached_property
+    @_of_files
     def table(self) -> pd.DataFrame:
         """Every number of the report, a row each, with the columns of `fedmia.table.COLUMNS`."""
         import pandas as pd
@@ -295,6 +317,7 @@ class Run:
         return pd.DataFrame(rows, columns=list(COLUMNS))
 
     @cached_property
+    @_of_files
     def curves(self) -> Curves | None:
         """Losses of the scored images by attacked round; None where no client attacked."""
         from fedmia.report.curves import from_npz
@@ -303,10 +326,12 @@ class Run:
         return from_npz(file) if file.is_file() else None
 
     @property
+    @_of_files
     def figures(self) -> list[str]:
         """Names that `figure` takes; this run may have no data for some of them."""
         return sorted(self._figures())
 
+    @_of_files
     def figure(self, name: str) -> Figure:
         """Draw one of the report's figures again.
 
@@ -347,7 +372,8 @@ class Run:
         """Read the scored images from the data source again, in the order of `scores.csv`.
 
         Raises:
-            InputError: the data source cannot be read again, or holds other images by now.
+            InputError: the data source cannot be read again, or holds other images by now; or the
+                images of an audit were arrays in memory.
         """
         of = self._audit_images if self._is_audit() else self._run_images
         return self._sort_as_scored(of())
@@ -374,11 +400,22 @@ class Run:
         )
 
     def _audit_images(self) -> ScoredImages:
-        """The scored images of an audit, at the size that its encoder got."""
+        """The scored images of an audit, at the size that its encoder got.
+
+        Raises:
+            InputError: the images were arrays in memory, which no source can read again.
+        """
+        from fedmia.encoders.memory import IN_MEMORY
         from fedmia.evaluation.audits.images import deal
         from fedmia.evaluation.audits.runs import run_of, split_of_run
 
         audit = cast("Audit", self.settings)
+        if audit.members == IN_MEMORY:
+            raise InputError(
+                f"the images of the audit '{self.folder}' were arrays in memory, which cannot be "
+                "read again; index your own arrays: `image` of `scores` is the place in the "
+                "members' array where `truth` is true, else in the others'"
+            )
         run = run_of(audit)
         if audit.members is None and run is not None:
             scored = split_of_run(audit, run)

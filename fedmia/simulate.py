@@ -16,13 +16,11 @@ if __name__ == "__main__" and (_code := answer_page(SIMULATE, sys.argv[1:])) is 
 
 import os  # noqa: E402
 from collections.abc import Iterator, Sequence  # noqa: E402
-from contextlib import contextmanager  # noqa: E402
+from contextlib import contextmanager, suppress  # noqa: E402
 from dataclasses import dataclass  # noqa: E402
 from functools import partial  # noqa: E402
 from threading import Event  # noqa: E402
 from typing import cast  # noqa: E402
-
-from safetensors import SafetensorError  # noqa: E402
 
 from fedmia.config.tree import to_tree  # noqa: E402
 from fedmia.evaluation.run import execute  # noqa: E402
@@ -35,6 +33,7 @@ from fedmia.runtime.device import bfloat16_note  # noqa: E402
 from fedmia.runtime.interrupts import Interrupts  # noqa: E402
 from fedmia.runtime.progress import Display  # noqa: E402
 from fedmia.runtime.stopwatch import Stopwatch  # noqa: E402
+from fedmia.storage.durable import explain  # noqa: E402
 from fedmia.storage.manifest import CHECKPOINT, SNAPSHOTS  # noqa: E402
 from fedmia.storage.outfolder import OutFolder  # noqa: E402
 from fedmia.storage.runfolder import RunFolder  # noqa: E402
@@ -107,6 +106,7 @@ def run_experiment(invocation: Invocation, watch: Stopwatch, stop: Event) -> Out
     Raises:
         InputError: before anything is written.
         FederationError: a client failed in the first round.
+        DiskError: a file could not be written or read; what is finished stays.
     """
     if (
         invocation.out
@@ -153,7 +153,7 @@ def open_checkpoint(prepared: PreparedRun, place: OutFolder) -> Iterator[Checkpo
         The checkpoint; None without a folder.
 
     Raises:
-        FederationError: a file could not be written.
+        DiskError: a file could not be written or read.
     """
     if place.folder is None:
         yield None
@@ -162,15 +162,13 @@ def open_checkpoint(prepared: PreparedRun, place: OutFolder) -> Iterator[Checkpo
     checkpoint = Checkpoint(place.folder / CHECKPOINT, every, fingerprint(prepared))
     checkpoint.hold()
     try:
-        yield checkpoint
-    except BaseException as error:  # but a kill: what was written so far stays
-        if not checkpoint.exists():
-            checkpoint.delete()
-            place.give_up()
-        if isinstance(error, OSError | SafetensorError):
-            raise FederationError(
-                f"{error}; --resume {place.folder} goes on from the last checkpoint"
-            ) from error
+        with explain(hint=f"--resume {place.folder} goes on with this run"):
+            yield checkpoint
+    except BaseException:  # but a kill: what was written so far stays
+        with suppress(OSError):  # of a disk that failed
+            if not checkpoint.exists():
+                checkpoint.delete()
+                place.give_up()
         raise
     finally:
         checkpoint.release()

@@ -30,12 +30,14 @@ runs are equal. Nor has a number that could not be known.
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypedDict, cast
 
 from fedmia.records.fields import Field, fields_of
 from fedmia.records.rows import Report
+from fedmia.storage import durable
 from fedmia.storage.manifest import TABLE, TABLE_TEXT
 
 Ends = float | None
@@ -210,7 +212,7 @@ def _add_columns(outer: Columns, more: Columns) -> dict[str, Any]:
 
 
 def write(rows: Sequence[Row], folder: Path) -> list[Path]:
-    """Write the table as table.parquet and table.csv; the CSV file is empty where nothing applies.
+    """Write the table as table.parquet and table.csv.
 
     Args:
         rows: the numbers.
@@ -218,6 +220,23 @@ def write(rows: Sequence[Row], folder: Path) -> list[Path]:
 
     Returns:
         Paths of the two files.
+
+    Raises:
+        DiskError: they cannot be written.
+    """
+    files = {folder / name: content for name, content in contents(rows).items()}
+    durable.write(files)
+    return [*files]
+
+
+def contents(rows: Sequence[Row]) -> dict[str, bytes]:
+    """What table.parquet and table.csv hold; the CSV file is empty where nothing applies.
+
+    Args:
+        rows: the numbers.
+
+    Returns:
+        Name of the file -> bytes.
     """
     import pyarrow as pa  # takes its time, and a command without a folder needs none
     import pyarrow.parquet as pq
@@ -225,12 +244,12 @@ def write(rows: Sequence[Row], folder: Path) -> list[Path]:
     types = {name: pa.float64() for name in COLUMNS}
     types |= dict.fromkeys(INTEGERS, pa.int64()) | dict.fromkeys(TEXTS, pa.string())
     table = pa.Table.from_pylist(list(rows), schema=pa.schema(list(types.items())))
-    pq.write_table(table, folder / TABLE)
-    with (folder / TABLE_TEXT).open("w", newline="", encoding="utf-8") as file:
-        lines = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-        lines.writeheader()
-        lines.writerows(rows)
-    return [folder / TABLE, folder / TABLE_TEXT]
+    parquet, text = io.BytesIO(), io.StringIO(newline="")
+    pq.write_table(table, parquet)
+    lines = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    lines.writeheader()
+    lines.writerows(rows)
+    return {TABLE: parquet.getvalue(), TABLE_TEXT: text.getvalue().encode()}
 
 
 def read(path: Path) -> list[Row]:

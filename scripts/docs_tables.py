@@ -242,6 +242,30 @@ def use(name: str) -> str:
     return table(["model", "weighted kNN", "linear probe"], rows)
 
 
+README_ROWS = ("similarity", "combined", "ascent-static", "ascent")
+
+
+def readme() -> str:
+    """The README's attacks, and kNN: one run of each regime, with the AUCs of both controls."""
+
+    def print_cells(report: Any, name: str) -> list[str]:
+        rows = [report["attacks"], *(report["controls"][c] for c in ("untrained", "placebo"))]
+        attack, *controls = (next(r for r in kind if r["name"] == name) for kind in rows)
+        low, high = attack["auc_ci_simultaneous"]
+        aucs = ", ".join(f"{control['auc']:.2f}" for control in controls)
+        return [f"{attack['auc']:.2f} [{low:.2f}, {high:.2f}]", aucs]
+
+    runs = [load(f"{name}/report.json") for name in ("default", "overfit")]
+    rows = [[f"`{name}`", *(c for run in runs for c in print_cells(run, name))]
+            for name in README_ROWS]  # fmt: skip
+    knn = ["kNN of the same model"]
+    for run in runs:
+        use, (low, high) = run["utility"], run["utility"]["knn_ci"]
+        knn += [f"{use['knn']:.2f} [{low:.2f}, {high:.2f}]", f"{use['untrained']['knn']:.2f}"]
+    head = ["attack", "default", "untrained, placebo", "`--config overfit`", "untrained, placebo"]
+    return table(head, [*rows, knn])
+
+
 def set_attacks(name: str) -> str:
     """Sets of images of one kind under each attack of a federated run, beside their control."""
     return table(
@@ -444,6 +468,7 @@ TABLES: dict[str, Callable[[], str]] = {
         guaranteed,
         *((f"defences/guaranteed-{name}.json", what) for name, what in GUARANTEED.items()),
     ),
+    "readme": readme,
     "default-run": partial(attacks, "default/report.json"),
     "overfit-run": partial(attacks, "overfit/report.json"),
     "default-run-use": partial(use, "default/report.json"),

@@ -1,16 +1,20 @@
-"""Copies the figures of a run into docs/images/gallery, small enough for the repository.
+"""Copies the figures of a run into docs/images, small enough for the repository.
+
+The gallery shows all of them; the README and the home page show the attacks (forest.png).
 
 python scripts/gallery.py RUN
 """
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 
 from PIL import Image
 
-GALLERY = Path(__file__).resolve().parents[1] / "docs" / "images" / "gallery"
+IMAGES = Path(__file__).resolve().parents[1] / "docs" / "images"
+GALLERY = IMAGES / "gallery"
 NAMES = ("attacks", "roc", "clients", "layers", "rounds", "ascent", "features", "holdings")
 WIDTH, COLORS = 900, 64
 
@@ -26,6 +30,7 @@ def main(arguments: list[str]) -> int:
         height = round(picture.height * min(1, WIDTH / picture.width))
         small = picture.resize((min(WIDTH, picture.width), height), Image.Resampling.LANCZOS)
         small.quantize(COLORS).save(GALLERY / f"{name}.png", optimize=True)
+    shutil.copyfile(GALLERY / "attacks.png", IMAGES / "forest.png")
     return 0
 
 

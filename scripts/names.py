@@ -1,4 +1,6 @@
-"""Say which names of the packages break the rules of docs/internals.md: python scripts/names.py.
+"""Say which names break the rules of docs/internals.md: python scripts/names.py.
+
+The packages and the code that builds the site are read.
 
 - A name says what a thing is, not what befell it: none of PARTICIPLES names a variable, an
   argument, a function or a class. Names in files, options and keys of records are not read here.
@@ -14,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("fedmia", "clients", "strategies")
+FOLDERS = ("fedmia", "clients", "strategies", "docs")
 PARTICIPLES = frozenset(
     ("asked", "dealt", "found", "given", "held", "judged", "kept", "made", "named", "put", "said")
     + ("seen", "shown", "taken", "told", "understood", "wanted")
@@ -109,7 +111,7 @@ def main() -> int:
     """Print one line for each fault; 1 where there are any."""
     faults = []
     classes: dict[str, str] = {}
-    for path in sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py")):
+    for path in sorted(path for name in FOLDERS for path in (ROOT / name).rglob("*.py")):
         place = path.relative_to(ROOT).as_posix()
         tree = ast.parse(path.read_text())
         for line, name in bound_names(tree):

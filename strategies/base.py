@@ -234,8 +234,7 @@ class FederatedStrategy(Options, Strategy):
         Raises:
             FederationError: the failure policy ends the run, or no client replies.
         """
-        self.course, self.nodes = course, self.nodes or call_roll(grid, failure_policy.clients)
-        client_of_node = {node: client for client, node in self.nodes.items()}
+        self.course, self.nodes = course, self.nodes or find_nodes(grid, failure_policy.clients)
         arrays = record(state)
         for round in range(course.first + 1, course.last + 1):
             began = time.perf_counter()
@@ -246,6 +245,7 @@ class FederatedStrategy(Options, Strategy):
             orders = self._write_orders(round, arrays, cohort)
             # 3. Each client trains on its own images (`clients.app`) and uploads an update, which
             #    is checked as it arrives. A client that fails is asked again, or dropped.
+            client_of_node = {self.nodes[client]: client for client in cohort}
             reader = ReplyReader(self._global, client_of_node, round)
             updates = collect_updates(grid, orders, reader, failure_policy, course.branch)
             # 4. Aggregate the updates into the new global model, in the order of partition ids.
@@ -331,7 +331,7 @@ class FederatedStrategy(Options, Strategy):
         assert self.course is not None
         client_of_node = {node: client for client, node in self.nodes.items()}
         reader = ReplyReader(self._global, client_of_node, self.course.first + server_round)
-        ordered = sorted(replies, key=lambda m: client_of_node[m.metadata.src_node_id])
+        ordered = sorted(replies, key=lambda m: client_of_node.get(m.metadata.src_node_id, -1))
         try:
             self._aggregate_updates(map(reader, ordered))
         except RejectedReply as error:
@@ -388,6 +388,20 @@ class FederatedStrategy(Options, Strategy):
     def summary(self) -> None:
         """Flower's hook; prints nothing."""
         return None
+
+
+def find_nodes(grid: Grid, clients: int) -> dict[int, int]:
+    """The node of each client: as a grid of our own knows it, else by a roll call.
+
+    Args:
+        grid: Flower's way to the clients.
+        clients: number of clients.
+
+    Returns:
+        Flower node id by partition id.
+    """
+    own: Callable[[], dict[int, int]] | None = getattr(grid, "client_nodes", None)
+    return call_roll(grid, clients) if own is None else own()
 
 
 def call_roll(grid: Grid, clients: int, patience: float = 120.0) -> dict[int, int]:

@@ -44,6 +44,7 @@ class FailurePolicy:
         indispensable: why a run cannot do without those clients, None if it can.
         gone: clients that were dropped.
         faults: what happened, in order.
+        say: shows a line to the user: each of the faults as it happens.
     """
 
     clients: int
@@ -53,6 +54,7 @@ class FailurePolicy:
     indispensable: Callable[[frozenset[int]], str | None] = lambda gone: None
     gone: set[int] = field(default_factory=set)
     faults: list[Fault] = field(default_factory=list)
+    say: Callable[[str], None] = lambda line: None
 
     def select_present(self, cohort: Iterable[int]) -> list[int]:
         """The clients of a cohort that were not dropped."""
@@ -80,6 +82,7 @@ class FailurePolicy:
         if action == "dropped" and (why := self.indispensable(frozenset({client, *self.gone}))):
             action, reason = "stopped", f"{reason} ({why})"
         self.faults.append(Fault(branch, round, client, reason, action))
+        self.say(f"{branch} round {round}: client {client} {reason} ({action})")
         if action == "stopped":
             often = f" ({before + 1} times)" if before else ""
             raise FederationError(f"round {round}: client {client} {reason}{often}")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from flwr.app import Message
+from flwr.app import Error, Message
+from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 from torch import Tensor
 
@@ -19,6 +20,9 @@ from strategies.failure_policy import FailurePolicy, FederationError
 
 PATIENCE = 3600.0  # seconds without any reply after which the nodes are given up
 PAUSE = 0.05  # seconds between questions to a grid that does not wait by itself
+RETURN = 600.0  # seconds in which a node that left may come back
+RECOUNT = 1.0  # seconds between looks for a node that left
+LOOK = 5.0  # seconds between looks for nodes that began anew
 
 
 class RejectedReply(Exception):
@@ -51,7 +55,7 @@ def collect_updates(
         FederationError: the failure policy ends the run, or no reply came for PATIENCE seconds.
     """
     waiting, out, back = deque(sorted(orders)), dict[str, int](), dict[int, Message]()
-    nodes = {order.metadata.dst_node_id: client for client, order in orders.items()}
+    watch = NodeWatch(grid)
     ahead = getattr(grid, "ahead", len(orders))  # a grid of Flower's own takes all at once,
     accept = getattr(grid, "accept", lambda node: None)  # and its nodes keep their state
     for client in sorted(orders):
@@ -59,8 +63,8 @@ def collect_updates(
             while client not in back:
                 while waiting and len(out) + len(back) < ahead:
                     out |= push_order(grid, waiting.popleft(), orders)
-                for reply in pull_replies(grid, out, reader.round):
-                    answered = nodes[reply.metadata.src_node_id]
+                for reply in pull_replies(grid, out, orders, reader.round, watch):
+                    answered = sender_of(reply, out, reader.names)
                     out = {name: c for name, c in out.items() if c != answered}
                     back[answered] = reply
             try:
@@ -71,6 +75,8 @@ def collect_updates(
             except RejectedReply as error:
                 if not failure_policy.note_failure(branch, reader.round, client, str(error)):
                     break
+                wait_for_node(grid, orders[client].metadata.dst_node_id)
+                watch.note_sent(orders[client].metadata.dst_node_id)
                 out |= push_order(grid, client, orders)
 
 
@@ -93,24 +99,91 @@ def push_order(grid: Grid, client: int, orders: Mapping[int, Message]) -> dict[s
     return dict.fromkeys(grid.push_messages([message]), client)
 
 
-def pull_replies(grid: Grid, out: Mapping[str, int], round: int) -> Iterable[Message]:
+def sender_of(reply: Message, out: Mapping[str, int], names: Mapping[int, int]) -> int:
+    """Who a reply is of, or about: for a node that is gone Flower's SuperLink answers itself.
+
+    Args:
+        reply: to one of the messages that are out.
+        out: partition id of each message that awaits its reply.
+        names: partition id of each node.
+
+    Returns:
+        The partition id.
+    """
+    about = reply.metadata.reply_to_message_id
+    return out[about] if about in out else names[reply.metadata.src_node_id]
+
+
+def wait_for_node(grid: Grid, node: int, patience: float = RETURN) -> None:
+    """Wait until a node is connected. Of one that is not Flower says so when it is sent a message.
+
+    Args:
+        grid: Flower's way to the clients.
+        node: Flower node id of the client.
+        patience: seconds to wait.
+    """
+    deadline = time.monotonic() + patience
+    while node not in grid.get_node_ids() and time.monotonic() < deadline:
+        time.sleep(RECOUNT)
+
+
+class NodeWatch:
+    """Which nodes began anew: what they had been sent is lost, and Flower tells nobody.
+
+    A killed node that is back before Flower missed it would be waited for in vain.
+
+    Args:
+        grid: Flower's way to the clients.
+    """
+
+    def __init__(self, grid: Grid) -> None:
+        self._list = grid.get_nodes
+        self._began, self._next = self._look(), time.monotonic() + LOOK
+
+    def note_sent(self, node: int) -> None:
+        """A node is about to be sent a message: what it lost before is known."""
+        self._began[node] = self._look().get(node, "")
+
+    def find_restarted(self) -> set[int]:
+        """Nodes that began anew since the last look; none where that was just now."""
+        if time.monotonic() < self._next:
+            return set()
+        now = self._look()
+        again = {node for node, began in now.items() if self._began.get(node, began) != began}
+        self._began, self._next = self._began | now, time.monotonic() + LOOK
+        return again
+
+    def _look(self) -> dict[int, str]:
+        return {info.node_id: info.last_activated_at for info in self._list()}
+
+
+def pull_replies(
+    grid: Grid, out: Mapping[str, int], orders: Mapping[int, Message], round: int, watch: NodeWatch
+) -> list[Message]:
     """Wait for replies to the messages that are out.
 
     Args:
         grid: Flower's way to the clients.
         out: partition id of each message that awaits its reply.
+        orders: the message to each client, by partition id.
         round: number of the round, from 1.
+        watch: knows which nodes began anew.
 
     Returns:
-        At least one reply.
+        At least one reply; an error for each client whose node began anew.
 
     Raises:
         FederationError: none came for PATIENCE seconds.
     """
     deadline = time.monotonic() + PATIENCE
     while not (replies := list(grid.pull_messages(list(out)))):
+        restarted = watch.find_restarted()
+        silent = sorted(out.values())
+        lost = [orders[c] for c in silent if orders[c].metadata.dst_node_id in restarted]
+        if lost:
+            error = Error(ErrorCode.NODE_UNAVAILABLE, "its node began anew")
+            return [Message(error, reply_to=order) for order in lost]
         if time.monotonic() > deadline:
-            silent = sorted(out.values())
             raise FederationError(f"round {round}: no reply from clients {silent}")
         time.sleep(PAUSE)
     return replies
@@ -139,17 +212,19 @@ class ReplyReader:
             RejectedReply: an error, another message than an update, other names or shapes than the
                 model's or the first update's, or values that are not finite.
         """
-        client = self.names[message.metadata.src_node_id]
         if message.has_error():
             raise RejectedReply(f"failed: {message.error.reason}")
+        client = self.names[message.metadata.src_node_id]
         try:
             values = {k: float(v) for k, v in message.content["metrics"].items()}  # type: ignore[arg-type]
             sender, examples = int(values.pop("client")), int(values.pop("num-examples"))
             state = tensors(message.content["arrays"])  # type: ignore[arg-type]
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError, EOFError) as error:
             raise RejectedReply(f"sent no update: {type(error).__name__}: {error}") from error
         if sender != client:
             raise RejectedReply(f"sent an update in the name of client {sender}")
+        if examples < 0:
+            raise RejectedReply(f"says that it has {examples} images")
         self._check(state)
         self.first = self.first or (client, set(state))
         return Update(client, self.round, state, examples, values)
@@ -160,9 +235,11 @@ class ReplyReader:
         if self.first is not None and (odd := sorted(set(state) ^ self.first[1])):
             raise RejectedReply(f"sent other tensors than client {self.first[0]}: {odd[:3]}")
         for name, tensor in state.items():
-            if tensor.shape != self.received[name].shape or not all_finite(tensor):
+            own = self.received[name]
+            fits = tensor.shape == own.shape and tensor.dtype == own.dtype
+            if not fits or not all_finite(tensor):
                 raise RejectedReply(
-                    f"sent a '{name}' that is not finite or of another shape; a lower "
+                    f"sent a '{name}' that is not finite or of another shape or type; a lower "
                     f"{opt('train.lr')} or a milder attack helps if training diverged"
                 )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import runpy
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,23 @@ def test_many_clients__seconds_by_part_and_a_plot(tmp_path: Path) -> None:
     assert out.with_suffix(".png").read_bytes()[:4] == b"\x89PNG"
 
 
+def test_growth__the_exponent_is_that_of_what_grows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(SCRIPT.parent))
+    script = runpy.run_path(str(SCRIPT.with_name("growth.py")))
+    sizes = [100.0, 400.0, 1600.0]
+    fit = script["fit"](sizes, [500 + 0.02 * s**1.5 for s in sizes], 10_000)
+    assert fit["exponent"] == pytest.approx(1.5)
+    last = 500 + 0.02 * 1600**1.5
+    assert fit["a_unit"] == pytest.approx(0.02 * (1600**1.5 - 400**1.5) / 1200)
+    assert fit["room"] == pytest.approx(1 + (10_000 - last) / (fit["a_unit"] * 1600))
+    flat = script["fit"](sizes, [500.0, 501.0, 499.0], 10_000)
+    assert flat["exponent"] is None and flat["room"] is None
+    assert script["fit"](sizes, [500.0, 505.0, 510.0], 10_000)["exponent"] is None  # 2 % in all
+    for axis, points in script["AXES"].items():
+        first, second, third = script["sizes_of"](axis, points)
+        assert second / first == pytest.approx(third / second, rel=0.1), axis
+
+
 def test_lower_bounds__a_row_says_what_was_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(SCRIPT.parent))
     script = runpy.run_path(str(SCRIPT.with_name("lower_bounds.py")))
@@ -131,4 +149,14 @@ def test_foreign_encoders__a_row_says_what_came_of_a_way(
     assert rows[0]["error"] < 1e-6 and rows[3]["error"] > 0.1
     assert "**wrong** weights 'file.pth': tensor 'features.0.weight' is missing" in script["table"](
         rows
+    )
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="torch finds a CUDA GPU here")
+def test_gpu__says_that_it_needs_one() -> None:
+    script = SCRIPT.with_name("gpu.py")
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True)
+    assert done.returncode == 1 and not done.stdout
+    assert done.stderr == (
+        "benchmarks/gpu.py needs a CUDA GPU, and torch finds none here: nothing measured\n"
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -60,14 +61,26 @@ def test_page__has_the_numbers_of_its_files(numbers: Any, name: str) -> None:
     assert not list(numbers.complaints(name, (ROOT / name).read_text(encoding="utf-8")))
 
 
-@pytest.mark.parametrize("name", script("docs_numbers").PAGES)
+@pytest.mark.parametrize("name", ["README.md", *script("docs_numbers").PAGES])
 def test_tables__are_what_the_command_writes(numbers: Any, tables: Any, name: str) -> None:
     page = (ROOT / name).read_text(encoding="utf-8")
     assert numbers.written(page, tables) == page
 
 
+@pytest.mark.parametrize("name", ["README.md", "docs/index.md", "docs/start/first_simulation.md"])
+def test_pages__quote_the_verdict_of_the_committed_default_run(numbers: Any, name: str) -> None:
+    """Their words from "The encoder leaks" to the interval of the AUC."""
+    page = (ROOT / name).read_text(encoding="utf-8")
+    quoted = re.search(r"The encoder leaks membership.*?\]", page, re.DOTALL)
+    assert quoted is not None
+    words = re.sub(r"[\s>│]+", " ", quoted[0])
+    assert numbers.result("default/report.json")["verdict"].startswith(words)
+
+
 def test_tables__all_stand_in_a_page(numbers: Any, tables: Any) -> None:
-    pages = "".join((ROOT / name).read_text(encoding="utf-8") for name in numbers.PAGES)
+    pages = "".join(
+        (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", *numbers.PAGES)
+    )
     assert sorted(numbers.TABLE.findall(pages)) == sorted(tables)
 
 

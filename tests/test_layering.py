@@ -32,6 +32,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("fedmia.study", "fedmia.papers"),
     ("fedmia.library", "fedmia.simulate", "fedmia.audit"),
     ("fedmia.sweep", "fedmia.tradeoff", "fedmia.head", "fedmia.paper", "fedmia.door"),
+    ("fedmia.reproduction",),
+    ("fedmia.reproduce",),
 )
 OURS = ("fedmia", "clients", "strategies")
 PURE = (

@@ -109,6 +109,7 @@ def test_pretrain__clients_train_in_rounds_of_their_own(
 
 STANDINGS: dict[str, tuple[str, str | None]] = {
     "dpsgd": ("--defense.epsilon 50", "heuristic"),
+    "logit-dp": ("--ssl simclr --defense.epsilon 50", "guaranteed"),
     "logistic": ("--defense.epsilon 50", "guaranteed"),
     "laplace": ("--defense.scale 0.01", "guaranteed"),
     "gaussian": ("--defense.scale 0.01", "guaranteed"),

@@ -121,17 +121,17 @@ def meaning(record: Any, name: str, field: Field) -> str:
     for one in bases(record):
         doc = entries(sections(inspect.getdoc(one) or "").get("Attributes", ""))
         texts += [doc.get(name, ""), written_comments().get(one.__name__, {}).get(name, "")]
-    said = next(filter(None, texts), "")
-    if not said and field.part:
-        said = f"of `{field.part}`: {'simultaneous ' * ('simultaneous' in name)}95 % interval"
-    if not said and field.record is not None:
+    text = next(filter(None, texts), "")
+    if not text and field.part:
+        text = f"of `{field.part}`: {'simultaneous ' * ('simultaneous' in name)}95 % interval"
+    if not text and field.record is not None:
         kinds = [field.record] if is_typeddict(field.record) else get_args(field.record)
-        said = "see " + ", ".join(f"`{kind.__name__}`" for kind in kinds)
-    if not said:
-        said = MEANINGS.get(name, "")
-    if not said:
-        said = (field.label or field.head.replace("-\n", "") or name).replace("_", " ")
-    return said
+        text = "see " + ", ".join(f"`{kind.__name__}`" for kind in kinds)
+    if not text:
+        text = MEANINGS.get(name, "")
+    if not text:
+        text = (field.label or field.head.replace("-\n", "") or name).replace("_", " ")
+    return text
 
 
 def report_page() -> str:
@@ -146,9 +146,9 @@ def report_page() -> str:
         cells = []
         hints = get_type_hints(record)
         for name, field in fields_of(record).items():
-            shown = f"*`{name}`*" if field.optional else f"`{name}`"
+            label = f"*`{name}`*" if field.optional else f"`{name}`"
             kind = type_text(hints[name])
-            cells.append((shown, f"`{kind}`", escape(meaning(record, name, field))))
+            cells.append((label, f"`{kind}`", escape(meaning(record, name, field))))
         lines += [table(("Field", "Type", "Meaning"), cells), ""]
     return "\n".join(lines)
 
@@ -181,9 +181,9 @@ def table_page() -> str:
     doc = inspect.cleandoc(fedmia.table.__doc__ or "")
     first, _, rest = doc.partition("\n\n")
     hints = get_type_hints(fedmia.table.Row)
-    said = entries(sections(inspect.getdoc(fedmia.table.Row) or "")["Attributes"])
+    text = entries(sections(inspect.getdoc(fedmia.table.Row) or "")["Attributes"])
     cells = [
-        (f"`{name}`", f"`{type_text(hints[name])}`", escape(said.get(name, name)))
+        (f"`{name}`", f"`{type_text(hints[name])}`", escape(text.get(name, name)))
         for name in fedmia.table.COLUMNS
     ]
     key = ", ".join(f"`{name}`" for name in fedmia.table.KEY)
@@ -216,6 +216,10 @@ def folder_page() -> str:
         ("0", "The command did its work, whatever the verdict."),
         (str(command.FAILED), "The run or the audit failed; the last line says why."),
         (str(command.BAD_INPUT), "Bad input: an option, a file, or settings that do not fit."),
+        (
+            str(command.DISK_FAILED),
+            "A file could not be written or read: a disk that is full, read-only or gone.",
+        ),
         (str(command.INTERRUPTED), "Interrupted by Ctrl-C."),
     ]
     return (

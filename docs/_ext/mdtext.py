@@ -56,15 +56,15 @@ def sections(doc: str) -> dict[str, str]:
 
 def entries(section: str) -> dict[str, str]:
     """Name -> text of the entries of a section such as `Attributes:`."""
-    found: dict[str, str] = {}
+    entry_by_name: dict[str, str] = {}
     names: list[str] = []
     for line in section.splitlines():
         if match := re.match(r"(\*{0,2}\w+(?:, \*{0,2}\w+)*): (.*)", line):
             names = match[1].split(", ")
-            found |= dict.fromkeys(names, match[2])
+            entry_by_name |= dict.fromkeys(names, match[2])
         elif names and line.strip():
-            found |= {name: f"{found[name]} {line.strip()}" for name in names}
-    return found
+            entry_by_name |= {name: f"{entry_by_name[name]} {line.strip()}" for name in names}
+    return entry_by_name
 
 
 def prose(cls: type) -> str:

@@ -83,8 +83,8 @@ def plugin_page(kind: str) -> str:
         label = f"{name}:PATH" if getattr(cls, "takes_path", False) else name
         lines += ["", f"## {label}", "", prose(cls), "", *facts(kind, cls), ""]
         options = {f.name for f, _ in option_fields(cls)}
-        said = entries(sections(inspect.getdoc(cls) or "").get("Attributes", ""))
-        extra = [f"- `{n}`: {escape(t)}" for n, t in said.items() if n not in options]
+        text_by_option = entries(sections(inspect.getdoc(cls) or "").get("Attributes", ""))
+        extra = [f"- `{n}`: {escape(t)}" for n, t in text_by_option.items() if n not in options]
         if extra:
             lines += ["Attributes:", "", *extra, ""]
         if rows := option_rows(cls, prefix.replace("NAME", name)):

@@ -29,9 +29,9 @@ STATISTICS = "Arrays in, numbers out. They need numpy and scipy alone. A higher 
 def directive(path: str) -> str:
     """What asks autodoc for an object."""
     module, _, name = path.rpartition(".")
-    found = getattr(importlib.import_module(module), name)
-    if inspect.isclass(found):
-        if issubclass(found, BaseException):
+    subject = getattr(importlib.import_module(module), name)
+    if inspect.isclass(subject):
+        if issubclass(subject, BaseException):
             return f".. autoexception:: {path}\n   :no-members:\n"
         return f".. autoclass:: {path}\n"
     return f".. autofunction:: {path}\n"
@@ -45,8 +45,8 @@ def block(paths: list[str]) -> str:
 def statistics_paths() -> list[tuple[str, list[str]]]:
     """(module, its public functions and classes) of the statistics."""
     parts = []
-    for found in pkgutil.iter_modules(fedmia.statistics.__path__):
-        module = importlib.import_module(f"fedmia.statistics.{found.name}")
+    for subject in pkgutil.iter_modules(fedmia.statistics.__path__):
+        module = importlib.import_module(f"fedmia.statistics.{subject.name}")
         names = [
             name
             for name, one in vars(module).items()
@@ -54,7 +54,7 @@ def statistics_paths() -> list[tuple[str, list[str]]]:
             and (inspect.isfunction(one) or inspect.isclass(one))
             and one.__module__ == module.__name__
         ]
-        if names and not found.name.startswith("_"):
+        if names and not subject.name.startswith("_"):
             parts.append((module.__name__, [f"{module.__name__}.{name}" for name in names]))
     return parts
 

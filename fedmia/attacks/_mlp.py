@@ -27,11 +27,36 @@ class RMSNorm(nn.Module):
         return x * torch.rsqrt(x.square().mean(dim=-1, keepdim=True) + 1e-6)
 
 
-def mlp(widths: Sequence[int], activation: type[nn.Module] = nn.ReLU) -> nn.Sequential:
-    """Linear layers of `widths` (inputs first, then the hidden ones), then one logit."""
+class UnitNorm(nn.Module):
+    """x / |x| over the last axis, without a gain."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.normalize(x, dim=-1)
+
+
+ACTIVATIONS: dict[str, type[nn.Module]] = {
+    "relu": nn.ReLU,
+    "tanh": nn.Tanh,
+    "leaky-relu": nn.LeakyReLU,
+    "silu": nn.SiLU,
+}
+# What stands before an activation, from the number of its inputs.
+NORMS: dict[str, Callable[[int], tuple[nn.Module, ...]]] = {
+    "none": lambda width: (),
+    "rms": lambda width: (RMSNorm(),),
+    "l2": lambda width: (UnitNorm(),),
+    "layer": lambda width: (nn.LayerNorm(width),),
+}
+
+
+def mlp(widths: Sequence[int], activation: str = "relu", norm: str = "none") -> nn.Sequential:
+    """Linear layers of `widths` (inputs first, then the hidden ones), then one logit.
+
+    A norm and an activation stand after each but the last.
+    """
     layers: list[nn.Module] = []
     for before, after in zip(widths, widths[1:], strict=False):
-        layers += [nn.Linear(before, after), activation()]
+        layers += [nn.Linear(before, after), *NORMS[norm](after), ACTIVATIONS[activation]()]
     return nn.Sequential(*layers, nn.Linear(widths[-1], 1))
 
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from fedmia.attacks._mlp import logits, mlp, train_logits
 from fedmia.attacks.base import Scores
+from fedmia.records import EPOCHS_CUT
 
 
 class AnchorSelector(nn.Module):
@@ -44,12 +45,12 @@ class AnchorSelector(nn.Module):
 
 def tanh_attacker(inputs: int) -> nn.Module:
     """SD-MI's code: five linear layers, hidden 512, Tanh between them."""
-    return mlp([inputs, 512, 512, 512, 512], nn.Tanh)
+    return mlp([inputs, 512, 512, 512, 512], "tanh")
 
 
 def relu_attacker(inputs: int) -> nn.Module:
     """LpLA's "simple three-layer" ReLU network; hidden 256 as in EncoderMI, the paper is silent."""
-    return mlp([inputs, 256, 256], nn.ReLU)
+    return mlp([inputs, 256, 256])
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,9 @@ class ScaledNetwork:
     """A network on inputs that are brought to [0, 1] on the known images, as SD-MI's code does.
 
     A candidate may lie outside; a feature that is constant on the known images is only shifted.
+
+    Attributes:
+        cut: what `steps` left of the recipe's epochs, by EPOCHS_CUT; empty where it left all.
     """
 
     def __init__(
@@ -109,10 +113,15 @@ class ScaledNetwork:
         from sklearn.preprocessing import MinMaxScaler
 
         self.scaler = MinMaxScaler().fit(inputs.double().numpy())
+        epochs = recipe.limit_epochs(len(inputs), steps)
+        # For the report, which says so.
+        self.cut = (
+            {} if epochs == recipe.epochs else {EPOCHS_CUT: f"{epochs:,} of {recipe.epochs:,}"}
+        )
         trained = train_logits(
             model, self._scale(inputs).float(), truth, rng,
             optimizer=recipe.optimizer, batch=recipe.batch, rate=recipe.rate,
-            epochs=recipe.limit_epochs(len(inputs), steps),
+            epochs=epochs,
         )  # fmt: skip
         self.model = trained.double()  # a row's score is the same whatever is scored beside it
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fedmia.attacks._cosine import pairwise_cosines
-from fedmia.attacks._mlp import RMSNorm, mlp
+from fedmia.attacks._mlp import ACTIVATIONS, NORMS, RMSNorm, mlp
 from fedmia.attacks._partcrop import ENERGIES, NetworkAttack, sorted_energies
 from fedmia.options.errors import InputError, opt
 from fedmia.options.option import Options, option
@@ -113,6 +113,10 @@ class PartCrop(NetworkAttack):
     with_similarity: bool = option(
         False, "append the sorted cosines of `views` views, EncoderMI's inputs (App. D)"
     )
+    activation: str = option(
+        "relu", "activation of the network (Tables 12, 13)", choices=tuple(ACTIVATIONS)
+    )
+    norm: str = option("none", "norm before each activation (Tables 12, 13)", choices=tuple(NORMS))
     views: int = option(10, "views an image of with_similarity", ge=2)
     layer: str = option("avgpool", "output of with_similarity", choices=OUTPUTS)
 
@@ -130,6 +134,9 @@ class PartCrop(NetworkAttack):
         return Crops(
             scale_min=self.scale_min, scale_max=self.scale_max, size=self.part, patch=patch
         )
+
+    def network(self, widths: Sequence[int]) -> nn.Module:
+        return mlp(widths, self.activation, self.norm)
 
     def inputs(self, view: BlackBox, images: Tensor) -> list[Tensor]:
         energies = sorted_energies(self._responses(view, images), images, view.seed, self.energies)
@@ -166,14 +173,6 @@ class PartCrop(NetworkAttack):
         return True
 
 
-class NormTanh(RMSNorm):
-    """What stands between two linear layers in place of ReLU: RMSNorm, then tanh."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Normalise `(N, D)`, then apply tanh."""
-        return torch.tanh(super().forward(x))
-
-
 @dataclass
 class PartCropV2(PartCrop):
     """PartCrop whose network has RMSNorm and tanh in place of ReLU (Sec. 8.3.2).
@@ -185,8 +184,12 @@ class PartCropV2(PartCrop):
     name: ClassVar[str] = "partcrop-v2"
     paper: ClassVar[str] = "Zhu et al., PartCrop, Sec. 8.3.2, Tables 11-13"
 
+    activation: str = option(
+        "tanh", "activation of the network (Tables 12, 13)", choices=tuple(ACTIVATIONS)
+    )
+    norm: str = option("rms", "norm before each activation (Tables 12, 13)", choices=tuple(NORMS))
     normalise_input: bool = option(False, "apply RMSNorm to the inputs of the network")
 
     def network(self, widths: Sequence[int]) -> nn.Module:
-        body = mlp(widths, NormTanh)
+        body = super().network(widths)
         return nn.Sequential(RMSNorm(), body) if self.normalise_input else body

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -24,6 +26,7 @@ from fedmia.options.errors import (
 from fedmia.options.yamlfile import load
 
 BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130  # exit codes
+DISK_FAILED = os.EX_IOERR  # 74: a file cannot be written or read; what is finished stays
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,8 @@ def run(
         failures: exceptions by which `work` says that the run itself failed.
 
     Returns:
-        The exit code: that of `work`, 0 after a page, 1 a failed run, 2 bad input.
+        The exit code: that of `work`, 0 after a page, 1 a failed run, 2 bad input, 74 a disk that
+            failed.
     """
     if (code := answer_page(command, arguments)) is not None:
         return code
@@ -79,6 +83,12 @@ def run(
     except failures as error:
         print("fedmia: the run failed: " + format_error(str(error), speak), file=sys.stderr)
         return FAILED
+    except OSError as error:
+        where = f"'{error.filename}': " if error.filename and error.strerror else ""
+        why = f"{where}{error.strerror or error}"
+        with suppress(OSError):  # a log on that very disk
+            print(f"fedmia: the run failed: {format_error(why, speak)}", file=sys.stderr)
+        return DISK_FAILED
     except KeyboardInterrupt:
         return INTERRUPTED
 
@@ -188,6 +198,7 @@ def resume_settings(own_options: Mapping[str, str], typed: Mapping[str, str]) ->
         )
     if not run.config.is_file():
         raise InputError(f"--resume '{folder}' is no run: it holds no {run.config.name}")
+    run.refuse_links()
     run.tree()
     return {**own_options, "config": str(run.config), "out": str(folder)}
 

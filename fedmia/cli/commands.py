@@ -25,3 +25,4 @@ def _command(tree: Tree, shared: Tree) -> Command:
 COMMANDS = _commands(Path(__file__).with_name("commands.yaml"))
 SIMULATE, AUDIT, SWEEP = COMMANDS["simulate"], COMMANDS["audit"], COMMANDS["sweep"]
 TRADEOFF, HEAD, PAPER = COMMANDS["tradeoff"], COMMANDS["head"], COMMANDS["paper"]
+REPRODUCE = COMMANDS["reproduce"]

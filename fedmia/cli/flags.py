@@ -13,7 +13,8 @@ from typing import Any
 
 from fedmia.config.flag_layout import FlagLayout, flag_layout
 from fedmia.config.forms import unknown_option
-from fedmia.options.errors import InputError, opt, prefix_errors, suggest_nearest
+from fedmia.config.plugin_lists import refuse_class_alone
+from fedmia.options.errors import InputError, prefix_errors, suggest_nearest
 from fedmia.options.values import Text
 
 # Switches of every command. `list` may be followed by a kind of plugin.
@@ -236,20 +237,11 @@ def refuse_options(command: Command, flags: ParsedFlags) -> None:
             chosen = {name: (branch.get("name", default), branch)}
         for path, (plugin, own) in chosen.items():
             if name == "attack" and plugin not in known.get(kind, {}):
-                _refuse_last_part(str(plugin), own, str(flags.tree.get("attacks", "")))
+                refuse_class_alone(name, str(plugin), own, flags.tree.get("attacks"))
             options = known.get(kind, {}).get(plugin, own)
             for key in own:
                 if key not in (*options, "name"):
                     raise unknown_option(kind, str(plugin), f"{path}.{key}", known[kind])
-
-
-def _refuse_last_part(plugin: str, own: Mapping[str, Any], attacks: str) -> None:
-    """Refuse options of a class alone where the attack is `module:Class`; say the flag."""
-    for name in attacks.split(","):
-        last = name.strip().rpartition(":")[2]
-        if ":" in name and last.lower() == plugin.lower() and own:
-            typed, right = (f"attack.{one}.{next(iter(own))}" for one in (plugin, name.strip()))
-            raise InputError(f"{opt(typed)}: options of '{name.strip()}' are {opt(right)}")
 
 
 def _is_bool(command: Command, path: tuple[str, ...]) -> bool:

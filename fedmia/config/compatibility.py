@@ -186,6 +186,12 @@ def _check_machine(experiment: Experiment) -> None:
             raise InputError(
                 f"{opt(name)} must be a share below 1 or a whole number, got {share:g}"
             )
+    on_gpu = experiment.device.startswith("cuda")
+    if on_gpu and experiment.backend == "ray" and not experiment.gpus_per_client:
+        raise InputError(
+            f"{opt('device', experiment.device)}: clients on Ray get no GPU without "
+            f"{opt('gpus_per_client')}, such as {opt('gpus_per_client', 0.25)}"
+        )
     if address is not None and not re.fullmatch(r"auto|[^:/]+:[0-9]{1,5}", address):
         raise InputError(f"{opt('ray_address')} must be auto or HOST:PORT, got '{address}'")
 
@@ -233,7 +239,8 @@ def norm_kind(model: Mapping[str, Any], ssl: Mapping[str, Any]) -> str:
     Returns:
         `group` or `batch`.
     """
-    return "batch" if ssl.get("head_norm") == "batch" else str(model.get("norm", "group"))
+    norm = str(model.get("norm", "group"))
+    return "batch" if norm == "split" or ssl.get("head_norm") == "batch" else norm
 
 
 def _check_defense(experiment: Experiment) -> None:

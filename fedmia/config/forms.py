@@ -20,6 +20,7 @@ from fedmia.config.plugin_lists import (
     expand_layers,
     overlay_layers,
     plain_layers,
+    refuse_class_alone,
     split_file_path,
 )
 from fedmia.options import registry, session
@@ -378,6 +379,8 @@ class MappingForm(Form):
         if self.classes:
             return read_options(self.classes, path, value, self.without)
         if not self.of:
+            for name, own in value.items():
+                refuse_class_alone(path, name, own, siblings.get(f"{path}s"))
             own = value.items()
             return {n: plugin_options(self.kind, n, f"{path}.{n}", v) for n, v in own}
         name = siblings.get(self.of, self.default)
@@ -543,14 +546,25 @@ def read_options(
         if flat is not None and (key not in known or key == flat):
             rest[key] = value
         elif key not in known:
-            raise InputError(
-                f"unknown option {opt(where)}{suggest_nearest(where.rpartition('.')[2], known)}"
-            )
+            paths = {} if path else _paths_in_sections(known)
+            name = where.rpartition(".")[2]
+            raise InputError(f"unknown option {opt(where)}{suggest_nearest(name, known, paths)}")
         else:
             values[key] = known[key].read(where, value, tree)
     if flat is not None and rest:
         values[flat] = known[flat].read(path, rest, values)
     return values
+
+
+def _paths_in_sections(fields: Mapping[str, Form]) -> dict[str, str]:
+    """The options of the sections that no field is named like -> their paths."""
+    return {
+        inner: f"{name}.{inner}"
+        for name, form in fields.items()
+        if isinstance(form, SectionForm)
+        for inner in field_forms(form.cls)
+        if inner not in fields
+    }
 
 
 def plugin_options(kind: str, name: str, path: str, tree: Tree) -> Tree:

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fedmia.options import registry
-from fedmia.options.errors import InputError, opt
+from fedmia.options import registry, session
+from fedmia.options.errors import InputError, map_options, opt
 from fedmia.options.yamlfile import Tree
 
 Layers = list[Tree]
@@ -107,6 +107,28 @@ def _add_options(path: str, layers: Layers, options: Tree) -> Layers | Tree:
     ]
 
 
+def address_layer(text: str, path: str, name: str, names: Sequence[str]) -> str:
+    """A layer's message, its options named as the settings of all layers take them.
+
+    Args:
+        text: with mentions of options, as `defense.epsilon`.
+        path: of the layers in the settings.
+        name: of the layer.
+        names: of all layers.
+
+    Returns:
+        The text; of several layers each option has the layer's name, as `defense.dpsgd.epsilon`.
+    """
+    if len(names) < 2:
+        return text
+
+    def rename(option: str) -> str:
+        own = option.startswith(f"{path}.")
+        return f"{path}.{name}{option.removeprefix(path)}" if own else option
+
+    return map_options(text, rename)
+
+
 def plain_layers(layers: Sequence[Any]) -> Layers | None:
     """Built layers as a tree holds them; None where there is none."""
     return [
@@ -135,6 +157,29 @@ def copy_mapping(path: str, value: Any) -> Tree:
     if not isinstance(value, Mapping):
         raise InputError(f"{opt(path)} must be a mapping of options, got {value!r}")
     return {str(key): own for key, own in value.items()}
+
+
+def refuse_class_alone(path: str, name: str, options: Mapping[str, Any], chosen: Any) -> None:
+    """Refuse options under `Class` where `package.module:Class` runs; the message says the way.
+
+    Args:
+        path: of the mapping of options, such as `attack`.
+        name: the plugin that the options stand under.
+        options: option -> value.
+        chosen: the plugins that run: a list, or text with commas; None: not said.
+
+    Raises:
+        InputError: `name` is the last part of one that runs.
+    """
+    names = chosen.split(",") if isinstance(chosen, str) else chosen or ()
+    for one in (str(one).strip() for one in names):
+        short = session.short_name(one).rpartition(":")[2]
+        if ":" in one and name.lower() == short.lower() and name != one and options:
+            first = next(iter(options))
+            wrong, right = (opt(f"{path}.{key}.{first}") for key in (name, one))
+            if session.is_session_name(one):
+                right = f"those of the object: {short}({first}={options[first]!r})"
+            raise InputError(f"{wrong}: options of '{session.short_name(one)}' are {right}")
 
 
 def split_file_path(field: str, kind: str, tree: Tree) -> Tree:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import io
+import math
 import warnings
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from threading import Lock
 from typing import Protocol
 
 import numpy as np
@@ -15,6 +18,10 @@ from fedmia.data.images import ByteArray, IntArray
 from fedmia.options.errors import InputError, opt
 from fedmia.runtime.cores import count_cores
 
+# What Pillow reads by itself: of others, some start programs (Ghostscript for PostScript).
+FORMATS = ("BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP")
+LONGEST = 65_535  # pixels a side: of most formats the most
+LARGE = 1 << 24  # pixels of an image that is decoded alone, so that few of them take memory
 GREY = ("1", "L", "LA", "La")
 COLOUR = ("RGB", "RGBA", "RGBa", "RGBX", "P", "PA", "CMYK", "YCbCr", "HSV", "LAB")
 
@@ -47,6 +54,7 @@ class ImageDecoder:
         self.name = name
         self.size = size
         self._count = count
+        self._large = Lock()
         self._colour = False
         self._pixels: ByteArray | None = None
 
@@ -61,7 +69,7 @@ class ImageDecoder:
         failed: list[tuple[str, UnreadableError]] = []
         workers = min(8, count_cores())
         with warnings.catch_warnings(), ThreadPoolExecutor(workers) as pool:
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
             decoded = pool.map(self._try, batch)
             for place, (where, _), result in zip(places, batch, decoded, strict=True):
                 if isinstance(result, UnreadableError):
@@ -88,7 +96,7 @@ class ImageDecoder:
         bad: list[int] = []
         workers = min(8, count_cores())
         with warnings.catch_warnings(), ThreadPoolExecutor(workers) as pool:
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
             for first in range(0, len(files), CHUNK):  # so that few results wait for their turn
                 results = pool.map(self._try, files[first : first + CHUNK])
                 bad += [first + i for i, r in enumerate(results) if isinstance(r, Exception)]
@@ -110,22 +118,29 @@ class ImageDecoder:
         where, source = item
         try:
             encoded = source if isinstance(source, bytes) else source.read_bytes()
-            with Image.open(io.BytesIO(encoded)) as opened:
+            with Image.open(io.BytesIO(encoded), formats=FORMATS) as opened:
+                if max(opened.size) > LONGEST:  # Pillow keeps an address for each of its lines
+                    raise ValueError(f"{max(opened.size)} pixels a side, at most {LONGEST}")
+                alone = self._large if math.prod(opened.size) > LARGE else nullcontext()
                 if opened.mode not in GREY + COLOUR:
                     raise InputError(
                         f"{self.name}: {where}: Pillow mode {opened.mode} is not 8 bits a channel"
                     )
                 colour = opened.mode not in GREY
-                image = ImageOps.exif_transpose(opened).convert("RGB" if colour else "L")
-                pixels = np.asarray(
-                    image if self.size is None else crop_and_resize(image, self.size)
-                )
+                with alone:
+                    ImageOps.exif_transpose(opened, in_place=True)  # no copy, of large ones
+                    kind = "RGB" if colour else "L"
+                    image = opened if opened.mode == kind else opened.convert(kind)
+                    pixels = np.asarray(
+                        image if self.size is None else crop_and_resize(image, self.size)
+                    )
                 return (pixels.transpose(2, 0, 1) if colour else pixels[None]), colour
         except InputError:
             raise
         # Pillow's decoders raise many kinds of errors on broken bytes; each means the same here.
         except Exception as error:
             text = " ".join(str(error).split()) or type(error).__name__
+            text = text.partition(" <_io.BytesIO")[0]  # an address, not the file
             raise UnreadableError(
                 f"{self.name}: {where}: cannot decode the image: {text}"
             ) from None
@@ -139,7 +154,13 @@ class ImageDecoder:
                     f"{opt('data.size')} to crop and resize it"
                 )
             # Three channels until the end, for a colour image may follow grey ones.
-            self._pixels = np.zeros((self._count, 3, height, width), np.uint8)
+            try:
+                self._pixels = np.zeros((self._count, 3, height, width), np.uint8)
+            except MemoryError:
+                raise InputError(
+                    f"{self.name}: {where}: no memory for {self._count} images of {height}x{width} "
+                    f"pixels; give {opt('data.size')} to crop and resize them"
+                ) from None
         side = self._pixels.shape[2]
         if (height, width) != (side, side):
             raise InputError(

@@ -18,7 +18,7 @@ FEWEST = 2
 class SplitOptions(Options):
     """How many images play each role; None fills up from what the data source has left."""
 
-    members: int = option(144, "images that honest clients train on, in total", ge=2)
+    members: int = option(200, "images that honest clients train on, in total", ge=2)
     nonmembers: int | None = option(
         None,
         f"non-members, known ones included (none: all that remain, to {MOST_NONMEMBERS})",
@@ -31,6 +31,10 @@ class SplitOptions(Options):
         ge=2,
     )
     public: int = option(0, "non-member images for public pre-training", ge=0)
+    scored: int | None = option(
+        None, "members that are scored, drawn evenly over images (none: all but the known ones)",
+        ge=2, omitted=True,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,11 @@ def check_clients(options: SplitOptions, clients: int, malicious: int) -> None:
         raise InputError(
             f"split.known {options.known} of {options.members} members leaves too few to score "
             f"(at most {most}: one stays scored for each of {honest} honest clients)"
+        )
+    if options.scored is not None and options.scored > options.members - options.known:
+        raise InputError(
+            f"split.scored {options.scored}: of {options.members} members {options.known} are "
+            f"known, so at most {options.members - options.known} can be scored"
         )
     if options.nonmembers is not None and options.nonmembers < options.known + FEWEST:
         raise InputError(

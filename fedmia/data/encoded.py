@@ -11,7 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedmia.data._pixels import ByteSource, Encoded, ImageDecoder, list_unreadable
+from fedmia.data._pixels import (
+    ByteSource,
+    Encoded,
+    ImageDecoder,
+    UnreadableError,
+    list_unreadable,
+)
 from fedmia.data.images import ByteArray, ImageSet, IntArray, LabelledImages, digests
 from fedmia.options.errors import InputError
 
@@ -84,7 +90,7 @@ class EncodedSet(LabelledImages):
         Raises:
             InputError: as `Gallery.add`.
         """
-        self._gallery.add([self.files[i] for i in indices], indices)
+        self._add(self._gallery, indices, indices)
         images = self._set()
         return images, self._find_differences(images.images[indices], indices)
 
@@ -95,10 +101,22 @@ class EncodedSet(LabelledImages):
             InputError: as `Gallery.add`.
         """
         few = ImageDecoder(self.where, len(indices), self.size)
-        few.add([self.files[i] for i in indices], np.arange(len(indices)))
+        self._add(few, indices, np.arange(len(indices)))
         column = None if self.column is None else self.column[indices]
         picked = ImageSet(few.images(), self.labels[indices], self.name, self.classes, column)
         return picked, self._find_differences(picked.images, indices)
+
+    def _add(self, decoder: ImageDecoder, indices: IntArray, places: IntArray) -> None:
+        """Decode the images at `indices`; where one cannot be, say how many of all cannot."""
+        try:
+            decoder.add([self.files[i] for i in indices], places)
+        except UnreadableError:
+            bad = [self.files[i][0] for i in self._gallery.unreadable(self.files)]
+            if len(bad) == 1:
+                raise
+            raise UnreadableError(
+                f"{self.where}: {list_unreadable(bad)} cannot be decoded"
+            ) from None
 
     def _find_differences(self, images: ByteArray, indices: IntArray) -> bool:
         """Whether the images decoded from `indices` differ; of those that do not, the names are

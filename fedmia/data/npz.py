@@ -15,6 +15,7 @@ from fedmia.data._pixels import resize_all
 from fedmia.data._source import absent_labels, file_path, renumber_labels
 from fedmia.data.base import Dataset, Request
 from fedmia.data.images import ImageSet
+from fedmia.options.bounded import check_npz
 from fedmia.options.errors import InputError
 
 
@@ -65,6 +66,8 @@ class Npz(Dataset):
 def _arrays(path: Path, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
     """The named arrays, and `y` where there is one."""
     try:
+        if zipfile.is_zipfile(path):
+            check_npz(f"npz: {path}", path)
         with path.open("rb") as file:  # np.load leaves a broken archive's file open
             archive = np.load(file, allow_pickle=False)
             if not isinstance(archive, np.lib.npyio.NpzFile):
@@ -76,5 +79,7 @@ def _arrays(path: Path, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
             return {n: archive[n] for n in (*names, *({"y"} & {*archive.files}))}
     except InputError:
         raise
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except (
+        ValueError, OSError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error,
+    ) as error:  # fmt: skip
         raise InputError(f"npz: cannot read {path}: {' '.join(str(error).split())}") from None

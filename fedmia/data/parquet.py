@@ -13,13 +13,15 @@ from fedmia.data._pixels import Encoded
 from fedmia.data._source import absent_labels, file_path, renumber_labels
 from fedmia.data.base import FileDataset, Request
 from fedmia.data.encoded import EncodedSet
+from fedmia.options.bounded import check_unfolded
 from fedmia.options.errors import InputError, opt
 from fedmia.options.option import option
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-BATCH = 1024
+BATCH = 16  # rows: each may be the same large value, which the file holds once
+ROW = 256  # bytes of memory that a row takes beside its image
 KINDS = {"image": "encoded images", "label": "integers", "partition": "strings or integers"}
 
 
@@ -58,17 +60,21 @@ class Parquet(FileDataset):
                 count = min(self.limit, rows) if self.limit else rows
                 if count == 0:
                     raise InputError(f"parquet: {path} has no rows")
+                groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
+                length = path.stat().st_size
+                size = sum(g.total_byte_size for g in groups)
+                check_unfolded(f"parquet: {path}", size, length)
                 more = list(dict.fromkeys(filter(None, [label, request.column])))
                 batches = file.iter_batches(BATCH, columns=[image, *more])
                 where = f"parquet: {path}"
-                files, columns = _read(batches, image, more, count, where)
+                files, columns = _read(batches, image, more, count, where, length)
                 labels_classes = (
                     renumber_labels(np.array(columns[label])) if label else absent_labels(count)
                 )
                 labels, classes = labels_classes
                 column = None if request.column is None else np.array(columns[request.column])
                 return EncodedSet(where, files, labels, path.stem, request.size, classes, column)
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             text = " ".join(str(error).split())
             raise InputError(f"parquet: cannot read {path}: {text}") from None
 
@@ -94,9 +100,15 @@ class Parquet(FileDataset):
 
 
 def _read(
-    batches: Iterator[pa.RecordBatch], image: str, more: list[str], count: int, where: str
+    batches: Iterator[pa.RecordBatch],
+    image: str,
+    more: list[str],
+    count: int,
+    where: str,
+    length: int,
 ) -> tuple[list[Encoded], dict[str, list[Any]]]:
-    """Images and the other columns of the first `count` rows."""
+    """Images and the other columns of the first `count` rows of a file of that length."""
+    size = 0
     files: list[Encoded] = []
     rows: dict[str, list[Any]] = {name: [] for name in more}
     for batch in batches:
@@ -108,7 +120,10 @@ def _read(
             if values_read.null_count:
                 row = first + values_read.is_null().to_pylist().index(True)
                 raise InputError(f"{where}: row {row} has no value in '{column}'")
-        files += [(f"row {first + i}", x.as_py()) for i, x in enumerate(encoded)]
+        contents: list[bytes] = encoded.to_pylist()
+        files += [(f"row {first + i}", content) for i, content in enumerate(contents)]
+        size += sum(len(content) + ROW for content in contents)
+        check_unfolded(where, size, length)
         for name, values_read in zip(more, values, strict=True):
             rows[name] += values_read.to_pylist()
         if len(files) == count:

@@ -47,7 +47,9 @@ CLIP_OPTION, REHEARSED, FIXED = (
 )
 SAMPLED = (
     "Unit: one image of the client. Its sensitivity is the largest seen in {pairs} pairs of "
-    "trainings in the first round, no bound, and nothing is clipped: an estimate, no guarantee."
+    "trainings in the first round, no bound, and nothing is clipped: an estimate, no guarantee. "
+    "It is not random differential privacy either, whose pairs are drawn from the distribution of "
+    "the images and not from the images themselves (Rubinstein and Alda, 2017)."
 )
 
 

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -40,8 +40,12 @@ from fedmia.options.errors import InputError, opt
 from fedmia.options.option import option
 from fedmia.options.seeding import torch_noise
 from fedmia.records import Epsilon
+from fedmia.ssl.base import SSL
 from fedmia.ssl.optimizers import noise_moves
-from fedmia.ssl.train import Job, Train
+from fedmia.ssl.train import Batch, Job, Train
+
+if TYPE_CHECKING:
+    from opacus.optimizers import DPOptimizer
 
 UNIT = (
     "Unit: one image of the client, both its views. Neighbours differ in one image, replaced by a "
@@ -61,6 +65,23 @@ DEFAULT_NOISE = 0.3
 GOAL = 8.0  # epsilon that is still called a guarantee
 MOST_IMAGES = 10**9  # a client has fewer
 MOVED = 1.0  # how far, in lengths of the weights, the noise may move them where no rate is given
+
+
+def refuse_added_losses(ssl: SSL) -> None:
+    """Refuse the losses that options add to a step: no gradient of an image is found for them.
+
+    Args:
+        ssl: the method's options.
+
+    Raises:
+        InputError: it mixes images, or makes adversarial views.
+    """
+    for name, why in (
+        ("mixup", "mixes images, so no gradient belongs to one image"),
+        ("adversarial", "needs gradients of views, which cannot be had beside those of images"),
+    ):
+        if strength := getattr(ssl, name, 0):
+            raise InputError(f"{opt(f'ssl.{name}', strength)} {why}; it must be 0 here")
 
 
 def least_count(enough: Callable[[int], bool], images: int) -> int | None:
@@ -131,6 +152,7 @@ class DPSGD(Defense):
         check_noise("DPSGD", self, "noise_multiplier")
 
     def check(self, setting: RunConditions) -> None:
+        refuse_added_losses(setting.ssl)
         if setting.norm != "group":
             raise InputError(
                 "batch norm mixes the images of a batch, so no gradient belongs to one image; "
@@ -165,7 +187,7 @@ class DPSGD(Defense):
         if value <= GOAL:
             return None
         needed = least_count(lambda count: spent(count) <= GOAL, images)
-        how = f"{opt('defense.epsilon')} {GOAL:g} sets the noise for it"
+        how = f"{opt('defense.epsilon', f'{GOAL:g}')} sets the noise for it"
         if needed is not None:
             how = f"epsilon {GOAL:g} at this noise needs about {needed:,} images a client; {how}"
         return (
@@ -189,14 +211,15 @@ class DPSGD(Defense):
         generator = torch_noise(job.noise_source, job.rng, job.device)
         job.method.train()
         tally = _Tally()
-        with private_optimizer(job, noise, self.max_grad_norm, rate * size, generator) as private:
+        reach = self.sensitivity(job)
+        with private_optimizer(job, noise, reach, rate * size, generator) as private:
             private.attach_step_hook(lambda _: self._note_step(job, noise, tally))
             for views in poisson_batches(job):
                 if job.stop():
                     break
                 job.begin_step()
                 private.zero_grad(set_to_none=True)
-                losses, norms = private_step(job, private, views, most)
+                losses, norms = self.step(job, private, views, most)
                 tally.losses.append(losses)
                 tally.norms.append(norms)
                 tally.images += len(losses)
@@ -207,19 +230,45 @@ class DPSGD(Defense):
         memory["rounds"] = memory.get("rounds", 0) + 1
         memory["remembers"] = job.method.remembers
         memory["metrics"] = {
-            "noise_std": noise * self.max_grad_norm / (rate * size),
+            "noise_std": noise * reach / (rate * size),
             "lr": job.train.first_rate,
             **self._withheld_metrics(tally),
         }
         if not bool(torch.stack([w.isfinite().all() for w in weights]).all()):
             raise InputError(self._describe_divergence(noise, job.train.first_rate))
         if self.canaries:
-            self._audit(
-                job, AuditedSteps(noise, self.max_grad_norm, rate, rate * size, tally.steps), memory
-            )
+            steps = AuditedSteps(noise, reach, rate, rate * size, tally.steps)
+            self._audit(job, steps, memory)
         seconds = time.perf_counter() - started
         loss = _total(tally.losses) / max(tally.images, 1)
         return {"loss": loss, "seconds": seconds, **memory["metrics"]}
+
+    def sensitivity(self, job: Job) -> float:
+        """How far one image moves the sum of a step, in L2: the noise is a multiple of it.
+
+        Args:
+            job: the local training of the round.
+
+        Returns:
+            The sensitivity, over 0.
+        """
+        return self.max_grad_norm
+
+    def step(
+        self, job: Job, private: DPOptimizer, views: Batch, most: int
+    ) -> tuple[Tensor, Tensor]:
+        """One noised step on a batch.
+
+        Args:
+            job: the local training of the round.
+            private: Opacus's optimizer around the job's.
+            views: two of each image, (B, C, H, W) in [0, 1]; B may be 0.
+            most: images whose gradients fit into memory at once.
+
+        Returns:
+            losses of the images, (B,), and the norms that were clipped.
+        """
+        return private_step(job, private, views, most)
 
     def privacy(self, memory: dict[str, Any]) -> Epsilon | None:
         """Epsilon of the steps so far; None where the noise is 0: nothing is promised."""
@@ -271,7 +320,7 @@ class DPSGD(Defense):
         if "lr" not in memory:
             weights = job.method.trainable()
             length = float(get_total_norm([w.detach() for w in weights]))
-            spread, total = noise * self.max_grad_norm / expected, job.total_steps
+            spread, total = noise * self.sensitivity(job) / expected, job.total_steps
             rates = sum(train.rate(t, total, job.epoch_steps) ** 2 for t in range(total))
             moved = noise_moves(train.optimizer, weights, spread, rates, train.momentum)
             memory["lr"] = train.first_rate * min(1.0, MOVED * length / moved)
@@ -290,17 +339,17 @@ class DPSGD(Defense):
         tally.steps += 1
         if noise:
             # The noise's expected norm: its deviation times the root of the number of weights.
-            spread = noise * self.max_grad_norm * math.sqrt(sum(w.numel() for w in weights))
+            spread = noise * self.sensitivity(job) * math.sqrt(sum(w.numel() for w in weights))
             sums = [w.summed_grad for w in weights]  # type: ignore[attr-defined]
             tally.signals.append(get_total_norm(sums) / spread)
         job.after_backward()
 
     def _withheld_metrics(self, tally: _Tally) -> Metrics:
         """Metrics that rest on the images, so none of them leaves the client."""
-        images = max(tally.images, 1)
+        clipped = max(sum(len(norms) for norms in tally.norms), 1)
         metrics = {
-            "clipped": _total([n > self.max_grad_norm for n in tally.norms]) / images,
-            "gradient_norm": _total(tally.norms) / images,
+            "clipped": _total([n > self.max_grad_norm for n in tally.norms]) / clipped,
+            "gradient_norm": _total(tally.norms) / clipped,
         }
         if tally.signals:
             metrics["signal_to_noise"] = float(torch.stack(tally.signals).mean())

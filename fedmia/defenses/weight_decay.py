@@ -25,5 +25,5 @@ class WeightDecay(Defense):
     weight_decay: float = option(5e-3, "L2 weight decay of the client's training", ge=0)
 
     def adapt(self, job: Job, memory: dict[str, Any]) -> None:
-        job.train = replace(job.train, weight_decay=self.weight_decay)
+        job.train = replace(job.train, weight_decay=self.weight_decay, weight_decay_end=None)
         set_decay(job.optimizer, self.weight_decay)

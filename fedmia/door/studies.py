@@ -109,7 +109,8 @@ class StudyResult:
         return f"<StudyResult {self.folder} ({len(self.runs)} runs)>"
 
     def _repr_html_(self) -> str:
-        """The study as Jupyter shows it: its sentence, and each attack's mean AUC by point."""
+        """The study as Jupyter shows it: its sentence, the runs' verdicts, each attack's mean AUC
+        by point; red where a run leaks, else amber."""
         from fedmia.report.notebook import html_study
 
         scores = self.table.query("subject == 'attack' and metric == 'auc' and control.isna()")
@@ -121,7 +122,8 @@ class StudyResult:
                 means.index, means.astype({"count": int}).itertuples(index=False), strict=True
             )
         ]  # fmt: skip
-        return html_study(self.sentence, rows)
+        codes = (row["results"]["verdict_code"] for row in self.report["cells"] if row["results"])
+        return html_study(self.sentence, rows, codes)
 
     @cached_property
     def report(self) -> dict[str, Any]:

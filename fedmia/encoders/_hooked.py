@@ -23,6 +23,7 @@ SIZES = (224, 96, 64, 32, 28)  # tried where no size is told
 CHANNELS = (3, 1)  # likewise
 STAGES = 4  # most stages that are named
 RESERVED = ("avgpool", "encoder", "map")  # layers that every encoder has, or may have
+LARGEST = 1024  # pixels a side that a file may name
 PREFIX = 16  # most class and register tokens
 
 Fired = list[tuple[str, Tensor]]
@@ -101,6 +102,19 @@ def capture_outputs(module: nn.Module, names: Sequence[str]) -> Iterator[Fired]:
             handle.remove()
 
 
+def refuse_large(where: str, size: int) -> None:
+    """Refuse a size in pixels that a file names, and whose maps would take gigabytes.
+
+    Raises:
+        InputError: it is more than `LARGEST`, or less than 1.
+    """
+    if not 1 <= size <= LARGEST:
+        raise InputError(
+            f"{where} names images of {size}x{size} pixels; its file may name 1 to {LARGEST} "
+            f"({opt('size')} tells any other)"
+        )
+
+
 class TrialPass(NamedTuple):
     """What an encoder did with blank pixels.
 
@@ -129,6 +143,8 @@ def find_input_size(
         InputError: it takes none of them.
     """
     where, side = context.where, context.load_options.size or size
+    if size is not None and side == size and size != context.load_options.size:
+        refuse_large(where, size)
     took: list[tuple[int, int]] = []
     errors: list[str] = []
     for size in dict.fromkeys(([side] if side else []) + list(sizes)):

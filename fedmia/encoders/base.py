@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from fedmia.options.bounded import read_json
 from fedmia.options.errors import InputError, opt, suggest_nearest
 from fedmia.options.option import Options
 from fedmia.ssl.augment import Augment
@@ -307,7 +307,7 @@ def _hugging_face_folder(path: Path) -> Path | None:
     if config is None or not config.is_file() or (path.is_dir() and (path / "snapshots").is_dir()):
         return None
     try:
-        content = json.loads(config.read_text(encoding="utf-8"))
+        content = read_json(config)
     except (OSError, ValueError):
         return None
     return folder if isinstance(content, dict) and "model_type" in content else None
@@ -330,7 +330,9 @@ def import_extra(module: str, what: str, name: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError:
-        raise InputError(f"{what} needs the extra: pip install 'fedmia[{name}]'") from None
+        raise InputError(
+            f"{what} needs the extra: pip install '.[{name}]' in a clone of fedmia"
+        ) from None
 
 
 def first_line(error: BaseException) -> str:

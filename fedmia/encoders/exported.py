@@ -13,6 +13,7 @@ from torch.export import ExportedProgram
 from torch.export.passes import move_to_device_pass
 
 from fedmia.encoders import untrained
+from fedmia.encoders._archive import check_program
 from fedmia.encoders._program import Program, load_black_box
 from fedmia.encoders.base import EncoderForm, LoadedEncoder, LoadOptions, first_line
 from fedmia.options.errors import InputError
@@ -76,7 +77,10 @@ class ExportedFile(EncoderForm):
                 with ExitStack() as after:
                     after.callback(setattr, logger, "disabled", logger.disabled)
                     logger.disabled = True  # it logs a traceback before it raises
+                    check_program(Path(source))
                     read = torch.export.load(source)
+            except InputError:
+                raise
             except Exception as error:  # whatever a file that is no archive makes torch raise
                 raise InputError(
                     f"cannot read '{source}' as an exported program: {first_line(error)}"

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from fedmia.encoders._hooked import hook_backbone
-from fedmia.encoders._module import build_seeded, load_white_box
+from fedmia.encoders._module import build_seeded, check_network, load_white_box
 from fedmia.encoders.base import (
     Constants,
     EncoderForm,
@@ -88,12 +88,16 @@ class HuggingFaceFolder(EncoderForm):
         context = LoadContext(f"hf:{folder.resolve().name}", load_options)
         where, notes = context.where, context.notes
         weights_file = folder_weights(folder, "hf:FOLDER", FILES)
+        length = sum(p.stat().st_size for p in folder.glob("*.safetensors"))
         transformers = import_extra("transformers", "hf:FOLDER", "hf")
         try:
             with _silence(transformers.logging):
+                check_network(where, lambda: _describe_model(transformers, folder), length)
                 model, missing, unused = build_seeded(
                     lambda: _build_model(transformers, folder), load_options.seed
                 )
+        except InputError:
+            raise
         except Exception as error:  # of many libraries, which share no class
             raise InputError(f"{where} cannot be loaded: {first_line(error)}") from None
         if missing and not load_options.allow_missing:
@@ -139,6 +143,15 @@ def _build_model(transformers: Any, folder: Path) -> tuple[Any, tuple[str, ...],
     if any(n.startswith(POOLER) for n in missing):
         model.pooler, missing = None, [n for n in missing if not n.startswith(POOLER)]
     return model.eval(), tuple(missing), tuple(sorted(map(str, info["unexpected_keys"])))
+
+
+def _describe_model(transformers: Any, folder: Path) -> nn.Module:
+    """The network that config.json describes, without its weights."""
+    config = transformers.AutoConfig.from_pretrained(
+        folder, local_files_only=True, trust_remote_code=False
+    )
+    model: nn.Module = transformers.AutoModel.from_config(config, trust_remote_code=False)
+    return model
 
 
 def _vision(config: Any) -> Any:

@@ -19,6 +19,7 @@ from fedmia.ssl.base import SSLMethod
 
 Images = Tensor | NDArray[np.uint8]
 Encoder = nn.Module | SSLMethod | LoadedEncoder
+IN_MEMORY = "in memory"  # in the settings of an audit, of images that no source can read
 
 
 def load_module(

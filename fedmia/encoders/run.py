@@ -10,6 +10,8 @@ import numpy as np
 import torch
 
 from fedmia.data.base import Dataset, Request
+from fedmia.encoders._hooked import refuse_large
+from fedmia.encoders._module import check_network
 from fedmia.encoders.base import EncoderForm, LoadedEncoder, LoadOptions, Weights, first_line
 from fedmia.nets.base import Net
 from fedmia.options import registry
@@ -19,7 +21,8 @@ from fedmia.options.seeding import torch_rng
 from fedmia.options.values import convert
 from fedmia.options.yamlfile import Tree
 from fedmia.ssl.base import SSL, Recipe, SSLMethod, State
-from fedmia.storage.runfolder import RunFolder
+from fedmia.storage.manifest import CONFIG
+from fedmia.storage.runfolder import RunFolder, damaged
 from fedmia.storage.snapshot import SnapshotStore
 
 BRANCH = "main"
@@ -42,7 +45,8 @@ class RunModel(EncoderForm):
             raise InputError(
                 f"encoder '{source}': '{folder}' is a file; the folder of a run has rounds"
             )
-        return load(source, load_options)
+        with damaged(Path(source), CONFIG):
+            return load(source, load_options)
 
 
 def load(spec: str, load_options: LoadOptions) -> LoadedEncoder:
@@ -76,13 +80,16 @@ def load(spec: str, load_options: LoadOptions) -> LoadedEncoder:
         raise InputError(f"run '{folder}' kept no round {turn}; nearest is {near} (kept: {listed})")
     state = _read(store, turn)
     source, notes = _source(tree), list[str]()
-    channels = _channels(state, folder)
     size = _size(report, tree, source) or load_options.size
     if size is None:
         raise InputError(
             f"run '{folder}' does not tell the size of its images, and its data cannot be read: "
             f"give {opt('size')}"
         )
+    refuse_large(f"run '{folder}'", size)
+    length = sum(t.nbytes for t in state.values())
+    check_network(f"run '{folder}'", lambda: build_plugin("model", tree).build(3, size), length)
+    channels = _channels(state, folder, build_plugin("model", tree), size)
     mean, std = load_options.channel_constants(channels, _own_constants(tree, source), notes)
     net: Net = build_plugin("model", tree)
     spec_ssl: SSL = build_plugin("ssl", tree)
@@ -221,15 +228,23 @@ def _read(store: SnapshotStore, turn: int) -> State:
     try:
         return store.load(BRANCH, turn).state
     except Exception as error:  # safetensors' own
-        raise InputError(f"snapshot of round {turn} cannot be read: {first_line(error)}") from None
+        raise InputError(
+            f"snapshot of round {turn} in '{store.root}' cannot be read: {first_line(error)}"
+        ) from None
 
 
-def _channels(state: State, folder: Path) -> int:
-    """Of the images: what the backbone's first convolution takes."""
-    for name, tensor in state.items():
-        if name.startswith("backbone.") and tensor.ndim == 4 and tensor.shape[1] in (1, 3):
-            return int(tensor.shape[1])
-    raise InputError(f"run '{folder}': no convolution on 1 or 3 channels in its weights")
+def _channels(state: State, folder: Path, net: Net, size: int) -> int:
+    """Of the images: what the backbone's first convolution takes; of a network without one (a ViT
+    embeds its patches by a matrix) the number with which it is built in these shapes."""
+    shapes = {n.removeprefix("backbone."): t.shape for n, t in state.items() if "backbone." in n}
+    for shape in shapes.values():
+        if len(shape) == 4 and shape[1] in (1, 3):
+            return int(shape[1])
+    for channels in (3, 1):
+        built = net.build(channels, size).state_dict()
+        if all(shapes.get(name) == tensor.shape for name, tensor in built.items()):
+            return channels
+    raise InputError(f"run '{folder}': its weights do not fit its network with 1 or 3 channels")
 
 
 @torch.no_grad()

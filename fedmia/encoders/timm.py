@@ -13,8 +13,14 @@ import torch
 from torch import Tensor, nn
 
 from fedmia.encoders import _resnet
-from fedmia.encoders._hooked import SIZES, STAGES, capture_outputs, find_input_size
-from fedmia.encoders._module import build, load_weights, load_white_box
+from fedmia.encoders._hooked import (
+    SIZES,
+    STAGES,
+    capture_outputs,
+    find_input_size,
+    refuse_large,
+)
+from fedmia.encoders._module import build, check_network, load_weights, load_white_box
 from fedmia.encoders._outputs import grid, is_map
 from fedmia.encoders.base import (
     EncoderForm,
@@ -26,6 +32,7 @@ from fedmia.encoders.base import (
 )
 from fedmia.encoders.torchfile import folder_weights, read_json
 from fedmia.nets.base import Trunk
+from fedmia.options.errors import InputError, prefix_errors
 
 
 class TimmBackbone(Trunk):
@@ -113,6 +120,8 @@ class TimmModel(EncoderForm):
             pretrained = read_json(folder / "config.json").get("pretrained_cfg", {})
             sized = load_options.size or (pretrained.get("input_size") or [None])[-1]
             name, context.where = f"local-dir:{folder}", f"timm:{folder.resolve().name}"
+            with prefix_errors(str(folder)):
+                _check_folder(timm, context, name, sized, weights_file)
         elif not timm.is_model(name):
             raise unknown_model_error("timm", name, timm.list_models())
         elif not timm.get_pretrained_cfg(name, allow_unregistered=True).fixed_input_size:
@@ -120,6 +129,23 @@ class TimmModel(EncoderForm):
         module: Any = _build_model(timm, name, context, sized).eval()
         load_weights(context, module)
         return _released(context, module, timm.data.resolve_model_data_config(module))
+
+
+def _check_folder(
+    timm: Any, context: LoadContext, name: str, sized: Any, weights_file: Path
+) -> None:
+    """Refuse a folder whose config.json describes what its weights do not fill.
+
+    Raises:
+        InputError: a size that is none or too large, a network that is too large.
+    """
+    if not isinstance(sized, int | None):
+        raise InputError(f"config.json gives the size {str(sized)[:60]!r}, which is no number")
+    if sized is not None and sized != context.load_options.size:
+        refuse_large("config.json", sized)
+    check_network(
+        "config.json", lambda: _build_model(timm, name, context, sized), weights_file.stat().st_size
+    )
 
 
 def _released(context: LoadContext, module: Any, data: Mapping[str, Any]) -> LoadedEncoder:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import io
-import json
 import pickle
 import pickletools
 import re
+import struct
 import warnings
 import zipfile
+import zlib
 from collections import OrderedDict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from fedmia.encoders.base import first_line
+from fedmia.options import bounded
 from fedmia.options.errors import InputError
 
 # Weights beside a config.json, as model hubs keep them.
@@ -92,20 +95,37 @@ def read(path: Path) -> Any:
     try:
         if path.suffix == ".safetensors":
             return load_file(path)
+        if zipfile.is_zipfile(path):
+            bounded.check_zip(f"weights '{path}'", path)
         with torch.serialization.safe_globals(_stand_ins()), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of a pickle's protocol
             try:
-                return torch.load(path, map_location="cpu", weights_only=True)
+                content = torch.load(path, map_location="cpu", weights_only=True)
             except RuntimeError as error:
                 if "TorchScript" not in str(error):
                     raise
-                return _script(path)
+                content = _script(path)
+        size = sum(t.numel() * t.itemsize for t in _list_tensors(content))
+        bounded.check_unfolded(f"weights '{path}'", size, path.stat().st_size)
+        return content
+    except InputError:
+        raise
     # What torch makes of bytes that are no file of its own has no common class.
     except (
         pickle.UnpicklingError, SafetensorError, RuntimeError, EOFError, OSError, ValueError,
-        LookupError, AttributeError, TypeError,
+        LookupError, AttributeError, TypeError, AssertionError, MemoryError, OverflowError,
+        zipfile.BadZipFile, zlib.error, struct.error,
     ) as error:  # fmt: skip
         raise _refusal(path, error) from None
+
+
+def _list_tensors(content: Any) -> Iterator[Tensor]:
+    """Every tensor in containers; many may be views of one number."""
+    if isinstance(content, Tensor):
+        yield content
+    elif isinstance(content, dict | list | tuple):
+        for value in content.values() if isinstance(content, dict) else content:
+            yield from _list_tensors(value)
 
 
 def _stand_ins() -> list[Any]:
@@ -185,7 +205,7 @@ def read_json(path: Path) -> dict[str, Any]:
         InputError: there is none, or it cannot be read.
     """
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = bounded.read_json(path)
     except FileNotFoundError:
         raise InputError(f"'{path.parent}' has no {path.name}") from None
     except (OSError, ValueError) as error:

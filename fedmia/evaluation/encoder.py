@@ -12,11 +12,13 @@ import torch
 
 from fedmia.config.audit import Audit
 from fedmia.config.compatibility import check_gpu
+from fedmia.config.roles import is_quick
 from fedmia.config.tree import to_tree
 from fedmia.data.images import CHANNELS
 from fedmia.encoders.base import LoadedEncoder, load
 from fedmia.encoders.describe import describe, probe_encoder
 from fedmia.evaluation.audits.attack_suite import RELEASED, UNTRAINED, EncoderAttackSuite
+from fedmia.evaluation.audits.estimate import rehearse
 from fedmia.evaluation.audits.images import AuditSplit, deal
 from fedmia.evaluation.audits.provided_shadows import ProvidedShadows
 from fedmia.evaluation.audits.resume import same_audit
@@ -25,6 +27,7 @@ from fedmia.evaluation.audits.shadows import OwnShadows
 from fedmia.evaluation.steps.assemble import assemble
 from fedmia.evaluation.steps.budgets import sweep
 from fedmia.evaluation.steps.controls import POSERS, pixels
+from fedmia.options import registry
 from fedmia.options.errors import InputError, format_error, opt
 from fedmia.records import RunScores
 from fedmia.runtime.device import resolve_device
@@ -82,6 +85,10 @@ def examine(
     place.begin(to_tree(audit))
     swept = None
     with display, watch.part("attacks"):
+        if display.wants_forecast:
+            rehearsal = rehearse(suite, audit.attacks)
+            quick = [n for n in rehearsal.seconds if is_quick(registry.load("attack", n))]
+            display.forecast(rehearsal.total(), rehearsal.total(quick), rehearsal.without)
         suite.run(display.show_step, stopped, display.ran)
         if audit.sweep:
             ran = [a.name for a in suite.scores if a.name in audit.attacks]

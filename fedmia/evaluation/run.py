@@ -34,13 +34,15 @@ from fedmia.federation.run import (
     make_client_context,
 )
 from fedmia.options import registry
-from fedmia.options.errors import InputError
+from fedmia.options.errors import InputError, format_error
+from fedmia.options.seeding import ENTROPY
 from fedmia.records import ClientInfo, Pair, RoundInfo, RunScores, ScoredAttack, list_attacks
 from fedmia.runtime.cores import count_cores
 from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.storage.manifest import SNAPSHOTS
 from fedmia.storage.snapshot import SnapshotStore
+from strategies.base import draw_cohort
 from strategies.failure_policy import FederationError
 
 
@@ -67,9 +69,11 @@ def execute(
     """
     with tempfile.TemporaryDirectory(prefix="fedmia-") as temporary, bars as display:
         for line in forecasts(prepared):
-            display.line(line)
+            display.line(format_error(line, prepared.experiment.spelling))
         folder = Path(temporary)
         client_context = make_client_context(prepared, folder, stop)
+        # From here on everyone maps the file: pages that nobody reads leave the memory.
+        prepared.data = replace(prepared.data, images=client_context.images)
         snapshots = SnapshotStore((out or folder) / SNAPSHOTS)
         probes = Probes(client_context, prepared.data.labels, prepared.split)
         notes, active = None, prepared.active
@@ -140,7 +144,7 @@ def score(
         round=scored_at,
         after_attack=after,
         health=health,
-        clients=client_rows(run, data.labels, classes),
+        clients=client_rows(run, data.labels, classes, scored_at),
         aggregation=run.aggregation,
         pretrain=experiment.pretrain.mode,
         interrupted=None if run.complete else run.rounds[-1].round if run.rounds else 0,
@@ -331,23 +335,52 @@ def drop_attacks(info: RoundInfo, lost: Mapping[str, str]) -> RoundInfo:
     return replace(info, leakage={n: s for n, s in info.leakage.items() if n not in lost})
 
 
-def client_rows(run: FederationResult, labels: IntArray, classes: int) -> list[ClientInfo]:
+def client_rows(
+    run: FederationResult, labels: IntArray, classes: int, scored_at: int = 0
+) -> list[ClientInfo]:
     """Role, images and privacy statement of each client.
 
     Args:
         run: the federation, its rounds over.
         labels: int64 (N,), the class of each image.
         classes: number of classes.
+        scored_at: round of the scored model.
 
     Returns:
         One row for each client.
     """
-    client_context, rows = run.client_context, []
+    client_context, rows, last = run.client_context, [], last_rounds(run, scored_at)
+    defended = frozenset[int]().union(*(clients for *_, clients in client_context.defenses))
     for client, role in enumerate(client_context.roles):
-        own = client_context.parts["members"][client]
-        local_state = run.store.load("main", client)
-        memory = local_state.memory.get("defense", {}) if local_state and run.rounds else {}
-        defence = client_context.build_defenses(client).statement(memory)
+        own, defence = client_context.parts["members"][client], None
+        if client in defended:
+            local_state = run.store.load("main", client)
+            memory = local_state.memory.get("defense", {}) if local_state and run.rounds else {}
+            defence = client_context.build_defenses(client).statement(memory)
         counts = np.bincount(labels[own], minlength=classes).tolist()
-        rows.append(ClientInfo(client, len(own), role, defence, tuple(counts)))
+        at = None if last is None else int(last[client])
+        rows.append(ClientInfo(client, len(own), role, defence, tuple(counts), at))
     return rows
+
+
+def last_rounds(run: FederationResult, scored_at: int) -> IntArray | None:
+    """Of each client the last round of `main`, up to a round, in which it trained; 0: none.
+
+    Args:
+        run: the federation, its rounds over.
+        scored_at: round of the scored model.
+
+    Returns:
+        (clients,); None where all clients train in every round, or where nobody may draw the
+        cohorts again.
+    """
+    course, clients = run.schedule.course("main", 0, scored_at, craft=False), len(run.split.parts)
+    if run.client_context.noise_source == ENTROPY:
+        return None
+    last = np.zeros(clients, dtype=np.int64)
+    for round in range(1, scored_at + 1):
+        cohort = draw_cohort(course, round, clients)
+        if len(cohort) == clients:
+            return None
+        last[cohort] = round
+    return last

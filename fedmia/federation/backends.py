@@ -45,7 +45,8 @@ def run_inline(
 
 def run_ray(
     server: ServerMain, client_context: ClientContext, store: StateStore, cpus: float, gpus: float,
-    address: str | None = None, timeout: float | None = None,
+    address: str | None = None, timeout: float | None = None, device: str = "auto",
+    say: Callable[[str], None] = lambda line: None,
 ) -> None:  # fmt: skip
     """Run `server` against actors of a Ray cluster, each of `cpus` cores and `gpus` GPUs.
 
@@ -57,6 +58,8 @@ def run_ray(
         gpus: share of a GPU, 0 for none.
         address: of a cluster that is there, `auto` or `HOST:PORT`; None starts one here.
         timeout: seconds a client may take; None waits forever.
+        device: where clients train, as the user gave it.
+        say: shows a line to the user: where the clients train.
 
     Raises:
         InputError: no cluster answers there, or it holds no client.
@@ -71,9 +74,10 @@ def run_ray(
             RayGrid(
                 client_context,
                 len(client_context.roles),
-                ClientResources(cpus, gpus),
+                ClientResources(cpus, gpus, device),
                 store,
                 timeout,
+                say,
             )
         ) as grid:
             server(grid)

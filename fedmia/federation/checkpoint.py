@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -23,6 +22,8 @@ from fedmia.options.errors import InputError
 from fedmia.runtime.environment import version
 from fedmia.ssl.base import State, under
 from fedmia.storage.archive import Archive
+from fedmia.storage.durable import force, force_all, make_folder
+from fedmia.storage.durable import write as write_files
 from fedmia.storage.manifest import CHECKPOINT_INDEX
 from fedmia.storage.snapshot import read_tensors, write_tensors
 from strategies.base import FederatedStrategy
@@ -77,7 +78,7 @@ class Checkpoint:
         Raises:
             InputError: another process has it.
         """
-        self.root.mkdir(parents=True, exist_ok=True)
+        make_folder(self.root, self.root.parent)
         self._lock = (self.root / LOCK).open("w")
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -114,8 +115,9 @@ class Checkpoint:
         return index
 
     def write(
-        self, about: Mapping[str, Any], parts: Mapping[str, CheckpointPart], ledger: Ledger
-    ) -> None:
+        self, about: Mapping[str, Any], parts: Mapping[str, CheckpointPart], ledger: Ledger,
+        beside: Sequence[Path] = (),
+    ) -> None:  # fmt: skip
         """Have a checkpoint written while the next round is at work; of those tensors nobody may
         change any. First the one before is waited for.
 
@@ -124,9 +126,10 @@ class Checkpoint:
             parts: name -> what is written under it, or the part of before or of now whose file it
                 shares.
             ledger: the clients' states.
+            beside: files elsewhere that it counts on, to be forced to the disk.
 
         Raises:
-            OSError: the one before could not be written.
+            DiskError: the one before could not be written.
         """
         self.wait_for_writes()
         generation, files = self.generation + 1, dict[str, str]()
@@ -144,19 +147,22 @@ class Checkpoint:
         }  # fmt: skip
         gone = set(self._files.values()) - set(files.values())
         self.generation, self._files = generation, files
-        self._running = self._writer.submit(self._write, new, index, ledger, gone)
+        self._running = self._writer.submit(self._write, new, index, ledger, gone, beside)
 
     def _write(
         self, new: Mapping[str, tuple[State, Any]], index: Mapping[str, Any], ledger: Ledger,
-        gone: set[str],
+        gone: set[str], beside: Sequence[Path],
     ) -> None:  # fmt: skip
-        """Write what is new, replace the index, and then delete what only the one before named."""
+        """Write what is new, replace the index, and then delete what only the one before named.
+
+        All that the index counts on is forced to the disk before it, and it is before anything is
+        deleted: a power cut leaves it whole, or the one before.
+        """
         for name, (tensors, about) in new.items():
-            write_tensors(tensors, self.root / name, about)
+            write_tensors(tensors, self.root / name, about, forced=False)
         ledger.flush()
-        partial = self.root / f"{INDEX}.partial"
-        partial.write_text(json.dumps(index), encoding="utf-8")
-        os.replace(partial, self.root / INDEX)
+        force_all([*(self.root / name for name in new), *beside])
+        write_files({self.root / INDEX: json.dumps(index)})
         ledger.confirm_index(index["clients"])
         for name in gone:
             (self.root / name).unlink(missing_ok=True)
@@ -165,7 +171,7 @@ class Checkpoint:
         """Wait for what is being written.
 
         Raises:
-            OSError: it could not be.
+            DiskError: it could not be.
         """
         running, self._running = self._running, None
         if running is not None:
@@ -200,6 +206,7 @@ class Checkpoint:
         """Delete everything: the run is reported on whole, or was never begun."""
         self._writer.shutdown()
         (self.root / INDEX).unlink(missing_ok=True)  # first, so that half of it is none
+        force(self.root)
         shutil.rmtree(self.root)
 
 

@@ -14,8 +14,9 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,7 @@ from fedmia.federation.inline import (
 from fedmia.options import session
 from fedmia.options.errors import InputError, opt
 from fedmia.runtime.cores import count_cores
+from fedmia.runtime.device import client_device
 from fedmia.storage.snapshot import ClientState, SingleStateStore, StateStore
 from strategies.failure_policy import FederationError
 
@@ -85,10 +87,12 @@ class ClientResources:
     Attributes:
         cpus: CPU cores for one client.
         gpus: share of a GPU, 0 for none.
+        device: where clients train, as the user gave it.
     """
 
     cpus: float
     gpus: float
+    device: str = "auto"
 
     def count_fitting(self) -> int:
         """How many such clients the cluster's nodes can hold at once."""
@@ -96,7 +100,51 @@ class ClientResources:
 
     def _fit_node(self, node: dict[str, float]) -> int:
         fits = int(node.get("CPU", 0.0) / self.cpus + 1e-9)
-        return min(fits, int(node.get("GPU", 0.0) / self.gpus + 1e-9)) if self.gpus else fits
+        if not self.gpus:
+            return fits
+        return min(fits, int(int(node.get("GPU", 0.0) + 1e-9) / self.claim + 1e-9))
+
+    @property
+    def claim(self) -> float:
+        """What Ray is asked for: the largest share of a GPU that as many clients fit into.
+
+        Ray adds up what is left of a machine's GPUs: of 0.6 it sends a fifth client to four GPUs,
+        where it waits for ever, as no client has parts of two.
+        """
+        return self.gpus if not 0 < self.gpus < 1 else 1 / int(1 / self.gpus + 1e-9)
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where an actor works.
+
+    Attributes:
+        node: the machine, by Ray's id.
+        address: of the machine.
+        gpus: those that the actor's process sees, as `CUDA_VISIBLE_DEVICES` names them.
+        device: what its clients train on.
+    """
+
+    node: str
+    address: str
+    gpus: str
+    device: str
+
+
+def describe_placements(placements: Iterable[Placement], gpus: float) -> str:
+    """Where the actors work, in one line.
+
+    Args:
+        placements: of each actor.
+        gpus: share of a GPU that each has, 0 for none.
+
+    Returns:
+        How many clients each GPU, or each machine's CPU, trains at once.
+    """
+    counts = Counter((p.address, f"GPU {p.gpus}" if gpus else "CPU") for p in placements)
+    text = ", ".join(f"{n} on {part} of {host}" for (host, part), n in sorted(counts.items()))
+    unused = gpus and any(p.device == "cpu" for p in placements)
+    return f"clients at once: {text}" + ("; they train on the CPU" if unused else "")
 
 
 Packed = tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]
@@ -108,28 +156,35 @@ class Worker:
     Args:
         client_context: what all clients of the run share.
         images: uint8 (N, C, H, W) of all images.
-        gpus: share of a GPU, 0 for none.
+        share: what one client takes of a machine.
         classes: of the Python session that the run was started in, by name.
+
+    Raises:
+        InputError: a GPU is named as the device, and torch finds none here.
     """
 
     def __init__(
         self,
         client_context: ClientContext,
         images: ByteArray,
-        gpus: float,
+        share: ClientResources,
         classes: Mapping[str, type],
     ) -> None:
         session.receive(classes)
         TaskIdentity.task_id = TaskIdentity.run_id = 1
         TaskIdentity.node_id = SERVER
-        client_context.__dict__["images"] = images  # in the object store of its machine
-        self._site = client_context
+        device = client_device(share.device, share.gpus)
+        self._site = replace(client_context, device=device)
+        self._site.__dict__["images"] = images  # in the object store of its machine
         torch.set_num_threads(client_context.threads)
-        if torch.cuda.is_available() and 0 < gpus < 1:  # a share of Ray's is no limit by itself
-            torch.cuda.set_per_process_memory_fraction(gpus)
+        if device != "cpu" and share.gpus < 1:  # a share of Ray's is no limit by itself
+            torch.cuda.set_per_process_memory_fraction(share.gpus)
 
-    def ready(self) -> None:
-        """Answers when it has been started."""
+    def ready(self) -> Placement:
+        """Where it works, once it has been started."""
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+        node = ray.get_runtime_context().get_node_id()
+        return Placement(node, ray.util.get_node_ip_address(), visible, self._site.device)
 
     def answer(
         self, content: RecordDict, kind: str, node: int, clients: int, state: Packed | None
@@ -171,6 +226,7 @@ class RayGrid(LocalGrid):
         share: what one client takes of a machine.
         store: local states of the clients.
         timeout: seconds that a client may work on an order; then its actor is killed.
+        say: shows a line to the user: where the clients train.
 
     Raises:
         InputError: no node can hold one client.
@@ -179,7 +235,7 @@ class RayGrid(LocalGrid):
     def __init__(
         self, client_context: ClientContext, clients: int, share: ClientResources,
         store: StateStore,
-        timeout: float | None = None,
+        timeout: float | None = None, say: Callable[[str], None] = lambda line: None,
     ) -> None:  # fmt: skip
         if not (fit := share.count_fitting()):
             option = opt("cpus_per_client", f"{share.cpus:g}")
@@ -190,15 +246,18 @@ class RayGrid(LocalGrid):
         self._told = (
             ray.put(client_context),
             ray.put(np.ascontiguousarray(client_context.images)),
-            share.gpus,
+            share,
             dict(session.classes()),
         )
         self._kind: Any = ray.remote(
-            num_cpus=share.cpus, num_gpus=share.gpus, max_restarts=0, max_task_retries=0
+            num_cpus=share.cpus, num_gpus=share.claim, max_restarts=0, max_task_retries=0
         )(Worker)
         self._contents: dict[int, tuple[RecordDict, Any]] = {}
         self._idle: list[Any] = []
         self._starting: dict[Any, Any] = {}
+        self._placements: dict[Any, Placement] = {}
+        self._say, self._share = say, share
+        self._spare = workers  # of them may be lost before they are ready
         for _ in range(workers):
             self._start_worker()
         self._deadline = time.monotonic() + START
@@ -216,7 +275,10 @@ class RayGrid(LocalGrid):
             ray.kill(actor)
 
     def _start_worker(self) -> None:
-        actor: Any = self._kind.remote(*self._told)
+        self._call(self._kind.remote(*self._told))
+
+    def _call(self, actor: Any) -> None:
+        """Ask an actor whether it is ready; until it answers it gets no order."""
         self._starting[actor.ready.remote()] = actor
 
     def _dispatch(self) -> None:
@@ -227,7 +289,7 @@ class RayGrid(LocalGrid):
             order.actor, order.began = self._idle.pop(), time.monotonic()
             reply = order.actor.answer.remote(
                 self._store_content(message.content), message.metadata.message_type,
-                message.metadata.dst_node_id, len(self.contexts),
+                message.metadata.dst_node_id, self.clients,
                 pack_state(local_state) if local_state is not None else None,
             )  # fmt: skip
             self._working[reply] = order
@@ -252,13 +314,20 @@ class RayGrid(LocalGrid):
 
     def _note_started(self, one: Any) -> None:
         actor = self._starting.pop(one)
+        known = actor in self._placements
         try:
-            ray.get(one)
+            self._placements[actor] = ray.get(one)
         except RayError as error:
-            raise FederationError(
-                f"a Ray worker cannot start: {describe_failure(error)}"
-            ) from error
+            lost = isinstance(error, RayActorError) and not error.actor_init_failed
+            if known or (lost and self._spare):  # with its machine, perhaps while it started
+                self._spare -= not known
+                self._replace_worker(actor)
+                return
+            why = str(error).strip().splitlines()[-1]  # of its constructor, if that raised
+            raise FederationError(f"a Ray worker cannot start: {why}") from error
         self._idle.append(actor)
+        if not self._starting and not known:
+            self._say(describe_placements(self._placements.values(), self._share.gpus))
 
     def _note_answered(self, one: Any) -> None:
         order, state = self._working.pop(one), SingleStateStore(None)
@@ -268,21 +337,24 @@ class RayGrid(LocalGrid):
             self._idle.append(order.actor)
         except RayError as error:
             reply = error_reply(order.message, describe_failure(error))
+            doubtful = [*self._idle, order.actor]  # with the machine all its actors are lost
+            self._idle.clear()
             if isinstance(error, RayActorError | OutOfMemoryError):
-                self._replace_worker()
-            else:
-                self._idle.append(order.actor)
+                self._replace_worker(doubtful.pop())
+            for actor in doubtful:
+                self._call(actor)
         self._took[order.message.metadata.dst_node_id] = time.monotonic() - order.began
         self._done[order.name] = order, reply, state
 
-    def _replace_worker(self) -> None:
-        """Another actor for one that died."""
+    def _replace_worker(self, actor: Any) -> None:
+        """Another actor for one that died, or that does not answer."""
+        ray.kill(actor)  # one that only lost its connection would keep its share
+        self._placements.pop(actor, None)
         self._deadline = time.monotonic() + START
         self._start_worker()
 
     def _abandon(self, order: PendingMessage) -> None:
-        ray.kill(order.actor)
-        self._replace_worker()
+        self._replace_worker(order.actor)
 
 
 def describe_failure(error: RayError) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import heapq
 import itertools
 import math
@@ -54,6 +53,9 @@ class LocalGrid(Grid):
 
     A client's new state comes with its reply. The grid keeps it once the update is accepted.
 
+    A client that gets no order costs nothing: its context is built with its order, and which node
+    it is follows from its number.
+
     Attributes:
         clients: number of clients.
         workers: how many clients work at once.
@@ -68,8 +70,7 @@ class LocalGrid(Grid):
         # Flower's `Message` asks for its sender's identity; its own runners set it likewise.
         TaskIdentity.task_id = TaskIdentity.run_id = 1
         TaskIdentity.node_id = SERVER
-        nodes = range(SERVER + 1, SERVER + 1 + clients)
-        self.contexts = {node: context_of(node, clients) for node in nodes}
+        self.clients = clients
         self.ahead = max(16, 4 * workers)
         self.store = store
         self._timeout = timeout
@@ -111,7 +112,26 @@ class LocalGrid(Grid):
 
     def get_node_ids(self) -> Iterable[int]:
         """Node id of each client: its partition id + 2."""
-        return list(self.contexts)
+        return range(SERVER + 1, SERVER + 1 + self.clients)
+
+    def client_nodes(self) -> dict[int, int]:
+        """Node id of each client, which no roll call has to ask for."""
+        return dict(enumerate(self.get_node_ids()))
+
+    def context(self, node: int) -> Context:
+        """The context of a node's client, anew for each order.
+
+        Args:
+            node: Flower node id.
+
+        Returns:
+            The context, with the partition id.
+        """
+        return context_of(node, self.clients)
+
+    def get_nodes(self) -> Iterable[Any]:
+        """Facts of those nodes that may begin anew: of none."""
+        return ()
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
@@ -293,7 +313,7 @@ class InlineGrid(LocalGrid):
         message, state = order.message, SingleStateStore(None)
         try:
             state = SingleStateStore(self.load_client_state(order))
-            context = copy.copy(self.contexts[message.metadata.dst_node_id])
+            context = self.context(message.metadata.dst_node_id)
             return self._app_of(state, order.halt)(message, context), state
         except Exception as error:  # as Flower does: the strategy says whose it was
             return error_reply(message, f"{type(error).__name__}: {error}"), SingleStateStore(None)

@@ -8,6 +8,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+from fedmia.storage.durable import force_all, make_folder
 from fedmia.storage.snapshot import ClientState, StateStore, read_tensors, write_tensors
 
 ROOM = 1 << 28  # bytes of clients' states in memory
@@ -20,7 +21,7 @@ class Ledger(StateStore):
     Each file is written once. It is deleted when neither a current state nor an index needs it.
 
     Args:
-        root: folder of the files.
+        root: folder of the files, in one that is there.
         room: bytes of tensors that may stay in memory.
     """
 
@@ -31,6 +32,7 @@ class Ledger(StateStore):
         self._uses: Counter[str] = Counter()
         self._told: set[str] = set()
         self._waiting: dict[str, ClientState] = {}  # by the name of the file that it will be in
+        self._unforced: list[Path] = []
         self._bytes = self._serial = 0
         self._lock = Lock()
 
@@ -58,7 +60,8 @@ class Ledger(StateStore):
     def fork(self, source: str, target: str, clients: int) -> None:
         """Give branch `target` the states of branch `source`, and their files."""
         with self._lock:  # a state is replaced, never changed: the copy may share it
-            for client in range(clients):
+            branches = (source, target)  # what was never drawn has no state in either
+            for client in sorted({c for b, c in [*self._held, *self._files] if b in branches}):
                 if (state := self._held.get((source, client))) is not None:
                     self._keep_in_memory((target, client), state)
                 self._set_file((target, client), self._files.get((source, client)))
@@ -74,11 +77,14 @@ class Ledger(StateStore):
             return {"serial": self._serial, "files": names}
 
     def flush(self) -> None:
-        """Write the states that are not on disk yet."""
+        """Write the states that are not on disk yet, and force all that were written."""
         for name, state in list(self._waiting.items()):
-            write_tensors(state.tensors, self.root / name, state.memory)
+            self._write_file(name, state)
             with self._lock:
                 del self._waiting[name]
+        with self._lock:
+            written, self._unforced = self._unforced, []
+        force_all(written)
 
     def confirm_index(self, index: Mapping[str, Any]) -> None:
         """Note that `index` is on disk: its files stay, and files of the index before it may go."""
@@ -106,8 +112,12 @@ class Ledger(StateStore):
 
     def _write(self, key: Key) -> None:
         if key not in self._files:
-            state, name = self._held[key], self._new_file_name(key)
-            write_tensors(state.tensors, self.root / name, state.memory)
+            self._write_file(self._new_file_name(key), self._held[key])
+
+    def _write_file(self, name: str, state: ClientState) -> None:
+        make_folder(self.root, self.root.parent)
+        write_tensors(state.tensors, self.root / name, state.memory, forced=False)
+        self._unforced.append(self.root / name)
 
     def _new_file_name(self, key: Key) -> str:
         """A new file for the state of a key."""

@@ -324,7 +324,7 @@ class FederatedRun:
             "faults": pack(self.failure_policy.faults, {}), "seconds": dict(self.watch.seconds),
             "aggregation": pack(self.aggregation, {}),
         }  # fmt: skip
-        checkpoint.write(about, parts, self.store)
+        checkpoint.write(about, parts, self.store, self.snapshots.take_unforced())
 
     def _pack_head(self, at: BranchState) -> CheckpointPart:
         """A head as the checkpoint keeps it."""

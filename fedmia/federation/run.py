@@ -17,6 +17,7 @@ from flwr.serverapp import Grid
 from clients.client_context import ClientContext
 from fedmia.attacks.base import ActiveAttack
 from fedmia.config.experiment import Experiment
+from fedmia.config.plugin_lists import address_layer
 from fedmia.data._pixels import UnreadableError
 from fedmia.data.encoded import EncodedSet
 from fedmia.data.images import NO_PROBES, ImageSet, IntArray
@@ -161,7 +162,7 @@ def prepare(experiment: Experiment) -> PreparedRun:
     recipe = Recipe(*pixel_constants(experiment, data.channels))
     spec = experiment.ssl.build("ssl")
     method = spec.build(backbone, recipe, torch_rng(seed, "trial"))
-    sized = sorted({n for part in split.parts for n in spec.notes(len(part))})
+    sized = sorted({n for size in set(map(len, split.parts)) for n in spec.notes(size)})
     if len(sized) > 3:
         sized[3:] = [f"and {len(sized) - 3} more notes of this kind, of clients of other sizes"]
     notes[:0] = sized
@@ -214,7 +215,9 @@ def forecasts(prepared: PreparedRun) -> list[str]:
             continue
         rounds = experiment.federation.rounds
         line = layer.build("defense").forecast(min(sizes), experiment.train, rounds)
-        lines += [] if line is None else [f"{layer.name}: {line}"]
+        if line is not None:
+            names = [one.name for one in experiment.defense]
+            lines.append(f"{layer.name}: {address_layer(line, 'defense', layer.name, names)}")
     return lines
 
 
@@ -401,7 +404,7 @@ def federate(
     least = max(options.min_clients, experiment.strategy.build("strategy").least)
     failure_policy = FailurePolicy(
         options.clients, options.on_failure, options.client_timeout, least,
-        partial(_indispensable, split, frozenset(experiment.malicious_clients)),
+        partial(_indispensable, split, frozenset(experiment.malicious_clients)), say=display.line,
     )  # fmt: skip
     run = FederatedRun(
         experiment,
@@ -426,8 +429,7 @@ def federate(
         cpus = experiment.cpus_per_client or client_context.threads
         run_ray(
             run.run, client_context, store, cpus, experiment.gpus_per_client,
-            experiment.ray_address,
-            failure_policy.timeout,
+            experiment.ray_address, failure_policy.timeout, experiment.device, display.line,
         )  # fmt: skip
     else:
         # Both parse Python, which no two threads may do at once (see `arrays.Live`).

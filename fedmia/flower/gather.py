@@ -15,10 +15,9 @@ from fedmia.evaluation.node import scores_from_node
 from fedmia.federation.run import FederationResult, Nodes, federate, make_client_context
 from fedmia.flower.nodes import check_agreement, open_nodes
 from fedmia.flower.private import check, prepare_server
-from fedmia.flower.rounds import show_round
+from fedmia.flower.rounds import LogDisplay
 from fedmia.flower.store import ask
 from fedmia.report.publish import publish
-from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.storage.manifest import SNAPSHOTS
 from fedmia.storage.outfolder import OutFolder
@@ -79,7 +78,7 @@ def run_rounds(
         return federate(
             prepared, client_context, Path(folder), SnapshotStore(place.folder / SNAPSHOTS),
             probe=lambda state: None, watch=watch, nodes=nodes,
-            display=Display(prepared.total_rounds(), True, show_round),
+            display=LogDisplay(prepared.total_rounds()),
         )  # fmt: skip
 
 

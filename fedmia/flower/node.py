@@ -19,8 +19,9 @@ from fedmia.config.tree import from_tree
 from fedmia.federation.run import PreparedRun, fingerprint, prepare
 from fedmia.flower.private import SIDES, prepare_own, remote_context
 from fedmia.flower.releases import Releases
-from fedmia.flower.store import NodeStore, replace_file
+from fedmia.flower.store import NodeStore
 from fedmia.options.errors import InputError
+from fedmia.storage.durable import force, make_folder, write
 
 FOLDER = "folder"  # of a node's files, in its `--node-config`
 SCORES = "scores"  # there: false, and no score of its own images leaves it
@@ -89,10 +90,10 @@ class Node:
             raise InputError(f"client {self.client} is given no {' and '.join(SIDES)} of its own")
         if self.sources and not private:
             raise InputError(f"client {self.client} has images of its own: for private runs alone")
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        partial = self.folder / "settings.partial"
-        partial.write_text(settings, encoding="utf-8")
-        replace_file(partial, self.folder / "settings.json")
+        make_folder(self.folder.parent)
+        self.folder.mkdir(mode=0o700, exist_ok=True)
+        force(self.folder.parent)
+        write({self.folder / "settings.json": settings})
         try:
             prepared, _ = self.prepared()
         except InputError as error:

@@ -9,10 +9,9 @@ from pathlib import Path
 
 from flwr.app import Message, MetricRecord, RecordDict
 
-from fedmia.flower.store import write_file
 from fedmia.ssl.base import under
 from fedmia.storage.arrays import record, tensors
-from fedmia.storage.snapshot import ClientState, SingleStateStore, read_tensors
+from fedmia.storage.snapshot import ClientState, SingleStateStore, read_tensors, write_tensors
 
 
 class Releases(SingleStateStore):
@@ -56,7 +55,8 @@ class Releases(SingleStateStore):
         both = {f"state.{n}": t for n, t in state.tensors.items()}
         both |= {f"sent.{n}": t for n, t in tensors(content.array_records["arrays"]).items()}
         metrics = dict(content.metric_records["metrics"])
-        write_file(self._path, both, {"order": order, "memory": state.memory, "metrics": metrics})
+        about = {"order": order, "memory": state.memory, "metrics": metrics}
+        write_tensors(both, self._path, about)
 
 
 def digest(order: RecordDict) -> str:

@@ -1,6 +1,23 @@
-"""What the log of `flwr run` shows of a finished round."""
+"""What the log of `flwr run` shows of the rounds."""
 
 from __future__ import annotations
+
+from fedmia.runtime.progress import Display
+
+
+class LogDisplay(Display):
+    """A run in the log: a line for each finished round, and for each client that failed.
+
+    Args:
+        rounds: number of rounds of all branches.
+    """
+
+    def __init__(self, rounds: int) -> None:
+        super().__init__(rounds, True, show_round)
+
+    def line(self, text: str) -> None:
+        """Print a line."""
+        print(f"fedmia: {text}", flush=True)
 
 
 def show_round(branch: str, round: int, loss: float | None, knn: float | None, s: float) -> None:

@@ -19,11 +19,10 @@ from fedmia.federation.run import Nodes, fingerprint
 from fedmia.flower.gather import gather
 from fedmia.flower.node import prepare_rehearsal
 from fedmia.flower.nodes import check_agreement, open_nodes
-from fedmia.flower.rounds import show_round
+from fedmia.flower.rounds import LogDisplay
 from fedmia.flower.store import NodeStates
 from fedmia.options.errors import InputError, opt
 from fedmia.report.publish import publish, show
-from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.storage.manifest import SNAPSHOTS
 from fedmia.storage.outfolder import OutFolder
@@ -122,7 +121,7 @@ def rehearse(grid: Grid, invoked: Invocation, place: OutFolder, watch: Stopwatch
     with open_nodes(grid, invoked.settings, place, False) as (nodes, answers):
         check_agreement(answers, fingerprint=fingerprint(prepared))
         beside = Nodes(grid, NodeStates(grid, nodes))
-        display = Display(prepared.total_rounds(), True, show_round)
+        display = LogDisplay(prepared.total_rounds())
         scores = execute(prepared, place.folder, watch, Event(), display, beside)
     report = publish(scores, place.folder, watch)
     if place.folder is not None:

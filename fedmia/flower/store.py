@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import time
 from pathlib import Path
 from typing import Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 
-from fedmia.ssl.base import State
+from fedmia.storage.durable import make_folder
 from fedmia.storage.snapshot import ClientState, StateStore, read_tensors, write_tensors
 from strategies.failure_policy import FederationError
+from strategies.replies import RETURN, NodeWatch, sender_of, wait_for_node
 
 PATIENCE = 3600.0  # seconds in which every node answers
 PAUSE = 0.1  # seconds between questions to Flower whether a node has answered
@@ -65,36 +66,12 @@ class NodeStore(StateStore):
 
     def _write(self, branch: str, client: int, round: int, state: ClientState) -> None:
         path = self.root / branch / f"client-{client:04d}" / f"round-{round:06d}.safetensors"
-        write_file(path, state.tensors, state.memory)
+        make_folder(path.parent, self.root.parent)
+        write_tensors(state.tensors, path, state.memory)
 
 
 def _round(path: Path) -> int:
     return int(re.findall(r"\d+", path.name)[-1])
-
-
-def write_file(path: Path, tensors: State, about: object) -> None:
-    """Write a file for `read_tensors`; it is on the disk as a whole when this returns.
-
-    Args:
-        path: the file.
-        tensors: tensors to send with each order, by name.
-        about: JSON-able facts stored beside the tensors.
-    """
-    partial = path.with_suffix(".new")
-    write_tensors(tensors, partial, about)
-    replace_file(partial, path)
-
-
-def replace_file(partial: Path, path: Path) -> None:
-    """Put `partial` in the place of `path`, once it is on the disk.
-
-    Args:
-        partial: the file that is complete.
-        path: the file.
-    """
-    with partial.open("rb") as file:
-        os.fsync(file.fileno())
-    partial.replace(path)
 
 
 class NodeStates(StateStore):
@@ -140,6 +117,8 @@ def ask(
 ) -> dict[int, RecordDict]:  # fmt: skip
     """Send a query to the node of each client in `orders`, and wait for all answers.
 
+    A node that left is asked again when it is back.
+
     Args:
         grid: Flower's way to the clients.
         nodes: client -> Flower node id.
@@ -156,22 +135,35 @@ def ask(
         FederationError: nodes failed, each named by its client, or did not answer.
     """
     out: dict[str, int] = {}
-    for client, order in orders.items():
-        content = RecordDict({"order": ConfigRecord(order), **(tensors or {})})
-        to = nodes[client]
-        message = Message(content, dst_node_id=to, message_type=f"query.{action}")
-        out |= dict.fromkeys(grid.push_messages([message]), client)
+
+    def send(client: int) -> None:
+        content = RecordDict({"order": ConfigRecord(orders[client]), **(tensors or {})})
+        message = Message(content, dst_node_id=nodes[client], message_type=f"query.{action}")
+        out.update(dict.fromkeys(grid.push_messages([message]), client))
+
+    watch = NodeWatch(grid)
+    for client in orders:
+        send(client)
     names = {nodes[client]: client for client in orders}
     answers: dict[int, RecordDict] = {}
     failed: dict[int, str] = {}
     deadline = time.monotonic() + patience
+    returned = time.monotonic() + min(patience, RETURN)
     while silent := sorted(orders.keys() - answers.keys() - failed.keys()):
         for reply in grid.pull_messages([name for name, c in out.items() if c in silent]):
-            client = names[reply.metadata.src_node_id]
-            if reply.has_error():
+            client = sender_of(reply, out, names)
+            away = reply.has_error() and reply.error.code == ErrorCode.NODE_UNAVAILABLE
+            if away and (left := returned - time.monotonic()) > 0:
+                wait_for_node(grid, nodes[client], left)
+                watch.note_sent(nodes[client])
+                send(client)  # what is asked here can be asked twice
+            elif reply.has_error():
                 failed[client] = f"{action}: {who} {client} failed: {reply.error.reason}"
             else:
                 answers[client] = reply.content
+        for client in [names[node] for node in watch.find_restarted() & names.keys()]:
+            if client in orders.keys() - answers.keys() - failed.keys():
+                send(client)
         if time.monotonic() > deadline:
             raise FederationError(f"{action}: no answer from {who}s {silent}")
         time.sleep(PAUSE)

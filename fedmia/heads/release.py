@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from fedmia.config.head import CLASSICAL
+from fedmia.defenses import gaussian
 from fedmia.defenses._canaries import guess_canaries
 from fedmia.defenses._noise import ReleaseNoise
+from fedmia.defenses.gaussian import exact_epsilon
 from fedmia.heads.stack import HeadStack
 from fedmia.options import registry
 from fedmia.records import NOISE, Epsilon
@@ -18,9 +21,10 @@ from fedmia.records import NOISE, Epsilon
 ASSUMPTIONS = (
     "Unit: one labelled image of the head, replaced. The sensitivity is the largest seen in "
     "{pairs} pairs of trainings that differ in one image, no bound, itself read off the images: "
-    "an estimate, no guarantee. The encoder is public and holds nothing of these images; the "
-    "weights are noised once, so that every answer they give is covered by the same epsilon. "
-    + NOISE["seeded"]
+    "an estimate, no guarantee, and no random differential privacy either, whose pairs are drawn "
+    "from the distribution of the images (Rubinstein and Alda, 2017). The encoder is "
+    "public and holds nothing of these images; the weights are noised once, so that every answer "
+    "they give is covered by the same epsilon. " + NOISE["seeded"]
 )
 
 
@@ -29,7 +33,7 @@ class ReleaseSetting:
     """A mechanism at a privacy budget.
 
     Attributes:
-        mechanism: name of the noise: logistic, laplace or gaussian.
+        mechanism: name of the noise: logistic, laplace, gaussian or gaussian-classical.
         epsilon: privacy budget of one release, over 0.
     """
 
@@ -47,19 +51,43 @@ def mechanism(setting: ReleaseSetting, delta: float) -> ReleaseNoise:
     Returns:
         The defence that draws the noise.
     """
+    name, _, calibration = setting.mechanism.partition("-")
     options = {"epsilon": setting.epsilon, "sensitivity": "sampled"}
-    if setting.mechanism == "gaussian":
-        options["delta"] = delta
-    built: ReleaseNoise = registry.build("defense", setting.mechanism, options)
+    if name == "gaussian":
+        options |= {"delta": delta, "calibration": calibration or "analytic"}
+    built: ReleaseNoise = registry.build("defense", name, options)
     return built
+
+
+def assumptions(settings: Sequence[ReleaseSetting], delta: float, pairs: int) -> str:
+    """What the statements of all settings rest on, and what the classical calibration adds.
+
+    Args:
+        settings: mechanisms and epsilons.
+        delta: of a Gaussian mechanism.
+        pairs: of the Sensitivity Sampler.
+
+    Returns:
+        The sentences, as the report prints them.
+    """
+    text = ASSUMPTIONS.format(pairs=pairs)
+    epsilons = sorted(s.epsilon for s in settings if s.mechanism == CLASSICAL)
+    if not epsilons:
+        return text
+    exact = ", ".join(f"{exact_epsilon(e, delta):.3g} at {e:g}" for e in epsilons)
+    covers = ", ".join(f"{e:g}" for e in epsilons if e < 1) or "none of these"
+    return (
+        f"{text} {CLASSICAL}: {gaussian.CLASSICAL}It covers {covers}. Exactly, the noise spends "
+        f"{exact} (Balle and Wang, 2018)."
+    )
 
 
 def noise_scale(law: ReleaseNoise, epsilon: float, sensitivity: Mapping[int, float]) -> float:
     """Scale of the noise on each weight at which one release spends `epsilon`.
 
     Logistic and Laplace: Delta_1 / epsilon (Theorem 4.1, Remark 4.2). Gaussian: exact for Delta_2
-    (Balle and Wang, 2018), as the paper's sigma = Delta_2 sqrt(2 ln(1.25/delta)) / epsilon holds
-    for an epsilon of at most 1 only.
+    (Balle and Wang, 2018). Classical, as in the paper: sigma = Delta_2 sqrt(2 ln(1.25/delta)) /
+    epsilon, proved for an epsilon below 1 only (Dwork and Roth, 2014, Theorem A.1).
 
     Args:
         law: the defence that draws the noise.

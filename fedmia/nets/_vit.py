@@ -6,6 +6,7 @@ Opacus' per-sample gradients fail.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -99,6 +100,22 @@ class SineCosinePositions(Positions):
         self.register_buffer("weight", weight, persistent=False)
 
 
+def attend(q: Tensor, k: Tensor, v: Tensor, heads: int, mask: Tensor | None = None) -> Tensor:
+    """Scaled dot-product attention of several heads, (B, n, D).
+
+    Args:
+        q: queries (B, n, D).
+        k, v: keys and values (B, m, D).
+        heads: into how many D is split.
+        mask: true where a query sees a key, (B, n, m); None: everywhere.
+    """
+    q, k, v = (t.unflatten(2, (heads, -1)).transpose(1, 2) for t in (q, k, v))
+    every_head = None if mask is None else mask[:, None]
+    mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=every_head)  # B x heads x n x D/heads
+    out: Tensor = mixed.transpose(1, 2).flatten(2)
+    return out
+
+
 class Attention(nn.Module):
     """Multi-head self-attention."""
 
@@ -108,11 +125,9 @@ class Attention(nn.Module):
         self.qkv = nn.Linear(width, 3 * width)
         self.proj = nn.Linear(width, width)
 
-    def forward(self, x: Tensor) -> Tensor:
-        B, n, D = x.shape
-        q, k, v = self.qkv(x).reshape(B, n, 3, self.heads, D // self.heads).permute(2, 0, 3, 1, 4)
-        mixed = F.scaled_dot_product_attention(q, k, v)  # B x heads x n x D/heads
-        out: Tensor = self.proj(mixed.transpose(1, 2).reshape(B, n, D))
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        q, k, v = self.qkv(x).chunk(3, dim=2)
+        out: Tensor = self.proj(attend(q, k, v, self.heads, mask))
         return out
 
 
@@ -128,9 +143,11 @@ class Block(nn.Module):
             nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
         )
 
-    def forward(self, x: Tensor, factors: Tensor | None = None) -> Tensor:
-        """(B, n, D) -> (B, n, D); `factors` (B, 2): factors on the two branches."""
-        out = self.attn(self.norm1(x))
+    def forward(
+        self, x: Tensor, factors: Tensor | None = None, mask: Tensor | None = None
+    ) -> Tensor:
+        """(B, n, D) -> (B, n, D); `factors` (B, 2) on the two branches, `mask` of `attend`."""
+        out = self.attn(self.norm1(x), mask)
         x = x + (out if factors is None else out * factors[:, :1, None])
         out = self.mlp(self.norm2(x))
         return x + (out if factors is None else out * factors[:, 1:, None])
@@ -153,7 +170,8 @@ class VisionTransformer(Trunk):
         super().__init__()
         width, depth, heads = spec.width, spec.depth, spec.heads
         self.width, self.channels, self.patch, self.side = width, channels, patch, size // patch
-        self.depth, self.drop_path, self.pooling = depth, spec.drop_path, spec.pool
+        self.depth, self.heads = depth, heads
+        self.drop_path, self.pooling = spec.drop_path, spec.pool
         self.embed = nn.Linear(patch * patch * channels, width)
         kind = LearnedPositions if spec.positions == "learned" else SineCosinePositions
         self.positions = kind(width, self.side)
@@ -177,15 +195,31 @@ class VisionTransformer(Trunk):
 
         Args:
             tokens: (B, n, D), any of the patches' in any order.
-            kept: (B, 2 * depth) of `path_factors`, or None.
+            path: (B, 2 * depth) of `path_factors`, or None.
         """
-        x, stages = self.cls(tokens), []
+        ends = [self.depth * i // STAGES for i in range(1, STAGES + 1)]
+        stages = [x for i, x in enumerate(self.after_blocks(tokens, path), 1) if i in ends]
+        return [*stages[:-1], self.norm(stages[-1])]
+
+    def after_blocks(
+        self, tokens: Tensor, path: Tensor | None = None, mask: Tensor | None = None
+    ) -> Iterator[Tensor]:
+        """Tokens (B, 1 + n, D) after each block, the class token first.
+
+        Args:
+            tokens: (B, n, D), any of the patches' in any order.
+            path: (B, 2 * depth) of `path_factors`, or None.
+            mask: true where a token sees another, (B, 1 + n, 1 + n); None: everywhere.
+
+        Yields:
+            the tokens, not normalised.
+        """
+        x = self.cls(tokens)
         factors = iter([None] * self.depth if path is None else path.split(2, dim=1))
         for name in self.layers:
             for block in self.get_submodule(name).children():
-                x = block(x, next(factors))
-            stages.append(x)
-        return [*stages[:-1], self.norm(x)]
+                x = block(x, next(factors), mask)
+                yield x
 
     def pooled(self, last: Tensor) -> Tensor:
         """(B, D) of the last stage's tokens (B, 1 + n, D)."""
@@ -194,14 +228,23 @@ class VisionTransformer(Trunk):
     def path_factors(self, x: Tensor) -> Tensor | None:
         """Factors (B, 2 * depth) of stochastic depth: 0 with the branch's rate p, else 1/(1 - p).
 
-        Keyed by the image's content and the class token, which changes at every step. None
-        outside training, or where nothing is dropped.
+        None outside training, or where nothing is dropped.
         """
         if not self.training or not self.drop_path:
             return None
         rates = torch.linspace(0, self.drop_path, self.depth, device=x.device).repeat_interleave(2)
-        uniforms = keyed_uniforms(x, content_words(self.cls.weight)[0], len(rates))
-        return ((uniforms >= rates) / (1 - rates)).to(x.dtype)
+        return ((self.uniforms(x, len(rates)) >= rates) / (1 - rates)).to(x.dtype)
+
+    def uniforms(self, x: Tensor, draws: int, use: int = 0) -> Tensor:
+        """Uniforms (B, draws) in [0, 1), keyed by the image's content and the class token, which
+        changes at every step.
+
+        Args:
+            x: pixels (B, C, H, W).
+            draws: how many for each image.
+            use: tells several uses of one image in one step apart.
+        """
+        return keyed_uniforms(x, content_words(self.cls.weight)[0] + use, draws)
 
     def trunk(self, x: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         """Patch tokens after each stage as maps (B, D, h, w), and the pooled vector (B, D)."""

@@ -9,10 +9,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from fedmia.nets._split_norm import SplitBatchNorm
 from fedmia.options.errors import unknown_name
 from fedmia.options.option import Options
 
-NORMS = ("group", "batch")
+NORMS = ("group", "batch", "split")
+NORM_HELP = (
+    "normalisation: groups of channels, the batch, or eighths of the batch (split), as with MoCo's "
+    "eight GPUs"
+)
 
 
 class Backbone(nn.Module):
@@ -80,13 +85,14 @@ class Trunk(Backbone, ABC):
 
 
 def make_norm(name: str, channels: int) -> nn.Module:
-    """`group`: the most groups <= 32 that divide `channels`; `batch`: batch norm, torch defaults.
+    """`group`: the most groups <= 32 that divide `channels`; `batch`: batch norm, torch defaults;
+    `split`: batch norm over eighths of the batch.
 
     Group norm is the default of the house: it keeps no running statistics to average between
     clients, mixes no images, and per-sample gradients exist (Wu and He, ECCV 2018, 32 groups).
 
     Args:
-        name: `group` or `batch`.
+        name: of NORMS.
         channels: of the maps that it normalises.
 
     Returns:
@@ -94,6 +100,8 @@ def make_norm(name: str, channels: int) -> nn.Module:
     """
     if name == "batch":
         return nn.BatchNorm2d(channels)
+    if name == "split":
+        return SplitBatchNorm(channels)
     return nn.GroupNorm(group_count(channels), channels)
 
 

@@ -12,7 +12,7 @@ from typing import ClassVar
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedmia.nets.base import NORMS, Backbone, Net, make_norm
+from fedmia.nets.base import NORM_HELP, NORMS, Backbone, Net, make_norm
 from fedmia.options.errors import InputError
 from fedmia.options.option import option
 
@@ -32,7 +32,7 @@ class BasicBlock(nn.Module):
         inputs: channels of the input.
         width: channels of the convolutions.
         stride: of the first convolution.
-        norm: `group` or `batch`, of `make_norm`.
+        norm: of NORMS, for `make_norm`.
     """
 
     expansion: ClassVar[int] = 1
@@ -60,7 +60,7 @@ class Bottleneck(nn.Module):
         inputs: channels of the input.
         width: channels of the 3x3 convolution; the output has four times as many.
         stride: of the 3x3 convolution.
-        norm: `group` or `batch`, of `make_norm`.
+        norm: of NORMS, for `make_norm`.
     """
 
     expansion: ClassVar[int] = 4
@@ -102,7 +102,7 @@ class ResNet(Backbone):
         depths: number of blocks in each of the four stages.
         channels: of the images.
         width: channels of the first stage; each later stage has twice as many.
-        norm: `group` or `batch`, of `make_norm`.
+        norm: of NORMS, for `make_norm`.
         stem: which first layers, as the option of the same name says.
     """
 
@@ -137,7 +137,7 @@ class _Depth(Net):
 
     paper: ClassVar[str] = "He et al., CVPR 2016, arXiv 1512.03385"
 
-    norm: str = option("group", "normalisation: groups of channels, or the batch", choices=NORMS)
+    norm: str = option("group", NORM_HELP, choices=NORMS)
     stem: str = option(
         "auto",
         "first layers: cifar = 3x3 stride 1, imagenet = 7x7 stride 2 and max-pool, "

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from fedmia.nets.base import NORMS, Backbone, Net, make_norm
+from fedmia.nets.base import NORM_HELP, NORMS, Backbone, Net, make_norm
 from fedmia.options.errors import InputError
 from fedmia.options.option import option
 
@@ -18,7 +18,7 @@ class SmallConvNet(Backbone):
         channels: of the images.
         widths: output channels of the four stages.
         strides: of the four convolutions.
-        norm: `group` or `batch`, of `make_norm`.
+        norm: of NORMS, for `make_norm`.
     """
 
     layers = ("layer1", "layer2", "layer3", "layer4")
@@ -41,7 +41,7 @@ class SmallNet(Net):
     width: int = option(
         16, "channels of the first stage; the others have 2, 4 and 4 times as many", ge=1
     )
-    norm: str = option("group", "normalisation: groups of channels, or the batch", choices=NORMS)
+    norm: str = option("group", NORM_HELP, choices=NORMS)
 
     def build(self, channels: int, size: int) -> SmallConvNet:
         """Raises InputError at a size below 2, whose map would be 1x1."""

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from torch import nn
 
-from fedmia.nets.base import NORMS, Backbone, Net, make_norm
+from fedmia.nets.base import NORM_HELP, NORMS, Backbone, Net, make_norm
 from fedmia.options.errors import InputError
 from fedmia.options.option import option
 
@@ -21,7 +21,7 @@ class VGG(Backbone):
     Args:
         stages: output channels of each convolution, stage by stage.
         channels: of the images.
-        norm: `group` or `batch`, of `make_norm`.
+        norm: of NORMS, for `make_norm`.
         pools: how many of the stages end in a 2x2 max-pool, from the first on.
     """
 
@@ -54,7 +54,7 @@ class VGG11BN(Net):
 
     paper: ClassVar[str] = "Simonyan and Zisserman, ICLR 2015, arXiv 1409.1556"
 
-    norm: str = option("group", "normalisation: groups of channels, or the batch", choices=NORMS)
+    norm: str = option("group", NORM_HELP, choices=NORMS)
     width: int = option(
         64, "channels of the first stage; the others have 2, 4, 8 and 8 times as many", ge=1
     )

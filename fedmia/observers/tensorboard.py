@@ -20,7 +20,7 @@ from fedmia.records.rows import Report
 
 @dataclass
 class TensorBoard(RunObserver):
-    """Event files for TensorBoard in `OUT/tensorboard`: `pip install 'fedmia[tensorboard]'`."""
+    """Event files for TensorBoard in `OUT/tensorboard`: the extra `tensorboard`."""
 
     def check(self, folder: Path | None) -> None:
         if folder is None:
@@ -29,7 +29,7 @@ class TensorBoard(RunObserver):
             importlib.import_module("torch.utils.tensorboard")
         except ImportError as error:
             raise InputError(
-                f"observer tensorboard: {error}; pip install 'fedmia[tensorboard]'"
+                f"observer tensorboard: {error}; pip install '.[tensorboard]' in a clone of fedmia"
             ) from None
 
     def begin(self, config: Mapping[str, Any], folder: Path | None) -> None:

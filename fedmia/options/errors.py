@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 # Spells an option, and its value where there is one: as a flag, as a key of a file, ..
 Spelling = Callable[[str, str | None], str]
+NO_PATHS: Mapping[str, str] = {}
 # How `opt` marks an option in a text; the mark stays legible where nothing spells it otherwise.
 _NOTED = re.compile("\u27e8([^\u27e8\u27e9\u2254]*)(?:\u2254([^\u27e9]*))?\u27e9")
 
@@ -180,18 +181,19 @@ def format_value(value: Any) -> str:
     return str(value)
 
 
-def suggest_nearest(name: str, known: Iterable[str]) -> str:
+def suggest_nearest(name: str, known: Iterable[str], paths: Mapping[str, str] = NO_PATHS) -> str:
     """The end of an error that suggests a name.
 
     Args:
         name: that is not known.
         known: names.
+        paths: name -> what stands in its place, for names that lie elsewhere.
 
     Returns:
         `; did you mean 'x'?` with the nearest known name; empty: none is near.
     """
-    match = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
-    return f"; did you mean '{match[0]}'?" if match else ""
+    match = difflib.get_close_matches(name, [*known, *paths], n=1, cutoff=0.5)
+    return f"; did you mean '{paths.get(match[0], match[0])}'?" if match else ""
 
 
 def unknown_name(what: str, name: str, known: Iterable[str]) -> InputError:

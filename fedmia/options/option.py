@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 from fedmia.options.errors import InputError, format_error, format_value, unknown_name
 
 # Name of a limit, its sign in messages, and whether a value is within it.
+LARGEST = 3.4e38  # of float32, in which the tensors are
 LIMITS: Sequence[tuple[str, str, Callable[[Any, Any], bool]]] = (
     ("gt", ">", operator.gt),
     ("ge", ">=", operator.ge),
@@ -164,6 +165,8 @@ def check_limits(where: str, value: Any, limits: Mapping[str, Any]) -> None:
         return
     if isinstance(value, float) and not math.isfinite(value):
         raise InputError(f"{where} must be finite, got {value}")
+    if isinstance(value, float) and math.isfinite(value) and abs(value) > LARGEST:
+        raise InputError(f"{where} must be at most {LARGEST:g} in size, got {value!r}")
     for key, word, holds in LIMITS:
         bound = limits.get(key)
         if bound is not None and not isinstance(value, str) and not holds(value, bound):

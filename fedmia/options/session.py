@@ -12,6 +12,7 @@ import inspect
 import os
 import pickle
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -115,12 +116,19 @@ def has_class(name: str) -> bool:
 
 
 def classes() -> Mapping[str, type]:
-    """Every class that this process can name, by NAME@HASH; in a run of a study, the study's."""
+    """Every class that this process can name, by NAME@HASH.
+
+    In a run of a study these are the study's, too. One of both is the process's own.
+    """
     path = os.environ.get(VARIABLE)
-    if path and not _CLASSES:
-        # The study that started this process wrote the file for it.
-        _CLASSES.update(pickle.loads(Path(path).read_bytes()))
-    return _CLASSES
+    return {**(_classes_of_file(path) if path else {}), **_CLASSES}
+
+
+@lru_cache(maxsize=1)
+def _classes_of_file(path: str) -> Mapping[str, type]:
+    """The classes that the study which started this process wrote for it; read once."""
+    classes_by_name: dict[str, type] = pickle.loads(Path(path).read_bytes())
+    return classes_by_name
 
 
 def receive(more: Mapping[str, type]) -> None:

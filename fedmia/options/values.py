@@ -73,7 +73,16 @@ def from_text(where: str, text: str, kind: Any) -> Any:
             return _parse(text, one)
         except (ValueError, OverflowError):
             continue
-    raise InputError(f"{where} must be {type_name(kind)}, got '{text}'")
+    raise InputError(f"{where} must be {type_name(kind)}, got {_quoted(text)}")
+
+
+def _quoted(text: str) -> str:
+    """A typed value in an error, as one from a file reads there: a number without quotes."""
+    try:
+        float(text)
+    except ValueError:
+        return f"'{text}'"
+    return f"'{text}'" if "_" in text else text
 
 
 def _parse(text: str, kind: Any) -> Any:

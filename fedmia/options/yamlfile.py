@@ -14,6 +14,9 @@ from fedmia.options.option import type_name
 from fedmia.options.values import plain
 
 Tree = dict[str, Any]
+MOST = 1 << 20  # bytes of a file of settings: PyYAML takes seconds for more
+DEPTH = 50  # of values in one another
+NODES = 100_000  # values in it, where each alias counts as what it stands for
 RUN_KEY = "_run"  # where and with what a finished run took place; written for the reader only
 
 
@@ -30,14 +33,19 @@ def load_all(path: Path) -> Tree:
     """The mapping that a YAML file holds, with its `_run`.
 
     Raises:
-        InputError: missing, unreadable, not YAML, not a mapping, or a key written twice.
+        InputError: missing, unreadable, not YAML, not a mapping, a key written twice, or larger
+            than settings are.
     """
     try:
+        if (size := path.stat().st_size) > MOST:
+            raise InputError(f"{path} holds {size:,} bytes; settings have at most {MOST:,}")
         tree = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise InputError(f"cannot read config file '{path}': {reason}") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except InputError:
+        raise
+    except (yaml.YAMLError, ValueError, RecursionError, LookupError, AttributeError) as error:
         raise InputError(f"{path} is not valid YAML: {_reason(error)}") from None
     if not isinstance(tree, dict):
         holds = "nothing" if tree is None else type_name(type(tree))
@@ -62,6 +70,39 @@ def dump(tree: Mapping[str, Any], run: Mapping[str, Any] | None = None) -> str:
 
 class _Loader(yaml.SafeLoader):
     """YAML's safe loader with `1e-3` a number, keys that are text, and no key twice."""
+
+    depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """A value and all in it; refused at `DEPTH`, as PyYAML's time is the square of it."""
+        self.depth += 1
+        if self.depth > DEPTH:
+            raise yaml.MarkedYAMLError(
+                problem=f"nested more than {DEPTH} deep", problem_mark=self.peek_event().start_mark
+            )
+        node: yaml.Node | None = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
+
+    def get_single_node(self) -> yaml.Node | None:
+        """The document, where aliases do not make it larger than `NODES`, or part of itself."""
+        node: yaml.Node | None = super().get_single_node()
+        sizes: dict[int, int] = {}
+
+        def size(one: yaml.Node) -> int:
+            if id(one) not in sizes:
+                sizes[id(one)] = NODES  # what it is as long as it is being counted
+                inner = one.value if isinstance(one, yaml.CollectionNode) else ()
+                parts = [p for pair in inner for p in (pair if isinstance(pair, tuple) else [pair])]
+                sizes[id(one)] = 1 + sum(map(size, parts))
+            if sizes[id(one)] >= NODES:
+                problem = f"more than {NODES:,} values, as aliases repeat them"
+                raise yaml.MarkedYAMLError(problem=problem, problem_mark=one.start_mark)
+            return sizes[id(one)]
+
+        if node is not None:
+            size(node)
+        return node
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         keys: set[str] = set()

@@ -2,5 +2,6 @@
 Contrastive Learning", from the folder of one run.
 
 The command `python -m fedmia.paper` imports it, through `fedmia.study.views.paper`.
-Start with `gather.gather_results`; `tables`, `curves`, `scatter3d` and `claims` show its results.
+Start with `gather.gather_results`; `tables`, `curves`, `feature_pairs` and `claims` show its
+results.
 """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,6 +12,7 @@ import numpy as np
 from fedmia.data.base import Dataset
 from fedmia.data.encoded import EncodedSet
 from fedmia.data.images import ImageSet, IntArray
+from fedmia.options.bounded import check_array, read_json
 from fedmia.options.errors import InputError, opt
 from fedmia.options.option import option
 from fedmia.partitions.base import OwnerPartition
@@ -101,7 +101,7 @@ class File(OwnerPartition):
 def _read_json(path: Path) -> list[IntArray]:
     """`[[0, 5], [1, 2]]`, or the same by client; clients that are numbers are put in order."""
     try:
-        tree = json.loads(path.read_text(encoding="utf-8"))
+        tree = read_json(path)
     except ValueError as error:
         raise ValueError(f"is no JSON: {error}") from None
     if isinstance(tree, dict):
@@ -129,6 +129,8 @@ def _read_npy(path: Path) -> list[IntArray]:
     """One client an image, (N,): -1 for none."""
     try:
         with path.open("rb") as file:
+            check_array("it", file, path.stat().st_size - file.tell())
+            file.seek(0)
             clients = np.load(file, allow_pickle=False)
     except ValueError as error:
         raise ValueError(f"is no .npy file of integers: {error}") from None

@@ -28,7 +28,8 @@ class Split:
         members: union of the honest parts, in the order of client ids.
         owner: client id of each of `members`.
         known_members: members whose membership the attacker knows, drawn evenly over images.
-        scored_members: the other members.
+        scored_members: the other members, or as many of them as are asked for, drawn evenly over
+            images.
         known_nonmembers: non-members that the attacker knows to be such.
         scored_nonmembers: the other non-members.
         test_fit: images that fit the probes.
@@ -63,8 +64,8 @@ class Split:
         if not np.array_equal(self.owner, np.repeat(np.arange(self.honest), [*map(len, honest)])):
             raise ValueError("owner does not name the client of each member")
         halves = np.concatenate([self.known_members, self.scored_members])
-        if not np.array_equal(np.sort(halves), np.sort(self.members)):
-            raise ValueError("known and scored members do not make up the members")
+        if len(np.unique(halves)) != len(halves) or not np.isin(halves, self.members).all():
+            raise ValueError("known and scored members are not distinct members")
         if len(np.unique(self.used)) != len(self.used):
             raise ValueError("an image has two roles")
 
@@ -174,6 +175,8 @@ def make_split(
     stream = rng(seed, "partition-reserve")
     reserve_parts = _deal_images(kinds, reserve, partition, receivers, stream) if receivers else ()
     known, scored = _choose_known(honest_parts, options.known, rng(seed, "known"))
+    if options.scored is not None and options.scored < len(scored):
+        scored = np.sort(rng(seed, "scored").choice(scored, options.scored, replace=False))
     return Split(
         parts=(*honest_parts, *reserve_parts[receivers - malicious :]),
         malicious=malicious,

@@ -17,6 +17,7 @@ FloatArray = NDArray[np.floating[Any]]
 IntArray = NDArray[np.integer[Any]]
 MEAN, ALONE = "mean", "alone"  # how a set was judged
 LOSS_BEFORE = "loss-before"  # a control: the loss that an ascent starts from
+EPOCHS_CUT = "epochs cut to"  # among the choices of an attack that trained less than its recipe
 
 
 @dataclass(frozen=True)
@@ -349,6 +350,8 @@ class ClientInfo:
         role: honest, or the attacker's role.
         defence: None: it does not defend itself.
         classes: number of its images of each class; empty: not known.
+        last_round: the last round up to the scored model in which it trained, 0: none; None where
+            all clients train in every round.
     """
 
     id: int
@@ -356,6 +359,7 @@ class ClientInfo:
     role: str
     defence: ClientDefence | None = None
     classes: tuple[int, ...] = ()
+    last_round: int | None = None
 
 
 @dataclass(frozen=True)

@@ -439,6 +439,7 @@ class GroupRow(TypedDict):
     """Clients that defend themselves, or those that do not.
 
     Attributes:
+        n_clients: number of clients, where `clients` lists only some.
         images: number of their images.
         n_members: scored, of classes that a scored non-member has.
         leakage: one row an attack.
@@ -448,6 +449,7 @@ class GroupRow(TypedDict):
 
     group: Annotated[str, Field(column="subject")]  # defended or undefended
     clients: Annotated[list[int], Field(aside=True)]
+    n_clients: NotRequired[int]
     images: int
     n_members: Members
     leakage: list[GroupLeak]
@@ -494,6 +496,7 @@ class ClientRow(TypedDict):
         auc_ci_simultaneous: over all clients.
         null_auc: of non-members who pose as its members: mean, 95 % band, posers.
         null_n: number of posers drawn for its null distribution.
+        why: reasons to list it, where the report lists only some clients.
     """
 
     id: Client
@@ -510,6 +513,51 @@ class ClientRow(TypedDict):
     null_ci: Annotated[Interval | None, Field(part="null_auc")]
     null_n: int | None
     attack: Annotated[str | None, Field(column="attack")]  # that clients are compared by
+    why: NotRequired[list[str]]
+
+
+class ClientCounts(TypedDict):
+    """What a report keeps of clients that it does not list; `clients.csv` holds all.
+
+    Attributes:
+        clients: number of clients.
+        median_size: of the images that a client holds.
+        defended: sentences on what defended clients do and promise.
+    """
+
+    clients: int
+    median_size: float
+    defended: list[str]
+
+
+class CohortRow(TypedDict):
+    """Clients whose last round lies in one stretch of rounds, or that no round drew; leakage of
+    their scored members against non-members of the same class mix, null where they have none.
+
+    Attributes:
+        cohort: `never`, or the rounds `first-last`.
+        clients: number of clients.
+        images: that they hold.
+        n_members: scored, of classes that a scored non-member has.
+        n_nonmembers_effective: Kish's number of the weighted non-members.
+        auc: area under the ROC curve, in [0, 1].
+        auc_ci: 95 % confidence interval [low, high] of `auc`.
+        auc_ci_simultaneous: over all cohorts.
+        null_auc: of non-members who pose as these members: mean and 95 % band.
+        attack: that cohorts are compared by.
+    """
+
+    cohort: Annotated[str, Field(column="subject")]
+    clients: int
+    images: int
+    n_members: Members
+    n_nonmembers_effective: float | None
+    auc: float | None
+    auc_ci: Interval | None
+    auc_ci_simultaneous: Interval | None
+    null_auc: float | None
+    null_ci: Annotated[Interval | None, Field(part="null_auc")]
+    attack: Annotated[str | None, Field(column="attack")]
 
 
 class ClientDistribution(TypedDict):
@@ -551,7 +599,7 @@ class KnownAuc:
     together: Interval
 
 
-def known_auc(row: AucRow | ClientRow) -> KnownAuc | None:
+def known_auc(row: AucRow | ClientRow | CohortRow) -> KnownAuc | None:
     """The AUC of a row, None where it is null."""
     value, ci, together = row["auc"], row["auc_ci"], row["auc_ci_simultaneous"]
     if value is None or ci is None or together is None:
@@ -694,6 +742,7 @@ class InferenceRow(TypedDict):
         attack: name of the attack.
         paper: where it was published; may be empty.
         clients: one row a client.
+        n_clients: number of clients, where `clients` lists only those of the smallest p-values.
         void: whether posers, or clients of the untrained encoder, are found more often than by
             chance.
         statement: what was found, one sentence.
@@ -702,6 +751,7 @@ class InferenceRow(TypedDict):
     attack: Attack
     paper: str
     clients: list[ClientInferenceRow]
+    n_clients: NotRequired[int]
     posers: Annotated[PosersRow, Field(control="posers")]
     void: bool
     statement: str
@@ -875,6 +925,9 @@ class Report(TypedDict):
         client_ranking: which clients leak most, one sentence; null where no two separate.
         lower_bound: of the claimed epsilons, by the run's attacks; absent without a claim.
         client_distribution: absent where the page shows every client.
+        client_counts: absent where `clients` lists every client.
+        client_cohorts: clients by their last round; absent where all train in every round, and
+            where the page shows every client.
         named_clients: attacks that name the client of an image.
         family: the intervals that hold together.
         subject: what was attacked.
@@ -908,6 +961,10 @@ class Report(TypedDict):
     client_ranking: str | None
     lower_bound: NotRequired[AttackBoundRow]
     client_distribution: NotRequired[ClientDistribution]
+    client_counts: NotRequired[ClientCounts]
+    client_cohorts: NotRequired[
+        Annotated[list[CohortRow], Field(subject="cohort", family="cohorts")]
+    ]
     # Null where no client defends itself.
     defended: Annotated[DefenceGroupsRow | None, Field(subject="group", family="groups")]
     named_clients: list[NamingRow]

@@ -13,8 +13,8 @@ from fedmia.records.rows import (
     rows_with_auc,
 )
 from fedmia.report.format import estimate, interval, model_of
-from fedmia.report.verdict import NO_VERDICT, failed_control, numbers, strongest_leak
-from fedmia.statistics.power import POWER, images_needed, smallest_detectable_auc
+from fedmia.report.verdict import NO_VERDICT, failed_control, strongest_leak
+from fedmia.statistics.power import images_needed, smallest_detectable_auc
 
 WEAK = 0.55  # the AUC of a leak for which the images needed are counted
 TITLES = {"means": "What this means", "sure": "How sure", "todo": "What to do"}
@@ -132,8 +132,8 @@ def _reach(scored: Sequence[tuple[AttackRow, KnownAuc]], family: int) -> tuple[s
     sure = f"Not even a perfect attack would have been established with {sizes}."
     if least is not None:
         sure = (
-            f"The smallest leak that {sizes} would have shown ({POWER:.0%} of the time, "
-            f"{family} intervals) has AUC {least:.2f}. A smaller one may be there."
+            f"The smallest leak that {sizes} would have shown has AUC {least:.2f} "
+            "(0.5: guessing, 1: certain). A smaller one may be there."
         )
     enough = more is not None and min(n, m) >= more
     todo = "Try more attacks (`--attacks all`) and other seeds."
@@ -150,7 +150,11 @@ def _unsound(code: str, controls: Controls) -> str:
         return f"A classifier on the pixels alone has AUC {pixels['auc']:.2f} {ci}."
     if code == "control-failed" and (failed := failed_control(controls)) is not None:
         name, row, auc = failed
-        return f"{row['name']} under the {name} control has {numbers(row, auc)}."
+        sizes = f"{row['n_members']} members and {row['n_nonmembers']} non-members"
+        return (
+            f"{row['name']} under the {name} control has AUC {estimate(auc.value, auc.together)} "
+            f"on {sizes}; a guess has 0.5."
+        )
     if code == "collapsed":
         return "The model's outputs for different images are almost equal; see Utility below."
     return "Nothing was measured on a trained model."

@@ -9,7 +9,15 @@ from typing import Any, cast
 import numpy as np
 
 from fedmia.options.errors import format_error
-from fedmia.records import Aggregation, AttackSweep, EncoderInfo, Probe, RoundInfo, RunScores
+from fedmia.records import (
+    EPOCHS_CUT,
+    Aggregation,
+    AttackSweep,
+    EncoderInfo,
+    Probe,
+    RoundInfo,
+    RunScores,
+)
 from fedmia.records.fields import row_of
 from fedmia.records.rows import (
     AttackRow,
@@ -27,7 +35,8 @@ from fedmia.records.rows import (
 )
 from fedmia.report.answers import answers
 from fedmia.report.checks import check
-from fedmia.report.clients import client_rows, declared_attack, ranking
+from fedmia.report.clients import client_counts, client_rows, declared_attack, ranking
+from fedmia.report.cohorts import cohort_rows, condense
 from fedmia.report.datasets import inference_row
 from fedmia.report.defended import defended
 from fedmia.report.faults import fault_notes, fault_row
@@ -101,7 +110,7 @@ def build_report(run: RunScores) -> Report:
     encoder = encoder_row(run.encoder, run.round)
     texts = answers(verdict_and_code[1], attacks, controls, useful, family, encoder)
     swept = sweep_rows(run.sweep, len(run.attacks)) if run.sweep else None
-    report = row_of(
+    whole = row_of(
         Report,
         run,
         verdict=verdict_and_code[0],
@@ -122,6 +131,8 @@ def build_report(run: RunScores) -> Report:
         client_ranking=ranking(clients),
         lower_bound=bound,
         client_distribution=distribution,
+        client_counts=client_counts(run),
+        client_cohorts=cohort_rows(run),
         defended=defended(run),
         named_clients=named_rows(run),
         rounds=[round_row(r) for r in run.rounds],
@@ -140,7 +151,7 @@ def build_report(run: RunScores) -> Report:
         encoder=encoder,
         sweep=swept or None,
     )
-    return cast(Report, to_json_types(report))
+    return cast(Report, to_json_types(condense(whole)))
 
 
 def encoder_row(info: EncoderInfo | None, round: int | None) -> EncoderRow | None:
@@ -292,6 +303,11 @@ def notes(run: RunScores, clients: Sequence[ClientRow]) -> list[str]:
                 texts.append(f"{who}: every score is the same, so its AUC is 0.5 by definition.")
     if any(a.act == "ascent" for a in run.attacks):
         texts.append(ASCENT)
+    texts += [
+        f"{a.name} trained {a.choices[EPOCHS_CUT]} epochs of its recipe; steps 0 trains all."
+        for a in run.attacks
+        if EPOCHS_CUT in a.choices
+    ]
     by = declared_attack(run)
     if by is not None and any(c["auc"] is not None for c in clients):
         condition = "" if not by.under_attack else ", scored on the model under attack"

@@ -7,7 +7,7 @@ where images belong to clients, against non-members of its own (`RunScores.alike
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,11 +19,13 @@ from fedmia.records import (
     ClientDefence,
     ClientInfo,
     FloatArray,
+    IntArray,
     RunScores,
     ScoredAttack,
 )
 from fedmia.records.fields import row_of
 from fedmia.records.rows import (
+    ClientCounts,
     ClientDistribution,
     ClientRow,
     DefenceRow,
@@ -31,7 +33,7 @@ from fedmia.records.rows import (
     rows_with_auc,
 )
 from fedmia.report.lowerbounds import bounds_family, epsilon_row, part_row
-from fedmia.report.selection import FEW
+from fedmia.report.selection import FEW, LARGE, MOST
 from fedmia.statistics.auc import AucEstimate, auc_estimate, auc_interval
 from fedmia.statistics.intervals import LEVEL
 from fedmia.statistics.matching import (
@@ -81,15 +83,17 @@ class Leak:
 
 
 def leak_of(
-    run: RunScores, attack: ScoredAttack, mine: NDArray[np.bool_], *stream: str | int
-) -> Leak:
-    """Leakage of the members `mine` (n,), one at least, each of a kind that a non-member has.
+    run: RunScores, attack: ScoredAttack, mine: NDArray[np.bool_] | IntArray, *stream: str | int,
+    shared: dict[bytes, NullDistribution | None] | None = None,
+) -> Leak:  # fmt: skip
+    """Leakage of the members `mine`, one at least, each of a kind that a non-member has.
 
     Args:
         run: the scores.
         attack: whose scores are compared.
-        mine: (n,), which members.
+        mine: which members: a mask (n,), or places.
         stream: names the draws of the null.
+        shared: nulls by mix of kinds, filled in; None: each draws its own.
 
     Returns:
         Their leakage.
@@ -98,41 +102,86 @@ def leak_of(
     mix, scores = kinds[mine], attack.scores_nonmembers
     weights = mix_weights(mix, others)
     estimate = auc_estimate(attack.scores_members[mine], scores, weights)
+    key = np.sort(mix).tobytes()
+    if shared is not None and key in shared:
+        return Leak(estimate, effective_size(weights), shared[key])
+    stream = stream if shared is None else (stream[0], "mix", key.hex())
     null = null_distribution(mix, scores, others, rng(run.seed, *stream))
+    if shared is not None:
+        shared[key] = null
     return Leak(estimate, effective_size(weights), null)
 
 
-def client_leak(
-    run: RunScores, attack: ScoredAttack | None, client: ClientInfo, like: NDArray[np.bool_]
-) -> tuple[int, Leak | None]:
-    """How many scored members of a client can be compared, and their leakage; None of nobody's.
+def client_leaks(run: RunScores, attack: ScoredAttack | None) -> dict[int, tuple[int, Leak | None]]:
+    """Of each client that has any: how many of its scored members can be compared, and their
+    leakage.
+
+    A null depends on the mix of classes alone. Of more than MOST clients, those of one mix share
+    its draws, which would take longer than all else.
 
     Args:
         run: the scores.
-        attack: the declared attack; None where there is none.
-        client: whose members are compared.
-        like: (n,), members that have non-members of their kind.
+        attack: the declared attack; None where there is none, and no leakage either.
 
     Returns:
-        How many of its members were compared, and their leakage; None without any.
+        Client -> number of members, and leakage or None.
     """
-    mine = run.member_client == client.id
-    if attack is None or not (mine & like).any():
-        return int((mine if attack is None else mine & like).sum()), None
-    return int((mine & like).sum()), leak_of(run, attack, mine & like, "client-null", client.id)
+    # Members of a kind that no scored non-member is of cannot be compared with their like.
+    kinds, others = run.alike()
+    alike = np.isin(kinds, others)
+    places = np.argsort(run.member_client, kind="stable")
+    groups = np.unique(run.member_client[places], return_index=True, return_counts=True)
+    shared: dict[bytes, NullDistribution | None] | None = {} if len(run.clients) > MOST else None
+    leaks: dict[int, tuple[int, Leak | None]] = {}
+    for client, first, count in zip(*(numbers.tolist() for numbers in groups), strict=True):
+        mine = places[first : first + count]
+        like = mine if attack is None else mine[alike[mine]]
+        leak = None
+        if attack is not None and len(like):
+            leak = leak_of(run, attack, like, "client-null", client, shared=shared)
+        leaks[client] = len(like), leak
+    return leaks
 
 
 def client_rows(run: RunScores) -> tuple[list[ClientRow], ClientDistribution | None]:
     """The report's `clients` and, of more than FEW, `client_distribution`; simultaneous intervals
-    hold over all clients together."""
-    attack = declared_attack(run)
-    # Members of a kind that no scored non-member is of cannot be compared with their like.
-    like = np.isin(*run.alike())
-    bounds = bounds_family(run)
-    leaks = [client_leak(run, attack, client, like) for client in run.clients]
-    known = [leak for _, leak in leaks if leak is not None]
-    rows = [
-        row_of(
+    hold over all clients together. Of more than MOST clients only those that set themselves apart
+    have a row: by scored members, a defence, a role or many images."""
+    leaks = client_leaks(run, declared_attack(run))
+    clients = run.clients
+    if (counts := client_counts(run)) is not None:
+        large = LARGE * counts["median_size"]
+        clients = [
+            c for c in clients
+            if c.id in leaks or c.defence or c.role != "honest" or c.size > large
+        ]  # fmt: skip
+    known = [leaks[c.id][1] for c in clients if c.id in leaks and leaks[c.id][1] is not None]
+    rows = list(_rows(run, clients, leaks))
+    nulls = [leak.null.aucs for leak in known if leak is not None and leak.null is not None]
+    return rows, distribution(rows, nulls) if len(known) > FEW else None
+
+
+def all_client_rows(run: RunScores) -> Iterator[ClientRow]:
+    """A row of every client, one at a time."""
+    return _rows(run, run.clients, client_leaks(run, declared_attack(run)))
+
+
+def client_counts(run: RunScores) -> ClientCounts | None:
+    """The report's `client_counts`, its sentences not yet written; None of at most MOST clients."""
+    if len(run.clients) <= MOST:
+        return None
+    sizes = [client.size for client in run.clients]
+    return {"clients": len(sizes), "median_size": float(np.median(sizes)), "defended": []}
+
+
+def _rows(
+    run: RunScores, clients: Sequence[ClientInfo], leaks: Mapping[int, tuple[int, Leak | None]]
+) -> Iterator[ClientRow]:
+    attack, bounds = declared_attack(run), bounds_family(run)
+    family = sum(leaks.get(c.id, (0, None))[1] is not None for c in clients)
+    for client in clients:
+        n, leak = leaks.get(client.id, (0, None))
+        yield row_of(
             ClientRow,
             client,
             defence=_defence_row(client.defence, bounds),
@@ -140,12 +189,8 @@ def client_rows(run: RunScores) -> tuple[list[ClientRow], ClientDistribution | N
             n_members=n,
             attack=attack and attack.name,
             null_n=leak.null.posers if leak and leak.null else None,
-            **(leak.numbers(len(known)) if leak else {}),
+            **(leak.numbers(family) if leak else {}),
         )
-        for client, (n, leak) in zip(run.clients, leaks, strict=True)
-    ]
-    nulls = [leak.null.aucs for leak in known if leak.null is not None]
-    return rows, distribution(rows, nulls) if len(known) > FEW else None
 
 
 def distribution(rows: Sequence[ClientRow], nulls: Sequence[FloatArray]) -> ClientDistribution:

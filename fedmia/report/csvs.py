@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fedmia.records import RunScores
-from fedmia.records.rows import Report, SweepRow
+from fedmia.records.rows import ClientRow, InferenceRow, SweepRow
 
 # Head of a column -> where its value lies in a row.
 AUC = {
@@ -86,7 +86,7 @@ def sweep_csv(rows: Sequence[SweepRow]) -> str:
     return text(SWEEP, ([value_at_path(row, path) for path in SWEEP.values()] for row in rows))
 
 
-def clients_csv(report: Report) -> str:
+def clients_csv(rows: Iterable[ClientRow], inferences: Sequence[InferenceRow], classes: int) -> str:
     """CSV text, one line a client, empty where a value is not known.
 
     client, role, defence, epsilon: which one, and the epsilon it spent, for one `unit` (further
@@ -98,18 +98,25 @@ def clients_csv(report: Report) -> str:
     non-members who pose as its members: mean AUC, 2.5th and 97.5th percentile, posers a draw. Then
     for each attack on data sets `p_value ATTACK` and, corrected for all clients, `p_value_holm
     ATTACK`; and `class N`: images of each class that it holds, where that is known.
+
+    Args:
+        rows: of all clients.
+        inferences: of all clients, by attack.
+        classes: most classes that a client counts.
+
+    Returns:
+        The file's text.
     """
-    rows = report["clients"]
-    classes = max((len(c["classes"] or ()) for c in rows), default=0)
     tests = {
         f"{kind} {row['attack']}": {c["client"]: c[kind] for c in row["clients"]}
-        for row in report["dataset_inference"]
+        for row in inferences
         for kind in ("p_value", "p_value_holm")
     }
-    lines = []
-    for row in rows:
+
+    def line(row: ClientRow) -> list[object]:
         class_counts = [*(row["classes"] or ())]
         values = [value_at_path(row, path) for path in CLIENT.values()]
         values += [by.get(row["id"]) for by in tests.values()]
-        lines.append([*values, *class_counts, *[None] * (classes - len(class_counts))])
-    return text([*CLIENT, *tests, *(f"class {k}" for k in range(classes))], lines)
+        return [*values, *class_counts, *[None] * (classes - len(class_counts))]
+
+    return text([*CLIENT, *tests, *(f"class {k}" for k in range(classes))], map(line, rows))

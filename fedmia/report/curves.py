@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from fedmia.options.bounded import check_npz
 from fedmia.records import Curves
 
 
@@ -25,6 +26,7 @@ def to_npz(curves: Curves) -> bytes:
 
 def from_npz(file: Path) -> Curves:
     """The curves that `to_npz` wrote."""
+    check_npz(str(file), file)
     with np.load(file, allow_pickle=False) as stored:
         arrays = {name: stored[name] for name in stored.files}
     return Curves(act=str(arrays.pop("act")), **arrays)

@@ -10,6 +10,7 @@ from fedmia.records import MEANINGFUL
 from fedmia.records.rows import (
     AttackRow,
     ClientDistribution,
+    CohortRow,
     DefenceGroupsRow,
     DefencePart,
     DefenceRow,
@@ -22,6 +23,7 @@ from fedmia.report.regime import regime_sentence
 from fedmia.report.selection import has_many_clients
 
 DASH = "–"
+NEVER = "never"  # the cohort of clients that no round drew
 
 
 def number(value: float | None, digits: int = 2) -> str:
@@ -106,6 +108,8 @@ def lower_bound_text(*defences: DefencePart) -> str:
 def defended_lines(report: Report) -> list[str]:
     """Clients of one defence and one epsilon share a line; of many clients, those of one defence,
     standing, unit and delta. A client with several statements has a line for each."""
+    if (counted := report.get("client_counts")) is not None and counted["defended"]:
+        return counted["defended"]
     lines: dict[str, list[tuple[int, DefenceRow]]] = {}
     many = has_many_clients(report)
     for client in report["clients"]:
@@ -204,7 +208,9 @@ def clients_sentence(report: Report) -> str | None:
     rows = [(c["auc"], c) for c in report["clients"] if c["auc"] is not None]
     if (spread := report.get("client_distribution")) is not None:
         ranked = report["client_ranking"] or "No ranking: the simultaneous intervals overlap."
-        return f"{distribution_sentence(spread, str(rows[0][1]['attack']))} {ranked}"
+        cohorts = cohort_sentence(report.get("client_cohorts", ()))
+        spreads = distribution_sentence(spread, str(rows[0][1]["attack"]))
+        return f"{spreads} {ranked}{cohorts}"
     if not rows or report["client_ranking"]:
         return report["client_ranking"] if rows else None
     aucs, by = [auc for auc, _ in rows], rows[0][1]["attack"]
@@ -217,6 +223,18 @@ def clients_sentence(report: Report) -> str | None:
         )
     return f"{sentence}). No ranking: " + (
         "there is only one client." if len(rows) == 1 else "the simultaneous intervals overlap."
+    )
+
+
+def cohort_sentence(rows: Sequence[CohortRow]) -> str:
+    """How many scored members no model was trained on, beside those of clients that trained."""
+    never = next((row for row in rows if row["cohort"] == NEVER), None)
+    if never is None:
+        return ""
+    scored = sum(row["n_members"] for row in rows)
+    return (
+        f" {never['n_members']:,} of {scored:,} scored members belong to the {never['clients']:,} "
+        "clients that no round drew, so no model was trained on them."
     )
 
 

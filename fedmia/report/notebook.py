@@ -5,15 +5,18 @@ The colours are those of the notebook itself, light or dark.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fedmia.records.rows import Report
 from fedmia.report.answers import TITLES
 from fedmia.report.format import estimate, most_leaking_first, rounds_of
 from fedmia.report.page import templates
+from fedmia.report.plain import is_refuted, plain_verdict
 
 MOST = 8  # rows that are shown
+LEAKS, DOUBT = "#c9483f", "#b07d12"  # red, amber: no other verdict is good news
 
 
 def html_summary(report: Report, page: str = "report.html") -> str:
@@ -41,32 +44,43 @@ def html_summary(report: Report, page: str = "report.html") -> str:
     if not any(row["rounds"] for row in report["attacks"]):  # a model of no run
         rows = [{k: v for k, v in row.items() if k != "model (round)"} for row in rows]
     boxes = [(title, str(report.get(key))) for key, title in TITLES.items() if report.get(key)]
-    leaks = report["verdict_code"] == "leaks"
-    return _render(report["verdict"], boxes, rows, leaks, f"The whole report: {page}")
+    return _render(
+        plain_verdict(report), rows, report["verdict_code"] == "leaks" or is_refuted(report),
+        boxes=boxes, exact=report["verdict"], link=f"The whole report: {page}",
+    )  # fmt: skip
 
 
-def html_study(sentence: str, rows: Sequence[Mapping[str, Any]]) -> str:
-    """A study's sentence and the first rows of its table.
+def html_study(
+    sentence: str, rows: Sequence[Mapping[str, Any]], verdict_codes: Iterable[str]
+) -> str:
+    """A study's sentence, how many of its runs have which verdict, and the first rows of its table.
 
     Args:
         sentence: what a reader should take home.
         rows: of the table, each column -> value.
+        verdict_codes: `verdict_code` of each run that has a report.
 
     Returns:
-        HTML; every string is escaped.
+        HTML, red where a run leaks, else amber; every string is escaped.
     """
-    return _render(sentence, [], rows, False, "")
+    counts = Counter(verdict_codes)
+    words = [f"{code.replace('-', ' ')}: {count}" for code, count in counts.most_common()]
+    runs = f"Verdicts of the runs: {', '.join(words)}" if words else "No run has a verdict yet."
+    return _render(sentence, rows, "leaks" in counts, words=runs)
 
 
 def _render(
     sentence: str,
-    boxes: Sequence[tuple[str, str]],
     rows: Sequence[Mapping[str, Any]],
     leaks: bool,
-    link: str,
+    *,
+    boxes: Sequence[tuple[str, str]] = (),
+    words: str = "",
+    exact: str = "",
+    link: str = "",
 ) -> str:
     more = max(0, len(rows) - MOST)
     return templates().get_template("notebook.j2").render(
         sentence=sentence, boxes=boxes, rows=[dict(row) for row in rows[:MOST]], more=more,
-        colour="#c9483f" if leaks else "#b07d12", link=link,
+        colour=LEAKS if leaks else DOUBT, words=words, exact=exact, link=link,
     )  # fmt: skip

@@ -9,9 +9,12 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from fedmia.records.rows import Report
 from fedmia.report import tables
+from fedmia.report.figures.pairs import MOST
 from fedmia.report.format import group_by_reason, sentences
 from fedmia.report.heads import anchor, code, contents, title_of
-from fedmia.report.selection import FEW
+from fedmia.report.plain import is_refuted, plain_verdict
+from fedmia.report.selection import FEW, count_clients
+from fedmia.statistics.power import POWER
 
 CAPTIONS: Mapping[str, str] = {
     "attacks": "AUC of each attack with its 95 % interval (thick) and its simultaneous 95 % "
@@ -29,8 +32,10 @@ CAPTIONS: Mapping[str, str] = {
     "layers": "AUC of the attack on each layer of the encoder, by round, with 95 % bands.",
     "sweep": "AUC of each attack with its 95 % interval, at each value of the sweep.",
     "features": "The three features that the combined attack uses, two at a time, of members and "
-    "non-members.",
+    f"non-members; at most {MOST:,} images of each are drawn.",
     "holdings": "Number of images of each class that each client holds.",
+    "cohorts": "AUC of the members of clients by the last round in which they trained. Grey: the "
+    "null, non-members that pose as these members.",
 }
 # Of the figures ACT, ACT-losses and ACT-thresholds of an active attack.
 CAPTIONS_OF_ACT: Mapping[str, str] = {
@@ -89,6 +94,9 @@ def page(report: Report, figures: Mapping[str, bytes]) -> str:
     whole = templates().get_template("page.j2")
     return whole.render(
         report=report,
+        plain=plain_verdict(report),
+        refuted=is_refuted(report),
+        power=POWER,
         tables={
             "attacks": tables.attacks(report),
             "paired": tables.paired(report),
@@ -98,6 +106,7 @@ def page(report: Report, figures: Mapping[str, bytes]) -> str:
             "sweep": tables.sweep(report),
             "utility": tables.utility(report),
             "clients": tables.clients(report),
+            "cohorts": tables.cohorts(report),
             "defended": tables.defended(report),
             "rounds": tables.rounds(report),
         },
@@ -107,6 +116,7 @@ def page(report: Report, figures: Mapping[str, bytes]) -> str:
         others=[name for name in figures if name not in captions],
         not_run=group_by_reason(report),
         few=FEW,
+        clients=count_clients(report),
         about={
             **({"Encoder": tables.encoder(report["encoder"])} if "encoder" in report else {}),
             "Split": tables.flat(report["split"]),

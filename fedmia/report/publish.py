@@ -4,23 +4,35 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from rich.console import Console
 
 from fedmia import table
 from fedmia.records import RunScores
-from fedmia.records.rows import Report
+from fedmia.records.rows import ClientRow, InferenceRow, Report
 from fedmia.report.build import build_report, to_json_types
+from fedmia.report.clients import all_client_rows
 from fedmia.report.csvs import clients_csv, scores_csv, sweep_csv
 from fedmia.report.curves import to_npz
+from fedmia.report.datasets import inference_row
 from fedmia.report.page import page
 from fedmia.report.selection import has_many_clients
 from fedmia.report.shortnames import shorten_names
 from fedmia.report.terminal import render
 from fedmia.runtime.stopwatch import Stopwatch
-from fedmia.storage.manifest import CLIENTS, CURVES, FIGURES, PAGE, REPORT, SCORES, SWEEP
+from fedmia.storage.durable import force_tree, make_folder, write
+from fedmia.storage.manifest import (
+    CLIENTS,
+    CURVES,
+    FIGURES,
+    PAGE,
+    REPORT,
+    SCORES,
+    SNAPSHOTS,
+    SWEEP,
+)
 
 
 def publish(run: RunScores, folder: Path | None, watch: Stopwatch) -> Report:
@@ -79,6 +91,22 @@ def json_text(report: Mapping[str, object]) -> str:
     return json.dumps(report, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
+def all_clients(run: RunScores, report: Report) -> tuple[Iterable[ClientRow], list[InferenceRow]]:
+    """Rows of every client: the report's, or, where it lists only some, made once more.
+
+    Args:
+        run: the scores.
+        report: of this run.
+
+    Returns:
+        Their rows, and those of the attacks on data sets.
+    """
+    if "client_counts" not in report:
+        return report["clients"], report["dataset_inference"]
+    inferences = to_json_types([inference_row(one) for one in run.inferences])
+    return map(to_json_types, all_client_rows(run)), inferences
+
+
 def write_report(
     folder: Path, run: RunScores, report: Report, figures: Mapping[str, bytes]
 ) -> list[Path]:
@@ -97,21 +125,25 @@ def write_report(
 
     Returns:
         The files that were written.
+
+    Raises:
+        DiskError: they cannot be written; those of before stay.
     """
-    texts = {
-        REPORT: json_text(report),
-        PAGE: page(report, figures),
-        SCORES: scores_csv(run),
-    }
+    texts = {PAGE: page(report, figures), SCORES: scores_csv(run)}
     if has_many_clients(report):
-        texts[CLIENTS] = clients_csv(report)
+        classes = max(len(client.classes) for client in run.clients)
+        texts[CLIENTS] = clients_csv(*all_clients(run, report), classes)
     if swept := report.get("sweep"):
         texts[SWEEP] = sweep_csv(swept)
     files = {name: text.encode() for name, text in texts.items()}
     if run.curves is not None:
         files[CURVES] = to_npz(run.curves)
     files |= {f"{FIGURES}/{name}.png": data for name, data in figures.items()}
-    for name, data in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(data)
-    return [*(folder / name for name in files), *table.write(table.flatten(report), folder)]
+    files |= table.contents(table.flatten(report)) | {REPORT: json_text(report).encode()}
+    if figures:
+        make_folder(folder / FIGURES, folder)
+    if (folder / SNAPSHOTS).is_dir():  # the models that the report counts on
+        force_tree(folder / SNAPSHOTS)
+    by_path = {folder / name: data for name, data in files.items()}
+    write(by_path)
+    return [*by_path]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
@@ -10,6 +11,7 @@ from statistics import median
 from fedmia.records.rows import ClientInferenceRow, ClientRow, Report, rows_with_auc
 
 FEW = 20  # clients that are all shown, and most that are shown of more
+MOST = 1000  # clients of which report.json holds every row
 LARGE = 1.5  # times the median: below, a client holds about as much as the others
 
 
@@ -29,9 +31,10 @@ class SelectedClient:
 def select_clients(report: Report) -> list[SelectedClient]:
     """All of at most FEW clients, in their order; of more, FEW of those that matter, the most
     leaking first. Each reason names clients in turn, so that none crowds out the others."""
-    if not has_many_clients(report):
-        return [SelectedClient(row) for row in report["clients"]]
-    lists = reasons(report["clients"])
+    if not has_many_clients(report) or all("why" in row for row in report["clients"]):
+        return [SelectedClient(row, row.get("why", [])) for row in report["clients"]]
+    counts = report.get("client_counts")
+    lists = reasons(report["clients"], counts and counts["median_size"])
     selected: dict[int, SelectedClient] = {}
     for turn in zip_longest(*lists.values()):
         for reason, row in zip(lists, turn, strict=True):
@@ -47,14 +50,29 @@ def select_clients(report: Report) -> list[SelectedClient]:
 
 def has_many_clients(report: Report) -> bool:
     """Whether there are more clients than are shown one by one."""
-    return len(report["clients"]) > FEW
+    return count_clients(report) > FEW
 
 
-def reasons(rows: Sequence[ClientRow]) -> Mapping[str, Sequence[ClientRow]]:
+def count_clients(report: Report) -> int:
+    """How many clients there are, listed or not."""
+    counts = report.get("client_counts")
+    return len(report["clients"]) if counts is None else counts["clients"]
+
+
+def reasons(
+    rows: Sequence[ClientRow], median_size: float | None = None
+) -> Mapping[str, Sequence[ClientRow]]:
     """Reason -> clients for which it speaks, the most telling first.
 
     The most leaking have the highest lower ends of their 95 % intervals, the least leaking the
     lowest upper ones: by the AUC alone they would be those with the fewest images.
+
+    Args:
+        rows: of all clients, or of those that set themselves apart.
+        median_size: of the images that a client holds, where `rows` are not of all.
+
+    Returns:
+        Rows by reason.
     """
     scored = sorted(rows_with_auc(rows), key=lambda s: -s[1].ci[0])
     ranked = [row for row, _ in scored]
@@ -62,9 +80,12 @@ def reasons(rows: Sequence[ClientRow]) -> Mapping[str, Sequence[ClientRow]]:
     excluding_half += [r for r, a in reversed(scored) if a.together[1] < 0.5]
     least = sorted(rows_with_auc(rows), key=lambda s: s[1].ci[1])
     defended = [row for row in ranked if row["defence"]]
-    large = LARGE * median(row["size"] for row in rows)
+    if median_size is None:
+        large = LARGE * median(row["size"] for row in rows)
+    else:
+        large = LARGE * median_size
     by_size = sorted(rows, key=lambda row: -row["size"])
-    return {
+    lists = {
         "not honest": [row for row in rows if row["role"] != "honest"],
         "interval excludes 0.5": excluding_half,
         "most leaking": ranked,
@@ -73,6 +94,13 @@ def reasons(rows: Sequence[ClientRow]) -> Mapping[str, Sequence[ClientRow]]:
         "defended": defended if len(defended) < len(ranked) else [],
         "most images": [row for row in by_size if row["size"] > large],
     }
+    if (
+        median_size is not None
+    ):  # the report lists no others, so its largest epsilon is to be among these
+        stated = [(r, e["value"]) for r in rows if (d := r["defence"]) and (e := d["epsilon"])]
+        stated.sort(key=lambda s: -(math.inf if s[1] is None else s[1]))
+        lists["largest epsilon"] = [row for row, _ in stated]
+    return lists
 
 
 def select_inferred(rows: Sequence[ClientInferenceRow]) -> list[ClientInferenceRow]:

@@ -10,6 +10,7 @@ from typing import Any
 from rich.console import Console, RenderableType
 
 from fedmia.report.publish import json_text
+from fedmia.storage.durable import write
 
 
 def print_nothing(console: Console) -> None:
@@ -40,11 +41,9 @@ def write_files(path: Path, report: Mapping[str, Any], html: str, png: bytes | N
     Returns:
         The page's path.
     """
-    if png is not None:
-        path.with_suffix(".png").write_bytes(png)
-    path.with_suffix(".json").write_text(json_text(report), encoding="utf-8")
     page = path.with_suffix(".html")
-    page.write_text(html, encoding="utf-8")
+    files: dict[Path, bytes | str] = {page: html, path.with_suffix(".json"): json_text(report)}
+    write(files if png is None else {path.with_suffix(".png"): png, **files})
     return page
 
 

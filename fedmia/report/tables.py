@@ -262,6 +262,21 @@ def clients(report: Report) -> Table:
     return Table(head, rows)
 
 
+def cohorts(report: Report) -> Table | None:
+    """Clients by their last round: how many, their scored members, AUC and null."""
+    if (rows := report.get("client_cohorts")) is None:
+        return None
+    head = ["last round", "clients", "images", "scored members", "AUC, 95 %", "simultaneous"]
+    table = []
+    for c in rows:
+        counts = [f"{c['clients']:,}", f"{c['images']:,}", f"{c['n_members']:,}"]
+        auc = _unbroken(estimate(c["auc"], c["auc_ci"]))
+        together = _unbroken(interval(c["auc_ci_simultaneous"])) or DASH
+        null = _unbroken(estimate(c["null_auc"], c["null_ci"]))
+        table.append(TextRow([c["cohort"], *counts, auc, together, null]))
+    return Table([*head, "null: non-members posing as these members"], table)
+
+
 def _defence_cell(row: DefenceRow) -> TextCell:
     """A client's defences: what they promise, what that rests on, and each of several."""
     first, *others = (epsilon(one) + lower_bound_text(one) for one in statements(row))
@@ -278,7 +293,7 @@ def defended(report: Report) -> Table | None:
     head += ["null: posing non-members", "kNN for their classes"]
     rows = []
     for group in groups_row["groups"]:
-        who = f"{len(group['clients'])} {group['group']}"
+        who = f"{group.get('n_clients', len(group['clients']))} {group['group']}"
         knn = estimate(group["knn"], group["knn_ci"])
         n = str(group["n_members"])
         for i, leak in enumerate(group["leakage"]):

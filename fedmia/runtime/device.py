@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 
 import torch
 
@@ -25,6 +26,31 @@ def resolve_device(device: str) -> str:
     """`auto` is the GPU where torch finds one, else the CPU; any other name is itself."""
     if device != "auto":
         return device
+    return "cuda" if count_gpus() else "cpu"
+
+
+def client_device(device: str, gpus: float) -> str:
+    """The device of a client on Ray, asked in the client's own process.
+
+    Ray lets the process see the client's GPUs alone, numbered from 0 whichever they are. So the
+    client trains on the first that it sees, also where the user's name for it is `cuda:3`.
+
+    Args:
+        device: as the user gave it.
+        gpus: share of a GPU that Ray gave the client, 0 for none.
+
+    Returns:
+        `cuda`, or `cpu` without a share and where `auto` finds no GPU.
+
+    Raises:
+        InputError: a GPU is named, and torch finds none in this process.
+    """
+    if gpus == 0 or device == "cpu":
+        return "cpu"
+    if count_gpus() == 0 and device != "auto":
+        raise InputError(
+            f"{opt('device', device)}: torch finds no CUDA GPU on {socket.gethostname()}"
+        )
     return "cuda" if count_gpus() else "cpu"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Self
 
 from rich.console import Console
@@ -20,8 +20,7 @@ from rich.progress import (
 from fedmia.options.session import short_name
 from fedmia.runtime.heartbeat import INTERVAL, REFRESH, Heartbeat, format_seconds, notebook_line
 
-FIRST = 3  # attacks after which the time of the others is estimated
-LONG = 300.0  # seconds that are worth a warning
+FEW = 3  # attacks that are not worth an estimate of their time
 
 # Of a round: its branch and number, mean loss, kNN accuracy, seconds.
 Rounds = Callable[[str, int, float | None, float | None, float], None]
@@ -197,7 +196,6 @@ class AuditDisplay(ProgressBars):
         super().__init__(quiet, TextColumn("{task.fields[seen]}"), over=True)
         self._quiet = quiet
         self._total = attacks
-        self._estimated = False
         self._attacks = self._bar.add_task("attacks", total=max(2 * attacks, 1), seen="")
         self._epochs = self._bar.add_task("shadow epochs", total=1, visible=False, seen="")
 
@@ -211,7 +209,6 @@ class AuditDisplay(ProgressBars):
         """
         if finished:
             self._bar.update(self._attacks, advance=1)
-            self._estimate()
         else:
             attack = short_name(attack)
             self._bar.update(
@@ -222,18 +219,23 @@ class AuditDisplay(ProgressBars):
                 number = f"attack {task.completed + 1:.0f} of {task.total or 0:.0f}"
                 print(f"fedmia: {number}: {attack} on the {model} encoder", file=sys.stderr)
 
-    def _estimate(self) -> None:
-        """After the first attacks: once, how long the others will take, where that is long."""
-        task = self._bar.tasks[self._attacks]
-        left = seconds_left(task)
-        if self._estimated or task.completed < FIRST or left is None:
-            return
-        self._estimated = True
-        if left > LONG:
-            self.line(
-                f"the other attacks take about {format_seconds(left)}, by the first {FIRST}; "
-                "--attacks quick runs the fastest alone"
-            )
+    @property
+    def wants_forecast(self) -> bool:
+        """Whether the user should hear, before the first attack, how long all will take."""
+        return not self._quiet and self._total > FEW
+
+    def forecast(self, seconds: float, quick: float, beside: Sequence[str]) -> None:
+        """Say before the first attack how long all will take.
+
+        Args:
+            seconds: of the attacks and their controls.
+            quick: of those that `--attacks quick` runs.
+            beside: attacks that the estimate leaves out.
+        """
+        line = f"the attacks take about {format_seconds(seconds)}, by a rehearsal on a few images"
+        if beside:
+            line += f" (without {', '.join(map(short_name, beside))})"
+        self.say(f"{line}; --attacks quick takes about {format_seconds(quick)}")
 
     def ran(self, count: int) -> None:
         """Only `count` of the attacks could run, so the control runs as many."""

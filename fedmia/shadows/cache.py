@@ -15,9 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -31,6 +29,7 @@ from torch import Tensor
 from fedmia.data.images import ByteArray
 from fedmia.shadows.plan import ShadowSettings
 from fedmia.ssl.base import State
+from fedmia.storage.durable import make_folder, replacing
 
 FORMAT = 1
 ABOUT, IMAGES, ENCODER = "about.json", "images.npz", "encoder.safetensors"
@@ -101,7 +100,7 @@ class ShadowFolder:
             members: uint8 `(M, C, H, W)`, that the shadow trains on.
             nonmembers: uint8 `(M, C, H, W)`, that it does not.
         """
-        self.path.mkdir(parents=True, exist_ok=True)
+        make_folder(self.path)
         try:
             images = read_images(self.path)
             same = all(map(np.array_equal, images, (members, nonmembers)))
@@ -109,10 +108,10 @@ class ShadowFolder:
         except (DamagedShadowError, OSError, ValueError):
             same = False
         if not same:
-            with replacing(self.path / IMAGES) as file, file.open("wb") as out:
+            paths = self.path / IMAGES, self.path / ABOUT
+            with replacing(*paths, shared=True) as (archive, about), archive.open("wb") as out:
                 np.savez(out, members=members, nonmembers=nonmembers)
-            with replacing(self.path / ABOUT) as file:
-                file.write_text(json.dumps(self.description, indent=2, sort_keys=True) + "\n")
+                about.write_text(json.dumps(self.description, indent=2, sort_keys=True) + "\n")
 
     def write(self, name: str, tensors: State) -> None:
         """Write the file `name` (ENCODER, PROGRESS) with its seal.
@@ -121,9 +120,10 @@ class ShadowFolder:
             name: ENCODER or PROGRESS.
             tensors: what the file holds, by name.
         """
-        self.path.mkdir(parents=True, exist_ok=True)
+        make_folder(self.path)
         cpu_tensors = {n: t.detach().cpu().contiguous() for n, t in tensors.items()}
-        with replacing(self.path / name) as file:
+        # Two runs may train the same shadow at once.
+        with replacing(self.path / name, shared=True) as (file,):
             save_file(cpu_tensors | {"seal": seal(self.key, cpu_tensors)}, file)
 
     def read(self, name: str) -> State | None:
@@ -176,17 +176,3 @@ def seal(key: str, tensors: State) -> Tensor:
         whole.update(f"\x1f{name}\x1f{tensor.dtype}\x1f{tuple(tensor.shape)}\x1f".encode())
         whole.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
     return torch.frombuffer(bytearray(whole.digest()), dtype=torch.uint8)
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A file to write that takes the place of `path` when it is whole.
-
-    Its name is this process's own: two runs may train the same shadow at once.
-    """
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    try:
-        yield partial
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)

@@ -12,9 +12,12 @@ class BatchNorm(nn.BatchNorm1d):
     """Batch norm that reads its running statistics where a batch is one image.
 
     The last batch of an epoch may be: it has no statistics of its own, and torch refuses it.
+    Of several tokens an image, (B, n, D), statistics are over all.
     """
 
     def forward(self, input: Tensor) -> Tensor:
+        if input.dim() == 3:
+            return self.forward(input.flatten(0, 1)).unflatten(0, input.shape[:2])
         if self.training and len(input) == 1:
             mean, var = self.running_mean, self.running_var
             return F.batch_norm(input, mean, var, self.weight, self.bias, False, 0.0, self.eps)

@@ -40,6 +40,29 @@ def operations_option() -> Any:
     return option(None, help, choices=OPERATIONS)
 
 
+def rotation_option() -> Any:
+    help = "largest angle of a random rotation of a view, in degrees (180 in PartCrop's Table 7)"
+    return option(0.0, help, ge=0, le=180)
+
+
+def adversarial_option() -> Any:
+    help = (
+        "largest change of a pixel in an adversarial first view, whose loss is added, as in RoCL "
+        f"({8 / 255:.4f} there); 0: none"
+    )
+    return option(0.0, help, ge=0, le=1)
+
+
+def adversarial_steps_option() -> Any:
+    return option(7, "gradient steps that make an adversarial view", ge=1)
+
+
+def mixup_option(source: str = "MixCo") -> Any:
+    """`mixup`, where `source` defines it for the method."""
+    help = f"weight of the loss of mixed pairs of first views, as in {source} (1 there); 0: none"
+    return option(0.0, help, ge=0)
+
+
 def key_option(what: str, of: str = "one") -> Any:
     """`key`, of the momentum encoder, which a method calls `what`."""
     help = f"{what} when a round begins: the client's own, or a copy of the global {of}"
@@ -59,6 +82,20 @@ class ViewsSSL(SSL):
     flip: float | None
     jitter: float | None
     operations: tuple[str, ...] | None = None
+    rotation: float = 0.0
+    mixup: float = 0.0
+    adversarial: float = 0.0
+    adversarial_steps: int = 7
+
+    @property
+    def coupled(self) -> bool:
+        """By mixed images."""
+        return self.mixup > 0
+
+    @property
+    def harder(self) -> bool:
+        """Whether the training loss holds more than the method's own."""
+        return self.mixup > 0 or self.adversarial > 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -99,5 +136,6 @@ class ViewsSSL(SSL):
             gray_first=gray_first,
             blur_p=blur or BLUR * wants_blur,
             solarize_p=solarize,
+            rotation=self.rotation,
             operations=self.operations,
         )

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 GRAY = (0.2989, 0.587, 0.114)  # luma of red, green, blue, as torchvision
 BRIGHTNESS, CONTRAST, SATURATION, HUE = range(4)  # steps of the colour jitter
@@ -153,6 +154,20 @@ def gray(x: Tensor) -> Tensor:
 def solarize(x: Tensor) -> Tensor:
     """Values >= 0.5 inverted."""
     return torch.where(x >= 0.5, 1 - x, x)
+
+
+def rotate(x: Tensor, angle: Tensor) -> Tensor:
+    """Planes turned by `angle` (B,) degrees, counter-clockwise about the centre, black outside.
+
+    The nearest pixel, which is torchvision's default too.
+    """
+    (_, B, H, W), turn = x.shape, torch.deg2rad(angle)
+    cos, sin = turn.cos(), turn.sin()
+    # Where an output pixel comes from, in halves of the image's sides.
+    source = torch.stack([cos, -sin * (H / W), 0 * cos, sin * (W / H), cos, 0 * cos], dim=1)
+    grid = F.affine_grid(source.view(B, 2, 3), [B, 1, H, W], align_corners=False)
+    turned = F.grid_sample(x.transpose(0, 1), grid.to(x.dtype), "nearest", align_corners=False)
+    return turned.transpose(0, 1)
 
 
 def blur_size(side: int) -> int:

@@ -30,6 +30,7 @@ class ViewParameters:
         sigma: (B,) of the blur, in pixels.
         gray, blur, solar: indices of those that turn gray, are blurred, are solarized.
         jitter: of the first images; the others have none.
+        angle: (B,) degrees that each is turned by, None where none is.
     """
 
     rows: Tensor
@@ -40,6 +41,7 @@ class ViewParameters:
     blur: Tensor
     solar: Tensor
     jitter: Jitter
+    angle: Tensor | None = None
 
     def to(self, device: torch.device) -> ViewParameters:
         """The same on a device, which is not waited for."""

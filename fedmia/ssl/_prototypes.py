@@ -45,15 +45,15 @@ class Prototypes(SelfInitialisedLayer):
         return F.normalize(self.weight, dim=1)
 
     def forward(self, z: Tensor) -> Tensor:
-        """Scores (B, K) in [-1, 1] of outputs (B, P)."""
-        return F.linear(F.normalize(z, dim=1), self.directions().to(z.dtype))
+        """Scores (..., K) in [-1, 1] of outputs (..., P)."""
+        return F.linear(F.normalize(z, dim=-1), self.directions().to(z.dtype))
 
     def training_scores(self, z: Tensor) -> Tensor:
         """`forward`; frozen prototypes get a gradient of zero (none at all would stop DP-SGD)."""
         if self.seen >= self.freeze:
             return self(z)
         self._still = self.weight.detach().clone()
-        still = F.linear(F.normalize(z, dim=1), self.directions().detach().to(z.dtype))
+        still = F.linear(F.normalize(z, dim=-1), self.directions().detach().to(z.dtype))
         return still + 0 * self(z.detach())
 
     @torch.no_grad()
@@ -106,5 +106,5 @@ def swapped_loss(q: Sequence[Tensor], s: Sequence[Tensor], T: float) -> Tensor:
 
 
 def cross_entropy(targets: Tensor, scores: Tensor, T: float) -> Tensor:
-    """-sum_k targets log softmax(scores / T), (B,) of (B, K) each."""
-    return -(targets * torch.log_softmax(scores / T, dim=1)).sum(dim=1)
+    """-sum_k targets log softmax(scores / T), (...) of (..., K) each."""
+    return -(targets * torch.log_softmax(scores / T, dim=-1)).sum(dim=-1)

@@ -15,14 +15,18 @@ from torch.nn import functional as F
 from fedmia.nets.base import Backbone, initialise
 from fedmia.options.option import option
 from fedmia.ssl._bank import Bank, bank_length, cut_note
+from fedmia.ssl._harder import adversarial_view, mixed_losses
 from fedmia.ssl._heads import mlp
 from fedmia.ssl._options import (
     MIXES,
     ViewsSSL,
+    adversarial_option,
+    adversarial_steps_option,
     crop_option,
     flip_option,
     head_norm_option,
     jitter_option,
+    rotation_option,
 )
 from fedmia.ssl.base import Encoder, Recipe, SSLMethod, State, copies, iterate_parts, under
 
@@ -63,6 +67,32 @@ class TwoView(SSLMethod):
         if self.predictor is None:
             return {"": self.encoder}
         return {"": self.encoder, "predictor.": self.predictor}
+
+    def step_losses(self, view1: Tensor, view2: Tensor) -> Tensor:
+        """`losses`, and those of adversarial first views and of mixed ones, where options say so.
+
+        Adversarial views are found in evaluation mode, as in RoCL: no running statistic moves.
+        """
+        spec, added = self.spec, []
+        if spec.adversarial:
+            self.eval()
+            moved = adversarial_view(
+                self.losses, view1, view2, spec.adversarial, spec.adversarial_steps
+            )
+            added.append(self.train().losses(moved, view2))
+        if spec.mixup:
+            added.append(spec.mixup * mixed_losses(self.against, view1, view2))
+        # Last, because what the step remembers is of the plain views.
+        return sum(added, self.losses(view1, view2))
+
+    def against(self, mixed: Tensor, view2: Tensor) -> Tensor:
+        """Loss of each mixture of images where each image's second view is the positive, (M, B).
+
+        Args:
+            mixed: (M, C, H, W) in [0, 1].
+            view2: (B, C, H, W) in [0, 1].
+        """
+        raise NotImplementedError  # of a method without the option `mixup`
 
     def remember(self, outputs: Tensor) -> None:
         """Note a batch's outputs (B, P); `after_step` puts them into the bank."""
@@ -194,11 +224,14 @@ class TwoViewSSL(ViewsSSL):
     crop_min: float | None = crop_option("the data source's")
     flip: float | None = flip_option()
     jitter: float | None = jitter_option()
+    rotation: float = rotation_option()
+    adversarial: float = adversarial_option()
+    adversarial_steps: int = adversarial_steps_option()
 
     @property
     def coupled(self) -> bool:
-        """By batch norm in the heads; also by the loss itself where a class says so."""
-        return self.head_norm == "batch"
+        """By batch norm in the heads or mixed images; by the loss itself where a class says so."""
+        return self.head_norm == "batch" or super().coupled
 
     def encoder(
         self,

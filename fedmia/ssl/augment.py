@@ -30,21 +30,23 @@ from fedmia.ssl._pixelops import (
     gray,
     jitter_,
     resized_crop,
+    rotate,
     solarize,
 )
 from fedmia.ssl._plan import BatchPlan, ViewParameters
 
-# The operations that EncoderMI takes apart (Fig. 3), with their strengths where they are not done.
+# What EncoderMI takes apart (Fig. 3), and rotation, with their strengths where they are not done.
 OFF: Mapping[str, Mapping[str, float]] = {
     "crop": {"crop_min": 1.0, "crop_max": 1.0, "ratio_min": 1.0, "ratio_max": 1.0},
     "flip": {"flip": 0.0},
     "jitter": {"jitter_p": 0.0},
     "gray": {"gray_p": 0.0},
     "blur": {"blur_p": 0.0},
+    "rotation": {"rotation": 0.0},
 }
 OPERATIONS = tuple(OFF)
 ATTEMPTS = 10  # at a box that fits, as torchvision
-DRAWS = 2 * ATTEMPTS + 16
+DRAWS = 2 * ATTEMPTS + 16  # of a recipe without rotation, which takes one more
 # Numbers of the images at work at once: few enough for a core's cache, or enough for a GPU.
 CELLS, CELLS_GPU = 1 << 19, 1 << 26
 
@@ -54,7 +56,9 @@ class Augment(Options):
     """One recipe of random views.
 
     Brightness, contrast and saturation factors are uniform in [max(0, 1 - s), 1 + s], the hue
-    shift in [-hue, hue] turns. On one-channel images saturation, hue and gray do nothing.
+    shift in [-hue, hue] turns. On one-channel images saturation, hue and gray do nothing. The
+    rotation comes last, by an angle uniform in [-rotation, rotation]: its corners are black, as in
+    PartCrop's Fig. 6.
     """
 
     crop_min: float = option(0.2, "least area of the crop, as part of the image", gt=0, le=1)
@@ -73,6 +77,9 @@ class Augment(Options):
     blur_sigma_min: float = option(0.1, "least sigma of the blur, in pixels", gt=0)
     blur_sigma_max: float = option(2.0, "largest sigma of the blur, in pixels", gt=0)
     solarize_p: float = option(0.0, "probability of inverting the pixels >= 0.5", ge=0, le=1)
+    rotation: float = option(
+        0.0, "largest angle of a random rotation, in degrees; corners turn black", ge=0, le=180
+    )
     operations: tuple[str, ...] | None = option(
         None, "what is done to an image, each at its strength (none: all)", choices=OPERATIONS
     )
@@ -97,9 +104,10 @@ class Augment(Options):
     def draws(self) -> int:
         """P, uniforms that one view of one image consumes.
 
-        The same for every recipe, so that a stage switched on leaves the other stages' draws alone.
+        The same for every recipe without rotation, so that a stage switched on leaves the other
+        stages' draws alone.
         """
-        return DRAWS
+        return DRAWS + (self.rotation > 0)
 
     def done(self) -> Augment:
         """The same recipe without `operations`: those that are not named have no strength."""
@@ -124,11 +132,13 @@ class Augment(Options):
         Raises:
             ValueError: `uniforms` is not (B, P).
         """
-        if self.operations is not None:
-            return self.done()(images, uniforms)
         count, channels, height, width = images.shape
-        if uniforms.shape != (count, DRAWS):
-            raise ValueError(f"uniforms must be ({count}, {DRAWS}), got {tuple(uniforms.shape)}")
+        if uniforms.shape != (count, self.draws):
+            want = f"({count}, {self.draws})"
+            raise ValueError(f"uniforms must be {want}, got {tuple(uniforms.shape)}")
+        if self.operations is not None:
+            recipe = self.done()
+            return recipe(images, uniforms[:, : recipe.draws])
         dtype = images.dtype if images.is_floating_point() else torch.get_default_dtype()
         out = torch.empty(images.shape, dtype=dtype, device=images.device)
         if images.numel() == 0:
@@ -157,7 +167,7 @@ class Augment(Options):
             change_(x, part.gray, gray)
         change_(x, part.blur, lambda some: gaussian_blur(some, part.sigma[part.blur]))
         change_(x, part.solar, solarize)
-        return x
+        return x if part.angle is None else rotate(x, part.angle)
 
     def boxes(self, u: Tensor, height: int, width: int) -> Tensor:
         """Crop boxes (B, 4) of whole pixels: top, left, height, width.
@@ -192,7 +202,9 @@ class Augment(Options):
 
     def _plan(self, u: Tensor, colour: bool, size: tuple[int, int]) -> BatchPlan:
         """What the uniforms (B, P) mean for images of a size, in colour or not."""
-        geometry, toss, amounts, keys, blur = u.split([2 * ATTEMPTS + 2, 5, 4, 4, 1], dim=1)
+        geometry, toss, amounts, keys, blur, *turn = u.split(
+            [2 * ATTEMPTS + 2, 5, 4, 4, 1, *[1] * (self.draws - DRAWS)], dim=1
+        )
         flip, jitter, gray, blurred, solar = toss.unbind(1)
         strengths = (self.brightness, self.contrast, self.saturation, self.hue)
         low = u.new_tensor([max(0.0, 1 - s) for s in strengths[:HUE]])
@@ -205,6 +217,8 @@ class Augment(Options):
             "blur": blurred < self.blur_p,
             "solar": solar < self.solarize_p,
         }
+        if turn:
+            views["angle"] = (2 * turn[0][:, 0] - 1) * self.rotation
         steps = [i for i, s in enumerate(strengths) if s and (colour or i <= CONTRAST)]
         factors = low + amounts[:, :HUE] * (high - low)
         shift = (2 * amounts[:, HUE] - 1) * self.hue

@@ -154,6 +154,18 @@ class SSLMethod(nn.Module, ABC):
             losses, `(B,)`, differentiable.
         """
 
+    def step_losses(self, view1: Tensor, view2: Tensor) -> Tensor:
+        """What a step of training minimises, (B,): `losses`, and what options add to them.
+
+        Args:
+            view1: first view of each image, `(B, C, H, W)` in [0, 1].
+            view2: second view of each image, of the same shape.
+
+        Returns:
+            losses, `(B,)`, differentiable.
+        """
+        return self.losses(view1, view2)
+
     @abstractmethod
     def after_step(self) -> None:
         """What follows the optimizer's step: momentum update, queue."""

@@ -15,6 +15,7 @@ from fedmia.ssl._options import (
     COLLAPSES,
     head_norm_option,
     key_option,
+    mixup_option,
     momentum_schedule_option,
 )
 from fedmia.ssl._twoview import KeyedTwoView, TwoViewSSL
@@ -53,6 +54,12 @@ class BYOLMethod(KeyedTwoView):
         first = distance(self.predictor(online1), target2)
         return first + distance(self.predictor(online2), target1)
 
+    def against(self, mixed: Tensor, view2: Tensor) -> Tensor:
+        """i-Mix's (Lee et al., ICLR 2021): the distances to both targets, in the two shares."""
+        with torch.no_grad():
+            target = F.normalize(self.key_encoder(view2), dim=1)
+        return 2 - 2 * F.normalize(self.predictor(self.encoder(mixed)), dim=1) @ target.T
+
     def output_losses(self, z1: Tensor, z2: Tensor) -> Tensor:
         """2 - 2 cos(z1, z2): an observer has no target network, and BYOL has no negatives."""
         return distance(z1, z2)
@@ -71,6 +78,7 @@ class BYOL(TwoViewSSL):
         key: whether momentum encoders stay with the client or start each round from the global
             weights.
         head_norm: normalisation in the heads.
+        mixup: weight of the loss of mixed pairs of images; 0: none.
     """
 
     paper: ClassVar[str] = "Grill et al., NeurIPS 2020, arXiv 2006.07733"
@@ -81,6 +89,7 @@ class BYOL(TwoViewSSL):
     momentum_schedule: str = momentum_schedule_option("the paper")
     key: str = key_option("target network", "encoder")
     head_norm: str = head_norm_option("batch", "heads", COLLAPSES)
+    mixup: float = mixup_option("i-Mix")
 
     @property
     def augment(self) -> Augment:

@@ -41,7 +41,7 @@ class DINOMethod(PrototypeSSL, KeyedTwoView):
         self.key_prototypes = copy.deepcopy(prototypes).requires_grad_(False)
         self._keys.append(self.key_prototypes.weight)
         self._queries.append(self.prototypes.weight)
-        self.register_buffer("centre", torch.zeros(len(prototypes.weight)))
+        self.register_buffer("centre", torch.zeros(spec.prototypes))
 
     @property
     def remembers(self) -> str:
@@ -79,7 +79,8 @@ class DINOMethod(PrototypeSSL, KeyedTwoView):
     def output_losses(self, z1: Tensor, z2: Tensor) -> Tensor:
         """The training loss with the shared weights as their own teacher and the holder's centre:
         an observer has the prototypes, but no teacher."""
-        scores = (self.prototypes(z1), self.prototypes(z2))
+        K = self.spec.prototypes  # a method of the same options may have more, for patches
+        scores = (self.prototypes(z1)[:, :K], self.prototypes(z2)[:, :K])
         return self._both_directions(scores, scores)
 
     @torch.no_grad()
@@ -87,7 +88,7 @@ class DINOMethod(PrototypeSSL, KeyedTwoView):
         """There are no negatives; the centre becomes the mean score of `pixels`."""
         parts = iterate_parts(pixels, self.encoder.mean.device)
         scores = [self.prototypes(self.encoder(part)) for part in parts]
-        self.centre = torch.cat(scores).mean(dim=0)
+        self.centre = torch.cat(scores).mean(dim=0)[: self.spec.prototypes]
 
     def renew(self, images: int | None, generator: torch.Generator) -> bool:
         self.centre = torch.zeros_like(self.centre)

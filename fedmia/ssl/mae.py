@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -26,7 +27,7 @@ from fedmia.ssl._bank import Bank, bank_length, cut_note
 from fedmia.ssl._options import ViewsSSL, crop_option, flip_option
 from fedmia.ssl._twoview import TwoView
 from fedmia.ssl.augment import Augment
-from fedmia.ssl.base import Encoder, Recipe, State
+from fedmia.ssl.base import SSL, Encoder, Recipe, State
 
 # Local state with a key encoder's name: no snapshot of the holder's knowledge contains it.
 SEED = "key.seed"
@@ -51,7 +52,7 @@ class MaskedAutoencoder(TwoView):
     """
 
     def __init__(
-        self, encoder: Encoder, decoder: Decoder, spec: MAE, K: int, generator: torch.Generator
+        self, encoder: Encoder, decoder: nn.Module, spec: Any, K: int, generator: torch.Generator
     ) -> None:
         super().__init__(encoder, spec, bank=Bank.random(K, encoder.backbone.width, generator))
         self.decoder = decoder
@@ -78,7 +79,7 @@ class MaskedAutoencoder(TwoView):
     def order(self, view: Tensor, key: int) -> Tensor:
         """A random order of the patches of each image (B, n), the visible ones first.
 
-        Keyed by the view's content and `key`.
+        Keyed by the view's content and `key`. Patches of one `mask_unit` stay together.
 
         Args:
             view: pixels, `(B, C, H, W)`.
@@ -88,7 +89,11 @@ class MaskedAutoencoder(TwoView):
             indices of patches, `(B, n)`.
         """
         h, w = view.shape[2] // self._vit.patch, view.shape[3] // self._vit.patch
-        return keyed_uniforms(view, key, h * w).argsort(dim=1, stable=True)
+        side = self.spec.mask_unit
+        units = (-(-h // side), -(-w // side))
+        uniforms = keyed_uniforms(view, key, units[0] * units[1]).unflatten(1, units)
+        patches = uniforms.repeat_interleave(side, dim=1).repeat_interleave(side, dim=2)
+        return patches[:, :h, :w].flatten(1).argsort(dim=1, stable=True)
 
     def reconstruction(self, view: Tensor, order: Tensor) -> tuple[Tensor, Tensor]:
         """Mean squared error over the masked patches' pixels (B,), and the visible patches' tokens.
@@ -140,12 +145,78 @@ class MaskedAutoencoder(TwoView):
         return {"": self.encoder, "decoder.": self.decoder}
 
 
+class PatchSSL(ViewsSSL):
+    """A method that predicts pixels of patches from other patches of the same image."""
+
+    lr: ClassVar[float] = 0.01  # from .03 on, without a warm-up, MAE diverges on small clients
+    bank: int
+    mask_unit: int = 1  # side in patches of what is masked together
+
+    @property
+    @abstractmethod
+    def parts(self) -> tuple[type[MaskedAutoencoder], type[nn.Module]]:
+        """Classes of the method and of its decoder, which takes the backbone and the options."""
+
+    @property
+    def augment(self) -> Augment:
+        """Crop and flip, without colour: "MAE works well using cropping-only augmentation"."""
+        return self.views(jitter=(0.0, 0.0, 0.0, 0.0), jitter_p=0.0, gray=0.0)
+
+    def build(
+        self, backbone: Backbone, recipe: Recipe, generator: torch.Generator
+    ) -> MaskedAutoencoder:
+        """The method around `backbone`, every weight drawn from `generator`.
+
+        Raises:
+            InputError: a backbone that has no patches to mask, or too few for two mask units.
+        """
+        vit, name = vision_transformer(backbone, self), type(self).__name__
+        if self.mask_unit >= vit.side:
+            raise InputError(
+                f"{name}.mask_unit must be under the {vit.side} patches of an image's side, "
+                f"got {self.mask_unit}"
+            )
+        encoder = Encoder(vit, nn.Identity(), recipe.mean, recipe.std)
+        method, decoder_of = self.parts
+        decoder = decoder_of(vit, self)
+        initialise(encoder, generator)
+        initialise(decoder, generator)
+        return method(encoder, decoder, self, bank_length(self.bank, recipe.images), generator)
+
+    def notes(self, images: int) -> list[str]:
+        return cut_note("bank", self.bank, images)
+
+
+def vision_transformer(backbone: Backbone, spec: SSL) -> VisionTransformer:
+    """`backbone`, which the method of `spec` needs to be one.
+
+    Args:
+        backbone: any.
+        spec: options of the method.
+
+    Returns:
+        the same backbone.
+
+    Raises:
+        InputError: a backbone that has no patches.
+    """
+    if isinstance(backbone, VisionTransformer):
+        return backbone
+    raise InputError(
+        f"{type(spec).__name__} needs a vision transformer ({opt('model.name', 'vit-tiny')}, "
+        f"vit-small or vit-base), got {type(backbone).__name__}"
+    )
+
+
 @dataclass(frozen=True)
-class MAE(ViewsSSL):
+class MAE(PatchSSL):
     """MAE: reconstructs masked patches; needs a vision transformer (`--model vit-tiny`).
 
     The encoder has no head: its output is the backbone's pooled vector. Views are cropped and
     flipped only. The decoder is small, for a CPU (the paper's: 8 blocks of width 512, 16 heads).
+    MAE of long sequences (Hu et al., 2022, arXiv 2210.07224) is `mask_unit` 2 with patches of half
+    the side, or images of twice the side: what is masked stays as large, the sequence is 4 times
+    as long.
 
     Attributes:
         crop_min: smallest area of a random resized crop, as part of the image.
@@ -153,7 +224,6 @@ class MAE(ViewsSSL):
     """
 
     paper: ClassVar[str] = "He et al., CVPR 2022, arXiv 2111.06377"
-    lr: ClassVar[float] = 0.01  # from .03 on, without a warm-up, it diverges on small clients
 
     mask: float = option(0.75, "share of the patches that are masked", gt=0, lt=1)
     norm_pix: bool = option(True, "the target is each patch normalised by itself")
@@ -171,38 +241,17 @@ class MAE(ViewsSSL):
     jitter: float | None = option(
         None, "factor on the colour jitter; MAE has none, so it changes nothing", ge=0
     )
+    mask_unit: int = option(
+        1, "side in patches of the squares that are masked whole (2 for long sequences)", ge=1
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_width("MAE.decoder_", self.decoder_width, self.decoder_heads)
 
     @property
-    def augment(self) -> Augment:
-        """Crop and flip, without colour: "MAE works well using cropping-only augmentation"."""
-        return self.views(jitter=(0.0, 0.0, 0.0, 0.0), jitter_p=0.0, gray=0.0)
-
-    def build(
-        self, backbone: Backbone, recipe: Recipe, generator: torch.Generator
-    ) -> MaskedAutoencoder:
-        """The method around `backbone`, every weight drawn from `generator`.
-
-        Raises:
-            InputError: a backbone that has no patches to mask.
-        """
-        if not isinstance(backbone, VisionTransformer):
-            raise InputError(
-                f"MAE needs a vision transformer ({opt('model.name', 'vit-tiny')}, vit-small or "
-                f"vit-base), got {type(backbone).__name__}"
-            )
-        encoder = Encoder(backbone, nn.Identity(), recipe.mean, recipe.std)
-        decoder = Decoder(backbone, self)
-        initialise(encoder, generator)
-        initialise(decoder, generator)
-        K = bank_length(self.bank, recipe.images)
-        return MaskedAutoencoder(encoder, decoder, self, K, generator)
-
-    def notes(self, images: int) -> list[str]:
-        return cut_note("bank", self.bank, images)
+    def parts(self) -> tuple[type[MaskedAutoencoder], type[nn.Module]]:
+        return MaskedAutoencoder, Decoder
 
 
 def visible_count(patches: int, mask: float) -> int:

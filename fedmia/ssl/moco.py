@@ -14,16 +14,22 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from fedmia.nets._split_norm import deal_in_blocks
 from fedmia.nets.base import Backbone, initialise
 from fedmia.options.option import option
 from fedmia.ssl._bank import Bank, bank_length, cut_note, info_nce, long_note, revisit_probability
+from fedmia.ssl._harder import nce_against
 from fedmia.ssl._options import (
     ViewsSSL,
+    adversarial_option,
+    adversarial_steps_option,
     crop_option,
     flip_option,
     jitter_option,
     key_option,
+    mixup_option,
     operations_option,
+    rotation_option,
 )
 from fedmia.ssl._public import PublicImages
 from fedmia.ssl._twoview import KeyedTwoView
@@ -50,6 +56,7 @@ class MomentumContrast(KeyedTwoView):
     def __init__(self, encoder: Encoder, spec: MoCo, K: int, generator: torch.Generator) -> None:
         super().__init__(encoder, spec, bank=Bank.random(K, spec.dim, generator))
         self.public: PublicImages | None = None
+        deal_in_blocks(self.key_encoder)
 
     @property
     def remembers(self) -> str:
@@ -76,6 +83,13 @@ class MomentumContrast(KeyedTwoView):
         if self.public is None:
             self.latest = keys
         return loss
+
+    def against(self, mixed: Tensor, view2: Tensor) -> Tensor:
+        """MixCo's: the batch's keys and the queue share one softmax."""
+        with torch.no_grad():
+            k = F.normalize(self.key_encoder(view2), dim=1)
+        q = F.normalize(self.encoder(mixed), dim=1)
+        return nce_against(q, k, self.queue.clone().to(q.dtype))
 
     def after_step(self) -> None:
         """The momentum update, then the batch's keys, or as many new ones of public images."""
@@ -136,6 +150,10 @@ class MoCo(ViewsSSL):
         flip: probability of a horizontal flip.
         jitter: strength of the colour jitter; 0: none.
         operations: which random operations make a view.
+        rotation: largest angle of a random rotation of a view, in degrees.
+        mixup: weight of the loss of mixed pairs of images; 0: none.
+        adversarial: largest change of a pixel in an adversarial first view; 0: none.
+        adversarial_steps: gradient steps that make one.
         key: whether the key encoder stays with the client or starts each round from the global
             weights.
     """
@@ -161,6 +179,10 @@ class MoCo(ViewsSSL):
     flip: float | None = flip_option()
     jitter: float | None = jitter_option()
     operations: tuple[str, ...] | None = operations_option()
+    rotation: float = rotation_option()
+    mixup: float = mixup_option()
+    adversarial: float = adversarial_option()
+    adversarial_steps: int = adversarial_steps_option()
     symmetric: bool = option(False, "average the loss over both directions")
     key: str = key_option("key encoder")
     queue_policy: str = option(
@@ -203,9 +225,9 @@ class MoCo(ViewsSSL):
             method.public = PublicImages(recipe.public, self.augment, recipe.batch, generator)
         return method
 
-    def chance_loss(self, images: int, batch: int) -> float:
+    def chance_loss(self, images: int, batch: int) -> float | None:
         """ln(1 + K): the positive is one among the keys of the queue."""
-        return math.log(1 + self.keys(images))
+        return None if self.harder else math.log(1 + self.keys(images))
 
     def keys(self, images: int | None) -> int:
         """Length of the queue of a holder of `images` images."""

@@ -9,9 +9,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedmia.nets.base import Backbone
+from fedmia.nets._vit import VisionTransformer
+from fedmia.nets.base import Backbone, initialise
+from fedmia.options.errors import InputError, opt
 from fedmia.options.option import option
-from fedmia.ssl._options import key_option, momentum_schedule_option
+from fedmia.ssl._harder import nce_against
+from fedmia.ssl._heads import mlp
+from fedmia.ssl._options import key_option, mixup_option, momentum_schedule_option
 from fedmia.ssl._twoview import BankedSSL, KeyedTwoView
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import Recipe
@@ -53,6 +57,20 @@ class MoCoV3Method(KeyedTwoView):
         q1, q2 = F.normalize(self.predictor(z), dim=1).split(count)
         return batch_nce(q1, k2, T) + batch_nce(q2, k1, T)
 
+    def against(self, mixed: Tensor, view2: Tensor) -> Tensor:
+        """MixCo's, of predictions: a softmax over the batch's keys."""
+        with torch.no_grad():
+            k = F.normalize(self.key_encoder(view2), dim=1)
+        q = F.normalize(self.predictor(self.encoder(mixed)), dim=1)
+        return nce_against(q, k, k[:0])
+
+    def trainable(self) -> list[nn.Parameter]:
+        return [w for w in super().trainable() if w.requires_grad]
+
+    def shared_parameters(self) -> list[str]:
+        every = zip(super().shared_parameters(), super().trainable(), strict=True)
+        return [name for name, weight in every if weight.requires_grad]
+
 
 @dataclass(frozen=True)
 class MoCoV3(BankedSSL):
@@ -62,6 +80,7 @@ class MoCoV3(BankedSSL):
         momentum_schedule: whether the momentum rises to 1 over the run, or stays (`constant`).
         key: whether the key encoder stays with the client or starts each round from the global
             weights.
+        mixup: weight of the loss of mixed pairs of images; 0: none.
     """
 
     paper: ClassVar[str] = "Chen et al., ICCV 2021, arXiv 2104.02057"
@@ -74,6 +93,13 @@ class MoCoV3(BankedSSL):
         0.2, "T (0.2 for ViT and in public CIFAR recipes; 1.0 for ResNet-50)", gt=0
     )
     key: str = key_option("momentum encoder")
+    layers: int = option(2, "linear layers of the projector (3 for ViT in the public code)", ge=1)
+    predictor_norm: bool = option(False, "a norm ends the predictor, as for ViT in the public code")
+    freeze_embed: bool = option(
+        False, "a ViT's patch embedding stays as drawn, which keeps training stable (Sec. 4)"
+    )
+
+    mixup: float = mixup_option()
 
     @property
     def augment(self) -> Augment:
@@ -82,7 +108,14 @@ class MoCoV3(BankedSSL):
         return self.views(crop_min=0.2, jitter=(0.4, 0.4, 0.2, 0.1), blur=0.55, solarize=0.1)
 
     def build(self, backbone: Backbone, recipe: Recipe, generator: torch.Generator) -> MoCoV3Method:
-        encoder = self.encoder(backbone, recipe, generator, 2, last_norm=True)
-        predictor = self.predictor(backbone, generator)  # as for ResNets: no last norm
+        """Raises InputError: `freeze_embed` with a network that has no patch embedding."""
+        if self.freeze_embed:
+            if not isinstance(backbone, VisionTransformer):
+                raise InputError(f"{opt('ssl.freeze_embed', True)}: the network has no patches")
+            backbone.embed.requires_grad_(False)
+        encoder = self.encoder(backbone, recipe, generator, self.layers, last_norm=True)
+        hidden = self.hidden or 2 * backbone.width
+        predictor = mlp(self.dim, hidden, self.dim, 2, self.head_norm, self.predictor_norm)
+        initialise(predictor, generator)
         bank = self.random_bank(recipe.images, generator)
         return MoCoV3Method(encoder, self, predictor=predictor, bank=bank)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.nn.utils import get_total_norm
 from torch.optim import SGD, AdamW, Optimizer
@@ -60,6 +61,20 @@ def set_decay(optimizer: Optimizer, decay: float) -> None:
     for group in optimizer.param_groups:
         if any(w.dim() > 1 for w in group["params"]) or isinstance(optimizer, SGD):
             group["weight_decay"] = decay
+
+
+def clip_gradients(weights: Sequence[Tensor], most: float) -> None:
+    """Scale each gradient that is longer than `most` to that length, each tensor by itself.
+
+    The public code of DINO (`utils.clip_gradients`) divides by |g| + 1e-6, so does this.
+
+    Args:
+        weights: whose gradients change in place; those without one are left out.
+        most: largest L2 norm of one tensor's gradient, > 0.
+    """
+    gradients = [w.grad for w in weights if w.grad is not None]
+    for gradient, norm in zip(gradients, torch._foreach_norm(gradients), strict=True):
+        gradient.mul_((most / (norm + 1e-6)).clamp(max=1.0))  # no test: a GPU is not waited for
 
 
 def optimizer_state(optimizer: Optimizer, weights: Sequence[Tensor]) -> State:

@@ -12,7 +12,8 @@ from torch.nn import functional as F
 
 from fedmia.nets.base import Backbone
 from fedmia.options.option import option
-from fedmia.ssl._options import MIXES, head_norm_option, operations_option
+from fedmia.ssl._harder import nce_against
+from fedmia.ssl._options import MIXES, head_norm_option, mixup_option, operations_option
 from fedmia.ssl._twoview import BankedSSL, TwoView
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import Recipe
@@ -50,6 +51,11 @@ class SimCLRMethod(TwoView):
         z1, z2 = F.normalize(z, dim=1).split(len(view1))
         return nt_xent(z1, z2, self.spec.temperature)
 
+    def against(self, mixed: Tensor, view2: Tensor) -> Tensor:
+        """MixCo's: a softmax over the batch's second views."""
+        z = F.normalize(self.encoder(torch.cat([mixed, view2])), dim=1)
+        return nce_against(z[: len(mixed)], z[len(mixed) :], z[:0])
+
 
 @dataclass(frozen=True)
 class SimCLR(BankedSSL):
@@ -61,6 +67,7 @@ class SimCLR(BankedSSL):
     Attributes:
         head_norm: normalisation in the head.
         operations: which random operations make a view.
+        mixup: weight of the loss of mixed pairs of images; 0: none.
     """
 
     paper: ClassVar[str] = "Chen et al., ICML 2020, arXiv 2002.05709"
@@ -73,6 +80,7 @@ class SimCLR(BankedSSL):
         0.0, "probability of a blur (0 as in the paper's CIFAR recipe; 0.5 on ImageNet)", ge=0, le=1
     )
     operations: tuple[str, ...] | None = operations_option()
+    mixup: float = mixup_option()
 
     @property
     def augment(self) -> Augment:
@@ -83,7 +91,9 @@ class SimCLR(BankedSSL):
         encoder = self.encoder(backbone, recipe, generator, 2)
         return SimCLRMethod(encoder, self, bank=self.random_bank(recipe.images, generator))
 
-    def chance_loss(self, images: int, batch: int) -> float:
+    def chance_loss(self, images: int, batch: int) -> float | None:
         """ln(2B - 1) of a batch of B: the positive is one of the other views."""
+        if self.harder:
+            return None
         sizes = [min(batch, images - start) for start in range(0, images, batch)]
         return sum(B * math.log(2 * B - 1) for B in sizes) / images

@@ -18,7 +18,7 @@ from fedmia.options.option import Options, option
 from fedmia.options.seeding import SEEDED
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import LR, SSLMethod
-from fedmia.ssl.optimizers import OPTIMIZERS, RATES, build
+from fedmia.ssl.optimizers import OPTIMIZERS, RATES, build, clip_gradients, set_decay
 
 # Views augmented in one call, and the numbers that they may hold.
 AUGMENTED, NUMBERS = 2048, 1 << 23
@@ -52,12 +52,24 @@ class Train(Options):
     momentum: float = option(0.9, "momentum of sgd and lars, beta1 of adamw", ge=0, lt=1)
     beta2: float = option(0.999, "beta2 of adamw (0.95 for MAE)", ge=0, lt=1)
     weight_decay: float = option(5e-4, "weight decay: L2, with adamw apart from the loss", ge=0)
+    weight_decay_end: float | None = option(
+        None,
+        "weight decay at the run's end, reached along a cosine; 0.4 in DINO (none: constant)",
+        ge=0,
+    )
+    clip_grad: float | None = option(
+        None,
+        "largest L2 norm of each weight tensor's gradient in a step; 3 in DINO (none: no limit; "
+        "dpsgd has its own)",
+        gt=0,
+    )
     schedule: str = option(
         "cosine",
         "learning rate over the whole run's steps; steps: a tenth from 60 % of them on and a "
         "hundredth from 80 % on, as MoCo v1",
         choices=("cosine", "constant", "steps"),
     )
+    lr_end: float = option(0.0, "learning rate at which the cosine ends; 1e-6 in DINO", ge=0)
     warmup_epochs: float = option(
         0.0, "epochs of the run in which the learning rate first rises from 0, linearly", ge=0
     )
@@ -96,7 +108,23 @@ class Train(Options):
         if self.schedule == "steps":
             return self.first_rate * 0.1 ** sum(step >= share * total for share in DROPS)
         done = min((step - warm) / max(total - warm, 1), 1.0)
-        return self.first_rate * 0.5 * (1 + math.cos(math.pi * done))
+        return self.lr_end + (self.first_rate - self.lr_end) * 0.5 * (1 + math.cos(math.pi * done))
+
+    def decay(self, step: int, total: int) -> float:
+        """Weight decay at global step `step` of `total`: the cosine has no warm-up, as in DINO.
+
+        Args:
+            step: global step, from 0.
+            total: steps of the whole run.
+
+        Returns:
+            the weight decay, >= 0.
+        """
+        if self.weight_decay_end is None:
+            return self.weight_decay
+        done = min(step / max(total, 1), 1.0)
+        gap = self.weight_decay - self.weight_decay_end
+        return self.weight_decay_end + gap * 0.5 * (1 + math.cos(math.pi * done))
 
 
 def layout_for(device: torch.device) -> torch.memory_format:
@@ -176,10 +204,12 @@ class Job:
                 yield order[at : at + size], uniforms[:, at : at + size]
 
     def begin_step(self) -> None:
-        """Learning rate of the coming step, and where in the run the method is."""
+        """Learning rate and decay of the coming step, and where in the run the method is."""
         rate = self.train.rate(self.step, self.total_steps, self.epoch_steps)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
+        if self.train.weight_decay_end is not None:
+            set_decay(self.optimizer, self.train.decay(self.step, self.total_steps))
         self.method.progress = min(self.step / max(self.total_steps, 1), 1.0)
 
     @property
@@ -201,7 +231,7 @@ class Job:
         view1, view2 = (v.contiguous(memory_format=layout) for v in (view1, view2))
         half = self.train.precision == "bfloat16"
         with torch.autocast(self.device.type, torch.bfloat16, enabled=half):
-            return self.method.losses(view1, view2).float()
+            return self.method.step_losses(view1, view2).float()
 
     def run(self) -> dict[str, float]:
         """Train; returns the mean loss over the round's images and the seconds spent."""
@@ -218,6 +248,8 @@ class Job:
             self.optimizer.zero_grad(set_to_none=True)
             losses.mean().backward()
             self.after_backward()
+            if self.train.clip_grad is not None:
+                clip_gradients(self.method.trainable(), self.train.clip_grad)
             self.optimizer.step()
             self.method.after_step()
             self.step += 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,6 +13,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from fedmia import records
+from fedmia.storage.durable import make_folder, replacing
 
 Result = TypeVar("Result")
 
@@ -69,22 +69,23 @@ class Archive:
             return None  # made anew
 
     def save(self, name: str, value: Any, key: str = "") -> None:
-        """Keep a result; its file is written whole or not at all.
+        """Keep a result; its file is on the disk, whole, when this returns.
 
         Args:
             name: of the result.
             value: plain values, arrays and records of `fedmia.records`.
             key: of the result, added to that of the archive.
+
+        Raises:
+            DiskError: it cannot be written, or the folder above that of the archive is gone.
         """
         if self.folder is None:
             return
         arrays: dict[str, np.ndarray] = {}
         about = {"key": [self.key, key], "tree": pack(value, arrays)}
-        path = self._path(name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_suffix(".partial")
-        save_file(arrays, partial, {"about": json.dumps(about)})
-        os.replace(partial, path)
+        make_folder(self.folder, self.folder.parent)
+        with replacing(self._path(name)) as (partial,):
+            save_file(arrays, partial, {"about": json.dumps(about)})
 
     def _path(self, name: str) -> Path:
         assert self.folder is not None

@@ -10,6 +10,7 @@ import torch
 from flwr.app import Array, ArrayRecord
 from numpy.typing import NDArray
 
+from fedmia.options.bounded import check_array
 from fedmia.ssl.base import State
 
 
@@ -78,5 +79,8 @@ def tensors(arrays: ArrayRecord) -> State:
 
 def _as_numpy(array: Array) -> NDArray[Any]:
     values: NDArray[Any] | None = vars(array).get("values")
+    if values is None:  # it came from elsewhere
+        file = io.BytesIO(array.data)
+        check_array("an array", file, len(array.data))
     # Arrays that came through Ray are read-only; torch would warn of them.
     return array.numpy() if values is None or not values.flags.writeable else values

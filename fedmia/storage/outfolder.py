@@ -10,6 +10,7 @@ from pathlib import Path
 from fedmia.options.errors import InputError, opt
 from fedmia.options.yamlfile import dump
 from fedmia.runtime.environment import describe
+from fedmia.storage.durable import DiskError, make_folder, write
 from fedmia.storage.manifest import CONFIG, FORMAT
 
 
@@ -66,11 +67,11 @@ class OutFolder:
         config = folder / CONFIG
         self._new_folders = [p for p in (config, folder, *folder.parents) if not p.exists()]
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            config.write_text(dump(tree, {"format": FORMAT, **describe()}), encoding="utf-8")
-        except OSError as error:
+            make_folder(folder)
+            write({config: dump(tree, {"format": FORMAT, **describe()})})
+        except DiskError as error:
             raise InputError(
-                f"{opt('out')} '{self.folder}' cannot be made: {error.strerror}"
+                f"{opt('out')} '{self.folder}' cannot be made: {error.reason}"
             ) from None
 
     def give_up(self) -> None:

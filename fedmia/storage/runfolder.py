@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import json
+import zipfile
+import zlib
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fedmia.options import session
+from fedmia.options.bounded import read_json
 from fedmia.options.errors import InputError
 from fedmia.options.yamlfile import RUN_KEY, Tree, load_all
 from fedmia.storage.manifest import (
@@ -21,6 +24,11 @@ from fedmia.storage.manifest import (
     SNAPSHOTS,
 )
 
+# What reading raises where values are of other types than a run of fedmia writes, or missing.
+DAMAGE = (
+    LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError, MemoryError,
+    zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
 Trust = bool | Collection[str]  # whether plugins from outside may be imported, or which of them
 
 
@@ -40,6 +48,31 @@ WITH_PATH: Mapping[str, str] = {
 }
 # Options whose text may hold a colon, and by which nothing is imported when settings are read.
 PLAIN = ("device", "ray_address", "encoder")
+
+
+@contextmanager
+def damaged(folder: Path, file: str = REPORT) -> Iterator[None]:
+    """Refuse the file of a folder in one line where what is done inside fails on its content.
+
+    Args:
+        folder: of the run.
+        file: that is read inside.
+
+    Yields:
+        Nothing.
+
+    Raises:
+        InputError: what was raised inside, and names the file.
+    """
+    try:
+        yield
+    except InputError:
+        raise
+    except DAMAGE as error:
+        what = " ".join(str(error).split())[:200]
+        raise InputError(
+            f"{file} of run '{folder}' is damaged, or not of fedmia: {type(error).__name__}: {what}"
+        ) from error
 
 
 @dataclass(frozen=True)
@@ -144,7 +177,7 @@ class RunFolder:
     def read_report_or_none(self) -> dict[str, Any] | None:
         """Its report.json, None where there is none that can be read."""
         try:
-            report = json.loads((self.path / REPORT).read_text(encoding="utf-8"))
+            report = read_json(self.path / REPORT)
         except (OSError, ValueError):
             return None
         return report if isinstance(report, dict) else None
@@ -160,6 +193,20 @@ class RunFolder:
     def finished(self) -> dict[str, Any] | None:
         """Its report.json, None where the run can still be resumed."""
         return None if (self.path / CHECKPOINT).exists() else self.complete_report()
+
+    def refuse_links(self) -> None:
+        """Refuse a folder with links that lead out of it, before anything is written through one.
+
+        Raises:
+            InputError: it has one; it names the first.
+        """
+        root = self.path.resolve()
+        for path in sorted(self.path.rglob("*")):
+            if path.is_symlink() and not path.resolve().is_relative_to(root):
+                raise InputError(
+                    f"'{path}' is a link to '{path.resolve()}', outside of the run's folder, where "
+                    "nothing is written; move what it leads to into the folder"
+                )
 
     def begun(self) -> bool:
         """Whether it holds a run that can be resumed."""

@@ -17,6 +17,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from fedmia.ssl.base import State, under
+from fedmia.storage.durable import make_folder, replacing
 
 
 @dataclass(frozen=True)
@@ -159,19 +160,21 @@ class SingleStateStore(StateStore):
         self.new = state
 
 
-def write_tensors(tensors: State, path: Path, about: object = None) -> None:
+def write_tensors(tensors: State, path: Path, about: object = None, forced: bool = True) -> None:
     """Write a state to a file; the file is written whole or not at all.
 
     Args:
         tensors: by name.
-        path: of a safetensors file.
+        path: of a safetensors file, in a folder that is there.
         about: kept beside the tensors; what JSON can hold.
+        forced: whether it is on the disk when this returns.
+
+    Raises:
+        DiskError: it cannot be written.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
     metadata = None if about is None else {"about": json.dumps(about)}
-    save_file({name: t.contiguous().cpu() for name, t in tensors.items()}, partial, metadata)
-    partial.replace(path)
+    with replacing(path, forced=forced) as (partial,):
+        save_file({name: t.contiguous().cpu() for name, t in tensors.items()}, partial, metadata)
 
 
 def read_tensors(path: Path) -> tuple[State, Any]:
@@ -224,10 +227,27 @@ class StateFiles(Mapping[int, State]):
 
 
 class SnapshotStore:
-    """Snapshots of one run: `<root>/<branch>/round-0040.safetensors`."""
+    """Snapshots of one run: `<root>/<branch>/round-0040.safetensors`.
+
+    They are not forced to the disk before an index or a report counts on them.
+
+    Args:
+        root: folder of the snapshots, in one that is there.
+    """
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self._unforced: list[Path] = []
+
+    def take_unforced(self) -> list[Path]:
+        """The files that were written since this was last called."""
+        unforced, self._unforced = self._unforced, []
+        return unforced
+
+    def _write(self, tensors: State, path: Path) -> None:
+        make_folder(path.parent, self.root.parent)
+        write_tensors(tensors, path, forced=False)
+        self._unforced.append(path)
 
     def save(self, branch: str, snapshot: Snapshot) -> None:
         """Write a snapshot: the global weights as `global.*`, the holder's local tensors as
@@ -239,7 +259,7 @@ class SnapshotStore:
         """
         tensors = {f"global.{n}": t for n, t in snapshot.state.items()}
         tensors |= {f"holder.{n}": t for n, t in snapshot.holder.items()}
-        write_tensors(tensors, self.root / branch / _round(snapshot.round))
+        self._write(tensors, self.root / branch / _round(snapshot.round))
 
     def rounds(self, branch: str) -> list[int]:
         """Rounds that were kept, in order."""
@@ -310,7 +330,7 @@ class SnapshotStore:
             round: 1, 2, ...
             state: the weights.
         """
-        write_tensors(state, self._updates(branch, round) / "before.safetensors")
+        self._write(state, self._updates(branch, round) / "before.safetensors")
 
     def save_update(self, branch: str, round: int, client: int, state: State) -> None:
         """Keep the upload of a client: one file of the size of the shared weights.
@@ -321,7 +341,7 @@ class SnapshotStore:
             client: partition id.
             state: the weights that it sent.
         """
-        write_tensors(state, self._updates(branch, round) / f"client-{client:04d}.safetensors")
+        self._write(state, self._updates(branch, round) / f"client-{client:04d}.safetensors")
 
     def drop_updates(self, branch: str, round: int) -> None:
         """Delete the uploads of a round that did not end.

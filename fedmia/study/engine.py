@@ -12,7 +12,7 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
-from fedmia.cli.command import FAILED, INTERRUPTED, Invocation
+from fedmia.cli.command import DISK_FAILED, FAILED, INTERRUPTED, Invocation
 from fedmia.config.sweep import Cell, RunBatch, label
 from fedmia.options.errors import InputError, opt
 from fedmia.options.yamlfile import Tree
@@ -20,6 +20,7 @@ from fedmia.records.rows import Report
 from fedmia.runtime.cores import count_cores
 from fedmia.runtime.device import resolve_device
 from fedmia.runtime.progress import SweepDisplay
+from fedmia.storage.durable import DiskError, explain
 from fedmia.study.folder import StudyFolder, names
 from fedmia.study.processes import StudyProcess, explain_exit, run_all
 from fedmia.table import Row, load_rows
@@ -145,12 +146,14 @@ def run_cells(
 
     Raises:
         InputError: no folder, or one of something else.
+        DiskError: a file could not be written or read; finished runs stay, and begun ones.
     """
     if invocation.out is None:
         raise InputError(f"{opt('out', 'FOLDER')} is missing: the runs are kept there")
     began, quiet = time.perf_counter(), invocation.quiet or invocation.json
     folder = StudyFolder(invocation.out, runs, tree, work.is_resumable)
-    with folder.locked():
+    hint = "the same command again goes on with this study"
+    with explain(hint=hint), folder.locked():
         failed = _run(folder, runs, stop, quiet, work.start)
         finished = {
             key: (run_folder.relative_to(folder.out).as_posix(), report)
@@ -159,7 +162,7 @@ def run_cells(
         seconds = time.perf_counter() - began
         code = INTERRUPTED if stop.is_set() else FAILED if failed else 0
         if stop.is_set():
-            print("fedmia: the same command again goes on with this study", file=sys.stderr)
+            print(f"fedmia: {hint}", file=sys.stderr)
         yield Study(invocation.settings, runs.cells, finished, failed, seconds, folder.out, code)
 
 
@@ -182,6 +185,8 @@ def _run(
     jobs = side_by_side(runs)
 
     def ended(task: StudyProcess, code: int) -> None:
+        if code == DISK_FAILED:  # so would all others
+            raise DiskError(explain_exit(code, task.log, {}))
         cell = waiting[task.name]
         hidden = {f" in {folder.config(cell)}": "", str(folder.unfinished): "unfinished"}
         # A run of which an attack alone failed is whole but for it, and its report says so.

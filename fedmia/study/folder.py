@@ -20,6 +20,7 @@ from fedmia.config.sweep import Cell, RunBatch, format_grid_value, tree_key
 from fedmia.options.errors import InputError, opt
 from fedmia.options.yamlfile import Tree, dump, load
 from fedmia.records.rows import Report
+from fedmia.storage import durable
 from fedmia.storage.manifest import CHECKPOINT, SNAPSHOTS
 from fedmia.storage.outfolder import OutFolder
 from fedmia.storage.runfolder import RunFolder
@@ -90,7 +91,7 @@ class StudyFolder:
                 ) from None
             shutil.rmtree(self.failed, ignore_errors=True)
             for subfolder in (self.cells, self.unfinished):
-                subfolder.mkdir(exist_ok=True)
+                durable.make_folder(subfolder, self.out)
             self._tidy()
             try:
                 yield
@@ -119,7 +120,7 @@ class StudyFolder:
     def begin(self, cell: Cell[Any]) -> tuple[Path, Path, Path]:
         """The settings' file of a run, the folder to make it in, and the file of what it prints."""
         name, config = self.names[cell.key], self.config(cell)
-        config.write_text(dump(cell.tree), encoding="utf-8")
+        durable.write({config: dump(cell.tree)})
         return config, self.unfinished / name, self.unfinished / f"{name}.log"
 
     def config(self, cell: Cell[Any]) -> Path:
@@ -137,12 +138,12 @@ class StudyFolder:
             or RunFolder(unfinished).complete_report() is None
         ):
             return "its report is of another run, or of a part of it"
-        (unfinished / KEY).write_text(cell.key, encoding="utf-8")
+        durable.write({unfinished / KEY: cell.key})
         if not self.runs.keep_snapshots:
             for kept_to_go_on in (SNAPSHOTS, CHECKPOINT):
                 shutil.rmtree(unfinished / kept_to_go_on, ignore_errors=True)
         shutil.rmtree(finished, ignore_errors=True)  # one that somebody broke
-        unfinished.rename(finished)
+        durable.move(unfinished, finished)
         return None
 
     def give_up(self, cell: Cell[Any]) -> None:

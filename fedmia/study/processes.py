@@ -95,7 +95,8 @@ def explain_exit(code: int, log: Path, hidden: Mapping[str, str]) -> str:
     for text, word in hidden.items():
         last = last.replace(text, word)
     last = last.removeprefix("fedmia: error: ").removeprefix("fedmia: the run failed: ")
-    return last[:500] or f"ended with exit code {code}"
+    no_word = "a file cannot be written" if code == os.EX_IOERR else f"ended with exit code {code}"
+    return last[:500] or no_word
 
 
 def end_with_the_study() -> None:

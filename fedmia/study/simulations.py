@@ -16,7 +16,7 @@ from fedmia.options.yamlfile import Tree
 from fedmia.storage.runfolder import RunFolder
 from fedmia.study.child import command
 from fedmia.study.engine import RunLauncher, Start
-from fedmia.study.forecasts import study_forecasts
+from fedmia.study.forecasts import respell_for, study_forecasts
 from fedmia.study.run import run_study
 from fedmia.study.view import StudyPage, View
 from fedmia.study.views.baseline import Baseline
@@ -98,7 +98,8 @@ def say_forecasts(invocation: Invocation, config: Sweep) -> None:
     """
     if invocation.quiet or invocation.json:
         return
-    for line in study_forecasts(cell.first for cell in config.cells):
+    experiments = (cell.first for cell in config.cells)
+    for line in study_forecasts(experiments, respell_for(invocation.settings)):
         print(f"fedmia: {line}", file=sys.stderr)
 
 
@@ -119,5 +120,6 @@ def simulate_command(config: Path, folder: Path) -> Sequence[str]:
 
 
 def is_resumable(folder: Path) -> bool:
-    """Whether a folder holds a run that can be gone on with."""
-    return RunFolder(folder).begun()
+    """Whether a folder holds a run that can be gone on with, or is finished."""
+    run = RunFolder(folder)
+    return run.begun() or run.finished() is not None

@@ -6,6 +6,7 @@ A number that a report gains is here by its metric: no view has to name it.
 from __future__ import annotations
 
 import csv
+import io
 import math
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 
 from fedmia import table
 from fedmia.statistics.spread import spread
+from fedmia.storage import durable
 from fedmia.study.points import group_by_key
 from fedmia.table import Row
 
@@ -44,7 +46,8 @@ def write(rows: list[Row], out: Path) -> None:
         return
     table.write(rows, out)
     points = over_models(rows)
-    with (out / POINTS).open("w", encoding="utf-8", newline="") as file:
-        lines = csv.DictWriter(file, points[0], lineterminator="\n")
-        lines.writeheader()
-        lines.writerows(points)
+    text = io.StringIO(newline="")
+    lines = csv.DictWriter(text, points[0], lineterminator="\n")
+    lines.writeheader()
+    lines.writerows(points)
+    durable.write({out / POINTS: text.getvalue()})

@@ -18,6 +18,7 @@ from fedmia.cli.command import Invocation
 from fedmia.report.page import picture, templates
 from fedmia.report.summary import failures, print_summary, write_files
 from fedmia.report.tables import Table, flat
+from fedmia.storage import durable
 from fedmia.study import formats
 from fedmia.study.engine import Study
 
@@ -133,8 +134,8 @@ class StudyPage(View):
         """
         figures = self.figures(report)
         for name in figures.keys() & self.beside.keys():
-            (out / self.beside[name]).parent.mkdir(exist_ok=True)
-            (out / self.beside[name]).write_bytes(figures[name])
+            durable.make_folder((out / self.beside[name]).parent, out)
+            durable.write({out / self.beside[name]: figures[name]})
         return write_files(out / self.file, report, self.page(report, figures, out))
 
     def show(self, report: Any, invocation: Invocation, page: Path | None) -> None:

@@ -77,7 +77,7 @@ class SSLCase(Case):
         sgd = torch.optim.SGD(method.trainable(), lr=0.05)
         for turn, count in enumerate((5, 4, 1)):
             sgd.zero_grad()
-            method.losses(*self.views(count, seed=turn)).mean().backward()
+            method.step_losses(*self.views(count, seed=turn)).mean().backward()
             sgd.step()
             method.after_step()
         return method
@@ -125,15 +125,15 @@ def build_draws_from_its_generator(case: SSLCase) -> None:
 def losses_are_one_finite_number_an_image(case: SSLCase) -> None:
     """(B,), with gradients, of a batch and of a single image."""
     for count in (5, 1):
-        losses = case.build().losses(*case.views(count))
+        losses = case.build().step_losses(*case.views(count))
         case.losses_of(losses, count, f"losses of {count} images")
 
 
 def coupled(case: SSLCase) -> bool:
     """Whether other images in the batch change an image's loss."""
     (a, b), (c, d) = case.views(), case.views(seed=9)
-    want = case.build().losses(a, b)[:3]
-    got = case.build().losses(torch.cat([a[:3], c[3:]]), torch.cat([b[:3], d[3:]]))[:3]
+    want = case.build().step_losses(a, b)[:3]
+    got = case.build().step_losses(torch.cat([a[:3], c[3:]]), torch.cat([b[:3], d[3:]]))[:3]
     return not torch.allclose(got, want, rtol=1e-4, atol=1e-5)
 
 
@@ -155,9 +155,9 @@ def forgets_images_unless_it_says_so(case: SSLCase) -> None:
             if turn == 2:
                 method.begin_round()
             if count:
-                method.losses(*case.views(count, seed=seed))
+                method.step_losses(*case.views(count, seed=seed))
             method.after_step()
-    want, got = (method.losses(*case.views(3, seed=4)) for method in (one, two))
+    want, got = (method.step_losses(*case.views(3, seed=4)) for method in (one, two))
     text = "an image's loss depends on those of earlier steps, but remembers is empty"
     case.must(torch.equal(want, got), text)
 

@@ -21,7 +21,10 @@ from fedmia.attacks._selector import (
 )
 from fedmia.attacks.base import Known
 from fedmia.attacks.fe_mi import FeMI
+from fedmia.attacks.sd_mi import SDMI
 from fedmia.options.errors import InputError
+from fedmia.records import EPOCHS_CUT
+from fedmia.statistics.auc import auc
 from tests.attacks._norm_leak import Leak, norm_leak
 
 
@@ -56,6 +59,24 @@ def test_recipes__steps_cut_the_epochs() -> None:
     assert batches.limit_epochs(4000, 5) == 1
     assert whole.limit_epochs(4000, 2000) == 2000 and whole.limit_epochs(4000, 0) == 10_000
     assert [halving_factor(e) for e in (0, 1999, 2000, 5999, 6000)] == [1, 1, 0.5, 0.25, 0.125]
+
+
+@pytest.mark.parametrize("kind", [FeMI, SDMI])
+def test_choices__say_where_the_epochs_were_cut(leak: Leak, kind: type[FeMI] | type[SDMI]) -> None:
+    """Of 200 known images, 50 of them anchors for SD-MI: two steps an epoch."""
+    epochs = 500 if kind is FeMI else 200
+    attack = kind(steps=5)
+    attack.fit(leak.view, leak.known, rng())
+    assert attack.choices == {EPOCHS_CUT: f"2 of {epochs}"}
+    few = Known(leak.known.members[:4], leak.known.nonmembers[:4])  # one step an epoch
+    for steps, want in (
+        (epochs, {}),
+        (0, {}),
+        (epochs - 1, {EPOCHS_CUT: f"{epochs - 1} of {epochs}"}),
+    ):
+        attack = kind(steps=steps)
+        attack.fit(leak.view, few, rng())
+        assert attack.choices == want
 
 
 def test_scaled__is_full_batch_descent_on_inputs_of_the_known_range() -> None:
@@ -144,3 +165,22 @@ def test_fit__works_from_eight_known_a_side_and_not_from_one(leak: Leak) -> None
 def test_options__out_of_range_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=r"FeMI\.\w+"):
         FeMI(**options)
+
+
+@pytest.mark.slow
+def test_leak_that_is_a_product__needs_all_epochs() -> None:
+    """Members have x0 x1 > 0: no feature tells by itself, nor do 8 % of the recipe's epochs."""
+    draw = np.random.default_rng(0)
+
+    def features(count: int, sign: int) -> torch.Tensor:
+        x = draw.normal(size=(count, 64))
+        x[:, 1] *= np.sign(x[:, 0] * x[:, 1]) * sign
+        return torch.from_numpy(x).float()
+
+    inputs, truth = torch.cat([features(1000, 1), features(1000, -1)]), np.repeat([1, 0], 1000)
+    members, others = features(1000, 1), features(1000, -1)
+    aucs = []
+    for steps in (640, 0):
+        net = ScaledNetwork(relu_attacker(64), inputs, truth, rng(), batched_recipe(500), steps)
+        aucs.append(auc(net.scores(members), net.scores(others)))
+    assert aucs[0] < 0.55 and aucs[1] > 0.8

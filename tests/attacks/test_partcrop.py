@@ -24,7 +24,7 @@ from fedmia.attacks._partcrop import (
     spread,
 )
 from fedmia.attacks.base import Attack, Known
-from fedmia.attacks.partcrop import Crops, NormTanh, PartCrop, PartCropV2
+from fedmia.attacks.partcrop import Crops, PartCrop, PartCropV2
 from fedmia.nets.base import Backbone, initialise
 from fedmia.nets.resnet import ResNet18
 from fedmia.nets.vit import ViTTiny
@@ -216,9 +216,32 @@ def test_network__v2_norms_its_input_if_told_to() -> None:
         nn.init.ones_(first.bias)  # else the norm after it hides how long the inputs are
         assert torch.allclose(net(x), net(10 * x), atol=1e-6) == normed
         assert tuple(first.weight.shape) == (5, 6)
-    row = torch.tensor([[3.0, -4.0]])
-    want = torch.tanh(row / math.sqrt(12.5))
-    torch.testing.assert_close(NormTanh()(row), want, atol=1e-6, rtol=0)
+    assert [type(m) for m in PartCropV2().network((6, 5))][1:3] == [RMSNorm, nn.Tanh]
+
+
+@pytest.mark.parametrize(
+    "norm, divisor",
+    [("none", 1.0), ("rms", math.sqrt(12.5)), ("l2", 5.0), ("layer", None)],
+)
+@pytest.mark.parametrize("activation", ["relu", "tanh", "leaky-relu", "silu"])
+def test_network__norm_then_activation(norm: str, divisor: float | None, activation: str) -> None:
+    """Tables 12 and 13, on a row of known lengths."""
+    net = PartCrop(activation=activation, norm=norm).network((2, 2))
+    with torch.no_grad():
+        net[0].weight.copy_(torch.eye(2))
+        net[0].bias.zero_()
+        net[-1].weight.copy_(torch.tensor([[1.0, 10.0]]))
+        net[-1].bias.zero_()
+    # Layer norm: less the mean of -.5, over the deviation of 3.5.
+    row = [3.0 / divisor, -4.0 / divisor] if divisor else [1.0, -1.0]
+    formula = {
+        "relu": lambda x: max(x, 0.0),
+        "tanh": math.tanh,
+        "leaky-relu": lambda x: x if x > 0 else 0.01 * x,
+        "silu": lambda x: x / (1 + math.exp(-x)),
+    }[activation]
+    want = formula(row[0]) + 10 * formula(row[1])
+    assert float(net(torch.tensor([[3.0, -4.0]]))) == pytest.approx(want, abs=1e-4)
 
 
 def test_start__small_normal_weights_and_no_bias() -> None:

@@ -60,7 +60,7 @@ def refused(audit: Audit, flags: str, out: Path) -> str:
         ("--shadows 2 --shadow.count 3", "--shadow.count: --shadows N says how many"),
         ("--shadows 2 --shadow.epoch 3", "did you mean 'epochs'?"),
         ("--shadow-encoders nowhere", "--shadow-encoders 'nowhere': no such folder"),
-        ("--config no-such.yaml", "--config 'no-such.yaml' cannot be read"),
+        ("--config no-such.yaml", "no config file or preset 'no-such.yaml'"),
         ("--encoder timm", "unknown encoder 'timm'"),
         ("--encoder nowhere.pt2", "encoder 'nowhere.pt2': no such file"),
         ("--encoder weights.pth", "encoder 'weights.pth': no such file"),

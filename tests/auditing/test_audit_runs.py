@@ -16,8 +16,10 @@ import yaml
 from fedmia.attacks.internal import Internal
 from fedmia.attacks.lpla import LpLA
 from fedmia.attacks.similarity import Similarity
+from fedmia.cli.command import DISK_FAILED
 from fedmia.evaluation.steps.scorer import Scorer
 from tests.auditing.conftest import Audit, numbers
+from tests.storage.disk import failing
 
 THREE = "--attacks similarity,internal,lpla "
 Patch = pytest.MonkeyPatch
@@ -213,6 +215,22 @@ def test_out__half_a_file_of_scores_is_computed_again(
     again = audit("", tmp_path / "AUDIT")
     assert again.code == 0 and computed == ["lpla"]
     assert numbers(again.report) == numbers(first.report)
+
+
+def test_full_disk__one_line_and_finished_attacks_stay(
+    audit: Audit, tmp_path: Path, monkeypatch: Patch
+) -> None:
+    whole, out = audit("", tmp_path / "WHOLE"), tmp_path / "AUDIT"
+    with failing(out, monkeypatch, "released-lpla"):
+        stopped = audit("--quiet", out)
+    assert stopped.code == DISK_FAILED and not stopped.report
+    assert stopped.err.count("\n") == 1 and "No space left on device; the same" in stopped.err
+    computed = counted(monkeypatch)
+    with failing(out, monkeypatch, "report.json"):
+        assert audit("--quiet", out).code == DISK_FAILED
+    assert computed == ["lpla", "similarity", "lpla"]  # the last two on the control
+    again = audit("", out)
+    assert len(computed) == 3 and numbers(again.report) == numbers(whole.report)
 
 
 @pytest.mark.slow

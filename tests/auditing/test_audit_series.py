@@ -79,6 +79,7 @@ def keep(run: Path, turn: int, seed: int) -> None:
 def run(tmp_path: Path) -> Path:
     """The folder of a run that kept three rounds."""
     folder = tmp_path / "RUN"
+    folder.mkdir()
     for turn in ROUNDS:
         keep(folder, turn, turn)
     parts = {"model": {"name": "smallnet", "width": 2}, "ssl": {"name": "mocov2", "dim": 4}}

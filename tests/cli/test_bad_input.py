@@ -97,7 +97,7 @@ REFUSED = {
         ("--defense dpsgd --defense.delta 1", "--defense.delta must be < 1, got 1"),
         (
             "--defense dpsgd --defense.epsilon 1e-4",
-            "a client of 4 images: epsilon 0.0001 is too small for 300 steps",
+            "a client of 9 images: epsilon 0.0001 is too small for 300 steps",
         ),
         (
             "--ssl moco --ssl.queue_source public",
@@ -179,10 +179,11 @@ REFUSED = {
         ("--on-failure ignore", "unknown --on-failure value 'ignore' (known: drop, retry, stop)"),
         ("--ray-address auto", "--ray-address auto needs --backend ray"),
         ("--gpus-per-client 0.5", "--gpus-per-client 0.5 needs --backend ray"),
+        ("--backend ray --device cuda:1", "clients on Ray get no GPU without --gpus-per-client"),
         ("--backend ray --gpus-per-client 1.5", "a share below 1 or a whole number, got 1.5"),
         ("--backend ray --ray-address nowhere", "must be auto or HOST:PORT, got 'nowhere'"),
         ("--federation.placebo maybe", "--federation.placebo must be bool or auto, got 'maybe'"),
-        ("--federation.placebo 1", "--federation.placebo must be bool or auto, got '1'"),
+        ("--federation.placebo 1", "--federation.placebo must be bool or auto, got 1"),
         ("--federation.placebo none", "--federation.placebo must be bool or auto, got 'none'"),
     ],
     "tradeoff": [("--defenses gausian", "unknown defence 'gausian'; did you mean 'gaussian'?")],

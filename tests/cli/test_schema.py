@@ -18,6 +18,8 @@ from fedmia.options.yamlfile import load
 jsonschema = pytest.importorskip("jsonschema", reason="nbformat, of the test extra, brings it")
 FILES = {
     **{p: "simulate" for p in [*PRESETS.glob("*.yaml"), *PRESETS.glob("papers/*.yaml")]},
+    **dict.fromkeys(PRESETS.glob("papers/audits/*.yaml"), "audit"),
+    **dict.fromkeys(PRESETS.glob("papers/heads/*.yaml"), "head"),
     **dict.fromkeys(PRESETS.glob("sweeps/*.yaml"), "sweep"),
     **dict.fromkeys(PRESETS.glob("tradeoffs/*.yaml"), "tradeoff"),
 }

@@ -11,6 +11,8 @@ import pytest
 from fedmia.options import registry
 from fedmia.ssl.byol import BYOL
 from fedmia.ssl.dino import DINO
+from fedmia.ssl.ibot import IBOT
+from fedmia.ssl.mae import MAE
 from fedmia.ssl.moco import MoCo
 from fedmia.testing.defense import DEFENSE_CHECKS, DefenseCase
 from fedmia.testing.ssl import SSL_CHECKS, SSLCase, coupled
@@ -51,6 +53,8 @@ OPTIONS = {
     "public queue": MoCo(queue_source="public", dim=8, queue=16),
     "byol, layer norm": BYOL(head_norm="layer", dim=8),
     "dino, no norm": DINO(head_norm="none", dim=8, prototypes=8),
+    "ibot, no norm, two heads": IBOT(head_norm="none", dim=8, prototypes=8, shared_head=False),
+    "mae, long sequences": MAE(decoder_width=8, decoder_depth=1, bank=6, mask_unit=2),
 }
 
 

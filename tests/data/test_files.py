@@ -257,7 +257,7 @@ def test_npz__gives_back_the_pixels(tmp_path, x, expected):
         ({"x": GREY, "y": np.zeros(6)}, "y must be integers"),
         ({"x": GREY[:0], "y": np.zeros(0, int)}, "no images"),
         ({"x": GREY[:, :7], "y": np.zeros(6, int)}, "7x8 pixels are not square; give data.size"),
-        ({"x": np.array([{}]), "y": np.zeros(1, int)}, "cannot read"),
+        ({"x": np.array([{}]), "y": np.zeros(1, int)}, "x.npy holds Python objects"),
     ],
 )
 def test_npz__refuses(tmp_path, arrays, message):
@@ -332,6 +332,27 @@ def test_tinyimagenet__reads_the_training_images(tmp_path):
     assert by_path.labels.tolist() == [0] * 6 + [1] * 6
     for other in (by_dir, inside):
         assert np.array_equal(by_path.images, other.images)
+
+
+def test_tinyimagenet__validation_images_have_the_classes_of_the_training_images(tmp_path):
+    """Its annotations give the class; a class has the same number in either part."""
+    for at, wnid in enumerate(("n02", "n07")):
+        write_images(tmp_path / "train" / wnid / "images", COLOUR[2 * at : 2 * at + 2], ".PNG")
+    write_images(tmp_path / "val" / "images", COLOUR[3:], ".PNG")
+    notes = tmp_path / "val" / "val_annotations.txt"
+    notes.write_text("0.PNG\tn07\t0\t0\t1\t1\n1.PNG\tn02\t0\t0\t1\t1\n2.PNG\tn07\t0\t0\t1\t1\n")
+    train, val, both = (load(TinyImageNet(subset=s), tmp_path) for s in ("train", "val", "all"))
+    assert train.labels.tolist() == [0, 0, 1, 1] and both.classes == ("n02", "n07")
+    assert val.labels.tolist() == [0, 1, 1] and both.labels.tolist() == [0, 0, 1, 1, 0, 1, 1]
+    assert np.array_equal(both.images, np.concatenate([train.images, val.images]))
+    assert np.array_equal(val.images, channels_first(COLOUR[[4, 3, 5]]))
+    notes.write_text("".join(f"{i}.PNG\tn07\n" for i in range(3)))  # a part may lack a class
+    alone, both = (load(TinyImageNet(subset=s), tmp_path).labels for s in ("val", "all"))
+    assert alone.tolist() == [0, 0, 0] and both.tolist() == [0, 0, 1, 1, 1, 1, 1]
+    notes.write_text("0.PNG\tn07\n1.PNG\tn02\n")
+    assert "names no class of 2.PNG" in refusal(TinyImageNet(subset="val"), tmp_path)
+    notes.unlink()
+    assert "cannot read" in refusal(TinyImageNet(subset="all"), tmp_path)
 
 
 def test_tinyimagenet__refuses(tmp_path):

@@ -131,6 +131,26 @@ def test_split__each_member_is_as_likely_known_as_any_other():
     assert np.all(np.abs(excess) < 4 * np.sqrt(spread)), excess / np.sqrt(spread)
 
 
+def test_split__scored_members_are_drawn_evenly_over_images_and_move_nothing_else():
+    counts, draws, whole = np.zeros(900), 200, split_of(placebo=False)
+    for seed in range(draws):
+        split = split_of(options=dataclasses.replace(SMALL, scored=20), placebo=False, seed=seed)
+        assert len(split.scored_members) == 20 and split.counts()["scored_members"] == 20
+        before = split_of(placebo=False, seed=seed)
+        assert set(split.scored_members) < set(before.scored_members)
+        place = {image: at for at, image in enumerate(before.members)}
+        counts[[place[image] for image in split.scored_members]] += 1
+        for name in ("parts", "known_members", "known_nonmembers", "test_fit"):
+            assert arrays(split)[name] == arrays(before)[name]
+    # Each of the 60 members is scored in a third of the draws, within 4 deviations.
+    spread = np.sqrt(draws * (1 / 3) * (2 / 3))
+    assert np.all(np.abs(counts[:60] - draws / 3) < 4 * spread) and not counts[60:].any()
+    largest = split_of(options=dataclasses.replace(SMALL, scored=48), placebo=False)
+    np.testing.assert_array_equal(largest.scored_members, whole.scored_members)
+    with pytest.raises(InputError, match="at most 48 can be scored"):
+        split_of(options=dataclasses.replace(SMALL, scored=49))
+
+
 @pytest.mark.slow
 def test_split__a_score_of_the_class_alone_gives_no_more_false_alarms():
     # Known members drawn evenly over clients: .080 of these draws.
@@ -269,8 +289,8 @@ def test_split__members_must_match_the_parts():
         dataclasses.replace(split, members=split.members[::-1])
     with pytest.raises(ValueError, match="owner"):
         dataclasses.replace(split, owner=split.owner[::-1])
-    with pytest.raises(ValueError, match="make up"):
-        dataclasses.replace(split, known_members=split.known_members[1:])
+    with pytest.raises(ValueError, match="distinct members"):
+        dataclasses.replace(split, known_members=split.scored_members[:12])
 
 
 def test_without__takes_the_images_of_those_clients_and_no_others():

@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from fedmia.config.experiment import Experiment
+from fedmia.config.tree import from_tree
 from fedmia.data.base import Request
 from fedmia.data.folder import Folder
 from fedmia.data.images import ImageSet
+from fedmia.federation.run import prepare
 from fedmia.options.errors import InputError
 
 
@@ -22,7 +25,7 @@ def folder(tmp_path: Path) -> Path:
         file = tmp_path / f"{at:02d}.png"
         Image.fromarray(rng.integers(0, 256, (8, 8), np.uint8)).save(file)
         if at % 2 or at == 0:
-            file.write_bytes(file.read_bytes()[:40])
+            file.write_bytes(file.read_bytes()[:60])
     return tmp_path
 
 
@@ -51,3 +54,24 @@ def test_with_channels__gray_is_repeated_and_colour_is_pillows_luminance() -> No
         assert (ours[0] == luma).all()
     assert (gray.with_channels("rgb").images == np.repeat(gray.images, 3, axis=1)).all()
     assert colour.with_channels(None) is colour and colour.with_channels("rgb") is colour
+
+
+def test_simulate__names_the_option_and_leaves_them_out_with_it(folder: Path) -> None:
+    """What a run prepares before its first round: the files left out stand in its notes."""
+    for at in range(12, 72):
+        pixels = np.random.default_rng(at).integers(0, 256, (8, 8), np.uint8)
+        Image.fromarray(pixels).save(folder / f"{at}.png")
+
+    def settings(skip: bool) -> Experiment:
+        data = {"name": f"folder:{folder}", "skip_unreadable": skip}
+        split = {"members": 30, "nonmembers": 12, "known": 2, "test": 4}
+        return from_tree(
+            Experiment,
+            {"data": data, "split": split, "partition": "iid", "attacker": "none",
+             "federation": {"clients": 2, "placebo": False}},
+        )  # fmt: skip
+
+    with pytest.raises(InputError, match=r"7 images .*data\.skip_unreadable leaves them out"):
+        prepare(settings(False))
+    prepared = prepare(settings(True))
+    assert sum("7 images" in note and "left out" in note for note in prepared.notes) == 1

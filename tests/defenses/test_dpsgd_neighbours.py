@@ -24,19 +24,23 @@ from fedmia.options.seeding import torch_rng
 from fedmia.report.lowerbounds import epsilon_row
 from fedmia.ssl.base import Recipe, SSLMethod, State
 from fedmia.ssl.byol import BYOL
+from fedmia.ssl.cae import CAE
 from fedmia.ssl.dino import DINO
-from fedmia.ssl.mae import MAE
+from fedmia.ssl.ibot import IBOT
+from fedmia.ssl.mae import MAE, PatchSSL
 from fedmia.ssl.moco import MoCo, MoCoV2
+from fedmia.ssl.saim import SAIM
 from fedmia.ssl.train import Job
 from fedmia.testing.material import textures as pictures
 
 CLIP = 0.05
+NARROW: Any = {"decoder_width": 8, "decoder_heads": 2, "decoder_depth": 1}
 Build = Callable[[], SSLMethod]
 
 
 def build(spec: Any) -> SSLMethod:
     net: Any = SmallNet(width=4)
-    if isinstance(spec, MAE):
+    if isinstance(spec, PatchSSL | IBOT):
         net = ViTTiny(width=12, heads=3, depth=4, patch=2)
     recipe = Recipe((0.5,) * 3, (0.25,) * 3, 12, pictures(9, seed=5).numpy(), 4)
     method: SSLMethod = spec.build(net.build(3, 8), recipe, torch_rng(0, "neighbours")).train()
@@ -49,7 +53,11 @@ def moco(**options: Any) -> Build:
 
 
 def mae() -> SSLMethod:
-    return build(MAE(decoder_width=8, decoder_heads=2, decoder_depth=1, bank=6))
+    return build(MAE(**NARROW, bank=6))
+
+
+def cae() -> SSLMethod:
+    return build(CAE(**NARROW, regressor_depth=1, bank=6))
 
 
 def byol(norm: str = "layer") -> Build:
@@ -60,10 +68,17 @@ def dino(norm: str = "none") -> Build:
     return lambda: build(DINO(dim=8, hidden=8, prototypes=6, head_norm=norm, freeze_epochs=0))
 
 
+def ibot() -> SSLMethod:
+    return build(IBOT(dim=8, hidden=8, prototypes=6, head_norm="none", freeze_epochs=0))
+
+
 METHODS: dict[str, Build] = {
     "byol": byol(),
     "byol, no norm": byol("none"),
+    "cae": cae,
     "mae": mae,
+    "mae, long sequences": lambda: build(MAE(**NARROW, bank=6, mask_unit=2)),
+    "saim": lambda: build(SAIM(bank=6)),
     "moco": moco(),
     "resets": moco(key="reset", queue_policy="reset"),
     "mocov2": lambda: build(MoCoV2(dim=8, queue=6, queue_source="public", symmetric=True)),
@@ -156,12 +171,17 @@ def test_neighbours__own_queue_breaks_it(make_job: Any) -> None:
     assert distances[1] > CLIP * 0.1
 
 
-def test_neighbours__dino_breaks_it_by_its_centre_alone(make_job: Any) -> None:
-    """So its epsilon is heuristic, and says why."""
-    distances, differing = neighbours(dino(), make_job)
+@pytest.mark.parametrize(
+    ("make", "centres"), [(dino(), ["centre"]), (ibot, ["centre", "key.patch_centre"])]
+)
+def test_neighbours__dino_breaks_it_by_its_centre_alone(
+    make: Build, centres: list[str], make_job: Any
+) -> None:
+    """So its epsilon is heuristic, and says why; likewise iBOT's two."""
+    distances, differing = neighbours(make, make_job)
     assert distances[0] <= CLIP * (1 + 1e-4) and distances[1] > 0
-    assert differing[0] == ["key.seen", "centre"]
-    assert "centre" in dino()().remembers and byol()().remembers == ""
+    assert differing[0] == ["key.seen", *centres]
+    assert "centre" in make().remembers and byol()().remembers == ""
 
 
 @pytest.mark.parametrize("norm", ["layer", "none"])
@@ -183,7 +203,11 @@ def first_gradient(job: Job, batch: tuple[Tensor, Tensor]) -> Tensor:
 
 @pytest.mark.parametrize(
     ("make", "standing", "word"),
-    [(byol(), "guaranteed", "No image's loss"), (dino(), "heuristic", "the centre")],
+    [
+        (byol(), "guaranteed", "No image's loss"),
+        (dino(), "heuristic", "the centre"),
+        (ibot, "heuristic", "the centres"),
+    ],
 )
 def test_statement__of_methods_without_coupled_heads(
     make: Build, standing: str, word: str, make_job: Any
@@ -256,7 +280,7 @@ class PublicTwin:
         return torch.cat(found).detach()
 
 
-@pytest.mark.parametrize("make", [mae, moco(queue_source="own", symmetric=True), dino()])
+@pytest.mark.parametrize("make", [mae, moco(queue_source="own", symmetric=True), dino(), ibot])
 def test_split_step__is_the_whole_one(make: Build, make_job: Any) -> None:
     """To rounding, and in what goes into the queue; noised once."""
     ends = []

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import re
 import shlex
+from contextlib import nullcontext
+from threading import Event
 
 import pytest
 
-from fedmia.cli.command import parse
-from fedmia.cli.commands import TRADEOFF
+from fedmia.cli.command import Command, parse
+from fedmia.cli.commands import SIMULATE, SWEEP, TRADEOFF
+from fedmia.config.plugin_lists import address_layer
 from fedmia.defenses._accounting import epsilon_spent
 from fedmia.defenses._persample import sample_rate
 from fedmia.defenses.dpsgd import DPSGD
+from fedmia.evaluation import run
+from fedmia.federation.run import prepare
+from fedmia.options.errors import format_error, opt
+from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.ssl.train import Train
 from fedmia.study.simulations import say_forecasts
 
@@ -50,3 +57,55 @@ def test_study__says_it_once_for_all_runs_of_a_defence(capsys: pytest.CaptureFix
     assert "other settings" not in alone
     assert printed("--strengths dpsgd=30") == []
     assert printed("--strengths dpsgd=0.3 --quiet") == []
+
+
+@pytest.mark.parametrize(
+    ("command", "flags", "option"),
+    [
+        (TRADEOFF, "--defenses dpsgd --strengths dpsgd=0.3", "--strengths dpsgd.epsilon=8"),
+        (SWEEP, "--grid defense=dpsgd", "--grid defense.epsilon=8"),
+        (SWEEP, "--defense dpsgd --grid rounds=2,3", "--defense.epsilon 8"),
+        (SWEEP, "--defense dpsgd,gaussian --grid rounds=2,3", "--defense.dpsgd.epsilon 8"),
+    ],
+)
+def test_study__spells_the_option_as_the_command_takes_it(
+    capsys: pytest.CaptureFixture[str], command: Command, flags: str, option: str
+) -> None:
+    """The flag that the line names is one that the same command accepts, and silences it."""
+
+    def printed(more: str) -> str:
+        line = f"smoke --ssl moco --seeds 1 --out X {more}"
+        invocation = parse(command, shlex.split(line))
+        say_forecasts(invocation, getattr(invocation.settings, "sweep", invocation.settings))
+        return capsys.readouterr().err
+
+    assert f"; {option} sets the noise for it" in printed(flags)
+    assert printed(f"{flags.replace('--strengths dpsgd=0.3', '')} {option}") == ""
+
+
+def test_address_layer__has_its_name_among_several() -> None:
+    line = f"{opt('defense.epsilon', 8)} beside {opt('train.lr')}"
+    alone = format_error(address_layer(line, "defense", "dpsgd", ["dpsgd"]))
+    both = format_error(address_layer(line, "defense", "dpsgd", ["dpsgd", "gaussian"]))
+    assert alone == "defense.epsilon=8 beside train.lr"
+    assert both == "defense.dpsgd.epsilon=8 beside train.lr"
+
+
+def test_run__prints_the_option_and_not_its_mark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The line before a run's first round is for a reader: no mark of an option is left."""
+    line = "smoke --ssl moco --defense dpsgd,gaussian --attacker passive"
+    prepared = prepare(parse(SIMULATE, shlex.split(f"--config {line} --out X")).settings)
+    printed = list[str]()
+
+    class Bars:
+        """Collects the lines of the terminal."""
+
+        line = printed.append
+
+    def stop_here(*_: object) -> None:
+        raise InterruptedError
+
+    monkeypatch.setattr(run, "make_client_context", stop_here)
+    with pytest.raises(InterruptedError):
+        run.execute(prepared, None, Stopwatch(0.0), Event(), nullcontext(Bars()))  # type: ignore[arg-type]
+    assert printed[0].endswith("; --defense.dpsgd.epsilon 8 sets the noise for it")

@@ -36,6 +36,24 @@ def test_the_numbers_are_those_of_the_library() -> None:
     assert other.scores.equals(run.scores)
 
 
+def test_images__of_arrays_in_memory_say_how_to_get_them() -> None:
+    run = fedmia.audit_encoder(
+        encoder(), MEMBERS, OTHERS, attacks=["similarity"], known=5, quiet=True
+    )
+    with pytest.raises(fedmia.InputError, match="were arrays in memory.*index your own") as error:
+        _ = run.images
+    assert "\n" not in str(error.value) and "dataset" not in str(error.value)
+    # What the error says to do: the places are those of the user's own arrays.
+    scores = (
+        run.scores[run.scores["attack"] == "similarity"] if "attack" in run.scores else run.scores
+    )
+    for truth, images in ((True, MEMBERS), (False, OTHERS)):
+        places = scores.loc[scores["truth"] == truth, "image"].to_numpy()
+        assert len(set(places)) == len(images) - 5 and 0 <= places.min() <= places.max() < len(
+            images
+        )
+
+
 def test_own_attack_and_a_run() -> None:
     run = fedmia.audit_encoder(
         encoder(), MEMBERS, OTHERS, attacks=own_attack(), known=5, quiet=True

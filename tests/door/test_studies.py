@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import fedmia
+from fedmia.report.notebook import DOUBT, LEAKS
+from fedmia.table import COLUMNS
 from tests.door.test_simulation import TINY, network, own_attack, pixels
 
 
@@ -34,6 +39,24 @@ def test_own_attack_data_and_network_in_a_study(tmp_path: Path) -> None:
     assert f"partition.alpha={alpha}" in shown and f">{mean:.2f}<" in shown
     again = fedmia.open_study(tmp_path / "STUDY")
     assert again.table.equals(study.table)
+
+
+def test_study__is_shown_by_the_verdicts_of_its_runs(tmp_path: Path) -> None:
+    cells: list[dict[str, Any]] = [
+        {"name": f"seed={i}", "path": "", "results": {"verdict_code": code}}
+        for i, code in enumerate(("not-established", "not-established"))
+    ]
+    report = {
+        "sentence": "Two runs.",
+        "cells": [*cells, {"name": "x", "path": "", "results": None}],
+    }
+    (tmp_path / "sweep.json").write_text(json.dumps(report))
+    study = fedmia.open_study(tmp_path)
+    study.table = pd.DataFrame(columns=list(COLUMNS))  # no run of its own
+    assert "not established: 2" in study._repr_html_() and DOUBT in study._repr_html_()
+    cells[0]["results"] = {"verdict_code": "leaks"}
+    study.report = report
+    assert "leaks: 1" in study._repr_html_() and LEAKS in study._repr_html_()
 
 
 def test_grid__takes_short_flags_as_run_simulation_does() -> None:

@@ -340,7 +340,7 @@ def test_timm__size_and_unknown_name() -> None:
 
 def test_timm__missing_package_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "timm", None)
-    with pytest.raises(InputError, match=r"pip install 'fedmia\[timm\]'"):
+    with pytest.raises(InputError, match=r"pip install '\.\[timm\]'"):
         load("timm:resnet18")
 
 

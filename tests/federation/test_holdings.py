@@ -40,7 +40,7 @@ HOLDINGS: Mapping[str, Mapping[str, str]] = {
     "FailurePolicy": {
         "gone": CARRIED, "faults": CARRIED,
         "clients": REBUILT, "on_failure": REBUILT, "timeout": REBUILT, "least": REBUILT,
-        "indispensable": REBUILT,
+        "indispensable": REBUILT, "say": REBUILT,
     },
     "TrajectoryRecorder": {
         "readings": CARRIED, "queries": CARRIED,
@@ -51,7 +51,7 @@ HOLDINGS: Mapping[str, Mapping[str, str]] = {
     "Ledger": {
         "_held": CARRIED, "_files": CARRIED, "_serial": CARRIED, "_waiting": CARRIED,
         "root": REBUILT, "room": REBUILT, "_uses": REBUILT, "_told": REBUILT, "_bytes": REBUILT,
-        "_lock": REBUILT,
+        "_lock": REBUILT, "_unforced": REBUILT,
     },
     "FederatedStrategy": {
         "course": PASSING, "nodes": PASSING, "_global": PASSING,  # of one stretch of rounds

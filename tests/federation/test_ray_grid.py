@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field, fields
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from flwr.app import Message, MessageType, MetricRecord, RecordDict
 from ray.exceptions import RayActorError
 
+from clients.client_context import ClientContext
 from fedmia.federation import cluster
-from fedmia.federation.cluster import ClientResources, RayGrid
+from fedmia.federation.cluster import ClientResources, Placement, RayGrid, describe_placements
+from fedmia.options.errors import InputError
 from fedmia.storage.snapshot import MemoryStore
 
 Answer = Callable[[float], Any]
+
+
+@dataclass(frozen=True)
+class Actor:
+    number: int
+    ready: Any = field(compare=False)
+    answer: Any = field(compare=False)
 
 
 class StandIn:
@@ -28,6 +39,7 @@ class StandIn:
 
     def __init__(self, answer: Answer, *nodes: dict[str, float]) -> None:
         self.answer, self.hired, self.stored = answer, 0, list[Any]()
+        self.lost, self.killed = set[int](), list[int]()
         self._nodes = nodes or ({"CPU": 1.0},)
         self._results: dict[int, Any] = {}
 
@@ -41,12 +53,20 @@ class StandIn:
     def remote(self, **options: Any) -> Any:
         return lambda worker: SimpleNamespace(remote=self._hire)
 
-    def _hire(self, *given: Any) -> Any:
-        self.hired += 1
-        ready, answer = (
-            SimpleNamespace(remote=call) for call in (lambda: self._later(None), self._work)
-        )
-        return SimpleNamespace(ready=ready, answer=answer)
+    def kill(self, actor: Actor) -> None:
+        self.killed.append(actor.number)
+
+    def _hire(self, *given: Any) -> Actor:
+        number, self.hired = self.hired, self.hired + 1
+        here = Placement("node", "127.0.0.1", "", "cpu")
+
+        def ready() -> int:
+            return self._later(RayActorError() if number in self.lost else here)
+
+        def answer(*order: Any) -> int:
+            return self._later(RayActorError()) if number in self.lost else self._work(*order)
+
+        return Actor(number, SimpleNamespace(remote=ready), SimpleNamespace(remote=answer))
 
     def _work(self, content: RecordDict, kind: str, node: int, clients: int, state: Any) -> int:
         result = self.answer(float(content.metric_records["m"]["value"]))  # type: ignore[arg-type]
@@ -114,6 +134,66 @@ def test_dead_worker__another_takes_its_place(start: Callable[..., RayGrid]) -> 
     assert values(ask(grid, 6.0)) == [6.0] * 3 and ray.hired == 2
 
 
+def test_lost_machine__an_order_meets_one_of_its_actors_only(start: Callable[..., RayGrid]) -> None:
+    """All that are idle there are called, and replaced, before the order goes out again."""
+    ray = StandIn(lambda value: value, {"CPU": 3.0})
+    grid = start(ray)
+    assert values(ask(grid, 1.0)) == [1.0] * 3
+    ray.lost = {0, 1, 2}
+    content = RecordDict({"m": MetricRecord({"value": 2.0})})
+    order = Message(content, dst_node_id=2, message_type=MessageType.TRAIN)
+    (failed,) = grid.send_and_receive([order])
+    assert failed.has_error() and failed.error.reason == "its Ray worker died"
+    again = Message(content, dst_node_id=2, message_type=MessageType.TRAIN)
+    assert values(list(grid.send_and_receive([again]))) == [2.0]
+    assert sorted(ray.killed) == [0, 1, 2] and ray.hired == 6
+
+
+def test_describe_placements__counts_by_gpu_and_says_what_is_unused() -> None:
+    cuda, cpu = (Placement("n", "10.0.0.1", "3", device) for device in ("cuda", "cpu"))
+    other = Placement("m", "10.0.0.2", "0", "cuda")
+    assert describe_placements([cuda, other, cuda], 0.5) == (
+        "clients at once: 2 on GPU 3 of 10.0.0.1, 1 on GPU 0 of 10.0.0.2"
+    )
+    assert describe_placements([cpu], 0.5).endswith("1 on GPU 3 of 10.0.0.1; they train on the CPU")
+    assert describe_placements([cpu], 0.0) == "clients at once: 1 on CPU of 10.0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("device", "gpus", "share", "own", "cap"),
+    [
+        ("auto", 1, 0.25, "cuda", 0.25), ("cuda:3", 1, 0.25, "cuda", 0.25),
+        ("cuda", 2, 1.0, "cuda", None), ("auto", 0, 0.5, "cpu", None),
+        ("auto", 4, 0.0, "cpu", None), ("cpu", 1, 0.5, "cpu", None),
+    ],
+)  # fmt: skip
+def test_worker__trains_on_the_first_gpu_that_it_sees(
+    device: str, gpus: int, share: float, own: str, cap: float | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """And takes its share of that GPU's memory."""
+    caps = list[float]()
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", caps.append)
+    context = prepared_context(device)
+    worker = cluster.Worker(context, np.zeros(0), ClientResources(1.0, share, device), {})
+    assert worker._site.device == own and caps == ([] if cap is None else [cap])
+
+
+def prepared_context(device: str) -> ClientContext:
+    """One that no client works with."""
+    rest = {f.name: None for f in fields(ClientContext)} | {"threads": 1, "device": device}
+    return ClientContext(**rest)
+
+
+def test_worker__refuses_a_gpu_that_its_machine_lacks() -> None:
+    if torch.cuda.is_available():
+        pytest.skip("torch finds a CUDA GPU here")
+    with pytest.raises(InputError, match="device=cuda: torch finds no CUDA GPU on "):
+        cluster.Worker(prepared_context("cuda"), np.zeros(0), ClientResources(1.0, 0.5, "cuda"), {})
+
+
 def test_contents__are_those_of_the_round_and_stored_once(start: Callable[..., RayGrid]) -> None:
     ray = StandIn(lambda value: value)
     grid = start(ray)
@@ -132,6 +212,8 @@ def test_contents__are_those_of_the_round_and_stored_once(start: Callable[..., R
         (1.0, 1.0, ({"CPU": 4.0, "GPU": 1.0},), 1),
         (1.0, 0.5, ({"CPU": 4.0, "GPU": 1.0},), 2),
         (2.0, 0.5, ({"CPU": 2.0, "GPU": 1.0}, {"CPU": 4.0}), 1),  # the second has no GPU
+        (1.0, 0.6, ({"CPU": 4.0, "GPU": 2.0},), 2),  # three would need parts of two GPUs
+        (1.0, 2.0, ({"CPU": 4.0, "GPU": 3.0},), 1),
     ],
 )
 def test_workers__as_many_as_cores_and_gpus_of_each_node_hold(

@@ -19,6 +19,7 @@ import pytest
 import safetensors.torch
 import torch
 
+from fedmia.cli.command import DISK_FAILED
 from fedmia.evaluation.steps.scorer import Scorer
 from fedmia.federation import checkpoint
 from fedmia.federation.checkpoint import Checkpoint
@@ -137,7 +138,7 @@ def test_between_files_and_index__the_checkpoint_before_counts(
         replace(source, target)
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(checkpoint.os, "replace", dies)
+        patch.setattr(os, "replace", dies)
         main([*shlex.split(TINY), "--out", str(tmp_path / "RUN")])
     assert resume(tmp_path / "RUN") == 0 and read(tmp_path / "RUN") == whole
 
@@ -150,7 +151,7 @@ def test_full_disk__one_line_and_nothing_is_lost(
 ) -> None:  # fmt: skip
     with monkeypatch.context() as patch:
         at_write(int(share * len(writes)), OSError(errno.ENOSPC, "No space left on device"), patch)
-        assert main([*shlex.split(TINY), "--out", str(tmp_path / "RUN")]) == 1
+        assert main([*shlex.split(TINY), "--out", str(tmp_path / "RUN")]) == DISK_FAILED
     err = capsys.readouterr().err
     assert err.count("\n") == 1 and "No space left" in err and "--resume" in err
     assert resume(tmp_path / "RUN") == 0 and read(tmp_path / "RUN") == whole
@@ -362,7 +363,7 @@ def test_index__takes_its_place_when_all_that_it_names_is_on_disk(
             calls.append(len(files))
         swap(source, target)
 
-    monkeypatch.setattr(checkpoint.os, "replace", looked)
+    monkeypatch.setattr(os, "replace", looked)
     for round in (1, 2, 3):
         for client in range(3 if round < 3 else 1):
             ledger.save("main", client, ClientState({"w": torch.full((2,), 10.0 * round + client)}))

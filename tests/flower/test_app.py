@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import shlex
 import time
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from flwr.app import Error, Message, RecordDict
+from flwr.app import Context, Error, Message, RecordDict
 
 from fedmia.config.tree import to_tree
 from fedmia.federation.inline import InlineGrid
@@ -42,9 +43,13 @@ class Seen(InlineGrid):
     def __init__(self, clients: int) -> None:
         super().__init__(lambda kept, halt: client.app, clients, 1, 1, MemoryStore(), None)
         self.answers: dict[str, list[RecordDict]] = {}
+        self.kept = {node: super(Seen, self).context(node) for node in self.get_node_ids()}
+
+    def context(self, node: int) -> Context:
+        return copy.copy(self.kept[node])
 
     def give(self, client: int, **config: Any) -> None:
-        list(self.contexts.values())[client].node_config.update(config)
+        list(self.kept.values())[client].node_config.update(config)
 
     def pull_messages(self, message_ids: Any) -> Any:
         replies: list[Message] = list(super().pull_messages(message_ids))

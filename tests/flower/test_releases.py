@@ -336,6 +336,7 @@ def test_server__of_private_images_draws_cohorts_and_noise_anew(
     ]
     noises = []
     for name in "ab":
+        (tmp_path / name).mkdir()
         place, beside = OutFolder(tmp_path / name, "a run"), Nodes(None, MemoryStore())  # type: ignore[arg-type]
         done = gather.run_rounds(
             settings, {"channels": 1, "size": 8}, beside, place, Stopwatch(0.0)

@@ -1,7 +1,13 @@
-"""What a CUDA GPU must do: `pytest -m gpu`. Without one every test says that it was skipped."""
+"""What a CUDA GPU must do: `pytest -m gpu`. Without one every test says that it was skipped.
+
+torch and fedmia are enough for most of it; flwr, ray and opacus are asked for where they are used.
+"""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -17,7 +23,6 @@ from fedmia.nets.resnet import ResNet18
 from fedmia.nets.smallnet import SmallNet
 from fedmia.options import registry
 from fedmia.options.seeding import rng, torch_rng
-from fedmia.simulate import main
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import Recipe, SSLMethod
 from fedmia.ssl.moco import MoCo
@@ -93,6 +98,7 @@ def test_training__no_step_waits() -> None:
 
 
 def test_dpsgd__clips_and_repeats() -> None:
+    pytest.importorskip("opacus")
     ends = []
     for _ in range(2):
         made = method(DEVICE)
@@ -129,10 +135,57 @@ def test_clients__train_beside_one_another_on_one_device() -> None:
     assert found == pytest.approx(ends, rel=1e-3)
 
 
-def test_simulate__runs_whole_on_a_gpu(tmp_path: Path) -> None:
+def apart(code: str, visible: str) -> str:
+    """What a process of its own prints, which sees only the GPUs of `visible`."""
+    own = os.environ | {"CUDA_VISIBLE_DEVICES": visible}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=own, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
+
+
+def test_client_device__of_a_process_that_sees_the_last_gpu_alone() -> None:
+    """Whatever its number, it is the first that the process sees."""
+    code = (
+        "import torch\n"
+        "from fedmia.runtime.device import client_device\n"
+        "device = client_device('cuda:7', 0.25)\n"
+        "print(device, torch.ones(2, device=device).device, torch.cuda.device_count())"
+    )
+    last = str(torch.cuda.device_count() - 1)
+    assert apart(code, last).split() == ["cuda", "cuda:0", "1"]
+
+
+def test_share__of_memory_holds() -> None:
+    """Of a quarter an eighth can be had, three eighths cannot."""
+    code = (
+        "import torch\n"
+        "torch.cuda.set_per_process_memory_fraction(0.25)\n"
+        "whole = torch.cuda.get_device_properties(0).total_memory\n"
+        "first = torch.empty(whole // 8, dtype=torch.uint8, device='cuda')\n"
+        "try:\n"
+        "    torch.empty(whole // 4, dtype=torch.uint8, device='cuda')\n"
+        "except torch.OutOfMemoryError:\n"
+        "    print('refused')"
+    )
+    assert apart(code, "0").split() == ["refused"]
+
+
+@pytest.mark.parametrize("backend", ["inline", "ray"])
+def test_simulate__runs_whole_on_a_gpu(
+    backend: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for package in ("flwr", "opacus", *["ray"] * (backend == "ray")):
+        pytest.importorskip(package)
+    from fedmia.simulate import main
+
     flags = (
         "--clients 4 --rounds 2 --train.local_epochs 1 --model.width 4 --split.members 32 "
-        "--split.nonmembers 60 --split.known 8 --split.test 20 --attacks similarity --device cuda"
+        "--split.nonmembers 60 --split.known 8 --split.test 20 --attacks similarity --device cuda "
     )
+    flags += f"--backend {backend} " + "--gpus-per-client 0.25 " * (backend == "ray")
     assert main([*flags.split(), "--out", str(tmp_path / "run")]) == 0
     assert (tmp_path / "run" / "report.json").is_file()
+    if backend == "ray":
+        assert "train on the CPU" not in capsys.readouterr().err

@@ -201,7 +201,7 @@ def test_bad_names__are_one_line(name, message):
 def test_tensorboard__says_what_to_install_where_it_is_missing(monkeypatch, tmp_path):
     monkeypatch.delitem(sys.modules, "torch.utils.tensorboard", raising=False)
     monkeypatch.setitem(sys.modules, "tensorboard", None)
-    with pytest.raises(InputError, match=r"pip install 'fedmia\[tensorboard\]'"):
+    with pytest.raises(InputError, match=r"pip install '\.\[tensorboard\]'"):
         TensorBoard().check(tmp_path)
 
 

@@ -11,7 +11,6 @@ import pytest
 
 from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
-from fedmia.cli.presets import PRESETS
 from fedmia.config.experiment import Experiment
 from fedmia.report.figures import draw
 from fedmia.study.views.paper import CAPTIONS
@@ -43,21 +42,6 @@ def test_preset__and_its_twin_have_the_papers_structure(data: str) -> None:
     assert whole.federation.rounds == 10 * small.federation.rounds
     assert whole.pretrain.epochs == 10 * small.pretrain.epochs == 500
     assert small.split.members < whole.split.members and small.model.name == "smallnet"
-
-
-@pytest.mark.parametrize("data", DATA)
-def test_preset__says_of_each_value_who_states_it(data: str) -> None:
-    """Before each option of the large preset a comment says what the paper states."""
-    text = (PRESETS / f"papers/federated-contrastive-{data}.yaml").read_text(encoding="utf-8")
-    for part in text.split("\n\n")[1:]:
-        comments, options = [
-            [x for x in part.splitlines() if x.startswith("#") == c] for c in (1, 0)
-        ]
-        assert "tated: " in " ".join(comments) and options, part
-    inner = [line.strip() for line in text.split("attack:\n")[1].splitlines()]
-    before = dict(zip(inner[1:], inner, strict=False))
-    named = [line for line in inner if not line.startswith("#")]
-    assert len(named) == 5 and all(before[line].startswith("#") for line in named)
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import pytest
 
 from fedmia.records import Probe, RunScores, ScoredAttack
 from fedmia.report.build import build_report
-from fedmia.report.notebook import html_study, html_summary
+from fedmia.report.notebook import DOUBT, LEAKS, html_study, html_summary
 from fedmia.report.page import page
 from fedmia.report.terminal import COLOURS
 
@@ -68,5 +68,21 @@ def test_notebook__escapes_and_shows_the_boxes(run: RunScores) -> None:
     report = build_report(replace(run, attacks=[replace(run.attacks[0], name=evil)], pairs=[]))
     text = html_summary(report)
     assert "<script" not in text and "&lt;script&gt;" in text and "What to do" in text
-    study = html_study("<b>", [{"attack": i} for i in range(10)])
-    assert "&lt;b&gt;" in study and "and 2 more rows" in study
+    study = html_study("<b>", [{"attack": i} for i in range(10)], ["<i>"])
+    assert "&lt;b&gt;" in study and "and 2 more rows" in study and "&lt;i&gt;: 1" in study
+
+
+def test_notebook__a_study_has_the_colour_and_the_words_of_its_verdicts() -> None:
+    doubt = html_study("s", [], ["not-established"] * 2 + ["shift"])
+    leak = html_study("s", [], ["not-established", "leaks"])
+    assert DOUBT in doubt and LEAKS not in doubt and LEAKS in leak and DOUBT not in leak
+    assert "not established: 2, shift: 1" in doubt and "leaks: 1" in leak
+    assert "No run has a verdict yet." in html_study("s", [], [])
+
+
+def test_notebook__a_run_has_the_colour_of_its_verdict(run: RunScores) -> None:
+    leak, none = build_report(run), build_report(replace(run, attacks=[], pairs=[], controls={}))
+    assert LEAKS in html_summary(leak) and DOUBT not in html_summary(leak)
+    assert DOUBT in html_summary(none) and LEAKS not in html_summary(none)
+    text = html_summary(leak)
+    assert text.index("The model leaks") < text.index("<details") < text.index(leak["verdict"])

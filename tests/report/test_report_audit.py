@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from fedmia.records import RunScores, ScoredAttack
+from fedmia.records import EPOCHS_CUT, RunScores, ScoredAttack
 from fedmia.report.build import build_report
 from fedmia.report.csvs import sweep_csv
 from fedmia.report.figures import attacks
@@ -156,9 +156,19 @@ def test_figure__nothing_to_draw(audit: RunScores, swept: dict[str, Any]) -> Non
 def test_files__a_sweep_has_its_own(
     audit: RunScores, swept: dict[str, Any], tmp_path: Path
 ) -> None:
+    for name in "ab":
+        (tmp_path / name).mkdir()
     names = [p.name for p in write_report(tmp_path / "a", audit, build_report(audit), {})]
-    assert names == ["report.json", "report.html", "scores.csv", "table.parquet", "table.csv"]
+    assert names == ["report.html", "scores.csv", "table.parquet", "table.csv", "report.json"]
     write_report(tmp_path / "b", audit, swept, {"sweep": b"picture"})
     assert (tmp_path / "b" / "sweep.csv").read_text() == sweep_csv(swept["sweep"])
     assert (tmp_path / "b" / "figures" / "sweep.png").read_bytes() == b"picture"
     assert json.loads((tmp_path / "b" / "report.json").read_text())["sweep"][0]["value"] == 8
+
+
+def test_notes__say_where_an_attack_trained_less_than_its_recipe(audit: RunScores) -> None:
+    cut = replace(audit.attacks[0], choices={EPOCHS_CUT: "62 of 500"})
+    report = build_report(replace(audit, attacks=[cut, *audit.attacks[1:]]))
+    want = f"{cut.name} trained 62 of 500 epochs of its recipe; steps 0 trains all."
+    assert report["notes"].count(want) == 1
+    assert not any("of its recipe" in note for note in build_report(audit)["notes"])

@@ -10,7 +10,7 @@ import pytest
 
 from fedmia.records import ClientInference, DatasetInferenceResults, Health, Probe, RunScores
 from fedmia.report.build import family_size, utility, widest_interval
-from fedmia.report.clients import client_leak, declared_attack, distribution, ranking
+from fedmia.report.clients import client_leaks, declared_attack, distribution, ranking
 from fedmia.report.datasets import inference_row
 from fedmia.report.defended import statement
 from fedmia.report.health import (
@@ -252,12 +252,13 @@ def test_distribution__counts_each_side_of_its_own() -> None:
 
 
 def test_client_leak__counts_the_members_that_can_be_compared(run: RunScores) -> None:
-    like = np.arange(len(run.member_client)) % 2 == 0
-    mine = run.member_client == 3
-    attack, client = declared_attack(run), run.clients[3]
-    assert client_leak(run, attack, client, like)[0] == np.sum(mine & like)
-    assert client_leak(run, None, client, like) == (np.sum(mine), None)
-    assert client_leak(run, attack, client, ~mine) == (0, None)
+    odd, mine = np.arange(len(run.member_client)) % 2 == 1, run.member_client == 3
+    attack, foreign = declared_attack(run), int(run.nonmember_labels.max()) + 1
+    some = replace(run, member_labels=np.where(odd, foreign, run.member_labels))
+    assert client_leaks(some, attack)[3][0] == np.sum(mine & ~odd)
+    assert client_leaks(some, None)[3] == (np.sum(mine), None)
+    none = replace(run, member_labels=np.where(mine, foreign, run.member_labels))
+    assert client_leaks(none, attack)[3] == (0, None)
 
 
 def test_declared__on_a_model_not_under_attack_before_one_that_is(run: RunScores) -> None:

@@ -74,7 +74,7 @@ def test_canaries__refute_a_claim_and_are_shouted(run: RunScores) -> None:
         f"(noise: seeded), at least {low:.2f} to {high:.2f} by 1,000 canaries (1 of 2 REFUTED)."
     )
     assert together_told in terminal(report)
-    told = list(csv.DictReader(io.StringIO(clients_csv(report))))
+    told = list(csv.DictReader(io.StringIO(clients_csv(report["clients"], [], 0))))
     assert [float(r["epsilon_at_least"] or -1) for r in told[:3]] == [high, low, -1]
 
 
@@ -127,7 +127,7 @@ def test_stack__one_line_a_unit(run: RunScores) -> None:
     printed, html = terminal(report), page(report, {})
     assert f"Defended, client 0: {first}. Defended, client 0: {second}20 rounds)." in printed
     assert first in html and second in html and "Per image." in html and "The client." in html
-    (row, *_) = csv.DictReader(io.StringIO(clients_csv(report)))
+    (row, *_) = csv.DictReader(io.StringIO(clients_csv(report["clients"], [], 0)))
     assert (row["epsilon"], row["unit"]) == ("2.0", "image")
 
 

@@ -19,12 +19,13 @@ from fedmia.records import (
     RunScores,
 )
 from fedmia.records.rows import Report
+from fedmia.report import clients as client_reports
 from fedmia.report import tables
 from fedmia.report.build import build_report
 from fedmia.report.figures import clients as figures
 from fedmia.report.format import sentences
 from fedmia.report.page import page
-from fedmia.report.publish import write_report
+from fedmia.report.publish import all_clients, write_report
 from fedmia.report.selection import FEW, select_clients
 from fedmia.report.terminal import lines
 
@@ -197,3 +198,106 @@ def test_ranking__of_clients_that_all_separate_is_short(
     ranked = found["client_ranking"]
     assert ranked is not None and len(ranked) < 300
     assert ranked.count("more than 59 others") == 3 and "56 more clients likewise" in ranked
+
+
+@pytest.fixture
+def condensed(many: RunScores, monkeypatch: pytest.MonkeyPatch) -> tuple[RunScores, Report]:
+    """The same federation where a report lists no more than 100 clients; a third never trained."""
+    monkeypatch.setattr(client_reports, "MOST", 100)
+    clients = [replace(c, last_round=0 if c.id % 3 == 0 else c.id % 20) for c in many.clients]
+    run = replace(many, clients=clients)
+    return run, build_report(run)
+
+
+def test_condensed__twenty_are_listed_and_the_rest_is_counted(
+    condensed: tuple[RunScores, Report], report: Report, tmp_path: Path
+) -> None:
+    run, short = condensed
+    assert len(short["clients"]) == FEW and short["client_counts"]["clients"] == MANY
+    shown = {one.row["id"]: one.why for one in select_clients(short)}
+    assert "interval excludes 0.5" in shown[7] and "largest epsilon" in shown[59]
+    for key in ("statement", "void", "posers"):
+        assert short["dataset_inference"][0][key] == report["dataset_inference"][0][key]  # type: ignore[literal-required]
+    assert len(short["dataset_inference"][0]["clients"]) == FEW
+    assert short["dataset_inference"][0]["n_clients"] == MANY - 2
+    defended = short["defended"]
+    assert defended is not None and [g["n_clients"] for g in defended["groups"]] == [10, 108]
+    assert all(len(g["clients"]) <= FEW for g in defended["groups"])
+    assert short["family"]["intervals_clients"] == report["family"]["intervals_clients"]
+    assert (
+        short["client_distribution"]["percentiles"] == report["client_distribution"]["percentiles"]
+    )
+    assert [one for one in lines(short) if "Defended" in one] == [
+        one for one in lines(report) if "Defended" in one
+    ]
+    text = page(short, {})
+    assert "20 of 120\nclients" in text and "and <code>report.json</code>" not in text
+    spread = figures.distribution(short)
+    assert spread is not None
+    assert sum(bar.get_height() for bar in spread.axes[0].containers[0]) == pytest.approx(MANY - 2)
+    write_report(tmp_path, run, short, {})
+    rows = list(csv.DictReader((tmp_path / "clients.csv").open(encoding="utf-8")))
+    assert [int(r["client"]) for r in rows] == list(range(MANY))
+    whole = list(all_clients(run, short)[0])
+    assert float(rows[55]["auc"]) == whole[55]["auc"] == report["clients"][55]["auc"]
+
+
+def test_condensed__clients_of_one_mix_share_their_null(
+    condensed: tuple[RunScores, Report],
+) -> None:
+    run, short = condensed
+    bands = {str(row["null_ci"]) for row in all_clients(run, short)[0] if row["auc"] is not None}
+    assert len(bands) == 1  # each client holds ten images of each class
+
+
+def test_cohorts__by_the_last_round_and_those_that_no_round_drew(
+    condensed: tuple[RunScores, Report],
+) -> None:
+    run, short = condensed
+    rows = short["client_cohorts"]
+    assert [row["cohort"] for row in rows] == ["never", "1-5", "6-10", "11-14", "15-19"]
+    honest = [c for c in run.clients if c.role == "honest"]
+    want = [(0, 0), (1, 5), (6, 10), (11, 14), (15, 19)]
+    for row, (low, high) in zip(rows, want, strict=True):
+        inside = [c for c in honest if low <= (c.last_round or 0) <= high]
+        assert row["clients"] == len(inside) and row["n_members"] == EACH * len(inside)
+        assert row["images"] == sum(c.size for c in inside)
+    leaking = rows[2]["auc"]  # of client 7
+    assert leaking is not None and leaking == max(row["auc"] or 0.0 for row in rows)
+    table = tables.cohorts(short)
+    assert table is not None and [row.cells[0] for row in table.rows][0] == "never"
+    said = sentences(short)["clients"]
+    assert (
+        said is not None and f"belong to the {rows[0]['clients']:,} clients that no round" in said
+    )
+    figure = figures.cohorts(short)
+    assert figure is not None and len(figure.axes[0].get_yticks()) == len(rows)
+
+
+def test_cohorts__none_where_all_train_in_every_round(report: Report) -> None:
+    assert "client_cohorts" not in report and tables.cohorts(report) is None
+    assert figures.cohorts(report) is None
+
+
+def test_condensed__clients_of_whom_nothing_is_to_be_said_have_no_row(
+    condensed: tuple[RunScores, Report], tmp_path: Path
+) -> None:
+    """Of 40 clients members are scored, ten are defended, two attack, and one is large."""
+    run, _ = condensed
+    some = np.where(run.member_client < 40, run.member_client, run.member_client % 40)
+    run = replace(run, member_client=some, inferences=[])
+    assert len(client_reports.client_rows(run)[0]) == 40 + 10 + 2 + 1
+    short = build_report(run)
+    assert len(short["clients"]) == FEW and short["client_distribution"]["clients"] == 40
+    listed = {row["id"]: row["why"] for row in short["clients"]}
+    assert "most images" in listed[90] and short["client_counts"]["median_size"] == EACH
+    write_report(tmp_path, run, short, {})
+    rows = list(csv.DictReader((tmp_path / "clients.csv").open(encoding="utf-8")))
+    assert len(rows) == MANY and rows[45]["auc"] == "" and rows[45]["images"] == str(EACH)
+    assert float(rows[7]["auc_high_simultaneous"]) == listed_end(short, 7)
+
+
+def listed_end(report: Report, client: int) -> float | None:
+    """The upper simultaneous end of a client that the report lists."""
+    (row,) = (row for row in report["clients"] if row["id"] == client)
+    return row["auc_ci_simultaneous"] and row["auc_ci_simultaneous"][1]

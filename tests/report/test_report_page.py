@@ -239,12 +239,13 @@ def test_render__brackets_in_names_are_not_markup(run: RunScores) -> None:
 
 def test_write_report__files_hold_the_report(run: RunScores, tmp_path: Path) -> None:
     report = build_report(run)
+    (tmp_path / "run").mkdir()
     paths = write_report(tmp_path / "run", run, report, {"roc": b"picture"})
     names = [str(p.relative_to(tmp_path / "run")) for p in paths]
-    files = ["report.json", "report.html", "scores.csv", "curves.npz", "figures/roc.png"]
-    assert names == [*files, "table.parquet", "table.csv"]
-    assert json.loads(paths[0].read_text(encoding="utf-8")) == report
-    assert paths[4].read_bytes() == b"picture"
+    files = ["report.html", "scores.csv", "curves.npz", "figures/roc.png", "table.parquet"]
+    assert names == [*files, "table.csv", "report.json"]  # the one that counts on the others
+    assert json.loads(paths[-1].read_text(encoding="utf-8")) == report
+    assert paths[3].read_bytes() == b"picture"
 
 
 def test_json_text__refuses_nan(run: RunScores) -> None:

@@ -28,6 +28,7 @@ def test_publish__report_files_and_the_seconds_of_both(
 ) -> None:
     monkeypatch.setattr(draw, "draw_all", lambda scores, report: {"roc": b"picture"})
     timed = replace(run, timing={"by_attack": {"lpla": 1.23456789}})
+    (tmp_path / "RUN").mkdir()
     report = publish(timed, tmp_path / "RUN", Stopwatch(time.perf_counter()))
     assert untimed(report) == untimed(build_report(run))
     assert list(report["timing"]) == [*PARTS, "total_s", "by_attack"]

@@ -73,7 +73,7 @@ def test_report__of_a_run_with_everything(
         "ascent", ALONE, 8, np.ones(3), np.zeros(4), "ascent-zero", np.ones(3), np.ones(4)
     )
     many = {"clients": [*run.clients[:9] * 3], "member_client": np.arange(112) % 27}
-    many["clients"] = [replace(c, id=i) for i, c in enumerate(many["clients"])]
+    many["clients"] = [replace(c, id=i, last_round=i % 3) for i, c in enumerate(many["clients"])]
     outputs = [("layer1", "map", (8, 4, 4)), ("encoder", "projection", (5,))]
     info = EncoderInfo("MoCo", 76, ("queue",), (), 32, (0.5,), (0.25,), outputs, "any")
     ruled = Aggregation("dp-fedavg", "sums")
@@ -87,7 +87,8 @@ def test_report__of_a_run_with_everything(
     )
     report = json.loads(json.dumps(build_report(full)))
     assert not list(wrong(report, Report, "report"))
-    assert list(get_type_hints(Report)) == list(report)
+    # `client_counts` is of reports that do not list every client.
+    assert [name for name in get_type_hints(Report) if name != "client_counts"] == list(report)
 
 
 @pytest.mark.parametrize("name", ["active", "server", "audit"])

@@ -35,8 +35,8 @@ def pictures(count: int, channels: int, size: int, seed: int = 0) -> torch.Tenso
     return fine
 
 
-def uniforms(count: int, seed: int = 1) -> torch.Tensor:
-    return torch.rand(count, Augment().draws, generator=torch.Generator().manual_seed(seed))
+def uniforms(count: int, seed: int = 1, draws: int = Augment().draws) -> torch.Tensor:
+    return torch.rand(count, draws, generator=torch.Generator().manual_seed(seed))
 
 
 def planes(x: torch.Tensor) -> torch.Tensor:
@@ -116,7 +116,7 @@ def test_hue_shift__of_nothing_or_a_whole_turn_is_the_image() -> None:
 def by_hand(recipe: Augment, image: torch.Tensor, row: list[float]) -> torch.Tensor:
     """One view of one image through torchvision's functions, the uniforms read one by one."""
     size, row = image.shape[-1], iter(row)
-    done = recipe.operations or ("crop", "flip", "jitter", "gray", "blur", "solarize")
+    done = recipe.operations or ("crop", "flip", "jitter", "gray", "blur", "solarize", "rotation")
     areas = [next(row) for _ in range(ATTEMPTS)]
     ratios = [next(row) for _ in range(ATTEMPTS)]
     down, right = next(row), next(row)
@@ -149,7 +149,10 @@ def by_hand(recipe: Augment, image: torch.Tensor, row: list[float]) -> torch.Ten
         x = tv.gaussian_blur(x, [ops.blur_size(size)] * 2, [recipe.blur_sigma_min + sigma * width])
     if "solarize" in done and solar < recipe.solarize_p:
         x = tv.solarize(x, 0.5)
-    return tv.horizontal_flip(x) if "flip" in done and flip < recipe.flip else x
+    x = tv.horizontal_flip(x) if "flip" in done and flip < recipe.flip else x
+    if "rotation" in done and recipe.rotation:
+        x = tv.rotate(x, (2 * next(row) - 1) * recipe.rotation)
+    return x
 
 
 JITTER = "brightness", "contrast", "saturation", "hue"
@@ -165,15 +168,39 @@ FIG_3 = [("blur", "gray", "crop", "flip", "jitter")[:n] for n in range(1, 6)]
         Augment(),
         Augment(hue=0.0, saturation=1.5),
         *(replace(EVERYTHING, operations=done) for done in FIG_3),
+        Augment(rotation=180.0),
+        replace(EVERYTHING, rotation=40.0, operations=("gray", "rotation")),
+        replace(EVERYTHING, rotation=40.0, operations=("gray",)),
     ],
 )
 def test_augment__equals_torchvision_image_by_image(recipe: Augment, channels: int) -> None:
-    x, u = pictures(48, channels, 16), uniforms(48)
+    x, u = pictures(48, channels, 16), uniforms(48, draws=recipe.draws)
     got = recipe(x, u)
     want = torch.stack([by_hand(recipe, i, r.tolist()) for i, r in zip(x, u, strict=True)])
     # Solarizing and rounding a box are steps: a pixel at the threshold may fall on either side.
     wrong = ((got - want).abs() > TOLERANCE).float().mean()
-    assert wrong <= (2e-3 if recipe.solarize_p and not recipe.operations else 0)
+    # So is the nearest pixel of a rotation.
+    assert wrong <= (2e-3 if recipe.solarize_p and not recipe.operations or recipe.rotation else 0)
+
+
+def test_rotate__known_answers() -> None:
+    x = pictures(4, 3, 9)
+    quarter, half = (ops.rotate(planes(x), torch.full((4,), a)) for a in (90.0, 180.0))
+    assert torch.equal(images(quarter), x.rot90(1, (2, 3)))
+    assert torch.equal(images(half), x.flip((2, 3)))
+    assert torch.equal(images(ops.rotate(planes(x), torch.zeros(4))), x)
+    tilted = images(ops.rotate(planes(torch.ones(1, 1, 9, 9)), torch.tensor([45.0])))
+    assert tilted[0, 0, 0, 0] == 0 and tilted[0, 0, 4, 4] == 1  # black corners, as in Fig. 6
+    wide = pictures(1, 3, 9)[..., 2:7, :]
+    want = tv.rotate(wide[0], 30.0)
+    assert torch.equal(images(ops.rotate(planes(wide), torch.tensor([30.0])))[0], want)
+
+
+def test_rotation__draws_after_the_others_and_last() -> None:
+    x, turned = pictures(6, 3, 8), replace(EVERYTHING, rotation=180.0)
+    u = uniforms(6, draws=turned.draws)
+    u[:, -1] = 0.75  # a quarter turn
+    assert torch.equal(turned(x, u), EVERYTHING(x, u[:, :-1]).rot90(1, (2, 3)))
 
 
 def torchvision_recipe(recipe: Augment, size: int) -> v2.Compose:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 import pickle
 import shlex
@@ -15,6 +16,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 from torch.nn import functional as F
 
+from fedmia.nets._keyed import keyed_uniforms
 from fedmia.nets.smallnet import SmallNet
 from fedmia.nets.vit import ViTTiny
 from fedmia.options.errors import InputError
@@ -156,6 +158,25 @@ def test_order__is_a_permutation_keyed_by_image_step_and_seed() -> None:
     assert share.tolist() == pytest.approx([0.25] * 16, abs=0.04)
 
 
+def test_order__long_sequences_hide_whole_units() -> None:
+    """Hu et al., 2022: squares of 2x2 patches are seen or masked as one; those at an odd border
+    are cut. A quarter of 16 patches is one square, whose place is even over images."""
+    method = build(mask_unit=2)
+    seen = method.order(pixels(400), 1)[:, :4].tolist()
+    squares = [
+        {4 * (r + i) + c + j for i in (0, 1) for j in (0, 1)} for r in (0, 2) for c in (0, 2)
+    ]
+    counts = [sum(set(row) == square for row in seen) for square in squares]
+    assert sum(counts) == 400 and min(counts) > 70
+    odd = method.order(pixels(1)[:, :, :6], 1)[0].tolist()  # 3x4 patches
+    assert sorted(odd) == list(range(12))
+    where = {p: (p // 4 // 2, p % 4 // 2) for p in odd}
+    runs = [unit for unit, _ in itertools.groupby(where[p] for p in odd)]
+    assert len(runs) == len(set(runs)) == 4
+    alone = keyed_uniforms(pixels(9), 5, 16).argsort(dim=1, stable=True)
+    assert torch.equal(build().order(pixels(9), 5), alone)  # as ever
+
+
 @pytest.mark.parametrize(
     ("patches", "mask", "visible"),
     [(64, 0.75, 16), (16, 0.75, 4), (4, 0.75, 1), (196, 0.75, 49), (4, 0.9, 1), (4, 0.1, 3)],
@@ -289,6 +310,8 @@ def test_build__refuses_a_net_without_patches_and_a_width_that_does_not_divide()
         MAE(decoder_heads=3)
     with pytest.raises(InputError, match="multiple of 4, got 6"):
         MAE(decoder_width=6, decoder_heads=2)
+    with pytest.raises(InputError, match=r"MAE\.mask_unit must be under the 4 patches .*got 4"):
+        build(mask_unit=4)
 
 
 # training

@@ -11,6 +11,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fedmia.nets.smallnet import SmallNet
+from fedmia.nets.vit import ViTTiny
+from fedmia.options.errors import InputError
 from fedmia.ssl.base import Recipe
 from fedmia.ssl.mocov3 import MoCoV3, MoCoV3Method, batch_nce
 
@@ -133,3 +135,44 @@ def test_augment__mean_of_byols_two_recipes() -> None:
     strengths = (recipe.brightness, recipe.contrast, recipe.saturation, recipe.hue)
     assert strengths == (0.4, 0.4, 0.2, 0.1)
     assert (recipe.crop_min, recipe.gray_p, recipe.jitter_p) == (0.2, 0.2, 0.8)
+
+
+def vit_method(**options: object) -> MoCoV3Method:
+    net = ViTTiny(width=12, heads=3, depth=4, patch=4).build(3, 8)
+    return MoCoV3(dim=8, bank=6, momentum=0.9, **options).build(net, RECIPE, torch.Generator())
+
+
+def test_freeze_embed__the_patch_embedding_stays_as_drawn() -> None:
+    """Of query and key encoder, under weight decay too; nothing else stays."""
+    method, free = vit_method(freeze_embed=True), vit_method()
+    before = copy.deepcopy(method.shared_state())
+    sgd = torch.optim.SGD(method.trainable(), lr=0.5, weight_decay=0.1)
+    for turn in range(2):
+        sgd.zero_grad()
+        method.losses(pixels(4, turn), pixels(4, turn + 5)).mean().backward()
+        sgd.step()
+        method.after_step()
+    still = {n for n, t in method.shared_state().items() if torch.equal(t, before[n])}
+    assert still == {"backbone.embed.weight", "backbone.embed.bias"}
+    assert torch.equal(method.key_encoder.backbone.embed.weight, before["backbone.embed.weight"])
+    assert set(free.shared_parameters()) - set(method.shared_parameters()) == still
+    assert len(method.trainable()) == len(method.shared_parameters())
+    assert set(method.shared_state()) == set(free.shared_state())  # averaged, as all weights are
+    other = vit_method(freeze_embed=True)
+    other.load_shared(method.shared_state())
+    assert torch.equal(other.encoder.backbone.embed.bias, before["backbone.embed.bias"])
+
+
+def test_freeze_embed__needs_patches() -> None:
+    with pytest.raises(InputError, match=r"freeze_embed.*: the network has no patches"):
+        make(freeze_embed=True)
+
+
+def test_heads__of_the_public_code_for_vit() -> None:
+    """Projector of three layers, predictor of two that ends in a norm without scale and shift."""
+    method = vit_method(layers=3, predictor_norm=True, head_norm="batch")
+    kinds = [type(m).__name__ for m in method.encoder.head]
+    assert kinds == ["Linear", "BatchNorm", "ReLU", "Linear", "BatchNorm", "ReLU", "Linear",
+                     "BatchNorm"]  # fmt: skip
+    assert method.predictor[-1].weight is None and len(method.predictor) == 5
+    assert len(vit_method().encoder.head) == 5 and len(vit_method().predictor) == 4

@@ -40,8 +40,10 @@ class Reads(TorchDispatchMode):
 
 
 def made(ssl: str) -> SSLMethod:
-    small = {"decoder_width": 8, "decoder_depth": 1} if ssl == "mae" else {"dim": 8}
-    net = ViTTiny(width=12, heads=3, depth=4, patch=2) if ssl == "mae" else SmallNet(width=4)
+    decodes, patches = ssl in ("mae", "cae"), ssl in ("mae", "cae", "saim", "ibot")
+    small = {"decoder_width": 8, "decoder_depth": 1} if decodes else {"dim": 8}
+    small = {} if ssl == "saim" else small
+    net = ViTTiny(width=12, heads=3, depth=4, patch=2) if patches else SmallNet(width=4)
     recipe = Recipe((0.5,) * 3, (0.25,) * 3, 20)
     method: SSLMethod = registry.build("ssl", ssl, small).build(
         net.build(3, 8), recipe, torch_rng(0, "waits")
@@ -71,7 +73,10 @@ class InHand(Job):
         return found
 
 
-@pytest.mark.parametrize("ssl", ["moco", "mocov3", "byol", "dino", "simclr", "vicreg", "mae"])
+@pytest.mark.parametrize(
+    "ssl",
+    ["moco", "mocov3", "byol", "dino", "simclr", "vicreg", "mae", "cae", "saim", "ibot"],
+)
 def test_run__no_step_waits(ssl: str, images: Tensor) -> None:
     job = InHand.of(job_of(made(ssl), images))
     with Reads() as reads:

@@ -7,7 +7,8 @@ import pickle
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields, replace
-from threading import Event
+from pathlib import Path
+from threading import Event, get_ident
 from typing import Any
 
 import numpy as np
@@ -18,11 +19,12 @@ from flwr.clientapp import ClientApp
 
 from fedmia.federation import inline
 from fedmia.federation.inline import AppOf, InlineGrid, PendingMessage, error_reply
+from fedmia.federation.ledger import Ledger
 from fedmia.options import registry
 from fedmia.options.errors import format_error
 from fedmia.options.seeding import rng
 from fedmia.ssl.base import State
-from fedmia.storage.snapshot import SingleStateStore, Update
+from fedmia.storage.snapshot import ClientState, SingleStateStore, StateStore, Update
 from strategies import replies
 from strategies.base import FederatedStrategy, RoundRange, call_roll, draw_cohort
 from strategies.failure_policy import TRIES, FailurePolicy, FederationError
@@ -458,11 +460,44 @@ def test_many_clients__few_updates_wait() -> None:
     assert records.index(0) <= 16
 
 
+def test_cross_device__a_client_that_is_not_drawn_costs_nothing(tmp_path: Path) -> None:
+    """Of 20,000 clients 40 are drawn: no more messages, contexts, states or files than those."""
+    contexts, sent, threads = set[int](), list[int](), set[int]()
+    store = Ledger(tmp_path, room=0)
+
+    class Counting(InlineGrid):
+        def context(self, node: int) -> Context:
+            contexts.add(node)
+            return super().context(node)
+
+        def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+            messages = list(messages)
+            sent.extend(m.metadata.dst_node_id for m in messages)
+            return super().push_messages(messages)
+
+    def app(state: StateStore, halt: Event) -> ClientApp:
+        state.save("main", -1, ClientState({"queue": torch.zeros(3)}))
+        threads.add(get_ident())
+        return echo(drift)
+
+    clients, course = 20_000, RoundRange("main", 0, 2, False, 0.001, 0)
+    grid = Counting(app, clients, 2, 1, store)
+    try:
+        *_, last = FedAvg().rounds(grid, course, some_state(99), FailurePolicy(clients))
+    finally:
+        grid.close()
+    cohorts = [draw_cohort(course, round, clients) for round in (1, 2)]
+    drawn = {client + 2 for cohort in cohorts for client in cohort}
+    assert sorted(last.metrics) == cohorts[1] and len(threads) <= 2
+    assert len(sent) == 40 and contexts == drawn == set(sent)
+    assert len(list(tmp_path.iterdir())) in (len(drawn), len(drawn) - 1)  # one stays in memory
+
+
 def test_call_roll__maps_partitions_to_nodes() -> None:
     grid = InlineGrid(app_of(drift), 5, 2, 1)
     try:
         nodes = call_roll(grid, 5)
-        assert {c: grid.contexts[n].node_config["partition-id"] for c, n in nodes.items()} == {
+        assert {c: grid.context(n).node_config["partition-id"] for c, n in nodes.items()} == {
             c: c for c in range(5)
         }
         with pytest.raises(FederationError, match="5 of 6 clients connected"):

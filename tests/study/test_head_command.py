@@ -102,7 +102,8 @@ def test_leaks__are_those_whose_whole_interval_lies_over_a_half() -> None:
 
 def test_row__states_delta_of_the_gaussian_alone_and_what_means_something() -> None:
     for mechanism, epsilon, delta in (
-        ("gaussian", 2.0, 1e-6), ("laplace", 20.0, 0.0), ("logistic", 20.5, 0.0),
+        ("gaussian", 2.0, 1e-6), ("gaussian-classical", 2.0, 1e-6),
+        ("laplace", 20.0, 0.0), ("logistic", 20.5, 0.0),
     ):  # fmt: skip
         measured = [
             ReleaseResult(s, 0.9, 0.1, {NAIVE: AttackRates(0.5, None, None)}) for s in (1.0, 3.0)

@@ -11,11 +11,12 @@ import pytest
 import torch
 from scipy import stats
 
-from fedmia.config.head import MECHANISMS, Head
+from fedmia.config.head import CLASSICAL, MECHANISMS, Head
 from fedmia.heads import attack
 from fedmia.heads.release import (
     ReleaseSetting,
     add_noise,
+    assumptions,
     mechanism,
     noise_scale,
     predict_probabilities,
@@ -30,7 +31,7 @@ from fedmia.heads.trial import (
     run_trial,
     split_images,
 )
-from fedmia.lowerbounds.gdp import delta_at
+from fedmia.lowerbounds.gdp import delta_at, epsilon_at
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng
 
@@ -74,6 +75,25 @@ def test_scale__is_the_papers_and_the_gaussians_is_exact(epsilon: float) -> None
     assert delta_at(epsilon, 0.4 / scales["gaussian"]) == pytest.approx(1e-5, rel=1e-6)
     classical = 0.4 * math.sqrt(2 * math.log(1.25 / 1e-5)) / epsilon
     assert (scales["gaussian"] < classical) == (epsilon <= 1)  # above it the classical is too small
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 10.0])
+def test_scale__classical_is_the_additive_logistic_papers(epsilon: float) -> None:
+    """sigma = Delta_2 sqrt(2 ln(1.25 / delta)) / epsilon (Sec. 3.2)."""
+    law = mechanism(ReleaseSetting(CLASSICAL, epsilon), 1e-4)
+    twin = 0.4 * (2 * math.log(1.25 / 1e-4)) ** 0.5 / epsilon
+    assert noise_scale(law, epsilon, DELTAS) == pytest.approx(twin)
+    assert (delta_at(epsilon, 0.4 / twin) <= 1e-4) == (epsilon < 1)
+
+
+def test_assumptions__say_where_the_classical_calibration_is_proved() -> None:
+    settings = [ReleaseSetting(m, e) for m in ("laplace", CLASSICAL) for e in (0.5, 10.0)]
+    text = assumptions(settings, 1e-5, 7)
+    assert "7 pairs" in text and "no random differential privacy" in text
+    assert "epsilon below 1" in text and "It covers 0.5." in text
+    assert f"{epsilon_at(10 / math.sqrt(2 * math.log(1.25e5)), 1e-5):.3g} at 10" in text
+    assert "It covers none of these" in assumptions(settings[1::2], 1e-5, 7)
+    assert "Theorem A.1" not in assumptions(settings[:2], 1e-5, 7)
 
 
 def test_answers__are_probabilities_of_one_draw() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fedmia.attacks._classifier import decide, fit_classifier
-from fedmia.papers import curves, scatter3d
+from fedmia.papers import curves, feature_pairs
 from fedmia.papers.gather import PaperResults, numbers
 from fedmia.report.curves import from_npz, to_npz
 from fedmia.report.figures import canvas
@@ -67,8 +67,8 @@ def test_figures__say_what_a_run_did_not_do(
 ) -> None:
     for module, name in (
         (curves, "thresholds"),
-        (scatter3d, "confidences"),
-        (scatter3d, "combined"),
+        (feature_pairs, "confidences"),
+        (feature_pairs, "combined"),
     ):
         monkeypatch.setattr(module, name, lambda _: b"png")
     few = replace(
@@ -87,7 +87,7 @@ def test_write__names_what_was_not_drawn(found: PaperResults, tmp_path: Path) ->
     make.write(tmp_path, config, {"fig-5": b"png", "fig-13": make.NO_CURVES})
     page = (tmp_path / "paper.html").read_text(encoding="utf-8")
     assert f"Not drawn: {make.NO_CURVES}." in page and "&lt;mine&gt;" in page
-    assert page.count("<table>") == 4 and page.count("data:image/png;base64,") == 1
+    assert page.count("<table") == 4 and page.count("data:image/png;base64,") == 1
     text = (tmp_path / "tables.md").read_text(encoding="utf-8")
     assert f"- Fig. 13: {make.NO_CURVES}" in text and "Fig. 5" not in text
     assert "| Fig. 10 | The loss of non-member data" in text and "## What the paper says" in text
@@ -204,11 +204,53 @@ def test_federated__before_the_attack_and_right_after_the_climb(seen: list[Any])
     assert ours.get_yscale() == "symlog"
 
 
-def test_confidences__a_plot_a_layer(found: PaperResults, seen: list[Any]) -> None:
-    scatter3d.confidences(found.features[0])
-    assert [axes.get_title() for axes in seen[0].axes] == ["encoder", "avgpool", "layer2"]
-    x, y, z = seen[0].axes[0].collections[1]._offsets3d
-    assert [float(side[0]) for side in (x, y, z)] == pytest.approx(np.log10([0.5, 0.25, 0.125]))
+def scattered(axes: Any) -> dict[str, np.ndarray]:
+    """(N, 2) points of each side of a scatter plot."""
+    return {one.get_label(): np.asarray(one.get_offsets()) for one in axes.collections}
+
+
+def test_confidences__a_row_a_layer_two_at_a_time(found: PaperResults, seen: list[Any]) -> None:
+    feature_pairs.confidences(found.features[0])
+    axes = seen[0].axes
+    assert [one.get_title(loc="left") for one in axes[::3]] == ["encoder", "avgpool", "layer2"]
+    assert {one.name for one in axes} == {"rectilinear"} and len(axes) == 9
+    want = np.log10([0.5, 0.25, 0.125])
+    for panel, pair in zip(axes[:3], [(0, 1), (0, 2), (1, 2)], strict=True):
+        points = scattered(panel)
+        assert len(points["members"]) == MEMBERS and len(points["non-members"]) == NONMEMBERS
+        assert points["members"][0] == pytest.approx(want[list(pair)])
+
+
+def test_combined__pairs_the_line_and_the_scores(found: PaperResults, seen: list[Any]) -> None:
+    features = found.features[0]
+    members, others = features.scored("combined")
+    model = fit_classifier("lda", *features.known_features("combined"))
+    feature_pairs.combined(features)
+    *pairs, scores = seen[0].axes
+    middle = np.concatenate([members, others]).mean(axis=0)
+    for panel, (across, up) in zip(pairs, [(0, 1), (0, 2), (1, 2)], strict=True):
+        assert np.array_equal(scattered(panel)["members"], members[:, [across, up]])
+        assert len(panel.get_xticks()) <= 5  # no room for more long numbers
+        assert np.array_equal(scattered(panel)["non-members"], others[:, [across, up]])
+        ends = np.tile(middle, (2, 1))
+        ends[:, [across, up]] = drawn(panel, feature_pairs.UNDECIDED)
+        assert decide(model, ends) == pytest.approx(0, abs=1e-9)
+    values = decide(model, others), decide(model, members)
+    ends_of_all = np.concatenate(values).min(), np.concatenate(values).max()
+    for patch, side in zip(scores.patches, values, strict=True):
+        share = 100 * np.histogram(side, 30, ends_of_all)[0].max() / len(side)
+        assert patch.get_xy()[:, 1].max() == pytest.approx(share)
+    assert "over 0: member" in scores.get_xlabel()
+
+
+def test_undecided__ends_on_the_sides_of_the_rectangle() -> None:
+    limits, middle = np.array([[0.0, 4.0], [0.0, 2.0]]), np.array([9.0, 9.0, 1.0])
+    ends = feature_pairs.undecided(np.array([1.0, 2.0, 3.0]), 7.0, (0, 1), middle, limits)
+    assert ends is not None and ends == pytest.approx(np.array([[0, 2], [4, 0]]))
+    upright = feature_pairs.undecided(np.array([1.0, 0.0, 0.0]), 3.0, (0, 1), middle, limits)
+    assert upright is not None and upright == pytest.approx(np.array([[3, 0], [3, 2]]))
+    outside = feature_pairs.undecided(np.array([1.0, 2.0, 3.0]), 99.0, (0, 1), middle, limits)
+    assert outside is None
 
 
 @pytest.mark.parametrize("classifier", ["lda", "lr"])
@@ -217,14 +259,9 @@ def test_plane__where_the_classifier_is_undecided(classifier: str) -> None:
     truth = np.repeat([1, 0], 40)
     features = draw.normal(size=(80, 3)) * [0.01, 5, 0.3] + truth[:, None] * [0.01, -4, 0.2]
     model = fit_classifier(classifier, features, truth)
-    normal, offset = scatter3d.plane(model)
+    normal, offset = feature_pairs.plane(model)
     some = draw.normal(size=(200, 3)) * [0.02, 8, 0.5]
     assert decide(model, some) == pytest.approx(some @ normal - offset, abs=1e-9)
-    low, high = features.min(axis=0), features.max(axis=0)
-    points = np.stack(scatter3d.surface(normal, offset, low, high), axis=-1).reshape(-1, 3)
-    inside = points[~np.isnan(points).any(axis=1)]
-    assert len(inside) > 10 and decide(model, inside) == pytest.approx(0, abs=1e-9)
-    assert (inside >= low - 1e-9).all() and (inside <= high + 1e-9).all()
 
 
 def test_numbers__rounds_steps_and_tables(found: PaperResults) -> None:

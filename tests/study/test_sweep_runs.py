@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from threading import Event
@@ -17,6 +18,7 @@ from fedmia.options.errors import InputError
 from fedmia.options.yamlfile import dump
 from fedmia.runtime.cores import count_cores
 from fedmia.runtime.progress import SweepDisplay
+from fedmia.storage.durable import DiskError
 from fedmia.study.folder import StudyFolder
 from fedmia.study.formats import SweepReport
 from tests.report.test_report_rows import wrong
@@ -198,6 +200,31 @@ def test_run_of_which_an_attack_failed__is_kept(
     assert swept(tmp_path / "OUT")["finished"] == 1
     assert not (tmp_path / "OUT" / "cells" / "seed=3" / "checkpoint").exists()
     assert sweeping(ONE) == 0 and begun(tell) == []
+
+
+FULL = """
+os.makedirs(os.path.join(folder, "checkpoint"))
+open(os.path.join(folder, "checkpoint", "index.json"), "w").write("{}")
+print("fedmia: the run failed: cannot write 'x': No space left on device")
+sys.exit(74)
+"""
+
+
+def test_full_disk__ends_the_study_in_one_line_and_what_was_begun_stays(
+    sweeping: Sweeping, tell: Path, tmp_path: Path
+) -> None:
+    """All other runs would fail as well, each after its rounds."""
+    (tell / NAMES[1]).write_text(FULL)
+    with pytest.raises(DiskError) as error:
+        sweeping()
+    again = "the same command again goes on with this study"
+    assert str(error.value) == f"cannot write 'x': No space left on device; {again}"
+    out = tmp_path / "OUT"
+    assert begun(tell) == NAMES[:2] and cells(out) == NAMES[:1]
+    assert (out / "unfinished" / NAMES[1] / "checkpoint" / "index.json").is_file()
+    (tell / NAMES[1]).unlink()
+    shutil.rmtree(out / "unfinished" / NAMES[1] / "snapshots")  # the next one makes them
+    assert sweeping() == 0 and begun(tell) == NAMES[1:] and cells(out) == sorted(NAMES)
 
 
 def test_interrupted__running_ones_are_ended_and_finished_ones_reported(

@@ -6,10 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-import yaml
-
 from fedmia.config.audit import Audit
 from fedmia.options.errors import opt
+from fedmia.options.yamlfile import load
 from fedmia.runtime.load import fewer_threads
 from fedmia.storage.manifest import CONFIG
 
@@ -31,8 +30,7 @@ def settle_threads(audit: Audit, out: Path | None, say: Callable[[str], None]) -
         return audit
     config = None if out is None else out / CONFIG
     if config is not None and config.is_file():
-        tree = yaml.safe_load(config.read_text(encoding="utf-8"))
-        threads = tree.get("threads", 0) if isinstance(tree, dict) else 0
+        threads = load(config).get("threads", 0)
         if isinstance(threads, int) and threads:
             say(f"{threads} threads, as this audit began with")
             return replace(audit, threads=threads)

@@ -96,7 +96,10 @@ class Probes:
         )
         parts = zip(client_context.parts["members"], client_context.roles, strict=True)
         sizes = [len(part) for part, role in parts if role == "honest" and len(part)]
-        each = [method.chance_loss(size, client_context.train.batch_size) for size in sizes]
+        by_size = {
+            size: method.chance_loss(size, client_context.train.batch_size) for size in set(sizes)
+        }
+        each = [by_size[size] for size in sizes]
         chance = None if not each or None in each else float(np.mean(each))
         outputs = self.outputs(state, self.split.test_eval, "encoder")
         return Health(mean_cosine(outputs), loss, chance)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from fedmia.options.errors import InputError, Spelling, format_error, spell_in_python
+from fedmia.storage.durable import DiskError
 from fedmia.threat import BudgetError
 
 Result = TypeVar("Result")
@@ -20,7 +21,7 @@ class Failures:
     """Why attacks have no scores. Several threads may add to it.
 
     Attributes:
-        raised: errors that are about the whole evaluation, and end it.
+        raised: errors that are about the whole evaluation, and end it; so does a disk that fails.
         refusals: errors of an attack that cannot run: nothing is broken.
         spelling: how options are said in the reasons.
         reasons: attack -> why it has no scores of the model under test.
@@ -47,11 +48,13 @@ class Failures:
             The result; None where the attack failed.
 
         Raises:
-            Exception: one of `raised`.
+            Exception: one of `raised`, or a DiskError.
         """
         try:
             return call()
         except self.raised:
+            raise
+        except DiskError:
             raise
         except Exception as error:
             if piece in UNDER_TEST:

@@ -92,7 +92,10 @@ def distributions(curves: Curves) -> Figure | None:
             axes.hist(inside, edges.tolist(), weights=shares, **look)
         axes.set_title(f"{len(before):,} {title}", weight="normal")
         axes.set_xlabel("loss")
-        axes.set_xscale("log" if wide else "linear")
+        if wide:
+            axes.set_xscale("log")
+        else:
+            axes.locator_params(axis="x", nbins=4)  # long numbers stand side by side
     grid[0, 0].set_ylabel("% of images")
     canvas.legend(grid[0, 0], 2)
     return figure
@@ -150,4 +153,5 @@ def _accuracy(axes: Axes, attack: ScoredAttack, row: AttackRow) -> None:
         axes.set_xlim(low, high)
     n = f"{row['n_members']} + {row['n_nonmembers']} images"
     axes.set_title(f"{attack.name}\n{n}", weight="normal", fontsize=10)
+    axes.locator_params(axis="x", nbins=3)
     axes.set_xlabel("threshold of the score")

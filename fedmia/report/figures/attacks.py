@@ -1,4 +1,4 @@
-"""Figures of the attacks: AUCs beside their controls, ROC, features in space, a sweep."""
+"""Figures of the attacks: AUCs beside their controls, ROC, features, a sweep."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 from fedmia.records import RunScores, ScoredAttack
 from fedmia.records.rows import AucRow, KnownAuc, Report, control_sets, known_auc, rows_with_auc
 from fedmia.report.figures import canvas
+from fedmia.report.figures.pairs import draw_pairs
 from fedmia.statistics.thresholds import roc
 
 if TYPE_CHECKING:
@@ -147,13 +148,12 @@ def _roc_line(axes: Axes, attack: ScoredAttack, i: int, floor: float) -> None:
 
 
 @canvas.apply_style
-def scatter(run: RunScores, most: int = 1000) -> Figure | None:
+def scatter(run: RunScores) -> Figure | None:
     """The three features of the combined attack, two at a time (Fig. 9 of the paper shows them in
-    space), at most `most` images a side; None where no attack handed its features over.
+    space); None where no attack handed its features over.
 
     Args:
         run: the scores.
-        most: points of each side.
 
     Returns:
         The figure, None without the combined attack.
@@ -161,27 +161,15 @@ def scatter(run: RunScores, most: int = 1000) -> Figure | None:
     attack = next((a for a in run.attacks if a.features_members is not None), None)
     if attack is None or attack.features_members is None or attack.features_nonmembers is None:
         return None
-    members, nonmembers = (
-        features[:: max(1, -(-len(features) // most))]
-        for features in (attack.features_members, attack.features_nonmembers)
-    )
-    names = attack.feature_names or ("feature 1", "feature 2", "feature 3")
+    members, nonmembers = attack.features_members, attack.features_nonmembers
     figure = canvas.new_figure(10.5, 3.9)
-    look: dict[str, Any] = {"s": 14, "alpha": 0.5, "linewidths": 0}
-    for axes, (across, up) in zip(figure.subplots(1, 3), ((0, 1), (0, 2), (1, 2)), strict=True):
-        for side, colour, marker, label in (
-            (nonmembers, canvas.SKY, "o", "non-members"),
-            (members, canvas.MEMBER, "^", "members"),
-        ):
-            points = side[:, across], side[:, up]
-            axes.scatter(*points, c=colour, marker=marker, label=label, **look)
-        axes.set_xlabel(names[across])
-        axes.set_ylabel(names[up])
-        axes.locator_params(nbins=5)
+    panels = figure.subplots(1, 3)
+    names = attack.feature_names or ("feature 1", "feature 2", "feature 3")
+    draw_pairs(panels, members, nonmembers, names)
     sizes = canvas.counts(len(members), len(nonmembers))
     heading = f"Features of {attack.name}, two at a time ({sizes})"
     figure.suptitle(heading, x=0.01, ha="left", fontsize=11, weight="bold")
-    canvas.legend(figure.axes[0])
+    canvas.legend(panels[0])
     return figure
 
 

@@ -7,9 +7,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedmia.records.rows import ClientRow, KnownAuc, Report, rows_with_auc
+from fedmia.records.rows import (
+    ClientRow,
+    CohortRow,
+    KnownAuc,
+    Report,
+    known_auc,
+    rows_with_auc,
+)
 from fedmia.report.figures import canvas
-from fedmia.report.selection import has_many_clients, select_clients
+from fedmia.report.selection import count_clients, has_many_clients, select_clients
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,8 +43,33 @@ def leakage(report: Report) -> Figure | None:
     total = sum(r["n_members"] for r, _ in rows)
     of = f"{len(rows)} clients"
     if has_many_clients(report):
-        of = f"{len(rows)} of {len(rows_with_auc(report['clients'])):,} clients"
+        spread = report.get("client_distribution")
+        scored = spread["clients"] if spread else len(rows_with_auc(report["clients"]))
+        of = f"{len(rows)} of {scored:,} clients"
     axes.set_title(f"Leakage by client ({total:,} members of {of})")
+    canvas.legend(axes)
+    return figure
+
+
+@canvas.apply_style
+def cohorts(report: Report) -> Figure | None:
+    """AUC of clients by their last round, over the bands of their nulls; None without cohorts."""
+    listed = [(row, auc) for row in report.get("client_cohorts", ()) if (auc := known_auc(row))]
+    if not listed:
+        return None
+    figure, axes = canvas.one(7.5, 1.7 + 0.34 * len(listed))
+    for i, (row, auc) in enumerate(listed):
+        _client(axes, -i, row, auc)
+    axes.set_yticks(
+        [-i for i in range(len(listed))],
+        [f"last round {r['cohort']}, n {r['n_members']:,}" for r, _ in listed],
+    )
+    axes.set_ylim(-len(listed) + 0.4, 0.6)
+    axes.set_xlim(0, 1)
+    axes.tick_params(axis="y", length=0)
+    by = listed[0][0]["attack"]
+    canvas.auc_axis(axes, f"AUC of {by}, non-members weighted to the clients' classes")
+    axes.set_title("Leakage by the last round in which clients trained")
     canvas.legend(axes)
     return figure
 
@@ -47,7 +79,7 @@ def _name(row: ClientRow) -> str:
     return f"client {row['id']}, n {row['n_members']}" + (f"\n{defence['name']}" if defence else "")
 
 
-def _client(axes: Axes, place: int, row: ClientRow, auc: KnownAuc) -> None:
+def _client(axes: Axes, place: int, row: ClientRow | CohortRow, auc: KnownAuc) -> None:
     first = place == 0  # it alone is named in the legend
     if row["null_ci"] is not None and row["null_auc"] is not None:
         low, high = row["null_ci"]
@@ -63,18 +95,21 @@ def distribution(report: Report) -> Figure | None:
     """How many clients have which AUC, beside what their nulls would give; None of few clients."""
     if (spread := report.get("client_distribution")) is None:
         return None
-    rows = rows_with_auc(report["clients"])
-    aucs = [auc.value for _, auc in rows]
+    rows, clients = rows_with_auc(report["clients"]), spread["clients"]
     null = spread["null_percentiles"]
     # Percentiles are evenly likely, and so are the places between them.
     fine = np.linspace(0, 100, 2001)
     null_values = [] if null is None else np.interp(fine, np.arange(101), null).tolist()
+    aucs = [auc.value for _, auc in rows]
+    if "client_counts" in report:  # of all clients it holds the percentiles alone
+        aucs = np.interp(fine, np.arange(101), spread["percentiles"]).tolist()
     ends = [*aucs, *([] if null is None else null[1:-1])]
     bins = np.linspace(min(ends) - 1e-9, max(ends) + 1e-9, BINS + 1).tolist()
     figure, axes = canvas.one(7.5, 3.4)
-    axes.hist(aucs, bins, color=canvas.BLUE, alpha=0.6, label="clients")
+    each = [clients / len(aucs)] * len(aucs)
+    axes.hist(aucs, bins, weights=each, color=canvas.BLUE, alpha=0.6, label="clients")
     if len(null_values):
-        share = np.full(len(null_values), len(aucs) / len(null_values))
+        share = np.full(len(null_values), clients / len(null_values))
         label = "non-members posing as their members"
         axes.hist(
             null_values, bins, weights=share, color=canvas.GREY, linewidth=1.8, histtype="step",
@@ -83,7 +118,7 @@ def distribution(report: Report) -> Figure | None:
     canvas.half_line(axes, vertical=True)
     axes.set_xlabel(f"AUC of {rows[0][0]['attack']}, non-members weighted to the client's classes")
     axes.set_ylabel("clients")
-    axes.set_title(f"Leakage of {len(rows):,} clients")
+    axes.set_title(f"Leakage of {clients:,} clients")
     canvas.legend(axes)
     return figure
 
@@ -113,8 +148,6 @@ def holdings(report: Report) -> Figure | None:
                 axes.text(j, i, f"{count}", ha="center", va="center", fontsize=8, color=colour)
     else:
         figure.colorbar(image, ax=axes, label="images", shrink=0.8)
-    of = (
-        f" of {len(rows)} of {len(report['clients']):,} clients" if has_many_clients(report) else ""
-    )
+    of = f" of {len(rows)} of {count_clients(report):,} clients" if has_many_clients(report) else ""
     axes.set_title(f"Images of each class by client ({int(table.sum()):,} images{of})")
     return figure

@@ -30,6 +30,7 @@ def figures(run: RunScores, report: Report) -> dict[str, Callable[[], Figure | N
         "roc": partial(attacks.roc_curves, run),
         "clients": partial(clients.leakage, report),
         "clients-distribution": partial(clients.distribution, report),
+        "cohorts": partial(clients.cohorts, report),
         "rounds": partial(rounds.leakage, report),
         "layers": partial(rounds.layers, report),
         "features": partial(attacks.scatter, run),

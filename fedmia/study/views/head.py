@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.console import Console
 
-from fedmia.config.head import Head
+from fedmia.config.head import CLASSICAL, Head
 from fedmia.config.tree import to_tree
 from fedmia.encoders.base import LoadedEncoder
 from fedmia.heads.measure import HeadTrials
-from fedmia.heads.release import ASSUMPTIONS, ReleaseSetting, audit_noise
+from fedmia.heads.release import ReleaseSetting, assumptions, audit_noise
 from fedmia.heads.trial import CONFIDENCE, KNOWING, NAIVE, AttackRates, HeadTrial, ReleaseResult
 from fedmia.options.errors import format_error
 from fedmia.options.seeding import rng
@@ -93,7 +93,7 @@ def row(
     return {
         "mechanism": mechanism,
         "epsilon": epsilon,
-        "delta": config.delta if mechanism == "gaussian" else 0.0,
+        "delta": config.delta if mechanism in ("gaussian", CLASSICAL) else 0.0,
         "standing": None if setting is None else "empirical",
         "meaningful": epsilon is not None and epsilon <= MEANINGFUL,
         "unit": "image",
@@ -325,7 +325,7 @@ class HeadView(StudyPage):
                 f"l{order}": spread((t.sensitivity[order] for t in trials), high=math.inf)
                 for order in (1, 2)
             },
-            "assumptions": ASSUMPTIONS.format(pairs=config.samples),
+            "assumptions": assumptions(study.settings, config.delta, config.samples),
             "rows": listed,
             "controls": {
                 "untrained": row(None, [t.plain for t in study.controls], config, family),

@@ -1,0 +1,76 @@
+"""How long the attacks of an audit will take, before the first one runs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from fedmia.attacks.base import DatasetAttack
+from fedmia.config.audit import outside_reason
+from fedmia.evaluation.audits.attack_suite import RELEASED, EncoderAttackSuite
+from fedmia.evaluation.steps.budgets import first_known
+from fedmia.options.seeding import rng
+from fedmia.threat import Threat, require
+
+KNOWN = 8  # known images a side of a rehearsal
+IMAGES = 16  # that it scores
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """What the attacks would take, by a small rehearsal of each.
+
+    Attributes:
+        seconds: of each attack that was rehearsed, on the encoder and on its control, by name.
+        without: attacks that were not rehearsed: they train shadow encoders, read whole sets of
+            images, or cannot run.
+    """
+
+    seconds: dict[str, float]
+    without: tuple[str, ...]
+
+    def total(self, names: Iterable[str] | None = None) -> float:
+        """Seconds of some attacks together; of all that were rehearsed if None."""
+        return sum(self.seconds.get(name, 0.0) for name in names or self.seconds)
+
+
+def rehearse(suite: EncoderAttackSuite, names: Iterable[str]) -> Rehearsal:
+    """Fit and score every attack on a few images, and extrapolate.
+
+    Fits and scores cost in proportion to their images; what attacks share is computed once here as
+    in the audit. The scores are thrown away, and no random stream of the audit is used.
+
+    Args:
+        suite: the attacks of the audit, before they run.
+        names: of the attacks.
+
+    Returns:
+        The seconds of each attack, twice what it takes on one model.
+    """
+    scorer = suite.scorer
+    most = min(len(scorer.known.members), len(scorer.known.nonmembers))
+    few, candidates = first_known(scorer.known, min(KNOWN, most)), scorer.candidates[:IMAGES]
+    seconds, without = dict[str, float](), list[str]()
+    for name in names:
+        if outside_reason(name) is not None:  # it runs in no audit
+            continue
+        attack = suite.build(name)
+        if isinstance(attack, DatasetAttack) or attack.asks_shadows():
+            without.append(name)
+            continue
+        try:
+            require(Threat(suite.released.access, "outsider"), attack.needs, name)
+            view = suite.view(RELEASED, name, few, None)
+            began = time.perf_counter()
+            attack.fit(view, few, rng(scorer.seed, "rehearsal", name))
+            fitted = time.perf_counter()
+            attack.score(view, candidates)
+        except Exception:  # it fails in the audit too, which then says why and goes on
+            without.append(name)
+            continue
+        each = (time.perf_counter() - fitted) / len(candidates)
+        fit = (fitted - began) * most / len(few.members)
+        # A threshold from known images scores them too.
+        seconds[name] = 2 * (fit + each * (len(scorer.candidates) + 2 * most))
+    return Rehearsal(seconds, tuple(without))

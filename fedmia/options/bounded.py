@@ -1,0 +1,126 @@
+"""Files of others: a small file that unfolds to a large one is refused before it does."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedmia.options.errors import InputError
+
+ROOM = 1 << 28  # bytes that any file may unfold to
+TIMES = 20  # its own length, beyond that: images and weights shrink by less
+TEXT = 1 << 28  # bytes of a JSON file
+
+
+def check_unfolded(where: str, size: int, length: int) -> None:
+    """Refuse a file that promises far more than it holds.
+
+    Args:
+        where: names the file.
+        size: bytes that it unfolds to.
+        length: bytes that it has.
+
+    Raises:
+        InputError: more than 256 MiB, and more than 20 times its length.
+    """
+    if size > max(ROOM, TIMES * length):
+        raise InputError(
+            f"{where} unfolds to {size / 2**20:,.0f} MiB from {length / 2**20:,.1f} MiB; at most "
+            f"{TIMES} times its length is read (or {ROOM >> 20} MiB)"
+        )
+
+
+def check_zip(where: str, path: Path) -> list[zipfile.ZipInfo]:
+    """The members of a zip file, whose directory promises no more than it may unfold to.
+
+    Args:
+        where: names the file.
+        path: of the file.
+
+    Returns:
+        Its members.
+
+    Raises:
+        InputError: it promises more, or a member's name leads out of a folder.
+        zipfile.BadZipFile: it is none.
+    """
+    with zipfile.ZipFile(path) as archive:
+        members = archive.infolist()
+    check_unfolded(where, sum(m.file_size for m in members), path.stat().st_size)
+    for member in members:
+        if member.filename.startswith("/") or ".." in member.filename.split("/"):
+            raise InputError(f"{where}: the name '{member.filename}' leads out of the archive")
+    return members
+
+
+def check_array(where: str, file: Any, length: int) -> None:
+    """Refuse an array in NumPy's format whose header promises more than the file holds.
+
+    Args:
+        where: names the file.
+        file: open at the start of the array; read up to its numbers.
+        length: bytes from there to the end.
+
+    Raises:
+        InputError: it promises more, or holds objects.
+        ValueError: it is none.
+    """
+    version = np.lib.format.read_magic(file)
+    read = {
+        (1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0
+    }.get(version)  # fmt: skip
+    if read is None:
+        raise ValueError(f"format {version} of NumPy is not read")
+    try:
+        shape, _, kind = read(file)
+    except Exception as error:  # of Python's own parser, which NumPy reads a header by
+        raise ValueError(f"no header of NumPy: {error}") from None
+    if kind.hasobject:
+        raise InputError(f"{where} holds Python objects, which may run code; nothing was read")
+    size = kind.itemsize
+    for side in shape:
+        size *= side
+    if size < 0 or size > length:
+        raise InputError(f"{where} promises {shape} of {kind} and holds {length} bytes")
+
+
+def check_npz(where: str, path: Path) -> None:
+    """Refuse an archive of arrays that promise more than its members hold.
+
+    Args:
+        where: names the file.
+        path: of the file.
+
+    Raises:
+        InputError, ValueError, zipfile.BadZipFile: as `check_zip` and `check_array`.
+    """
+    members = check_zip(where, path)
+    with zipfile.ZipFile(path) as archive:
+        for member in members:
+            with archive.open(member) as file:
+                check_array(f"{where}: {member.filename}", file, member.file_size)
+
+
+def read_json(path: Path) -> Any:
+    """What a JSON file holds.
+
+    Args:
+        path: of the file.
+
+    Returns:
+        Values as JSON has them.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is no JSON, larger than 256 MiB or nested too deeply.
+    """
+    if path.stat().st_size > TEXT:
+        raise ValueError(f"larger than {TEXT >> 20} MiB")
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except RecursionError:
+        raise ValueError("nested too deeply") from None

@@ -1,0 +1,89 @@
+"""Federations too large to list: clients by the last round in which they trained, and the few that
+a report lists of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import numpy as np
+
+from fedmia.records import RunScores
+from fedmia.records.fields import fields_of, row_of
+from fedmia.records.rows import CohortRow, Report
+from fedmia.report.clients import declared_attack, leak_of
+from fedmia.report.format import NEVER, defended_lines
+from fedmia.report.selection import FEW, select_clients, select_inferred
+
+STRETCHES = 4  # of the rounds, as even as can be
+
+
+def cohort_rows(run: RunScores) -> list[CohortRow] | None:
+    """The report's `client_cohorts`: the clients that no round drew, then those whose last round
+    lies in each stretch of the rounds.
+
+    Args:
+        run: the scores.
+
+    Returns:
+        A row for each cohort that has clients; None of few clients, and where all train in every
+        round.
+    """
+    honest = [client for client in run.clients if client.role == "honest"]
+    last = np.array([-1 if c.last_round is None else c.last_round for c in honest])
+    if len(honest) <= FEW or last.min() < 0 or not last.max():
+        return None
+    ends = np.unique(np.linspace(0, last.max(), STRETCHES + 1).round().astype(int))
+    names = [NEVER, *(f"{low + 1}-{high}" for low, high in zip(ends, ends[1:], strict=False))]
+    place = np.searchsorted(ends, last)
+    by_client = dict(zip((c.id for c in honest), place.tolist(), strict=True))
+    where = np.array([by_client.get(client, -1) for client in run.member_client.tolist()])
+    like, attack = np.isin(*run.alike()), declared_attack(run)
+    sizes = np.array([c.size for c in honest])
+    scored = [np.flatnonzero((where == k) & like) for k in range(len(names))]
+    family = max(1, sum(len(mine) > 0 for mine in scored))
+    rows = []
+    for k, (name, mine) in enumerate(zip(names, scored, strict=True)):
+        numbers: dict[str, Any] = {}
+        if attack is not None and len(mine):
+            numbers = leak_of(run, attack, mine, "cohort-null", name).numbers(family)
+        rows.append(
+            row_of(
+                CohortRow, attack, cohort=name, clients=int((place == k).sum()),
+                images=int(sizes[place == k].sum()), n_members=len(mine),
+                attack=attack and attack.name, **numbers,
+            )
+        )  # fmt: skip
+    return [row for row in rows if row["clients"]]
+
+
+def condense(report: Report) -> Report:
+    """The same report with FEW clients listed where there are more than MOST, and in place of the
+    others their number and what is said of their defences.
+
+    Args:
+        report: with a row for each client, or for each that sets itself apart.
+
+    Returns:
+        The report; of at most MOST clients as it was.
+    """
+    if (counts := report.get("client_counts")) is None:
+        return report
+    listed = [{**one.row, "why": one.why} for one in select_clients(report)]
+    changed: Mapping[str, Any] = {
+        "clients": listed,
+        "client_counts": {**counts, "defended": defended_lines(report)},
+        "dataset_inference": [
+            {**row, "clients": select_inferred(row["clients"]), "n_clients": len(row["clients"])}
+            for row in report["dataset_inference"]
+        ],
+        "defended": report["defended"] and {
+            **report["defended"],
+            "groups": [
+                {**group, "clients": group["clients"][:FEW], "n_clients": len(group["clients"])}
+                for group in report["defended"]["groups"]
+            ],
+        },
+    }  # fmt: skip
+    merged: dict[str, Any] = {**report, **changed}
+    return cast(Report, {name: merged[name] for name in fields_of(Report) if name in merged})

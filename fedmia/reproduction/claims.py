@@ -1,0 +1,138 @@
+"""What a paper says of its table, and whether it holds here.
+
+A claim compares two columns, or a column with a number, over the rows of its entry. Each target
+gives one difference, the mean over rows; the interval is Student's over targets. One claim of a
+paper is primary and named before the runs; the others have simultaneous intervals (Bonferroni).
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fedmia.reproduction.cells import Reading
+from fedmia.reproduction.entries import Entry, TableCell
+from fedmia.statistics.spread import p_value, t_interval
+
+Readings = Mapping[tuple[str, str, str], Reading]  # (level, row, column) -> its number
+HOLDS, FAILS, UNDECIDED = "held", "not held", "undecided"
+
+
+@dataclass(frozen=True)
+class ClaimResult:
+    """A claim and what the runs say of it.
+
+    Attributes:
+        entry: name of the entry.
+        paper: name of the paper.
+        says: the claim in one sentence.
+        primary: whether it is the paper's primary one.
+        level: of leak; empty for all together.
+        verdict: `held` where the interval lies over 0, `not held` where it lies under 0, else
+            `undecided`.
+        mean: mean difference over targets, None where no target is finished.
+        low, high: its interval; simultaneous over the paper's other claims unless primary.
+        p: of Student's t test that the mean is 0, not corrected.
+        targets: encoders, each with one difference.
+    """
+
+    entry: str
+    paper: str
+    says: str
+    primary: bool
+    level: str
+    verdict: str
+    mean: float | None
+    low: float | None
+    high: float | None
+    p: float | None
+    targets: int
+
+
+def judge_claims(
+    entries: Sequence[tuple[Entry, Sequence[TableCell], Readings]],
+) -> list[ClaimResult]:
+    """Judge every claim of some entries.
+
+    Args:
+        entries: each with its cells and their numbers.
+
+    Returns:
+        The claims in the order of the entries; those of an entry once a level.
+    """
+    by_claim = [
+        (entry, claim, level, differences(claim, level, cells, readings))
+        for entry, cells, readings in entries
+        for claim in entry.claims
+        for level in dict.fromkeys(cell.level for cell in cells)
+    ]
+    others = {
+        paper: sum(e.paper == paper and not c.get("primary") for e, c, _, _ in by_claim)
+        for paper in {entry.paper for entry, *_ in by_claim}
+    }
+    return [
+        _judge(entry, claim, level, values, 1 if claim.get("primary") else others[entry.paper])
+        for entry, claim, level, values in by_claim
+    ]
+
+
+def differences(
+    claim: Mapping[str, Any], level: str, cells: Sequence[TableCell], readings: Readings
+) -> list[float]:
+    """One difference a target: the mean over the rows that have both numbers of that target.
+
+    Args:
+        claim: `better` names a column, `over` a column or a number; `rows`, if given, the rows.
+        level: of leak.
+        cells: of the entry.
+        readings: their numbers.
+
+    Returns:
+        The differences; empty where no row is finished for every target.
+    """
+    rows = claim.get("rows") or list(dict.fromkeys(cell.row for cell in cells))
+    by_row = list(_by_row(claim, level, rows, readings))
+    if not by_row or len({len(values) for values in by_row}) > 1:
+        return []  # a target that one row lacks would be compared with another's
+    return [statistics.fmean(values) for values in zip(*by_row, strict=True)]
+
+
+def _by_row(
+    claim: Mapping[str, Any], level: str, rows: Sequence[str], readings: Readings
+) -> Iterator[list[float]]:
+    over = claim["over"]
+    for row in rows:
+        better = readings.get((level, row, claim["better"]))
+        if better is None or not better.values:
+            continue
+        if isinstance(over, int | float):
+            yield [value - over for value in better.values]
+            continue
+        other = readings.get((level, row, over))
+        if other is not None and len(other.values) == len(better.values):
+            yield [a - b for a, b in zip(better.values, other.values, strict=True)]
+
+
+def _judge(
+    entry: Entry, claim: Mapping[str, Any], level: str, values: Sequence[float], together: int
+) -> ClaimResult:
+    ci = t_interval(values, together)
+    verdict = UNDECIDED
+    if ci is not None:
+        verdict = HOLDS if ci[0] > 0 else FAILS if ci[1] < 0 else UNDECIDED
+    low, high = ci or (None, None)
+    return ClaimResult(
+        entry=entry.name,
+        paper=entry.paper,
+        says=claim["says"],
+        primary=bool(claim.get("primary")),
+        level=level,
+        verdict=verdict,
+        mean=statistics.fmean(values) if values else None,
+        low=low,
+        high=high,
+        p=p_value(values) if len(values) > 1 else None,
+        targets=len(values),
+    )

@@ -1,0 +1,44 @@
+"""`fedmia reproduce --list`: the tables of every paper, and what is left out. Reads YAML alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from fedmia.options.yamlfile import load
+
+FOLDER = Path(__file__).with_name("tables")
+SOURCES = "sources"  # the file of the data sets by their names, which is of no paper
+
+
+def read_files() -> dict[str, Any]:
+    """What the file of each paper holds, by the paper's name."""
+    return {p.stem: load(p) for p in sorted(FOLDER.glob("*.yaml")) if p.stem != SOURCES}
+
+
+def read_sources() -> dict[str, Any]:
+    """The data sets by name: section `data` of the settings, and the file that they need."""
+    return load(FOLDER / f"{SOURCES}.yaml")
+
+
+def list_page() -> str:
+    """Every table by paper, what `small` leaves out of it, and what no table shows."""
+    lines = ["Tables (fedmia reproduce TABLE)"]
+    for paper, file in read_files().items():
+        lines += ["", f"{paper}: {file['title']}"]
+        for name, entry in file["entries"].items():
+            lines.append(f"  {name:32} {entry['place']}: {entry['title']}")
+            lines += [f"  {'':32} {text}" for text in _limits(entry)]
+        lines += [f"  left out: {what}: {why}" for what, why in file.get("left_out", {}).items()]
+    files = [f"{name} ({one['file']})" for name, one in read_sources().items() if "file" in one]
+    return "\n".join([*lines, "", f"Files in --data-dir: {', '.join(files)}."])
+
+
+def _limits(entry: Mapping[str, Any]) -> Iterator[str]:
+    for scale, here in entry.get("scales", {}).items():
+        if "not_run" in here:
+            yield f"{scale}: not run: {here['not_run']}"
+        elif "rows" in here or "columns" in here:
+            part = ", ".join([*here.get("rows", ()), *here.get("columns", ())])
+            yield f"{scale}: {part} only: {here['reason']}"

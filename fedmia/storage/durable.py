@@ -1,0 +1,201 @@
+"""Files that are whole, and on the disk, before anything counts on them.
+
+A file is written under a name of its own, forced to the disk, renamed, and then the name is forced:
+after a power cut there is the new file or the one before, never a part of one. What an index names
+is forced before the index, all of it together.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from safetensors import SafetensorError
+
+SIDE_BY_SIDE = 4  # files forced at once: the file system commits them together
+UNFORCEABLE = (errno.EINVAL, errno.ENOTSUP)  # of folders, on file systems that know no such thing
+
+
+class DiskError(OSError):
+    """A disk is full, read-only, broken or gone. Its message is one line: what, and why.
+
+    Args:
+        text: the message.
+        reason: why, alone; empty: the message.
+
+    Attributes:
+        reason: why, alone.
+    """
+
+    def __init__(self, text: str, reason: str = "") -> None:
+        super().__init__(text)
+        self.reason = reason or text
+
+
+@contextlib.contextmanager
+def explain(what: str = "", hint: str = "") -> Iterator[None]:
+    """Turn every error of a disk inside into a `DiskError`.
+
+    Args:
+        what: could not be done; empty: the error names the file itself.
+        hint: what the user can do.
+
+    Yields:
+        Nothing.
+
+    Raises:
+        DiskError: a file could not be written or read.
+    """
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        if isinstance(error, DiskError):
+            text, reason = str(error), error.reason
+        else:
+            name, reason = getattr(error, "filename", None), _reason(error)
+            what = what or (f"'{name}'" if name else "")
+            text = f"{what}: {reason}" if what else reason
+        raise DiskError(f"{text}; {hint}" if hint else text, reason) from error
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    number = re.search(r"os error (\d+)", str(error))  # of safetensors, which tells it alone
+    return os.strerror(int(number[1])) if number else str(error)
+
+
+def make_folder(folder: Path, within: Path | None = None) -> None:
+    """Make a folder, and those above it, whose names are on the disk then.
+
+    Args:
+        folder: to be made, if it is not there.
+        within: a folder above it that must be there: one that vanished is not made again.
+
+    Raises:
+        DiskError: it cannot be made.
+    """
+    if folder.is_dir():
+        return
+    with explain(f"cannot make '{folder}'"):
+        missing = [p for p in (folder, *folder.parents) if not p.exists()]
+        if within in missing:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(within))
+        for path in reversed(missing):
+            path.mkdir(exist_ok=True)
+            force(path.parent)
+
+
+def force(path: Path) -> None:
+    """Have the content of a file, or the names in a folder, on the disk.
+
+    Raises:
+        OSError: it cannot be.
+    """
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in UNFORCEABLE or not path.is_dir():
+            raise OSError(error.errno, error.strerror, str(path)) from None
+    finally:
+        os.close(handle)
+
+
+def force_all(files: Sequence[Path]) -> None:
+    """Have files and their names on the disk; those that were deleted since are passed over.
+
+    Raises:
+        DiskError: one cannot be.
+    """
+    with explain():
+        _force_each(files)
+        _force_each([*{file.parent: None for file in files}])
+
+
+def _force_each(paths: Sequence[Path]) -> None:
+    def force_one(path: Path) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            force(path)
+
+    with ThreadPoolExecutor(SIDE_BY_SIDE, "force") as pool:
+        list(pool.map(force_one, paths))
+
+
+def force_tree(folder: Path) -> None:
+    """Have all that lies in a folder on the disk, and the folder's name.
+
+    Raises:
+        DiskError: it cannot be.
+    """
+    inside = [Path(at, name) for at, _, names in os.walk(folder) for name in (*names, ".")]
+    force_all([*(path for path in inside if path.is_file() or path.is_dir()), folder])
+
+
+@contextlib.contextmanager
+def replacing(*paths: Path, forced: bool = True, shared: bool = False) -> Iterator[list[Path]]:
+    """Files to write, which take the places of `paths`, in that order, once all are whole.
+
+    Args:
+        paths: of the files.
+        forced: whether they are on the disk then; else whoever counts on them forces them.
+        shared: whether several processes may write them at once.
+
+    Yields:
+        A file for each path.
+
+    Raises:
+        DiskError: they cannot be written; those of before stay.
+    """
+    mark = f".{os.getpid()}.partial" if shared else ".partial"
+    partials = [path.with_name(path.name + mark) for path in paths]
+    try:
+        with explain(f"cannot write '{paths[0]}'"):
+            yield partials
+            if forced:
+                _force_each(partials)
+            for partial, path in zip(partials, paths, strict=True):
+                os.replace(partial, path)
+            if forced:
+                _force_each([*{path.parent: None for path in paths}])
+    finally:
+        for partial in partials:
+            with contextlib.suppress(OSError):
+                partial.unlink()
+
+
+def write(files: Mapping[Path, bytes | str]) -> None:
+    """Write files that belong together: all are whole before the first takes its place.
+
+    Args:
+        files: path -> content; the last is the one that counts on the others.
+
+    Raises:
+        DiskError: they cannot be written; those of before stay.
+    """
+    with replacing(*files) as partials:
+        for partial, (path, content) in zip(partials, files.items(), strict=True):
+            with explain(f"cannot write '{path}'"):
+                partial.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def move(source: Path, target: Path) -> None:
+    """Give a folder that counts from now on its name, once all that is in it is on the disk.
+
+    Args:
+        source: the folder.
+        target: its new path, where nothing is.
+
+    Raises:
+        DiskError: it cannot be moved.
+    """
+    force_tree(source)
+    with explain(f"cannot move '{source}'"):
+        os.rename(source, target)
+        force(target.parent)
+        force(source.parent)

@@ -1,0 +1,70 @@
+"""What an audit says in the terminal of what it guessed, and the way out that its errors name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.auditing.conftest import MEMBERS, NONMEMBERS, Audit, Sides, sides, textures, write
+
+
+def pictures(folder: Path, broken: int) -> Sides:
+    """Folders of colour images, some of those of members cut off."""
+    images = textures(MEMBERS + NONMEMBERS).images.transpose(0, 2, 3, 1)
+    for at, pixels in enumerate(images):
+        file = folder / ("members" if at < MEMBERS else "nonmembers") / f"{at:02d}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).save(file)
+        if at < broken:
+            file.write_bytes(file.read_bytes()[:40])
+    return Sides(folder / "members", folder / "nonmembers")
+
+
+def test_gray_images__the_error_names_channels_and_they_do(audit: Audit, tmp_path: Path) -> None:
+    gray = sides(tmp_path, channels=1)
+    done = audit(gray.flags, tmp_path / "A")
+    assert done.code == 2 and not (tmp_path / "A").exists()
+    assert "--channels rgb repeats the gray channel" in done.err
+    done = audit(f"{gray.flags} --channels rgb", tmp_path / "A")
+    assert done.code == 0 and done.report["split"]["channels"] == 3
+
+
+def test_unreadable_images__the_error_names_the_flag_and_the_report_counts(
+    audit: Audit, tmp_path: Path
+) -> None:
+    both = pictures(tmp_path / "images", broken=3)
+    flags = f"--members folder:{both.members} --nonmembers folder:{both.nonmembers}"
+    done = audit(flags, tmp_path / "A")
+    assert done.code == 2 and not (tmp_path / "A").exists()
+    assert "3 images (" in done.err and "--skip-unreadable leaves them out" in done.err
+    done = audit(f"{flags} --skip-unreadable", tmp_path / "A")
+    assert done.code == 0, done.err
+    split = done.report["split"]
+    assert split["known_members"] + split["scored_members"] == MEMBERS - 3
+    assert "3 images" in done.err and any("3 images" in note for note in done.report["notes"])
+
+
+@pytest.mark.parametrize("command", ["members", "nonmembers"])
+def test_a_folder_for_a_dataset__say_how(
+    command: str, audit: Audit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "train_images").mkdir()
+    monkeypatch.chdir(tmp_path)
+    sources = {"members": "digits", "nonmembers": "digits", command: "train_images"}
+    flags = " ".join(f"--{name} {source}" for name, source in sources.items())
+    done = audit(flags, tmp_path / "A")
+    assert done.code == 2 and "a folder of this name is folder:train_images" in done.err
+
+
+def test_few_images__no_option_is_named_that_nobody_gave(audit: Audit, tmp_path: Path) -> None:
+    few = textures(3, seed=1)
+    file = write(tmp_path / "few.npz", few.images, np.asarray(few.labels))
+    other = textures(40, seed=2)
+    rest = write(tmp_path / "rest.npz", other.images, np.asarray(other.labels))
+    done = audit(f"--members npz:{file} --nonmembers npz:{rest}", tmp_path / "A")
+    assert done.code == 2
+    assert "3 members and 40 non-members are too few: at least 8 of each" in done.err
+    assert "--known 0" not in done.err

@@ -1,0 +1,169 @@
+"""Which client runs where on Ray: machines that claim GPUs which they do not have.
+
+Ray places by what a machine claims, and tells each process its GPUs in CUDA_VISIBLE_DEVICES. torch
+finds none of them, so that clients train on the CPU and the numbers can be compared.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedmia.federation import cluster
+from fedmia.federation.cluster import ClientResources, Placement, RayGrid
+from fedmia.federation.rounds import FederatedRun
+from fedmia.report.figures import draw
+from fedmia.simulate import main
+from fedmia.storage.snapshot import MemoryStore
+
+pytestmark = pytest.mark.slow
+PATIENCE = 180.0  # seconds in which a worker starts, on a busy machine
+GPUS = 4  # of each of the two machines
+TINY = (
+    "--clients 6 --rounds 3 --train.local_epochs 1 --model.width 4 --split.members 32 "
+    "--split.nonmembers 60 --split.known 8 --split.test 20 --federation.snapshots 1 --quiet "
+    "--attacker none --attacks similarity --attack.similarity.views 4 --on-failure retry"
+)
+
+
+CLAIMS = {"num_cpus": 1, "num_gpus": GPUS}
+QUICK = {  # a machine that is gone is missed after seconds, one that is only slow is not
+    "health_check_initial_delay_ms": 1000, "health_check_period_ms": 500,
+    "health_check_timeout_ms": 20_000, "health_check_failure_threshold": 3,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def one_cluster() -> Iterator[Any]:
+    """A Ray cluster of machines on this one; each claims one core and four GPUs."""
+    from ray.cluster_utils import Cluster
+
+    cluster.disconnect()  # of the session's, if there is one
+    head = {**CLAIMS, "include_dashboard": False, "_system_config": QUICK}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("RAY_worker_niceness", "0")  # Ray's 15 starves workers beside other tests
+        started = Cluster(initialize_head=True, head_node_args=head)
+        yield started
+        cluster.disconnect()
+        started.shutdown()
+
+
+@pytest.fixture
+def machines(one_cluster: Any) -> Any:
+    """The cluster with two machines, whatever a test before took from it."""
+    if not one_cluster.worker_nodes:
+        one_cluster.add_node(**CLAIMS)
+    return one_cluster
+
+
+class Idle:
+    """A worker that only says where it is, and needs no torch."""
+
+    def __init__(self, *rest: Any) -> None:
+        pass
+
+    def ready(self) -> tuple[str, str]:
+
+        import ray
+
+        return ray.get_runtime_context().get_node_id(), os.environ["CUDA_VISIBLE_DEVICES"]
+
+
+@pytest.fixture
+def places(machines: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
+    """`places(gpus, clients)`: machine and GPUs of each worker, as its own process sees them."""
+    import ray
+    from ray import cloudpickle
+
+    cluster.connect(machines.address)
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # this file imports torch
+    monkeypatch.setattr(cluster, "Worker", Idle)
+    monkeypatch.setattr(cluster, "describe_placements", lambda *rest: "")
+    context: Any = SimpleNamespace(images=np.zeros((1, 3, 8, 8), np.uint8))
+
+    def place(gpus: float, clients: int) -> list[tuple[str, str]]:
+        assert ray.cluster_resources()["GPU"] == 2 * GPUS
+        share = ClientResources(0.01, gpus)
+        with closing(RayGrid(context, clients, share, MemoryStore())) as grid:
+            end = time.monotonic() + PATIENCE
+            while grid._starting and time.monotonic() < end:
+                grid._wait()
+            assert not grid._starting  # who does not fit would wait for ever
+            found: list[Any] = list(grid._placements.values())
+        while ray.available_resources().get("GPU", 0) < 2 * GPUS and time.monotonic() < end:
+            time.sleep(0.1)
+        return found
+
+    yield place
+    cluster.disconnect()
+    cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
+
+
+def test_workers__a_gpu_each_on_two_machines(places: Callable[..., Any]) -> None:
+    """Twelve clients, eight GPUs: eight workers, and none sees the GPU of another."""
+    seen = places(1, 12)
+    assert Counter(visible for _, visible in seen) == {str(n): 2 for n in range(GPUS)}
+    assert len(set(seen)) == len(seen) == 2 * GPUS
+    assert sorted(Counter(node for node, _ in seen).values()) == [GPUS, GPUS]
+
+
+def test_workers__shares_of_a_gpu(places: Callable[..., Any]) -> None:
+    """Four quarters lie on one device; of 0.6 one fits on each: none has parts of two GPUs."""
+    assert len(set(quarters := places(0.25, 4))) == 1 and len(quarters) == 4
+    most = Counter(places(0.6, 12))
+    assert len(most) == 2 * GPUS and set(most.values()) == {1}
+
+
+@pytest.mark.slow(seconds=40)
+def test_run__loses_a_machine_and_reports_as_inline(
+    machines: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients of the second machine go on on the first; all see one GPU, and which is noted."""
+    monkeypatch.setattr(draw, "draw_all", lambda scores, report: {})
+    noted, answered = FederatedRun._note, RayGrid._note_answered
+    rounds = list[dict[int, Placement]]([{}])
+
+    def note(self: FederatedRun, branch: str, number: int, *rest: Any) -> None:
+        noted(self, branch, number, *rest)
+        rounds.append({})
+        if number == 1:
+            machines.remove_node(next(iter(machines.worker_nodes)), allow_graceful=False)
+
+    def note_answered(self: RayGrid, one: Any) -> None:
+        order = self._working[one]
+        placement = self._placements[order.actor]
+        answered(self, one)
+        if not self._done[order.name][1].has_error():
+            rounds[-1][self.client(order)] = placement
+
+    def report(flags: str, out: Path) -> dict[str, Any]:
+        assert main([*TINY.split(), *flags.split(), "--out", str(out)]) == 0
+        found: dict[str, Any] = json.loads((out / "report.json").read_text())
+        return found
+
+    whole = report("--device cpu", tmp_path / "inline")
+    monkeypatch.setattr(FederatedRun, "_note", note)
+    monkeypatch.setattr(RayGrid, "_note_answered", note_answered)
+    ray = f"--backend ray --ray-address {machines.address}"
+    run = report(f"{ray} --gpus-per-client 1 --cpus-per-client 0.1", tmp_path / "ray")
+    first, *_, last = rounds[:3]
+    assert first.keys() == last.keys() == set(range(6))
+    assert len({p.node for p in first.values()}) == 2 and len({p.node for p in last.values()}) == 1
+    for placement in [*first.values(), *last.values()]:
+        assert placement.gpus in {str(n) for n in range(GPUS)} and placement.device == "cpu"
+    reasons = {fault["reason"] for fault in run["faults"]}
+    assert reasons <= {"failed: its Ray worker died"} and len(run["faults"]) <= 2
+    for key in ("attacks", "rounds", "controls", "clients"):
+        assert run[key] == whole[key]

@@ -1,0 +1,169 @@
+"""Every table of the five papers plans at every scale; numbers, claims and states of cells."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedmia.options.errors import InputError
+from fedmia.reproduction.cells import Reading, loss_at_equal_accuracy, read_cell, read_path
+from fedmia.reproduction.claims import FAILS, HOLDS, UNDECIDED, differences, judge_claims
+from fedmia.reproduction.entries import Entry, TableCell, jobs_of, read_entries, select
+from fedmia.reproduction.jobs import DONE, JobFolder, TableJob
+from fedmia.reproduction.listing import list_page, read_files, read_sources
+from fedmia.reproduction.tables import readings_of, table_rows
+
+PAPERS = {"encodermi", "federated", "logistic", "lpla", "partcrop"}
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> Path:
+    """A folder where every data set seems to lie: planning reads no image."""
+    for source in read_sources().values():
+        (tmp_path / source["file"]).touch()
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", sorted(read_entries()))
+def test_entry__plans_at_every_scale(name: str, data_dir: Path) -> None:
+    entry = read_entries()[name]
+    for scale in ("smoke", "small", "paper"):
+        cells = entry.cells(scale, data_dir)
+        assert all(bool(cell.jobs) != bool(cell.reason) for cell in cells)
+        if scale != "small":
+            assert any(cell.jobs for cell in cells), scale
+        for job in jobs_of(cells):
+            assert str(data_dir) not in str(job.tree)  # no path decides a key
+
+
+def test_entries__one_primary_claim_a_paper() -> None:
+    primaries = [e.paper for e in read_entries().values() for c in e.claims if c.get("primary")]
+    assert sorted(primaries) == sorted(PAPERS)
+    assert {entry.paper for entry in read_entries().values()} == PAPERS
+
+
+def test_list__shows_every_entry_and_what_is_left_out() -> None:
+    page = list_page()
+    assert all(name in page for name in read_entries())
+    for file in read_files().values():
+        assert all(what in page for what in file["left_out"])
+
+
+def test_unknown_table__names_the_nearest() -> None:
+    with pytest.raises(InputError, match="unknown table 'encodermi-table-22'; did you mean"):
+        select(["encodermi-table-22"])
+
+
+def test_key__depends_on_all_that_decides_numbers() -> None:
+    encoder = TableJob("encoder", {"seed": 0})
+    other = TableJob("encoder", {"seed": 1})
+    audits = [
+        TableJob("audit", {"known": 8}, encoder),
+        TableJob("audit", {"known": 8}, other),
+        TableJob("audit", {"known": 8}, encoder, 3),
+        TableJob("audit", {"known": 9}, encoder),
+    ]
+    assert len({one.key for one in [encoder, other, *audits]}) == 6
+    assert TableJob("audit", {"known": 8}, TableJob("encoder", {"seed": 0})).key == audits[0].key
+
+
+def finished(folder: JobFolder, job: TableJob, auc: float) -> None:
+    results = folder.path(job) / "results"
+    results.mkdir(parents=True)
+    row = {
+        "name": "lpla",
+        "auc": auc,
+        "auc_ci": [auc - 0.1, auc + 0.1],
+        "n_members": 5,
+        "n_nonmembers": 7,
+        "tpr_at_fpr": {"0.1": 0.3},
+        "tpr_at_fpr_ci": {"0.1": [0.1, 0.6]},
+    }
+    report = {"attacks": [row], "utility": {"knn": 0.4, "knn_ci": [0.3, 0.5], "n": 50}}
+    (results / "report.json").write_text(json.dumps(report))
+    (folder.path(job) / DONE).write_text(json.dumps({"seconds": 2.0}))
+
+
+def a_cell(*jobs: TableJob, read: str = "lpla/auc", reason: str = "") -> TableCell:
+    return TableCell("row", "column", "", read, jobs, 0.9, None, reason)
+
+
+def test_cell__mean_and_interval_over_targets(tmp_path: Path) -> None:
+    folder = JobFolder(tmp_path)
+    jobs = [TableJob("audit", {"seed": seed}) for seed in range(3)]
+    for job, auc in zip(jobs, (0.6, 0.7, 0.8), strict=True):
+        finished(folder, job, auc)
+    one = read_cell(a_cell(jobs[0]), folder)
+    assert one == Reading(0.6, 0.5, 0.7, "images", 5, 7, (0.6,))
+    three = read_cell(a_cell(*jobs), folder)
+    # Student, 2 degrees of freedom: 4.3027 * .1 / sqrt(3) = .2484
+    assert three is not None and three.interval == "targets" and three.value == pytest.approx(0.7)
+    assert (three.low, three.high) == (
+        pytest.approx(0.4516, abs=1e-4),
+        pytest.approx(0.9484, abs=1e-4),
+    )
+    rate = read_path("report.json", folder.path(jobs[0]) / "results", "lpla/tpr@0.1")
+    assert (rate.value, rate.low, rate.high) == (0.3, 0.1, 0.6)
+    assert read_path("report.json", folder.path(jobs[0]) / "results", "utility/knn").value == 0.4
+
+
+def test_rows__say_what_is_not_finished_failed_or_not_run(tmp_path: Path) -> None:
+    folder = JobFolder(tmp_path)
+    done, waiting, broken = (TableJob("audit", {"seed": seed}) for seed in range(3))
+    finished(folder, done, 0.6)
+    cells = [a_cell(done), a_cell(waiting), a_cell(broken), a_cell(reason="no such file")]
+    states = []
+    for cell in cells:
+        rows = table_rows([cell], readings_of([cell], folder), folder, {broken.key: "diverged"})
+        states.append((rows[0]["state"], rows[0]["reason"], rows[0]["ours"]))
+    assert states == [
+        ("finished", "", 0.6),
+        ("not finished", "", None),
+        ("failed", "diverged", None),
+        ("not run", "no such file", None),
+    ]
+
+
+def readings(better: tuple[float, ...], worse: tuple[float, ...]) -> Any:
+    return {
+        ("", "row", name): Reading(values[0], values=values)
+        for name, values in (("A", better), ("B", worse))
+    }
+
+
+@pytest.mark.parametrize(
+    "worse, verdict",
+    [((0.5, 0.51, 0.49), HOLDS), ((0.9, 0.91, 0.89), FAILS), ((0.6, 0.8, 0.7), UNDECIDED)],
+)
+def test_claim__by_the_interval_over_targets(worse: tuple[float, ...], verdict: str) -> None:
+    claim = {"says": "A over B", "primary": True, "better": "A", "over": "B"}
+    entry = Entry("t", "p", "Table 1", "t", claims=(claim,))
+    cells = [TableCell("row", name, "", "", (), None, None) for name in "AB"]
+    (result,) = judge_claims([(entry, cells, readings((0.7, 0.72, 0.69), worse))])
+    assert result.verdict == verdict and result.targets == 3
+
+
+def test_claim__targets_are_paired_and_never_of_unequal_number() -> None:
+    claim = {"better": "A", "over": "B"}
+    cells = [TableCell("row", name, "", "", (), None, None) for name in "AB"]
+    paired = differences(claim, "", cells, readings((0.7, 0.8), (0.6, 0.5)))
+    assert paired == pytest.approx([0.1, 0.3])
+    assert differences(claim, "", cells, readings((0.7, 0.8), (0.6,))) == []
+
+
+def test_loss_at_equal_accuracy__on_lines_of_known_slope() -> None:
+    def row(mechanism: str | None, accuracy: float | None, loss: float) -> dict[str, Any]:
+        attacks = [{"name": "shadow", "accuracy": {"mean": accuracy}}]
+        return {"mechanism": mechanism, "utility_loss": {"mean": loss}, "attacks": attacks}
+
+    none = row(None, 0.8, 0.0)
+    laplace = [row("laplace", 0.7, 0.2), row("laplace", 0.5, 0.6)]  # loss = 2 (0.8 - accuracy)
+    logistic = [row("logistic", 0.6, 0.1), row("logistic", 0.7, 0.1), row("logistic", 0.4, 0.9)]
+    rows = [none, *logistic, *laplace, row("gaussian", None, 0.1)]
+    # At 0.6: 0.4 - 0.1; at 0.7: 0.2 - 0.1; 0.4 lies outside of the curve.
+    assert loss_at_equal_accuracy(rows, "laplace", "logistic") == pytest.approx(0.2)
+    assert loss_at_equal_accuracy(rows, "gaussian", "logistic") is None
+    assert loss_at_equal_accuracy([none, *logistic], "laplace", "logistic") is None

@@ -1,0 +1,154 @@
+"""CAE against a loop, what reaches what, and the promises of every method."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from fedmia.nets.smallnet import SmallNet
+from fedmia.nets.vit import ViTTiny
+from fedmia.options.errors import InputError
+from fedmia.options.seeding import torch_rng
+from fedmia.ssl.base import Recipe
+from fedmia.ssl.cae import CAE, ContextAutoencoder
+from fedmia.testing import check_ssl
+
+RECIPE = Recipe((0.5, 0.4, 0.6), (0.25, 0.2, 0.3))
+SMALL = {"decoder_width": 12, "decoder_heads": 2, "decoder_depth": 1, "regressor_depth": 2}
+
+
+def build(seed: int = 0, **options: Any) -> ContextAutoencoder:
+    """16 patches of 2x2 on 8x8 pixels; 8 of them visible."""
+    backbone = ViTTiny(width=8, heads=2, depth=4, patch=2).build(3, 8)
+    spec = CAE(**{**SMALL, "bank": 6, **options})
+    return spec.build(backbone, RECIPE, torch_rng(seed, "cae"))
+
+
+def pixels(count: int, seed: int = 0) -> Tensor:
+    return torch.rand(count, 3, 8, 8, generator=torch.Generator().manual_seed(seed))
+
+
+def attend(block: Any, x: Tensor, visible: Tensor, places: Tensor) -> Tensor:
+    """A cross-attention block in loops: tokens (m, D) of masked and (v, D) of visible patches."""
+    both, v = torch.cat([visible, x]), len(visible)
+    keys, values = block.k(block.norm_k(both + places)), block.v(block.norm_v(both))
+    rows, d = [], x.shape[1] // block.heads
+    for i in range(len(x)):
+        query, heads = block.q(block.norm_q(x[i] + places[v + i])), []
+        for cut in (slice(h * d, (h + 1) * d) for h in range(block.heads)):
+            weights = ((keys[:, cut] @ query[cut]) / d**0.5).softmax(0)
+            heads.append(weights @ values[:, cut])
+        row = x[i] + block.proj(torch.cat(heads))
+        rows.append(row + block.mlp(block.norm2(row)))
+    return torch.stack(rows)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("width", "alignment"), [(12, 2.0), (8, 0.5)])
+def test_losses__naive_twin(width: int, alignment: float) -> None:
+    method, x = build(decoder_width=width, alignment=alignment), pixels(2)
+    vit, decoder = method.encoder.backbone, method.decoder
+    orders = method.order(x, method.seed)
+    for image, order, got in zip(x, orders.tolist(), method.losses(x, x).tolist(), strict=True):
+        plain = method.encoder.normalise(image[None])[0]
+        cuts = [plain[:, 2 * (p // 4) :][:, :2, 2 * (p % 4) :][:, :, :2] for p in range(16)]
+        patches = [cut.permute(1, 2, 0).flatten() for cut in cuts]
+        places = vit.positions.weight.flatten(1, 2)[0]
+
+        tokens = [vit.embed(patch) + place for patch, place in zip(patches, places, strict=True)]
+
+        def encode(which: list[int], tokens: list[Tensor] = tokens) -> Tensor:
+            y = torch.stack([vit.cls.weight[0, 0], *(tokens[p] for p in which)])[None]
+            for name in vit.layers:
+                for block in vit.get_submodule(name):
+                    y = block(y)
+            out = vit.norm(y)[0, 1:]
+            return out if width == 8 else decoder.project[1](decoder.project[0](out))
+
+        seen, hidden = order[:8], order[8:]
+        visible, wanted_latents = encode(seen), encode(hidden)
+        own = decoder.positions.weight.flatten(1, 2)[0][order]
+        y = decoder.token.weight[0, 0].expand(8, -1)
+        for block in decoder.regressor:
+            y = attend(block, y, visible, own)
+        predicted = decoder.regressor_norm(y)
+        z = (predicted + own[8:])[None]
+        for block in decoder.blocks:
+            z = block(z)
+        guess = decoder.predict(decoder.norm(z))[0]
+        total = 0.0
+        for i, p in enumerate(hidden):
+            target = (patches[p] - patches[p].mean()) / (patches[p].var() + 1e-6).sqrt()
+            total += float((guess[i] - target).square().mean()) / 8
+            total += alignment * float((predicted[i] - wanted_latents[i]).square().mean()) / 8
+        assert got == pytest.approx(total, rel=1e-4)
+
+
+def test_losses__gradient_never_passes_the_masked_patches_latents() -> None:
+    """With a decoder that predicts constants, only the alignment's own side has a gradient."""
+    method, x = build(), pixels(1)
+    order = method.order(x, 1)
+    x.requires_grad_()
+    _, latent = method.reconstruction(x, order)
+    predicted, _ = method.decoder(latent[:, 1:], method.decoder.places(order, (4, 4)))
+    (gradient,) = torch.autograd.grad(predicted.square().sum(), x)
+    for place, p in enumerate(order[0].tolist()):
+        cut = gradient[0, :, 2 * (p // 4) :][:, :2, 2 * (p % 4) :][:, :, :2]
+        assert bool(cut.any()) == (place < 8)
+
+
+def test_losses__alignment_pulls_the_prediction_and_not_its_target() -> None:
+    """The alignment's gradient on the pixels of masked patches is 0: they only make the target."""
+    method, x = build(alignment=1.0), pixels(2).requires_grad_()
+    other = build(alignment=0.0)
+    order = method.order(x.detach(), 1)
+    both, plain = method.reconstruction(x, order)[0], other.reconstruction(x, order)[0]
+    (gradient,) = torch.autograd.grad((both - plain).sum(), x)
+    for image, row in zip(gradient, order.tolist(), strict=True):
+        for place, p in enumerate(row):
+            cut = image[:, 2 * (p // 4) :][:, :2, 2 * (p % 4) :][:, :, :2]
+            assert bool(cut.abs().max() > 1e-6) == (place < 8)
+
+
+def test_losses__every_shared_weight_has_a_gradient() -> None:
+    method = build()
+    method.losses(pixels(4), pixels(4)).mean().backward()
+    for module in method.shared_modules().values():
+        for name, weight in module.named_parameters():
+            if not name.endswith(("norm_k.bias", ".k.bias")):  # softmax cancels what all keys share
+                assert weight.grad is not None and bool(weight.grad.abs().sum() > 0), name
+
+
+def test_shared_state__holds_encoder_regressor_and_decoder() -> None:
+    state = build().shared_state()
+    assert {n.partition(".")[0] for n in state} == {"backbone", "decoder"}
+    assert (
+        any(n.startswith("decoder.regressor.") for n in state) and "decoder.token.weight" in state
+    )
+
+
+@pytest.mark.filterwarnings("ignore:Full backward hook:UserWarning")
+def test_losses__per_sample_gradients_of_opacus_equal_a_loop() -> None:
+    opacus = pytest.importorskip("opacus")
+    method, x = build(), pixels(3)
+    weights = method.trainable()
+    loop = [torch.autograd.grad(method.losses(i[None], i[None]).sum(), weights) for i in x]
+    hooked = opacus.GradSampleModule(method, loss_reduction="sum", strict=True)
+    method.losses(x.requires_grad_(), x).sum().backward()
+    for n, weight in enumerate(weights):
+        want = torch.stack([g[n] for g in loop])
+        torch.testing.assert_close(weight.grad_sample, want, atol=1e-5, rtol=1e-4)
+    hooked.to_standard_module()
+
+
+def test_build__refuses_a_net_without_patches() -> None:
+    with pytest.raises(InputError, match="CAE needs a vision transformer.*got SmallConvNet"):
+        CAE().build(SmallNet().build(3, 8), RECIPE, torch.Generator())
+
+
+@pytest.mark.slow
+def test_promises() -> None:
+    check_ssl(CAE(bank=6, **SMALL))

@@ -1,0 +1,215 @@
+"""iBOT against loops over patches and outputs, its masks, its two centres, its mask token."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from fedmia.nets.smallnet import SmallNet
+from fedmia.nets.vit import ViTTiny
+from fedmia.options.errors import InputError
+from fedmia.options.seeding import torch_rng
+from fedmia.ssl._heads import BatchNorm
+from fedmia.ssl.base import Recipe
+from fedmia.ssl.dino import DINO
+from fedmia.ssl.ibot import IBOT, OnlineTokenizer
+
+RECIPE = Recipe((0.5, 0.4, 0.6), (0.25, 0.2, 0.3))
+
+
+def vit(pool: str = "cls") -> Any:
+    """16 patches of 2x2 on 8x8 pixels."""
+    return ViTTiny(width=8, heads=2, depth=4, patch=2, pool=pool).build(3, 8)
+
+
+def build(seed: int = 0, pool: str = "cls", **options: Any) -> OnlineTokenizer:
+    small = {"dim": 8, "hidden": 12, "prototypes": 6, "head_norm": "none", "unmasked": 0.0}
+    spec = IBOT(**{**small, **options})
+    return spec.build(vit(pool), RECIPE, torch_rng(seed, "ibot"))
+
+
+def pixels(count: int, seed: int = 0) -> Tensor:
+    return torch.rand(count, 3, 8, 8, generator=torch.Generator().manual_seed(seed))
+
+
+def apart(method: OnlineTokenizer) -> OnlineTokenizer:
+    """`method` with another teacher and centres that are not zero."""
+    with torch.no_grad():
+        for weight in (*method.key_encoder.parameters(), *method.key_prototypes.parameters()):
+            weight.mul_(1.3).add_(0.02)
+        method.centre += torch.linspace(-0.2, 0.2, 6)
+        method.patch_centre += torch.linspace(0.3, -0.1, 6)
+    return method
+
+
+def cross(teacher: Tensor, student: Tensor, centre: Tensor, T: float) -> float:
+    """-sum P_t log P_s of one token, the student's temperature .1."""
+    t = [math.exp((a - c) / T) for a, c in zip(teacher.tolist(), centre.tolist(), strict=True)]
+    s = [math.exp(a / 0.1) for a in student.tolist()]
+    return -sum(a / sum(t) * math.log(b / sum(s)) for a, b in zip(t, s, strict=True))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("shared", "pool"), [(True, "cls"), (False, "mean")])
+def test_losses__naive_twin(shared: bool, pool: str) -> None:
+    """L_cls + L_MIM of Sec. 3 for one image at a time, patches in loops."""
+    method = apart(build(shared_head=shared, pool=pool))
+    method.mask_token.weight.add_(0.5)
+    a, b = pixels(3, 0), pixels(3, 1)
+    hidden = method.hidden(a), method.hidden(b)
+
+    def scores(encoder: Any, prototypes: Any, image: Tensor, gone: list[bool]) -> list[Tensor]:
+        net, plain = encoder.backbone, method.encoder.normalise(image[None])[0]
+        tokens = [net.cls.weight[0, 0]]
+        for p in range(16):
+            cut = plain[:, 2 * (p // 4) :][:, :2, 2 * (p % 4) :][:, :, :2]
+            embedded = net.embed(cut.permute(1, 2, 0).flatten())
+            token = method.mask_token.weight[0, 0] if gone[p] else embedded
+            tokens.append(token + net.positions.weight.flatten(1, 2)[0, p])
+        y = torch.stack(tokens)[None]
+        for name in net.layers:
+            for block in net.get_submodule(name):
+                y = block(y)
+        last = net.norm(y)[0]
+        rows = [last[0] if pool == "cls" else last[1:].mean(0), *last[1:]]
+        directions = F.normalize(prototypes.weight, dim=1)
+        return [directions @ F.normalize(encoder.head(row), dim=0) for row in rows]
+
+    for i, got in enumerate(method.losses(a, b).tolist()):
+        whole = [False] * 16
+        gone = [h[i].tolist() for h in hidden]
+        assert 0 < sum(gone[0]) < 16
+        t = [scores(method.key_encoder, method.key_prototypes, x[i], whole) for x in (a, b)]
+        s = [
+            scores(method.encoder, method.prototypes, x[i], g)
+            for x, g in zip((a, b), gone, strict=True)
+        ]
+        first, last = slice(0, 6), slice(-6, None)
+        want = sum(
+            cross(t[u][0][first], s[1 - u][0][first], method.centre, 0.04) / 2 for u in (0, 1)
+        )
+        for u in (0, 1):
+            terms = [
+                cross(t[u][1 + p][last], s[u][1 + p][last], method.patch_centre, 0.07)
+                for p in range(16)
+                if gone[u][p]
+            ]
+            want += sum(terms) / len(terms) / 2
+        assert got == pytest.approx(want, rel=1e-4)
+
+
+@torch.no_grad()
+def test_losses__without_masks_are_those_of_dino() -> None:
+    """All that iBOT adds hangs on masks: with none, the known answer is the other method's loss."""
+    small = {"dim": 8, "hidden": 12, "prototypes": 6, "head_norm": "none"}
+    method = build(mask=0.01, mask_spread=0.0)  # no patch of 16
+    dino = DINO(**small).build(vit(), RECIPE, torch_rng(0, "ibot"))
+    dino.load_shared({n: t for n, t in method.shared_state().items() if "mask_token" not in n})
+    dino.begin_first_round()
+    method.begin_first_round()
+    a, b = pixels(4, 0), pixels(4, 1)
+    torch.testing.assert_close(method.losses(a, b), dino.losses(a, b))
+
+
+@torch.no_grad()
+def test_losses__of_patches_of_uniform_targets_and_scores_are_log_k() -> None:
+    """Outputs at right angles to all prototypes: two logs of K, one of each part of the loss."""
+    method = build(dim=4, prototypes=2)
+    method.prototypes.weight.copy_(torch.eye(4)[:2])
+    method.key_prototypes.weight.copy_(torch.eye(4)[:2])
+    for encoder in (method.encoder, method.key_encoder):
+        encoder.head[-1].weight[:2], encoder.head[-1].bias[:2] = 0.0, 0.0
+    got = method.losses(pixels(3, 0), pixels(3, 1))
+    torch.testing.assert_close(got, torch.full((3,), 2 * math.log(2)))
+
+
+def test_hidden__shares_are_those_of_the_paper_and_keyed_by_view_and_weights() -> None:
+    method, x = build(unmasked=0.5), pixels(400)
+    hidden = method.hidden(x)
+    count = hidden.sum(dim=1)
+    some = count[count > 0]
+    assert 160 < len(some) < 240 and (int(some.min()), int(some.max())) == (1, 7)  # of 16, .1 to .5
+    assert float(some.float().mean()) / 16 == pytest.approx(
+        0.3 - 0.5 / 16, abs=0.02
+    )  # rounded down
+    assert (hidden[count > 0].float().mean(dim=0) > 0.15).all()  # every place
+    assert torch.equal(method.hidden(x[7:9]), hidden[7:9])
+    with torch.no_grad():
+        method.encoder.backbone.cls.weight.add_(0.1)  # a step
+    assert not torch.equal(method.hidden(x), hidden)
+
+
+@torch.no_grad()
+def test_losses__the_student_sees_no_hidden_patch_and_the_teacher_sees_all() -> None:
+    method, x = build(mask=0.5, mask_spread=0.0), pixels(1)
+    hidden = method.hidden(x)
+    other = torch.where(
+        hidden.view(1, 1, 4, 4).repeat_interleave(2, 2).repeat_interleave(2, 3), 1 - x, x
+    )
+    student = [method._outputs(method.encoder, y, hidden) for y in (x, other)]
+    teacher = [method._outputs(method.key_encoder, y) for y in (x, other)]
+    assert torch.equal(*student) and not torch.allclose(*teacher, atol=1e-3)
+
+
+def test_after_step__both_centres_follow_the_teachers_scores() -> None:
+    method, a, b = apart(build()), pixels(3, 0), pixels(3, 1)
+    before = method.centre.clone(), method.patch_centre.clone()
+    with torch.no_grad():
+        t = [method.key_prototypes(method._outputs(method.key_encoder, x)) for x in (a, b)]
+    method.losses(a, b)
+    method.after_step()
+    classes = torch.cat([t[0][:, 0], t[1][:, 0]]).mean(0)
+    patches = torch.cat([t[0][:, 1:].flatten(0, 1), t[1][:, 1:].flatten(0, 1)]).mean(0)
+    torch.testing.assert_close(method.centre, 0.9 * before[0] + 0.1 * classes)
+    torch.testing.assert_close(method.patch_centre, 0.9 * before[1] + 0.1 * patches)
+
+
+def test_state__mask_token_is_averaged_and_the_patch_centre_stays() -> None:
+    method, fresh = apart(build()), build(seed=1)
+    assert "mask_token.weight" in method.shared_state()
+    names = set(method.local_state())
+    assert {n for n in names if not n.startswith("key.")} == {"centre"}  # what observers get
+    fresh.load_local(method.local_state())
+    assert torch.equal(fresh.patch_centre, method.patch_centre)
+    fresh.load_local({"centre": method.centre})
+
+
+def test_batch_norm__of_tokens_is_that_of_all_of_them() -> None:
+    norm, x = BatchNorm(4), torch.randn(3, 5, 4, generator=torch.Generator().manual_seed(0))
+    got = norm(x)
+    want = (x - x.mean((0, 1))) / (x.var((0, 1), correction=0) + norm.eps).sqrt()
+    torch.testing.assert_close(got, want)
+    torch.testing.assert_close(norm.running_mean, 0.1 * x.mean((0, 1)))
+
+
+@pytest.mark.filterwarnings("ignore:Full backward hook:UserWarning")
+@pytest.mark.parametrize("shared", [True, False])
+def test_losses__per_sample_gradients_of_opacus_equal_a_loop(shared: bool) -> None:
+    """On the way from loss to views, as in `dpsgd`: the mask token is reached."""
+    opacus = pytest.importorskip("opacus")
+    method, a, b = apart(build(shared_head=shared)), pixels(3, 0), pixels(3, 1)
+    weights = method.trainable()
+    loop = [
+        torch.autograd.grad(method.losses(x[None], y[None]).sum(), weights)
+        for x, y in zip(a, b, strict=True)
+    ]
+    assert all(bool(g.abs().sum() > 0) for g in loop[0])
+    hooked = opacus.GradSampleModule(method, loss_reduction="sum", strict=True)
+    views = [a.requires_grad_(), b.requires_grad_()]
+    method.losses(*views).sum().backward(inputs=views)
+    for n, weight in enumerate(weights):
+        want = torch.stack([g[n] for g in loop])
+        torch.testing.assert_close(weight.grad_sample, want, atol=1e-4, rtol=1e-3)
+    hooked.to_standard_module()
+
+
+def test_build__refuses_a_net_without_patches_and_shares_out_of_range() -> None:
+    with pytest.raises(InputError, match="IBOT needs a vision transformer.*got SmallConvNet"):
+        IBOT().build(SmallNet().build(3, 8), RECIPE, torch.Generator())
+    with pytest.raises(InputError, match=r"IBOT\.mask_spread must be at most 0\.3.*got 0\.4"):
+        IBOT(mask_spread=0.4)
