@@ -44,7 +44,7 @@ class FailurePolicy:
         indispensable: why a run cannot do without those clients, None if it can.
         gone: clients that were dropped.
         faults: what happened, in order.
-        say: shows a line to the user: each of the faults as it happens.
+        say: shows a line to the user: each fault that the run survives, as it happens.
     """
 
     clients: int
@@ -82,10 +82,11 @@ class FailurePolicy:
         if action == "dropped" and (why := self.indispensable(frozenset({client, *self.gone}))):
             action, reason = "stopped", f"{reason} ({why})"
         self.faults.append(Fault(branch, round, client, reason, action))
-        self.say(f"{branch} round {round}: client {client} {reason} ({action})")
-        if action == "stopped":
+        if action == "stopped":  # the error says it
             often = f" ({before + 1} times)" if before else ""
             raise FederationError(f"round {round}: client {client} {reason}{often}")
+        line = " ".join(reason.split())
+        self.say(f"{branch} round {round}: client {client} {line} ({action})")
         if action == "dropped":
             self.gone.add(client)
         return action == "retried"
