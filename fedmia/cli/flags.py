@@ -313,5 +313,12 @@ def _path(command: Command, name: str) -> tuple[str, ...]:
     fixed = command.shape.options.keys()
     own = sorted(f"--{k.replace('_', '-')}" for k in command.commands())
     known = [command.flag_of(p) for p in fixed] + own
-    hint = suggest_nearest(f"--{name}", [*known, *(f"--{p}" for p in fixed)])
+    of_plugins = [
+        f"--{head}.{option}"
+        for head, (kind, default) in command.shape.plugins.items()
+        if default
+        for options in index().get("plugins", {}).get(kind, {}).values()
+        for option in options
+    ]
+    hint = suggest_nearest(f"--{name}", [*known, *(f"--{p}" for p in fixed), *of_plugins])
     raise InputError(f"unknown flag '--{name}'{hint} (--help shows them all)")

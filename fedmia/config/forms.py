@@ -27,6 +27,7 @@ from fedmia.options import registry, session
 from fedmia.options.errors import (
     InputError,
     Spelling,
+    format_value,
     opt,
     spell_in_python,
     suggest_nearest,
@@ -194,7 +195,10 @@ class ScalarForm(Form):
         return value
 
     def read(self, path: str, value: Any, siblings: Values) -> Any:
-        value = convert(opt(path), value, self.kind)
+        value, choices = convert(opt(path), value, self.kind), self.field.metadata["choices"]
+        if choices and self.kind is str and not isinstance(value, str):  # YAML reads 3, null, true
+            text = "null" if value is None else format_value(value)
+            raise unknown_name(f"{opt(path)} value", text, choices)
         check_type(opt(path), value, self.kind)
         check_limits(opt(path), value, self.field.metadata)
         return value
@@ -348,6 +352,11 @@ class MappingForm(Form):
         value = copy_mapping(path, value)
         if self.kind and not self.of:
             return {key: copy_mapping(f"{path}.{key}", own) for key, own in value.items()}
+        for name, inner in dependent_fields(self.classes).items():
+            if isinstance(value.get(inner.of), Mapping):  # a plugin and its options in one
+                own = copy_mapping(f"{path}.{inner.of}", value.pop(inner.of))
+                value |= {inner.of: own.pop("name")} if "name" in own else {}
+                value[name] = {**own, **value.get(name, {})}
         return value
 
     def overlay(self, path: str, below: Any, above: Any) -> Any:
@@ -546,7 +555,7 @@ def read_options(
         if flat is not None and (key not in known or key == flat):
             rest[key] = value
         elif key not in known:
-            paths = {} if path else _paths_in_sections(known)
+            paths = {n: f"{path}.{n}" for n in known} if path else _paths_in_sections(known)
             name = where.rpartition(".")[2]
             raise InputError(f"unknown option {opt(where)}{suggest_nearest(name, known, paths)}")
         else:
@@ -557,14 +566,15 @@ def read_options(
 
 
 def _paths_in_sections(fields: Mapping[str, Form]) -> dict[str, str]:
-    """The options of the sections that no field is named like -> their paths."""
-    return {
-        inner: f"{name}.{inner}"
+    """The options of sections and of plugins that no field is named like -> their paths."""
+    classes = [
+        (name, registry.load(form.kind, one))
         for name, form in fields.items()
-        if isinstance(form, SectionForm)
-        for inner in field_forms(form.cls)
-        if inner not in fields
-    }
+        if isinstance(form, PluginForm) and not form.several
+        for one in registry.names(form.kind)
+    ]
+    classes += [(name, form.cls) for name, form in fields.items() if isinstance(form, SectionForm)]
+    return {n: f"{name}.{n}" for name, cls in classes for n in field_forms(cls) if n not in fields}
 
 
 def plugin_options(kind: str, name: str, path: str, tree: Tree) -> Tree:

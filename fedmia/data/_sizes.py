@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedmia.options.errors import InputError
+from fedmia.options.errors import InputError, opt
 from fedmia.options.option import Options, option
 
 # Upper bounds of the sizes that are chosen automatically.
@@ -67,25 +67,25 @@ def check_clients(options: SplitOptions, clients: int, malicious: int) -> None:
         )
     if options.members < 2 * honest:
         raise InputError(
-            f"split.members {options.members} gives {honest} honest clients fewer than 2 images "
-            f"each (at least {2 * honest} needed)"
+            f"{opt('split.members', options.members)} gives {honest} honest clients fewer than 2 "
+            f"images each (at least {2 * honest} needed)"
         )
     # One member of each client must stay scored, so that each client can be judged.
     most = options.members - honest
     if options.known > most:
         raise InputError(
-            f"split.known {options.known} of {options.members} members leaves too few to score "
-            f"(at most {most}: one stays scored for each of {honest} honest clients)"
+            f"{opt('split.known', options.known)} of {options.members} members leaves too few to "
+            f"score (at most {most}: one stays scored for each of {honest} honest clients)"
         )
     if options.scored is not None and options.scored > options.members - options.known:
         raise InputError(
-            f"split.scored {options.scored}: of {options.members} members {options.known} are "
-            f"known, so at most {options.members - options.known} can be scored"
+            f"{opt('split.scored', options.scored)}: of {options.members} members {options.known} "
+            f"are known, so at most {options.members - options.known} can be scored"
         )
     if options.nonmembers is not None and options.nonmembers < options.known + FEWEST:
         raise InputError(
-            f"split.nonmembers {options.nonmembers} must be at least {FEWEST} more than "
-            f"split.known {options.known}"
+            f"{opt('split.nonmembers', options.nonmembers)} must be at least {FEWEST} more than "
+            f"{opt('split.known', options.known)}"
         )
 
 

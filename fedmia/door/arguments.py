@@ -15,6 +15,7 @@ from fedmia.door.images import name_images
 from fedmia.door.plugins import name_plugin
 from fedmia.options.errors import (
     InputError,
+    opt,
     option_style,
     style_of_file,
     suggest_nearest,
@@ -184,7 +185,7 @@ def place(command: Command, name: str, value: Any) -> tuple[str, ...]:
     if isinstance(value, Mapping) and name in command.shape.heads:  # a section by name: shadow
         return tuple(command.shape.heads[name].split("."))
     known = [*command.short, *command.shape.options, *sections]
-    raise InputError(f"unknown option '{name}'{suggest_nearest(name, known)}")
+    raise InputError(f"unknown option {opt(name)}{suggest_nearest(name, known)}")
 
 
 def plain_values(

@@ -192,8 +192,9 @@ def suggest_nearest(name: str, known: Iterable[str], paths: Mapping[str, str] = 
     Returns:
         `; did you mean 'x'?` with the nearest known name; empty: none is near.
     """
-    match = difflib.get_close_matches(name, [*known, *paths], n=1, cutoff=0.5)
-    return f"; did you mean '{paths.get(match[0], match[0])}'?" if match else ""
+    near = {one.lower(): paths.get(one, one) for one in [*known, *paths]}
+    match = difflib.get_close_matches(name.lower(), near, n=1, cutoff=0.5)
+    return f"; did you mean '{near[match[0]]}'?" if match else ""
 
 
 def unknown_name(what: str, name: str, known: Iterable[str]) -> InputError:

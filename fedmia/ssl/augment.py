@@ -90,7 +90,11 @@ class Augment(Options):
             off = all(getattr(self, option) == value for option, value in OFF[name].items())
             strengths = self.brightness, self.contrast, self.saturation, self.hue
             if off or (name == "jitter" and not any(strengths)):
-                raise InputError(f"Augment.operations: the recipe has no {name} to be done")
+                option, value = next(iter(OFF[name].items())) if off else ("brightness", 0.0)
+                raise InputError(
+                    f"Augment.operations: the recipe has no {name} to be done; give {option} other "
+                    f"than {value:g}"
+                )
         for low, high in (
             ("crop_min", "crop_max"),
             ("ratio_min", "ratio_max"),

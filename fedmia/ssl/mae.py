@@ -170,10 +170,10 @@ class PatchSSL(ViewsSSL):
         Raises:
             InputError: a backbone that has no patches to mask, or too few for two mask units.
         """
-        vit, name = vision_transformer(backbone, self), type(self).__name__
+        vit = vision_transformer(backbone, self)
         if self.mask_unit >= vit.side:
             raise InputError(
-                f"{name}.mask_unit must be under the {vit.side} patches of an image's side, "
+                f"{opt('ssl.mask_unit')} must be under the {vit.side} patches of an image's side, "
                 f"got {self.mask_unit}"
             )
         encoder = Encoder(vit, nn.Identity(), recipe.mean, recipe.std)

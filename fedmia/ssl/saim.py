@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedmia.nets._vit import EPS, VisionTransformer, attend, feed_forward, patchify
-from fedmia.options.errors import InputError
+from fedmia.options.errors import InputError, opt
 from fedmia.options.option import option
 from fedmia.ssl._options import crop_option, flip_option
 from fedmia.ssl.mae import MaskedAutoencoder, PatchSSL, normalised_patches
@@ -169,7 +169,8 @@ class QueryDecoder(nn.Module):
         width, depth = vit.width, spec.decoder_depth
         if vit.depth % depth:
             raise InputError(
-                f"SAIM.decoder_depth must divide the encoder's depth ({vit.depth}), got {depth}"
+                f"{opt('ssl.decoder_depth')} must divide the encoder's depth ({vit.depth}), "
+                f"got {depth}"
             )
         self.step = vit.depth // depth
         self.blocks = nn.ModuleList(QueryBlock(width, vit.heads) for _ in range(depth))

@@ -89,7 +89,7 @@ REFUSED = {
         ("--split.members 4000", "needed, digits has 1797 distinct"),
         (
             "--split.known 144 --split.members 144",
-            "split.known 144 of 144 members leaves too few to score",
+            "--split.known 144 of 144 members leaves too few to score",
         ),
         ("--split.nonmembers 48 --split.known 48", "split.nonmembers 48 must be at least 2 more"),
         ("--defense dpsgd --defense.epsilon 0", "--defense.epsilon must be > 0, got 0"),

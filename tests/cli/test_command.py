@@ -221,7 +221,7 @@ def test_merge__another_file_of_one_source_keeps_its_options() -> None:
     ("text", "message"),
     [
         ("sead: 3", "unknown option sead in {file}; did you mean 'seed'?"),
-        ("train: {lrr: 3}", "unknown option train.lrr in {file}; did you mean 'lr'?"),
+        ("train: {lrr: 3}", "unknown option train.lrr in {file}; did you mean 'train.lr'?"),
         ("train: {lr: fast}", "train.lr in {file} must be float or none, got 'fast'"),
         ("out: RUN", "unknown option out in {file}"),
         ("seed: 1\nseed: 1", "{file} is not valid YAML: key 'seed' is written twice (line 2)"),

@@ -92,6 +92,45 @@ BAD: list[tuple[str, str, dict[str, Any], str]] = [
         {"attacks": ["own_norm:Norm"], "attack": {"norm": {"views": 3}}},
         "options of 'own_norm:Norm' are",
     ),
+    ("simulate", "--split.scored 1", {"split": {"scored": 1}}, "must be >= 2, got 1"),
+    ("simulate", "--split.scored all", {"split": {"scored": "all"}}, "int or none, got 'all'"),
+    (
+        "simulate", "--ssl mae --ssl.mask_unit 0", {"ssl": {"name": "mae", "mask_unit": 0}},
+        "must be >= 1, got 0",
+    ),
+    ("simulate", "--ssl.mask_unit 2", {"ssl": {"mask_unit": 2}}, "of ssl 'moco', but of cae, mae"),
+    ("simulate", "--ssl.rotation 200", {"ssl": {"rotation": 200}}, "must be <= 180, got 200"),
+    ("simulate", "--ssl.rotate 90", {"ssl": {"rotate": 90}}, "did you mean 'rotation'?"),
+    (
+        "simulate", "--ssl.operations rotation", {"ssl": {"operations": ["rotation"]}},
+        "the recipe has no rotation to be done; give rotation other than 0",
+    ),
+    ("simulate", "--ssl.mixup -1", {"ssl": {"mixup": -1}}, "must be >= 0, got -1"),
+    (
+        "simulate", "--ssl dino --ssl.mixup 1", {"ssl": {"name": "dino", "mixup": 1}},
+        "is no option of ssl 'dino', but of byol, moco",
+    ),
+    ("simulate", "--ssl.adversarial 8", {"ssl": {"adversarial": 8}}, "must be <= 1, got 8"),
+    (
+        "simulate", "--ssl.adversarial .1 --defense dpsgd",
+        {"ssl": {"adversarial": 0.1}, "defense": "dpsgd"}, "needs gradients of views",
+    ),
+    *(
+        (
+            "simulate", f"--attacks partcrop --attack.partcrop.{name} {text}",
+            {"attacks": ["partcrop"], "attack": {"partcrop": {name: value}}}, says,
+        )
+        for name, text, value, says in (
+            ("activation", "RELU", "RELU", "value 'RELU'; did you mean 'relu'?"),
+            ("norm", "layr", "layr", "value 'layr'; did you mean 'layer'?"),
+            ("norm", "3", 3, "value '3' (known: l2, layer, none, rms)"),
+            ("norm", "null", None, "value 'null' (known: l2, layer, none, rms)"),
+        )
+    ),
+    (
+        "audit", "--shadow.ssl.rotation 200", {"shadow": {"ssl": {"rotation": 200}}},
+        "must be <= 180, got 200",
+    ),
     # settings that do not suit one another
     (
         "simulate", "--attacker none --attacks ascent",
@@ -108,6 +147,15 @@ LATE: list[tuple[str, str, dict[str, Any], str]] = [
     (
         "simulate", "--dataset digits --split.members 5000", {"split": {"members": 5000}},
         "5044 images needed, digits has 1797",
+    ),
+    (
+        "simulate", "--split.scored 5000", {"split": {"scored": 5000}},
+        "of 200 members 40 are known, so at most 160 can be scored",
+    ),
+    (
+        "simulate", "--ssl mae --model vit-tiny --ssl.mask_unit 9",
+        {"ssl": {"name": "mae", "mask_unit": 9}, "model": "vit-tiny"},
+        "must be under the 4 patches of an image's side, got 9",
     ),
     (
         "audit", "--encoder vit --members digits --nonmembers synthetic",
@@ -195,7 +243,8 @@ def test_what_only_the_run_finds__is_the_same_line(
     )
     assert all("\n" not in line and says in line for line in lines), lines
     assert not (tmp_path / "OUT").exists()
-    ways = r"--encoder |encoder[:=] ?(?=hf)"  # one option as a flag, a key, an argument
+    # One option as a flag, a key, an argument.
+    ways = r"--encoder |encoder[:=] ?(?=hf)|(--)?(ssl|split)\.\w+([:=] ?| )"
     spelled = {re.sub(ways, "OPTION ", one.replace(f" in {file}", "")) for one in lines}
     assert len(spelled) == 1, lines
 
@@ -206,6 +255,8 @@ def test_what_only_the_run_finds__is_the_same_line(
         ({"clients": 3}, "unknown option clients; did you mean 'federation.clients'?"),
         ({"momentm": 0.9}, "unknown option momentm; did you mean 'train.momentum'?"),
         ({"atacks": "all"}, "unknown option atacks; did you mean 'attacks'?"),
+        ({"rotation": 90}, "unknown option rotation; did you mean 'ssl.rotation'?"),
+        ({"split": {"score": 9}}, "unknown option split.score; did you mean 'split.scored'?"),
     ],
 )
 def test_key_of_a_section_at_the_top__names_its_path(tree: dict[str, Any], says: str) -> None:

@@ -166,7 +166,7 @@ def test_a_class_that_is_gone_is_named(tmp_path: Path, monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ({"cliens": 3}, "unknown option 'cliens'; did you mean 'clients'?"),
+        ({"cliens": 3}, "unknown option cliens; did you mean 'clients'?"),
         ({"clients": 0}, "clients must be >= 1, got 0"),
         ({"partition": {"alpha": -1}}, "partition.alpha must be > 0, got -1.0"),
         ({"model": nn.Identity()}, "model must be a function that returns a new module"),

@@ -310,7 +310,7 @@ def test_build__refuses_a_net_without_patches_and_a_width_that_does_not_divide()
         MAE(decoder_heads=3)
     with pytest.raises(InputError, match="multiple of 4, got 6"):
         MAE(decoder_width=6, decoder_heads=2)
-    with pytest.raises(InputError, match=r"MAE\.mask_unit must be under the 4 patches .*got 4"):
+    with pytest.raises(InputError, match=r"ssl\.mask_unit must be under the 4 patches .*got 4"):
         build(mask_unit=4)
 
 

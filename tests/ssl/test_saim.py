@@ -196,5 +196,5 @@ def test_smoothed__keeps_the_mean_of_a_point_and_is_off_at_0() -> None:
 def test_build__refuses_a_net_without_patches_and_a_depth_that_does_not_divide() -> None:
     with pytest.raises(InputError, match="SAIM needs a vision transformer.*got SmallConvNet"):
         SAIM().build(SmallNet().build(3, 8), RECIPE, torch.Generator())
-    with pytest.raises(InputError, match=r"SAIM\.decoder_depth must divide .*\(4\), got 3"):
+    with pytest.raises(InputError, match=r"ssl\.decoder_depth must divide .*\(4\), got 3"):
         build(decoder_depth=3)
