@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from fedmia.nets._split_norm import SplitBatchNorm
+from fedmia.options.bounded import check_unfolded
 from fedmia.options.errors import unknown_name
 from fedmia.options.option import Options
 
@@ -172,3 +173,23 @@ def initialise(module: nn.Module, generator: torch.Generator) -> None:
             layer.draw(generator)
         if isinstance(layer, _BatchNorm):
             layer.reset_running_stats()
+
+
+def check_network(where: str, make: Callable[[], nn.Module], length: int) -> None:
+    """Refuse a network that a file describes, and whose weights the file does not hold.
+
+    Args:
+        where: names the file.
+        make: builds the network, here without memory.
+        length: bytes of the weights in it.
+
+    Raises:
+        InputError: it is far larger than these.
+    """
+    try:
+        with torch.device("meta"):
+            network = make()
+    except Exception:  # some compute while they are built; what else is wrong, building them says
+        return
+    size = sum(t.numel() * t.itemsize for t in network.state_dict().values())
+    check_unfolded(f"the network of {where}", size, length)

@@ -97,13 +97,14 @@ class Options:
 
 def option_fields(cls: type) -> list[tuple[dataclasses.Field[Any], Any]]:
     """The `option` fields of a dataclass with their resolved types, in order."""
-    hints = _hints(cls)
+    hints = type_hints(cls)
     fields = dataclasses.fields(cls)
     return [(f, hints[f.name]) for f in fields if f.init and "help" in f.metadata]
 
 
 @functools.cache  # they are strings to be evaluated, the same for every instance
-def _hints(cls: type) -> Mapping[str, Any]:
+def type_hints(cls: type) -> Mapping[str, Any]:
+    """Type of each field of a dataclass, by name."""
     return typing.get_type_hints(cls)
 
 
@@ -141,6 +142,12 @@ def _matches_type(value: Any, kind: Any) -> bool:
         if len(args) == 2 and args[1] is Ellipsis:
             return all(_matches_type(v, args[0]) for v in value)
         return len(value) == len(args) and all(map(_matches_type, value, args))
+    if origin in (Sequence, Mapping):
+        if isinstance(value, str) or not isinstance(value, origin):
+            return False
+        inside = union_members(typing.get_args(kind)[-1])
+        items = value.values() if isinstance(value, Mapping) else value
+        return Any in inside or all(any(_matches_type(v, k) for k in inside) for v in items)
     if kind in (int, float):
         return isinstance(value, (int, kind)) and not isinstance(value, bool)
     return isinstance(value, origin or kind)

@@ -16,6 +16,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import nn
 
+from fedmia.options.bounded import parse_json
 from fedmia.ssl.base import State, under
 from fedmia.storage.durable import make_folder, replacing
 
@@ -182,7 +183,7 @@ def read_tensors(path: Path) -> tuple[State, Any]:
     with safe_open(path, framework="pt") as file:
         about = (file.metadata() or {}).get("about")
         state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    return state, None if about is None else json.loads(about)
+    return state, None if about is None else parse_json(about)
 
 
 @dataclass(frozen=True)
