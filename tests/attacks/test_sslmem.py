@@ -54,7 +54,7 @@ def test_score__is_the_papers_difference_of_alignment() -> None:
     target.shadows = tuple(shadows)  # type: ignore[assignment]
     attack = SSLMem(views=3)
     attack.fit(target, Known(grey([0]), grey([4, 5])), rng(0))  # type: ignore[arg-type]
-    found = attack.score(target, grey([0, 1, 2, 3]))  # type: ignore[arg-type]
+    scores = attack.score(target, grey([0, 1, 2, 3]))  # type: ignore[arg-type]
     for value in range(4):
         own = naive_alignment(target, value)
         own /= (naive_alignment(target, 4) + naive_alignment(target, 5)) / 2
@@ -65,7 +65,7 @@ def test_score__is_the_papers_difference_of_alignment() -> None:
             holdout = [v for v in (4, 5) if v not in shadow.trained]
             typical = np.mean([naive_alignment(shadow, v) for v in holdout])
             others.append(naive_alignment(shadow, value) / typical)
-        assert found[value] == pytest.approx(np.mean(others) - own, rel=1e-5)
+        assert scores[value] == pytest.approx(np.mean(others) - own, rel=1e-5)
 
 
 def test_score__unit_length_leaves_angles_alone(

@@ -43,7 +43,7 @@ def test_estimate__changes_no_score_and_is_not_made_where_nobody_reads_it(
 ) -> None:
     calls = []
     rehearse = evaluation.rehearse
-    monkeypatch.setattr(evaluation, "rehearse", lambda *given: calls.append(1) or rehearse(*given))
+    monkeypatch.setattr(evaluation, "rehearse", lambda *rest: calls.append(1) or rehearse(*rest))
     silent = audit(quiet=True)
     assert not calls
     monkeypatch.setattr(AuditDisplay, "wants_forecast", True)

@@ -141,10 +141,10 @@ def test_sensitivity__share_taken_holds_for_outputs_chosen_against_it(
     for _ in range(150):
         unit = F.normalize(z, dim=1)
         shares = (unit @ unit.T / temperature).fill_diagonal_(-torch.inf).softmax(dim=1)
-        taken = shares[:-2, -2:].sum()
-        best = max(best, float(taken.detach()))
+        mass = shares[:-2, -2:].sum()
+        best = max(best, float(mass.detach()))
         ascent.zero_grad()
-        (-taken).backward()
+        (-mass).backward()
         ascent.step()
     N = np.array([2.0 * rest])
     limit = float(logit_dp._share_bound(N, math.exp(2 / temperature), temperature)[0])
@@ -159,8 +159,10 @@ def test_batch_sensitivity__is_the_largest_over_sizes_by_a_loop() -> None:
             negatives = (2 * n - 4) * math.exp(2 / T)
             whole = 2 * (n - 1) * 2 * negatives / (1 + negatives) / (2 * T)
             best = max(best, own * bound(n - 1, T) / CLIP + (before - own) * whole)
-        found = batch_sensitivity(images, expected, T)
-        assert best * (1 - 1e-6) <= found <= best * 1.15 + 1e-9  # its closed form is above the grid
+        sensitivity = batch_sensitivity(images, expected, T)
+        assert (
+            best * (1 - 1e-6) <= sensitivity <= best * 1.15 + 1e-9
+        )  # its closed form is above the grid
 
 
 def test_batch_sensitivity__stays_bounded_as_batches_grow() -> None:
@@ -172,16 +174,16 @@ def test_batch_sensitivity__stays_bounded_as_batches_grow() -> None:
 
 def noised_steps(rows: list[list[int]], make_job: Any) -> tuple[list[Tensor], Job]:
     """Weighted sums of steps on the batches, from the same weights each, and the job after."""
-    job, found = make_job(simclr(), weight_decay=0.1), []
+    job, weighted = make_job(simclr(), weight_decay=0.1), []
     start, defense = job.method.shared_state(), LogitDP(max_grad_norm=CLIP)
     with private_optimizer(job, 0.5, 1.0, 4.0, torch.Generator().manual_seed(3)) as private:
         for step, batch in enumerate(rows):
             private.zero_grad(set_to_none=True)
             defense.step(job, private, views(batch, step), 100)
             sums = [w.summed_grad.flatten() for w in job.method.trainable()]
-            found.append(torch.cat(sums))
+            weighted.append(torch.cat(sums))
             job.method.load_shared(start)
-    return found, job
+    return weighted, job
 
 
 def test_neighbours__weighted_sums_differ_by_the_sensitivity_and_nothing_else_does(
@@ -195,17 +197,17 @@ def test_neighbours__weighted_sums_differ_by_the_sensitivity_and_nothing_else_do
     assert reach == pytest.approx(CLIP * batch_sensitivity(12, 4.0, 0.5))
     assert distances[1] == distances[2] == 0.0
     assert 0 < distances[0] <= reach and 0 < distances[3] <= reach
-    kept = job.method.local_state().keys() | other.method.local_state().keys()
-    assert kept == {"bank", "pointer"}  # which no gradient reads
+    memories = job.method.local_state().keys() | other.method.local_state().keys()
+    assert memories == {"bank", "pointer"}  # which no gradient reads
     job.method.fill_bank(pictures(6, seed=1).float() / 255)
     again = clipped(job, views(rows[1], 1), CLIP)[2] * 1.0
     assert torch.allclose(again, one[1], rtol=1e-5, atol=1e-7)
 
 
 def test_step__weighs_large_batches_down(make_job: Any) -> None:
-    (found,), _ = noised_steps([list(range(8))], make_job)
+    (weighted,), _ = noised_steps([list(range(8))], make_job)
     *_, total = clipped(make_job(simclr()), views(list(range(8))), CLIP)
-    assert torch.allclose(found, total * 4 / 8, rtol=1e-4, atol=1e-7)
+    assert torch.allclose(weighted, total * 4 / 8, rtol=1e-4, atol=1e-7)
 
 
 def test_train__noise_is_the_multiplier_times_the_sensitivity(make_job: Any) -> None:
@@ -239,14 +241,14 @@ def test_privacy__is_that_of_the_sampled_gaussian_and_says_what_it_rests_on(make
 
 
 def test_train__without_coupling_it_is_dpsgd(make_moco: Any, make_job: Any) -> None:
-    ends, said = [], []
+    ends, statements = [], []
     for defense in (LogitDP(noise_multiplier=1.0), DPSGD(noise_multiplier=1.0)):
         job, memory = make_job(make_moco()), dict[str, Any]()
         defense.train(job, memory)
         ends.append(job.method.shared_state())
-        said.append(defense.privacy(memory))
+        statements.append(defense.privacy(memory))
     assert all(torch.equal(t, ends[1][n]) for n, t in ends[0].items())
-    assert said[0] == said[1]
+    assert statements[0] == statements[1]
 
 
 def test_check__refuses_what_its_bound_does_not_cover() -> None:

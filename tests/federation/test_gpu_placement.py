@@ -101,10 +101,10 @@ def places(machines: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
             while grid._starting and time.monotonic() < end:
                 grid._wait()
             assert not grid._starting  # who does not fit would wait for ever
-            found: list[Any] = list(grid._placements.values())
+            placements: list[Any] = list(grid._placements.values())
         while ray.available_resources().get("GPU", 0) < 2 * GPUS and time.monotonic() < end:
             time.sleep(0.1)
-        return found
+        return placements
 
     yield place
     cluster.disconnect()
@@ -113,10 +113,10 @@ def places(machines: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
 
 def test_workers__a_gpu_each_on_two_machines(places: Callable[..., Any]) -> None:
     """Twelve clients, eight GPUs: eight workers, and none sees the GPU of another."""
-    seen = places(1, 12)
-    assert Counter(visible for _, visible in seen) == {str(n): 2 for n in range(GPUS)}
-    assert len(set(seen)) == len(seen) == 2 * GPUS
-    assert sorted(Counter(node for node, _ in seen).values()) == [GPUS, GPUS]
+    workers = places(1, 12)
+    assert Counter(visible for _, visible in workers) == {str(n): 2 for n in range(GPUS)}
+    assert len(set(workers)) == len(workers) == 2 * GPUS
+    assert sorted(Counter(node for node, _ in workers).values()) == [GPUS, GPUS]
 
 
 def test_workers__shares_of_a_gpu(places: Callable[..., Any]) -> None:
@@ -150,8 +150,8 @@ def test_run__loses_a_machine_and_reports_as_inline(
 
     def report(flags: str, out: Path) -> dict[str, Any]:
         assert main([*TINY.split(), *flags.split(), "--out", str(out)]) == 0
-        found: dict[str, Any] = json.loads((out / "report.json").read_text())
-        return found
+        content: dict[str, Any] = json.loads((out / "report.json").read_text())
+        return content
 
     whole = report("--device cpu", tmp_path / "inline")
     monkeypatch.setattr(FederatedRun, "_note", note)

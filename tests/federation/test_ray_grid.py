@@ -56,7 +56,7 @@ class StandIn:
     def kill(self, actor: Actor) -> None:
         self.killed.append(actor.number)
 
-    def _hire(self, *given: Any) -> Actor:
+    def _hire(self, *rest: Any) -> Actor:
         number, self.hired = self.hired, self.hired + 1
         here = Placement("node", "127.0.0.1", "", "cpu")
 

@@ -38,7 +38,7 @@ class SuperLink(InlineGrid):
     """
 
     def __init__(self, kind: str, looks: float) -> None:
-        super().__init__(lambda kept, halt: client.app, 2, 1, 1, MemoryStore(), None)
+        super().__init__(lambda storage, halt: client.app, 2, 1, 1, MemoryStore(), None)
         self.kind, self.looks, self.sent_to_nobody = kind, looks, 0
         self._lost: dict[str, Message] = {}
 
@@ -62,14 +62,14 @@ class SuperLink(InlineGrid):
         return names
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
-        wanted = set(message_ids)
-        for name in wanted & self._lost.keys():
+        names = set(message_ids)
+        for name in names & self._lost.keys():
             error = Error(ErrorCode.NODE_UNAVAILABLE, "Error: Node Unavailable")
             reply = Message(error, reply_to=self._lost.pop(name))
             reply.metadata.__dict__["_src_node_id"] = SERVER  # the SuperLink answers itself
             reply.metadata.__dict__["_reply_to_message_id"] = name
             return [reply]
-        return list(super().pull_messages(wanted))
+        return list(super().pull_messages(names))
 
 
 @pytest.fixture(autouse=True)

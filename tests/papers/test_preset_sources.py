@@ -33,13 +33,13 @@ def unsourced(text: str) -> list[str]:
         match = KEY.match(line)
         if match is None or not match[3].partition("#")[0].strip():
             continue  # the head of a block: its keys name theirs
-        said, above = [match[3].partition("#")[2]], at - 1
+        comments, above = [match[3].partition("#")[2]], at - 1
         while above >= 0 and lines[above].startswith(f"{match[1]}#"):
-            said.append(lines[above])
+            comments.append(lines[above])
             above -= 1
         if above < 0:  # the comment at the top of a file is of the whole file
-            said = said[:1]
-        if not SOURCE.search(" ".join(said)):
+            comments = comments[:1]
+        if not SOURCE.search(" ".join(comments)):
             odd.append(match[2])
     return odd
 

@@ -74,8 +74,8 @@ def test_canaries__refute_a_claim_and_are_shouted(run: RunScores) -> None:
         f"(noise: seeded), at least {low:.2f} to {high:.2f} by 1,000 canaries (1 of 2 REFUTED)."
     )
     assert together_told in terminal(report)
-    told = list(csv.DictReader(io.StringIO(clients_csv(report["clients"], [], 0))))
-    assert [float(r["epsilon_at_least"] or -1) for r in told[:3]] == [high, low, -1]
+    records = list(csv.DictReader(io.StringIO(clients_csv(report["clients"], [], 0))))
+    assert [float(r["epsilon_at_least"] or -1) for r in records[:3]] == [high, low, -1]
 
 
 def test_canaries__of_the_server_are_shouted_and_share_the_error(run: RunScores) -> None:

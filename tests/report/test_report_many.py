@@ -214,8 +214,8 @@ def test_condensed__twenty_are_listed_and_the_rest_is_counted(
 ) -> None:
     run, short = condensed
     assert len(short["clients"]) == FEW and short["client_counts"]["clients"] == MANY
-    shown = {one.row["id"]: one.why for one in select_clients(short)}
-    assert "interval excludes 0.5" in shown[7] and "largest epsilon" in shown[59]
+    reasons = {one.row["id"]: one.why for one in select_clients(short)}
+    assert "interval excludes 0.5" in reasons[7] and "largest epsilon" in reasons[59]
     for key in ("statement", "void", "posers"):
         assert short["dataset_inference"][0][key] == report["dataset_inference"][0][key]  # type: ignore[literal-required]
     assert len(short["dataset_inference"][0]["clients"]) == FEW
@@ -266,9 +266,10 @@ def test_cohorts__by_the_last_round_and_those_that_no_round_drew(
     assert leaking is not None and leaking == max(row["auc"] or 0.0 for row in rows)
     table = tables.cohorts(short)
     assert table is not None and [row.cells[0] for row in table.rows][0] == "never"
-    said = sentences(short)["clients"]
+    sentence = sentences(short)["clients"]
     assert (
-        said is not None and f"belong to the {rows[0]['clients']:,} clients that no round" in said
+        sentence is not None
+        and f"belong to the {rows[0]['clients']:,} clients that no round" in sentence
     )
     figure = figures.cohorts(short)
     assert figure is not None and len(figure.axes[0].get_yticks()) == len(rows)

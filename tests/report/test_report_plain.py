@@ -76,9 +76,9 @@ def everything(run: RunScores) -> RunScores:
 
 def test_page__open_text_has_no_statistics(everything: RunScores) -> None:
     report = build_report(everything)
-    shown, folded = split_text(page(report, {"attacks": b"x"}))
-    assert TECHNICAL.findall(shown) == []
-    assert plain_verdict(report) in shown
+    open_text, folded = split_text(page(report, {"attacks": b"x"}))
+    assert TECHNICAL.findall(open_text) == []
+    assert plain_verdict(report) in open_text
     for phrase in (
         report["verdict"],
         "A paired control is the same attack on the same images",
@@ -87,7 +87,7 @@ def test_page__open_text_has_no_statistics(everything: RunScores) -> None:
         "Holm's p-value is corrected for all clients",
         "The null is the control",
     ):
-        assert phrase in folded and phrase not in shown
+        assert phrase in folded and phrase not in open_text
 
 
 def test_templates__explanations_are_folded_on_every_page() -> None:

@@ -17,7 +17,7 @@ def test_list(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments, said",
+    "arguments, message",
     [
         (["nosuch", "--out", "x"], "unknown table 'nosuch'"),
         (["encodermi-table-1"], "--out FOLDER is missing"),
@@ -26,13 +26,13 @@ def test_list(capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_bad_input__one_line(
-    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path,
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.chdir(tmp_path)
     assert main(arguments) == 2
     error = capsys.readouterr().err
-    assert said in error and error.count("\n") == 1 and not list(tmp_path.iterdir())
+    assert message in error and error.count("\n") == 1 and not list(tmp_path.iterdir())
 
 
 @pytest.mark.slow

@@ -84,9 +84,9 @@ def words(tree: Any) -> Iterator[str]:
 
 def of_settings(file: dict[str, Any]) -> set[str]:
     """What the entries of a paper run, and the shadows where nothing is known of the target."""
-    found = {w for key, tree in file.items() if key not in ("left_out", "open", "title")
+    names = {w for key, tree in file.items() if key not in ("left_out", "open", "title")
              for w in words(tree)}  # fmt: skip
-    return found | ({ShadowPlan().ssl, ShadowPlan().model} if "shadows" in found else set())
+    return names | ({ShadowPlan().ssl, ShadowPlan().model} if "shadows" in names else set())
 
 
 @pytest.mark.parametrize("paper", NAMED)
@@ -104,13 +104,13 @@ def test_what_a_paper_names__is_run_or_left_out_with_a_reason(paper: str) -> Non
 
 def numbers(text: str, kind: str) -> set[int]:
     """The numbers of tables or figures that a place names: `Figs. 7, 8 and 9`, `Figs. 1 to 4`."""
-    found: set[int] = set()
+    numbered: set[int] = set()
     for part in re.findall(rf"{kind}s?\.? ((?:[0-9IV]+[ab]?(?:, | and | to )?)+)", text):
         ends = [
             ROMAN.index(n) + 1 if n in ROMAN else int(n) for n in re.findall(r"\d+|[IV]+", part)
         ]
-        found |= set(range(ends[0], ends[1] + 1)) if " to " in part else set(ends)
-    return found
+        numbered |= set(range(ends[0], ends[1] + 1)) if " to " in part else set(ends)
+    return numbered
 
 
 @pytest.mark.parametrize("kind, at", [("Table", 0), ("Fig", 1)])

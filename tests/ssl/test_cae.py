@@ -68,8 +68,8 @@ def test_losses__naive_twin(width: int, alignment: float) -> None:
             out = vit.norm(y)[0, 1:]
             return out if width == 8 else decoder.project[1](decoder.project[0](out))
 
-        seen, hidden = order[:8], order[8:]
-        visible, wanted_latents = encode(seen), encode(hidden)
+        places_visible, hidden = order[:8], order[8:]
+        visible, wanted_latents = encode(places_visible), encode(hidden)
         own = decoder.positions.weight.flatten(1, 2)[0][order]
         y = decoder.token.weight[0, 0].expand(8, -1)
         for block in decoder.regressor:

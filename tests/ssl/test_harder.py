@@ -102,19 +102,19 @@ def test_mixup__is_the_papers_pair_by_pair(name: str) -> None:
 def test_mixed_losses__known_answer() -> None:
     """The mixtures are what was asked for, and each side of a pair weighs as much as it shows."""
     a = torch.stack([torch.full((1, 2, 2), v) for v in (1.0, 1.0, 0.0, 0.0)])
-    asked: list[Tensor] = []
+    mixtures: list[Tensor] = []
 
     def against(mixed: Tensor, view2: Tensor) -> Tensor:
-        asked.append(mixed)
+        mixtures.append(mixed)
         return torch.tensor([[10.0, 0, 20, 0], [0, 30, 0, 40]])
 
     losses = mixed_losses(against, a, a)
-    share = asked[0][:, 0, 0, 0]  # of the white image
+    share = mixtures[0][:, 0, 0, 0]  # of the white image
     assert ((share > 0) & (share < 1)).all() and torch.equal(share[0], share[1])  # same content
     want = [10 * s + 20 * (1 - s) for s in share[:1].tolist()]
     want += [30 * s + 40 * (1 - s) for s in share[1:].tolist()]
     assert losses.tolist() == pytest.approx([*want, *want])
-    assert mixed_losses(against, a[:1], a[:1]).tolist() == [0] and len(asked) == 1
+    assert mixed_losses(against, a[:1], a[:1]).tolist() == [0] and len(mixtures) == 1
 
 
 def test_mixup__shares_are_uniform_and_fresh_for_other_views() -> None:

@@ -162,11 +162,11 @@ def test_order__long_sequences_hide_whole_units() -> None:
     """Hu et al., 2022: squares of 2x2 patches are seen or masked as one; those at an odd border
     are cut. A quarter of 16 patches is one square, whose place is even over images."""
     method = build(mask_unit=2)
-    seen = method.order(pixels(400), 1)[:, :4].tolist()
+    visible = method.order(pixels(400), 1)[:, :4].tolist()
     squares = [
         {4 * (r + i) + c + j for i in (0, 1) for j in (0, 1)} for r in (0, 2) for c in (0, 2)
     ]
-    counts = [sum(set(row) == square for row in seen) for square in squares]
+    counts = [sum(set(row) == square for row in visible) for square in squares]
     assert sum(counts) == 400 and min(counts) > 70
     odd = method.order(pixels(1)[:, :, :6], 1)[0].tolist()  # 3x4 patches
     assert sorted(odd) == list(range(12))

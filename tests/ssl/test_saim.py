@@ -50,8 +50,8 @@ def encoder_block(block: Any, tokens: dict[int, Tensor], order: list[int]) -> di
     line, after = [-1, *order], {}
     parts = {i: block.attn.qkv(block.norm1(tokens[i])).split(8) for i in line}
     for place, i in enumerate(line):
-        seen = line[: place + 1]
-        mixed = mix(parts[i][0], [parts[j][1] for j in seen], [parts[j][2] for j in seen], 2)
+        context = line[: place + 1]
+        mixed = mix(parts[i][0], [parts[j][1] for j in context], [parts[j][2] for j in context], 2)
         x = tokens[i] + block.attn.proj(mixed)
         after[i] = x + block.mlp(block.norm2(x))
     return after
@@ -64,8 +64,8 @@ def query_block(
     line, after = [-1, *order], {}
     pairs = {j: block.kv(block.norm1(tokens[j])).split(8) for j in line}
     for place, i in enumerate(order):
-        seen, q = line[: place + 1], block.q(block.norm1(queries[i]))
-        mixed = mix(q, [pairs[j][0] for j in seen], [pairs[j][1] for j in seen], 2)
+        context, q = line[: place + 1], block.q(block.norm1(queries[i]))
+        mixed = mix(q, [pairs[j][0] for j in context], [pairs[j][1] for j in context], 2)
         x = queries[i] + block.proj(mixed)
         after[i] = x + block.mlp(block.norm2(x))
     return after

@@ -45,26 +45,26 @@ def run_of(tree: Tree) -> Tree:
 
 def missing(run: Tree, scratch: Path, sound: set[bytes | None]) -> list[str]:
     """What a run's index or report counts on and the disk does not have whole; `sound` is read."""
-    wanted = list[str]()
+    names = list[str]()
     if run.get(INDEX):
         index = json.loads(run[INDEX] or b"")
-        wanted += [f"checkpoint/{name}" for name in index["files"].values()]
-        wanted += [f"checkpoint/clients/{name}" for *_, name in index["clients"]["files"]]
+        names += [f"checkpoint/{name}" for name in index["files"].values()]
+        names += [f"checkpoint/clients/{name}" for *_, name in index["clients"]["files"]]
         rounds = [row.round for row in unpack(index["rounds"], {})]
-        wanted += [f"snapshots/main/round-{round:04d}.safetensors" for round in (0, *rounds)]
+        names += [f"snapshots/main/round-{round:04d}.safetensors" for round in (0, *rounds)]
     elif INDEX in run:
         return [INDEX]
     if run.get("report.json"):
         json.loads(run["report.json"] or b"")
-    lacking = [name for name in wanted if not run.get(name)]
-    for name in wanted:
+    lacking = [name for name in names if not run.get(name)]
+    for name in names:
         if name in lacking or run[name] in sound:
             continue
         sound.add(run[name])
         scratch.write_bytes(run[name] or b"")
         with safe_open(scratch, framework="pt") as file:
             assert file.keys() is not None
-    return lacking + ["config.yaml"] * (bool(wanted) and not run.get("config.yaml"))
+    return lacking + ["config.yaml"] * (bool(names) and not run.get("config.yaml"))
 
 
 def test_index__counts_on_nothing_that_is_not_on_the_disk(disk: Disk, tmp_path: Path) -> None:

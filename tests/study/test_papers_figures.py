@@ -25,7 +25,7 @@ HISTORY: Any = [
 
 
 @pytest.fixture(scope="module")
-def found() -> PaperResults:
+def results() -> PaperResults:
     """Rounds 0 and 2; the first is scored."""
     evaluation = Evaluation()
     readings = [reading(evaluation, r) for r in (0, 2)]
@@ -44,7 +44,7 @@ def found() -> PaperResults:
 
 
 @pytest.fixture
-def seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
+def figures(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     """Figures as they are drawn."""
     figures: list[Any] = []
     monkeypatch.setattr(canvas, "png", lambda figure: figures.append(figure) or b"png")
@@ -54,8 +54,8 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
 def drawn(axes: Any, label: str) -> list[list[float]]:
     """(x, y) of each point of the line with that label."""
     (line,) = [one for one in axes.lines if one.get_label() == label]
-    found: list[list[float]] = line.get_xydata().tolist()
-    return found
+    points: list[list[float]] = line.get_xydata().tolist()
+    return points
 
 
 def close(points: list[list[float]], want: list[tuple[float, Any]]) -> bool:
@@ -63,7 +63,7 @@ def close(points: list[list[float]], want: list[tuple[float, Any]]) -> bool:
 
 
 def test_figures__say_what_a_run_did_not_do(
-    found: PaperResults, seen: list[Any], monkeypatch: pytest.MonkeyPatch
+    results: PaperResults, figures: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module, name in (
         (curves, "thresholds"),
@@ -72,18 +72,22 @@ def test_figures__say_what_a_run_did_not_do(
     ):
         monkeypatch.setattr(module, name, lambda _: b"png")
     few = replace(
-        found, features=found.features[:1], scores=found.scores[:1],
-        static_ascents=found.static_ascents[:1],
+        results, features=results.features[:1], scores=results.scores[:1],
+        static_ascents=results.static_ascents[:1],
         curves=None, by_strategy={},
     )  # fmt: skip
-    made = make.figures(few)
-    assert list(made) == list(make.CAPTIONS) == [f"fig-{i}" for i in range(5, 14)]
-    assert {n for n, held in made.items() if held == make.ONE_ROUND} == {"fig-5", "fig-6", "fig-8"}
-    assert made["fig-13"] == make.NO_CURVES and made["fig-9"] == b"png"
+    drawings = make.figures(few)
+    assert list(drawings) == list(make.CAPTIONS) == [f"fig-{i}" for i in range(5, 14)]
+    assert {n for n, one in drawings.items() if one == make.ONE_ROUND} == {
+        "fig-5",
+        "fig-6",
+        "fig-8",
+    }
+    assert drawings["fig-13"] == make.NO_CURVES and drawings["fig-9"] == b"png"
 
 
-def test_write__names_what_was_not_drawn(found: PaperResults, tmp_path: Path) -> None:
-    config = {"run": "<mine>", "data": "digits", **numbers(found)}
+def test_write__names_what_was_not_drawn(results: PaperResults, tmp_path: Path) -> None:
+    config = {"run": "<mine>", "data": "digits", **numbers(results)}
     make.write(tmp_path, config, {"fig-5": b"png", "fig-13": make.NO_CURVES})
     page = (tmp_path / "paper.html").read_text(encoding="utf-8")
     assert f"Not drawn: {make.NO_CURVES}." in page and "&lt;mine&gt;" in page
@@ -95,49 +99,51 @@ def test_write__names_what_was_not_drawn(found: PaperResults, tmp_path: Path) ->
     assert not (tmp_path / "fig-13.png").exists()
 
 
-def test_overfitting__means_of_loss_and_similarity(found: PaperResults, seen: list[Any]) -> None:
-    curves.overfitting(found.features, HISTORY)
-    loss, similarity = seen[0].axes
+def test_overfitting__means_of_loss_and_similarity(
+    results: PaperResults, figures: list[Any]
+) -> None:
+    curves.overfitting(results.features, HISTORY)
+    loss, similarity = figures[0].axes
     for axes, column in ((loss, 1), (similarity, 0)):
         for i, label in enumerate(("members", "non-members")):
-            want = [(r.round, r.scored("combined")[i][:, column].mean()) for r in found.features]
+            want = [(r.round, r.scored("combined")[i][:, column].mean()) for r in results.features]
             assert close(drawn(axes, label), want)
 
 
-def test_by_round__accuracy_beside_auc(found: PaperResults, seen: list[Any]) -> None:
-    rows = found.layers()
+def test_by_round__accuracy_beside_auc(results: PaperResults, figures: list[Any]) -> None:
+    rows = results.layers()
     curves.by_round(rows, HISTORY, "By layer", "feature")
-    accuracy, auc = seen[0].axes
+    accuracy, auc = figures[0].axes
     assert (accuracy.get_ylabel(), auc.get_ylabel()) == ("balanced accuracy", "AUC")
     for name, rounds in rows.items():
         assert close(drawn(accuracy, name), [(r, row["accuracy"]) for r, row in rounds])
         assert close(drawn(auc, name), [(r, row["auc"]) for r, row in rounds])
-    assert rows["feature"] == found.methods()["similarity"]
+    assert rows["feature"] == results.methods()["similarity"]
     assert list(rows) == ["layer1", "layer2", "avgpool", "encoder", "feature"]
 
 
-def test_by_step__mean_loss_and_its_rise_after_each_step(seen: list[Any]) -> None:
+def test_by_step__mean_loss_and_its_rise_after_each_step(figures: list[Any]) -> None:
     curves.by_step(climb(7))
-    axes, rise = seen[0].axes
+    axes, rise = figures[0].axes
     assert drawn(axes, "members") == [[0, 1], [1, 2], [2, 3]]
     assert drawn(axes, "non-members") == [[0, 1], [1, 3], [2, 5]]
     assert drawn(rise, "members") == [[0, 0], [1, 1], [2, 2]]
     assert drawn(rise, "non-members") == [[0, 0], [1, 2], [2, 4]]
-    assert "round 7" in seen[0].get_suptitle()
+    assert "round 7" in figures[0].get_suptitle()
     assert (axes.get_yscale(), rise.get_yscale()) == ("linear", "linear")
 
 
-def test_by_step__a_rise_over_decades_is_drawn_on_a_log_scale(seen: list[Any]) -> None:
+def test_by_step__a_rise_over_decades_is_drawn_on_a_log_scale(figures: list[Any]) -> None:
     flat = climb()
     assert flat.nonmembers is not None
     curves.by_step(replace(flat, nonmembers=1 + 40 * (flat.nonmembers - 1)))
-    axes, rise = seen[0].axes
+    axes, rise = figures[0].axes
     assert (axes.get_yscale(), rise.get_yscale()) == ("symlog", "symlog")
 
 
-def test_before_and_after__first_and_last_step(seen: list[Any]) -> None:
+def test_before_and_after__first_and_last_step(figures: list[Any]) -> None:
     make.before_and_after(climb())
-    members, others = seen[0].axes
+    members, others = figures[0].axes
     assert [members.get_title(loc="left"), others.get_title(loc="left")] == [
         f"{MEMBERS} members",
         f"{NONMEMBERS} non-members",
@@ -145,17 +151,17 @@ def test_before_and_after__first_and_last_step(seen: list[Any]) -> None:
     assert members.get_xscale() == "linear"
 
 
-def test_before_and_after__losses_over_decades_on_a_log_scale(seen: list[Any]) -> None:
+def test_before_and_after__losses_over_decades_on_a_log_scale(figures: list[Any]) -> None:
     flat = climb()
     assert flat.nonmembers is not None
     losses = flat.nonmembers * np.geomspace(0.01, 100, NONMEMBERS)
     make.before_and_after(replace(flat, nonmembers=losses))
-    assert [axes.get_xscale() for axes in seen[0].axes] == ["log", "log"]
+    assert [axes.get_xscale() for axes in figures[0].axes] == ["log", "log"]
 
 
-def test_thresholds__own_threshold_and_accuracy(seen: list[Any]) -> None:
+def test_thresholds__own_threshold_and_accuracy(figures: list[Any]) -> None:
     curves.thresholds([climb(0), climb(9)])
-    (axes,) = seen[0].axes
+    (axes,) = figures[0].axes
     curve = np.array(drawn(axes, "round 9"))
     assert curve[:, 1].max() == 1  # all members rise by 2, all others by about 4
     dots = [one for one in axes.lines if one.get_marker() == "o"]
@@ -164,18 +170,18 @@ def test_thresholds__own_threshold_and_accuracy(seen: list[Any]) -> None:
     assert axes.get_ylim()[1] > 0.8 and axes.get_xscale() == "linear"
 
 
-def test_thresholds__rises_over_decades_share_a_log_scale(seen: list[Any]) -> None:
+def test_thresholds__rises_over_decades_share_a_log_scale(figures: list[Any]) -> None:
     rises = np.geomspace(0.001, 100, NONMEMBERS)
     curves.thresholds([replace(climb(), scored=replace(climb().scored, scores_nonmembers=-rises))])
-    (axes,) = seen[0].axes
+    (axes,) = figures[0].axes
     assert axes.get_xscale() == "symlog" and axes.get_xlim()[1] > 50
 
 
 def test_federated__rounds_under_the_act_and_by_aggregation(
-    found: PaperResults, seen: list[Any]
+    results: PaperResults, figures: list[Any]
 ) -> None:
-    curves.federated(loss_curves(), found.by_strategy)
-    ours, compared = seen[0].axes
+    curves.federated(loss_curves(), results.by_strategy)
+    ours, compared = figures[0].axes
     assert drawn(ours, "members") == [[3, 1], [4, 2]]
     assert drawn(ours, "non-members") == [[3, 3], [4, 4]]
     labels = compared.get_legend_handles_labels()[1]
@@ -184,7 +190,7 @@ def test_federated__rounds_under_the_act_and_by_aggregation(
     assert ours.get_legend_handles_labels()[1] == ["non-members", "members"]
 
 
-def test_federated__before_the_attack_and_right_after_the_climb(seen: list[Any]) -> None:
+def test_federated__before_the_attack_and_right_after_the_climb(figures: list[Any]) -> None:
     whole = replace(
         loss_curves(),
         before_nonmembers=np.full(NONMEMBERS, 2.5),
@@ -192,7 +198,7 @@ def test_federated__before_the_attack_and_right_after_the_climb(seen: list[Any])
         after_nonmembers=np.full(NONMEMBERS, 300.0),
     )
     curves.federated(whole, {"fedavg": whole})
-    ours, _ = seen[0].axes
+    ours, _ = figures[0].axes
     before, upload = (
         [line.get_xydata().tolist() for line in ours.lines if line.get_marker() == marker]
         for marker in ("D", "*")
@@ -209,9 +215,11 @@ def scattered(axes: Any) -> dict[str, np.ndarray]:
     return {one.get_label(): np.asarray(one.get_offsets()) for one in axes.collections}
 
 
-def test_confidences__a_row_a_layer_two_at_a_time(found: PaperResults, seen: list[Any]) -> None:
-    feature_pairs.confidences(found.features[0])
-    axes = seen[0].axes
+def test_confidences__a_row_a_layer_two_at_a_time(
+    results: PaperResults, figures: list[Any]
+) -> None:
+    feature_pairs.confidences(results.features[0])
+    axes = figures[0].axes
     assert [one.get_title(loc="left") for one in axes[::3]] == ["encoder", "avgpool", "layer2"]
     assert {one.name for one in axes} == {"rectilinear"} and len(axes) == 9
     want = np.log10([0.5, 0.25, 0.125])
@@ -221,12 +229,12 @@ def test_confidences__a_row_a_layer_two_at_a_time(found: PaperResults, seen: lis
         assert points["members"][0] == pytest.approx(want[list(pair)])
 
 
-def test_combined__pairs_the_line_and_the_scores(found: PaperResults, seen: list[Any]) -> None:
-    features = found.features[0]
+def test_combined__pairs_the_line_and_the_scores(results: PaperResults, figures: list[Any]) -> None:
+    features = results.features[0]
     members, others = features.scored("combined")
     model = fit_classifier("lda", *features.known_features("combined"))
     feature_pairs.combined(features)
-    *pairs, scores = seen[0].axes
+    *pairs, scores = figures[0].axes
     middle = np.concatenate([members, others]).mean(axis=0)
     for panel, (across, up) in zip(pairs, [(0, 1), (0, 2), (1, 2)], strict=True):
         assert np.array_equal(scattered(panel)["members"], members[:, [across, up]])
@@ -264,14 +272,14 @@ def test_plane__where_the_classifier_is_undecided(classifier: str) -> None:
     assert decide(model, some) == pytest.approx(some @ normal - offset, abs=1e-9)
 
 
-def test_numbers__rounds_steps_and_tables(found: PaperResults) -> None:
-    told = numbers(found)
-    assert [(r["round"], r["under_attack"]) for r in told["rounds"]] == [(0, False), (2, True)]
-    assert told["mean_loss_by_step"] == {"members": [1, 2, 3], "nonmembers": [1, 3, 5]}
-    assert told["rounds"][0]["ascent_static"]["accuracy"] == 1
-    assert told["rounds"][0]["methods"]["similarity"] == told["table_2"]
-    assert told["round"] == 0
-    assert [c["verdict"] for c in told["claims"]] == ["held", "held", *["not run"] * 3]
+def test_numbers__rounds_steps_and_tables(results: PaperResults) -> None:
+    content = numbers(results)
+    assert [(r["round"], r["under_attack"]) for r in content["rounds"]] == [(0, False), (2, True)]
+    assert content["mean_loss_by_step"] == {"members": [1, 2, 3], "nonmembers": [1, 3, 5]}
+    assert content["rounds"][0]["ascent_static"]["accuracy"] == 1
+    assert content["rounds"][0]["methods"]["similarity"] == content["table_2"]
+    assert content["round"] == 0
+    assert [c["verdict"] for c in content["claims"]] == ["held", "held", *["not run"] * 3]
 
 
 def test_curves__survive_their_file(tmp_path: Path) -> None:
