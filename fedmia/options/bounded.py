@@ -177,6 +177,6 @@ def check_name(where: str, name: object) -> str:
     Raises:
         InputError: it is no text, or leads out of its folder.
     """
-    if not isinstance(name, str) or Path(name).name != name or name == ".." or "\0" in name:
+    if not isinstance(name, str) or Path(name).name != name or name in ("", "..") or "\0" in name:
         raise InputError(f"{where} names the file {name!r:.100}, which leads out of its folder")
     return name
