@@ -12,7 +12,7 @@ import pytest
 from fedmia.options.errors import InputError
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
-QUICK = ["weights", "images", "tables", "settings", "replies"]
+QUICK = ["weights", "images", "tables", "settings", "shadows", "studies", "replies", "answers"]
 
 
 @pytest.fixture(scope="module")

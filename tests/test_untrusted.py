@@ -123,7 +123,7 @@ def test_parquet__as_many_rows_at_once_as_their_memory_allows() -> None:
     assert bounded.batch_rows("file", parquet(5000, b"x"), 1000) == bounded.ROWS
     for groups in (1, 2):
         rows = bounded.batch_rows("file", parquet(4000, bytes(1 << 20), groups), 1 << 20)
-        assert 200 < rows <= bounded.ROOM >> 20  # each may be the megabyte
+        assert 100 < rows <= bounded.BATCH >> 20  # each may be the megabyte
     with pytest.raises(InputError, match="unfolds to"):
         bounded.batch_rows("file", parquet(1, bytes(300 << 20)), 1000)
 

@@ -25,7 +25,7 @@ from fedmia.encoders.base import (
 )
 from fedmia.encoders.checkpoint import RANDOM
 from fedmia.encoders.torchfile import folder_weights, of_configuration, read_json
-from fedmia.nets.base import check_network
+from fedmia.nets.base import check_network, limit_modules
 from fedmia.options.errors import InputError, opt
 
 FILES = ("model.safetensors", "model.safetensors.index.json")
@@ -92,7 +92,7 @@ class HuggingFaceFolder(EncoderForm):
         length = sum(p.stat().st_size for p in folder.glob("*.safetensors"))
         transformers = import_extra("transformers", "hf:FOLDER", "hf")
         try:
-            with _silence(transformers.logging):
+            with _silence(transformers.logging), limit_modules(where):
                 check_network(where, lambda: _describe_model(transformers, folder), length)
                 model, missing, unused = build_seeded(
                     lambda: _build_model(transformers, folder), load_options.seed

@@ -31,7 +31,7 @@ from fedmia.encoders.base import (
     unknown_model_error,
 )
 from fedmia.encoders.torchfile import folder_weights, of_configuration, read_json
-from fedmia.nets.base import Trunk, check_network
+from fedmia.nets.base import MODULES, Trunk, check_network, limit_modules
 from fedmia.options.errors import InputError, prefix_errors
 
 
@@ -113,7 +113,7 @@ class TimmModel(EncoderForm):
         )
         folder = Path(source.removeprefix("local-dir:"))
         if folder.is_dir() or str(folder) != source or len(folder.parts) > 1:
-            with of_configuration(folder):
+            with of_configuration(folder), limit_modules("config.json"):
                 return self._load_folder(timm, context, folder)
         if not timm.is_model(name):
             raise unknown_model_error("timm", name, timm.list_models())
@@ -123,10 +123,16 @@ class TimmModel(EncoderForm):
 
     def _load_folder(self, timm: Any, context: LoadContext, folder: Path) -> LoadedEncoder:
         weights_file = folder_weights(folder, "timm:FOLDER")
-        given = context.load_options
-        context.load_options = replace(given, checkpoint=given.checkpoint or weights_file)
-        pretrained = read_json(folder / "config.json").get("pretrained_cfg", {})
-        sized = given.size or (pretrained.get("input_size") or [None])[-1]
+        own = context.load_options
+        context.load_options = replace(own, checkpoint=own.checkpoint or weights_file)
+        config = read_json(folder / "config.json")
+        blocks = config.get("model_args", {}).get("depth")  # timm lists the rates of all at first
+        if isinstance(blocks, int) and blocks > MODULES:
+            raise InputError(
+                f"{folder}: config.json gives the depth {blocks:.20g}; at most {MODULES:,} is read"
+            )
+        pretrained = config.get("pretrained_cfg", {})
+        sized = own.size or (pretrained.get("input_size") or [None])[-1]
         name, context.where = f"local-dir:{folder}", f"timm:{folder.resolve().name}"
         with prefix_errors(str(folder)):
             _check_folder(timm, context, name, sized, weights_file)

@@ -231,8 +231,10 @@ def of_configuration(folder: Path) -> Iterator[None]:
     """
     try:
         yield
-    except InputError:
-        raise
+    except InputError as error:
+        if folder.name in str(error):
+            raise
+        raise InputError(f"the configuration in '{folder}': {error.text}") from None
     except (LookupError, ArithmeticError, AttributeError, *FAILURES) as error:
         what = f"{type(error).__name__}: {first_line(error)[:200]}"
         raise InputError(f"the configuration in '{folder}' cannot be used: {what}") from error

@@ -31,6 +31,7 @@ from strategies.base import FederatedStrategy
 
 INDEX, LOCK = CHECKPOINT_INDEX, "lock"
 FORMAT = 1
+MOST = 1 << 31  # files that a run may have written
 CheckpointPart = tuple[State, Any] | str  # tensors and what is JSON-able about them
 
 
@@ -118,6 +119,9 @@ class Checkpoint:
         files = {str(part): check_name(where, name) for part, name in index["files"].items()}
         for *_, name in index["clients"]["files"]:
             check_name(where, name)
+        for number in (index["generation"], index["clients"]["serial"]):
+            if not 0 <= int(number) < MOST:
+                raise ValueError(f"a number of {number:.20g} files")
         self.generation, self._files = int(index["generation"]), files
         return index
 

@@ -29,6 +29,7 @@ from fedmia.federation.checkpoint import (
 )
 from fedmia.federation.forks import Fork
 from fedmia.federation.ledger import Ledger
+from fedmia.options.errors import prefix_errors
 from fedmia.options.option import check_type
 from fedmia.options.seeding import rng, root
 from fedmia.partitions.split import Split
@@ -249,9 +250,10 @@ class FederatedRun:
             self.snapshots.clear()
             return
         self.store.restore(index["clients"])
-        parts = {name: unpack(index[name], {}) for name in CHECKPOINTED}
-        for name, kind in CHECKPOINTED.items():
-            check_type(name, parts[name], kind)
+        with prefix_errors(f"the checkpoint in '{self.checkpoint.root}'"):
+            parts = {name: unpack(index[name], {}) for name in CHECKPOINTED}
+            for name, kind in CHECKPOINTED.items():
+                check_type(name, parts[name], kind)
         self.rounds[:], self.aggregation = parts["rounds"], parts["aggregation"]
         self.failure_policy.gone.update(map(int, index["gone"]))
         self.failure_policy.faults[:] = parts["faults"]

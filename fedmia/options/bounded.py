@@ -14,7 +14,8 @@ from fedmia.options.errors import InputError
 ROOM = 1 << 28  # bytes that any file may unfold to
 TIMES = 20  # its own length, beyond that: images and weights shrink by less
 TEXT = 1 << 28  # bytes of a JSON file
-ROWS = 1024  # of a parquet file that are read at once
+ROWS = 1024  # of a parquet file that are read at once, and bytes that they may take:
+BATCH = 1 << 27  # pyarrow takes five times as many for a moment
 
 
 def check_unfolded(where: str, size: int, length: int) -> None:
@@ -116,7 +117,7 @@ def batch_rows(where: str, metadata: Any, length: int) -> int:
         length: bytes of the file.
 
     Returns:
-        Rows in 1 to `ROWS`, such that these hold at most 256 MiB where the file says its sizes.
+        Rows in 1 to `ROWS`, such that these hold at most `BATCH` bytes.
 
     Raises:
         InputError: the file unfolds to far more than it holds.
@@ -125,7 +126,7 @@ def batch_rows(where: str, metadata: Any, length: int) -> int:
     check_unfolded(where, sum(group.total_byte_size for group in groups), length)
     columns = [group.column(i) for group in groups for i in range(group.num_columns)]
     largest = max((column.total_uncompressed_size for column in columns), default=1)
-    return max(1, min(ROWS, ROOM // max(largest, 1)))
+    return max(1, min(ROWS, BATCH // max(largest, 1)))
 
 
 def read_json(path: Path) -> Any:

@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import math
 import operator
+import sys
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +19,7 @@ from typing import Any, ClassVar
 from fedmia.options.errors import InputError, format_error, format_value, unknown_name
 
 # Name of a limit, its sign in messages, and whether a value is within it.
+SHOWN = 200  # characters of a value of a wrong type, in a message
 LARGEST = 3.4e38  # of float32, in which the tensors are
 LIMITS: Sequence[tuple[str, str, Callable[[Any, Any], bool]]] = (
     ("gt", ">", operator.gt),
@@ -126,7 +128,7 @@ def check_type(where: str, value: Any, kind: Any) -> None:
         InputError: the value has another type.
     """
     if not any(_matches_type(value, one) for one in union_members(kind)):
-        raise InputError(f"{where} must be {type_name(kind)}, got {value!r}")
+        raise InputError(f"{where} must be {type_name(kind)}, got {value!r:.{SHOWN}}")
 
 
 def _matches_type(value: Any, kind: Any) -> bool:
@@ -149,7 +151,8 @@ def _matches_type(value: Any, kind: Any) -> bool:
         items = value.values() if isinstance(value, Mapping) else value
         return Any in inside or all(any(_matches_type(v, k) for k in inside) for v in items)
     if kind in (int, float):
-        return isinstance(value, (int, kind)) and not isinstance(value, bool)
+        fits = kind is int or not isinstance(value, int) or abs(value) <= sys.float_info.max
+        return isinstance(value, (int, kind)) and not isinstance(value, bool) and fits
     return isinstance(value, origin or kind)
 
 

@@ -63,7 +63,13 @@ def load_shadows(path: Path, trust: Trust = False) -> list[TrainedShadow]:
 def read_settings(path: Path, trust: Trust = False) -> list[ShadowSettings]:
     """What the shadow encoders in `path` were built from and trained by, without loading them.
 
-    Empty where one cannot be read, or is not trusted: `load_shadows` says why.
+    Args:
+        path: as of `load_shadows`.
+        trust: which plugins from outside that they name may be imported.
+
+    Returns:
+        One for each shadow; empty where one cannot be read, or is not trusted: `load_shadows` says
+        why.
     """
     try:
         return [_blueprint(f, read_json(f / ABOUT), trust) for f in _folders(path)]
