@@ -20,6 +20,7 @@ from fedmia.flower.store import ask
 from fedmia.records.rows import Report
 from fedmia.report.publish import publish
 from fedmia.runtime.stopwatch import Stopwatch
+from fedmia.storage.durable import make_folder
 from fedmia.storage.manifest import SNAPSHOTS
 from fedmia.storage.outfolder import OutFolder
 from fedmia.storage.runfolder import DAMAGE
@@ -54,6 +55,8 @@ def gather(grid: Grid, invocation: Invocation, place: OutFolder, watch: Stopwatc
     failures = [] if done.failure is None else [str(done.failure)]
     for client, content in sorted(answers.items()):
         folder = place.path_to(f"client-{client:04d}")
+        if folder is not None:
+            make_folder(folder, place.folder)
         try:
             report = report_node(client, content, done, folder, watch)
         except RejectedReply as error:
