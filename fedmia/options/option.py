@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 from fedmia.options.errors import InputError, format_error, format_value, unknown_name
 
 # Name of a limit, its sign in messages, and whether a value is within it.
-SHOWN = 200  # characters of a value of a wrong type, in a message
+LONGEST = 200  # characters of a value of a wrong type, in a message
 LARGEST = 3.4e38  # of float32, in which the tensors are
 LIMITS: Sequence[tuple[str, str, Callable[[Any, Any], bool]]] = (
     ("gt", ">", operator.gt),
@@ -128,7 +128,7 @@ def check_type(where: str, value: Any, kind: Any) -> None:
         InputError: the value has another type.
     """
     if not any(_matches_type(value, one) for one in union_members(kind)):
-        raise InputError(f"{where} must be {type_name(kind)}, got {value!r:.{SHOWN}}")
+        raise InputError(f"{where} must be {type_name(kind)}, got {value!r:.{LONGEST}}")
 
 
 def _matches_type(value: Any, kind: Any) -> bool:

@@ -61,7 +61,7 @@ SLOW = (
     "npz",
     "parquet",
 )
-MOST_OPTIONS = 4
+MOST_OPTIONS = {"simulate": 4, "audit": 2}
 
 
 @cache
@@ -134,7 +134,7 @@ def trees(draw: st.DrawFn, command: str) -> dict[str, Any]:
         for path in options(command)
         if path.startswith(sections) or ("." not in path and not path.startswith("shadow"))
     ]
-    paths = st.lists(st.sampled_from(sorted(general)), max_size=MOST_OPTIONS, unique=True)
+    paths = st.lists(st.sampled_from(sorted(general)), max_size=MOST_OPTIONS[command], unique=True)
     for path in draw(paths):
         *above, name = path.split(".")
         place: Any = tree
@@ -164,10 +164,10 @@ def draw_plugins(draw: st.DrawFn, command: str, tree: dict[str, Any]) -> None:
                 tree["shadow_data"] = draw(st.sampled_from(["synthetic", "digits", "x"]))
             if draw(st.booleans()):
                 tree["shadow_defense"] = plugin("defense")
-        if draw(st.integers(0, 3)) == 0:
+        if draw(st.integers(0, 7)) == 0:
             for side in ("members", "nonmembers"):
                 tree[side] = draw(st.sampled_from(["synthetic", "digits", "none", "x"]))
-        if draw(st.integers(0, 3)) == 0:
+        if draw(st.integers(0, 7)) == 0:
             kind = draw(st.sampled_from(["known", "query_budget", "x"]))
             tree["sweep"] = f"{kind}={draw(st.sampled_from(['2,4', '0', '100,50', 'x']))}"
         return

@@ -40,7 +40,7 @@ def test_settings__the_smallest_run(command: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", list(SMALLEST))
 def test_settings__a_few_drawn_ones_are_refused_or_run(command: str, tmp_path: Path) -> None:
-    results = check(command, tmp_path, 8)
+    results = check(command, tmp_path, 16)
     assert results["refused"] and results["ran"]
 
 
