@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -436,9 +435,6 @@ def federate(
             experiment.ray_address, failure_policy.timeout, experiment.device, display.line,
         )  # fmt: skip
     else:
-        # Both parse Python, which no two threads may do at once (see `arrays.Live`).
-        with watch.part("import"):
-            importlib.import_module("torch._dynamo")  # else at an optimizer's first step
         len(client_context.images)  # opens the file
         run_inline(run.run, client_context, store, failure_policy.timeout)
     if run.failure is not None and not run.rounds:
