@@ -35,6 +35,8 @@ from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.ssl.base import Recipe, State
 from fedmia.storage.archive import Archive
+from fedmia.storage.manifest import CHECKPOINT, CHECKPOINT_INDEX
+from fedmia.storage.runfolder import damaged
 from fedmia.storage.snapshot import SnapshotStore, StateStore
 from strategies.failure_policy import FailurePolicy
 
@@ -393,6 +395,7 @@ def federate(
         The rounds that are finished, and all that is scored.
 
     Raises:
+        InputError: the checkpoint is damaged, or another run's.
         FederationError: a client failed.
     """
     torch.set_num_threads(client_context.threads)
@@ -419,7 +422,8 @@ def federate(
         checkpoint,
     )
     if checkpoint:
-        run.resume()
+        with damaged(checkpoint.root.parent, f"{CHECKPOINT}/{CHECKPOINT_INDEX}"):
+            run.resume()
     if run.complete:
         display.say("rounds are finished")
     elif nodes:
