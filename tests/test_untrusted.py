@@ -21,6 +21,7 @@ from fedmia.federation.checkpoint import Checkpoint, restore_server, versions
 from fedmia.flower.gather import report_node
 from fedmia.options import bounded
 from fedmia.options.errors import InputError
+from fedmia.options.option import check_limits
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.shadows.provided import load_shadows, read_settings
 from fedmia.storage.archive import pack, unpack
@@ -197,3 +198,10 @@ def test_damage__is_what_readers_raise() -> None:
     for content in ("[" * 100_000, "{", "NaN]"):
         with pytest.raises(DAMAGE):
             bounded.parse_json(content)
+
+
+def test_options__no_integer_is_larger_than_arrays_hold() -> None:
+    for value in (1 << 63, 10**30, -(10**400)):
+        with pytest.raises(InputError, match="rounds must be less than 2"):
+            check_limits("rounds", value, {"ge": None})
+    check_limits("rounds", (1 << 63) - 1, {"ge": 1})

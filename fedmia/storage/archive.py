@@ -143,7 +143,7 @@ def unpack(tree: Any, arrays: dict[str, np.ndarray]) -> Any:
     if not isinstance(tree, dict):
         return tree
     if "of" in tree:
-        cls = getattr(records, tree["of"])
+        cls: Any = getattr(records, tree["of"])
         # A file of others may name whatever the module has imported.
         if not dataclasses.is_dataclass(cls) or cls.__module__ != records.__name__:
             raise ValueError(f"'{tree['of']}' is no record")
