@@ -44,7 +44,7 @@ from fedmia.data.parquet import Parquet
 from fedmia.encoders.base import IMAGENET
 from fedmia.nets.resnet import BasicBlock, ResNet
 from fedmia.options.seeding import rng, torch_rng
-from fedmia.records.rows import Interval
+from fedmia.records.attack_rows import Interval
 from fedmia.runtime.environment import describe, version
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import Recipe, SSLMethod

@@ -7,6 +7,7 @@ import functools
 import inspect
 import io
 import re
+import sys
 import tokenize
 from typing import Any, get_args, get_type_hints, is_typeddict
 
@@ -20,9 +21,9 @@ from fedmia.storage import manifest
 
 
 @functools.cache
-def written_comments() -> dict[str, dict[str, str]]:
-    """Class -> field -> the comment above it or behind it, in the file of the records."""
-    source = inspect.getsource(rows)
+def written_comments(module: str) -> dict[str, dict[str, str]]:
+    """Class -> field -> the comment above it or behind it, in a module of records."""
+    source = inspect.getsource(sys.modules[module])
     comments = {
         token.start[0]: (token.string.lstrip("# "), token.line.lstrip().startswith("#"))
         for token in tokenize.generate_tokens(io.StringIO(source).readline)
@@ -69,7 +70,7 @@ JSON_NAMES = {"None": "null", "str": "string", "float": "number", "int": "intege
 
 def type_text(hint: Any) -> str:
     """A type as a reader of JSON knows it."""
-    text = re.sub(r"\b(?:typing|collections\.abc|fedmia\.records\.rows)\.", "", str(hint))
+    text = re.sub(r"\b(?:typing|collections\.abc|fedmia\.records\.\w+)\.", "", str(hint))
     text = re.sub(r"<class '(?:[\w.]+\.)?(\w+)'>", r"\1", text)
     text = re.sub(r"(?:NotRequired|Required)\[(.*)\]$", r"\1", text)
     text = re.sub(r"\bSequence\[", "list[", text)
@@ -120,7 +121,10 @@ def meaning(record: Any, name: str, field: Field) -> str:
     texts = []
     for one in bases(record):
         doc = entries(sections(inspect.getdoc(one) or "").get("Attributes", ""))
-        texts += [doc.get(name, ""), written_comments().get(one.__name__, {}).get(name, "")]
+        texts += [
+            doc.get(name, ""),
+            written_comments(one.__module__).get(one.__name__, {}).get(name, ""),
+        ]
     text = next(filter(None, texts), "")
     if not text and field.part:
         text = f"of `{field.part}`: {'simultaneous ' * ('simultaneous' in name)}95 % interval"

@@ -326,7 +326,8 @@ class RayGrid(LocalGrid):
             why = str(error).strip().splitlines()[-1]  # of its constructor, if that raised
             raise FederationError(f"a Ray worker cannot start: {why}") from error
         self._idle.append(actor)
-        if not self._starting and not known:
+        several = len({p.address for p in self._placements.values()}) > 1
+        if not self._starting and not known and (self._share.gpus or several):
             self._say(describe_placements(self._placements.values(), self._share.gpus))
 
     def _note_answered(self, one: Any) -> None:

@@ -19,6 +19,7 @@ from fedmia.flower.rounds import LogDisplay
 from fedmia.flower.store import ask
 from fedmia.report.publish import publish
 from fedmia.runtime.stopwatch import Stopwatch
+from fedmia.storage.durable import make_folder
 from fedmia.storage.manifest import SNAPSHOTS
 from fedmia.storage.outfolder import OutFolder
 from fedmia.storage.snapshot import MemoryStore, SnapshotStore
@@ -50,6 +51,8 @@ def gather(grid: Grid, invocation: Invocation, place: OutFolder, watch: Stopwatc
             answers = collect_scores(grid, remaining, done.snapshots)
     for client, content in sorted(answers.items()):
         folder = place.path_to(f"client-{client:04d}")
+        if folder is not None:
+            make_folder(folder, place.folder)
         report = publish(scores_from_node(client, content, done), folder, watch)
         print(f"client {client}: {report['verdict']} Report: {folder}/report.html")
     if done.failure is not None:  # so that Flower marks the run as failed

@@ -116,6 +116,11 @@ def attend(q: Tensor, k: Tensor, v: Tensor, heads: int, mask: Tensor | None = No
     return out
 
 
+def feed_forward(width: int) -> nn.Sequential:
+    """The two layers of a block that follow its attention, (B, n, width) -> (B, n, width)."""
+    return nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+
+
 class Attention(nn.Module):
     """Multi-head self-attention."""
 
@@ -139,9 +144,7 @@ class Block(nn.Module):
         self.norm1 = nn.LayerNorm(width, eps=EPS)
         self.attn = Attention(width, heads)
         self.norm2 = nn.LayerNorm(width, eps=EPS)
-        self.mlp = nn.Sequential(
-            nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
-        )
+        self.mlp = feed_forward(width)
 
     def forward(
         self, x: Tensor, factors: Tensor | None = None, mask: Tensor | None = None

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedmia.papers.reading import SnapshotFeatures, SnapshotScores
 from fedmia.records import FloatArray, ScoredAttack
-from fedmia.records.rows import Interval, ThresholdRow
+from fedmia.records.attack_rows import Interval, ThresholdRow
 from fedmia.report.format import estimate
 from fedmia.report.metrics import attack_row
 from fedmia.report.tables import Table, TextCell, TextRow

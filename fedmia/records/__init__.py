@@ -1,7 +1,8 @@
 """Typed records: what the evaluation hands to the report, plain arrays and types.
 
-`rows` is what report.json holds of them; `fields`, what a row declares of its numbers. The report
-is the only place that holds scores and truth together. Nothing here knows the federation.
+`rows` and its like are what report.json holds of them; `fields`, what a row declares of its
+numbers. The report is the only place that holds scores and truth together. Nothing here knows the
+federation.
 """
 
 from __future__ import annotations

@@ -4,14 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedmia.records.rows import (
-    AttackRow,
-    Controls,
-    EncoderRow,
-    KnownAuc,
-    Utility,
-    rows_with_auc,
-)
+from fedmia.records.attack_rows import AttackRow
+from fedmia.records.client_rows import KnownAuc, rows_with_auc
+from fedmia.records.rows import Controls, EncoderRow, Utility
 from fedmia.report.format import estimate, interval, model_of
 from fedmia.report.verdict import NO_VERDICT, failed_control, strongest_leak
 from fedmia.statistics.power import images_needed, smallest_detectable_auc

@@ -18,13 +18,12 @@ from fedmia.records import (
     RoundInfo,
     RunScores,
 )
+from fedmia.records.attack_rows import AttackRow, PairedRow
+from fedmia.records.client_rows import ClientRow
 from fedmia.records.fields import row_of
 from fedmia.records.rows import (
-    AttackRow,
-    ClientRow,
     Controls,
     EncoderRow,
-    PairedRow,
     Report,
     RoundRow,
     SweepPlace,

@@ -23,15 +23,15 @@ from fedmia.records import (
     RunScores,
     ScoredAttack,
 )
-from fedmia.records.fields import row_of
-from fedmia.records.rows import (
+from fedmia.records.client_rows import (
     ClientCounts,
     ClientDistribution,
     ClientRow,
-    DefenceRow,
     KnownAuc,
     rows_with_auc,
 )
+from fedmia.records.defence_rows import DefenceRow
+from fedmia.records.fields import row_of
 from fedmia.report.lowerbounds import bounds_family, epsilon_row, part_row
 from fedmia.report.selection import FEW, LARGE, MOST
 from fedmia.statistics.auc import AucEstimate, auc_estimate, auc_interval

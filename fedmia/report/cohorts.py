@@ -9,8 +9,9 @@ from typing import Any, cast
 import numpy as np
 
 from fedmia.records import RunScores
+from fedmia.records.client_rows import CohortRow
 from fedmia.records.fields import fields_of, row_of
-from fedmia.records.rows import CohortRow, Report
+from fedmia.records.rows import Report
 from fedmia.report.clients import declared_attack, leak_of
 from fedmia.report.format import NEVER, defended_lines
 from fedmia.report.selection import FEW, select_clients, select_inferred

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fedmia.records import RunScores
-from fedmia.records.rows import ClientRow, InferenceRow, SweepRow
+from fedmia.records.client_rows import ClientRow, InferenceRow
+from fedmia.records.rows import SweepRow
 
 # Head of a column -> where its value lies in a row.
 AUC = {

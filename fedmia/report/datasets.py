@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fedmia.records import DatasetInferenceResults
+from fedmia.records.client_rows import ClientInferenceRow, InferenceRow, PosersRow
 from fedmia.records.fields import row_of
-from fedmia.records.rows import ClientInferenceRow, InferenceRow, PosersRow
 from fedmia.report.selection import FEW
 from fedmia.statistics.pvalues import count_alarms, exceeds_false_alarms, holm
 

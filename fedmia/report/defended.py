@@ -12,8 +12,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedmia.records import ClientInfo, Probe, RunScores
+from fedmia.records.attack_rows import Interval
+from fedmia.records.defence_rows import DefenceGroupsRow, GroupLeak, GroupRow
 from fedmia.records.fields import row_of
-from fedmia.records.rows import DefenceGroupsRow, GroupLeak, GroupRow, Interval
 from fedmia.report.clients import declared_attack, leak_of
 from fedmia.statistics.intervals import wilson
 

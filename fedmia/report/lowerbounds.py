@@ -26,15 +26,15 @@ from fedmia.records import (
     RunScores,
     ScoredAttack,
 )
-from fedmia.records.fields import row_of
-from fedmia.records.rows import (
+from fedmia.records.client_rows import ClientRow
+from fedmia.records.defence_rows import (
     AggregationRow,
     AttackBoundRow,
     CanaryBoundRow,
-    ClientRow,
     DefencePart,
     EpsilonRow,
 )
+from fedmia.records.fields import row_of
 from fedmia.statistics.intervals import LEVEL
 
 SHOUT = "CLAIM REFUTED"

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedmia.records import FloatArray, ScoredAttack
+from fedmia.records.attack_rows import AttackRow, AucRow, ThreatRow
 from fedmia.records.fields import row_of
-from fedmia.records.rows import AttackRow, AucRow, ThreatRow
 from fedmia.statistics.auc import auc, auc_estimate, auc_interval
 from fedmia.statistics.intervals import LEVEL
 from fedmia.statistics.thresholds import (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 from fedmia.records import Pair
+from fedmia.records.attack_rows import PairedRow
 from fedmia.records.fields import row_of
-from fedmia.records.rows import PairedRow
 from fedmia.statistics.auc import auc_estimate, auc_interval, difference_interval
 from fedmia.statistics.intervals import LEVEL, Interval
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from fedmia.options.seeding import rng
 from fedmia.records import IntArray, RunScores, ScoredAttack
-from fedmia.records.rows import NamingCounts, NamingNull, NamingRow, PerClientRow
+from fedmia.records.client_rows import NamingCounts, NamingNull, NamingRow, PerClientRow
 from fedmia.statistics.by_client import client_auc, matched_naming_rate
 from fedmia.statistics.intervals import clopper_pearson, wilson
 from fedmia.statistics.matching import mix_weights

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from fedmia.records.rows import Report, known_auc, rows_with_auc
+from fedmia.records.client_rows import known_auc, rows_with_auc
+from fedmia.records.rows import Report
 from fedmia.report.lowerbounds import SHOUT
 from fedmia.report.verdict import NO_VERDICT, failed_control, strongest_leak
 

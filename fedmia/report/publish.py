@@ -11,7 +11,8 @@ from rich.console import Console
 
 from fedmia import table
 from fedmia.records import RunScores
-from fedmia.records.rows import ClientRow, InferenceRow, Report
+from fedmia.records.client_rows import ClientRow, InferenceRow
+from fedmia.records.rows import Report
 from fedmia.report.build import build_report, to_json_types
 from fedmia.report.clients import all_client_rows
 from fedmia.report.csvs import clients_csv, scores_csv, sweep_csv

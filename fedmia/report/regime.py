@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedmia.records.rows import AttackRow, RegimeRow
+from fedmia.records.attack_rows import AttackRow
+from fedmia.records.rows import RegimeRow
 
 BY, OVERFIT = "similarity", 0.85  # the attack, and the AUC over which an encoder is overfitted
 # What our own federations showed of attacks that climb, by regime and reading.

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from statistics import median
 
-from fedmia.records.rows import ClientInferenceRow, ClientRow, Report, rows_with_auc
+from fedmia.records.client_rows import ClientInferenceRow, ClientRow, rows_with_auc
+from fedmia.records.rows import Report
 
 FEW = 20  # clients that are all shown, and most that are shown of more
 MOST = 1000  # clients of which report.json holds every row

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from fedmia.records import SetScores
+from fedmia.records.attack_rows import SetControl, SetRow
 from fedmia.records.fields import row_of
-from fedmia.records.rows import SetControl, SetRow
 from fedmia.statistics.auc import AucEstimate, auc_estimate, auc_interval, difference_interval
 from fedmia.statistics.intervals import LEVEL
 

@@ -6,19 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fedmia.records import ALONE
+from fedmia.records.attack_rows import AttackRow, AucRow, Interval, Json
+from fedmia.records.client_rows import InferenceRow
+from fedmia.records.defence_rows import DefenceRow
 from fedmia.records.fields import fields_of
-from fedmia.records.rows import (
-    AttackRow,
-    AucRow,
-    DefenceRow,
-    EncoderRow,
-    InferenceRow,
-    Interval,
-    Json,
-    Report,
-    UtilityRow,
-    control_sets,
-)
+from fedmia.records.rows import EncoderRow, Report, UtilityRow, control_sets
 from fedmia.report.datasets import SIGNIFICANCE
 from fedmia.report.format import (
     DASH,

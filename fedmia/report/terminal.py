@@ -10,8 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from fedmia.records import ALONE, MEAN
+from fedmia.records.attack_rows import AttackRow, SetRow
 from fedmia.records.fields import fields_of
-from fedmia.records.rows import AttackRow, Report, SetRow, control_sets
+from fedmia.records.rows import Report, control_sets
 from fedmia.report.answers import TITLES
 from fedmia.report.format import (
     control_of,

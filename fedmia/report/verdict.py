@@ -5,16 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fedmia.records import LOSS_BEFORE
-from fedmia.records.rows import (
-    AttackRow,
-    AucRow,
-    Controls,
-    KnownAuc,
-    PairedRow,
-    control_sets,
-    known_auc,
-    rows_with_auc,
-)
+from fedmia.records.attack_rows import AttackRow, AucRow, PairedRow
+from fedmia.records.client_rows import KnownAuc, known_auc, rows_with_auc
+from fedmia.records.rows import Controls, control_sets
 from fedmia.report.format import model_of
 
 NO_VERDICT = "no-verdict"  # of a run that ended before its first round

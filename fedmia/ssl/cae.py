@@ -15,6 +15,7 @@ from fedmia.nets._vit import (
     SineCosinePositions,
     VisionTransformer,
     attend,
+    feed_forward,
     patchify,
 )
 from fedmia.options.option import option
@@ -92,9 +93,7 @@ class CrossBlock(nn.Module):
             nn.LayerNorm(width, eps=EPS) for _ in range(4)
         )
         self.q, self.k, self.v, self.proj = (nn.Linear(width, width) for _ in range(4))
-        self.mlp = nn.Sequential(
-            nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
-        )
+        self.mlp = feed_forward(width)
 
     def forward(self, x: Tensor, visible: Tensor, places: Tensor) -> Tensor:
         """(B, m, width): the masked patches' next tokens.

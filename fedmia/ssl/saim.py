@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedmia.nets._vit import EPS, VisionTransformer, attend, patchify
+from fedmia.nets._vit import EPS, VisionTransformer, attend, feed_forward, patchify
 from fedmia.options.errors import InputError, opt
 from fedmia.options.option import option
 from fedmia.ssl._options import crop_option, flip_option
@@ -134,9 +134,7 @@ class QueryBlock(nn.Module):
         self.norm1, self.norm2 = nn.LayerNorm(width, eps=EPS), nn.LayerNorm(width, eps=EPS)
         self.q, self.kv = nn.Linear(width, width), nn.Linear(width, 2 * width)
         self.proj = nn.Linear(width, width)
-        self.mlp = nn.Sequential(
-            nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
-        )
+        self.mlp = feed_forward(width)
 
     def forward(self, x: Tensor, content: Tensor, mask: Tensor) -> Tensor:
         """(B, n, D): the next queries.

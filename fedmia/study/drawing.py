@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from fedmia.records.rows import Interval
+from fedmia.records.attack_rows import Interval
 from fedmia.report.figures import canvas
 from fedmia.statistics.spread import spread
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NotRequired, TypedDict
 
-from fedmia.records.rows import CanaryBoundRow, Interval, Json, SetRow
+from fedmia.records.attack_rows import Interval, Json, SetRow
+from fedmia.records.defence_rows import CanaryBoundRow
 from fedmia.statistics.spread import Spread
 
 FORMAT = 1

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from fedmia.records import ScoredAttack
-from fedmia.records.rows import Interval
+from fedmia.records.attack_rows import Interval
 from fedmia.statistics.auc import auc_estimate, difference_interval
 from fedmia.statistics.intervals import LEVEL
 

@@ -14,8 +14,9 @@ import pytest
 from fedmia.cli.commands import COMMANDS
 from fedmia.options import registry
 from fedmia.options.option import option_fields
+from fedmia.records.attack_rows import AttackRow
 from fedmia.records.fields import fields_of
-from fedmia.records.rows import AttackRow, Report
+from fedmia.records.rows import Report
 from fedmia.table import COLUMNS
 
 ROOT = Path(__file__).resolve().parents[2]

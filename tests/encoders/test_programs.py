@@ -110,7 +110,7 @@ def test_program__rubbish_is_refused(kind: str, tmp_path: Path) -> None:
 def test_onnx__missing_package_is_one_line(saved: Saved, monkeypatch: pytest.MonkeyPatch) -> None:
     path = saved("onnx", "plain")
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    with pytest.raises(InputError, match=r"needs the extra: pip install 'fedmia\[onnx\]'"):
+    with pytest.raises(InputError, match=r"needs the extra: pip install '\.\[onnx\]' in a clone"):
         load(path)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fedmia.records import ClientDefence, ClientInfo, Probe, RunScores
-from fedmia.records.rows import DefenceGroupsRow
+from fedmia.records.defence_rows import DefenceGroupsRow
 from fedmia.report.build import build_report
 from fedmia.report.clients import client_rows, declared_attack, leak_of
 from fedmia.report.defended import defended, knn_of

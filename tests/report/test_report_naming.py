@@ -12,7 +12,7 @@ from rich.console import Console
 
 from fedmia.options.seeding import rng
 from fedmia.records import RunScores, ScoredAttack
-from fedmia.records.rows import NamingNull
+from fedmia.records.client_rows import NamingNull
 from fedmia.report.build import build_report
 from fedmia.report.page import page
 from fedmia.report.per_client import named_null

@@ -14,8 +14,8 @@ from rich.console import Console
 
 from fedmia.observers._values import run_values
 from fedmia.records import RunScores, ScoredAttack
+from fedmia.records.attack_rows import AttackRow
 from fedmia.records.fields import Field, fields_of
-from fedmia.records.rows import AttackRow
 from fedmia.report import build
 from fedmia.report.publish import write_report
 from fedmia.report.terminal import render

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedmia.records import Curves, FloatArray, IntArray, RunScores, ScoredAttack
-from fedmia.records.rows import AttackRow, Report
+from fedmia.records.attack_rows import AttackRow
+from fedmia.records.rows import Report
 from fedmia.report.figures import canvas
 from fedmia.statistics.thresholds import roc
 

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedmia.records import RunScores, ScoredAttack
-from fedmia.records.rows import AucRow, KnownAuc, Report, control_sets, known_auc, rows_with_auc
+from fedmia.records.attack_rows import AucRow
+from fedmia.records.client_rows import KnownAuc, known_auc, rows_with_auc
+from fedmia.records.rows import Report, control_sets
 from fedmia.report.figures import canvas
 from fedmia.report.figures.pairs import draw_pairs
 from fedmia.statistics.thresholds import roc

@@ -7,7 +7,7 @@ import io
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from fedmia.records.rows import KnownAuc
+from fedmia.records.client_rows import KnownAuc
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

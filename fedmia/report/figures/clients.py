@@ -7,14 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedmia.records.rows import (
-    ClientRow,
-    CohortRow,
-    KnownAuc,
-    Report,
-    known_auc,
-    rows_with_auc,
-)
+from fedmia.records.client_rows import ClientRow, CohortRow, KnownAuc, known_auc, rows_with_auc
+from fedmia.records.rows import Report
 from fedmia.report.figures import canvas
 from fedmia.report.selection import count_clients, has_many_clients, select_clients
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Literal
 
-from fedmia.records.rows import AttackRow, Report, RoundRow
+from fedmia.records.attack_rows import AttackRow
+from fedmia.records.rows import Report, RoundRow
 from fedmia.report.figures import canvas
 
 if TYPE_CHECKING:

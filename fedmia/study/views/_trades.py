@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from fedmia.config.tradeoff import DefensePoint, Tradeoff
-from fedmia.records.rows import EpsilonRow, Report
+from fedmia.records.defence_rows import EpsilonRow
+from fedmia.records.rows import Report
 from fedmia.statistics.intervals import LEVEL
 from fedmia.statistics.spread import clip_interval, spread, t_interval
 from fedmia.study import formats

@@ -16,7 +16,8 @@ from fedmia.config.audit import Audit
 from fedmia.config.series import split_round
 from fedmia.config.sweep import Cell
 from fedmia.config.tree import to_tree
-from fedmia.records.rows import Interval, Report
+from fedmia.records.attack_rows import Interval
+from fedmia.records.rows import Report
 from fedmia.report.figures import canvas
 from fedmia.report.format import DASH, control_of, estimate, interval, number
 from fedmia.report.tables import Table, TextCell

@@ -20,7 +20,7 @@ from fedmia.heads.trial import CONFIDENCE, KNOWING, NAIVE, AttackRates, HeadTria
 from fedmia.options.errors import format_error
 from fedmia.options.seeding import rng
 from fedmia.records import MEANINGFUL
-from fedmia.records.rows import Interval
+from fedmia.records.attack_rows import Interval
 from fedmia.report.figures import canvas
 from fedmia.report.format import DASH, estimate, interval, number
 from fedmia.report.lowerbounds import SHOUT, canary_bound

@@ -1,0 +1,221 @@
+"""What `report.json` holds of an attack: its threat, AUC, thresholds, pairs and sets.
+
+The conventions of `fedmia.records.rows` hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, NotRequired, TypedDict
+
+from fedmia.records.fields import Field
+
+Interval = Sequence[float]
+Json = Mapping[str, Any]  # passed through as it came
+Attack = Annotated[str, Field(column="attack")]
+Client = Annotated[int, Field(column="client")]
+Round = Annotated[int, Field(column="round")]
+Members = Annotated[int, Field(column="n_members")]
+Nonmembers = Annotated[int, Field(column="n_nonmembers")]
+ByFpr = Annotated[dict[str, float | None], Field(keyed="target_fpr")]
+
+
+class AucRow(TypedDict):
+    """How well scores tell members; the numbers are null where a side is empty.
+
+    Attributes:
+        auc_ci: 95 % confidence interval [low, high] of `auc`; null where there is none.
+        auc_ci_simultaneous: simultaneous interval [low, high] of `auc`.
+        n_members: scored.
+        n_nonmembers: number of scored non-members.
+    """
+
+    auc: Annotated[float | None, Field(log="auc{_control}/{attack}", log_ends="auc_{end}/{attack}")]
+    auc_ci: Interval | None
+    auc_ci_simultaneous: Interval | None
+    n_members: Members
+    n_nonmembers: Nonmembers
+
+
+class ThresholdRow(TypedDict):
+    """Decisions at one threshold, as if members and non-members were equally many; null without a
+    threshold, precision also where no image was called a member.
+
+    Attributes:
+        accuracy_ci: 95 % confidence interval [low, high] of `accuracy`; null where there is none.
+        precision_ci: 95 % confidence interval [low, high] of `precision`; null where there is
+            none.
+        recall_ci: 95 % confidence interval [low, high] of `recall`; null where there is none.
+    """
+
+    accuracy: Annotated[float | None, Field(label="accuracy", head="accu-\nracy", place=2)]
+    accuracy_ci: Interval | None
+    precision: Annotated[float | None, Field(label="precision")]
+    precision_ci: Interval | None
+    recall: Annotated[float | None, Field(label="recall")]
+    recall_ci: Interval | None
+
+
+class RefittedThresholdRow(TypedDict):
+    """The same decisions at a threshold refitted on the attacker's known images of the target; null
+    without known images.
+
+    Attributes:
+        threshold_refitted: the threshold, of the score.
+        accuracy_refitted_ci: 95 % confidence interval [low, high] of `accuracy_refitted`; null
+            where there is none.
+        precision_refitted: share of members among the images that are called members.
+        precision_refitted_ci: 95 % confidence interval [low, high] of `precision_refitted`; null
+            where there is none.
+        recall_refitted: share of the members that are called members.
+        recall_refitted_ci: 95 % confidence interval [low, high] of `recall_refitted`; null where
+            there is none.
+    """
+
+    threshold_refitted: float | None
+    accuracy_refitted: Annotated[
+        float | None, Field(label="refitted", only=("threshold_source", "shadow"))
+    ]
+    accuracy_refitted_ci: Interval | None
+    precision_refitted: float | None
+    precision_refitted_ci: Interval | None
+    recall_refitted: float | None
+    recall_refitted_ci: Interval | None
+
+
+class ThreatRow(TypedDict):
+    """What the attacker needs.
+
+    Attributes:
+        access: `black_box` or `white_box`.
+        vantage: `outsider`, `client` or `server`.
+    """
+
+    access: str
+    vantage: str
+
+
+class AttackHead(TypedDict):
+    """An attack, and the model that it was scored on.
+
+    Attributes:
+        name: name of the attack.
+        paper: where it was published, or empty.
+        threat: what the attacker needs.
+        under_attack: the model had received a crafted update.
+        round: of the model that was scored, or the last of `rounds`; null: of no run.
+    """
+
+    name: Attack
+    paper: str
+    threat: ThreatRow
+    under_attack: bool
+    round: Round | None
+    # Of an active attack all in which it acted; else `round` alone.
+    rounds: Annotated[Sequence[int], Field(aside=True)]
+
+
+class AttackFacts(TypedDict):
+    """What an attack tells at low false-positive rates, and how it came to it.
+
+    Attributes:
+        tpr_at_fpr_ci: 95 % confidence interval by target; it counts the threshold's error.
+        fpr_achieved: false-positive rate on the scored images, by target.
+        queries: images that the attacker had embedded.
+        reading: of an ascent: rise or level of the loss, or line23; null of all others.
+        choices: option -> value that the attack chose for it on known images.
+        threshold: the attack's own, of its score; null where it has none.
+        threshold_source: what chose it: shadow or known images; null without a threshold.
+    """
+
+    # By target FPR, "0.001", "0.01", "0.1"; null where too few non-members resolve it.
+    tpr_at_fpr: Annotated[
+        dict[str, float | None],
+        Field(keyed="target_fpr", head="TPR at\n1 % FPR", place=1, key="0.01",
+              log="tpr_at_1_percent_fpr/{attack}"),
+    ]  # fmt: skip
+    tpr_at_fpr_ci: dict[str, Interval | None]
+    fpr_achieved: ByFpr
+    queries: int
+    reading: str | None
+    choices: Json
+    threshold: float | None
+    threshold_source: str | None
+    # At the threshold that is best on the scored images themselves.
+    oracle_accuracy: Annotated[float | None, Field(label="best (oracle)")]
+
+
+class AttackRow(AttackHead, AucRow, ThresholdRow, RefittedThresholdRow, AttackFacts, TypedDict):
+    """One attack on the images under test, or one control of it."""
+
+
+class PairedRow(TypedDict):
+    """An attack and its control on the same images, and what it adds. Without images to compare,
+    numbers are null and AUCs absent.
+
+    Attributes:
+        attack: name of the attack.
+        n_members: number of scored members.
+        n_nonmembers: number of scored non-members.
+        auc: AUC of the attack, in [0, 1].
+        auc_control: AUC of the control.
+        auc_control_ci: 95 % confidence interval [low, high] of `auc_control`; null where there is
+            none.
+        auc_control_ci_simultaneous: simultaneous interval [low, high] of `auc_control`.
+    """
+
+    attack: Attack
+    control: Annotated[str, Field(column="baseline")]
+    n_members: Members
+    n_nonmembers: Nonmembers
+    # Of the AUCs, in [-1, 1].
+    difference: Annotated[float | None, Field("auc_difference", log="added/{attack}/{baseline}")]
+    ci: Annotated[Interval | None, Field(part="difference")]
+    ci_simultaneous: Annotated[Interval | None, Field(part="difference")]
+    auc: NotRequired[float]
+    auc_control: NotRequired[float]
+    auc_control_ci: NotRequired[Interval]
+    auc_control_ci_simultaneous: NotRequired[Interval]
+    statement: Annotated[str, Field(column="note")]  # what `ci_simultaneous` says, in words
+
+
+class SetControl(TypedDict):
+    """A control on the same sets, and what the attack has over it.
+
+    Attributes:
+        auc: AUC of the control, in [0, 1].
+        auc_ci: 95 % confidence interval [low, high] of `auc`; null where there is none.
+        difference_ci: 95 % confidence interval [low, high] of `difference`; null where there is
+            none.
+    """
+
+    name: Annotated[str, Field(column="baseline")]
+    auc: float
+    auc_ci: Interval
+    difference: Annotated[float, Field("auc_difference")]  # of the AUCs, in [-1, 1]
+    difference_ci: Interval
+
+
+class SetRow(TypedDict):
+    """Sets of `size` images, each of members alone or of non-members alone, told apart.
+
+    Attributes:
+        attack: name of the attack.
+        n_member_sets: number of sets of members.
+        n_nonmember_sets: number of sets of non-members.
+        auc: area under the ROC curve, in [0, 1]; 0.5: no better than guessing.
+        auc_ci: 95 % confidence interval [low, high] of `auc`; null where there is none.
+        auc_ci_simultaneous: over the rows of `sets`.
+        control: a control on the same sets; null: there is none.
+    """
+
+    attack: Attack
+    # `mean`: by the mean score of its images; `alone`: acted on by itself, as a whole.
+    judged: Annotated[str, Field(column="subject")]
+    size: Annotated[int, Field(column="set_size")]
+    n_member_sets: int
+    n_nonmember_sets: int
+    auc: float
+    auc_ci: Interval
+    auc_ci_simultaneous: Interval
+    control: SetControl | None
