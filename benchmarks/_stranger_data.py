@@ -1,8 +1,9 @@
-"""Images, tables, settings, run folders and replies: honest ones, and hostile ones by hand."""
+"""Images, tables, settings and replies: honest ones, and hostile ones by hand."""
 
 from __future__ import annotations
 
 import io
+import json
 import pickle
 import struct
 import zipfile
@@ -15,22 +16,25 @@ from typing import Any
 
 import numpy as np
 import torch
+from _mutations import VALUES
 from _stranger_encoders import Files, bomb, planted
-from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from PIL import Image
 
 from fedmia.cli.command import parse
 from fedmia.cli.commands import COMMANDS
 from fedmia.data.base import Request
 from fedmia.data.images import ImageSet
+from fedmia.flower.gather import report_node
 from fedmia.options import registry
-from fedmia.runs import open_run
+from fedmia.records import ClientDefence, Epsilon, ScoredAttack
+from fedmia.runtime.stopwatch import Stopwatch
+from fedmia.storage.archive import pack
 from strategies.replies import ReplyReader
 
 SIDE = 8
 WEIGHTS = {"a": torch.zeros(4, 3), "b": torch.zeros(5)}  # that a client received
 FORMATS = ("PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP", "PPM")
-STORED = Path(__file__).parents[1] / "tests" / "stored" / "run-0.1.0"
 
 
 def picture(mode: str = "RGB", size: tuple[int, int] = (SIDE, SIDE)) -> Image.Image:
@@ -312,76 +316,71 @@ def read_settings(path: Path) -> object:
     return parse(COMMANDS["simulate"], ["--config", str(path)])
 
 
-@cache
-def run_files() -> Files:
-    """The stored run's files, without the larger models."""
-    return {
-        str(p.relative_to(STORED)): p.read_bytes() for p in sorted(STORED.rglob("*")) if p.is_file()
-    }
-
-
-def read_run(path: Path) -> object:
-    """All that a reader may ask of a run's folder."""
-    run = open_run(path)
-    for name in (
-        "settings",
-        "records",
-        "verdict",
-        "attacks",
-        "clients",
-        "rounds",
-        "scores",
-        "table",
-        "curves",
-        "figures",
-    ):
-        getattr(run, name)
-    run._repr_html_()
-    run.figure("roc")
-    return run.encoder()(torch.zeros(1, 3, 8, 8))
-
-
-def hostile_runs(marker: Path) -> Iterator[tuple[str, Files]]:
-    """Changed files of the stored run, by name."""
-    config = run_files()["config.yaml"]
-    for name in ("model", "ssl", "data"):
-        changed = config.replace(
-            f"{name}:\n  name:".encode(), f"{name}:\n  name: os:system #".encode()
-        )
-        yield f"plugin-{name}", {"config.yaml": changed}
-    for name, content in {
-        "empty": b"",
-        "list": b"[]",
-        "null": b"null",
-        "text": b"<html>",
-        "deep": b"[" * 100_000,
-        "zero": bytes(100),
-        "number": b"9" * 10_000,
-    }.items():
-        for file in ("config.yaml", "report.json", "scores.csv"):
-            yield f"{name}-{file}", {file: content}
-    first = next(n for n in run_files() if n.endswith(".safetensors"))
-    yield (
-        "snapshot",
-        {n: run_files()[first][:100] for n in run_files() if n.endswith(".safetensors")},
-    )
-    yield "curves", {"curves.npz": bomb("act.npy")}
-    yield "curves-code", {"curves.npz": npz(act=np.array([planted(marker)[1]], dtype=object))}
-    yield (
-        "rounds",
-        {
-            "snapshots/main/round-x.safetensors": b"",
-            "snapshots/main/round-99999999999999999999.safetensors": b"",
-        },
-    )
-
-
 def read_reply(arrays: dict[str, Array], metrics: dict[str, Any]) -> object:
     """As the server does, of client 0."""
     content = RecordDict({"arrays": ArrayRecord(arrays), "metrics": MetricRecord(metrics)})
     about: Any = SimpleNamespace(src_node_id=7)
     message: Any = SimpleNamespace(metadata=about, has_error=lambda: False, content=content)
     return ReplyReader(WEIGHTS, {7: 0}, 1)(message)
+
+
+@cache
+def answer() -> tuple[dict[str, Any], dict[str, Array]]:
+    """What a node of private images answers: fields as JSON has them, arrays."""
+    rng = np.random.default_rng(0)
+    sides = {f"scores_{s}": rng.normal(size=6) for s in ("members", "nonmembers")}
+    scored = ScoredAttack("similarity", "", "black_box", "outside", **sides)
+    size = {"n": 8, "members": 8, "scored_members": 6, "scored_nonmembers": 6}
+    fields: dict[str, Any] = {
+        "size": 8,
+        "defence": ClientDefence("gaussian", Epsilon(3.0, 1e-6, 4, "guaranteed", "It holds.")),
+        "split": size,
+        "pixels": (rng.normal(size=6), rng.normal(size=6)),
+        "attacks": [scored],
+        "untrained": [scored],
+    }
+    arrays: dict[str, np.ndarray] = {}
+    tree = {name: pack(value, arrays) for name, value in fields.items()}
+    return tree, {n: array(npy(a), dtype="float64", shape=a.shape) for n, a in arrays.items()}
+
+
+def read_node(text: str, arrays: dict[str, Array], path: Path) -> object:
+    """As the server of a run on private images does, up to the report."""
+    content = RecordDict({"told": ConfigRecord({"json": text}), "scores": ArrayRecord(arrays)})
+    experiment = parse(COMMANDS["simulate"], ["--clients", "2"]).settings
+    done: Any = SimpleNamespace(
+        prepared=SimpleNamespace(experiment=experiment),
+        aggregation=None,
+        complete=True,
+        rounds=[],
+        failure=None,
+        faults=[],
+    )
+    return report_node(0, content, done, None, Stopwatch(0.0))
+
+
+def hostile_answers() -> Iterator[tuple[str, str, dict[str, Array]]]:
+    """Name, text, arrays."""
+    tree, arrays = answer()
+    for key in tree:
+        for value in VALUES:
+            yield f"{key} {value!r:.20}", json.dumps({**tree, key: value}), arrays
+    for of in ("dataclass", "np", "RunScores", "__name__"):
+        odd = {**tree, "defence": {"of": of, "is": {"name": "x"}}}
+        yield f"record {of}", json.dumps(odd), arrays
+    for text in ("", "[]", "null", "[" * 100_000, '{"size": 8}'):
+        yield f"text {text[:5]}", text, arrays
+    first = next(iter(arrays))
+    for name, data in {
+        "terabytes": npy_header("(1099511627776,)", "<f8"),
+        "objects": npy(np.array([None] * 6, dtype=object), allow_pickle=True),
+        "text": npy(np.full(6, "x")),
+        "short": npy(np.zeros(2)),
+        "square": npy(np.zeros((6, 6))),
+        "nan": npy(np.full(6, np.nan)),
+        "pickle": pickle.dumps([1]),
+    }.items():
+        yield f"array {name}", json.dumps(tree), {**arrays, first: array(data, shape=(6,))}
 
 
 def array(
@@ -424,13 +423,3 @@ def replies() -> Iterator[tuple[str, dict[str, Array], dict[str, Any]]]:
         yield f"examples-{value}", {"a": a, "b": b}, {**own, "num-examples": value}
         yield f"client-{value}", {"a": a, "b": b}, {**own, "client": value}
         yield f"metric-{value}", {"a": a, "b": b}, {**own, "loss": value}
-
-
-def unpack_run(folder: Path, files: Files) -> Path:
-    """The stored run in a folder, some of its files replaced."""
-    root = folder / "run"
-    for name, content in {**run_files(), **files}.items():
-        target = root / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(content)
-    return root

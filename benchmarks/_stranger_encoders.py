@@ -12,6 +12,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from functools import cache, partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from fedmia.encoders.base import load
 SIZE = 16
 CODE = "open({!r}, 'w').close()"
 Files = dict[str, bytes]
+FULL = "model.safetensors"
 BIG = 5 << 29  # bytes that a bomb unfolds to
 
 
@@ -57,11 +59,12 @@ def saved(value: Any, zipped: bool = True) -> bytes:
 
 @cache
 def vit() -> nn.Module:
-    """timm's, one block deep."""
+    """timm's, one block deep; the norms of its queries tell how many heads it has."""
     from timm.models.vision_transformer import VisionTransformer
 
     torch.manual_seed(0)
-    return VisionTransformer(SIZE, 8, 3, 0, embed_dim=64, depth=1, num_heads=1).eval()
+    shape = {"embed_dim": 64, "depth": 1, "num_heads": 1, "qk_norm": True}
+    return VisionTransformer(SIZE, 8, 3, 0, **shape).eval()
 
 
 @cache
@@ -78,7 +81,7 @@ def weights() -> Files:
     script = io.BytesIO()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of an old form, which is still brought
-        torch.jit.save(torch.jit.trace(tiny(), torch.zeros(1, 3, SIZE, SIZE)), script)
+        torch.jit.save(torch.jit.trace(vit(), torch.zeros(1, 3, SIZE, SIZE)), script)
     return {
         "zip.pth": saved({"epoch": 3, "state_dict": state}),
         "old.pt": saved(state, zipped=False),
@@ -119,8 +122,9 @@ def onnx_model(**changes: Any) -> bytes:
     return onnx_bytes
 
 
-def folders() -> Iterator[tuple[str, Files]]:
-    """Folders of a configuration beside weights."""
+@cache
+def folders() -> dict[str, Files]:
+    """Folders of a configuration beside weights, by form; transformers' where it is installed."""
     state = save(vit().state_dict())
     timm = {
         "architecture": "vit_tiny_patch16_224",
@@ -130,10 +134,15 @@ def folders() -> Iterator[tuple[str, Files]]:
             "embed_dim": 64,
             "depth": 1,
             "num_heads": 1,
+            "qk_norm": True,
         },
         "pretrained_cfg": {"input_size": [3, SIZE, SIZE], "mean": [0.5] * 3, "std": [0.5] * 3},
     }
-    yield "timm", {"config.json": json.dumps(timm).encode(), "model.safetensors": state}
+    forms = {"timm": {"config.json": json.dumps(timm).encode(), "model.safetensors": state}}
+    if find_spec("transformers") is None:
+        return forms
+    from transformers import ViTConfig, ViTModel
+
     hf = {
         "model_type": "vit",
         "hidden_size": 64,
@@ -143,7 +152,16 @@ def folders() -> Iterator[tuple[str, Files]]:
         "num_attention_heads": 1,
         "intermediate_size": 64,
     }
-    yield "hf", {"config.json": json.dumps(hf).encode(), "model.safetensors": state}
+    torch.manual_seed(0)
+    own = {k: v for k, v in hf.items() if k != "model_type"}
+    processor = {"size": {"height": SIZE, "width": SIZE}, "image_mean": [0.5] * 3}
+    processor |= {"image_std": [0.25] * 3, "do_normalize": True}
+    forms["hf"] = {
+        "config.json": json.dumps(hf).encode(),
+        "preprocessor_config.json": json.dumps(processor).encode(),
+        "model.safetensors": save(ViTModel(ViTConfig(**own)).state_dict()),
+    }
+    return forms
 
 
 def read_encoder(path: Path, form: str = "") -> object:
@@ -395,44 +413,37 @@ def hostile_onnx() -> Iterator[tuple[str, bytes]]:
 
 def hostile_folders(marker: Path) -> Iterator[tuple[str, str, Files]]:
     """Form, name, files."""
-    honest = dict(folders())
     payload = saved({"state_dict": planted(marker)[1]})
-    for form, files in honest.items():
+    for form, files in folders().items():
         config = json.loads(files["config.json"])
-        yield form, "code", {"config.json": files["config.json"], "pytorch_model.bin": payload}
+        settings = {"config.json": files["config.json"]}
+
+        def changed(**values: Any) -> Files:
+            return {**files, "config.json": json.dumps({**config, **values}).encode()}  # noqa: B023
+
+        yield form, "code", {**settings, "pytorch_model.bin": payload}
         yield form, "deep", {**files, "config.json": b"[" * 200_000}
-        yield (
-            form,
-            "auto-map",
-            {
-                **files,
-                "config.json": json.dumps(
-                    {**config, "auto_map": {"AutoModel": "evil.Evil"}, "model_type": "evil"}
-                ).encode(),
-                "evil.py": CODE.format(str(marker)).encode(),
-            },
-        )
-        yield (
-            form,
-            "huge",
-            {
-                **files,
-                "config.json": json.dumps(
-                    {
-                        **config,
-                        "hidden_size": 1 << 20,
-                        "model_args": {"embed_dim": 1 << 17, "depth": 12},
-                    }
-                ).encode(),
-            },
-        )
-        yield (
-            form,
-            "index",
-            {
-                "config.json": files["config.json"],
-                "model.safetensors.index.json": json.dumps(
-                    {"weight_map": {"a": "../../outside/keep.safetensors"}}
-                ).encode(),
-            },
-        )
+        code = {"evil.py": CODE.format(str(marker)).encode()}
+        auto = changed(auto_map={"AutoModel": "evil.Evil"}, model_type="evil")
+        yield form, "auto-map", {**auto, **code}
+        size = {"embed_dim": 1 << 17, "depth": 12}
+        yield form, "huge", changed(hidden_size=1 << 20, model_args=size)
+        yield form, "layers", changed(num_hidden_layers=10**7, model_args={"depth": 10**7})
+        for side in (10**5, -1, "16", [], None):
+            sided = {"input_size": side if side is None else [3, side, side]}
+            yield form, f"side-{side}", changed(image_size=side, pretrained_cfg=sided)
+        for index in (
+            b'{"weight_map": {"a": "../../outside/keep.safetensors"}}',
+            b'{"weight_map": {"a": "/etc/passwd"}, "metadata": {}}',
+            b'{"weight_map": {"a": ["model.safetensors"]}}',
+            b'{"weight_map": []}',
+            b"[" * 200_000,
+            b"{}",
+        ):
+            yield form, f"index {index[:40]!r}", {**settings, f"{FULL}.index.json": index}
+        for content in (b"[]", b"[" * 200_000, b'{"size": {"height": [1]}}', b'{"size": 99999}'):
+            name = "preprocessor_config.json"
+            yield form, f"processor {content[:30]!r}", {**files, name: content}
+        for values in ({"image_mean": "x", "image_std": {}}, {"image_mean": [], "image_std": []}):
+            odd = {**files, "preprocessor_config.json": json.dumps(values).encode()}
+            yield form, f"constants {values['image_mean']!r}", odd

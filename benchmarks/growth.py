@@ -178,12 +178,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         turns = PAIRS[name][0]["rounds"] * (
             PAIRS[name][0].get("participation", 1.0) * PAIRS[name][0]["clients"]
         )
-        pairs[name] = {
+        key = name if args.backend == "inline" else f"{name} on {args.backend}"
+        pairs[key] = {
             "backend": args.backend, "many": sides[0], "few": sides[1],
             "ratio": {k: best[0][k] / best[1][k] for k in best[0]},
             "ms_a_client_and_round": {k: 1000 * best[0][k] / turns for k in ("wall_s", "cpu_s")},
         }  # fmt: skip
-        sys.stdout.write(f"{name}: {pairs[name]['ratio']}\n")
+        sys.stdout.write(f"{key}: {pairs[key]['ratio']}\n")
         sys.stdout.flush()
         write()
     for axis in (a for a in args.axes.split(",") if a != "none"):

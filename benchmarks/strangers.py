@@ -25,23 +25,22 @@ import numpy as np
 from _guarded import OVER, SECONDS, Case, Outcome, run_cases
 from _mutations import change_bytes, change_json
 from _stranger_data import (
+    answer,
     array,
+    hostile_answers,
     hostile_images,
-    hostile_runs,
     hostile_settings,
     hostile_tables,
     images,
     read_images,
     read_images_as_they_are,
+    read_node,
     read_reply,
-    read_run,
     read_settings,
     read_table,
     replies,
-    run_files,
     settings,
     tables,
-    unpack_run,
 )
 from _stranger_encoders import (
     Files,
@@ -53,23 +52,65 @@ from _stranger_encoders import (
     read_encoder,
     weights,
 )
+from _stranger_folders import (
+    INDEX,
+    hostile_runs,
+    hostile_shadows,
+    hostile_studies,
+    hostile_unfinished,
+    read_run,
+    read_shadows,
+    read_study,
+    resume_run,
+    run_files,
+    sealed,
+    shadow_files,
+    study_files,
+    unfinished_files,
+    unpack,
+)
 
 from fedmia.runtime.environment import describe
 
 GOOD = ("read", "refused")
 # Of each kind, files of a hundred: those that are quick to read get more.
 SHARES = {
-    "weights": 15,
+    "weights": 12,
     "programs": 8,
     "folders": 7,
-    "images": 25,
-    "tables": 20,
-    "settings": 10,
+    "images": 23,
+    "tables": 18,
+    "settings": 8,
     "runs": 5,
-    "replies": 10,
+    "unfinished": 1,
+    "shadows": 5,
+    "studies": 3,
+    "replies": 7,
+    "answers": 3,
 }
 Reader = Callable[[Path], object]
-Hostile = Callable[[Path], Iterator[tuple[str, bytes]]]
+Known = Callable[[Path], Iterator[tuple[str, Files]]]
+Honest = Callable[[], Files]
+# Kinds of one file, and of a folder: honest files, hostile ones by hand, how they are read.
+SINGLE: dict[str, tuple[Honest, Callable[[Path], Iterator[tuple[str, bytes]]], Reader]] = {
+    "weights": (weights, hostile_weights, read_encoder),
+    "programs": (programs, hostile_programs, read_encoder),
+    "tables": (tables, hostile_tables, read_table),
+    "settings": (settings, hostile_settings, read_settings),
+}
+WHOLE: dict[str, tuple[Honest, Known, Reader]] = {
+    "runs": (run_files, hostile_runs, read_run),
+    "unfinished": (unfinished_files, hostile_unfinished, resume_run),
+    "shadows": (shadow_files, hostile_shadows, read_shadows),
+    "studies": (study_files, hostile_studies, read_study),
+}
+# Of a folder, files that are changed every second time.
+OFTEN = {
+    "runs": ("report.json", "config.yaml"),
+    "unfinished": (INDEX,),
+    "shadows": ("about.json",),
+    "studies": ("sweep.json", "table.parquet"),
+}
 
 
 def write_file(name: str, content: bytes, folder: Path) -> Path:
@@ -79,46 +120,38 @@ def write_file(name: str, content: bytes, folder: Path) -> Path:
     return path
 
 
-def write_folder(files: Files, folder: Path) -> Path:
-    """A folder of files."""
-    root = folder / "stranger"
-    root.mkdir()
-    for name, content in files.items():
-        (root / name).write_bytes(content)
-    return root
-
-
 def known_cases(kind: str, marker: Path) -> Iterator[Case]:
     """The honest files of a kind as they are, and all hostile ones."""
-    single: dict[str, tuple[Callable[[], Files], Hostile, Reader]] = {
-        "weights": (weights, hostile_weights, read_encoder),
-        "programs": (programs, hostile_programs, read_encoder),
-        "tables": (tables, hostile_tables, read_table),
-        "settings": (settings, hostile_settings, read_settings),
-    }
-    if kind in single:
-        honest, hostile, read = single[kind]
-        for name, content in [*honest().items(), *hostile(marker)]:
-            yield Case(kind, name, partial(write_file, name, content), read)
+    if kind in SINGLE:
+        files, hostile, read = SINGLE[kind]
+        for name, content in [*files().items(), *hostile(marker)]:
+            yield Case(kind, name, partial(write_file, name, content), read, name in files())
+    elif kind in WHOLE:
+        files, hostile_folder, read = WHOLE[kind]
+        yield Case(kind, "honest", partial(unpack, files()), read, True)
+        for name, changed in hostile_folder(marker):
+            yield Case(kind, name, partial(unpack, {**files(), **changed}), read)
     elif kind == "images":
         for name, content in [*images().items(), *hostile_images(marker)]:
-            write = partial(write_folder, {name: content})
+            write = partial(unpack, {name: content})
             for read in (read_images, read_images_as_they_are):
-                yield Case(kind, f"{name}, {read.__name__}", write, read)
+                yield Case(kind, f"{name}, {read.__name__}", write, read, name in images())
     elif kind == "folders":
-        for form, files in folders():
-            yield Case(kind, form, partial(write_folder, files), partial(read_encoder, form=form))
-        for form, name, files in hostile_folders(marker):
+        for form, whole in folders().items():
             read = partial(read_encoder, form=form)
-            yield Case(kind, f"{form} {name}", partial(write_folder, files), read)
-    elif kind == "runs":
-        yield Case(kind, "honest", partial(unpack_run, files={}), read_run)
-        for name, files in hostile_runs(marker):
-            yield Case(kind, name, partial(unpack_run, files=files), read_run)
-    else:
+            yield Case(kind, form, partial(unpack, whole), read, True)
+        for form, name, whole in hostile_folders(marker):
+            read = partial(read_encoder, form=form)
+            yield Case(kind, f"{form} {name}", partial(unpack, whole), read)
+    elif kind == "replies":
         for name, arrays, metrics in replies():
             read = partial(_reply, arrays, metrics)
-            yield Case(kind, name, partial(write_file, "reply", b""), read)
+            yield Case(kind, name, partial(write_file, "reply", b""), read, name == "honest")
+    else:
+        tree, arrays = answer()
+        for name, text, others in [("honest", json.dumps(tree), arrays), *hostile_answers()]:
+            read = partial(read_node, text, others)
+            yield Case(kind, name, partial(write_file, "answer", b""), read, name == "honest")
 
 
 def _reply(arrays: dict, metrics: dict, path: Path) -> object:  # type: ignore[type-arg]
@@ -128,33 +161,35 @@ def _reply(arrays: dict, metrics: dict, path: Path) -> object:  # type: ignore[t
 def random_case(kind: str, number: int, seed: int) -> Case:
     """The `number`th changed file of a kind."""
     rng = np.random.default_rng([seed, list(SHARES).index(kind), number])
-    single: dict[str, tuple[Callable[[], Files], Reader]] = {
-        "weights": (weights, read_encoder),
-        "programs": (programs, read_encoder),
-        "tables": (tables, read_table),
-        "settings": (settings, read_settings),
-    }
-    if kind in single:
-        files, read = single[kind]
+    if kind in SINGLE:
+        files, _, read = SINGLE[kind]
         name, content = _pick(files(), rng)
         how, changed = _change(name, content, rng)
         return Case(kind, f"{name} {number} {how}", partial(write_file, name, changed), read)
+    if kind in WHOLE:
+        files, _, read = WHOLE[kind]
+        name, content = _pick(files(), rng, OFTEN[kind])
+        how, changed = _change(name, content, rng)
+        whole = {**files(), name: changed}
+        if kind == "shadows" and how == "json":  # with a seal that goes with it
+            whole = sealed(files(), json.loads(changed))
+        return Case(kind, f"{name} {number} {how}", partial(unpack, whole), read)
     if kind == "images":
         name, content = _pick(images(), rng)
         how, changed = _change(name, content, rng)
         more = {"honest.png": images()["a.png"], name: changed}
-        return Case(kind, f"{name} {number} {how}", partial(write_folder, more), read_images)
+        return Case(kind, f"{name} {number} {how}", partial(unpack, more), read_images)
     if kind == "folders":
-        form, whole = list(folders())[int(rng.integers(2))]
+        form, whole = list(folders().items())[int(rng.integers(len(folders())))]
         name, content = _pick(whole, rng)
         how, changed = _change(name, content, rng)
-        write = partial(write_folder, {**whole, name: changed})
+        write = partial(unpack, {**whole, name: changed})
         return Case(kind, f"{form} {name} {number} {how}", write, partial(read_encoder, form=form))
-    if kind == "runs":
-        name, content = _pick(run_files(), rng, ("report.json", "config.yaml"))
-        how, changed = _change(name, content, rng)
-        write = partial(unpack_run, files={name: changed})
-        return Case(kind, f"{name} {number} {how}", write, read_run)
+    if kind == "answers":
+        tree, arrays = answer()
+        _, text = change_json(json.dumps(tree).encode(), rng)
+        read = partial(read_node, text.decode(), arrays)
+        return Case(kind, f"{number} json", partial(write_file, "answer", b""), read)
     _, arrays, metrics = next(replies())
     how, changed = change_bytes(arrays["a"].data, rng)
     read = partial(_reply, {**arrays, "a": array(changed)}, metrics)

@@ -24,6 +24,7 @@ from fedmia.evaluation.audits.threads import settle_threads, threads_note  # noq
 from fedmia.evaluation.encoder import device_of, examine, folder, prepare  # noqa: E402
 from fedmia.options.errors import InputError, Spelling, format_error  # noqa: E402
 from fedmia.records import RunScores  # noqa: E402
+from fedmia.records.rows import Report  # noqa: E402
 from fedmia.report.publish import publish, show  # noqa: E402
 from fedmia.runtime.cores import count_cores  # noqa: E402
 from fedmia.runtime.device import bfloat16_note  # noqa: E402
@@ -97,8 +98,42 @@ def run_audit(
         InputError: bad input, or no attack could run.
         DiskError: a file could not be written or read; finished attacks stay.
     """
-    audit, quiet = invocation.settings, invocation.quiet or invocation.json
-    display = AuditDisplay(len(audit.attacks), quiet)
+    quiet = invocation.quiet or invocation.json
+    display = AuditDisplay(len(invocation.settings.attacks), quiet)
+    with display.beating():
+        scores, report = score_and_publish(invocation, watch, stop, display)
+    if report is None:
+        return report_nothing_ran(scores, stop.is_set())
+    present(
+        report,
+        invocation.out,
+        json=invocation.json,
+        quiet=invocation.quiet,
+    )
+    if stop.is_set() and invocation.out is not None:
+        print("fedmia: the same command again goes on with this audit", file=sys.stderr)
+    return INTERRUPTED if stop.is_set() else FAILED if scores.failed else 0
+
+
+def score_and_publish(
+    invocation: Invocation, watch: Stopwatch, stop: Event, display: AuditDisplay
+) -> tuple[RunScores, Report | None]:
+    """Load the encoder and the images, run the attacks, write the report.
+
+    Args:
+        invocation: as of `run_audit`.
+        watch: the clock of the command.
+        stop: set by the first Ctrl-C.
+        display: progress on the terminal.
+
+    Returns:
+        The scores and their report; no report where no attack has scores.
+
+    Raises:
+        InputError: bad input.
+        DiskError: a file could not be written or read; finished attacks stay.
+    """
+    audit = invocation.settings
     audit = settle_threads(audit, invocation.out, display.say)
     place = folder(audit, invocation.out)
     torch.set_num_threads(audit.threads or count_cores())
@@ -116,17 +151,8 @@ def run_audit(
     with explain(hint=hint):
         scores = examine(audit, released, data_split, device, place, display, watch, stop.is_set)
         if not (scores.attacks or scores.inferences):
-            return report_nothing_ran(scores, stop.is_set())
-        report = publish(scores, place.folder, watch)
-    present(
-        report,
-        invocation.out,
-        json=invocation.json,
-        quiet=invocation.quiet,
-    )
-    if stop.is_set() and place.folder is not None:
-        print("fedmia: the same command again goes on with this audit", file=sys.stderr)
-    return INTERRUPTED if stop.is_set() else FAILED if scores.failed else 0
+            return scores, None
+        return scores, publish(scores, place.folder, watch)
 
 
 def report_nothing_ran(scores: RunScores, interrupted: bool) -> int:

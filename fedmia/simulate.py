@@ -129,8 +129,9 @@ def run_experiment(invocation: Invocation, watch: Stopwatch, stop: Event) -> Out
         display = Display(
             prepared.total_rounds(), invocation.quiet or invocation.json, observing.round
         )
-        scores = execute(prepared, place.folder, watch, stop, display, checkpoint=checkpoint)
-        report = publish(scores, place.folder, watch)
+        with display.beating():
+            scores = execute(prepared, place.folder, watch, stop, display, checkpoint=checkpoint)
+            report = publish(scores, place.folder, watch)
         observing.report(report)
         whole = scores.interrupted is None and scores.failure is None
         if checkpoint and whole and not scores.failed:  # else --resume scores those again

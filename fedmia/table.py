@@ -35,6 +35,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypedDict, cast
 
+from fedmia.options.bounded import batch_rows, check_unfolded
+from fedmia.options.errors import InputError
 from fedmia.records.fields import Field, fields_of
 from fedmia.records.rows import Report
 from fedmia.storage import durable
@@ -253,11 +255,34 @@ def contents(rows: Sequence[Row]) -> dict[str, bytes]:
 
 
 def read(path: Path) -> list[Row]:
-    """The rows of a table.parquet, or of the one that lies in a folder."""
+    """The rows of a table.parquet, or of the one that lies in a folder.
+
+    Args:
+        path: of the file or of the folder.
+
+    Returns:
+        The rows.
+
+    Raises:
+        InputError: it is no such table, or unfolds to far more than it holds.
+    """
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    file = path / TABLE if path.is_dir() else path
-    return cast(list[Row], pq.read_table(file).to_pylist())
+    file, rows, size = path / TABLE if path.is_dir() else path, list[Row](), 0
+    try:
+        length = file.stat().st_size
+        with pq.ParquetFile(file) as table:
+            missing = [name for name in COLUMNS if name not in table.schema_arrow.names]
+            if missing:
+                raise InputError(f"{file} is no table of a run: it has no column '{missing[0]}'")
+            for batch in table.iter_batches(batch_rows(str(file), table.metadata, length)):
+                size += batch.nbytes
+                check_unfolded(str(file), size, length)
+                rows += cast(list[Row], batch.to_pylist())
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read {file}: {' '.join(str(error).split())[:200]}") from None
+    return rows
 
 
 def load_rows(folder: Path, report: Callable[[], Report]) -> list[Row]:

@@ -454,12 +454,71 @@ def hardware() -> str:
     return table(head, [row(*timed) for timed in TIMED])
 
 
+def whole_run() -> str:
+    """Processor seconds of a small run by term."""
+    terms = load("whole_run.json")["terms_cpu_s"]
+    total = sum(terms.values())
+    rows = [[name, f"{s:.1f}", f"{100 * s / total:.0f} %"] for name, s in terms.items()]
+    return table(["where", "processor, s", "share"], rows)
+
+
+GROWS = {
+    "clients": "clients of two images, 20 a round", "images": "members that are scored",
+    "weights": "weights", "rounds": "rounds", "attacks": "attacks",
+    "updates": "rounds whose updates are kept",
+}  # fmt: skip
+PAIRED = {
+    "cross-device": "100,000 clients, 100 a round | 100 clients, the same images",
+    "small-clients": "1,000 clients of 4 images | 10 of 400",
+}
+
+
+def growth() -> str:
+    """Peak memory and processor seconds along each axis, exponents, and room."""
+
+    def row(axis: str, one: Any) -> list[str]:
+        def cost(kind: str, key: str) -> list[str]:
+            fitted = one[kind]
+            room = DASH if fitted["room"] is None else f"{fitted['room']:,.0f}"
+            values = ", ".join(f"{run[key]:,.0f}" for run in one["runs"])
+            return [values, short(fitted["exponent"], 1), room]
+
+        sizes = ", ".join(f"{size:,.0f}" for size in one["sizes"])
+        return [GROWS[axis], sizes, *cost("memory", "peak_mib"), *cost("time", "cpu_s")]
+
+    head = ["what grows", "sizes", "memory, MiB", "exponent", "room, times",
+            "processor, s", "exponent", "room, times"]  # fmt: skip
+    return table(head, [row(*one) for one in load("growth.json")["axes"].items()])
+
+
+def growth_pairs() -> str:
+    """Two federations of the same images, with many clients and with few."""
+
+    def row(name: str, pair: Any) -> list[str]:
+        many, few = PAIRED[name.split(" on ")[0]].split(" | ")
+        best = [min(pair[side], key=lambda run: run["cpu_s"]) for side in ("many", "few")]
+        cells = [f"{one['peak_mib']:,.0f}, {other['peak_mib']:,.0f}" for one, other in [best]]
+        cells += [f"{one['cpu_s']:.0f}, {other['cpu_s']:.0f}" for one, other in [best]]
+        ratio, each = pair["ratio"], pair["ms_a_client_and_round"]["cpu_s"]
+        return [
+            f"{many} against {few}", pair["backend"], cells[0], short(ratio["peak_mib"]),
+            cells[1], short(ratio["cpu_s"]), f"{each:.1f}", f"{best[0]['start_s']:.1f}",
+        ]  # fmt: skip
+
+    head = ["federations", "backend", "memory, MiB", "times", "processor, s", "times",
+            "ms a client and round", "start, s"]  # fmt: skip
+    return table(head, [row(*one) for one in load("growth.json")["pairs"].items()])
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "defences": partial(tradeoff, "defences/tradeoff.json"),
     "cifar10-defences": partial(tradeoff, "defences/cifar10.json"),
     "half": half,
     "defence-prices": defence_prices,
     "hardware": hardware,
+    "whole-run": whole_run,
+    "growth": growth,
+    "growth-pairs": growth_pairs,
     "knowing": knowing,
     "knowing-sent": knowing_sent,
     "lower-bounds": lower_bounds,

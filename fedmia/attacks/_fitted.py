@@ -17,6 +17,7 @@ from fedmia.attacks._mlp import logits, mlp, train_logits
 from fedmia.attacks.base import Attack, Known, Scores
 from fedmia.options.errors import InputError
 from fedmia.options.option import option
+from fedmia.runtime.eager import Adam
 from fedmia.threat import BlackBox, Threat
 
 LEAST = 2  # images a side to fit on
@@ -148,7 +149,7 @@ class NetworkFitted(ShadowFitted):
         scale = self.scaling(inputs) if self.scale == "standard" else Scaling()
         model = train_logits(
             self.network(inputs.shape[1]), scale(inputs).float(), truth, rng,
-            optimizer=partial(torch.optim.Adam, lr=self.rate, fused=True),
+            optimizer=partial(Adam, lr=self.rate, fused=True),
             epochs=self.epochs, batch=self.batch_size,
         )  # fmt: skip
         return scale, model.double()  # so that a row's logit does not depend on its place

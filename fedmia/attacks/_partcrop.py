@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from fedmia.attacks._mlp import logits, mlp, train_logits
 from fedmia.attacks.base import Attack, Known, Scores, refuse_few
 from fedmia.options.option import option
+from fedmia.runtime.eager import Adam
 from fedmia.ssl.augment import content_uniforms
 from fedmia.threat import BlackBox, Threat
 
@@ -155,7 +156,7 @@ class NetworkAttack(Attack):
         inputs = self._scaled(kinds)
         self._model = train_logits(
             self.network((inputs.shape[1], *WIDTHS[self.attacker])), inputs, truth, rng,
-            optimizer=partial(torch.optim.Adam, lr=1e-3, weight_decay=5e-4),
+            optimizer=partial(Adam, lr=1e-3, weight_decay=5e-4),
             epochs=self.epochs, batch=BATCH, start=init_normal, balanced=True,
         )  # fmt: skip
 

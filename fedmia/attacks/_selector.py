@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from fedmia.attacks._mlp import logits, mlp, train_logits
 from fedmia.attacks.base import Scores
 from fedmia.records import EPOCHS_CUT
+from fedmia.runtime.eager import SGD
 
 
 class AnchorSelector(nn.Module):
@@ -84,12 +85,12 @@ def batched_recipe(epochs: int) -> TrainingRecipe:
 
     Adam at 1e-3 and 1e-4 fits the known images sooner and the others worse.
     """
-    return TrainingRecipe(epochs, 128, partial(torch.optim.SGD, lr=0.1))
+    return TrainingRecipe(epochs, 128, partial(SGD, lr=0.1))
 
 
 def full_batch_recipe(epochs: int) -> TrainingRecipe:
     """SD-MI's code: full batch, plain gradient descent at 0.1, halved every 2,000 epochs."""
-    return TrainingRecipe(epochs, None, partial(torch.optim.SGD, lr=0.1), halving_factor)
+    return TrainingRecipe(epochs, None, partial(SGD, lr=0.1), halving_factor)
 
 
 class ScaledNetwork:

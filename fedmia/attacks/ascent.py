@@ -11,7 +11,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.optim import SGD, Optimizer
+from torch.optim import Optimizer
 
 from fedmia.attacks._rehearsal import Lots, Rows, best, tried
 from fedmia.attacks.ascent_static import LOSSES, attack_losses, read_losses
@@ -20,6 +20,7 @@ from fedmia.data.images import digests
 from fedmia.options.errors import InputError
 from fedmia.options.option import option
 from fedmia.records import LOSS_BEFORE
+from fedmia.runtime.eager import SGD
 from fedmia.ssl.base import State
 from fedmia.ssl.train import draw_two_views, make_optimizer
 from fedmia.threat import ClientView, Threat, Trajectory, WhiteBox

@@ -82,4 +82,5 @@ def _arrays(path: Path, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
     except (
         ValueError, OSError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error,
     ) as error:  # fmt: skip
-        raise InputError(f"npz: cannot read {path}: {' '.join(str(error).split())}") from None
+        why = " ".join(str(error).split())[:200]
+        raise InputError(f"npz: cannot read {path}: {why}") from None

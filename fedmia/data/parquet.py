@@ -13,14 +13,13 @@ from fedmia.data._pixels import Encoded
 from fedmia.data._source import absent_labels, file_path, renumber_labels
 from fedmia.data.base import FileDataset, Request
 from fedmia.data.encoded import EncodedSet
-from fedmia.options.bounded import check_unfolded
+from fedmia.options.bounded import batch_rows, check_unfolded
 from fedmia.options.errors import InputError, opt
 from fedmia.options.option import option
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-BATCH = 16  # rows: each may be the same large value, which the file holds once
 ROW = 256  # bytes of memory that a row takes beside its image
 KINDS = {"image": "encoded images", "label": "integers", "partition": "strings or integers"}
 
@@ -60,13 +59,10 @@ class Parquet(FileDataset):
                 count = min(self.limit, rows) if self.limit else rows
                 if count == 0:
                     raise InputError(f"parquet: {path} has no rows")
-                groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
-                length = path.stat().st_size
-                size = sum(g.total_byte_size for g in groups)
-                check_unfolded(f"parquet: {path}", size, length)
+                where, length = f"parquet: {path}", path.stat().st_size
                 more = list(dict.fromkeys(filter(None, [label, request.column])))
-                batches = file.iter_batches(BATCH, columns=[image, *more])
-                where = f"parquet: {path}"
+                rows_at_once = batch_rows(where, file.metadata, length)
+                batches = file.iter_batches(rows_at_once, columns=[image, *more])
                 files, columns = _read(batches, image, more, count, where, length)
                 labels_classes = (
                     renumber_labels(np.array(columns[label])) if label else absent_labels(count)

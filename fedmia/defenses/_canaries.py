@@ -26,6 +26,7 @@ from fedmia.data.images import IntArray
 from fedmia.defenses._persample import poisson_rows, private_optimizer
 from fedmia.options.errors import InputError
 from fedmia.records import FloatArray
+from fedmia.runtime.eager import SGD
 from fedmia.ssl.train import Job
 
 if TYPE_CHECKING:
@@ -133,7 +134,7 @@ def _score_canaries(
     """`audit_steps` of canaries that share one run."""
     method = copy.deepcopy(job.method)
     trained = method.trainable()
-    twin = replace(job, method=method, optimizer=torch.optim.SGD(trained, lr=0.0))
+    twin = replace(job, method=method, optimizer=SGD(trained, lr=0.0))
     places = stream.permutation(sum(w.numel() for w in trained))[: 2 * len(inside)]
     mine, bare = np.split(places, 2)
     scores = np.zeros(len(inside))

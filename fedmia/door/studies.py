@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fedmia.cli.command import Invocation
 from fedmia.cli.commands import SWEEP
@@ -18,13 +17,16 @@ from fedmia.door.arguments import Config, build_settings, listed, plugin_kinds
 from fedmia.door.plugins import name_plugin
 from fedmia.door.simulation import interrupts
 from fedmia.options import session
+from fedmia.options.bounded import read_json
 from fedmia.options.errors import InputError, option_style, unknown_name
 from fedmia.runs import Run, open_run
+from fedmia.storage.runfolder import damaged
 from fedmia.table import read
 
 if TYPE_CHECKING:
     import pandas as pd
 
+Part = TypeVar("Part")
 PAGE, REPORT = "sweep.html", "sweep.json"
 
 
@@ -74,14 +76,15 @@ def run_study(
     with interrupts("runs") as stop, session_for_children(), option_style(settings.spelling):
         invocation = Invocation(settings, Path(out), quiet)
         write_study(invocation, stop, *sweep_parts(settings))
-    return StudyResult(Path(out))
+    return StudyResult(Path(out), True)
 
 
-def open_study(folder: str | Path) -> StudyResult:
+def open_study(folder: str | Path, *, trust_plugins: bool = False) -> StudyResult:
     """Open the folder of a study that `run_study` or `fedmia sweep` wrote.
 
     Args:
         folder: its path.
+        trust_plugins: as of `open_run`, for each of its runs.
 
     Returns:
         The study.
@@ -92,7 +95,18 @@ def open_study(folder: str | Path) -> StudyResult:
     path = Path(folder)
     if not (path / REPORT).is_file():
         raise InputError(f"folder '{folder}' is no study: no {REPORT} in it")
-    return StudyResult(path)
+    return StudyResult(path, trust_plugins)
+
+
+def _of_report(part: Callable[[StudyResult], Part]) -> Callable[[StudyResult], Part]:
+    """A part of a `StudyResult`, read off its report: one line refuses what is no study's."""
+
+    @wraps(part)
+    def read_part(self: StudyResult) -> Part:
+        with damaged(self.folder, REPORT):
+            return part(self)
+
+    return read_part
 
 
 class StudyResult:
@@ -100,14 +114,16 @@ class StudyResult:
 
     Attributes:
         folder: of the study.
+        trust_plugins: whether plugins from outside that its runs name are imported.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, trust_plugins: bool) -> None:
+        self.folder, self.trust_plugins = folder, trust_plugins
 
     def __repr__(self) -> str:
         return f"<StudyResult {self.folder} ({len(self.runs)} runs)>"
 
+    @_of_report
     def _repr_html_(self) -> str:
         """The study as Jupyter shows it: its sentence, the runs' verdicts, each attack's mean AUC
         by point; red where a run leaks, else amber."""
@@ -126,12 +142,14 @@ class StudyResult:
         return html_study(self.sentence, rows, codes)
 
     @cached_property
+    @_of_report
     def report(self) -> dict[str, Any]:
         """What `sweep.json` holds."""
-        report: dict[str, Any] = json.loads((self.folder / REPORT).read_text(encoding="utf-8"))
-        return report
+        report: dict[str, Any] = read_json(self.folder / REPORT)
+        return dict(report)
 
     @property
+    @_of_report
     def sentence(self) -> str:
         """What a reader should take home."""
         return str(self.report["sentence"])
@@ -140,9 +158,11 @@ class StudyResult:
     def runs(self) -> dict[str, Run]:
         """The finished runs by name: `partition.alpha=0.1_seed=0`."""
         folders = sorted(p.parent for p in (self.folder / "cells").glob("*/report.json"))
-        return {folder.name: open_run(folder, trust_plugins=True) for folder in folders}
+        trust = self.trust_plugins
+        return {folder.name: open_run(folder, trust_plugins=trust) for folder in folders}
 
     @cached_property
+    @_of_report
     def failed(self) -> dict[str, str]:
         """Why a run failed or was not done, by its name."""
         rows = self.report.get("cells", ())

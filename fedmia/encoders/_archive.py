@@ -7,7 +7,6 @@ names into Python source, and loads compiled libraries. An encoder's program nee
 from __future__ import annotations
 
 import io
-import json
 import re
 import zipfile
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ from typing import Any
 
 import torch
 
-from fedmia.options.bounded import check_zip
+from fedmia.options.bounded import check_zip, parse_json
 from fedmia.options.errors import InputError
 
 # Members by the end of their names, behind the archive's own folder.
@@ -65,11 +64,7 @@ def check_program(path: Path) -> None:
             if name.endswith("sample_inputs/model.pt"):
                 _check_pickle(path, name, archive.read(member))
             elif name.endswith(".json") and not name.startswith("extra/"):
-                try:
-                    tree = json.loads(archive.read(member))
-                except RecursionError:
-                    raise ValueError(f"{name} is nested too deeply") from None
-                _check_texts(path, tree)
+                _check_texts(path, parse_json(archive.read(member)))
 
 
 def _check_pickle(path: Path, name: str, content: bytes) -> None:
@@ -87,7 +82,7 @@ def _check_texts(path: Path, tree: Any) -> None:
         if not isinstance(value, str):
             continue
         if key in ("in_spec", "out_spec"):
-            types = {v for k, v in _leaves(json.loads(value or "[]"), "") if k == "type"}
+            types = {v for k, v in _leaves(parse_json(value or "[]"), "") if k == "type"}
             if not types <= set(SPECS) or "__enum__" in value:
                 raise _refusal(path, f"inputs or outputs of '{sorted(map(str, types))[-1]}'")
             continue

@@ -20,7 +20,6 @@ from fedmia.encoders.base import (
     first_line,
 )
 from fedmia.nets.base import Backbone
-from fedmia.options.bounded import check_unfolded
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import torch_rng
 from fedmia.ssl._bank import Bank
@@ -59,26 +58,6 @@ def build(context: LoadContext, make: Callable[[], Any], *passed: type[Exception
         raise
     except (ImportError, OSError, LookupError, *FAILURES) as error:
         raise InputError(f"{context.where} cannot be built: {first_line(error)}") from None
-
-
-def check_network(where: str, make: Callable[[], nn.Module], length: int) -> None:
-    """Refuse a network that a file describes, and whose weights the file does not hold.
-
-    Args:
-        where: names the file.
-        make: builds the network, here without memory.
-        length: bytes of the weights in it.
-
-    Raises:
-        InputError: it is far larger than these.
-    """
-    try:
-        with torch.device("meta"):
-            network = make()
-    except Exception:  # some compute while they are built; what else is wrong, building them says
-        return
-    size = sum(t.numel() * t.itemsize for t in network.state_dict().values())
-    check_unfolded(f"the network of {where}", size, length)
 
 
 class LoadedEncoderMethod(TwoView):

@@ -64,7 +64,7 @@ def heads(tensors: Mapping[str, Tensor], form: str) -> int | None:
     width = tensors[PATCHES].shape[0]
     depth = len({n.split(".")[1] for n in tensors if n.startswith("blocks.")})
     if (norm := tensors.get("blocks.0.attn.q_norm.weight")) is not None:
-        return width // len(norm)
+        return width // len(norm) if len(norm) else None
     sines = form in OTHERS and not tensors[TABLE][:, 0].any()
     if width in NARROW and (sines or form == MOCO_V3):
         return NARROW_HEADS

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from fedmia.encoders._hooked import hook_backbone
-from fedmia.encoders._module import build_seeded, check_network, load_white_box
+from fedmia.encoders._module import build_seeded, load_white_box
 from fedmia.encoders.base import (
     Constants,
     EncoderForm,
@@ -24,7 +24,8 @@ from fedmia.encoders.base import (
     import_extra,
 )
 from fedmia.encoders.checkpoint import RANDOM
-from fedmia.encoders.torchfile import folder_weights, read_json
+from fedmia.encoders.torchfile import folder_weights, of_configuration, read_json
+from fedmia.nets.base import check_network, limit_modules
 from fedmia.options.errors import InputError, opt
 
 FILES = ("model.safetensors", "model.safetensors.index.json")
@@ -91,7 +92,7 @@ class HuggingFaceFolder(EncoderForm):
         length = sum(p.stat().st_size for p in folder.glob("*.safetensors"))
         transformers = import_extra("transformers", "hf:FOLDER", "hf")
         try:
-            with _silence(transformers.logging):
+            with _silence(transformers.logging), limit_modules(where):
                 check_network(where, lambda: _describe_model(transformers, folder), length)
                 model, missing, unused = build_seeded(
                     lambda: _build_model(transformers, folder), load_options.seed
@@ -107,7 +108,20 @@ class HuggingFaceFolder(EncoderForm):
             )
         if missing:
             notes.append(RANDOM.format(len(missing)))
-        size, own = _preprocessing(folder, model, notes)
+        with of_configuration(folder):
+            return self._released(context, folder, model, missing, unused)
+
+    def _released(
+        self,
+        context: LoadContext,
+        folder: Path,
+        model: Any,
+        missing: tuple[str, ...],
+        unused: tuple[str, ...],
+    ) -> LoadedEncoder:
+        """The image tower of the model that was built, as its own image processor has images."""
+        where, load_options = context.where, context.load_options
+        size, own = _preprocessing(folder, model, context.notes)
         channels = int(getattr(_vision(model.config), "num_channels", 3))
         names = list(model.state_dict())
         tower = ImageTower(model, load_options.size not in (None, size))

@@ -43,19 +43,20 @@ class Session(Program):
         options.intra_op_num_threads = torch.get_num_threads()
         try:
             self.session = runtime.InferenceSession(model, options, providers=providers)
+            inputs = self.session.get_inputs()
+            self.input, kind, shape = inputs[0].name, inputs[0].type, list(inputs[0].shape)
         except Exception as error:  # the runtime's own exceptions have no common base
             raise InputError(
                 f"cannot read '{where}' as an ONNX model: {first_line(error)}"
             ) from None
-        inputs = self.session.get_inputs()
         if len(inputs) != 1:
             raise InputError(
                 f"{where} takes {len(inputs)} inputs; an encoder takes one, the images"
             )
-        if inputs[0].type not in DTYPES:
-            raise InputError(f"{where} takes {inputs[0].type}; an encoder takes floats")
-        self.input, self.dtype = inputs[0].name, DTYPES[inputs[0].type]
-        self.read_shape(list(inputs[0].shape))
+        if kind not in DTYPES:
+            raise InputError(f"{where} takes {kind}; an encoder takes floats")
+        self.dtype = DTYPES[kind]
+        self.read_shape(shape)
 
     def run(self, pixels: Tensor) -> Any:
         fed = {self.input: pixels.detach().cpu().numpy().astype(self.dtype)}

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 
 from fedmia.data.base import Dataset, Request
 from fedmia.encoders._hooked import refuse_large
-from fedmia.encoders._module import check_network
 from fedmia.encoders.base import EncoderForm, LoadedEncoder, LoadOptions, Weights, first_line
-from fedmia.nets.base import Net
+from fedmia.nets.base import Net, check_network
 from fedmia.options import registry
 from fedmia.options.errors import InputError, opt
 from fedmia.options.option import option_fields
@@ -88,7 +87,8 @@ def load(spec: str, load_options: LoadOptions) -> LoadedEncoder:
         )
     refuse_large(f"run '{folder}'", size)
     length = sum(t.nbytes for t in state.values())
-    check_network(f"run '{folder}'", lambda: build_plugin("model", tree).build(3, size), length)
+    where = f"run '{folder}'"
+    check_network(where, lambda: build_plugin("model", tree).build(3, size), length)
     channels = _channels(state, folder, build_plugin("model", tree), size)
     mean, std = load_options.channel_constants(channels, _own_constants(tree, source), notes)
     net: Net = build_plugin("model", tree)
@@ -107,6 +107,8 @@ def load(spec: str, load_options: LoadOptions) -> LoadedEncoder:
                 ) from None
         return ssl_method.to(load_options.device).eval()
 
+    recipe, undrawn = Recipe(mean, std), cast(Any, None)  # there is no memory to draw into
+    check_network(where, lambda: spec_ssl.build(net.build(channels, size), recipe, undrawn), length)
     fixed = not _takes_size(method(None), channels, 2 * size)
     if fixed and load_options.size not in (None, size):
         takes = f"run '{folder}' takes {size}x{size} images only"

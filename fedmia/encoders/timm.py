@@ -20,7 +20,7 @@ from fedmia.encoders._hooked import (
     find_input_size,
     refuse_large,
 )
-from fedmia.encoders._module import build, check_network, load_weights, load_white_box
+from fedmia.encoders._module import build, load_weights, load_white_box
 from fedmia.encoders._outputs import grid, is_map
 from fedmia.encoders.base import (
     EncoderForm,
@@ -30,8 +30,8 @@ from fedmia.encoders.base import (
     import_extra,
     unknown_model_error,
 )
-from fedmia.encoders.torchfile import folder_weights, read_json
-from fedmia.nets.base import Trunk
+from fedmia.encoders.torchfile import folder_weights, of_configuration, read_json
+from fedmia.nets.base import MODULES, Trunk, check_network, limit_modules
 from fedmia.options.errors import InputError, prefix_errors
 
 
@@ -113,22 +113,37 @@ class TimmModel(EncoderForm):
         )
         folder = Path(source.removeprefix("local-dir:"))
         if folder.is_dir() or str(folder) != source or len(folder.parts) > 1:
-            weights_file = folder_weights(folder, "timm:FOLDER")
-            context.load_options = replace(
-                load_options, checkpoint=load_options.checkpoint or weights_file
-            )
-            pretrained = read_json(folder / "config.json").get("pretrained_cfg", {})
-            sized = load_options.size or (pretrained.get("input_size") or [None])[-1]
-            name, context.where = f"local-dir:{folder}", f"timm:{folder.resolve().name}"
-            with prefix_errors(str(folder)):
-                _check_folder(timm, context, name, sized, weights_file)
-        elif not timm.is_model(name):
+            with of_configuration(folder), limit_modules("config.json"):
+                return self._load_folder(timm, context, folder)
+        if not timm.is_model(name):
             raise unknown_model_error("timm", name, timm.list_models())
-        elif not timm.get_pretrained_cfg(name, allow_unregistered=True).fixed_input_size:
+        if not timm.get_pretrained_cfg(name, allow_unregistered=True).fixed_input_size:
             sized = None
-        module: Any = _build_model(timm, name, context, sized).eval()
-        load_weights(context, module)
-        return _released(context, module, timm.data.resolve_model_data_config(module))
+        return _load_model(timm, context, name, sized)
+
+    def _load_folder(self, timm: Any, context: LoadContext, folder: Path) -> LoadedEncoder:
+        weights_file = folder_weights(folder, "timm:FOLDER")
+        own = context.load_options
+        context.load_options = replace(own, checkpoint=own.checkpoint or weights_file)
+        config = read_json(folder / "config.json")
+        blocks = config.get("model_args", {}).get("depth")  # timm lists the rates of all at first
+        if isinstance(blocks, int) and blocks > MODULES:
+            raise InputError(
+                f"{folder}: config.json gives the depth {blocks:.20g}; at most {MODULES:,} is read"
+            )
+        pretrained = config.get("pretrained_cfg", {})
+        sized = own.size or (pretrained.get("input_size") or [None])[-1]
+        name, context.where = f"local-dir:{folder}", f"timm:{folder.resolve().name}"
+        with prefix_errors(str(folder)):
+            _check_folder(timm, context, name, sized, weights_file)
+        return _load_model(timm, context, name, sized)
+
+
+def _load_model(timm: Any, context: LoadContext, name: str, sized: Any) -> LoadedEncoder:
+    """The model of that name, with the weights of the context's options."""
+    module: Any = _build_model(timm, name, context, sized).eval()
+    load_weights(context, module)
+    return _released(context, module, timm.data.resolve_model_data_config(module))
 
 
 def _check_folder(

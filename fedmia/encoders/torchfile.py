@@ -12,6 +12,7 @@ import zipfile
 import zlib
 from collections import OrderedDict
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from fedmia.encoders.base import first_line
+from fedmia.encoders.base import FAILURES, first_line
 from fedmia.options import bounded
 from fedmia.options.errors import InputError
 
@@ -213,3 +214,27 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise InputError(f"'{path}' holds no configuration")
     return content
+
+
+@contextmanager
+def of_configuration(folder: Path) -> Iterator[None]:
+    """Refuse a configuration in one line where what is done inside fails on its values.
+
+    Args:
+        folder: of a config.json beside weights.
+
+    Yields:
+        Nothing.
+
+    Raises:
+        InputError: it names the folder.
+    """
+    try:
+        yield
+    except InputError as error:
+        if folder.name in str(error):
+            raise
+        raise InputError(f"the configuration in '{folder}': {error.text}") from None
+    except (LookupError, ArithmeticError, AttributeError, *FAILURES) as error:
+        what = f"{type(error).__name__}: {first_line(error)[:200]}"
+        raise InputError(f"the configuration in '{folder}' cannot be used: {what}") from error

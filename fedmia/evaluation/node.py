@@ -20,9 +20,11 @@ from fedmia.evaluation.steps.assemble import assemble
 from fedmia.evaluation.steps.controls import POSERS
 from fedmia.federation.run import FederationResult, PreparedRun
 from fedmia.options import registry
+from fedmia.options.bounded import parse_json
 from fedmia.records import ClientDefence, ClientInfo, Epsilon, RunScores, ScoredAttack
 from fedmia.ssl.base import State
 from fedmia.storage.archive import pack, unpack
+from fedmia.storage.arrays import numbers
 from fedmia.storage.snapshot import Snapshot, SnapshotStore, StateStore
 
 # What is told of an attack: nothing else of it leaves the node.
@@ -137,10 +139,13 @@ def read_answer(client: int, content: RecordDict) -> tuple[ClientInfo, dict[str,
 
     Returns:
         The client's row, and fields of `RunScores`.
+
+    Raises:
+        LookupError, TypeError, ValueError, AttributeError, EOFError: it is no such answer.
     """
     records = content.array_records
-    arrays = {n: a.numpy() for n, a in records["scores"].items()} if "scores" in records else {}
-    fields = json.loads(str(content.config_records["told"]["json"]))
+    arrays = numbers(records["scores"]) if "scores" in records else {}
+    fields = parse_json(str(content.config_records["told"]["json"]))
     fields = {name: unpack(value, arrays) for name, value in fields.items()}
     size = fields.pop("size")
     info = ClientInfo(client, size, "honest", fields.pop("defence"), (size,))

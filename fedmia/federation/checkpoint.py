@@ -18,6 +18,7 @@ from typing import Any
 
 from fedmia import __version__
 from fedmia.federation.ledger import Ledger
+from fedmia.options.bounded import check_name, read_json
 from fedmia.options.errors import InputError
 from fedmia.runtime.environment import version
 from fedmia.ssl.base import State, under
@@ -30,6 +31,7 @@ from strategies.base import FederatedStrategy
 
 INDEX, LOCK = CHECKPOINT_INDEX, "lock"
 FORMAT = 1
+MOST = 1 << 31  # files that a run may have written
 CheckpointPart = tuple[State, Any] | str  # tensors and what is JSON-able about them
 
 
@@ -95,11 +97,13 @@ class Checkpoint:
         """The index; None before the first.
 
         Raises:
-            InputError: it is of other images, or of other versions of fedmia or torch.
+            InputError: it is of other images, of other versions of fedmia or torch, or names files
+                elsewhere.
+            LookupError, TypeError, ValueError, AttributeError: it is damaged.
         """
         if not (self.root / INDEX).is_file():
             return None
-        index: dict[str, Any] = json.loads((self.root / INDEX).read_text("utf-8"))
+        index: dict[str, Any] = read_json(self.root / INDEX)
         theirs, ours = index["versions"], versions()
         if theirs != ours or index["format"] != FORMAT:
             raise InputError(
@@ -111,7 +115,14 @@ class Checkpoint:
                 f"the data source no longer holds the images that the run in '{self.root.parent}' "
                 "was started with"
             )
-        self.generation, self._files = index["generation"], index["files"]
+        where = f"{INDEX} of the checkpoint in '{self.root}'"  # files that it names are deleted
+        files = {str(part): check_name(where, name) for part, name in index["files"].items()}
+        for *_, name in index["clients"]["files"]:
+            check_name(where, name)
+        for number in (index["generation"], index["clients"]["serial"]):
+            if not 0 <= int(number) < MOST:
+                raise ValueError(f"a number of {number:.20g} files")
+        self.generation, self._files = int(index["generation"]), files
         return index
 
     def write(
@@ -243,8 +254,13 @@ def restore_server(strategy: FederatedStrategy, tensors: State, plain: Mapping[s
         strategy: the aggregation strategy.
         tensors: tensors by name.
         plain: JSON-able attributes.
+
+    Raises:
+        ValueError: the strategy keeps no such attribute.
     """
     for name, value in plain.items():
+        if callable(getattr(type(strategy), name, None)) or name.startswith("__"):
+            raise ValueError(f"the strategy keeps no '{name}'")
         setattr(strategy, name, under(f"{name}.", tensors) if value == "tensors" else value[1])
 
 

@@ -11,7 +11,7 @@ server pre-trains.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -29,9 +29,11 @@ from fedmia.federation.checkpoint import (
 )
 from fedmia.federation.forks import Fork
 from fedmia.federation.ledger import Ledger
+from fedmia.options.errors import prefix_errors
+from fedmia.options.option import check_type
 from fedmia.options.seeding import rng, root
 from fedmia.partitions.split import Split
-from fedmia.records import Aggregation, RoundInfo
+from fedmia.records import Aggregation, Fault, RoundInfo
 from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch, covered_seconds
 from fedmia.ssl.base import State, under
@@ -39,6 +41,13 @@ from fedmia.storage.archive import pack, unpack
 from fedmia.storage.snapshot import Snapshot, SnapshotStore, StateStore, Update
 from strategies.base import FederatedStrategy, Round, RoundRange, draw_cohort
 from strategies.failure_policy import Adversary, FailurePolicy, FederationError
+
+# Records of a checkpoint's index.
+CHECKPOINTED = {
+    "rounds": Sequence[RoundInfo],
+    "faults": Sequence[Fault],
+    "aggregation": Aggregation | None,
+}
 
 
 @dataclass(frozen=True)
@@ -229,17 +238,25 @@ class FederatedRun:
         )  # fmt: skip
 
     def resume(self) -> None:
-        """Go on from the last checkpoint; without one, begin anew."""
+        """Go on from the last checkpoint; without one, begin anew.
+
+        Raises:
+            InputError: it is another run's.
+            LookupError, TypeError, ValueError, AttributeError, SafetensorError: it is damaged.
+        """
         assert self.checkpoint is not None and isinstance(self.store, Ledger)
         index = self.checkpoint.read()
         if index is None:
             self.snapshots.clear()
             return
         self.store.restore(index["clients"])
-        self.rounds[:] = unpack(index["rounds"], {})
-        self.aggregation = unpack(index["aggregation"], {})
-        self.failure_policy.gone.update(index["gone"])
-        self.failure_policy.faults[:] = unpack(index["faults"], {})
+        with prefix_errors(f"the checkpoint in '{self.checkpoint.root}'"):
+            parts = {name: unpack(index[name], {}) for name in CHECKPOINTED}
+            for name, kind in CHECKPOINTED.items():
+                check_type(name, parts[name], kind)
+        self.rounds[:], self.aggregation = parts["rounds"], parts["aggregation"]
+        self.failure_policy.gone.update(map(int, index["gone"]))
+        self.failure_policy.faults[:] = parts["faults"]
         self.watch.add(index["seconds"])
         self.head = self._load_head("head")
         if self.checkpoint.has("forked"):
@@ -272,7 +289,16 @@ class FederatedRun:
         tensors, about = self.checkpoint.get(part)
         strategy: FederatedStrategy = self.experiment.strategy.build("strategy")
         restore_server(strategy, under("server.", tensors), about["server"])
-        return BranchState(about["branch"], about["round"], under("global.", tensors), strategy)
+        state = under("global.", tensors)
+        shapes = [
+            {name: (tensor.shape, tensor.dtype) for name, tensor in one.items()}
+            for one in (state, self.client_context.method(-1, None).shared_state())
+        ]
+        if shapes[0] != shapes[1]:
+            raise ValueError("its weights are of another model than its settings say")
+        if not 0 <= about["round"] <= self.schedule.last:
+            raise ValueError(f"it says round {about['round']} of {self.schedule.last}")
+        return BranchState(about["branch"], about["round"], state, strategy)
 
     def _run_branch(self, grid: Grid, branch: str) -> None:
         """The rounds of a branch that are left."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -36,6 +35,8 @@ from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.ssl.base import Recipe, State
 from fedmia.storage.archive import Archive
+from fedmia.storage.manifest import CHECKPOINT, CHECKPOINT_INDEX
+from fedmia.storage.runfolder import damaged
 from fedmia.storage.snapshot import SnapshotStore, StateStore
 from strategies.failure_policy import FailurePolicy
 
@@ -394,6 +395,7 @@ def federate(
         The rounds that are finished, and all that is scored.
 
     Raises:
+        InputError: the checkpoint is damaged, or another run's.
         FederationError: a client failed.
     """
     torch.set_num_threads(client_context.threads)
@@ -420,7 +422,8 @@ def federate(
         checkpoint,
     )
     if checkpoint:
-        run.resume()
+        with damaged(checkpoint.root.parent, f"{CHECKPOINT}/{CHECKPOINT_INDEX}"):
+            run.resume()
     if run.complete:
         display.say("rounds are finished")
     elif nodes:
@@ -432,9 +435,6 @@ def federate(
             experiment.ray_address, failure_policy.timeout, experiment.device, display.line,
         )  # fmt: skip
     else:
-        # Both parse Python, which no two threads may do at once (see `arrays.Live`).
-        with watch.part("import"):
-            importlib.import_module("torch._dynamo")  # else at an optimizer's first step
         len(client_context.images)  # opens the file
         run_inline(run.run, client_context, store, failure_policy.timeout)
     if run.failure is not None and not run.rounds:

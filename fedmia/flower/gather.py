@@ -17,13 +17,16 @@ from fedmia.flower.nodes import check_agreement, open_nodes
 from fedmia.flower.private import check, prepare_server
 from fedmia.flower.rounds import LogDisplay
 from fedmia.flower.store import ask
+from fedmia.records.rows import Report
 from fedmia.report.publish import publish
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.storage.durable import make_folder
 from fedmia.storage.manifest import SNAPSHOTS
 from fedmia.storage.outfolder import OutFolder
+from fedmia.storage.runfolder import DAMAGE
 from fedmia.storage.snapshot import MemoryStore, SnapshotStore
 from strategies.failure_policy import FederationError
+from strategies.replies import RejectedReply
 
 
 def gather(grid: Grid, invocation: Invocation, place: OutFolder, watch: Stopwatch) -> None:
@@ -49,14 +52,44 @@ def gather(grid: Grid, invocation: Invocation, place: OutFolder, watch: Stopwatc
         remaining = {client: nodes[client] for client in nodes if client not in done.gone}
         with watch.part("attacks"):
             answers = collect_scores(grid, remaining, done.snapshots)
+    failures = [] if done.failure is None else [str(done.failure)]
     for client, content in sorted(answers.items()):
         folder = place.path_to(f"client-{client:04d}")
         if folder is not None:
             make_folder(folder, place.folder)
-        report = publish(scores_from_node(client, content, done), folder, watch)
+        try:
+            report = report_node(client, content, done, folder, watch)
+        except RejectedReply as error:
+            failures.append(str(error))
+            continue
         print(f"client {client}: {report['verdict']} Report: {folder}/report.html")
-    if done.failure is not None:  # so that Flower marks the run as failed
-        raise FederationError(f"{done.failure}; the finished rounds are reported on")
+    if failures:  # so that Flower marks the run as failed
+        raise FederationError(f"{'; '.join(failures)}; all else is reported on")
+
+
+def report_node(
+    client: int, content: RecordDict, done: FederationResult, folder: Path | None, watch: Stopwatch
+) -> Report:
+    """Make the report of one node's scores.
+
+    Args:
+        client: partition id of the client.
+        content: the node's answer.
+        done: the rounds as the server saw them.
+        folder: where files are written; None to write none.
+        watch: notes the seconds of each part.
+
+    Returns:
+        The report.
+
+    Raises:
+        RejectedReply: the answer holds something else than scores.
+    """
+    try:
+        return publish(scores_from_node(client, content, done), folder, watch)
+    except DAMAGE as error:
+        why = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        raise RejectedReply(f"client {client} sent no answer to report on: {why}") from error
 
 
 def run_rounds(

@@ -12,6 +12,8 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 
+from fedmia.options.bounded import parse_json
+from fedmia.storage.arrays import tensors as read_arrays
 from fedmia.storage.durable import make_folder
 from fedmia.storage.snapshot import ClientState, StateStore, read_tensors, write_tensors
 from strategies.failure_policy import FederationError
@@ -91,8 +93,8 @@ class NodeStates(StateStore):
         content = ask(self._grid, self._nodes, "kept", orders)[client]
         if "memory" not in content.config_records:
             return None
-        memory = json.loads(str(content.config_records["memory"]["json"]))
-        return ClientState(content.array_records["tensors"].to_torch_state_dict(), memory)
+        memory = parse_json(str(content.config_records["memory"]["json"]))
+        return ClientState(read_arrays(content.array_records["tensors"]), memory)
 
     def save(self, branch: str, client: int, state: ClientState) -> None:
         """Not allowed: a node's state is its own."""

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from fedmia.heads.stack import HeadStack, train_heads
 from fedmia.records import FloatArray
+from fedmia.runtime.eager import Adam
 
 PAIRS = 2000  # (answer, label) of shadow heads, half of their own images
 LAYERS, RATE = 5, 1e-3
@@ -48,7 +49,7 @@ def fit_classifiers(pairs: Tensor, member: Tensor, seed: int) -> HeadStack:
     rows = torch.arange(count * size).view(count, size)
     return train_heads(
         pairs.flatten(0, 1), member.repeat(count), rows, [width, *[WIDTH] * LAYERS, 2],
-        optimizer=partial(torch.optim.Adam, lr=RATE), epochs=EPOCHS, batch=BATCH, seed=seed,
+        optimizer=partial(Adam, lr=RATE), epochs=EPOCHS, batch=BATCH, seed=seed,
     )  # fmt: skip
 
 

@@ -25,6 +25,7 @@ from fedmia.heads.stack import HeadStack, train_heads
 from fedmia.options.errors import InputError, opt
 from fedmia.options.seeding import rng, seed_words
 from fedmia.records import FloatArray
+from fedmia.runtime.eager import SGD
 from fedmia.statistics.auc import auc
 from fedmia.statistics.thresholds import decide_at_threshold, tpr_at_fpr
 
@@ -173,7 +174,7 @@ class HeadExperiment:
             train_heads, labelled.features, labelled.labels,
             widths=[labelled.features.shape[1], *hidden, labelled.classes],
             optimizer=partial(
-                torch.optim.SGD, lr=config.lr, momentum=0.9, weight_decay=config.weight_decay
+                SGD, lr=config.lr, momentum=0.9, weight_decay=config.weight_decay
             ),
             epochs=config.epochs, batch=config.batch_size, seed=seed_words(self.seed, name)[0],
         )  # fmt: skip

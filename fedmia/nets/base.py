@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.module import register_module_module_registration_hook
 
 from fedmia.nets._split_norm import SplitBatchNorm
-from fedmia.options.errors import unknown_name
+from fedmia.options.bounded import check_unfolded
+from fedmia.options.errors import InputError, unknown_name
 from fedmia.options.option import Options
 
+MODULES = 20_000  # of a network that a file describes: large ones have 2,000
 NORMS = ("group", "batch", "split")
 NORM_HELP = (
     "normalisation: groups of channels, the batch, or eighths of the batch (split), as with MoCo's "
@@ -172,3 +177,55 @@ def initialise(module: nn.Module, generator: torch.Generator) -> None:
             layer.draw(generator)
         if isinstance(layer, _BatchNorm):
             layer.reset_running_stats()
+
+
+class TooManyModulesError(InputError):
+    """A file describes a network of more modules than are built in seconds."""
+
+
+@contextmanager
+def limit_modules(where: str) -> Iterator[None]:
+    """Refuse a network that a file describes while it is built inside.
+
+    Args:
+        where: names the file.
+
+    Yields:
+        Nothing.
+
+    Raises:
+        TooManyModulesError: it has more than `MODULES`.
+    """
+    count = itertools.count(1)
+
+    def count_module(*_: object) -> None:
+        if next(count) > MODULES:
+            raise TooManyModulesError(f"the network of {where} has more than {MODULES:,} modules")
+
+    handle = register_module_module_registration_hook(count_module)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def check_network(where: str, make: Callable[[], nn.Module], length: int) -> None:
+    """Refuse a network that a file describes, and whose weights the file does not hold.
+
+    Args:
+        where: names the file.
+        make: builds the network, here without memory.
+        length: bytes of the weights in it.
+
+    Raises:
+        InputError: it is far larger than these, or has more modules than are built in seconds.
+    """
+    try:
+        with torch.device("meta"), limit_modules(where):
+            network = make()
+    except TooManyModulesError:
+        raise
+    except Exception:  # some compute while they are built; what else is wrong, building them says
+        return
+    size = sum(t.numel() * t.itemsize for t in network.state_dict().values())
+    check_unfolded(f"the network of {where}", size, length)

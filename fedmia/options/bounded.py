@@ -14,6 +14,8 @@ from fedmia.options.errors import InputError
 ROOM = 1 << 28  # bytes that any file may unfold to
 TIMES = 20  # its own length, beyond that: images and weights shrink by less
 TEXT = 1 << 28  # bytes of a JSON file
+ROWS = 1024  # of a parquet file that are read at once, and bytes that they may take:
+BATCH = 1 << 27  # pyarrow takes five times as many for a moment
 
 
 def check_unfolded(where: str, size: int, length: int) -> None:
@@ -105,6 +107,28 @@ def check_npz(where: str, path: Path) -> None:
                 check_array(f"{where}: {member.filename}", file, member.file_size)
 
 
+def batch_rows(where: str, metadata: Any, length: int) -> int:
+    """How many rows of a parquet file may be read at once: each may be the largest value in it,
+    which the file holds once.
+
+    Args:
+        where: names the file.
+        metadata: of the file, as pyarrow has it.
+        length: bytes of the file.
+
+    Returns:
+        Rows in 1 to `ROWS`, such that these hold at most `BATCH` bytes.
+
+    Raises:
+        InputError: the file unfolds to far more than it holds.
+    """
+    groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+    check_unfolded(where, sum(group.total_byte_size for group in groups), length)
+    columns = [group.column(i) for group in groups for i in range(group.num_columns)]
+    largest = max((column.total_uncompressed_size for column in columns), default=1)
+    return max(1, min(ROWS, BATCH // max(largest, 1)))
+
+
 def read_json(path: Path) -> Any:
     """What a JSON file holds.
 
@@ -120,7 +144,40 @@ def read_json(path: Path) -> Any:
     """
     if path.stat().st_size > TEXT:
         raise ValueError(f"larger than {TEXT >> 20} MiB")
+    return parse_json(path.read_text(encoding="utf-8"))
+
+
+def parse_json(text: str | bytes) -> Any:
+    """The values that JSON of others stands for.
+
+    Args:
+        text: of bounded length.
+
+    Returns:
+        Values as JSON has them.
+
+    Raises:
+        ValueError: it is no JSON, or nested too deeply.
+    """
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(text)
     except RecursionError:
         raise ValueError("nested too deeply") from None
+
+
+def check_name(where: str, name: object) -> str:
+    """Refuse the name of a file beside another one that leads elsewhere.
+
+    Args:
+        where: what names it.
+        name: of the file.
+
+    Returns:
+        The name.
+
+    Raises:
+        InputError: it is no text, or leads out of its folder.
+    """
+    if not isinstance(name, str) or Path(name).name != name or name in ("", "..") or "\0" in name:
+        raise InputError(f"{where} names the file {name!r:.100}, which leads out of its folder")
+    return name

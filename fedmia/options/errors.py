@@ -163,6 +163,8 @@ def style_of_file(file: Path) -> Iterator[None]:
     except InputError as error:
         if error.spelling is spell_in_python:
             error.spelling = partial(_in_file, f" in {file}", error.paths[:1])
+        if type(error) is InputError and not error.paths and str(file) not in error.text:
+            raise InputError(f"{file}: {error.text}") from None  # it names no option
         raise
 
 

@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import math
 import operator
+import sys
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +19,7 @@ from typing import Any, ClassVar
 from fedmia.options.errors import InputError, format_error, format_value, unknown_name
 
 # Name of a limit, its sign in messages, and whether a value is within it.
+LONGEST = 200  # characters of a value of a wrong type, in a message
 LARGEST = 3.4e38  # of float32, in which the tensors are
 LIMITS: Sequence[tuple[str, str, Callable[[Any, Any], bool]]] = (
     ("gt", ">", operator.gt),
@@ -97,13 +99,14 @@ class Options:
 
 def option_fields(cls: type) -> list[tuple[dataclasses.Field[Any], Any]]:
     """The `option` fields of a dataclass with their resolved types, in order."""
-    hints = _hints(cls)
+    hints = type_hints(cls)
     fields = dataclasses.fields(cls)
     return [(f, hints[f.name]) for f in fields if f.init and "help" in f.metadata]
 
 
 @functools.cache  # they are strings to be evaluated, the same for every instance
-def _hints(cls: type) -> Mapping[str, Any]:
+def type_hints(cls: type) -> Mapping[str, Any]:
+    """Type of each field of a dataclass, by name."""
     return typing.get_type_hints(cls)
 
 
@@ -125,7 +128,7 @@ def check_type(where: str, value: Any, kind: Any) -> None:
         InputError: the value has another type.
     """
     if not any(_matches_type(value, one) for one in union_members(kind)):
-        raise InputError(f"{where} must be {type_name(kind)}, got {value!r}")
+        raise InputError(f"{where} must be {type_name(kind)}, got {value!r:.{LONGEST}}")
 
 
 def _matches_type(value: Any, kind: Any) -> bool:
@@ -141,8 +144,15 @@ def _matches_type(value: Any, kind: Any) -> bool:
         if len(args) == 2 and args[1] is Ellipsis:
             return all(_matches_type(v, args[0]) for v in value)
         return len(value) == len(args) and all(map(_matches_type, value, args))
+    if origin in (Sequence, Mapping):
+        if isinstance(value, str) or not isinstance(value, origin):
+            return False
+        inside = union_members(typing.get_args(kind)[-1])
+        items = value.values() if isinstance(value, Mapping) else value
+        return Any in inside or all(any(_matches_type(v, k) for k in inside) for v in items)
     if kind in (int, float):
-        return isinstance(value, (int, kind)) and not isinstance(value, bool)
+        fits = kind is int or not isinstance(value, int) or abs(value) <= sys.float_info.max
+        return isinstance(value, (int, kind)) and not isinstance(value, bool) and fits
     return isinstance(value, origin or kind)
 
 
@@ -167,6 +177,8 @@ def check_limits(where: str, value: Any, limits: Mapping[str, Any]) -> None:
         raise InputError(f"{where} must be finite, got {value}")
     if isinstance(value, float) and math.isfinite(value) and abs(value) > LARGEST:
         raise InputError(f"{where} must be at most {LARGEST:g} in size, got {value!r}")
+    if isinstance(value, int) and abs(value) >= 1 << 63:  # arrays hold no larger ones
+        raise InputError(f"{where} must be less than 2^63 in size, got {value!s:.20}..")
     for key, word, holds in LIMITS:
         bound = limits.get(key)
         if bound is not None and not isinstance(value, str) and not holds(value, bound):

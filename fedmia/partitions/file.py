@@ -152,7 +152,7 @@ def _group_by_client(images: IntArray, clients: IntArray) -> list[IntArray]:
 def _whole(values: list[Any], whose: str) -> IntArray:
     wrong = [v for v in values if not isinstance(v, int) or isinstance(v, bool)]
     if wrong:
-        raise ValueError(f"must hold image numbers; {whose} has {wrong[0]!r}")
+        raise ValueError(f"must hold image numbers; {whose} has {wrong[0]!r:.60}")
     return np.array(values, dtype=np.int64)
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Self
 
 from rich.console import Console
@@ -30,7 +31,8 @@ class ProgressBars:
     """Bars on standard error while its context is open; nothing if `quiet`.
 
     On no terminal a line every `interval` seconds says what runs, how much is done and how long it
-    takes. In a Jupyter notebook that line is replaced every second.
+    takes. In a Jupyter notebook that line is replaced every second. `beating` holds that line also
+    before and after the bars.
 
     Args:
         quiet: show nothing.
@@ -53,6 +55,7 @@ class ProgressBars:
         self._interval, self._clock = interval, clock
         self._line: Callable[[str], None] | None = None
         self._heart: Heartbeat | None = None
+        self._open, self._step = 0, ""
         self._bar = Progress(
             TextColumn("{task.description}"), BarColumn(), done, *columns,
             console=console, disable=silent, get_time=clock,
@@ -60,20 +63,43 @@ class ProgressBars:
 
     def __enter__(self) -> Self:
         self._bar.start()
+        self._start_heart()
+        self._step = ""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._step = "report"
+        self._stop_heart()
+        self._bar.stop()
+
+    @contextmanager
+    def beating(self) -> Iterator[None]:
+        """The lines of a whole command: also while it reads its images and writes its report."""
+        self._step = "data"
+        self._start_heart()
+        try:
+            yield
+        finally:
+            self._stop_heart()
+
+    def _start_heart(self) -> None:
+        self._open += 1
+        if self._open > 1:
+            return
         self._began = self._clock()
         if self._plain:
             self._line = notebook_line()
             self._heart = Heartbeat(self.beat, REFRESH if self._line else self._interval)
             self._heart.start()
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        if self._heart is not None:
-            self._heart.stop()
-            self._heart = None
-            if self._line is not None:
-                self._line(f"fedmia: ended after {format_seconds(self._clock() - self._began)}")
-        self._bar.stop()
+    def _stop_heart(self) -> None:
+        self._open -= 1
+        if self._open or self._heart is None:
+            return
+        self._heart.stop()
+        self._heart = None
+        if self._line is not None:
+            self._line(f"fedmia: ended after {format_seconds(self._clock() - self._began)}")
 
     def beat(self) -> None:
         """Show the line of the moment, where there is no terminal."""
@@ -96,6 +122,8 @@ class ProgressBars:
 
     def state(self) -> str:
         """What runs now, how much is done, the time since the start and an estimate of the rest."""
+        if self._step:
+            return f"{self._step}, {format_seconds(self._clock() - self._began)} elapsed"
         tasks = [task for task in self._bar.tasks if task.visible]
         tasks = [task for task in tasks if not task.finished] or tasks[-1:]
         parts = [describe_task(task) for task in tasks]

@@ -27,6 +27,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from fedmia.data.images import ByteArray
+from fedmia.options.bounded import check_npz, read_json
 from fedmia.shadows.plan import ShadowSettings
 from fedmia.ssl.base import State
 from fedmia.storage.durable import make_folder, replacing
@@ -104,7 +105,7 @@ class ShadowFolder:
         try:
             images = read_images(self.path)
             same = all(map(np.array_equal, images, (members, nonmembers)))
-            same &= json.loads((self.path / ABOUT).read_text()) == self.description
+            same &= read_json(self.path / ABOUT) == self.description
         except (DamagedShadowError, OSError, ValueError):
             same = False
         if not same:
@@ -151,6 +152,7 @@ def read_images(path: Path) -> tuple[ByteArray, ByteArray]:
         DamagedShadowError: the file is missing, cut short or not two arrays of uint8 images.
     """
     try:
+        check_npz(IMAGES, path / IMAGES)
         with np.load(path / IMAGES, allow_pickle=False) as archive:
             arrays = archive["members"], archive["nonmembers"]
     except Exception as error:  # a damaged zip file raises whatever its parts raise

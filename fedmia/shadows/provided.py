@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
 from fedmia.data.images import digests
+from fedmia.nets.base import check_network
+from fedmia.options.bounded import read_json
 from fedmia.options.errors import InputError
+from fedmia.options.option import check_type, type_hints
 from fedmia.shadows._one import ShadowTraining, TrainedShadow
 from fedmia.shadows.cache import (
     ABOUT,
     ENCODER,
     FORMAT,
+    IMAGES,
     DamagedShadowError,
     ShadowFolder,
     read_images,
@@ -23,14 +26,18 @@ from fedmia.shadows.cache import (
 from fedmia.shadows.draw import content_digest
 from fedmia.shadows.plan import Choice, ShadowSettings
 from fedmia.ssl.train import Train
+from fedmia.storage.runfolder import DAMAGE, Trust, UntrustedPluginError, refuse_untrusted
+
+LINE = 200  # characters of a reason
 
 
-def load_shadows(path: Path) -> list[TrainedShadow]:
+def load_shadows(path: Path, trust: Trust = False) -> list[TrainedShadow]:
     """Shadow encoders from a folder as the cache writes it (see `fedmia.shadows.cache`).
 
     Args:
         path: one shadow's folder, with `about.json`, `images.npz` and `encoder.safetensors`, or a
             folder of such folders; their names do not matter.
+        trust: which plugins from outside that they name may be imported.
 
     Returns:
         In order of their number in the plan, then of their folder's name.
@@ -38,13 +45,14 @@ def load_shadows(path: Path) -> list[TrainedShadow]:
     Raises:
         InputError: no shadow there, one that is unfinished, damaged or of an unknown format, or
             shadows of images of different shapes.
+        UntrustedPluginError: one names a plugin from outside that is not trusted.
     """
     if not path.is_dir():
         raise InputError(f"shadow encoders: {path} is not a folder")
     folders = _folders(path)
     if not folders:
         raise InputError(f"shadow encoders: {path} holds no {ABOUT}, nor folders that do")
-    loaded = sorted((_load(f) for f in folders), key=lambda one: one[0])
+    loaded = sorted((_load(f, trust) for f in folders), key=lambda one: one[0])
     shadows = [trained for _, trained in loaded]
     shapes = sorted({tuple(t.members.shape[1:]) for t in shadows})
     if len(shapes) > 1:
@@ -52,14 +60,20 @@ def load_shadows(path: Path) -> list[TrainedShadow]:
     return shadows
 
 
-def read_settings(path: Path) -> list[ShadowSettings]:
+def read_settings(path: Path, trust: Trust = False) -> list[ShadowSettings]:
     """What the shadow encoders in `path` were built from and trained by, without loading them.
 
-    Empty where one cannot be read: `load_shadows` says why.
+    Args:
+        path: as of `load_shadows`.
+        trust: which plugins from outside that they name may be imported.
+
+    Returns:
+        One for each shadow; empty where one cannot be read, or is not trusted: `load_shadows` says
+        why.
     """
     try:
-        return [_blueprint(json.loads((f / ABOUT).read_text())) for f in _folders(path)]
-    except (KeyError, TypeError, ValueError, OSError):  # an InputError is a ValueError
+        return [_blueprint(f, read_json(f / ABOUT), trust) for f in _folders(path)]
+    except (*DAMAGE, OSError):  # an InputError is a ValueError
         return []
 
 
@@ -85,18 +99,27 @@ def _folders(path: Path) -> list[Path]:
     return sorted(f for f in path.iterdir() if f.is_dir() and not f.name.startswith("."))
 
 
-def _load(path: Path) -> tuple[int, TrainedShadow]:
+def _load(path: Path, trust: Trust) -> tuple[int, TrainedShadow]:
     """Number and shadow in folder `path`."""
     try:
-        description = json.loads((path / ABOUT).read_text())
-        blueprint, index = _blueprint(description), int(description["index"])
+        description = read_json(path / ABOUT)
+        blueprint, index = _blueprint(path, description, trust), int(description["index"])
         folder = ShadowFolder(path, description)
         state = folder.read(ENCODER)
         if state is None:
-            raise InputError(f"shadow encoders: {path} is unfinished, it holds no {ENCODER}")
+            raise InputError(f"unfinished, it holds no {ENCODER}")
         members, nonmembers = read_images(path)
+        shape = (blueprint.channels, blueprint.size, blueprint.size)
+        if any(images.shape[1:] != shape for images in (members, nonmembers)):
+            raise InputError(f"{ABOUT} says images of {shape}, {IMAGES} holds {members.shape[1:]}")
+        if not len(blueprint.mean) == len(blueprint.std) == blueprint.channels:
+            raise InputError(
+                f"{ABOUT} has no mean and std for each of {blueprint.channels} channels"
+            )
         if content_digest(digests(members), digests(nonmembers)) != description["images"]:
             raise DamagedShadowError("images.npz")
+        length = sum(t.nbytes for t in state.values())
+        check_network(ABOUT, lambda: blueprint.method(None, len(members)), length)
         return index, ShadowTraining(blueprint, index, members, nonmembers, folder).finish_shadow(
             state
         )
@@ -104,24 +127,32 @@ def _load(path: Path) -> tuple[int, TrainedShadow]:
         raise InputError(f"shadow encoders: {path} holds no {ABOUT}") from None
     except DamagedShadowError as error:
         raise InputError(f"shadow encoders: {error} in {path} is damaged") from None
-    except (KeyError, TypeError, ValueError, OSError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"shadow encoders: {path / ABOUT} cannot be read: {error!r}") from None
-
-
-def _blueprint(description: dict[str, Any]) -> ShadowSettings:
-    """The blueprint that `cache.describe_shadow` wrote down."""
-    if description["format"] != FORMAT:
+    except UntrustedPluginError:
+        raise
+    except InputError as error:
+        raise InputError(f"shadow encoders: {path}: {error.text[:LINE]}") from None
+    except (*DAMAGE, OSError) as error:
+        why = " ".join(str(error).split())[:LINE]
         raise InputError(
-            f"shadow encoders of format {description['format']}, this version reads {FORMAT}"
-        )
+            f"shadow encoders: {path / ABOUT} cannot be read: {type(error).__name__}: {why}"
+        ) from None
+
+
+def _blueprint(path: Path, description: dict[str, Any], trust: Trust) -> ShadowSettings:
+    """The blueprint that `cache.describe_shadow` wrote down."""
+    refuse_untrusted(path, description, trust)
+    if description["format"] != FORMAT:
+        raise InputError(f"of format {description['format']!s:.20}, this version reads {FORMAT}")
     fields = {k: description[k] for k in ShadowSettings.__dataclass_fields__ if k in description}
     for part in ("model", "ssl"):
         fields[part] = _choice(*fields[part])
     fields["defense"] = tuple(_choice(*one) for one in fields.get("defense", ()))
     fields["train"] = Train(**{k: _frozen(v) for k, v in fields["train"].items()})
-    return ShadowSettings(**{k: _frozen(v) for k, v in fields.items()})
+    fields = {k: _frozen(v) for k, v in fields.items()}
+    kinds = type_hints(ShadowSettings)
+    for name, value in fields.items():
+        check_type(name, value, kinds[name])
+    return ShadowSettings(**fields)
 
 
 def _choice(name: str, options: dict[str, Any]) -> Choice:

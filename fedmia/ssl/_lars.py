@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor
-from torch.optim import Optimizer
+
+from fedmia.runtime.eager import Eager
 
 TRUST = 1e-3  # eta of Eq. 6, the paper's and that of the public code of MoCo v3
 
 
-class LARS(Optimizer):
+class LARS(Eager):
     """Layer-wise adaptive rate scaling (Algorithm 1, Eq. 6), as the public code of MoCo v3 has it.
 
     g <- g + decay w; g <- trust |w| / |g| g; v <- momentum v + g; w <- w - lr v. Weights of one

@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn.utils import get_total_norm
-from torch.optim import SGD, AdamW, Optimizer
+from torch.optim import Optimizer
 
+from fedmia.runtime.eager import SGD, AdamW
 from fedmia.ssl._lars import LARS, TRUST
 from fedmia.ssl.base import State
 
@@ -59,7 +60,7 @@ def set_decay(optimizer: Optimizer, decay: float) -> None:
         decay: new weight decay, >= 0.
     """
     for group in optimizer.param_groups:
-        if any(w.dim() > 1 for w in group["params"]) or isinstance(optimizer, SGD):
+        if any(w.dim() > 1 for w in group["params"]) or isinstance(optimizer, torch.optim.SGD):
             group["weight_decay"] = decay
 
 

@@ -13,6 +13,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from fedmia import records
+from fedmia.options.bounded import parse_json
+from fedmia.options.option import check_type, type_hints
 from fedmia.storage.durable import make_folder, replacing
 
 Result = TypeVar("Result")
@@ -61,7 +63,7 @@ class Archive:
             return None
         try:
             with safe_open(path, framework="numpy") as file:
-                about = json.loads(file.metadata()["about"])
+                about = parse_json(file.metadata()["about"])
                 if about["key"] != [self.key, key]:
                     return None
                 return unpack(about["tree"], {n: file.get_tensor(n) for n in file.keys()})  # noqa: SIM118
@@ -134,12 +136,22 @@ def unpack(tree: Any, arrays: dict[str, np.ndarray]) -> Any:
 
     Returns:
         The value.
+
+    Raises:
+        LookupError, TypeError, ValueError: `pack` returned no such tree.
     """
     if not isinstance(tree, dict):
         return tree
     if "of" in tree:
-        cls = getattr(records, tree["of"])
-        return cls(**{n: unpack(v, arrays) for n, v in tree["is"].items()})
+        cls: Any = getattr(records, tree["of"])
+        # A file of others may name whatever the module has imported.
+        if not dataclasses.is_dataclass(cls) or cls.__module__ != records.__name__:
+            raise ValueError(f"'{tree['of']}' is no record")
+        values = {n: unpack(v, arrays) for n, v in tree["is"].items()}
+        kinds = type_hints(cls)
+        for name, value in values.items():
+            check_type(f"{tree['of']}.{name}", value, kinds[name])
+        return cls(**values)
     if "array" in tree:
         return arrays[tree["array"]]
     if "dict" in tree:

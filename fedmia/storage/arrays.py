@@ -74,7 +74,22 @@ def make_lazy(arrays: ArrayRecord) -> None:
 
 def tensors(arrays: ArrayRecord) -> State:
     """The tensors of a record; they must not be changed."""
-    return {name: torch.from_numpy(_as_numpy(array)) for name, array in arrays.items()}
+    return {name: torch.from_numpy(values) for name, values in numbers(arrays).items()}
+
+
+def numbers(arrays: ArrayRecord) -> dict[str, NDArray[Any]]:
+    """The arrays of a record by name; they must not be changed.
+
+    Args:
+        arrays: of a message.
+
+    Returns:
+        Name -> array.
+
+    Raises:
+        EOFError, TypeError, ValueError: one is no array, or promises more than it holds.
+    """
+    return {name: _as_numpy(array) for name, array in arrays.items()}
 
 
 def _as_numpy(array: Array) -> NDArray[Any]:

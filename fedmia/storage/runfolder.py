@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import zipfile
 import zlib
 from collections.abc import Collection, Iterator, Mapping
@@ -9,6 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from safetensors import SafetensorError
 
 from fedmia.options import session
 from fedmia.options.bounded import read_json
@@ -27,7 +30,7 @@ from fedmia.storage.manifest import (
 # What reading raises where values are of other types than a run of fedmia writes, or missing.
 DAMAGE = (
     LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError, MemoryError,
-    zipfile.BadZipFile, zlib.error,
+    zipfile.BadZipFile, zlib.error, SafetensorError, EOFError, csv.Error,
 )  # fmt: skip
 Trust = bool | Collection[str]  # whether plugins from outside may be imported, or which of them
 
@@ -122,22 +125,7 @@ class RunFolder:
         """
         tree = self.facts()
         built = {name: tree[name] for name in sections or tree if name in tree}
-        outside = outside_plugins(built)
-        for name in filter(session.is_session_name, outside):
-            if not session.has_class(name):
-                raise UntrustedPluginError(
-                    f"the settings of '{self.path}' name '{name}', a class of a Python session: "
-                    f"pass {session.short_name(name)} again, as it was (in Python)"
-                )
-        if self.trust is not True:
-            trusted = self.trust or ()
-            for name in outside:
-                if name not in trusted and not session.is_session_name(name):
-                    raise UntrustedPluginError(
-                        f"the settings of '{self.path}' name the plugin '{name}' from outside "
-                        "fedmia, which is not imported unless you trust it: --trust-plugins (in "
-                        "Python trust_plugins=True)"
-                    )
+        refuse_untrusted(self.path, built, self.trust)
         return tree
 
     def facts(self) -> Tree:
@@ -219,6 +207,35 @@ class RunFolder:
             return frozenset(f["client"] for f in faults if f["action"] == "dropped")
         except (KeyError, TypeError):
             return frozenset()
+
+
+def refuse_untrusted(path: Path, tree: Mapping[str, Any], trust: Trust) -> None:
+    """Refuse settings that name a plugin from outside, which importing would execute.
+
+    Args:
+        path: folder that the settings are of.
+        tree: the settings that will be built.
+        trust: whether such plugins may be imported: all, none, or those of these names.
+
+    Raises:
+        UntrustedPluginError: a plugin from outside that is not trusted, or a class of a Python
+            session that this one lacks.
+    """
+    outside = outside_plugins(tree)
+    for name in filter(session.is_session_name, outside):
+        if not session.has_class(name):
+            raise UntrustedPluginError(
+                f"the settings of '{path}' name '{name}', a class of a Python session: "
+                f"pass {session.short_name(name)} again, as it was (in Python)"
+            )
+    if trust is True:
+        return
+    for name in outside:
+        if name not in (trust or ()) and not session.is_session_name(name):
+            raise UntrustedPluginError(
+                f"the settings of '{path}' name the plugin '{name}' from outside fedmia, which is "
+                "not imported unless you trust it: --trust-plugins (in Python trust_plugins=True)"
+            )
 
 
 def outside_plugins(tree: Mapping[str, Any]) -> list[str]:

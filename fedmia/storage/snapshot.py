@@ -8,14 +8,17 @@ import re
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from safetensors import safe_open
-from safetensors.torch import load_file, save_file
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from torch import nn
 
+from fedmia.options.bounded import parse_json
+from fedmia.options.errors import InputError
 from fedmia.ssl.base import State, under
 from fedmia.storage.durable import make_folder, replacing
 
@@ -178,11 +181,32 @@ def write_tensors(tensors: State, path: Path, about: object = None, forced: bool
 
 
 def read_tensors(path: Path) -> tuple[State, Any]:
-    """Read a file of `write_tensors`: the state, and what was written about it, or None."""
-    with safe_open(path, framework="pt") as file:
+    """Read a file of `write_tensors`: the state, and what was written about it, or None.
+
+    Args:
+        path: of the file.
+
+    Returns:
+        Tensors by name, and the values.
+
+    Raises:
+        InputError: the file is damaged.
+    """
+    with _whole(path), safe_open(path, framework="pt") as file:
         about = (file.metadata() or {}).get("about")
         state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    return state, None if about is None else json.loads(about)
+        return state, None if about is None else parse_json(about)
+
+
+@contextmanager
+def _whole(path: Path) -> Iterator[None]:
+    """Refuse a file that is damaged; errors of its disk pass."""
+    try:
+        yield
+    except (SafetensorError, ValueError) as error:
+        if "os error" in str(error):  # of safetensors, which tells it alone
+            raise
+        raise InputError(f"'{path}' is damaged: {' '.join(str(error).split())[:200]}") from None
 
 
 @dataclass(frozen=True)
@@ -217,7 +241,7 @@ class StateFiles(Mapping[int, State]):
         return StateFiles([self._files[n] for n in numbers], self._prefix)
 
     def __getitem__(self, number: int) -> State:
-        return under(self._prefix, load_file(self._files[number]))
+        return under(self._prefix, read_tensors(self._files[number])[0])
 
     def __iter__(self) -> Iterator[int]:
         return iter(self._files)
@@ -275,7 +299,7 @@ class SnapshotStore:
         Returns:
             The snapshot.
         """
-        tensors = load_file(self.root / branch / _round(round))
+        tensors, _ = read_tensors(self.root / branch / _round(round))
         return Snapshot(round, under("global.", tensors), under("holder.", tensors))
 
     def received(self, branch: str, last: int) -> StateFiles:

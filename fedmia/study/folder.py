@@ -18,7 +18,7 @@ from typing import Any, cast
 
 from fedmia.config.sweep import Cell, RunBatch, format_grid_value, tree_key
 from fedmia.options.errors import InputError, opt
-from fedmia.options.yamlfile import Tree, dump, load
+from fedmia.options.yamlfile import MOST, Tree, dump, load
 from fedmia.records.rows import Report
 from fedmia.storage import durable
 from fedmia.storage.manifest import CHECKPOINT, SNAPSHOTS
@@ -71,8 +71,9 @@ class StudyFolder:
     def _finished_folders(self) -> Iterator[tuple[str, Path]]:
         """Key and folder of every finished run."""
         for folder in sorted(self.cells.glob("*/")):
-            if (folder / KEY).is_file():
-                yield (folder / KEY).read_text(encoding="utf-8"), folder
+            file = folder / KEY
+            if file.is_file() and file.stat().st_size <= MOST:
+                yield file.read_text(encoding="utf-8", errors="replace"), folder
 
     @contextmanager
     def locked(self) -> Iterator[None]:

@@ -12,6 +12,7 @@ from fedmia.records import ScoredAttack
 from fedmia.records.attack_rows import Interval
 from fedmia.statistics.auc import auc_estimate, difference_interval
 from fedmia.statistics.intervals import LEVEL
+from fedmia.storage.runfolder import damaged
 
 Sides = Mapping[str, ScoredAttack]  # by attack
 
@@ -21,7 +22,15 @@ def read(file: Path) -> tuple[tuple[str, ...], Sides]:
 
     Returns:
         Place and truth of each image, in order; attack -> its scores of either side.
+
+    Raises:
+        InputError: it is no such file.
     """
+    with damaged(file.parent, file.name):
+        return _read(file)
+
+
+def _read(file: Path) -> tuple[tuple[str, ...], Sides]:
     with file.open(encoding="utf-8", newline="") as text:
         head, *lines = list(csv.reader(text))
     truth = np.array([line[1] == "1" for line in lines], dtype=bool)

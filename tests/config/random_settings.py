@@ -1,4 +1,4 @@
-"""Whole settings of `simulate`, drawn from its JSON Schema, at the smallest size."""
+"""Whole settings of `simulate` and `audit`, drawn from their JSON Schemas, at the smallest size."""
 
 from __future__ import annotations
 
@@ -19,20 +19,35 @@ from fedmia.cli.commands import COMMANDS
 from fedmia.options.errors import InputError
 from fedmia.options.yamlfile import dump
 from fedmia.records.rows import Report
+from fedmia.report.figures import draw
 
-# Everything once, in the least time; what is drawn is laid over it.
-SMALLEST: dict[str, Any] = {
-    "data": {"name": "synthetic", "images": 120, "pixels": 8},
-    "model": {"name": "smallnet", "width": 2},
-    "federation": {"clients": 2, "rounds": 2, "snapshots": 1},
-    "split": {"members": 16, "nonmembers": 16, "known": 4, "test": 16},
-    "train": {"local_epochs": 1, "batch_size": 8},
-    "attacks": ["similarity"],
-    "device": "cpu",
-    "backend": "inline",
+STORED = Path(__file__).parents[1] / "stored" / "run-0.1.0"
+# Of each command everything once, in the least time; what is drawn is laid over it.
+SMALLEST: dict[str, dict[str, Any]] = {
+    "simulate": {
+        "data": {"name": "synthetic", "images": 120, "pixels": 8},
+        "model": {"name": "smallnet", "width": 2},
+        "federation": {"clients": 2, "rounds": 2, "snapshots": 1},
+        "split": {"members": 16, "nonmembers": 16, "known": 4, "test": 16},
+        "train": {"local_epochs": 1, "batch_size": 8},
+        "attacks": ["similarity"],
+        "device": "cpu",
+        "backend": "inline",
+    },
+    "audit": {
+        "encoder": str(STORED),
+        "attacks": ["similarity"],
+        "attack": {"similarity": {"views": 2}},
+        "threads": 1,
+        "device": "cpu",
+    },
 }
 LEAST = 4  # whole numbers are drawn from the least that is allowed to so many more
-LEFT = {"_run", "base", "ray_address", "device", "dir", "path", "backend", "sweep"}
+LEFT = {
+    "_run", "base", "ray_address", "device", "dir", "path", "backend", "sweep", "encoder", "jobs",
+    "seeds", "cache", "ssl_options", "model_options", "members_options", "nonmembers_options",
+    "shadow_data_options", "checkpoint", "checkpoint_key",
+}  # fmt: skip
 # What takes long, or reads files that are not there.
 SLOW = (
     "resnet",
@@ -46,24 +61,24 @@ SLOW = (
     "npz",
     "parquet",
 )
-MOST_OPTIONS = 4
+MOST_OPTIONS = {"simulate": 4, "audit": 2}
 
 
 @cache
-def schema() -> dict[str, Any]:
+def schema(command: str) -> dict[str, Any]:
     """What `--schema` prints."""
-    content: dict[str, Any] = json.loads(parse(COMMANDS["simulate"], ["--schema"]).page or "")
+    content: dict[str, Any] = json.loads(parse(COMMANDS[command], ["--schema"]).page or "")
     return content
 
 
 @cache
-def options() -> dict[str, dict[str, Any]]:
+def options(command: str) -> dict[str, dict[str, Any]]:
     """Schema of each scalar option by its path; of a plugin's, all that its kind has."""
     paths: dict[str, dict[str, Any]] = {}
 
     def collect(one: dict[str, Any], path: str) -> None:
         if "$ref" in one:
-            collect(schema()["$defs"][one["$ref"].rpartition("/")[2]], path)
+            collect(schema(command)["$defs"][one["$ref"].rpartition("/")[2]], path)
         for inner in one.get("anyOf", ()):
             collect(inner, path)
         for name, inner in one.get("properties", {}).items():
@@ -72,7 +87,7 @@ def options() -> dict[str, dict[str, Any]]:
         if "default" in one and "properties" not in one:
             paths[path] = one
 
-    collect({"properties": schema()["properties"]}, "")
+    collect({"properties": schema(command)["properties"]}, "")
     return paths
 
 
@@ -98,54 +113,76 @@ def values(one: dict[str, Any]) -> st.SearchStrategy[Any]:
     return st.one_of(*ways, *ways, *ways, odd)
 
 
-def plugins(kind: str) -> list[str]:
+def plugins(command: str, kind: str) -> list[str]:
     """Names of a kind's plugins that are quick."""
-    names = [n.partition(".")[2] for n in schema()["$defs"] if n.startswith(f"{kind}.")]
+    names = [n.partition(".")[2] for n in schema(command)["$defs"] if n.startswith(f"{kind}.")]
     return [n for n in names if not n.startswith(SLOW)]
 
 
 @st.composite
-def trees(draw: st.DrawFn) -> dict[str, Any]:
-    """The smallest settings with some plugins and options changed."""
-    tree = json.loads(json.dumps(SMALLEST))
-    for kind in draw(st.sets(st.sampled_from(["ssl", "strategy", "partition"]), max_size=2)):
-        name = draw(st.sampled_from(plugins(kind)))
-        tree[kind] = {"name": name}
-        own = schema()["$defs"][f"{kind}.{name}"].get("properties", {})
-        for option in draw(st.sets(st.sampled_from(sorted(own)), max_size=2)) if own else ():
-            tree[kind][option] = draw(values(own[option]))
-    if draw(st.booleans()):
-        name = draw(st.sampled_from(plugins("defense")))
-        tree["defense"] = {"name": name}
-        own = schema()["$defs"][f"defense.{name}"].get("properties", {})
-        for option in draw(st.sets(st.sampled_from(sorted(own)), max_size=2)) if own else ():
-            tree["defense"][option] = draw(values(own[option]))
-    if draw(st.booleans()):
-        tree["attacker"] = draw(st.sampled_from(["passive", "active", "server"]))
-    if draw(st.integers(0, 3)) == 0:
-        tree["attacks"] = [draw(st.sampled_from(plugins("attack")))]
+def trees(draw: st.DrawFn, command: str) -> dict[str, Any]:
+    """The smallest settings of a command with some plugins and options changed."""
+    tree: dict[str, Any] = json.loads(json.dumps(SMALLEST[command]))
+    draw_plugins(draw, command, tree)
     sections = (
-        "federation.",
-        "train.",
-        "split.",
-        "data.size",
-        "data.mean",
-        "data.std",
-        "pretrain.",
-    )
-    general = [p for p in options() if "." not in p or p.startswith(sections)]
-    for path in draw(
-        st.lists(st.sampled_from(sorted(general)), max_size=MOST_OPTIONS, unique=True)
-    ):
-        holder, _, name = path.rpartition(".")
-        place = tree.setdefault(holder, {}) if holder else tree
+        "federation.", "train.", "split.", "data.size", "data.mean", "data.std", "pretrain.",
+        "augment.", *(f"attack.{name}." for name in tree["attacks"]),
+        *(["shadow.", "shadow_"] if "shadows" in tree else ()),
+    )  # fmt: skip
+    general = [
+        path
+        for path in options(command)
+        if path.startswith(sections) or ("." not in path and not path.startswith("shadow"))
+    ]
+    paths = st.lists(st.sampled_from(sorted(general)), max_size=MOST_OPTIONS[command], unique=True)
+    for path in draw(paths):
+        *above, name = path.split(".")
+        place: Any = tree
+        for one in above:
+            place = place.setdefault(one, {}) if isinstance(place, dict) else None
         if isinstance(place, dict):
-            place[name] = draw(values(options()[path]))
+            place[name] = draw(values(options(command)[path]))
     return tree
 
 
-def run_settings(tree: dict[str, Any], folder: Path) -> str:
-    """Run `simulate` on the settings in a new folder.
+def draw_plugins(draw: st.DrawFn, command: str, tree: dict[str, Any]) -> None:
+    """Put some plugins with some of their options into the settings."""
+
+    def plugin(kind: str) -> dict[str, Any]:
+        name = draw(st.sampled_from(plugins(command, kind)))
+        own = schema(command)["$defs"][f"{kind}.{name}"].get("properties", {})
+        names = draw(st.sets(st.sampled_from(sorted(own)), max_size=2)) if own else ()
+        return {"name": name, **{option: draw(values(own[option])) for option in names}}
+
+    if command == "audit":
+        if draw(st.booleans()):
+            tree["attacks"] = [draw(st.sampled_from(plugins(command, "attack")))]
+        if draw(st.integers(0, 2)) == 0:
+            tree["shadows"] = draw(st.integers(1, 2))
+            tree["shadow"] = {"epochs": 1, "images": 8}
+            if draw(st.booleans()):
+                tree["shadow_data"] = draw(st.sampled_from(["synthetic", "digits", "x"]))
+            if draw(st.booleans()):
+                tree["shadow_defense"] = plugin("defense")
+        if draw(st.integers(0, 7)) == 0:
+            for side in ("members", "nonmembers"):
+                tree[side] = draw(st.sampled_from(["synthetic", "digits", "none", "x"]))
+        if draw(st.integers(0, 7)) == 0:
+            kind = draw(st.sampled_from(["known", "query_budget", "x"]))
+            tree["sweep"] = f"{kind}={draw(st.sampled_from(['2,4', '0', '100,50', 'x']))}"
+        return
+    for kind in draw(st.sets(st.sampled_from(["ssl", "strategy", "partition"]), max_size=2)):
+        tree[kind] = plugin(kind)
+    if draw(st.booleans()):
+        tree["defense"] = plugin("defense")
+    if draw(st.booleans()):
+        tree["attacker"] = draw(st.sampled_from(["passive", "active", "server"]))
+    if draw(st.integers(0, 3)) == 0:
+        tree["attacks"] = [draw(st.sampled_from(plugins(command, "attack")))]
+
+
+def run_settings(command: str, tree: dict[str, Any], folder: Path) -> str:
+    """Run a command on the settings in a new folder.
 
     Returns:
         `ran`; `diverged`, where training left what is finite.
@@ -154,7 +191,7 @@ def run_settings(tree: dict[str, Any], folder: Path) -> str:
         InputError: it was refused, as it should be.
         AssertionError: it was refused otherwise, or its report is none.
     """
-    from fedmia import simulate
+    from fedmia import audit, simulate
     from tests.report.test_report_rows import wrong
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -166,14 +203,15 @@ def run_settings(tree: dict[str, Any], folder: Path) -> str:
     with (
         contextlib.redirect_stderr(errors),
         contextlib.redirect_stdout(io.StringIO()),
-        patch.object(sys, "argv", ["simulate", *arguments]),
+        patch.object(sys, "argv", [command, *arguments]),
+        patch.object(draw, "draw_all", lambda scores, report: {}),
     ):
-        code = simulate.main(arguments)
+        code = {"simulate": simulate, "audit": audit}[command].main(arguments)
     lines = errors.getvalue().splitlines()
     assert "Traceback" not in errors.getvalue(), errors.getvalue()
     if code == 2:
         assert len(lines) == 1 and lines[0].startswith("fedmia: error: "), lines
-        assert sorted(os.listdir(folder)) == before, "something was written"
+        assert sorted(os.listdir(folder)) == before, f"something was written: {lines[0]}"
         raise InputError(lines[0])
     if code == 1:
         assert lines and "finite" in lines[-1], lines

@@ -12,13 +12,13 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from fedmia.data import parquet
 from fedmia.data.base import Dataset, Request
 from fedmia.data.folder import Folder
 from fedmia.data.images import ImageSet
 from fedmia.data.npz import Npz
 from fedmia.data.parquet import Parquet
 from fedmia.data.tinyimagenet import TinyImageNet
+from fedmia.options import bounded
 from fedmia.options.errors import InputError
 
 RNG = np.random.default_rng(0)
@@ -144,7 +144,7 @@ def test_parquet__several_batches_and_limit(tmp_path):
 
 @pytest.mark.parametrize("limit", [2, 4, 6, 10])  # within a batch, at its end, within a later one
 def test_parquet__limit_takes_the_first_rows(tmp_path, monkeypatch, limit):
-    monkeypatch.setattr(parquet, "BATCH", 4)
+    monkeypatch.setattr(bounded, "ROWS", 4)
     many = [encoded(np.full((2, 2), i, np.uint8)) for i in range(11)]
     labels = [0, 1, 1, 0, 2, 0, 1, 2, 2, 0, 1]
     path = write_parquet(tmp_path / "a.parquet", many, label=labels)

@@ -34,6 +34,24 @@ def test_beats__while_one_step_runs_and_never_after_the_end(capsys: Capture) -> 
     assert capsys.readouterr().err == ""
 
 
+def test_beating__before_the_bars_and_after_them_with_one_clock(capsys: Capture) -> None:
+    display = Quick()
+    with display.beating():
+        display.now = 5.0
+        time.sleep(0.1)
+        with display:
+            display._bar.update(display.task, completed=4)
+            time.sleep(0.1)
+        display.now = 90.0
+        time.sleep(0.1)
+    lines = list(dict.fromkeys(capsys.readouterr().err.splitlines()))
+    assert lines[0] == "fedmia: data, 5 s elapsed"
+    assert lines[1].startswith("fedmia: rounds 4/10, 5 s elapsed")
+    assert lines[-1] == "fedmia: report, 1 min 30 s elapsed"
+    time.sleep(0.1)
+    assert capsys.readouterr().err == ""
+
+
 def test_quiet__says_nothing(capsys: Capture) -> None:
     with Quick(quiet=True):
         time.sleep(0.08)

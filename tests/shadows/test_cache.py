@@ -167,7 +167,7 @@ def test_load_shadows__stand_ins_stay_marked(pool: Tensor, tmp_path: Path) -> No
     ("file", "break_it", "said"),
     [
         ("encoder.safetensors", flip_a_bit, "encoder.safetensors in .* is damaged"),
-        ("encoder.safetensors", Path.unlink, "is unfinished"),
+        ("encoder.safetensors", Path.unlink, "unfinished, it holds no enc"),
         ("images.npz", cut, "images.npz in .* is damaged"),
         ("images.npz", Path.unlink, "images.npz in .* is damaged"),
         ("about.json", cut, "about.json cannot be read"),

@@ -87,7 +87,7 @@ class ProvidedShadows:
         if not self.runs:
             return [
                 ShadowRecord(b.spec.augment, b.known_algorithm, b.under)
-                for b in read_settings(self.path)
+                for b in read_settings(self.path, trust_setting(self.audit))
             ]
         target = run_of(self.audit)
         own = None if target is None else target.facts().get("ssl")
@@ -195,7 +195,7 @@ class ProvidedShadows:
     @cached_property
     def _loaded(self) -> list[TrainedShadow]:
         if not self.runs:
-            return load_shadows(self.path)
+            return load_shadows(self.path, trust_setting(self.audit))
         try:
             return [self._federation(run) for run in self.runs]
         except UntrustedPluginError:
