@@ -145,7 +145,8 @@ def unpack(tree: Any, arrays: dict[str, np.ndarray]) -> Any:
     if "of" in tree:
         cls: Any = getattr(records, tree["of"])
         # A file of others may name whatever the module has imported.
-        if not dataclasses.is_dataclass(cls) or cls.__module__ != records.__name__:
+        is_record = dataclasses.is_dataclass(cls) and cls.__module__ == records.__name__
+        if not is_record:
             raise ValueError(f"'{tree['of']}' is no record")
         values = {n: unpack(v, arrays) for n, v in tree["is"].items()}
         kinds = type_hints(cls)
