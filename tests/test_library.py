@@ -341,7 +341,7 @@ def test_audit__trains_shadows(sides: tuple[Tensor, Tensor]) -> None:
     plan = {"epochs": 1, "model": "smallnet", "knowledge": ("data",)}
     report = audit(made(), *sides, attacks="encodermi-t", shadows=1, shadow=plan)
     assert not report["not_run"] and report["split"]["spare_nonmembers"] == 12
-    with pytest.raises(InputError, match="did you mean 'epochs'"):
+    with pytest.raises(InputError, match="did you mean 'shadow.epochs'"):
         audit(made(), *sides, attacks="encodermi-t", shadows=1, shadow={"epoch": 1})
 
 

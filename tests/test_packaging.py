@@ -216,6 +216,8 @@ def test_notebooks__run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     notebook = nbformat.read(path, as_version=4)
-    NotebookClient(notebook, timeout=900, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    NotebookClient(
+        notebook, timeout=1800, resources={"metadata": {"path": str(tmp_path)}}
+    ).execute()
     shown = [o for c in notebook.cells for o in c.get("outputs", []) if "data" in o]
     assert any("image/png" in o["data"] for o in shown), path.name

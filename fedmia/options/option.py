@@ -178,7 +178,9 @@ def check_limits(where: str, value: Any, limits: Mapping[str, Any]) -> None:
     if isinstance(value, float) and math.isfinite(value) and abs(value) > LARGEST:
         raise InputError(f"{where} must be at most {LARGEST:g} in size, got {value!r}")
     if isinstance(value, int) and abs(value) >= 1 << 63:  # arrays hold no larger ones
-        raise InputError(f"{where} must be less than 2^63 in size, got {value!s:.20}..")
+        raise InputError(
+            f"{where} must be less than 2^63 in size, got one of {value.bit_length()} bits"
+        )
     for key, word, holds in LIMITS:
         bound = limits.get(key)
         if bound is not None and not isinstance(value, str) and not holds(value, bound):

@@ -227,7 +227,10 @@ def test_shadows__interrupted_go_on_where_they_stopped(
         ("--shadows 1 --shadow-data digits", "the audited ones are (3, 8, 8)"),
         ("--shadow-encoders {empty}", "holds no about.json"),
         ("--shadows 1 --shadow.size 4 --shadow.online true", "--shadow.size 4: online shadows"),
-        ("--shadows 1 --shadow.local_epochs 3", "option --shadow.local_epochs; did you mean 'epo"),
+        (
+            "--shadows 1 --shadow.local_epochs 3",
+            "option --shadow.local_epochs; did you mean 'shadow.epo",
+        ),
         ("--shadows 1 --shadow.momentum 2", "--shadow.momentum must be < 1, got 2"),
         ("--shadows 1 --shadow.model smallnet --shadow.model.depth 2", "is no option of model 'sm"),
         ("--shadows 1 --shadow.model vit-tiny --shadow.size 9", "cuts 9x9 images into patches"),

@@ -124,7 +124,7 @@ def test_bad_input__is_one_line_before_anything_runs(line: str, message: str) ->
         ("seed: x", "seed in {file} must be int, got 'x'"),
         ("sead: 3", "unknown option sead in {file}; did you mean 'seed'?"),
         ("base: e.yaml", "base 'e.yaml' of {file} leads back to itself"),
-        ("base: nothing", "no config file or preset 'nothing'"),
+        ("base: nothing", "{file}: no config file or preset 'nothing'"),
     ],
 )  # fmt: skip
 def test_file__mistakes_name_it(tmp_path: Path, text: str, message: str) -> None:
