@@ -15,6 +15,7 @@ from fedmia.options.seeding import torch_rng
 from fedmia.ssl.base import Recipe
 from fedmia.ssl.cae import CAE, ContextAutoencoder
 from fedmia.testing import check_ssl
+from tests.ssl.per_sample import check_per_sample_gradients
 
 RECIPE = Recipe((0.5, 0.4, 0.6), (0.25, 0.2, 0.3))
 SMALL = {"decoder_width": 12, "decoder_heads": 2, "decoder_depth": 1, "regressor_depth": 2}
@@ -132,16 +133,7 @@ def test_shared_state__holds_encoder_regressor_and_decoder() -> None:
 
 @pytest.mark.filterwarnings("ignore:Full backward hook:UserWarning")
 def test_losses__per_sample_gradients_of_opacus_equal_a_loop() -> None:
-    opacus = pytest.importorskip("opacus")
-    method, x = build(), pixels(3)
-    weights = method.trainable()
-    loop = [torch.autograd.grad(method.losses(i[None], i[None]).sum(), weights) for i in x]
-    hooked = opacus.GradSampleModule(method, loss_reduction="sum", strict=True)
-    method.losses(x.requires_grad_(), x).sum().backward()
-    for n, weight in enumerate(weights):
-        want = torch.stack([g[n] for g in loop])
-        torch.testing.assert_close(weight.grad_sample, want, atol=1e-5, rtol=1e-4)
-    hooked.to_standard_module()
+    check_per_sample_gradients(build(), pixels(3))
 
 
 def test_build__refuses_a_net_without_patches() -> None:

@@ -27,6 +27,7 @@ from fedmia.ssl._bank import info_nce
 from fedmia.ssl.base import Recipe
 from fedmia.ssl.mae import MAE, MaskedAutoencoder, normalised_patches, visible_count
 from fedmia.ssl.train import Job, Train, make_optimizer
+from tests.ssl.per_sample import check_per_sample_gradients
 
 torch.set_num_threads(1)
 SMALL = {"decoder_width": 8, "decoder_heads": 2, "decoder_depth": 1}
@@ -348,16 +349,7 @@ def test_training__in_bfloat16_keeps_the_bank_in_float32(textures: Any) -> None:
 
 @pytest.mark.filterwarnings("ignore:Full backward hook:UserWarning")
 def test_losses__per_sample_gradients_of_opacus_equal_a_loop() -> None:
-    opacus = pytest.importorskip("opacus")
-    method, x = build(), pixels(3)
-    weights = method.trainable()
-    loop = [torch.autograd.grad(method.losses(i[None], i[None]).sum(), weights) for i in x]
-    hooked = opacus.GradSampleModule(method, loss_reduction="sum", strict=True)
-    method.losses(x.requires_grad_(), x).sum().backward()
-    for n, weight in enumerate(weights):
-        want = torch.stack([g[n] for g in loop])
-        torch.testing.assert_close(weight.grad_sample, want, atol=1e-5, rtol=1e-4)
-    hooked.to_standard_module()
+    check_per_sample_gradients(build(), pixels(3))
 
 
 # a federation

@@ -16,6 +16,7 @@ from fedmia.options.errors import InputError
 from fedmia.options.seeding import torch_rng
 from fedmia.ssl.base import Recipe
 from fedmia.ssl.saim import SAIM, AutoregressiveModel, smoothed
+from tests.ssl.per_sample import check_per_sample_gradients
 
 RECIPE = Recipe((0.5, 0.4, 0.6), (0.25, 0.2, 0.3))
 
@@ -172,16 +173,8 @@ def test_losses__every_shared_weight_has_a_gradient() -> None:
 @pytest.mark.filterwarnings("ignore:Full backward hook:UserWarning")
 def test_losses__per_sample_gradients_of_opacus_equal_a_loop() -> None:
     """On the way from loss to views, as in `dpsgd`."""
-    opacus = pytest.importorskip("opacus")
-    method, x = build(), pixels(3)
-    weights = method.trainable()
-    loop = [torch.autograd.grad(method.losses(i[None], i[None]).sum(), weights) for i in x]
-    hooked = opacus.GradSampleModule(method, loss_reduction="sum", strict=True)
-    method.losses(x.requires_grad_(), x).sum().backward(inputs=[x])
-    for n, weight in enumerate(weights):
-        want = torch.stack([g[n] for g in loop])
-        torch.testing.assert_close(weight.grad_sample, want, atol=1e-5, rtol=1e-4)
-    hooked.to_standard_module()
+    x = pixels(3)
+    check_per_sample_gradients(build(), x, inputs=[x])
 
 
 def test_smoothed__keeps_the_mean_of_a_point_and_is_off_at_0() -> None:
