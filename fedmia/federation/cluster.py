@@ -15,7 +15,7 @@ import os
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -131,7 +131,7 @@ class Placement:
     device: str
 
 
-def describe_placements(placements: Iterable[Placement], gpus: float) -> str:
+def describe_placements(placements: Collection[Placement], gpus: float) -> str:
     """Where the actors work, in one line.
 
     Args:
@@ -139,8 +139,11 @@ def describe_placements(placements: Iterable[Placement], gpus: float) -> str:
         gpus: share of a GPU that each has, 0 for none.
 
     Returns:
-        How many clients each GPU, or each machine's CPU, trains at once.
+        How many clients each GPU, or each machine's CPU, trains at once; empty where all of them
+        share the CPU of one machine.
     """
+    if not gpus and len({p.address for p in placements}) == 1:
+        return ""
     counts = Counter((p.address, f"GPU {p.gpus}" if gpus else "CPU") for p in placements)
     text = ", ".join(f"{n} on {part} of {host}" for (host, part), n in sorted(counts.items()))
     unused = gpus and any(p.device == "cpu" for p in placements)
@@ -326,9 +329,10 @@ class RayGrid(LocalGrid):
             why = str(error).strip().splitlines()[-1]  # of its constructor, if that raised
             raise FederationError(f"a Ray worker cannot start: {why}") from error
         self._idle.append(actor)
-        several = len({p.address for p in self._placements.values()}) > 1
-        if not self._starting and not known and (self._share.gpus or several):
-            self._say(describe_placements(self._placements.values(), self._share.gpus))
+        if self._starting or known:
+            return
+        if line := describe_placements(self._placements.values(), self._share.gpus):
+            self._say(line)
 
     def _note_answered(self, one: Any) -> None:
         order, state = self._working.pop(one), SingleStateStore(None)

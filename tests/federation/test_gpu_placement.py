@@ -132,8 +132,13 @@ def test_run__loses_a_machine_and_reports_as_inline(
 ) -> None:
     """Clients of the second machine go on on the first; all see one GPU, and which is noted."""
     monkeypatch.setattr(draw, "draw_all", lambda scores, report: {})
-    noted, answered = FederatedRun._note, RayGrid._note_answered
+    noted, answered, dispatched = FederatedRun._note, RayGrid._note_answered, RayGrid._dispatch
     rounds = list[dict[int, Placement]]([{}])
+
+    def dispatch(self: RayGrid) -> None:
+        """The first round waits for both machines, as one may train all clients by itself."""
+        if len(rounds) > 1 or not self._starting:
+            dispatched(self)
 
     def note(self: FederatedRun, branch: str, number: int, *rest: Any) -> None:
         noted(self, branch, number, *rest)
@@ -156,6 +161,7 @@ def test_run__loses_a_machine_and_reports_as_inline(
     whole = report("--device cpu", tmp_path / "inline")
     monkeypatch.setattr(FederatedRun, "_note", note)
     monkeypatch.setattr(RayGrid, "_note_answered", note_answered)
+    monkeypatch.setattr(RayGrid, "_dispatch", dispatch)
     ray = f"--backend ray --ray-address {machines.address}"
     run = report(f"{ray} --gpus-per-client 1 --cpus-per-client 0.1", tmp_path / "ray")
     first, *_, last = rounds[:3]
