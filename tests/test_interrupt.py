@@ -54,6 +54,7 @@ def interrupted(flags: str, out: Path, monkeypatch: Patch) -> dict[str, Any]:
     return report_json
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pretrain", ["none", "pooled --pretrain-epochs 2"])
 def test_in_clean_rounds__the_last_finished_round_is_scored(
     pretrain: str, tmp_path: Path, monkeypatch: Patch, capsys: Capture

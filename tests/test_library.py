@@ -274,6 +274,7 @@ def test_attack__refuses_floats(images: Tensor, known: Known) -> None:
 # -- an audit ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_audit__is_the_command_lines(
     sides: tuple[Tensor, Tensor], own: Tensor, told: dict[str, Any]
 ) -> None:

@@ -33,6 +33,7 @@ def reported(flags: str, capsys: Capture) -> Report:
     return report
 
 
+@pytest.mark.slow
 def test_attacker_none__the_outsiders_attacks_run(capsys: Capture) -> None:
     one = FRESH.replace("--clients 4", "--clients 1")
     report = reported(f"{one}--attacks similarity,internal {CHEAP}", capsys)
@@ -49,6 +50,7 @@ def test_attacker_none__ascent_is_not_among_all(capsys: Capture) -> None:
     assert {"similarity", "combined"} <= {a["name"] for a in report["attacks"]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trains", ["true", "false"])
 def test_attacker_passive__two_of_them(trains: str, capsys: Capture) -> None:
     report = reported(
@@ -77,6 +79,7 @@ def test_attacker_active__says_so_if_it_took_part_in_no_attacked_round(
     assert why == [("ascent", "its client finished no attacked round")] * (not scored)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["none", "pooled", "public"])
 def test_pretrain__every_mode_comes_before_the_same_rounds(mode: str, capsys: Capture) -> None:
     """A server's epochs are no rounds; the untrained control is the model before them."""
@@ -89,6 +92,7 @@ def test_pretrain__every_mode_comes_before_the_same_rounds(mode: str, capsys: Ca
     assert all(loss > 0 for loss in losses) and len(set(losses)) == len(losses)
 
 
+@pytest.mark.slow
 def test_pretrain__clients_train_in_rounds_of_their_own(
     capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -119,6 +123,7 @@ STANDINGS: dict[str, tuple[str, str | None]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", registry.names("defense"))
 def test_defense__its_epsilon_stands_with_the_defended_clients(name: str, capsys: Capture) -> None:
     more, standing = STANDINGS.get(name, ("", ""))
@@ -137,6 +142,7 @@ def test_defense__its_epsilon_stands_with_the_defended_clients(name: str, capsys
         assert epsilon["value"] <= 50 * 1.01
 
 
+@pytest.mark.slow
 def test_client_that_raises__one_line_names_it_and_exit_code_1(
     tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -112,6 +112,7 @@ def test_planted__what_tells_members_in_the_placebo_voids_the_run(
     assert "loss-slope under the placebo control" in report["verdict"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attacker", ["passive", "active", "server"])
 def test_false__leaves_it_out_and_says_who_has_no_control(
     attacker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -47,6 +47,7 @@ def report(folder: Path) -> Report:
     return report_json
 
 
+@pytest.mark.slow
 def test_report__names_clients_beside_chance_and_the_placebo(report: Report) -> None:
     (row,) = report["named_clients"]
     assert row["attack"] == "all-for-one" and row["n"] == 24
@@ -155,6 +156,7 @@ def test_attacks__main_of_a_server_holds_all_for_one() -> None:
         parse(SIMULATE, shlex.split("--attacker passive --attacks all-for-one"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("round", [1, 3])
 def test_interrupted__scored_on_the_updates_that_were_kept(
     round: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -262,6 +262,7 @@ def test_headline__leak_and_use_are_of_one_model(folder: Path, report: Report) -
     assert "after the attack, round 4" in page
 
 
+@pytest.mark.slow
 def test_headline__an_audit_says_which_round_of_the_run_it_takes(
     folder: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -335,6 +336,7 @@ def test_terminal__table_verdict_and_where_the_report_is(tmp_path: Path, capsys:
     assert "similarity" in out and " verdict " in out and "report.html" in out
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("plain")
 def test_quiet__prints_the_verdict_and_nothing_else(tmp_path: Path, capsys: Capture) -> None:
     assert run(f"{FRESH}{SIMILARITY} --quiet --out {tmp_path / 'RUN'}") == 0
@@ -349,6 +351,7 @@ def test_json__prints_the_report_and_nothing_else(capsys: Capture) -> None:
     assert report["attacks"][0]["name"] == "similarity"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("plain")
 def test_out__an_empty_folder_may_be_there_already(tmp_path: Path, capsys: Capture) -> None:
     (tmp_path / "RUN").mkdir()

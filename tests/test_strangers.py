@@ -23,6 +23,7 @@ def benchmark() -> Any:
         yield importlib.import_module("strangers")
 
 
+@pytest.mark.slow
 def test_strangers__a_sample_of_quick_kinds(benchmark: Any, tmp_path: Path) -> None:
     outcomes = benchmark.measure(QUICK, 100, 0, tmp_path, each=5)
     assert [vars(o) for o in outcomes if o.result not in benchmark.GOOD] == []

@@ -120,6 +120,7 @@ def parquet(rows: int, value: bytes, groups: int = 1) -> Any:
     return pq.ParquetFile(file).metadata
 
 
+@pytest.mark.slow
 def test_parquet__as_many_rows_at_once_as_their_memory_allows() -> None:
     assert bounded.batch_rows("file", parquet(5000, b"x"), 1000) == bounded.ROWS
     for groups in (1, 2):

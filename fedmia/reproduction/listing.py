@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,14 @@ FOLDER = Path(__file__).with_name("tables")
 SOURCES = "sources"  # the file of the data sets by their names, which is of no paper
 
 
-def read_files() -> dict[str, Any]:
+@functools.cache  # files of the package do not change while the process runs
+def read_files() -> Mapping[str, Any]:
     """What the file of each paper holds, by the paper's name."""
     return {p.stem: load(p) for p in sorted(FOLDER.glob("*.yaml")) if p.stem != SOURCES}
 
 
-def read_sources() -> dict[str, Any]:
+@functools.cache  # read for every cell
+def read_sources() -> Mapping[str, Any]:
     """The data sets by name: section `data` of the settings, and the file that they need."""
     return load(FOLDER / f"{SOURCES}.yaml")
 

@@ -294,6 +294,7 @@ def test_gentlest__members_are_those_of_the_truth() -> None:
     assert choose_gentlest(both, (1,), 1 - TRUTH, "rise") == (1, 1.0)
 
 
+@pytest.mark.slow
 def test_auto__tries_the_grid_as_the_images_under_test_climb(
     make_moco: Any, known: Known, held: Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -319,6 +320,7 @@ def test_auto__tries_the_grid_as_the_images_under_test_climb(
     np.testing.assert_allclose(calls["climbs"][0.01], want[:, len(held) :], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_auto__climbs_once_however_many_of_the_held_are_known(
     make_moco: Any, known: Known, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -355,6 +357,7 @@ def test_score_without__is_minus_the_loss_that_any_attack_reads(
     np.testing.assert_allclose(got, -view.losses(images, 2, "held").numpy(), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_auto__one_of_the_two_may_be_given(make_moco: Any, known: Known, held: Tensor) -> None:
     view = WhiteBox(make_moco(), AUGMENT, seed=0, device=CPU, held=held)
     assert fitted(known, view, steps=3, batch=16).choices["steps"] == 3

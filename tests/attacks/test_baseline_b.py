@@ -129,6 +129,7 @@ def test_baseline_b__vector_by_hand(planted: Any) -> None:
     assert view.queries == 7 * 5
 
 
+@pytest.mark.slow
 def test_baseline_b__task_is_apart_from_what_is_fitted_on(planted: Any) -> None:
     view, _, _ = planted
     attack = build(share=0.25)
@@ -152,6 +153,7 @@ def test_baseline_b__task_is_apart_from_what_is_fitted_on(planted: Any) -> None:
         assert len(fitted) == 90
 
 
+@pytest.mark.slow
 def test_baseline_b__task_of_a_file_leaves_out_shadow_images(planted: Any, tmp_path: Path) -> None:
     view, _, _ = planted
     own = coloured(30, seed=9)

@@ -105,6 +105,7 @@ def planted(textures: Callable[..., Tensor]) -> Planted:
     return make
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "leak", "options"),
     [

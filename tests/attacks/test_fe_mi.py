@@ -61,6 +61,7 @@ def test_recipes__steps_cut_the_epochs() -> None:
     assert [halving_factor(e) for e in (0, 1999, 2000, 5999, 6000)] == [1, 1, 0.5, 0.25, 0.125]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [FeMI, SDMI])
 def test_choices__say_where_the_epochs_were_cut(leak: Leak, kind: type[FeMI] | type[SDMI]) -> None:
     """Of 200 known images, 50 of them anchors for SD-MI: two steps an epoch."""
@@ -125,6 +126,7 @@ def test_planted_norm_leak__is_found(leak: Leak) -> None:
     assert leak.auc(FeMI()) > 0.95
 
 
+@pytest.mark.slow
 def test_planted_norm_leak__is_found_by_the_other_recipe(leak: Leak) -> None:
     assert leak.auc(FeMI(recipe="sdmia", steps=25)) > 0.95
 

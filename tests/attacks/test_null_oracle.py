@@ -159,6 +159,7 @@ def test_oracle__planted_leak_is_found(
     assert oracle_auc(oracle, registry.build("attack", name, {}), make_view) > 0.95
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "options"),
     [
@@ -183,6 +184,7 @@ def test_oracle__planted_leak_is_found_in_every_reading(
     assert oracle_auc(oracle, registry.build("attack", name, options), make_view) > 0.95
 
 
+@pytest.mark.slow
 @chens_attack
 def test_oracle__of_other_members_gives_chance(
     name: str, make_view: MakeView, oracle: dict[str, Any]

@@ -334,6 +334,7 @@ def leak(textures: Textures) -> dict[str, Any]:
     return {"view": view_of(backbone), "known": known, "members": members, "others": others}
 
 
+@pytest.mark.slow
 def test_leak__is_found_by_default(leak: dict[str, Any]) -> None:
     for name in ("partcrop", "partcrop-v2"):
         assert auc(registry.build("attack", name, {"crops": 64}), **leak) > 0.9
@@ -361,12 +362,14 @@ def test_leak__is_found_in_every_reading(
     assert auc(attack, **leak) > 0.9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["similarity", "supervised-mi"])
 def test_leak__is_nowhere_but_in_the_parts(name: str, leak: dict[str, Any]) -> None:
     sigma = math.sqrt(161 / (12 * 80 * 80))
     assert abs(auc(registry.build("attack", name, {}), **leak) - 0.5) < 3 * sigma
 
 
+@pytest.mark.slow
 def test_leak__of_other_images_gives_chance(leak: dict[str, Any]) -> None:
     others = leak["others"]
     value = auc(PartCrop(crops=32), leak["view"], leak["known"], others[:40], others[40:])

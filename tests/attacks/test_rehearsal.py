@@ -187,6 +187,7 @@ def test_tried__tells_by_what_the_attack_will_read_after_the_round(
         assert auc == (1.0 if right_length else pytest.approx(0.5, abs=1 / SIDE))
 
 
+@pytest.mark.slow
 @servers
 @readings
 def test_auto__climbs_as_far_as_its_reading_needs(server: Server, reading: str) -> None:

@@ -183,6 +183,7 @@ def test_planted__difficulty_hides_members_from_similarity_alone(
     assert _difficulty.tpr(*plain) < 0.1 and _difficulty.tpr(*scores) > 0.2
 
 
+@pytest.mark.slow
 def test_planted__a_of_classifiers_calibrates_too_little(world: _difficulty.World) -> None:
     view = world.view(world.target(), world.shadows(4))
     fixed = _difficulty.auc(*world.scores(RMIA(offline_a=0.33), view))

@@ -126,6 +126,7 @@ def test_fit__anchors_are_apart_from_what_is_fitted_and_scored(
     assert float(distances(scored, anchors, "euclidean").min()) > 1e-2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("distance", ["squared", "euclidean"])
 @pytest.mark.parametrize("selector", [False, True])
 def test_planted_norm_leak__is_found(leak: Leak, selector: bool, distance: str) -> None:
@@ -147,6 +148,7 @@ def test_planted_norm_leak__is_none_of_cosines(leak: Leak) -> None:
     assert abs(leak.auc(Similarity(views=8)) - 0.5) < 3 * math.sqrt(121 / 43200)
 
 
+@pytest.mark.slow
 def test_planted_norm_leak__is_gone_where_no_norm_changes() -> None:
     auc = norm_leak(known=20, factor=1.0).auc(SDMI(steps=100))
     assert abs(auc - 0.5) < 3 * math.sqrt(121 / 43200)

@@ -83,6 +83,7 @@ def test_leak__in_the_features_is_found(textures: Textures) -> None:
     assert abs(roc_auc_score(np.repeat([1, 0], 80), poser) - 0.5) < 3 * (161 / (12 * 6400)) ** 0.5
 
 
+@pytest.mark.slow
 def test_shadow__fits_on_the_attackers_own_encoders(textures: Textures, known: Known) -> None:
     pool, target = textures(160, seed=9), textures(160, seed=10)
     own = Shadow(marked(pool[:80]), pool[:80], pool[80:])

@@ -113,6 +113,7 @@ def test_inputs__naive_twin(leak: dict[str, Any]) -> None:
             assert math.isclose(float(got[i, k]), want, rel_tol=1e-3, abs_tol=1e-7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("degrees", [15.0, 5.0])
 def test_leak__is_found(degrees: float, leak: dict[str, Any]) -> None:
     attack = VarianceOnly(degrees=degrees)

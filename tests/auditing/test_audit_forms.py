@@ -53,6 +53,7 @@ def test_export__is_a_black_box(kind: str, audit: Audit, tmp_path: Path) -> None
     check_black_box(done, path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoder", ["tests.auditing.brought:tiny", "tiny.pt2"])
 def test_precision__reaches_every_form_of_torch(encoder: str, audit: Audit, tmp_path: Path) -> None:
     if encoder.endswith("pt2"):
@@ -70,6 +71,7 @@ def test_precision__reaches_every_form_of_torch(encoder: str, audit: Audit, tmp_
     assert np.abs(results["float32"] - results["bfloat16"]).max() < 0.02
 
 
+@pytest.mark.slow
 def test_export__of_one_size(audit: Audit, tmp_path: Path) -> None:
     """Images of another size are resized unless the user asks for one that does not fit."""
     path = export("pt2", tmp_path)

@@ -132,6 +132,7 @@ def test_control__an_encoder_without_one_is_audited_and_said(audit: Audit, tmp_p
     assert done.report["utility"]["untrained"]["knn"] is None
 
 
+@pytest.mark.slow
 def test_interrupt__finished_attacks_are_reported_and_the_rest_go_on_later(
     audit: Audit, tmp_path: Path, monkeypatch: Patch
 ) -> None:
@@ -189,6 +190,7 @@ def test_config__repeats_the_numbers(audit: Audit, tmp_path: Path) -> None:
     assert numbers(other.report)["attacks"] != numbers(first.report)["attacks"]
 
 
+@pytest.mark.slow
 def test_out__other_options_are_refused_and_other_attacks_added(
     audit: Audit, tmp_path: Path, monkeypatch: Patch
 ) -> None:
@@ -205,6 +207,7 @@ def test_out__other_options_are_refused_and_other_attacks_added(
     assert tree["attack"] == {"lpla": {"p": 1.0}, "similarity": {"views": 3}}
 
 
+@pytest.mark.slow
 def test_out__half_a_file_of_scores_is_computed_again(
     audit: Audit, tmp_path: Path, monkeypatch: Patch
 ) -> None:
@@ -217,6 +220,7 @@ def test_out__half_a_file_of_scores_is_computed_again(
     assert numbers(again.report) == numbers(first.report)
 
 
+@pytest.mark.slow
 def test_full_disk__one_line_and_finished_attacks_stay(
     audit: Audit, tmp_path: Path, monkeypatch: Patch
 ) -> None:

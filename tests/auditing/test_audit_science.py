@@ -47,6 +47,7 @@ def test_order__of_the_images_changes_their_places_only(
             assert mine == its
 
 
+@pytest.mark.slow
 def test_names_of_files__change_nothing(audit: Audit, tmp_path: Path) -> None:
     """A folder is read in the order of its names; here they run backwards the second time."""
     images = textures(40).images.transpose(0, 2, 3, 1)
@@ -63,6 +64,7 @@ def test_names_of_files__change_nothing(audit: Audit, tmp_path: Path) -> None:
     assert reports[0] == reports[1]
 
 
+@pytest.mark.slow
 def test_sides_swapped__mirror_the_auc(audit: Audit, archives: Sides, tmp_path: Path) -> None:
     """Members that pose as non-members: what told them as members tells them as non-members."""
     flags = "--attacks similarity, --limit 16 --known 6 "
@@ -77,6 +79,7 @@ def test_sides_swapped__mirror_the_auc(audit: Audit, archives: Sides, tmp_path: 
             assert a["auc"] == pytest.approx(b["auc"], abs=1e-5)
 
 
+@pytest.mark.slow
 def test_copies__are_left_out_and_counted(audit: Audit, tmp_path: Path) -> None:
     here = sides(tmp_path)
     with np.load(here.members) as archive:

@@ -142,6 +142,7 @@ def test_series__is_one_audit_where_one_is_asked_for() -> None:
     assert encoders == [("x@3", 7), ("x@4", 7), ("x@3", 8), ("x@4", 8)]
 
 
+@pytest.mark.slow
 def test_series__one_json_and_one_page(serial: Serial, tmp_path: Path) -> None:
     assert serial() == 0
     assert begun(tmp_path) == ["0 0", "0 1", "2 0", "2 1", "5 0", "5 1"]
@@ -316,6 +317,7 @@ def test_means__of_what_is_known() -> None:
     assert compare.mean_interval([None]) is None
 
 
+@pytest.mark.slow
 def test_again__does_what_is_new_and_what_failed_and_knows_other_weights(
     serial: Serial, run: Path, tmp_path: Path
 ) -> None:

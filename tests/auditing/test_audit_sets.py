@@ -13,6 +13,7 @@ Audit = Callable[..., Audited]
 STATIC = "--known 4 --attack.ascent-static.steps 1 --attack.ascent-static.lr 0.01 "
 
 
+@pytest.mark.slow
 def test_audit__sets_and_the_whole_data_set(audit: Audit, tmp_path: Path) -> None:
     names = "similarity,ascent-static,dataset-inference"
     flags = f"{STATIC}--attacks {names} --attack.dataset-inference.views 4"

@@ -89,6 +89,7 @@ def test_shadows__of_a_run_are_trained_once(
     assert brought.names() == ["similarity", "encodermi-t"]
 
 
+@pytest.mark.slow
 def test_shadows__of_another_encoder_need_to_know_less(
     audit: Audit, tmp_path: Path, monkeypatch: Patch
 ) -> None:
@@ -195,6 +196,7 @@ def test_shadows__that_cannot_be_trained_fail_once(
     )
 
 
+@pytest.mark.slow
 def test_shadows__interrupted_go_on_where_they_stopped(
     audit: Audit, tmp_path: Path, monkeypatch: Patch
 ) -> None:
@@ -287,6 +289,7 @@ def test_shadow_encoders__say_what_the_attacker_knows_of_the_views(
     assert own.augment().jitter_p == float(known)
 
 
+@pytest.mark.slow
 def test_shadows__of_another_size_serve_attacks_that_show_them_their_own_images(
     audit: Audit, tmp_path: Path
 ) -> None:
@@ -299,6 +302,7 @@ def test_shadows__of_another_size_serve_attacks_that_show_them_their_own_images(
     assert audit(given, tmp_path / "GIVEN").names() == ["encodermi-t"]
 
 
+@pytest.mark.slow
 def test_shadows__have_options_of_their_own(audit: Audit, tmp_path: Path) -> None:
     own, out = textures(20, pixels=16, seed=8), tmp_path / "AUDIT"
     flags = (
@@ -362,6 +366,7 @@ def test_encodermi__fitted_on_known_images_needs_no_shadow(audit: Audit, tmp_pat
     assert done.code == 0 and done.names() == ["encodermi-t"]
 
 
+@pytest.mark.slow
 def test_run__its_own_images(audit: Audit, run: Path, tmp_path: Path) -> None:
     whole = audit(f"--encoder {run}", tmp_path / "WHOLE", own_images=True)
     assert whole.code == 0 and whole.report["split"]["scored_nonmembers"] == 52

@@ -16,6 +16,7 @@ from tests.auditing.test_audit_runs import breaks, counted, fail
 Rows = list[dict[str, Any]]
 
 
+@pytest.mark.slow
 def test_known__rows_table_and_figure(audit: Audit, tmp_path: Path) -> None:
     out = tmp_path / "AUDIT"
     done = audit("--known 6 --sweep known=3,6,9", out, figures=True)
@@ -61,6 +62,7 @@ def test_resume__a_sweep_is_added_and_its_rows_are_kept(
     assert "already holds" in audit("--known 6 --sweep known=3", out).err
 
 
+@pytest.mark.slow
 def test_broken_attack__in_a_sweep_costs_its_own_row(
     audit: Audit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -72,6 +74,7 @@ def test_broken_attack__in_a_sweep_costs_its_own_row(
     assert "failed: ZeroDivisionError" in done.report["sweep"][1]["not_run"]
 
 
+@pytest.mark.slow
 def test_query_budget__rows_keep_to_it(audit: Audit, tmp_path: Path) -> None:
     flags = "--attacks similarity,lpla,internal --limit 10 --known 14 "
     done = audit(f"{flags} --sweep query_budget=30,70,150", tmp_path / "AUDIT")
@@ -85,6 +88,7 @@ def test_query_budget__rows_keep_to_it(audit: Audit, tmp_path: Path) -> None:
         assert row["not_run"] or row["queries"] <= budget
 
 
+@pytest.mark.slow
 def test_query_budget__the_attack_knows_fewer_images_and_says_how_many(
     audit: Audit, tmp_path: Path
 ) -> None:

@@ -54,6 +54,7 @@ class Memory(Attack):
         return np.array([float(d in self._known) for d in digests(images.numpy())])
 
 
+@pytest.mark.slow
 def test_reuse__other_weights_under_one_name_are_scored_anew(
     audit: Audit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,6 +26,7 @@ def audit(quiet: bool) -> object:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_estimate__names_the_total_quick_and_what_it_leaves_out(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -38,6 +39,7 @@ def test_estimate__names_the_total_quick_and_what_it_leaves_out(
     assert not [one for one in before if "attack 1 of" in one]
 
 
+@pytest.mark.slow
 def test_estimate__changes_no_score_and_is_not_made_where_nobody_reads_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -76,6 +76,7 @@ def ran() -> Ran:
     return lambda *line: of[line]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 def test_pages__need_no_torch(command: str, ran: Ran) -> None:
     assert ran(command, "--help") == (0, help.help_page(COMMANDS[command], 80) + "\n", "")

@@ -238,6 +238,7 @@ def test_round_trip__dict_and_yaml_are_exact(tmp_path: Path, wall: str) -> None:
     assert again == experiment and dump(to_tree(again)) == dump(to_tree(experiment))
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @example(lr=1.0, clients=1, std=[1.0], name="\x85\u2028 folder: #1")
 @given(

@@ -58,6 +58,7 @@ OPTIONS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", SSL_CHECKS)
 @pytest.mark.parametrize("options", OPTIONS)
 def test_options_that_dpsgd_can_bound__keep_the_promises(

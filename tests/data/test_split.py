@@ -131,6 +131,7 @@ def test_split__each_member_is_as_likely_known_as_any_other():
     assert np.all(np.abs(excess) < 4 * np.sqrt(spread)), excess / np.sqrt(spread)
 
 
+@pytest.mark.slow
 def test_split__scored_members_are_drawn_evenly_over_images_and_move_nothing_else():
     counts, draws, whole = np.zeros(900), 200, split_of(placebo=False)
     for seed in range(draws):

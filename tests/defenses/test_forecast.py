@@ -23,6 +23,7 @@ from fedmia.ssl.train import Train
 from fedmia.study.simulations import say_forecasts
 
 
+@pytest.mark.slow
 def test_forecast__names_a_number_of_images_that_reaches_the_goal() -> None:
     train, defense = Train(batch_size=32, local_epochs=1), DPSGD(noise_multiplier=0.6)
     line = defense.forecast(100, train, 10)
@@ -43,6 +44,7 @@ def test_forecast__silent_where_a_budget_is_given() -> None:
     assert "nothing is guaranteed" in str(DPSGD(noise_multiplier=0.0).forecast(100, Train(), 10))
 
 
+@pytest.mark.slow
 def test_study__says_it_once_for_all_runs_of_a_defence(capsys: pytest.CaptureFixture[str]) -> None:
     def printed(flags: str) -> list[str]:
         line = "smoke --ssl moco --defenses dpsgd,gaussian --seeds 2 --out X " + flags
@@ -59,6 +61,7 @@ def test_study__says_it_once_for_all_runs_of_a_defence(capsys: pytest.CaptureFix
     assert printed("--strengths dpsgd=0.3 --quiet") == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "flags", "option"),
     [
@@ -91,6 +94,7 @@ def test_address_layer__has_its_name_among_several() -> None:
     assert both == "defense.dpsgd.epsilon=8 beside train.lr"
 
 
+@pytest.mark.slow
 def test_run__prints_the_option_and_not_its_mark(monkeypatch: pytest.MonkeyPatch) -> None:
     """The line before a run's first round is for a reader: no mark of an option is left."""
     line = "smoke --ssl moco --defense dpsgd,gaussian --attacker passive"

@@ -36,6 +36,7 @@ def test_the_numbers_are_those_of_the_library() -> None:
     assert other.scores.equals(run.scores)
 
 
+@pytest.mark.slow
 def test_images__of_arrays_in_memory_say_how_to_get_them() -> None:
     run = fedmia.audit_encoder(
         encoder(), MEMBERS, OTHERS, attacks=["similarity"], known=5, quiet=True
@@ -54,6 +55,7 @@ def test_images__of_arrays_in_memory_say_how_to_get_them() -> None:
         )
 
 
+@pytest.mark.slow
 def test_own_attack_and_a_run() -> None:
     run = fedmia.audit_encoder(
         encoder(), MEMBERS, OTHERS, attacks=own_attack(), known=5, quiet=True

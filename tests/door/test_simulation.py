@@ -78,6 +78,7 @@ def test_the_numbers_are_those_of_the_command_line(tmp_path: Path) -> None:
     assert configs[0] == configs[1]
 
 
+@pytest.mark.slow
 def test_a_run_without_a_folder_keeps_it_as_long_as_it_lives() -> None:
     run = fedmia.run_simulation(**TINY)
     folder = run.folder
@@ -104,6 +105,7 @@ def test_own_images_network_and_attack(tmp_path: Path) -> None:
     assert again.scores.equals(run.scores)
 
 
+@pytest.mark.slow
 def test_another_source_has_another_name(tmp_path: Path) -> None:
     options = TINY | {"out": tmp_path / "RUN", "attacks": [own_attack()]}
     fedmia.run_simulation(**options)
@@ -152,6 +154,7 @@ def test_defences_are_names_classes_or_instances(form: Any) -> None:
         name_values({"defense": [Gaussian(clip=2.0)]})
 
 
+@pytest.mark.slow
 def test_a_class_that_is_gone_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fedmia.run_simulation(**TINY | {"out": tmp_path / "RUN", "attacks": [own_attack(3.0)]})
     monkeypatch.setattr("fedmia.options.session._CLASSES", {})

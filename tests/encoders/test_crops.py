@@ -96,6 +96,7 @@ def pixels_of(attack: PartCrop, attacker: BlackBox, images: Tensor) -> int:
     return sum(sent)
 
 
+@pytest.mark.slow
 def test_partcrop__crops_of_a_transformer_cost_their_own_pixels() -> None:
     pytest.importorskip("timm")
     released = load("timm:test_vit", size=48)

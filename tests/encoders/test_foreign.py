@@ -118,6 +118,7 @@ def test_timm__registers_by_name(tmp_path: Path) -> None:
     fitted(module, foreign.registers(), tmp_path)
 
 
+@pytest.mark.slow
 def test_name__what_finds_no_place_is_refused_or_left_out_aloud(tmp_path: Path) -> None:
     """A network that squeezes and excites is not the one of the same name without."""
     net, squeezed = models.resnet18(weights=None), foreign.squeezing().contents["state_dict"]
@@ -157,6 +158,7 @@ def test_heads__of_the_first_vit_small() -> None:
     assert _vit.heads(patches | eight, "state dict") == 8
 
 
+@pytest.mark.slow
 def test_solo_learn__its_padding_goes_with_a_name_too(tmp_path: Path) -> None:
     """A 3x3 first convolution of padding 2, which no shape tells."""
     net: Any = models.resnet18(weights=None)

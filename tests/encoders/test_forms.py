@@ -136,6 +136,7 @@ def test_timm__positions_are_resampled_as_timm_does(tmp_path: Path) -> None:
         torch.testing.assert_close(encoder(pixels), expected.eval()(encoder.normalise(pixels)))
 
 
+@pytest.mark.slow
 def test_timm__a_folder_names_the_model_and_holds_its_weights(tmp_path: Path) -> None:
     timm = pytest.importorskip("timm")
     net = timm.create_model("test_vit", num_classes=10)

@@ -225,6 +225,7 @@ def test_probe__names_an_encoder_that_draws_anew_at_every_pass(code: Any, pictur
     assert not any("differently" in n for n in probe_encoder(load("usercode:make"), pictures))
 
 
+@pytest.mark.slow
 def test_torchvision__resnet_without_its_classifier(pictures: Tensor) -> None:
     released = load("torchvision:resnet18", size=32)
     assert "random weights: nothing was trained" in released.notes[0]
@@ -386,6 +387,7 @@ def test_checkpoint__what_does_not_fit(tmp_path: Path) -> None:
         fit(tmp_path / "none.pt")
 
 
+@pytest.mark.slow
 def test_checkpoint__of_a_classifier_leaves_its_head(tmp_path: Path) -> None:
     module = models.resnet18(weights=None)
     torch.save(module.state_dict(), tmp_path / "r.pth")

@@ -27,6 +27,7 @@ def expected(module: nn.Module, images: Tensor) -> Tensor:
     return out[0] if isinstance(out, tuple) else out
 
 
+@pytest.mark.slow
 @KINDS
 @pytest.mark.parametrize("form", ["plain", "both", "fixed"])
 def test_program__computes_what_the_module_does(
@@ -51,6 +52,7 @@ def test_program__computes_what_the_module_does(
     assert ("4 images at a time" in " ".join(released.notes)) == (form == "fixed")
 
 
+@pytest.mark.slow
 @KINDS
 def test_program__control_is_finite_seeded_and_another(
     kind: str, saved: Saved, pictures: Tensor
@@ -114,6 +116,7 @@ def test_onnx__missing_package_is_one_line(saved: Saved, monkeypatch: pytest.Mon
         load(path)
 
 
+@pytest.mark.slow
 def test_program__one_channel(tmp_path: Path, pictures: Tensor) -> None:
     released = load(save_pt2(make_tiny(1), tmp_path / "gray.pt2", None, 1))
     assert released.channels == 1 and probe_encoder(released, pictures[:, :1]) == []
@@ -142,6 +145,7 @@ def test_program__two_inputs_are_no_encoder(tmp_path: Path) -> None:
         load(str(tmp_path / "two.pt2"))
 
 
+@pytest.mark.slow
 def test_program__any_size(tmp_path: Path, pictures: Tensor) -> None:
     dims = {0: torch.export.Dim("b"), 2: torch.export.Dim.AUTO, 3: torch.export.Dim.AUTO}
     exported = torch.export.export(

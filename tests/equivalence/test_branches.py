@@ -51,6 +51,7 @@ def test_zero_branch__is_the_run_without_ascent(finished: FederationResult) -> N
     assert not same(main[3], zero[3])  # and the ascent does something
 
 
+@pytest.mark.slow
 def test_active_client__is_an_honest_one_until_it_may_craft(
     tmp_path: Path, finished: FederationResult
 ) -> None:
@@ -92,6 +93,7 @@ def test_placebo__trains_the_same_way_on_images_that_nobody_is_scored_on(
     assert all(same(weights(again)[r], weights(again, "placebo")[r]) for r in (0, CLEAN, 3, 4))
 
 
+@pytest.mark.slow
 def test_attacker__its_images_and_updates_reach_the_average_only_if_it_trains(
     tmp_path: Path,
 ) -> None:
@@ -171,6 +173,7 @@ def test_disk__holds_no_file_of_an_attacked_round_that_is_not_evaluated(watched:
     assert watched.files == want
 
 
+@pytest.mark.slow
 def test_active_client__trains_no_more_once_it_crafts(watched: Watched) -> None:
     """Nothing of that would be used; its bank stays as its last training left it."""
     assert {r for c, r in watched.trained if c == 3} == {1, 2, 3}

@@ -66,6 +66,7 @@ def test_ended__is_what_the_server_made_of_the_upload(
     assert not (run.recorder.replayed.keys() - {"main", "placebo"})
 
 
+@pytest.mark.slow
 def test_sets__each_has_its_round_whatever_the_others(finished: FederationResult) -> None:
     """Its readings are of its own climb, to the bit, with one set fewer, the first or the last; and
     are not those of the round in which all climbed."""
@@ -101,6 +102,7 @@ def test_sets__each_has_its_round_whatever_the_others(finished: FederationResult
     )
 
 
+@pytest.mark.slow
 def test_sets__what_auto_chooses_does_not_depend_on_which_set_is_first(
     finished: FederationResult,
 ) -> None:
@@ -116,6 +118,7 @@ def test_sets__what_auto_chooses_does_not_depend_on_which_set_is_first(
         np.testing.assert_array_equal(values, read[0][1])
 
 
+@pytest.mark.slow
 def test_batches__each_has_its_round_and_half_of_the_held_as_queue(
     finished: FederationResult, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -68,6 +68,7 @@ def test_replies__their_order_does_not_matter(
     assert equal(serial, federated(prepared(FLAGS), tmp_path / "turned"))
 
 
+@pytest.mark.slow
 def test_seed__another_gives_other_weights(finished: FederationResult) -> None:
     one, other = finished("--attacks none"), finished("--attacks none --seed 1")
     assert not same(weights(one)[0], weights(other)[0])

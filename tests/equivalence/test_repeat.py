@@ -49,6 +49,7 @@ def first(bank: Bank) -> dict[str, Any]:
     return report
 
 
+@pytest.mark.slow
 def test_same_seed__same_report_but_for_timing(
     first: dict[str, Any], capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -59,6 +60,7 @@ def test_same_seed__same_report_but_for_timing(
     assert len(first["attacks"]) >= 5
 
 
+@pytest.mark.slow
 def test_another_seed__another_report(first: dict[str, Any], capsys: Capture) -> None:
     other = reported(ATTACKED + "--attacks similarity --seed 1", capsys)
     mine = next(a for a in first["attacks"] if a["name"] == "similarity")

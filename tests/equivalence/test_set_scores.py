@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from torch import Tensor
 
 from fedmia.data.images import IntArray, digests
@@ -16,6 +17,7 @@ ACTIVE = "--attacker active --attacks ascent "
 FIRST = 3  # the first attacked round of the tiny experiment
 
 
+@pytest.mark.slow
 def test_with_sets__scores_each_set_on_its_own_round(finished: FederationResult) -> None:
     """Minus its images' mean rise in it, and beside that the same where nothing was climbed."""
     run = finished(ACTIVE)

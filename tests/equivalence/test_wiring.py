@@ -74,6 +74,7 @@ def test_passive_attack__reads_the_last_model_before_the_first_crafted_update(
     assert not np.allclose(clean.scores_members, last.scores_members)  # it would have shown
 
 
+@pytest.mark.slow
 def test_probes__are_of_the_model_that_passive_attacks_are_scored_on(
     finished: FederationResult, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,6 +141,7 @@ def test_passive_attack__without_an_active_one_reads_the_last_model(
     np.testing.assert_array_equal(results.scores_members, last.scores_members)
 
 
+@pytest.mark.slow
 def test_dataset_inference__asks_of_each_clients_own_members_on_the_scored_model(
     finished: FederationResult,
 ) -> None:
@@ -265,6 +267,7 @@ def test_servers_view__holds_no_update_of_a_later_round_or_another_branch(
             assert all(same(sent[c], kept[c]) for c in kept)
 
 
+@pytest.mark.slow
 def test_defence__draws_its_noise_from_a_stream_of_its_own(finished: FederationResult) -> None:
     """What leaves client 0 is what it would have sent undefended, plus the noise of the stream
     `release`: training draws the same numbers with and without the defence."""

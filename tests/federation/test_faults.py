@@ -98,6 +98,7 @@ def test_drop__the_run_goes_on_and_the_images_are_in_no_statistic(
         assert n[1] < n[0] and whole["faults"] == [] and whole["rounds"][:2] == report["rounds"][:2]
 
 
+@pytest.mark.slow
 def test_drop__holds_in_a_run_that_is_gone_on_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -59,6 +59,7 @@ HOLDINGS: Mapping[str, Mapping[str, str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_holdings__name_all_that_a_run_holds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

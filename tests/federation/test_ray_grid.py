@@ -156,7 +156,9 @@ def test_describe_placements__counts_by_gpu_and_says_what_is_unused() -> None:
         "clients at once: 2 on GPU 3 of 10.0.0.1, 1 on GPU 0 of 10.0.0.2"
     )
     assert describe_placements([cpu], 0.5).endswith("1 on GPU 3 of 10.0.0.1; they train on the CPU")
-    assert describe_placements([cpu], 0.0) == "clients at once: 1 on CPU of 10.0.0.1"
+    assert not describe_placements([cpu, cpu], 0.0)  # nothing that the user does not know
+    machines = describe_placements([cpu, other], 0.0)
+    assert machines == "clients at once: 1 on CPU of 10.0.0.1, 1 on CPU of 10.0.0.2"
 
 
 @pytest.mark.parametrize(

@@ -172,6 +172,7 @@ def test_rehearsal__a_round_whose_reply_is_lost_is_done_again_to_the_same_end(
     assert report(tmp_path / "again")["attacks"] == report(tmp_path / "whole")["attacks"]
 
 
+@pytest.mark.slow
 def test_rehearsal__refuses_a_node_that_reads_other_data(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -152,6 +152,7 @@ def test_restarted_node__trains_again(tmp_path: Path, monkeypatch: pytest.Monkey
     assert all(torch.equal(tensor, again[name]) for name, tensor in whole.items())
 
 
+@pytest.mark.slow
 def test_stop__ends_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(FederationError, match="round 1: client 1 failed: Error: Node Unavailable"):
         rehearse(SuperLink("train", 1), "stop", tmp_path / "out")

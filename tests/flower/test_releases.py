@@ -156,6 +156,7 @@ def test_upload__less_the_noise_that_its_settings_draw_is_as_far_as_noise_should
         assert rest == pytest.approx(SCALE * (2 * len(start)) ** 0.5, rel=0.1)
 
 
+@pytest.mark.slow
 def test_dpsgd__two_nodes_alike_differ_and_two_simulated_clients_do_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -76,6 +76,7 @@ def test_nets__give_the_features_of_each_named_layer(name: str) -> None:
         net.features(x, ["layer5"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["resnet18", "resnet34", "resnet50"])
 def test_resnets__load_torchvision_weights_and_give_its_features(name: str) -> None:
     """The full-width net, batch norm with running statistics that are not the initial ones."""

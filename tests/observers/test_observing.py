@@ -108,6 +108,7 @@ def test_report__is_the_same_with_observers_and_without(observed_run):
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_observers__are_told_all_in_order(observed_run):
     seen = observed_run[0]
     report = json.loads((seen / "report.json").read_text())

@@ -6,6 +6,7 @@ import io
 from collections.abc import Callable
 from dataclasses import replace
 
+import pytest
 from rich.console import Console
 
 from fedmia.records import NOISE, Aggregation, Epsilon, RunScores
@@ -23,6 +24,7 @@ def told(run: RunScores, done: Aggregation | None) -> tuple[dict[str, object], s
     return row, " ".join(console.export_text().split()), page(report, {})
 
 
+@pytest.mark.slow
 def test_report__tells_the_servers_statement_with_all_it_rests_on(
     make_run: Callable[..., RunScores],
 ) -> None:

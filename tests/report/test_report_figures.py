@@ -135,6 +135,7 @@ def test_ascent_thresholds__only_for_ascent_attacks(run: RunScores) -> None:
     assert not any("thresholds" in name for name in draw_all(passive, build_report(passive)))
 
 
+@pytest.mark.slow
 def test_act__names_its_figures_and_what_they_say(
     run: RunScores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -171,6 +172,7 @@ def test_look__of_two_lines_is_never_the_same() -> None:
     assert len(looks) == 49
 
 
+@pytest.mark.slow
 def test_figures__leave_pyplots_backend_alone() -> None:
     # In Jupyter a run that had drawn its figures turned the notebook's own plots off.
     source = """if True:

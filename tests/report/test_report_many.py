@@ -80,6 +80,7 @@ def report(many: RunScores) -> Report:
     return build_report(many)
 
 
+@pytest.mark.slow
 def test_null_of__numbers_of_a_client_do_not_depend_on_the_others(
     many: RunScores, report: Report
 ) -> None:
@@ -209,6 +210,7 @@ def condensed(many: RunScores, monkeypatch: pytest.MonkeyPatch) -> tuple[RunScor
     return run, build_report(run)
 
 
+@pytest.mark.slow
 def test_condensed__twenty_are_listed_and_the_rest_is_counted(
     condensed: tuple[RunScores, Report], report: Report, tmp_path: Path
 ) -> None:

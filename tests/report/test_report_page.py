@@ -108,6 +108,7 @@ def test_page__escapes_everything(run: RunScores) -> None:
     parsed(text)
 
 
+@pytest.mark.slow
 def test_tables__attacks_fit_the_page_whatever_is_run(
     run: RunScores, scored: Callable[..., ScoredAttack]
 ) -> None:

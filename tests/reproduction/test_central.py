@@ -62,6 +62,7 @@ def test_interrupted_training__ends_in_the_same_bits(
     assert not torch.equal(*(next(iter(state(tmp_path / "cut", e).values())) for e in (0, 4)))
 
 
+@pytest.mark.slow
 def test_full_disk__one_line_and_the_same_bits_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -137,6 +138,7 @@ def test_kept_epoch__must_come_before_the_last() -> None:
         settings(keep=[4])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["smallnet", "vit-tiny"])
 def test_folder__opens_as_an_encoder(tmp_path: Path, model: str) -> None:
     """A ViT has no convolution that tells its channels."""
@@ -146,6 +148,7 @@ def test_folder__opens_as_an_encoder(tmp_path: Path, model: str) -> None:
     assert (loaded.channels, loaded.size, loaded.weights.round) == (3, 16, 1)
 
 
+@pytest.mark.slow
 def test_training__imports_neither_flower_nor_ray() -> None:
     code = (
         "import sys, fedmia.reproduction.central, fedmia.reproduction.run\n"

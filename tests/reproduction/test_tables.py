@@ -45,6 +45,7 @@ def test_entries__one_primary_claim_a_paper() -> None:
     assert {entry.paper for entry in read_entries().values()} == PAPERS
 
 
+@pytest.mark.slow
 def test_list__shows_every_entry_and_what_is_left_out() -> None:
     page = list_page()
     assert all(name in page for name in read_entries())

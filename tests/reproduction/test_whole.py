@@ -130,6 +130,7 @@ def test_numbers__of_places() -> None:
     assert numbers("Figs. 5a and 5b", "Fig") == {5} and numbers("Fig. 2, bottom row", "Fig") == {2}
 
 
+@pytest.mark.slow
 def test_left_out__has_reasons_in_the_list() -> None:
     page = list_page()
     for file in read_files().values():

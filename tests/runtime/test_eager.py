@@ -71,5 +71,6 @@ sys.exit("torch._dynamo" in sys.modules)
 """
 
 
+@pytest.mark.slow
 def test_compiler__is_not_imported() -> None:
     subprocess.run([sys.executable, "-c", UNUSED], check=True)

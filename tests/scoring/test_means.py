@@ -53,6 +53,7 @@ def scored(run: Run) -> RunScores:
     return score(run, probes, Stopwatch(time.perf_counter()), book)
 
 
+@pytest.mark.slow
 def test_posers__are_one_more_control(run: Run) -> None:
     plain, posing = scored(run), scored(asking(run, posers=True))
     assert list(plain.controls) == ["untrained"] and POSERS not in plain.notes
@@ -68,6 +69,7 @@ def test_posers__are_one_more_control(run: Run) -> None:
     assert report["family"]["intervals"] == build_report(plain)["family"]["intervals"] + 2
 
 
+@pytest.mark.slow
 def test_query_budget__attacks_keep_to_it_or_do_not_run(run: Run) -> None:
     free = {a.name: a.queries for a in scored(run).attacks}
     budget = free["lpla"] - 4
@@ -84,6 +86,7 @@ def test_query_budget__attacks_keep_to_it_or_do_not_run(run: Run) -> None:
     assert set(results.rounds[-1].leakage) == {"lpla"}
 
 
+@pytest.mark.slow
 def test_query_budget__an_active_attack_over_it_does_not_run(tmp_path: Path) -> None:
     flags = (
         "--attacker active --attacks lpla,ascent --attack.ascent.lr 5 --query-budget 100 "
@@ -105,6 +108,7 @@ def test_fewer_known_images__are_fewer_that_the_attacker_holds(run: Run) -> None
     assert (len(every), len(few)) == (own + 2 * KNOWN, own + 6)
 
 
+@pytest.mark.slow
 def test_sweep__scores_every_passive_attack_at_each_value(run: Run) -> None:
     results = scored(asking(run, sweep="known=3,12,13"))
     rows = build_report(results)["sweep"]
@@ -122,6 +126,7 @@ def test_sweep__scores_every_passive_attack_at_each_value(run: Run) -> None:
         assert same == (row["attack"] == "similarity" or row["value"] == 12)
 
 
+@pytest.mark.slow
 def test_sweep__of_budgets(run: Run) -> None:
     rows = build_report(scored(asking(run, sweep="query_budget=10,1000")))["sweep"]
     assert all("needs at least" in row["not_run"] for row in rows[:2])

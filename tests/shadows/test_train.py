@@ -91,6 +91,7 @@ def test_train_shadows__online_trains_on_candidates(pool: Tensor, candidates: Te
     assert not seen & held
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ssl", ["moco", "mocov2", "simclr"])
 @pytest.mark.parametrize("stop_at", [1, 11, 19])
 def test_train_shadows__resumes_bit_by_bit(

@@ -73,6 +73,7 @@ class InHand(Job):
         return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "ssl",
     ["moco", "mocov3", "byol", "dino", "simclr", "vicreg", "mae", "cae", "saim", "ibot"],

@@ -345,6 +345,7 @@ def test_privacy__secret_cohorts_replace_a_client_and_are_never_poisson() -> Non
     assert sampled_epsilon(planned.noise(), 0.06, 30, 1e-5) <= 2.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("cohorts", "adaptive", "malicious"),
     [("known", a, m) for a in (False, True) for m in (0, 10, 50, 95)]

@@ -71,6 +71,7 @@ def same(a: Weights, b: Weights) -> bool:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "more",
     [

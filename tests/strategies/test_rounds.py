@@ -446,6 +446,7 @@ def test_late_client__is_given_up(policy: str, monkeypatch: pytest.MonkeyPatch) 
     assert time.monotonic() - began < 15 and len(failure_policy.faults) == 1
 
 
+@pytest.mark.slow
 def test_many_clients__few_updates_wait() -> None:
     """However late the first client is."""
     records, late = list[int](), Event()

@@ -96,6 +96,7 @@ def test_run__is_algorithm_1(tmp_path: Path) -> None:
     assert largest > 100 * 2e-5  # the controls are no zeros
 
 
+@pytest.mark.slow
 def test_first_round__is_fedavgs_and_the_second_is_not(tmp_path: Path) -> None:
     runs = [
         weights(federated(prepared(PLAIN + f"--strategy {name}"), tmp_path / name))
@@ -137,6 +138,7 @@ class Toy:
         return updates
 
 
+@pytest.mark.slow
 def test_drift__is_gone_where_fedavg_stays_at_its_own_fixed_point() -> None:
     slopes, ends = [1.0, 4.0, 0.2], [2.0, -1.0, 9.0]
     left = [(1 - 0.1 * a) ** 5 for a in slopes]  # of the way, after five steps

@@ -230,6 +230,7 @@ def test_picture__weak_beside_overfit_on_one_axis(plan: Any, asked: list[str]) -
     assert names.index("CIFAR-10, static, rise") in [t.get_position()[1] for t in blank]
 
 
+@pytest.mark.slow
 def test_main__writes_the_answer(plan: Any, asked: list[str], tmp_path: Path) -> None:
     (tmp_path / "plan.yaml").write_text(yaml.safe_dump(plan))
     out = tmp_path / "answer"

@@ -21,6 +21,7 @@ BROUGHT = "--encoder tests.auditing.brought:grey --threads 1 --device cpu "
 SMALL = BROUGHT + "--images 40 --epochs 4 --seeds 2 --samples 2 --draws 2 --epsilons 2,40 "
 
 
+@pytest.mark.slow
 def test_command__report_figures_and_page(
     tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -48,6 +49,7 @@ def test_command__report_figures_and_page(
     assert "no meaningful guarantee" in page and "no bound" in page and "<script" not in page
 
 
+@pytest.mark.slow
 def test_command__shouts_where_the_release_has_a_quarter_of_its_noise(
     capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -156,6 +156,7 @@ def memorised() -> tuple[LabelledFeatures, Head]:
     return LabelledFeatures(inputs, labels, 2), Head(encoder="x", draws=3, **options)
 
 
+@pytest.mark.slow
 def test_trial__what_is_learnt_by_heart_leaks_until_noise_hides_it(memorised: Any) -> None:
     labelled, asked = memorised
     weak, strong = ReleaseSetting("logistic", 1e6), ReleaseSetting("laplace", 0.05)

@@ -62,6 +62,7 @@ def close(points: list[list[float]], want: list[tuple[float, Any]]) -> bool:
     return np.allclose(points, want, rtol=0, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_figures__say_what_a_run_did_not_do(
     results: PaperResults, figures: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -85,6 +85,7 @@ def test_table_4__scikit_learns_classifiers_on_known_images(
     assert len({row["auc"] for row in rows.values()}) > 1
 
 
+@pytest.mark.slow
 def test_judge__each_method_reads_its_own_feature(
     evaluation: Evaluation, read: SnapshotFeatures
 ) -> None:

@@ -106,6 +106,7 @@ def test_use__before_the_attacked_rounds_and_after_them(compared: SweepReport) -
     ]
 
 
+@pytest.mark.slow
 def test_page__compares_escapes_and_leads_to_each_run(
     compared: SweepReport, tmp_path: Path
 ) -> None:

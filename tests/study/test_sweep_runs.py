@@ -85,6 +85,7 @@ def test_again__runs_nothing_that_is_finished(
     }
 
 
+@pytest.mark.slow
 def test_again__more_values_and_seeds_run_only_what_is_new(sweeping: Sweeping, tell: Path) -> None:
     assert sweeping(ONE) == 0
     assert begun(tell) == ["seed=3"]
@@ -92,6 +93,7 @@ def test_again__more_values_and_seeds_run_only_what_is_new(sweeping: Sweeping, t
     assert begun(tell) == NAMES[1:]  # fedavg at seed 3 is known by its settings, not its name
 
 
+@pytest.mark.slow
 def test_again__what_a_kill_leaves_is_thrown_away(
     sweeping: Sweeping, tell: Path, tmp_path: Path
 ) -> None:
@@ -210,6 +212,7 @@ sys.exit(74)
 """
 
 
+@pytest.mark.slow
 def test_full_disk__ends_the_study_in_one_line_and_what_was_begun_stays(
     sweeping: Sweeping, tell: Path, tmp_path: Path
 ) -> None:
@@ -254,6 +257,7 @@ def test_interrupted__running_ones_are_ended_and_finished_ones_reported(
                 os.kill(int(process), 0)
 
 
+@pytest.mark.slow
 def test_jobs__side_by_side_with_the_threads_of_a_client_and_a_share_of_the_cores(
     sweeping: Sweeping, tell: Path
 ) -> None:

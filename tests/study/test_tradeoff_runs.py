@@ -52,6 +52,7 @@ def told(out: Path) -> dict[str, Any]:
     return content
 
 
+@pytest.mark.slow
 def test_trade_off__runs_what_is_new_and_fails_by_name(
     trading: Trading, tell: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -89,6 +90,7 @@ def test_trade_off__runs_what_is_new_and_fails_by_name(
     assert again == report | {"timing": again["timing"]}
 
 
+@pytest.mark.slow
 def test_folder__is_a_sweeps_too(trading: Trading, tell: Path, tmp_path: Path) -> None:
     assert trading() == 0
     begun(tell)

@@ -143,6 +143,7 @@ def test_bad_input__one_line_before_anything_runs(
     assert not (tmp_path / "OUT").exists()
 
 
+@pytest.mark.slow
 def test_sweep__shows_the_sections_that_were_asked_for(
     sweeping: Sweeping, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
