@@ -32,7 +32,6 @@ def test_strangers__a_sample_of_quick_kinds(benchmark: Any, tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(strict=False, reason="not run whole since its kinds were widened")
 def test_strangers__all_kinds(benchmark: Any, tmp_path: Path) -> None:
     outcomes = benchmark.measure(list(benchmark.SHARES), 200, 1, tmp_path, each=3)
     assert [vars(o) for o in outcomes if o.result not in benchmark.GOOD] == []

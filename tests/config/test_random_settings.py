@@ -40,12 +40,11 @@ def test_settings__the_smallest_run(command: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", list(SMALLEST))
 def test_settings__a_few_drawn_ones_are_refused_or_run(command: str, tmp_path: Path) -> None:
-    results = check(command, tmp_path, 16)
+    results = check(command, tmp_path, 12)
     assert results["refused"] and results["ran"]
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(strict=False, reason="not timed since audits are drawn too")
 @pytest.mark.parametrize("command", list(SMALLEST))
 def test_settings__many_drawn_ones_are_refused_or_run(command: str, tmp_path: Path) -> None:
     results = check(command, tmp_path, 60)
