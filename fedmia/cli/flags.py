@@ -179,7 +179,7 @@ def read(command: Command, arguments: Sequence[str]) -> ParsedFlags:
         The tree of the settings' options, what the user typed, and the command's own options.
 
     Raises:
-        InputError: an unknown flag (with the nearest one), a flag given twice, a value missing or
+        InputError: an unknown option (with the nearest one), a flag given twice, a value missing or
             one too many.
     """
     parsed = ParsedFlags()
@@ -195,7 +195,7 @@ def read(command: Command, arguments: Sequence[str]) -> ParsedFlags:
         name, equals, text = token[2:].partition("=")
         key = name.replace("-", "_")
         many = key in command.shape.lists
-        # An unknown flag is named before the value that it may lack.
+        # An unknown option is named before the value that it may lack.
         path = (key,) if many else _path(command, name)
         if key == "list":
             has_value = not equals and waiting and not waiting[0].startswith("-")
@@ -320,5 +320,8 @@ def _path(command: Command, name: str) -> tuple[str, ...]:
         for options in index().get("plugins", {}).get(kind, {}).values()
         for option in options
     ]
-    hint = suggest_nearest(f"--{name}", [*known, *(f"--{p}" for p in fixed), *of_plugins])
-    raise InputError(f"unknown flag '--{name}'{hint} (--help shows them all)")
+    near = [*known, *(f"--{p}" for p in fixed), *of_plugins]
+    if "." in name:  # of a section: what is of none is not meant
+        near = [flag for flag in near if "." in flag]
+    hint = suggest_nearest(f"--{name}", near)
+    raise InputError(f"unknown option --{name}{hint} (--help shows them all)")

@@ -1,6 +1,6 @@
 """`python -m fedmia.cli.index`: write `index.json`, the options of commands and of plugins.
 
-It holds the options of settings and plugins, so that help and the error for an unknown flag need
+It holds the options of settings and plugins, so that help and the error for an unknown option need
 no import of them. Run it again after every change of an option; a test checks that.
 """
 

@@ -55,9 +55,9 @@ def _page(first: str, rest: list[str]) -> str:
             raise InputError(f"fedmia {LIST} takes one kind, got '{' '.join(rest)}'")
         return help.list_page(rest[0] if rest else "")
     known = [*COMMANDS, LIST]
-    what = "flag" if first.startswith("-") else "command"
+    what = f"option {first}" if first.startswith("-") else f"command '{first}'"
     hint = suggest_nearest(first.lstrip("-"), known)
-    raise InputError(f"unknown {what} '{first}'{hint} (commands: {', '.join(known)})")
+    raise InputError(f"unknown {what}{hint} (commands: {', '.join(known)})")
 
 
 if __name__ == "__main__":

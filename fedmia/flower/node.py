@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import json
 import os
 import shutil
 from dataclasses import dataclass
@@ -14,10 +13,8 @@ from typing import Any
 from flwr.app import Context
 
 from clients.client_context import ClientContext
-from fedmia.config.experiment import Experiment
-from fedmia.config.tree import from_tree
 from fedmia.federation.run import PreparedRun, fingerprint, prepare
-from fedmia.flower.private import SIDES, prepare_own, remote_context
+from fedmia.flower.private import SIDES, prepare_own, read_experiment, remote_context
 from fedmia.flower.releases import Releases
 from fedmia.flower.store import NodeStore
 from fedmia.options.errors import InputError
@@ -139,5 +136,5 @@ class Node:
 @functools.lru_cache(maxsize=1)  # a simulation's actors answer many messages of one run
 def prepare_rehearsal(settings: str) -> tuple[PreparedRun, ClientContext]:
     """Prepare the run as every node and the server do: a function of the settings alone."""
-    prepared = prepare(from_tree(Experiment, json.loads(settings)))
+    prepared = prepare(read_experiment(settings))
     return prepared, remote_context(prepared)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import tempfile
 from pathlib import Path
 from threading import Event
@@ -18,6 +17,7 @@ from fedmia.data.base import Request
 from fedmia.data.images import ImageSet, IntArray, digests
 from fedmia.federation.run import PreparedRun, make_client_context
 from fedmia.options import registry
+from fedmia.options.bounded import parse_json
 from fedmia.options.errors import InputError, opt
 from fedmia.options.seeding import ENTROPY, rng, root
 from fedmia.partitions.split import Split
@@ -62,7 +62,7 @@ def prepare_own(
     Raises:
         InputError: images that cannot be read, of two shapes, on both sides, or too few.
     """
-    experiment = from_tree(Experiment, json.loads(settings))
+    experiment = read_experiment(settings)
     check(experiment)
     sides = [_load(experiment, *pair) for pair in zip(SIDES, sources, strict=True)]
     shapes = ["x".join(map(str, side.shape[1:])) for side in sides]
@@ -73,6 +73,25 @@ def prepare_own(
     split = _split(experiment, client, digests(images), len(sides[0]))
     prepared = PreparedRun(experiment, data, split, None, [], ENTROPY)
     return prepared, remote_context(prepared)
+
+
+def read_experiment(settings: str) -> Experiment:
+    """The run that a server's settings describe.
+
+    Args:
+        settings: the settings as JSON.
+
+    Returns:
+        The settings, each in its range.
+
+    Raises:
+        InputError: they are no JSON, or an option has no value that it takes.
+    """
+    try:
+        tree = parse_json(settings)
+    except ValueError as error:
+        raise InputError(f"the server's settings cannot be read: {error}") from None
+    return from_tree(Experiment, tree)
 
 
 def remote_context(prepared: PreparedRun) -> ClientContext:

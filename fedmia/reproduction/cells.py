@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from fedmia.options.bounded import read_json
 from fedmia.options.errors import InputError
 from fedmia.reproduction.entries import TableCell
 from fedmia.reproduction.jobs import AUDIT, ENCODER, FEDERATION, HEAD, JobFolder
@@ -87,7 +87,7 @@ def read_path(file: str, results: Path, path: str) -> Reading:
         InputError: the file cannot be read.
     """
     try:
-        content = json.loads((results / file).read_text(encoding="utf-8"))
+        content = read_json(results / file)
     except (OSError, ValueError):
         raise InputError(f"{results / file} cannot be read: delete its folder") from None
     first, *keys = path.split("/")

@@ -20,6 +20,7 @@ from threading import Event, Timer
 from typing import Any
 
 from fedmia.cli.command import DISK_FAILED
+from fedmia.options.bounded import read_json
 from fedmia.options.errors import InputError, opt
 from fedmia.options.yamlfile import Tree, dump, load
 from fedmia.runtime.environment import describe
@@ -110,7 +111,7 @@ class JobFolder:
     def done(self, job: TableJob) -> dict[str, Any] | None:
         """Seconds, hardware and versions of a finished job, None where it is not finished."""
         try:
-            facts: dict[str, Any] = json.loads((self.path(job) / DONE).read_text(encoding="utf-8"))
+            facts: dict[str, Any] = read_json(self.path(job) / DONE)
         except (OSError, ValueError):
             return None
         return facts

@@ -26,8 +26,8 @@ def refused(audit: Audit, flags: str, out: Path) -> str:
     [
         ("--attacks similarty", "unknown attack 'similarty'; did you mean 'similarity'?"),
         ("--attacks similarity,similarity", "attack 'similarity' is named twice"),
-        ("--encodr x", "unknown flag '--encodr'; did you mean '--encoder'?"),
-        ("--know 3", "unknown flag '--know'; did you mean '--known'?"),
+        ("--encodr x", "unknown option --encodr; did you mean '--encoder'?"),
+        ("--know 3", "unknown option --know; did you mean '--known'?"),
         ("--quiet=1", "--quiet takes no value, got '1'"),
         ("extra", "unexpected argument 'extra'"),
         ("--known", "--known needs a value"),

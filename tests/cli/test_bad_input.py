@@ -66,7 +66,7 @@ REFUSED = {
         ("--partition file:a.csv --partition.path b.csv", "--partition.path b.csv are two paths"),
         ("--observe tensorbord", "unknown observer 'tensorbord'; did you mean 'tensorboard'?"),
         ("--observe=", "--observe needs a name, got ''"),
-        ("--rouns 3", "unknown flag '--rouns'; did you mean '--rounds'?"),
+        ("--rouns 3", "unknown option --rouns; did you mean '--rounds'?"),
         ("--ssl.quue 3", "--ssl.quue"),
         ("--attack.similarity.vews 3 --attacks similarity", "--attack.similarity.vews"),
         ("--clients 0", "--clients must be >= 1, got 0"),

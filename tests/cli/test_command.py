@@ -137,10 +137,10 @@ def test_parse__plugin_options_take_the_types_of_the_plugin() -> None:
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        ("--cleints 3", "unknown flag '--cleints'; did you mean '--clients'?"),
-        ("--train.lrr 3", "unknown flag '--train.lrr'; did you mean '--train.lr'?"),
-        ("--nothing.like.it 3", "unknown flag '--nothing.like.it'"),
-        ("--attack.similarity 3", "unknown flag '--attack.similarity'"),
+        ("--cleints 3", "unknown option --cleints; did you mean '--clients'?"),
+        ("--train.lrr 3", "unknown option --train.lrr; did you mean '--train.lr'?"),
+        ("--nothing.like.it 3", "unknown option --nothing.like.it"),
+        ("--attack.similarity 3", "unknown option --attack.similarity"),
         ("clients 3", "unexpected argument 'clients'"),
         ("-c 3", "unexpected argument '-c'"),
         ("--clients", "--clients needs a value"),

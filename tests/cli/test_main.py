@@ -29,7 +29,7 @@ def test_main__alone_and_with_help_shows_every_command(capsys: Capture) -> None:
     ("line", "message"),
     [
         ("simulat", "unknown command 'simulat'; did you mean 'simulate'?"),
-        ("--audit", "unknown flag '--audit'; did you mean 'audit'?"),
+        ("--audit", "unknown option --audit; did you mean 'audit'?"),
         ("list nothing", "unknown kind of plugin 'nothing'"),
         ("list attack defense", "fedmia list takes one kind, got 'attack defense'"),
     ],
@@ -49,7 +49,7 @@ def test_main__wrong_flag_of_a_command_needs_no_torch() -> None:
         cwd=ROOT, capture_output=True, text=True, timeout=60,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("fedmia: error: unknown flag '--cleints'; did you mean")
+    assert done.stderr.startswith("fedmia: error: unknown option --cleints; did you mean")
 
 
 def test_main__a_command_is_given_its_own_arguments(

@@ -87,7 +87,7 @@ def test_pages__need_no_torch(command: str, ran: Ran) -> None:
 def test_mistyped_flag__is_refused_without_torch(
     command: str, flag: str, nearest: str, ran: Ran
 ) -> None:
-    hint = f"unknown flag '{flag}'; did you mean '{nearest}'? (--help shows them all)"
+    hint = f"unknown option {flag}; did you mean '{nearest}'? (--help shows them all)"
     assert ran(command, flag, "3") == (2, "", f"fedmia: error: {hint}\n")
 
 

@@ -82,7 +82,7 @@ def test_file__holds_a_whole_sweep_and_reads_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("--grid strateg=fedavg", "--grid strateg=fedavg: unknown flag '--strateg'; did you mean "
+        ("--grid strateg=fedavg", "--grid strateg=fedavg: unknown option --strateg; did you mean "
          "'--strategy'?"),
         ("--grid partition=dirichlet --grid partition.alpha=1,0", "--grid partition=dirichlet, "
          "partition.alpha=0: --partition.alpha must be > 0, got 0.0"),
@@ -102,7 +102,7 @@ def test_file__holds_a_whole_sweep_and_reads_back(tmp_path: Path) -> None:
         ("--grid", "--grid needs a value"),
         ("--seeds 0", "--seeds must be >= 1, got 0"),
         ("--jobs 0", "--jobs must be >= 1, got 0"),
-        ("--clinets 3", "unknown flag '--clinets'; did you mean '--clients'?"),
+        ("--clinets 3", "unknown option --clinets; did you mean '--clients'?"),
         ("smok", "no config file or preset 'smok'; did you mean 'smoke'?"),
         ("smoke smoke", "--config is given twice"),
     ],

@@ -126,7 +126,7 @@ def test_file__holds_a_whole_trade_off_and_reads_back(tmp_path: Path) -> None:
         ("--defenses dpsgd --attacks none", "--attacker passive --attacks none: no attack is run"),
         ("--defenses dpsgd --defense gaussian", "--defense gaussian: --defenses says what is"),
         ("--defenses gaussian,dpsgd --ssl simclr", "--defenses dpsgd noise_multiplier="),
-        ("--defenses dpsgd --clinets 3", "unknown flag '--clinets'; did you mean '--clients'?"),
+        ("--defenses dpsgd --clinets 3", "unknown option --clinets; did you mean '--clients'?"),
         ("--defenses dpsgd --clients 1", "--clients 1 --attacker passive"),
     ],
 )  # fmt: skip
