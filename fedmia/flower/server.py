@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import shlex
 import time
 from pathlib import Path
@@ -21,7 +22,7 @@ from fedmia.flower.node import prepare_rehearsal
 from fedmia.flower.nodes import check_agreement, open_nodes
 from fedmia.flower.rounds import LogDisplay
 from fedmia.flower.store import NodeStates
-from fedmia.options.errors import InputError, opt
+from fedmia.options.errors import InputError, format_error, opt
 from fedmia.report.publish import publish, show
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.storage.manifest import SNAPSHOTS
@@ -33,6 +34,25 @@ WAIT = 120.0  # seconds in which a first node is there
 SETTLE = 1.0  # seconds between two counts of the nodes
 
 app = ServerApp()
+
+
+class OneLineErrors(logging.Filter):
+    """Flower logs what an app raises with its traceback: an error that says all loses it."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Shorten the record of an input's or a client's error.
+
+        Args:
+            record: that Flower logs.
+
+        Returns:
+            True: every record is logged.
+        """
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, InputError | FederationError):
+            record.msg, record.args = "fedmia: error: %s", (format_error(str(error)),)
+            record.exc_info = None
+        return True
 
 
 @app.main()
@@ -47,6 +67,7 @@ def main(grid: Grid, context: Context) -> None:
         InputError: arguments that `python -m fedmia.simulate` would refuse.
         FederationError: a node is missing, failed, or reads other data.
     """
+    logging.getLogger("flwr").addFilter(OneLineErrors())
     watch = Stopwatch(time.perf_counter())
     invoked = invocation(with_clients(str(context.run_config["arguments"]), grid))
     out = str(context.run_config["out"]) or f"fedmia-run-{context.run_id}"

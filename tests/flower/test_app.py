@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import logging
 import shlex
 import time
 from collections.abc import Iterator
@@ -22,7 +23,7 @@ from fedmia.federation.run import prepare
 from fedmia.flower import client, server
 from fedmia.flower.private import prepare_own
 from fedmia.flower.store import NodeStore, ask
-from fedmia.options.errors import InputError
+from fedmia.options.errors import InputError, opt
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.simulate import main
 from fedmia.storage.outfolder import OutFolder
@@ -101,6 +102,24 @@ def own_images(flags: str, folder: Path) -> list[dict[str, str]]:
             np.savez(file, x=data.images[indices][:, 0], y=np.zeros(len(indices), np.int64))
             given[-1][side] = f"npz:{file}"
     return given
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (FederationError("round 2: client 1 failed"), "fedmia: error: round 2: client 1 failed"),
+        (InputError(f"{opt('rounds', 0)} is too low"), "fedmia: error: rounds=0 is too low"),
+        (KeyError("x"), "ServerApp raised an exception"),  # a bug shows where it is
+    ],
+)
+def test_errors__flower_logs_one_line_of_what_says_all(error: Exception, line: str) -> None:
+    """The record that Flower makes of an app that raised."""
+    info = (type(error), error, None)
+    record = logging.makeLogRecord(
+        {"msg": "%s raised an exception", "args": ("ServerApp",), "exc_info": info}
+    )
+    assert server.OneLineErrors().filter(record) and record.getMessage() == line
+    assert (record.exc_info is None) == line.startswith("fedmia")
 
 
 def test_node_store__a_save_that_dies_leaves_the_old_state_whole(tmp_path: Path) -> None:
