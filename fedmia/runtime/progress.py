@@ -73,24 +73,28 @@ class ProgressBars:
         self._bar.stop()
 
     @contextmanager
-    def beating(self) -> Iterator[None]:
-        """The lines of a whole command: also while it reads its images and writes its report."""
+    def beating(self, spent: float = 0.0) -> Iterator[None]:
+        """The lines of a whole command: also while it reads its images and writes its report.
+
+        Args:
+            spent: seconds since the command began, in which it imported: on a busy machine many.
+        """
         self._step = "data"
-        self._start_heart()
+        self._start_heart(spent)
         try:
             yield
         finally:
             self._stop_heart()
 
-    def _start_heart(self) -> None:
+    def _start_heart(self, spent: float = 0.0) -> None:
         self._open += 1
         if self._open > 1:
             return
-        self._began = self._clock()
+        self._began = self._clock() - spent
         if self._plain:
             self._line = notebook_line()
             self._heart = Heartbeat(self.beat, REFRESH if self._line else self._interval)
-            self._heart.start()
+            self._heart.start(spent)
 
     def _stop_heart(self) -> None:
         self._open -= 1
