@@ -52,8 +52,10 @@ def encoded(image: Image.Image, form: str = "PNG", **options: Any) -> bytes:
 
 @cache
 def images() -> Files:
-    """One file a format."""
-    return {f"a.{f.lower()}": encoded(picture(), f) for f in FORMATS}
+    """One file a format, and one of 12 million pixels, which takes 35 MiB once it is decoded."""
+    large = Image.linear_gradient("L").resize((3500, 3500)).convert("RGB")
+    small = {f"a.{f.lower()}": encoded(picture(), f) for f in FORMATS}
+    return {**small, "large.png": encoded(large)}
 
 
 def png(width: int, height: int, data: bytes = b"", depth: int = 8, colour: int = 0) -> bytes:
