@@ -12,15 +12,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from threading import Thread
 from typing import Any
 
 import pytest
+import ray
+from flwr.app import Message
 
+from fedmia.federation.cluster import RayGrid
 from fedmia.federation.rounds import FederatedRun
 from fedmia.report.figures import draw
 from fedmia.simulate import main
@@ -109,45 +111,35 @@ def test_two_machines__the_numbers_of_one_process(cluster: str, tmp_path: Path) 
     assert there == ran("", tmp_path / "inline")
 
 
-def workers() -> list[int]:
-    """Process ids of Ray's actors that this process started: another test may have some too."""
-    parents, named = dict[int, int](), []
-    for one in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):  # it has ended
-            parents[int(one.name)] = int((one / "stat").read_text().rpartition(")")[2].split()[1])
-            if (one / "cmdline").read_bytes().startswith(b"ray::Worker"):
-                named.append(int(one.name))
-
-    def ours(pid: int) -> bool:
-        return pid == os.getpid() or (pid in parents and ours(parents[pid]))
-
-    return [pid for pid in named if ours(pid)]
-
-
 @pytest.mark.slow(seconds=20)
 @pytest.mark.parametrize("policy", ["retry", "drop"])
 def test_worker_killed_in_a_round__the_policy_holds(
     policy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    noted, killed = FederatedRun._note, list[int]()
+    noted, pushed, killed = FederatedRun._note, RayGrid.push_messages, list[int]()
 
     def kill() -> None:
         time.sleep(1)
         os.kill(killed[0], signal.SIGKILL)
 
     def note(self: FederatedRun, branch: str, number: int, *rest: Any) -> None:
-        """Stop an idle worker: it takes an order of the next round, and dies with it."""
         noted(self, branch, number, *rest)
         if (branch, number) == ("main", 1):
-            while not killed:  # one that is being named anew has no name
-                killed.extend(workers()[:1])
-            os.kill(killed[0], signal.SIGSTOP)
-            Thread(target=kill, daemon=True).start()
+            monkeypatch.setattr(RayGrid, "push_messages", push)
+
+    def push(self: RayGrid, messages: Iterable[Message]) -> Iterable[str]:
+        """Stop the worker that takes the first order of round 2: it dies with it in its hands."""
+        monkeypatch.setattr(RayGrid, "push_messages", pushed)
+        pid: Any = self._idle[-1].__ray_call__.remote(lambda worker: os.getpid())
+        killed.append(ray.get(pid))
+        os.kill(killed[0], signal.SIGSTOP)
+        Thread(target=kill, daemon=True).start()
+        return pushed(self, messages)
 
     monkeypatch.setattr(FederatedRun, "_note", note)
     tiny = TINY if policy == "retry" else OUTSIDE
     report = ran(f"--backend ray --on-failure {policy}", tmp_path / "RUN", tiny)
-    assert [f["action"] for f in report["faults"]] == [
+    assert killed and [f["action"] for f in report["faults"]] == [
         {"retry": "retried", "drop": "dropped"}[policy]
     ]
     assert "its Ray worker died" in report["faults"][0]["reason"]
