@@ -154,7 +154,7 @@ def draw_plugins(draw: st.DrawFn, command: str, tree: dict[str, Any]) -> None:
     def plugin(kind: str) -> dict[str, Any]:
         name = draw(st.sampled_from(plugins(command, kind)))
         own = schema(command)["$defs"][f"{kind}.{name}"].get("properties", {})
-        names = draw(st.sets(st.sampled_from(sorted(own)), max_size=2)) if own else ()
+        names = sorted(draw(st.sets(st.sampled_from(sorted(own)), max_size=2))) if own else ()
         return {"name": name, **{option: draw(values(own[option])) for option in names}}
 
     if command == "audit":
@@ -174,7 +174,10 @@ def draw_plugins(draw: st.DrawFn, command: str, tree: dict[str, Any]) -> None:
             kind = draw(st.sampled_from(["known", "query_budget", "x"]))
             tree["sweep"] = f"{kind}={draw(st.sampled_from(['2,4', '0', '100,50', 'x']))}"
         return
-    for kind in draw(st.sets(st.sampled_from(["ssl", "strategy", "partition"]), max_size=2)):
+    # Sorted, as the order of a set differs from process to process.
+    for kind in sorted(
+        draw(st.sets(st.sampled_from(["ssl", "strategy", "partition"]), max_size=2))
+    ):
         tree[kind] = plugin(kind)
     if draw(st.booleans()):
         tree["defense"] = plugin("defense")
