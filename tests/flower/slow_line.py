@@ -18,21 +18,32 @@ class SlowLine:
 
     def __init__(self, target: int, delay: float) -> None:
         self._target, self._delay = target, delay
-        self._door = socket.create_server(("127.0.0.1", 0))
-        self.port = int(self._door.getsockname()[1])
+        self.port = 0  # a free one, the same after `close` and `open`
         self.passed = 0
 
     def __enter__(self) -> SlowLine:
-        threading.Thread(target=self._listen, daemon=True).start()
+        self.open()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def open(self) -> None:
+        """Accept connections."""
+        self._door = socket.create_server(("127.0.0.1", self.port))
+        self.port = int(self._door.getsockname()[1])
+        threading.Thread(target=self._listen, args=(self._door,), daemon=True).start()
+
+    def close(self) -> None:
+        """Refuse connections, as a machine does on whose port nobody listens."""
+        with suppress(OSError):
+            self._door.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
         self._door.close()
 
-    def _listen(self) -> None:
+    def _listen(self, door: socket.socket) -> None:
         while True:
             try:
-                near, _ = self._door.accept()
+                near, _ = door.accept()
             except OSError:
                 return
             try:

@@ -104,9 +104,11 @@ def test_deployment__a_killed_node_a_slow_line_and_a_superlink_that_starts_anew(
         # With its database a SuperLink knows its nodes again: they go on, the run does not.
         flower.begin("cut")
         wait(lambda: [*tmp_path.glob("state0/**/round-000001.safetensors")], "round 1")
-        flower.kill(link)
+        line.close()  # a line that takes a connection and then breaks it is another fault:
+        flower.kill(link)  # Flower's node gives up after it, and is silent
         flower.start(link_command, "link-again.log")
         flower.answers("18000", "link-again.log", PATIENCE)
+        line.open()
         wait(lambda: flower.statuses()[0] == "finished:failed", "the end of the run that was cut")
         assert not (tmp_path / "cut" / "report.json").exists()
         assert [node.poll() for node in nodes] == [None, None]
