@@ -100,7 +100,7 @@ def run_audit(
     """
     quiet = invocation.quiet or invocation.json
     display = AuditDisplay(len(invocation.settings.attacks), quiet)
-    with display.beating(watch.timing()["total_s"]):
+    with display.beating():
         scores, report = score_and_publish(invocation, watch, stop, display)
     if report is None:
         return report_nothing_ran(scores, stop.is_set())

@@ -129,7 +129,7 @@ def run_experiment(invocation: Invocation, watch: Stopwatch, stop: Event) -> Out
         display = Display(
             prepared.total_rounds(), invocation.quiet or invocation.json, observing.round
         )
-        with display.beating(watch.timing()["total_s"]):
+        with display.beating():
             scores = execute(prepared, place.folder, watch, stop, display, checkpoint=checkpoint)
             report = publish(scores, place.folder, watch)
         observing.report(report)

@@ -27,19 +27,12 @@ class Heartbeat:
         self._over = Event()
         self._thread: Thread | None = None
 
-    def start(self, spent: float = 0.0) -> None:
-        """Begin; the first call comes after one interval.
-
-        Args:
-            spent: seconds of the first interval that have passed already.
-        """
+    def start(self) -> None:
+        """Begin; the first call comes after one interval."""
         self._over.clear()
-        first = max(0.0, self._interval - spent)
         # A notebook knows by the context which cell a line belongs to.
         context = contextvars.copy_context()
-        self._thread = Thread(
-            target=context.run, args=(self._run, first), daemon=True, name="progress"
-        )
+        self._thread = Thread(target=context.run, args=(self._run,), daemon=True, name="progress")
         self._thread.start()
 
     def stop(self) -> None:
@@ -49,11 +42,9 @@ class Heartbeat:
             self._thread.join()
             self._thread = None
 
-    def _run(self, first: float) -> None:
-        wait = first
-        while not self._over.wait(wait):
+    def _run(self) -> None:
+        while not self._over.wait(self._interval):
             self._beat()
-            wait = self._interval
 
 
 def notebook_line() -> Callable[[str], None] | None:

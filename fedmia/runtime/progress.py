@@ -73,28 +73,24 @@ class ProgressBars:
         self._bar.stop()
 
     @contextmanager
-    def beating(self, spent: float = 0.0) -> Iterator[None]:
-        """The lines of a whole command: also while it reads its images and writes its report.
-
-        Args:
-            spent: seconds since the command began, in which it imported: on a busy machine many.
-        """
+    def beating(self) -> Iterator[None]:
+        """The lines of a whole command: also while it reads its images and writes its report."""
         self._step = "data"
-        self._start_heart(spent)
+        self._start_heart()
         try:
             yield
         finally:
             self._stop_heart()
 
-    def _start_heart(self, spent: float = 0.0) -> None:
+    def _start_heart(self) -> None:
         self._open += 1
         if self._open > 1:
             return
-        self._began = self._clock() - spent
+        self._began = self._clock()
         if self._plain:
             self._line = notebook_line()
             self._heart = Heartbeat(self.beat, REFRESH if self._line else self._interval)
-            self._heart.start(spent)
+            self._heart.start()
 
     def _stop_heart(self) -> None:
         self._open -= 1

@@ -52,14 +52,6 @@ def test_beating__before_the_bars_and_after_them_with_one_clock(capsys: Capture)
     assert capsys.readouterr().err == ""
 
 
-def test_beating__counts_from_the_start_of_the_command(capsys: Capture) -> None:
-    """Imports of half a minute: the first line is due at once."""
-    display = AuditDisplay(1, quiet=False)
-    with display.beating(spent=30.0):
-        time.sleep(0.1)
-    assert capsys.readouterr().err == "fedmia: data, 30 s elapsed\n"
-
-
 def test_quiet__says_nothing(capsys: Capture) -> None:
     with Quick(quiet=True):
         time.sleep(0.08)
