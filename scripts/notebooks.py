@@ -31,7 +31,9 @@ def store(path: Path) -> None:
     notebook = nbformat.read(path, as_version=nbformat.NO_CONVERT)
     began, before = time.monotonic(), processor_seconds()
     with tempfile.TemporaryDirectory() as folder:
-        os.environ |= {"PYTHONPATH": str(ROOT), "TMPDIR": folder}
+        # No path of this machine in a stored output: tqdm would warn of a widget that is missing.
+        quiet = "ignore:IProgress not found"
+        os.environ |= {"PYTHONPATH": str(ROOT), "TMPDIR": folder, "PYTHONWARNINGS": quiet}
         where = {"metadata": {"path": folder}}
         NotebookClient(notebook, timeout=3600, resources=where).execute()
     for cell in notebook.cells:
