@@ -105,9 +105,9 @@ def values(one: dict[str, Any]) -> st.SearchStrategy[Any]:
         least = one.get("minimum", one.get("exclusiveMinimum", 0))
         ways.append(st.integers(int(least), int(least) + LEAST))
     if "number" in kinds:
-        low = one.get("minimum", one.get("exclusiveMinimum", 0.0))
+        low = one.get("minimum", one.get("exclusiveMinimum", -1e-3) + 1e-3)
         high = one.get("maximum", one.get("exclusiveMaximum", low + 2))
-        ways.append(st.floats(low + 1e-3, high, allow_nan=False).map(lambda x: round(x, 3)))
+        ways.append(st.floats(low, high, allow_nan=False).map(lambda x: round(x, 3)))
     if "boolean" in kinds:
         ways.append(st.booleans())
     if "null" in kinds:
