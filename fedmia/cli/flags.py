@@ -11,6 +11,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
+from fedmia.cli.presets import preset_names
 from fedmia.config.flag_layout import FlagLayout, flag_layout
 from fedmia.config.forms import unknown_option
 from fedmia.config.plugin_lists import refuse_class_alone
@@ -191,7 +192,10 @@ def read(command: Command, arguments: Sequence[str]) -> ParsedFlags:
         if command.bare and not token.startswith("-"):
             token = f"--{command.bare}={token}"
         if not token.startswith("--") or token == "--":
-            raise InputError(f"unexpected argument '{token}' (options begin with --; see --help)")
+            way = "options begin with --; see --help"
+            if token in preset_names(command.presets):
+                way = f"the preset is --config {token}"
+            raise InputError(f"unexpected argument '{token}' ({way})")
         name, equals, text = token[2:].partition("=")
         key = name.replace("-", "_")
         many = key in command.shape.lists

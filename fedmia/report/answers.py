@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from fedmia.records.attack_rows import AttackRow
 from fedmia.records.client_rows import KnownAuc, rows_with_auc
@@ -28,11 +28,15 @@ MEANS = {
     "that it leaks nothing says nothing about its training.",
     NO_VERDICT: "The run ended before its first round, so there is no trained model to judge.",
 }
-DEFENCES = (
+EARLIER = (
     "Try first to stop training earlier (`--defense early-stopping "
-    "--defense.early-stopping.after 10`), which costs least and promises nothing. For a guarantee "
-    "use `--defense dpsgd`. `fedmia tradeoff --defenses none,early-stopping,dpsgd --seeds 5 --out "
-    "DIR` compares both on your federation."
+    "--defense.early-stopping.after 10`), which costs least and promises nothing."
+)
+GUARANTEE = "For a guarantee use `--defense dpsgd`."
+BUDGET = "A guarantee needs a smaller budget: `--defense.dpsgd.epsilon 8`."  # of who uses dpsgd
+COMPARE = (
+    "`fedmia tradeoff --defenses none,early-stopping,dpsgd --seeds 5 --out DIR` compares both on "
+    "your federation."
 )
 BOUGHT = (
     "Do not release this model to people who must not know its training images. Train it for fewer "
@@ -61,6 +65,7 @@ def answers(
     utility: Utility,
     family: int,
     encoder: EncoderRow | None = None,
+    used: Collection[str] = (),
 ) -> dict[str, str]:
     """The texts of the three boxes: `means`, `sure` and `todo`.
 
@@ -71,6 +76,7 @@ def answers(
         utility: probes of the model.
         family: number of simultaneous intervals.
         encoder: of an audit, None of a run.
+        used: names of the defences that clients of the run use.
 
     Returns:
         Text by name.
@@ -80,7 +86,7 @@ def answers(
     if strongest is not None:
         row, auc = strongest
         vantage = row["threat"]["vantage"]
-        defences = DEFENCES if encoder is None else BOUGHT
+        defences = _defences(used) if encoder is None else BOUGHT
         return {
             "means": MEANS["updates" if vantage == "server" else "leaks"],
             "sure": f"{_shares(row)} {_model(row, auc, utility)}",
@@ -90,6 +96,14 @@ def answers(
         sure, todo = _reach(scored, family)
         return {"means": MEANS[code], "sure": sure, "todo": todo}
     return {"means": MEANS[code], "sure": _unsound(code, controls), "todo": TODO[code]}
+
+
+def _defences(used: Collection[str]) -> str:
+    """What a federation that leaks should try, beside what it does already."""
+    failed = f"{' and '.join(sorted(used))} did not stop it at these settings." if used else ""
+    earlier = "" if "early-stopping" in used else EARLIER
+    guarantee = BUDGET if "dpsgd" in used else GUARANTEE
+    return " ".join(filter(None, [failed, earlier, guarantee, COMPARE]))
 
 
 def _shares(row: AttackRow) -> str:

@@ -107,7 +107,8 @@ def build_report(run: RunScores) -> Report:
             verdict_and_code[1],
         )
     encoder = encoder_row(run.encoder, run.round)
-    texts = answers(verdict_and_code[1], attacks, controls, useful, family, encoder)
+    used = {part["name"] for c in clients if c["defence"] for part in c["defence"]["parts"]}
+    texts = answers(verdict_and_code[1], attacks, controls, useful, family, encoder, used)
     swept = sweep_rows(run.sweep, len(run.attacks)) if run.sweep else None
     whole = row_of(
         Report,

@@ -37,7 +37,6 @@ AUDIT = "audit"
 HEAD = "head"
 FEDERATION = "federation"
 PAPER = "paper"  # tables and figures of a federation's run
-KINDS = (ENCODER, FEDERATION, AUDIT, HEAD, PAPER)  # each after what it may need
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ class TableJob:
     """One process and the folder that it fills.
 
     Attributes:
-        kind: one of `KINDS`.
+        kind: `ENCODER`, `FEDERATION`, `AUDIT`, `HEAD` or `PAPER`.
         tree: the settings of its command, without paths of what it needs.
         needs: the job whose folder it reads; None for trainings.
         epoch: of the encoder that it reads; None: the last one.
@@ -62,6 +61,11 @@ class TableJob:
         above = "" if self.needs is None else self.needs.key
         text = json.dumps([self.kind, self.tree, above, self.epoch], sort_keys=True)
         return f"{self.kind}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+    @property
+    def depth(self) -> int:
+        """Number of jobs in its chain: a job runs after all that have fewer."""
+        return len(tuple(self.chain()))
 
     def chain(self) -> Iterator[TableJob]:
         """What it needs, first things first, and itself."""
@@ -228,13 +232,14 @@ def run_jobs(
         timer.daemon = True
         timer.start()
     waiting = [job for job in ordered.values() if folder.done(job) is None]
+    waiting.sort(key=lambda job: job.kind != FEDERATION)  # the longest first, so no core waits
     count, began = 0, dict[str, float]()
     try:
-        for kind in KINDS:
+        for depth in sorted({job.depth for job in waiting}):
             ready = [
                 job
                 for job in waiting
-                if job.kind == kind
+                if job.depth == depth
                 and not any(above.key in failed for above in job.chain())
                 and not stop.is_set()
             ]

@@ -142,6 +142,7 @@ def test_parse__plugin_options_take_the_types_of_the_plugin() -> None:
         ("--nothing.like.it 3", "unknown option --nothing.like.it"),
         ("--attack.similarity 3", "unknown option --attack.similarity"),
         ("clients 3", "unexpected argument 'clients'"),
+        ("smoke", "unexpected argument 'smoke' (the preset is --config smoke)"),
         ("-c 3", "unexpected argument '-c'"),
         ("--clients", "--clients needs a value"),
         ("--clients --seed 3", "--clients needs a value"),

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from fedmia.records import Probe, RunScores, ScoredAttack
+from fedmia.records import ClientDefence, Probe, RunScores, ScoredAttack
 from fedmia.report.build import build_report
 from fedmia.report.notebook import DOUBT, LEAKS, html_study, html_summary
 from fedmia.report.page import page
@@ -27,6 +27,32 @@ def test_answers__a_leak_counts_members_and_names_one_model(run: RunScores, scor
     assert "rounds 25-30; kNN accuracy of the model of round 30: 0.70" in report["sure"]
     assert "0.81" not in report["sure"]  # the use of round 24's
     assert "--defense dpsgd" in report["todo"] and "every client" in report["todo"]
+
+
+@pytest.mark.parametrize(
+    ("used", "first", "named", "silent"),
+    [
+        ((), "Affected", ["--defense early-stopping", "--defense dpsgd"], "did not stop it"),
+        (("dpsgd",), "dpsgd did not", ["--defense.dpsgd.epsilon 8"], "--defense dpsgd`."),
+        (("early-stopping",), "early-stopping did", ["--defense dpsgd"], "after 10"),
+    ],
+)
+def test_answers__advise_no_defence_that_is_in_use(
+    run: RunScores,
+    scored: Scored,
+    used: tuple[str, ...],
+    first: str,
+    named: list[str],
+    silent: str,
+) -> None:
+    parts = tuple(ClientDefence(name) for name in used)
+    clients = [
+        replace(c, defence=replace(parts[0], parts=parts)) if parts else c for c in run.clients
+    ]
+    todo = build_report(
+        replace(run, attacks=[scored("a", 0.9, 112, 500, 1)], clients=clients, pairs=[])
+    )["todo"]
+    assert first in todo and silent not in todo and all(name in todo for name in named)
 
 
 def test_answers__no_leak_says_what_could_have_been_shown(run: RunScores, scored: Scored) -> None:
