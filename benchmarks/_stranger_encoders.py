@@ -423,6 +423,8 @@ def hostile_folders(marker: Path) -> Iterator[tuple[str, str, Files]]:
 
         yield form, "code", {**settings, "pytorch_model.bin": payload}
         yield form, "deep", {**files, "config.json": b"[" * 200_000}
+        deep = json.loads("[" * 500 + "]" * 500)  # not too deep to be read, but to be copied
+        yield form, "deep-value", changed(image_size=deep, model_args={"img_size": deep})
         code = {"evil.py": CODE.format(str(marker)).encode()}
         auto = changed(auto_map={"AutoModel": "evil.Evil"}, model_type="evil")
         yield form, "auto-map", {**auto, **code}

@@ -14,7 +14,7 @@ from fedmia.options.seeding import rng
 from fedmia.testing import material
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "attacks.md"
-HEAD = "| Attack | Access | Vantage | Queries an image | What it looks at | Published |"
+HEAD = "| Attack | What it looks at | Access | Vantage | Queries an image | Published |"
 TEXT = """# The attacks, and what each needs
 
 `python scripts/attacks.py` writes this page from `--list attack`, which also shows every option.
@@ -28,12 +28,13 @@ Terms are in the [glossary](concepts/glossary.md).
 - **Queries** are the images that the attack embeds to score one image, with its default settings
   and without help from other attacks. Attacks on the contrastive loss need negatives: they also
   embed the attacker's own images, once for each model that they read.
+- **m** marks the attacks that a simulation runs unless it is told otherwise (`--attacks main`).
 - **A star** marks attacks that train shadow encoders: encoders of the attacker's own, on images
   whose membership it knows.
 
 {table}
 
-**Which attacks run.** A simulation runs those marked **m** (`--attacks main`); `--attacks all`
+**Which attacks run.** A simulation runs those marked **m**; `--attacks all`
 adds the others that its attacker can run. With `--attacker none` these are the attacks of an
 outsider. A `passive` client also keeps the models that it receives. An `active` client also sends
 crafted updates. With `server` the honest-but-curious server reads each client's update.
@@ -143,7 +144,7 @@ def row(name: str, count: str) -> str:
     marks = " *" * cls.uses_shadows + " **m**" * cls.main
     needs, about = cls.needs, registry.summary(cls).replace("|", "\\|")
     return (
-        f"| `{name}`{marks} | {needs.access} | {needs.vantage} | {count} | {about} | "
+        f"| `{name}`{marks} | {about} | {needs.access} | {needs.vantage} | {count} | "
         f"{registry.paper(cls)} |"
     )
 

@@ -14,6 +14,7 @@ from fedmia.options.errors import InputError
 ROOM = 1 << 28  # bytes that any file may unfold to
 TIMES = 20  # its own length, beyond that: images and weights shrink by less
 TEXT = 1 << 28  # bytes of a JSON file
+LEVELS = 100  # of its lists and mappings in each other: what copies or compares them goes as deep
 ROWS = 1024  # of a parquet file that are read at once, and bytes that they may take:
 BATCH = 1 << 27  # pyarrow takes five times as many for a moment
 
@@ -140,7 +141,7 @@ def read_json(path: Path) -> Any:
 
     Raises:
         OSError: it cannot be read.
-        ValueError: it is no JSON, larger than 256 MiB or nested too deeply.
+        ValueError: it is no JSON, larger than 256 MiB or nested deeper than `LEVELS`.
     """
     if path.stat().st_size > TEXT:
         raise ValueError(f"larger than {TEXT >> 20} MiB")
@@ -157,12 +158,20 @@ def parse_json(text: str | bytes) -> Any:
         Values as JSON has them.
 
     Raises:
-        ValueError: it is no JSON, or nested too deeply.
+        ValueError: it is no JSON, or nested deeper than `LEVELS`.
     """
+    deep = ValueError(f"nested deeper than {LEVELS} levels")
     try:
-        return json.loads(text)
+        content = json.loads(text)
     except RecursionError:
-        raise ValueError("nested too deeply") from None
+        raise deep from None
+    level = [content]
+    for _ in range(LEVELS + 1):
+        level = [one for one in level if isinstance(one, dict | list)]
+        if not level:
+            return content
+        level = [v for one in level for v in (one.values() if isinstance(one, dict) else one)]
+    raise deep
 
 
 def check_name(where: str, name: object) -> str:

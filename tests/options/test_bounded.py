@@ -9,7 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedmia.options.bounded import ROOM, TIMES, check_array, check_unfolded, check_zip
+from fedmia.options.bounded import (
+    LEVELS,
+    ROOM,
+    TIMES,
+    check_array,
+    check_unfolded,
+    check_zip,
+    parse_json,
+)
 from fedmia.options.errors import InputError
 from fedmia.options.yamlfile import load
 
@@ -21,6 +29,19 @@ def test_unfolded__the_larger_of_both_bounds() -> None:
         check_unfolded("f", ROOM + 1, 1)
     with pytest.raises(InputError, match="at most 20 times"):
         check_unfolded("f", TIMES * ROOM + 1, ROOM)
+
+
+@pytest.mark.parametrize(("opened", "closed"), [("[", "]"), ('{"a": ', "}")])
+def test_json__values_that_a_copy_of_them_could_not_hold_are_refused(
+    opened: str, closed: str
+) -> None:
+    def nested(levels: int) -> str:
+        return f"[1, {opened * (levels - 1)}2{closed * (levels - 1)}]"
+
+    assert parse_json("3") == 3 and parse_json(nested(LEVELS))[0] == 1
+    for levels in (LEVELS + 1, 100_000):
+        with pytest.raises(ValueError, match="nested deeper than 100 levels"):
+            parse_json(nested(levels))
 
 
 @pytest.mark.parametrize("name", ["../x", "/x", "a/../../x"])
