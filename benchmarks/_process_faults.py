@@ -9,6 +9,7 @@ import importlib
 import itertools
 import os
 import shlex
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -35,7 +36,7 @@ KILLED = (
     ("at the fork", "fedmia.federation.rounds.FederatedRun._prepare_fork", 0),
     ("as it reads a model", "fedmia.evaluation.federated.recorder.TrajectoryRecorder._read", 3),
     ("as it keeps scores", "fedmia.storage.archive.Archive.save", 2),
-    ("in the last branch", "fedmia.federation.rounds.FederatedRun._note", 5),
+    ("in the last branch", "fedmia.federation.rounds.FederatedRun._note", 4),
 )
 DISKS = (("full", errno.ENOSPC), ("read-only", errno.EROFS), ("broken", errno.EIO))
 # What the disk refuses, part of its path, and how many calls go well before.
@@ -98,6 +99,9 @@ def one(
                 wrong.append(f"exit code {code}: {errors}")
         except Killed:
             code = -9
+            for thread in threading.enumerate():  # a kill would have ended what scores beside it
+                if thread.name.startswith("score"):
+                    thread.join()
     again, errors, _ = run(["--resume", str(out), "--quiet"])
     if again or read(out) != clean:
         wrong.append(f"resumed: exit code {again}, or another report: {errors}")

@@ -336,9 +336,10 @@ def import_extra(module: str, what: str, name: str) -> Any:
 
 
 def first_line(error: BaseException) -> str:
-    """First line of an exception's message, or its type where it has none."""
+    """First line of an exception's message, its first 300 characters, or its type where there is
+    none: a file of others may put a whole page into a name that the message repeats."""
     lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
+    return lines[0][:300] if lines else type(error).__name__
 
 
 def unknown_model_error(library: str, name: str, known: Sequence[str]) -> InputError:

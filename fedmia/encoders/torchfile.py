@@ -236,5 +236,5 @@ def of_configuration(folder: Path) -> Iterator[None]:
             raise
         raise InputError(f"the configuration in '{folder}': {error.text}") from None
     except (LookupError, ArithmeticError, AttributeError, *FAILURES) as error:
-        what = f"{type(error).__name__}: {first_line(error)[:200]}"
+        what = f"{type(error).__name__}: {first_line(error)}"
         raise InputError(f"the configuration in '{folder}' cannot be used: {what}") from error

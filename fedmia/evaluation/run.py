@@ -279,6 +279,9 @@ def run_side_by_side(
 
     Returns:
         The results, by name.
+
+    Raises:
+        Exception: what a piece raised, once those that run beside it have ended.
     """
     if display is not None:
         display.begin_scoring(len(work))
@@ -297,6 +300,9 @@ def run_side_by_side(
     try:
         running = {name: pool.submit(work_on, name, call) for name, call in work.items()}
         return {name: future.result() for name, future in running.items()}
+    except Exception:  # what still runs would write beside a run that goes on in this process
+        pool.shutdown(wait=True, cancel_futures=True)
+        raise
     finally:  # a second Ctrl-C waits for nothing
         pool.shutdown(wait=False, cancel_futures=True)
 

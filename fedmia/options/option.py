@@ -98,7 +98,13 @@ class Options:
 
 
 def option_fields(cls: type) -> list[tuple[dataclasses.Field[Any], Any]]:
-    """The `option` fields of a dataclass with their resolved types, in order."""
+    """The `option` fields of a dataclass with their resolved types, in order.
+
+    Raises:
+        InputError: the class lacks @dataclass, as plugins from outside may.
+    """
+    if not dataclasses.is_dataclass(cls):
+        raise InputError(f"{cls.__name__} must be a dataclass: it lacks @dataclass")
     hints = type_hints(cls)
     fields = dataclasses.fields(cls)
     return [(f, hints[f.name]) for f in fields if f.init and "help" in f.metadata]

@@ -52,6 +52,16 @@ def own_attack(factor: float = 1.0) -> type[Attack]:
     return Length
 
 
+class Bare(Attack):
+    """An attack whose author forgot @dataclass."""
+
+    paper: ClassVar[str] = "none"
+    needs: ClassVar[Threat] = Threat("black_box", "outsider")
+
+    def score(self, view: BlackBox, images: Tensor) -> NDArray[np.float64]:
+        return view.embed(images).norm(dim=1).double().numpy()
+
+
 def network(channels: int) -> nn.Module:
     """A convolution and a linear layer."""
     conv = nn.Conv2d(channels, 6, 3, 2, 1)
@@ -173,6 +183,7 @@ def test_a_class_that_is_gone_is_named(tmp_path: Path, monkeypatch: pytest.Monke
         ({"clients": 0}, "clients must be >= 1, got 0"),
         ({"partition": {"alpha": -1}}, "partition.alpha must be > 0, got -1.0"),
         ({"model": nn.Identity()}, "model must be a function that returns a new module"),
+        ({"attacks": [Bare()]}, "Bare must be a dataclass: it lacks @dataclass"),
         ({"attacks": [3]}, "attack must be a name, a class or an instance of Attack, got 3"),
         ({"dataset": np.full((4, 1, 8, 8), 2.0)}, "dataset must be images, .* from 2 to 2"),
         ({"dataset": np.full((4, 1, 8, 8), np.nan)}, "dataset must be images, .* from nan to nan"),
