@@ -150,6 +150,7 @@ class PatchSSL(ViewsSSL):
 
     lr: ClassVar[float] = 0.01  # from .03 on, without a warm-up, MAE diverges on small clients
     bank: int
+    norm_pix: bool
     mask_unit: int = 1  # side in patches of what is masked together
 
     @property
@@ -168,13 +169,20 @@ class PatchSSL(ViewsSSL):
         """The method around `backbone`, every weight drawn from `generator`.
 
         Raises:
-            InputError: a backbone that has no patches to mask, or too few for two mask units.
+            InputError: a backbone that has no patches to mask, or too few for two mask units, or
+                patches of one value that would be normalised.
         """
         vit = vision_transformer(backbone, self)
         if self.mask_unit >= vit.side:
             raise InputError(
                 f"{opt('ssl.mask_unit')} must be under the {vit.side} patches of an image's side, "
                 f"got {self.mask_unit}"
+            )
+        if self.norm_pix and vit.patch**2 * vit.channels < 2:
+            raise InputError(
+                f"{opt('ssl.norm_pix', 'true')} normalises each patch by itself, and a patch of "
+                f"{vit.patch}x{vit.patch} gray pixels has one value; a larger {opt('model.patch')} "
+                f"or {opt('ssl.norm_pix', 'false')} can be trained"
             )
         encoder = Encoder(vit, nn.Identity(), recipe.mean, recipe.std)
         method, decoder_of = self.parts

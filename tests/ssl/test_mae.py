@@ -313,6 +313,10 @@ def test_build__refuses_a_net_without_patches_and_a_width_that_does_not_divide()
         MAE(decoder_width=6, decoder_heads=2)
     with pytest.raises(InputError, match=r"ssl\.mask_unit must be under the 4 patches .*got 4"):
         build(mask_unit=4)
+    single = ViTTiny(width=8, heads=2, depth=4, patch=1).build(1, 8)
+    with pytest.raises(InputError, match="1x1 gray pixels has one value"):
+        MAE(**SMALL).build(single, RECIPE, torch.Generator())
+    MAE(**{**SMALL, "norm_pix": False}).build(single, RECIPE, torch.Generator())
 
 
 # training
