@@ -50,7 +50,8 @@ class OneLineErrors(logging.Filter):
         """
         error = record.exc_info[1] if record.exc_info else None
         if isinstance(error, InputError | FederationError):
-            record.msg, record.args = "fedmia: error: %s", (format_error(str(error)),)
+            what = "error" if isinstance(error, InputError) else "the run failed"
+            record.msg, record.args = "fedmia: %s: %s", (what, format_error(str(error)))
             record.exc_info = None
         return True
 

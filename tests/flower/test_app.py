@@ -107,7 +107,10 @@ def own_images(flags: str, folder: Path) -> list[dict[str, str]]:
 @pytest.mark.parametrize(
     ("error", "line"),
     [
-        (FederationError("round 2: client 1 failed"), "fedmia: error: round 2: client 1 failed"),
+        (
+            FederationError("round 2: client 1 failed"),
+            "fedmia: the run failed: round 2: client 1 failed",
+        ),
         (InputError(f"{opt('rounds', 0)} is too low"), "fedmia: error: rounds=0 is too low"),
         (KeyError("x"), "ServerApp raised an exception"),  # a bug shows where it is
     ],
