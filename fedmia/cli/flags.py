@@ -13,8 +13,8 @@ from typing import Any
 
 from fedmia.cli.presets import preset_names
 from fedmia.config.flag_layout import FlagLayout, flag_layout
-from fedmia.config.forms import unknown_option
 from fedmia.config.plugin_lists import refuse_class_alone
+from fedmia.config.refusals import unknown_option
 from fedmia.options.errors import InputError, prefix_errors, suggest_nearest
 from fedmia.options.values import Text
 

@@ -7,8 +7,10 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from fedmia.attacks.base import ActiveAttack
+from fedmia.config.choices import Layer, Values
 from fedmia.config.data import channel_mean, channel_std, data_folder, image_size
-from fedmia.config.forms import Layer, Settings, Values, mapping, plugins
+from fedmia.config.fields import mapping, plugins
+from fedmia.config.forms import Settings
 from fedmia.config.points import parse_points
 from fedmia.config.roles import QUICK, is_quick
 from fedmia.data.images import CHANNELS

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fedmia.config.choices import Layer, PluginChoice
 from fedmia.config.data import Data
-from fedmia.config.forms import Layer, PluginChoice, Settings, plugin, plugins, section
+from fedmia.config.fields import plugin, plugins, section
+from fedmia.config.forms import Settings
 from fedmia.options import registry
 from fedmia.options.errors import InputError, opt
 from fedmia.options.option import option

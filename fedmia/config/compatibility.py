@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedmia.config.experiment import Experiment
-from fedmia.config.forms import missing_option
+from fedmia.config.refusals import missing_option
 from fedmia.config.roles import refusal
 from fedmia.defenses._stack import check_exclusive
 from fedmia.defenses.base import RunConditions

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedmia.config.forms import Values, option_values, split_dataset
+from fedmia.config.choices import Values, option_values
+from fedmia.config.dataset_names import split_dataset
 from fedmia.data.base import Dataset, Request
 from fedmia.options import registry
 from fedmia.options.option import Options, option, options_of

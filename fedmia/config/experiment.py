@@ -8,17 +8,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from fedmia.attacks.base import ActiveAttack
+from fedmia.config.choices import Layer, PluginChoice, Values
 from fedmia.config.data import Data
-from fedmia.config.forms import (
-    Layer,
-    PluginChoice,
-    Settings,
-    Values,
-    mapping,
-    plugin,
-    plugins,
-    section,
-)
+from fedmia.config.fields import mapping, plugin, plugins, section
+from fedmia.config.forms import Settings
 from fedmia.config.points import parse_points
 from fedmia.config.roles import ATTACKERS, QUICK, granted_threat, is_client, is_quick, refusal
 from fedmia.options import registry

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import importlib.util
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, ClassVar
 
+from fedmia.config.choices import Layer, PluginChoice, Values, option_values
+from fedmia.config.dataset_names import split_dataset
 from fedmia.config.plugin_lists import (
     copy_mapping,
     expand_layers,
@@ -23,7 +23,8 @@ from fedmia.config.plugin_lists import (
     refuse_class_alone,
     split_file_path,
 )
-from fedmia.options import registry, session
+from fedmia.config.refusals import missing_option, unknown_option
+from fedmia.options import registry
 from fedmia.options.errors import (
     InputError,
     Spelling,
@@ -44,7 +45,6 @@ from fedmia.options.option import (
 from fedmia.options.values import convert, plain
 from fedmia.options.yamlfile import Tree
 
-Values = Mapping[str, Any]
 Field = dataclasses.Field[Any]
 # Placeholders that the type does not tell.
 PLACEHOLDERS: Mapping[str, str] = {"data.name": "NAME[:PATH]", "data.dir": "FOLDER"}
@@ -68,42 +68,6 @@ class Settings(Options):
         for one in dataclasses.fields(self):
             if isinstance(form := one.metadata.get("form"), PluginForm):
                 object.__setattr__(self, one.name, form.complete(getattr(self, one.name)))
-
-
-@dataclass(frozen=True)
-class PluginChoice:
-    """A plugin by name, with its options.
-
-    Attributes:
-        name: a built-in plugin or `package.module:Class`.
-        options: option -> value.
-    """
-
-    name: str
-    options: Values = field(default_factory=dict)
-
-    def build(self, kind: str) -> Any:
-        """The plugin of `kind`, built.
-
-        Raises:
-            InputError: unknown plugin or option, or a value out of range.
-        """
-        return registry.build(kind, self.name, self.options)
-
-    def complete(self, kind: str) -> PluginChoice:
-        """The same choice with every option of the plugin written out."""
-        return dataclasses.replace(self, options=option_values(self.build(kind)))
-
-
-@dataclass(frozen=True)
-class Layer(PluginChoice):
-    """One of several plugins that are applied in order, to some clients.
-
-    Attributes:
-        clients: partition ids; None: those that another option names for all layers.
-    """
-
-    clients: tuple[int, ...] | None = None
 
 
 class Form:
@@ -406,75 +370,6 @@ class MappingForm(Form):
         return {path: path, **inner} if self.classes else {}
 
 
-def section(cls: type, head: str | None = None) -> Any:
-    """A field that holds a section; its defaults are those of the section's class.
-
-    Args:
-        cls: dataclass of the section.
-        head: the option that one value alone stands for, or None.
-
-    Returns:
-        A dataclass field.
-    """
-    return field(default_factory=cls, metadata={"form": SectionForm(cls, head)})
-
-
-def settings_tree(cls: type) -> Any:
-    """A field that holds a tree of the settings `cls`; their options stand beside the root's."""
-    return field(default_factory=dict, metadata={"form": SectionForm(cls, open=True)})
-
-
-def plugin(kind: str, default: str, about: str) -> Any:
-    """A field that holds a plugin, chosen by name.
-
-    Args:
-        kind: of the plugin, as of `fedmia.options.registry`.
-        default: name of the default plugin.
-        about: help text.
-
-    Returns:
-        A dataclass field.
-    """
-    return field(default=PluginChoice(default), metadata={"form": PluginForm(kind, about, default)})
-
-
-def plugins(kind: str, about: str) -> Any:
-    """A field that holds a list of plugins in order, empty by default.
-
-    Flags: `--FIELD A,B`; their options are `--FIELD.A.OPTION`, or `--FIELD.OPTION` of a single one.
-
-    Args:
-        kind: of the plugins, as of `fedmia.options.registry`.
-        about: help text.
-
-    Returns:
-        A dataclass field.
-    """
-    return field(default=(), metadata={"form": PluginForm(kind, about, None, several=True)})
-
-
-def mapping(
-    kind: str = "", *, classes: tuple[type, ...] = (), without: tuple[str, ...] = (),
-    about: str = "", several: bool = False,
-) -> Any:  # fmt: skip
-    """A field that holds a mapping whose keys the user chooses; `MappingForm` says which.
-
-    Flags: `--attack.NAME.OPTION`, `--shadow.OPTION`, `--strengths NAME=V1,V2`, `--grid PATH=V1,V2`.
-
-    Args:
-        kind: the keys are names of plugins of this kind; empty: they are not.
-        classes: the keys are options of these dataclasses.
-        without: options of these classes that are left out.
-        about: help text.
-        several: whether it is a list of such mappings. A flag then adds to every one of them.
-
-    Returns:
-        A dataclass field.
-    """
-    form = MappingForm(kind, classes=classes, without=without, about=about, several=several)
-    return field(default_factory=lambda: ({},) if several else {}, metadata={"form": form})
-
-
 def field_forms(cls: type) -> dict[str, Form]:
     """The form of each field that a user may give, by its name, in order."""
     return _forms(cls)
@@ -600,74 +495,3 @@ def plugin_options(kind: str, name: str, path: str, tree: Tree) -> Tree:
                 kind, name, f"{path}.{key}", {**options, name: list(field_forms(cls))}
             )
     return read_options((cls,), path, tree)
-
-
-def unknown_option(
-    kind: str, name: str, path: str, options: Mapping[str, Sequence[str]]
-) -> InputError:
-    """The error for an option that the plugin does not have.
-
-    Args:
-        kind: of the plugin.
-        name: of the plugin.
-        path: of the option in the settings.
-        options: names of the options of every plugin of the kind.
-
-    Returns:
-        The error; it names the plugins that have such an option, else the nearest option.
-    """
-    key = path.rpartition(".")[2]
-    if others := [other for other, own in options.items() if key in own]:
-        return InputError(
-            f"{opt(path)} is no option of {kind} '{name}', but of {', '.join(others)}"
-        )
-    return unknown_name(f"option {opt(path)}: {kind} '{name}' has no", key, options[name])
-
-
-def option_values(built: Any) -> dict[str, Any]:
-    """Every option of a section or a plugin with its value."""
-    return {one.name: getattr(built, one.name) for one, _ in option_fields(type(built))}
-
-
-def split_dataset(spec: str) -> tuple[str, str | None]:
-    """Plugin and path of `digits`, `parquet:PATH`, `package.module:Class` or that with `:PATH`.
-
-    Raises:
-        InputError: an unknown data source, a path missing or one that the source does not take.
-    """
-    known = registry.names("dataset")
-    name, _, after = spec.partition(":")
-    path: str | None = after
-    if name not in known:
-        top = name.partition(".")[0] or "?"
-        outside = ":" in spec and (top == session.MODULE or importlib.util.find_spec(top))
-        if not outside:
-            kinds = {".npz": "npz", ".parquet": "parquet"}
-            kind = "folder" if Path(spec).is_dir() else kinds.get(Path(spec).suffix.lower())
-            if kind is not None and Path(spec).exists():
-                what = "a folder" if kind == "folder" else "a file"
-                raise InputError(f"unknown dataset '{spec}'; {what} of this name is {kind}:{spec}")
-            raise unknown_name("dataset", name, known)
-        attribute, _, path = after.partition(":")
-        name = f"{name}:{attribute}"
-    takes = registry.load("dataset", name).takes_path
-    if takes and not path:
-        raise InputError(f"dataset '{spec}' needs a path: {name}:PATH")
-    if path and not takes:
-        raise InputError(f"dataset '{name}' takes no path, got '{spec}'")
-    return name, path or None
-
-
-def missing_option(path: str, other: str, value: Any, value_text: Any = ...) -> InputError:
-    """The error for an option that needs another option.
-
-    Args:
-        path: of the option that was given.
-        other: path of the option that is missing.
-        value: what the missing option would hold, or a placeholder.
-        value_text: the value of the option that was given; `...`: it is not shown.
-
-    Returns:
-        The error.
-    """
-    return InputError(f"{opt(path, value_text)} needs {opt(other, value)}")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fedmia.config.choices import Values
 from fedmia.config.data import channel_mean, channel_std, data_folder, image_size
-from fedmia.config.forms import Settings, Values, split_dataset
+from fedmia.config.dataset_names import split_dataset
+from fedmia.config.forms import Settings
 from fedmia.options import registry
 from fedmia.options.errors import InputError, opt
 from fedmia.options.option import option, options_of

@@ -12,8 +12,9 @@ from typing import Any, Generic, TypeVar
 from fedmia.config import compatibility, experiment
 from fedmia.config.audit import Audit
 from fedmia.config.experiment import Experiment
+from fedmia.config.fields import mapping, settings_tree
 from fedmia.config.flag_layout import flag_layout
-from fedmia.config.forms import Settings, field_forms, mapping, settings_tree
+from fedmia.config.forms import Settings, field_forms
 from fedmia.config.tree import from_tree, merge, normalize, to_tree
 from fedmia.options.errors import InputError, format_value, opt, prefix_errors, suggest_nearest
 from fedmia.options.option import option, option_fields

@@ -8,7 +8,7 @@ from typing import Any
 
 from fedmia.config import compatibility, experiment
 from fedmia.config.experiment import Experiment
-from fedmia.config.forms import mapping, settings_tree
+from fedmia.config.fields import mapping, settings_tree
 from fedmia.config.sweep import Grid, RepeatedRuns, Sweep, format_grid_value, parse_values
 from fedmia.config.tree import from_tree, merge, normalize
 from fedmia.options import registry

@@ -8,7 +8,7 @@ from typing import Any
 
 from fedmia.cli.command import Invocation
 from fedmia.cli.commands import AUDIT
-from fedmia.config.forms import split_dataset
+from fedmia.config.dataset_names import split_dataset
 from fedmia.data.base import Request
 from fedmia.door.arguments import build_settings, listed
 from fedmia.door.images import LabelledArrays, name_images, read_images

@@ -10,8 +10,8 @@ from threading import Event
 import numpy as np
 
 from clients.client_context import ClientContext
+from fedmia.config.dataset_names import split_dataset
 from fedmia.config.experiment import Experiment
-from fedmia.config.forms import split_dataset
 from fedmia.config.tree import from_tree
 from fedmia.data.base import Request
 from fedmia.data.images import ImageSet, IntArray, digests

@@ -11,7 +11,7 @@ import torch
 from torch.nn import functional as F
 
 from fedmia.config.compatibility import check_gpu
-from fedmia.config.forms import split_dataset
+from fedmia.config.dataset_names import split_dataset
 from fedmia.config.head import Head
 from fedmia.data._source import renumber_labels
 from fedmia.data.base import Request

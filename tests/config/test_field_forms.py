@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 
 from fedmia.cli.commands import COMMANDS
+from fedmia.config.choices import PluginChoice
+from fedmia.config.fields import mapping
 from fedmia.config.flag_layout import flag_layout
 from fedmia.config.forms import (
     MappingForm,
-    PluginChoice,
     PluginForm,
     ScalarForm,
     SectionForm,
     Settings,
     field_forms,
-    mapping,
 )
 from fedmia.config.tree import from_tree, merge, to_tree
 from fedmia.options.errors import InputError, opt, prefix_errors

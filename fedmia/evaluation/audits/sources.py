@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedmia.config.audit import Audit
-from fedmia.config.forms import split_dataset
+from fedmia.config.dataset_names import split_dataset
 from fedmia.data._pixels import UnreadableError
 from fedmia.data.base import Dataset, Request, Views
 from fedmia.data.encoded import EncodedSet
