@@ -221,3 +221,9 @@ def test_notebooks__run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     ).execute()
     shown = [o for c in notebook.cells for o in c.get("outputs", []) if "data" in o]
     assert any("image/png" in o["data"] for o in shown), path.name
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebooks__store_no_path_of_the_machine_that_ran_them(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert not re.findall(r"/(?:home|root|Users|tmp|var|private)/[\w./-]+", text)
