@@ -26,7 +26,7 @@ ACTIVE = (
     "--config smoke --clients 4 --attacker active --strategy scaffold --model.width 4 "
     "--split.members 32 --split.nonmembers 60 --split.known 8 --split.test 20 --device cpu --quiet "
 )
-CUTS = 20  # moments of each fate
+CUTS = 23  # moments of each fate
 # What is killed, the function in which, and at which of its calls.
 KILLED = (
     ("in scoring", "fedmia.evaluation.steps.scorer.Scorer.score_attack", 1),
