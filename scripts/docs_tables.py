@@ -496,17 +496,19 @@ def growth_pairs() -> str:
 
     def row(name: str, pair: Any) -> list[str]:
         many, few = PAIRED[name.split(" on ")[0]].split(" | ")
-        best = [min(pair[side], key=lambda run: run["cpu_s"]) for side in ("many", "few")]
-        cells = [f"{one['peak_mib']:,.0f}, {other['peak_mib']:,.0f}" for one, other in [best]]
-        cells += [f"{one['cpu_s']:.0f}, {other['cpu_s']:.0f}" for one, other in [best]]
-        ratio, each = pair["ratio"], pair["ms_a_client_and_round"]["cpu_s"]
+
+        def cost(key: str, decimals: int) -> list[str]:
+            least = [min(run[key] for run in pair[side]) for side in ("many", "few")]
+            return [", ".join(f"{n:,.{decimals}f}" for n in least), short(pair["ratio"][key])]
+
+        start = min(run["start_s"] for run in pair["many"])
         return [
-            f"{many} against {few}", pair["backend"], cells[0], short(ratio["peak_mib"]),
-            cells[1], short(ratio["cpu_s"]), f"{each:.1f}", f"{best[0]['start_s']:.1f}",
+            f"{many} against {few}", pair["backend"], *cost("peak_mib", 0), *cost("wall_s", 0),
+            *cost("cpu_s", 0), f"{pair['ms_a_client_and_round']['wall_s']:.1f}", f"{start:.1f}",
         ]  # fmt: skip
 
-    head = ["federations", "backend", "memory, MiB", "times", "processor, s", "times",
-            "ms a client and round", "start, s"]  # fmt: skip
+    head = ["federations", "backend", "memory, MiB", "times", "seconds", "times", "processor, s",
+            "times", "ms a client and round", "start, s"]  # fmt: skip
     return table(head, [row(*one) for one in load("growth.json")["pairs"].items()])
 
 
