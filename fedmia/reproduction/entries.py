@@ -209,9 +209,9 @@ def _source(scale: str, name: str, data_dir: Path | None) -> tuple[Tree, str]:
     source = dict(read_sources()[name])
     file = source.pop("file", "")
     if data_dir is None:
-        return source, f"its images are needed: {opt('data_dir')}"
+        return source, "its images are needed: --data-dir names their folder"
     if not (data_dir / file).exists():
-        return source, f"no {file} in {data_dir}"
+        return source, f"no {file} in the folder of --data-dir"
     return source, ""
 
 

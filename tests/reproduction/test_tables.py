@@ -88,6 +88,14 @@ def finished(folder: JobFolder, job: TableJob, auc: float) -> None:
     (folder.path(job) / DONE).write_text(json.dumps({"seconds": 2.0}))
 
 
+@pytest.mark.parametrize("given", [False, True])
+def test_reason__names_the_flag_and_no_folder_of_this_machine(given: bool, tmp_path: Path) -> None:
+    (entry,) = select(["encodermi-table-1"])
+    reasons = {cell.reason for cell in entry.cells("small", tmp_path if given else None)}
+    assert all("--data-dir" in one and str(tmp_path) not in one for one in reasons)
+    assert not any("\N{MATHEMATICAL LEFT ANGLE BRACKET}" in one for one in reasons)
+
+
 def a_cell(*jobs: TableJob, read: str = "lpla/auc", reason: str = "") -> TableCell:
     return TableCell("row", "column", "", read, jobs, 0.9, None, reason)
 
