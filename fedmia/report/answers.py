@@ -33,7 +33,8 @@ EARLIER = (
     "--defense.early-stopping.after 10`), which costs least and promises nothing."
 )
 GUARANTEE = "For a guarantee use `--defense dpsgd`."
-BUDGET = "A guarantee needs a smaller budget: `--defense.dpsgd.epsilon 8`."  # of who uses dpsgd
+# Of a run with dpsgd, whatever its budget was.
+BUDGET = "A smaller budget guarantees more (`--defense.dpsgd.epsilon 8` is a usual one)."
 COMPARE = (
     "`fedmia tradeoff --defenses none,early-stopping,dpsgd --seeds 5 --out DIR` compares both on "
     "your federation."
@@ -76,7 +77,7 @@ def answers(
         utility: probes of the model.
         family: number of simultaneous intervals.
         encoder: of an audit, None of a run.
-        used: names of the defences that clients of the run use.
+        used: names of the defences that every honest client of the run uses.
 
     Returns:
         Text by name.

@@ -37,7 +37,7 @@ from fedmia.report.checks import check
 from fedmia.report.clients import client_counts, client_rows, declared_attack, ranking
 from fedmia.report.cohorts import cohort_rows, condense
 from fedmia.report.datasets import inference_row
-from fedmia.report.defended import defended
+from fedmia.report.defended import common_defences, defended
 from fedmia.report.faults import fault_notes, fault_row
 from fedmia.report.health import health_row, health_sentence
 from fedmia.report.lowerbounds import (
@@ -107,7 +107,7 @@ def build_report(run: RunScores) -> Report:
             verdict_and_code[1],
         )
     encoder = encoder_row(run.encoder, run.round)
-    used = {part["name"] for c in clients if c["defence"] for part in c["defence"]["parts"]}
+    used = common_defences(run.clients)
     texts = answers(verdict_and_code[1], attacks, controls, useful, family, encoder, used)
     swept = sweep_rows(run.sweep, len(run.attacks)) if run.sweep else None
     whole = row_of(

@@ -7,7 +7,7 @@ their class mix, beside a null of non-members that pose as them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -19,6 +19,20 @@ from fedmia.report.clients import declared_attack, leak_of
 from fedmia.statistics.intervals import wilson
 
 DEFENDED, UNDEFENDED = "defended", "undefended"
+
+
+def common_defences(clients: Iterable[ClientInfo]) -> set[str]:
+    """Names of the defences that every honest client uses; what some use may have stopped theirs.
+
+    Args:
+        clients: all of the run.
+
+    Returns:
+        The names; none where a client does without, or none is honest.
+    """
+    defences = [client.defence for client in clients if client.role == "honest"]
+    used = [{part.name for part in one.parts} if one else set[str]() for one in defences]
+    return set.intersection(*used) if used else set()
 
 
 def defended(run: RunScores) -> DefenceGroupsRow | None:

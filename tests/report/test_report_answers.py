@@ -55,6 +55,17 @@ def test_answers__advise_no_defence_that_is_in_use(
     assert first in todo and silent not in todo and all(name in todo for name in named)
 
 
+def test_answers__a_defence_of_some_clients_did_not_fail(run: RunScores, scored: Scored) -> None:
+    """The leak may be of those that do without: all are advised as if there were none."""
+    some = replace(run.clients[0], defence=ClientDefence("dpsgd", parts=(ClientDefence("dpsgd"),)))
+    attack = scored("a", 0.9, 112, 500, 1)
+    mixed, none = (
+        build_report(replace(run, attacks=[attack], clients=clients, pairs=[]))["todo"]
+        for clients in ([some, *run.clients[1:]], run.clients)
+    )
+    assert sum(c.role == "honest" for c in run.clients) > 1 and mixed == none
+
+
 def test_answers__no_leak_says_what_could_have_been_shown(run: RunScores, scored: Scored) -> None:
     few, many = (
         build_report(
