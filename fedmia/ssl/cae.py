@@ -137,7 +137,7 @@ class ContextDecoder(nn.Module):
         self.regressor_norm = nn.LayerNorm(width, eps=EPS)
         self.blocks = nn.ModuleList(Block(width, heads) for _ in range(spec.decoder_depth))
         self.norm = nn.LayerNorm(width, eps=EPS)
-        self.predict = nn.Linear(width, vit.patch**2 * vit.channels)
+        self.predict = nn.Linear(width, vit.embed.in_features)
 
     def places(self, order: Tensor, grid: tuple[int, int]) -> Tensor:
         """Positions of patches, as the decoder's attention adds them.

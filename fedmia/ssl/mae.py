@@ -178,7 +178,7 @@ class PatchSSL(ViewsSSL):
                 f"{opt('ssl.mask_unit')} must be under the {vit.side} patches of an image's side, "
                 f"got {self.mask_unit}"
             )
-        if self.norm_pix and vit.patch**2 * vit.channels < 2:
+        if self.norm_pix and vit.embed.in_features < 2:
             raise InputError(
                 f"{opt('ssl.norm_pix', 'true')} normalises each patch by itself, and a patch of "
                 f"{vit.patch}x{vit.patch} gray pixels has one value; a larger {opt('model.patch')} "
@@ -313,7 +313,7 @@ class Decoder(nn.Module):
         self.positions = SineCosinePositions(width, vit.side)
         self.blocks = nn.ModuleList(Block(width, spec.decoder_heads) for _ in blocks)
         self.norm = nn.LayerNorm(width, eps=EPS)
-        self.predict = nn.Linear(width, vit.patch**2 * vit.channels)
+        self.predict = nn.Linear(width, vit.embed.in_features)
 
     def forward(self, latent: Tensor, order: Tensor, grid: tuple[int, int]) -> Tensor:
         """(B, n, outputs) of n = h * w patches.

@@ -177,5 +177,5 @@ class QueryDecoder(nn.Module):
         self.predict = nn.Sequential(
             nn.Linear(width, 4 * width),
             nn.GELU(),
-            nn.Linear(4 * width, vit.patch**2 * vit.channels),
+            nn.Linear(4 * width, vit.embed.in_features),
         )
