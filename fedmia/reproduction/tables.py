@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
+from fedmia.report.page import templates
 from fedmia.reproduction.cells import Reading, read_cell
 from fedmia.reproduction.claims import ClaimResult, Readings
 from fedmia.reproduction.entries import Entry, TableCell
@@ -17,10 +18,9 @@ from fedmia.reproduction.jobs import JobFolder
 from fedmia.storage.durable import make_folder, write
 
 FINISHED, FAILED, WAITING, NOT_RUN = "finished", "failed", "not finished", "not run"
-HEADS = (
-    "level", "row", "column", "theirs", "theirs_sd", "ours", "low", "high", "interval",
-    "n_members", "n_nonmembers", "targets", "seconds", "state", "reason",
-)  # fmt: skip
+OF_CELL = ("level", "row", "column", "theirs", "theirs_sd")
+OF_READING = ("low", "high", "interval", "n_members", "n_nonmembers")
+HEADS = (*OF_CELL, "ours", *OF_READING, "targets", "seconds", "state", "reason")
 
 
 def readings_of(cells: Sequence[TableCell], folder: JobFolder) -> Readings:
@@ -65,23 +65,11 @@ def table_rows(
         if state == FINISHED and reading.value is None:
             reason = "its job has no such number: too few images, or the attack could not run"
         rows.append(
-            {
-                "level": cell.level,
-                "row": cell.row,
-                "column": cell.column,
-                "theirs": cell.theirs,
-                "theirs_sd": cell.theirs_sd,
-                "ours": reading.value,
-                "low": reading.low,
-                "high": reading.high,
-                "interval": reading.interval,
-                "n_members": reading.n_members,
-                "n_nonmembers": reading.n_nonmembers,
-                "targets": len(reading.values),
-                "seconds": round(seconds, 1),
-                "state": state,
-                "reason": reason,
-            }
+            {name: getattr(cell, name) for name in OF_CELL}
+            | {"ours": reading.value}
+            | {name: getattr(reading, name) for name in OF_READING}
+            | {"targets": len(reading.values), "seconds": round(seconds, 1)}
+            | {"state": state, "reason": reason}
         )
     return rows
 
@@ -117,14 +105,11 @@ def write_table(
     text = json.dumps({**about, "rows": list(rows)}, indent=1) + "\n"
     # Each choice that the paper leaves open is a column, so that tables of several choices stack.
     chosen = {f"open: {name}": value for name, value in entry.open.items()}
-    stream = io.StringIO()
-    writer = csv.DictWriter(stream, [*HEADS, "scale", *chosen], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({**row, "scale": scale, **chosen} for row in rows)
+    frame = pd.DataFrame(rows, columns=HEADS, dtype=object).assign(scale=scale, **chosen)
     path = folder / f"{entry.name}.md"
     write(
         {
-            folder / f"{entry.name}.csv": stream.getvalue(),
+            folder / f"{entry.name}.csv": frame.to_csv(index=False),
             folder / f"{entry.name}.json": text,
             path: markdown(entry, scale, rows, facts),
         }
@@ -146,45 +131,23 @@ def markdown(
     Returns:
         The text.
     """
-    lines = [
-        f"# {entry.title}",
-        "",
-        f"{entry.place}. Scale: {scale}. Command: `{facts['command']}`",
-    ]
-    if scale == "smoke":
-        lines += [
-            "",
-            "Smoke: a test of the path on tiny made-up images. These numbers mean nothing.",
-        ]
-    columns = list(dict.fromkeys(row["column"] for row in rows))
-    for level in dict.fromkeys(row["level"] for row in rows):
-        lines += ["", f"## Level of leak: {level}"] if level else []
-        lines += ["", "| |" + "".join(f" {c} | theirs |" for c in columns)]
-        lines += ["|---|" + "---|---|" * len(columns)]
-        for label in dict.fromkeys(row["row"] for row in rows):
-            here = {
-                row["column"]: row for row in rows if (row["level"], row["row"]) == (level, label)
-            }
-            cells = [f" {_ours(here[c])} | {_theirs(here[c])} |" for c in columns]
-            lines.append(f"| {label} |" + "".join(cells))
+    by_level: dict[str, dict[str, dict[str, str]]] = {}
+    for row in rows:
+        lines = by_level.setdefault(row["level"], {})
+        lines.setdefault(row["row"], {})[row["column"]] = f"{_ours(row)} | {_theirs(row)}"
     finished = [row for row in rows if row["state"] == FINISHED]
-    if finished:
-        sizes = {(r["n_members"], r["n_nonmembers"]) for r in finished if r["n_nonmembers"]}
-        scored = ", ".join(f"{a} + {b}" for a, b in sorted(sizes))
-        counts = sorted({row["targets"] for row in finished})
-        lines += ["", f"Targets a cell: {', '.join(map(str, counts))}."]
-        lines += [f"Images scored (members + non-members): {scored}."] if scored else []
-        lines += [
-            "Brackets: 95 % interval, over targets where there are several, else over images."
-        ]
-    reasons = {row["reason"] for row in rows if row["state"] != FINISHED and row["reason"]}
-    lines += ["", *(f"- Not run, or failed: {reason}" for reason in sorted(reasons))]
-    lines += ["", "Choices that the paper leaves open:", ""] if entry.open else []
-    lines += [f"- {name}: {value}" for name, value in entry.open.items()]
-    hardware = facts["hardware"]
-    lines += ["", f"Made on {hardware['cpu']}, {hardware['cores']} cores; "
-              f"torch {facts['versions']['torch']}."]  # fmt: skip
-    return "\n".join(lines) + "\n"
+    reasons = {row["reason"] for row in rows if row["state"] != FINISHED}
+    return _render(
+        "reproduced_table",
+        entry=entry,
+        scale=scale,
+        columns=list(dict.fromkeys(row["column"] for row in rows)),
+        by_level=by_level,
+        targets=sorted({row["targets"] for row in finished}),
+        scored=sorted({(r["n_members"], r["n_nonmembers"]) for r in finished if r["n_nonmembers"]}),
+        reasons=sorted(reasons - {""}),
+        **facts,
+    )
 
 
 def claims_text(claims: Sequence[ClaimResult]) -> str:
@@ -196,26 +159,8 @@ def claims_text(claims: Sequence[ClaimResult]) -> str:
     Returns:
         The text.
     """
-    lines = ["# What the papers claim, and what holds here"]
-    lines += [
-        "",
-        "A difference over targets: its mean and 95 % interval. The interval of the primary claim "
-        "stands alone; those of a paper's other claims are simultaneous.",
-    ]
-    for paper in dict.fromkeys(claim.paper for claim in claims):
-        heads = "| claim | entry | level | verdict | difference | p | n |"
-        lines += ["", f"## {paper}", "", heads, "|---|---|---|---|---|---|---|"]
-        for claim in (c for c in claims if c.paper == paper):
-            number = "" if claim.mean is None else f"{claim.mean:+.3f}"
-            if claim.low is not None and claim.high is not None:
-                number += f" [{claim.low:+.3f}, {claim.high:+.3f}]"
-            says = f"**Primary.** {claim.says}" if claim.primary else claim.says
-            p = "" if claim.p is None else f"{claim.p:.3g}"
-            lines.append(
-                f"| {says} | {claim.entry} | {claim.level} | {claim.verdict} | {number} | {p} | "
-                f"{claim.targets} |"
-            )
-    return "\n".join(lines) + "\n"
+    papers = list(dict.fromkeys(claim.paper for claim in claims))
+    return _render("reproduced_claims", claims=claims, papers=papers)
 
 
 def write_claims(claims: Sequence[ClaimResult], folder: Path) -> None:
@@ -227,6 +172,11 @@ def write_claims(claims: Sequence[ClaimResult], folder: Path) -> None:
     """
     text = json.dumps([asdict(claim) for claim in claims], indent=1) + "\n"
     write({folder / "claims.json": text, folder / "claims.md": claims_text(claims)})
+
+
+def _render(template: str, **content: Any) -> str:
+    markdown_pages = templates().overlay(autoescape=False)
+    return markdown_pages.get_template(f"{template}.j2").render(content)
 
 
 def _ours(row: Mapping[str, Any]) -> str:
