@@ -7,7 +7,6 @@ the scores of finished attacks.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import shutil
 from collections.abc import Mapping, Sequence
@@ -26,6 +25,7 @@ from fedmia.storage.archive import Archive
 from fedmia.storage.durable import force, force_all, make_folder
 from fedmia.storage.durable import write as write_files
 from fedmia.storage.manifest import CHECKPOINT_INDEX
+from fedmia.storage.outfolder import lock
 from fedmia.storage.snapshot import read_tensors, write_tensors
 from strategies.base import FederatedStrategy
 
@@ -81,12 +81,8 @@ class Checkpoint:
             InputError: another process has it.
         """
         make_folder(self.root, self.root.parent)
-        self._lock = (self.root / LOCK).open("w")
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            self._lock.close()
-            raise InputError(f"'{self.root.parent}' is being written by another process") from None
+        busy = f"'{self.root.parent}' is being written by another process"
+        self._lock = lock(self.root / LOCK, busy)
 
     def release(self) -> None:
         """Let another process have it, when what is being written is."""

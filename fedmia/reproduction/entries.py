@@ -7,8 +7,8 @@ scale, row, the row's level, column. Lists and names replace, mappings merge.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -184,22 +184,16 @@ def _cell(
         row["label"], column["label"], level, read, (), printed("theirs"), printed("theirs_sd")
     )
     reason = here.get("not_run", "")
-    if not reason and "rows" in here and row["label"] not in here["rows"]:
-        reason = here["reason"]
-    if not reason and "columns" in here and column["label"] not in here["columns"]:
-        reason = here["reason"]
+    for axis, place in (("rows", row), ("columns", column)):
+        if axis in here and place["label"] not in here[axis]:
+            reason = reason or here["reason"]
     source, lacking = _source(scale, plain.get("data", ""), data_dir)
-    reason = reason or lacking
-    if reason:
-        return _with(cell, (), reason)
+    if reason := reason or lacking:
+        return replace(cell, reason=reason)
     count = targets or plain.get("targets", 1)
     with prefix_errors(f"{entry.paper}.yaml, {entry.name}, {row['label']}"):
         jobs = tuple(_job(plain, trees, source, seed, scale) for seed in range(count))
-    return _with(cell, jobs, "")
-
-
-def _with(cell: TableCell, jobs: tuple[TableJob, ...], reason: str) -> TableCell:
-    return TableCell(**{**vars(cell), "jobs": jobs, "reason": reason})
+    return replace(cell, jobs=jobs)
 
 
 def _source(scale: str, name: str, data_dir: Path | None) -> tuple[Tree, str]:
@@ -256,21 +250,23 @@ def _federation(trees: Sequence[Mapping[str, Any]], source: Tree, seed: int) -> 
 
     parts = [dict(tree.get(FEDERATION, {})) for tree in trees]
     presets = [part.pop("preset") for part in parts if "preset" in part]
-    base = [load(PRESETS / f"{presets[-1]}.yaml")] if presets else []
-    merged: Tree = {}
-    for part in [*base, *parts]:
-        merged = merge(Experiment, merged, normalize(Experiment, part), run_names)
+    base = [load(PRESETS / f"{preset}.yaml") for preset in presets[-1:]]
+    merged = _laid(Experiment, [*base, *parts], run_names)
     data = {**merged.get("data", {}), **source}
     return _without(
         _complete(Experiment, {**merged, "data": data, "seed": seed}), ("device", "ray_address")
     )
 
 
-def _laid(root: type, parts: Sequence[Mapping[str, Any]]) -> Tree:
+def _laid(
+    root: type,
+    parts: Sequence[Mapping[str, Any]],
+    names: Callable[[Tree], Sequence[str]] = attack_names,
+) -> Tree:
     """Trees of one command laid over each other, the first one lowest."""
     merged: Tree = {}
     for part in parts:
-        merged = merge(root, merged, normalize(root, part), attack_names)
+        merged = merge(root, merged, normalize(root, part), names)
     return merged
 
 

@@ -6,7 +6,6 @@ one that is there, and a command that is repeated makes only what is missing.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import shutil
@@ -26,6 +25,7 @@ from fedmia.options.yamlfile import Tree, dump, load
 from fedmia.runtime.environment import describe
 from fedmia.storage import durable
 from fedmia.storage.manifest import CHECKPOINT, CONFIG
+from fedmia.storage.outfolder import lock
 from fedmia.storage.runfolder import RunFolder
 from fedmia.study.child import command
 from fedmia.study.processes import StudyProcess, explain_exit, run_all
@@ -101,11 +101,7 @@ class JobFolder:
             durable.make_folder(self.jobs)
         except durable.DiskError as error:
             raise InputError(f"{where} cannot be made: {error.reason}") from None
-        with (self.jobs / ".lock").open("w") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise InputError(f"{where}: another reproduction is at work in it") from None
+        with lock(self.jobs / ".lock", f"{where}: another reproduction is at work in it"):
             yield
 
     def path(self, job: TableJob) -> Path:

@@ -16,10 +16,9 @@ from fedmia.nets._vit import (
     VisionTransformer,
     attend,
     feed_forward,
-    patchify,
 )
 from fedmia.options.option import option
-from fedmia.ssl.mae import MAE, MaskedAutoencoder, normalised_patches, take, visible_count
+from fedmia.ssl.mae import MAE, MaskedAutoencoder, take, visible_count
 
 
 class ContextAutoencoder(MaskedAutoencoder):
@@ -45,9 +44,7 @@ class ContextAutoencoder(MaskedAutoencoder):
             aligned = decoder.project(vit.encode(take(tokens, masked))[-1][:, 1:])
         places = decoder.places(order, (grid.shape[1], grid.shape[2]))
         predicted, guess = decoder(latent[:, 1:], places)
-        target = take(patchify(pixels, vit.patch).flatten(1, 2), masked)
-        if self.spec.norm_pix:
-            target = normalised_patches(target)
+        target = take(self.targets(pixels), masked)
         error = (guess.float() - target).square().mean(dim=(1, 2))
         apart = (predicted.float() - aligned.float()).square().mean(dim=(1, 2))
         return error + self.spec.alignment * apart, latent

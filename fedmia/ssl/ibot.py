@@ -13,10 +13,10 @@ from fedmia.nets._vit import ClassToken, VisionTransformer, patchify
 from fedmia.nets.base import Backbone, initialise
 from fedmia.options.errors import InputError
 from fedmia.options.option import option
+from fedmia.ssl._patches import vision_transformer
 from fedmia.ssl._prototypes import Prototypes, cross_entropy, freeze_for
 from fedmia.ssl.base import Encoder, Recipe, State
 from fedmia.ssl.dino import DINO, DINOMethod
-from fedmia.ssl.mae import vision_transformer
 
 # Local state with a key encoder's name: no snapshot of the holder's knowledge contains it.
 PATCH_CENTRE = "key.patch_centre"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -20,14 +19,11 @@ from fedmia.nets._vit import (
     check_width,
     patchify,
 )
-from fedmia.nets.base import Backbone, initialise
-from fedmia.options.errors import InputError, opt
 from fedmia.options.option import option
-from fedmia.ssl._bank import Bank, bank_length, cut_note
-from fedmia.ssl._options import ViewsSSL, crop_option, flip_option
+from fedmia.ssl._bank import Bank
+from fedmia.ssl._patches import PatchSSL
 from fedmia.ssl._twoview import TwoView
-from fedmia.ssl.augment import Augment
-from fedmia.ssl.base import SSL, Encoder, Recipe, State
+from fedmia.ssl.base import Encoder, State
 
 # Local state with a key encoder's name: no snapshot of the holder's knowledge contains it.
 SEED = "key.seed"
@@ -112,12 +108,25 @@ class MaskedAutoencoder(TwoView):
         visible_tokens = take(tokens.flatten(1, 2), order[:, :visible])
         latent = vit.encode(visible_tokens, vit.path_factors(pixels))[-1]
         guess = self.decoder(latent, order, grid)
-        target = patchify(pixels, vit.patch).flatten(1, 2)
-        if self.spec.norm_pix:
-            target = normalised_patches(target)
         masked = order[:, visible:]
-        error = take(guess, masked).float() - take(target, masked)
+        error = take(guess, masked).float() - take(self.targets(pixels), masked)
         return error.square().mean(dim=(1, 2)), latent
+
+    def targets(self, pixels: Tensor) -> Tensor:
+        """The values of every patch that are to be predicted.
+
+        Args:
+            pixels: normalised images, `(B, C, H, W)`.
+
+        Returns:
+            `(B, n, outputs)`, each patch normalised by itself where the options say so.
+        """
+        values = patchify(pixels, self._vit.patch).flatten(1, 2)
+        if not self.spec.norm_pix:
+            return values
+        mean = values.mean(dim=-1, keepdim=True)
+        variance = values.var(dim=-1, keepdim=True)
+        return (values - mean) / (variance + 1e-6).sqrt()
 
     def after_step(self) -> None:
         """The next step masks anew; the batch's pooled vectors go into the bank."""
@@ -145,77 +154,6 @@ class MaskedAutoencoder(TwoView):
         return {"": self.encoder, "decoder.": self.decoder}
 
 
-class PatchSSL(ViewsSSL):
-    """A method that predicts pixels of patches from other patches of the same image."""
-
-    lr: ClassVar[float] = 0.01  # from .03 on, without a warm-up, MAE diverges on small clients
-    bank: int
-    norm_pix: bool
-    mask_unit: int = 1  # side in patches of what is masked together
-
-    @property
-    @abstractmethod
-    def parts(self) -> tuple[type[MaskedAutoencoder], type[nn.Module]]:
-        """Classes of the method and of its decoder, which takes the backbone and the options."""
-
-    @property
-    def augment(self) -> Augment:
-        """Crop and flip, without colour: "MAE works well using cropping-only augmentation"."""
-        return self.views(jitter=(0.0, 0.0, 0.0, 0.0), jitter_p=0.0, gray=0.0)
-
-    def build(
-        self, backbone: Backbone, recipe: Recipe, generator: torch.Generator
-    ) -> MaskedAutoencoder:
-        """The method around `backbone`, every weight drawn from `generator`.
-
-        Raises:
-            InputError: a backbone that has no patches to mask, or too few for two mask units, or
-                patches of one value that would be normalised.
-        """
-        vit = vision_transformer(backbone, self)
-        if self.mask_unit >= vit.side:
-            raise InputError(
-                f"{opt('ssl.mask_unit')} must be under the {vit.side} patches of an image's side, "
-                f"got {self.mask_unit}"
-            )
-        if self.norm_pix and vit.embed.in_features < 2:
-            raise InputError(
-                f"{opt('ssl.norm_pix', 'true')} normalises each patch by itself, and a patch of "
-                f"{vit.patch}x{vit.patch} gray pixels has one value; a larger {opt('model.patch')} "
-                f"or {opt('ssl.norm_pix', 'false')} can be trained"
-            )
-        encoder = Encoder(vit, nn.Identity(), recipe.mean, recipe.std)
-        method, decoder_of = self.parts
-        decoder = decoder_of(vit, self)
-        initialise(encoder, generator)
-        initialise(decoder, generator)
-        return method(encoder, decoder, self, bank_length(self.bank, recipe.images), generator)
-
-    def notes(self, images: int) -> list[str]:
-        return cut_note("bank", self.bank, images)
-
-
-def vision_transformer(backbone: Backbone, spec: SSL) -> VisionTransformer:
-    """`backbone`, which the method of `spec` needs to be one.
-
-    Args:
-        backbone: any.
-        spec: options of the method.
-
-    Returns:
-        the same backbone.
-
-    Raises:
-        InputError: a backbone that has no patches.
-    """
-    if isinstance(backbone, VisionTransformer):
-        return backbone
-    raise InputError(
-        f"{type(spec).__name__} needs a vision transformer ({opt('model.name', 'vit-tiny')}, "
-        f"vit-small or vit-base), got {type(backbone).__name__}"
-    )
-
-
 @dataclass(frozen=True)
 class MAE(PatchSSL):
     """MAE: reconstructs masked patches; needs a vision transformer (`--model vit-tiny`).
@@ -225,30 +163,16 @@ class MAE(PatchSSL):
     MAE of long sequences (Hu et al., 2022, arXiv 2210.07224) is `mask_unit` 2 with patches of half
     the side, or images of twice the side: what is masked stays as large, the sequence is 4 times
     as long.
-
-    Attributes:
-        crop_min: smallest area of a random resized crop, as part of the image.
-        flip: probability of a horizontal flip.
     """
 
     paper: ClassVar[str] = "He et al., CVPR 2022, arXiv 2111.06377"
 
     mask: float = option(0.75, "share of the patches that are masked", gt=0, lt=1)
-    norm_pix: bool = option(True, "the target is each patch normalised by itself")
     decoder_width: int = option(
         128, "length of the decoder's tokens, a multiple of 4 and of its heads", ge=4
     )
     decoder_depth: int = option(4, "blocks of the decoder", ge=1)
     decoder_heads: int = option(4, "attention heads of the decoder", ge=1)
-    bank: int = option(
-        4096, "K, negatives that observers read a loss against; at most half the images", ge=1
-    )
-    temperature: float = option(0.2, "T of the InfoNCE that observers read", gt=0)
-    crop_min: float | None = crop_option()
-    flip: float | None = flip_option()
-    jitter: float | None = option(
-        None, "factor on the colour jitter; MAE has none, so it changes nothing", ge=0
-    )
     mask_unit: int = option(
         1, "side in patches of the squares that are masked whole (2 for long sequences)", ge=1
     )
@@ -286,13 +210,6 @@ def take(tokens: Tensor, indices: Tensor) -> Tensor:
         `(B, k, D)`.
     """
     return tokens.gather(1, indices[:, :, None].expand(-1, -1, tokens.shape[2]))
-
-
-def normalised_patches(patches: Tensor) -> Tensor:
-    """Each patch (..., P) less its mean, over its standard deviation (`norm_pix_loss`)."""
-    mean = patches.mean(dim=-1, keepdim=True)
-    variance = patches.var(dim=-1, keepdim=True)
-    return (patches - mean) / (variance + 1e-6).sqrt()
 
 
 class Decoder(nn.Module):

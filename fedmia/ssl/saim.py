@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedmia.nets._vit import EPS, VisionTransformer, attend, feed_forward, patchify
+from fedmia.nets._vit import EPS, VisionTransformer, attend, feed_forward
 from fedmia.options.errors import InputError, opt
 from fedmia.options.option import option
-from fedmia.ssl._options import crop_option, flip_option
-from fedmia.ssl.mae import MaskedAutoencoder, PatchSSL, normalised_patches
+from fedmia.ssl._patches import PatchSSL
+from fedmia.ssl.mae import MaskedAutoencoder
 
 
 class AutoregressiveModel(MaskedAutoencoder):
@@ -49,9 +49,7 @@ class AutoregressiveModel(MaskedAutoencoder):
             if place % decoder.step == 0:
                 x = next(blocks)(x, tokens_now, F.pad(before, (1, 0), value=True))
         guess = decoder.predict(vit.norm(x))
-        target = patchify(smoothed(pixels, self.spec.smoothing), vit.patch).flatten(1, 2)
-        if self.spec.norm_pix:
-            target = normalised_patches(target)
+        target = self.targets(smoothed(pixels, self.spec.smoothing))
         with torch.no_grad():
             latent = vit.encode(tokens, path)[-1]
         return (guess.float() - target).square().mean(dim=(1, 2)), latent
@@ -70,29 +68,15 @@ class SAIM(PatchSSL):
 
     In training the class token sees itself alone, so `--model.pool mean` gives outputs that rest
     on what was trained.
-
-    Attributes:
-        crop_min: smallest area of a random resized crop, as part of the image.
-        flip: probability of a horizontal flip.
     """
 
     paper: ClassVar[str] = "Qi et al., AAAI 2023, arXiv 2212.01610"
 
-    norm_pix: bool = option(True, "the target is each patch normalised by itself")
     smoothing: float = option(
         1.0, "deviation in pixels of the Gaussian that smooths the target (0: none)", ge=0
     )
     decoder_depth: int = option(
         4, "blocks of the decoder, a divisor of the encoder's (12 in the paper)", ge=1
-    )
-    bank: int = option(
-        4096, "K, negatives that observers read a loss against; at most half the images", ge=1
-    )
-    temperature: float = option(0.2, "T of the InfoNCE that observers read", gt=0)
-    crop_min: float | None = crop_option()
-    flip: float | None = flip_option()
-    jitter: float | None = option(
-        None, "factor on the colour jitter; SAIM has none, so it changes nothing", ge=0
     )
 
     @property

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TextIO
 
 from fedmia.options.errors import InputError, opt
 from fedmia.options.yamlfile import dump
@@ -83,3 +85,25 @@ class OutFolder:
                 path.rmdir()
             else:
                 path.unlink(missing_ok=True)
+
+
+def lock(path: Path, busy: str) -> TextIO:
+    """Take a file for this process, until the file is closed or the process ends.
+
+    Args:
+        path: of the file; made where it is missing.
+        busy: the error where another process has it.
+
+    Returns:
+        The open file.
+
+    Raises:
+        InputError: another process has it.
+    """
+    file = path.open("w")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        raise InputError(busy) from None
+    return file

@@ -7,7 +7,6 @@ printed.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import re
 import shutil
@@ -22,7 +21,7 @@ from fedmia.options.yamlfile import MOST, Tree, dump, load
 from fedmia.records.rows import Report
 from fedmia.storage import durable
 from fedmia.storage.manifest import CHECKPOINT, SNAPSHOTS
-from fedmia.storage.outfolder import OutFolder
+from fedmia.storage.outfolder import OutFolder, lock
 from fedmia.storage.runfolder import RunFolder
 
 KEY = "settings.json"  # complete settings of a run, as `Cell.key` has them
@@ -83,13 +82,8 @@ class StudyFolder:
             InputError: another sweep is at work in it.
         """
         self._place.begin(self.tree)
-        with (self.out / ".lock").open("w") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise InputError(
-                    f"{opt('out')} '{self.out}': another sweep is at work in it"
-                ) from None
+        busy = f"{opt('out')} '{self.out}': another sweep is at work in it"
+        with lock(self.out / ".lock", busy):
             shutil.rmtree(self.failed, ignore_errors=True)
             for subfolder in (self.cells, self.unfinished):
                 durable.make_folder(subfolder, self.out)

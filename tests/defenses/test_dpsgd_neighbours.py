@@ -22,12 +22,13 @@ from fedmia.nets.smallnet import SmallNet
 from fedmia.nets.vit import ViTTiny
 from fedmia.options.seeding import torch_rng
 from fedmia.report.lowerbounds import epsilon_row
+from fedmia.ssl._patches import PatchSSL
 from fedmia.ssl.base import Recipe, SSLMethod, State
 from fedmia.ssl.byol import BYOL
 from fedmia.ssl.cae import CAE
 from fedmia.ssl.dino import DINO
 from fedmia.ssl.ibot import IBOT
-from fedmia.ssl.mae import MAE, PatchSSL
+from fedmia.ssl.mae import MAE
 from fedmia.ssl.moco import MoCo, MoCoV2
 from fedmia.ssl.saim import SAIM
 from fedmia.ssl.train import Job

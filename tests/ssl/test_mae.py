@@ -25,7 +25,7 @@ from fedmia.report.figures import draw
 from fedmia.simulate import main
 from fedmia.ssl._bank import info_nce
 from fedmia.ssl.base import Recipe
-from fedmia.ssl.mae import MAE, MaskedAutoencoder, normalised_patches, visible_count
+from fedmia.ssl.mae import MAE, MaskedAutoencoder, visible_count
 from fedmia.ssl.train import Job, Train, make_optimizer
 from tests.ssl.per_sample import check_per_sample_gradients
 
@@ -188,11 +188,12 @@ def test_visible_count__leaves_one_seen_and_one_masked(
     assert visible_count(patches, mask) == visible
 
 
-def test_normalised_patches__have_mean_0_and_deviation_1() -> None:
-    got = normalised_patches(pixels(2).view(2, 8, 24))
-    torch.testing.assert_close(got.mean(-1), torch.zeros(2, 8), atol=1e-5, rtol=0)
-    torch.testing.assert_close(got.std(-1), torch.ones(2, 8), atol=1e-3, rtol=0)
-    assert torch.equal(normalised_patches(torch.ones(1, 4)), torch.zeros(1, 4))  # a flat patch
+def test_targets__have_mean_0_and_deviation_1() -> None:
+    got = build().targets(pixels(2))
+    torch.testing.assert_close(got.mean(-1), torch.zeros(got.shape[:2]), atol=1e-5, rtol=0)
+    torch.testing.assert_close(got.std(-1), torch.ones(got.shape[:2]), atol=1e-3, rtol=0)
+    flat = build().targets(torch.ones_like(pixels(1)))
+    assert torch.equal(flat, torch.zeros_like(flat))  # patches of one colour
 
 
 def test_losses__every_shared_weight_has_a_gradient() -> None:

@@ -1,0 +1,108 @@
+"""What methods share that predict patches of an image: their options, and the check of networks."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import torch
+from torch import nn
+
+from fedmia.nets._vit import VisionTransformer
+from fedmia.nets.base import Backbone, initialise
+from fedmia.options.errors import InputError, opt
+from fedmia.options.option import option
+from fedmia.ssl._bank import bank_length, cut_note
+from fedmia.ssl._options import ViewsSSL, crop_option, flip_option
+from fedmia.ssl.augment import Augment
+from fedmia.ssl.base import SSL, Encoder, Recipe
+
+if TYPE_CHECKING:
+    from fedmia.ssl.mae import MaskedAutoencoder
+
+
+@dataclass(frozen=True)
+class PatchSSL(ViewsSSL):
+    """A method that predicts pixels of patches from other patches of the same image.
+
+    Attributes:
+        crop_min: smallest area of a random resized crop, as part of the image.
+        flip: probability of a horizontal flip.
+    """
+
+    lr: ClassVar[float] = 0.01  # from .03 on, without a warm-up, MAE diverges on small clients
+    mask_unit = 1  # side in patches of what is masked together; an option of MAE
+
+    norm_pix: bool = option(True, "the target is each patch normalised by itself")
+    bank: int = option(
+        4096, "K, negatives that observers read a loss against; at most half the images", ge=1
+    )
+    temperature: float = option(0.2, "T of the InfoNCE that observers read", gt=0)
+    crop_min: float | None = crop_option()
+    flip: float | None = flip_option()
+    jitter: float | None = option(
+        None, "factor on the colour jitter; these views have none, so it changes nothing", ge=0
+    )
+
+    @property
+    @abstractmethod
+    def parts(self) -> tuple[type[MaskedAutoencoder], type[nn.Module]]:
+        """Classes of the method and of its decoder, which takes the backbone and the options."""
+
+    @property
+    def augment(self) -> Augment:
+        """Crop and flip, without colour: "MAE works well using cropping-only augmentation"."""
+        return self.views(jitter=(0.0, 0.0, 0.0, 0.0), jitter_p=0.0, gray=0.0)
+
+    def build(
+        self, backbone: Backbone, recipe: Recipe, generator: torch.Generator
+    ) -> MaskedAutoencoder:
+        """The method around `backbone`, every weight drawn from `generator`.
+
+        Raises:
+            InputError: a backbone that has no patches to mask, or too few for two mask units, or
+                patches of one value that would be normalised.
+        """
+        vit = vision_transformer(backbone, self)
+        if self.mask_unit >= vit.side:
+            raise InputError(
+                f"{opt('ssl.mask_unit')} must be under the {vit.side} patches of an image's side, "
+                f"got {self.mask_unit}"
+            )
+        if self.norm_pix and vit.embed.in_features < 2:
+            raise InputError(
+                f"{opt('ssl.norm_pix', 'true')} normalises each patch by itself, and a patch of "
+                f"{vit.patch}x{vit.patch} gray pixels has one value; a larger {opt('model.patch')} "
+                f"or {opt('ssl.norm_pix', 'false')} can be trained"
+            )
+        encoder = Encoder(vit, nn.Identity(), recipe.mean, recipe.std)
+        method, decoder_of = self.parts
+        decoder = decoder_of(vit, self)
+        initialise(encoder, generator)
+        initialise(decoder, generator)
+        return method(encoder, decoder, self, bank_length(self.bank, recipe.images), generator)
+
+    def notes(self, images: int) -> list[str]:
+        return cut_note("bank", self.bank, images)
+
+
+def vision_transformer(backbone: Backbone, spec: SSL) -> VisionTransformer:
+    """`backbone`, which the method of `spec` needs to be one.
+
+    Args:
+        backbone: any.
+        spec: options of the method.
+
+    Returns:
+        the same backbone.
+
+    Raises:
+        InputError: a backbone that has no patches.
+    """
+    if isinstance(backbone, VisionTransformer):
+        return backbone
+    raise InputError(
+        f"{type(spec).__name__} needs a vision transformer ({opt('model.name', 'vit-tiny')}, "
+        f"vit-small or vit-base), got {type(backbone).__name__}"
+    )
