@@ -62,11 +62,17 @@ def combined(reading: SnapshotFeatures) -> Figure:
 
 
 def _draw_line(axes: Axes, model: Pipeline, pair: tuple[int, int], both: FloatArray) -> None:
-    """The line of no decision, within the range of the points."""
+    """The line of no decision, where the third feature has its mean."""
+    normal, offset = plane(model)
+    slope, (third,) = normal[list(pair)], {0, 1, 2} - {*pair}
+    if not slope.any():
+        return
     limits = axes.get_xlim(), axes.get_ylim()
-    ends = undecided(*plane(model), pair, both.mean(axis=0), np.array(limits))
-    if ends is not None:
-        axes.plot(*ends.T, color=canvas.INK, linewidth=1.4, linestyle="--", label=UNDECIDED)
+    point = (offset - normal[third] * both[:, third].mean()) * slope / (slope @ slope)
+    along = np.array([-slope[1], slope[0]])
+    axes.axline(
+        point, point + along, color=canvas.INK, linewidth=1.4, linestyle="--", label=UNDECIDED
+    )
     axes.set_xlim(*limits[0])
     axes.set_ylim(*limits[1])
 
@@ -95,41 +101,3 @@ def plane(model: Pipeline) -> Plane:
     scaler, linear = model[0], model[-1]
     normal = linear.coef_[0] / scaler.scale_
     return normal, float(normal @ scaler.mean_ - linear.intercept_[0])
-
-
-def undecided(
-    normal: NDArray[np.float64],
-    offset: float,
-    pair: tuple[int, int],
-    middle: FloatArray,
-    limits: FloatArray,
-) -> NDArray[np.float64] | None:
-    """Where a plane cuts the rectangle of two features, the third one at a fixed value.
-
-    Args:
-        normal: (3,), orthogonal to the plane.
-        offset: of the plane from the origin, along `normal`.
-        pair: the feature across and the one upwards.
-        middle: (3,), of which the third feature's value is used.
-        limits: (2, 2), lowest and highest value across and upwards.
-
-    Returns:
-        (2, 2): the two ends of the line; None where it does not meet the rectangle.
-    """
-    across, up = pair
-    third = 3 - across - up
-    rest = offset - normal[third] * middle[third]
-    corners = list[tuple[float, float]]()
-    if normal[up]:  # where it meets the left and the right side
-        corners += [(x, (rest - normal[across] * x) / normal[up]) for x in limits[0]]
-    if normal[across]:  # and the lower and the upper one
-        corners += [((rest - normal[up] * y) / normal[across], y) for y in limits[1]]
-    slack = 1e-9 * (limits[:, 1] - limits[:, 0])
-    inside = [
-        corner
-        for corner in corners
-        if (corner >= limits[:, 0] - slack).all() and (corner <= limits[:, 1] + slack).all()
-    ]
-    if len(inside) < 2:
-        return None
-    return np.array([min(inside), max(inside)])

@@ -242,7 +242,8 @@ def test_combined__pairs_the_line_and_the_scores(results: PaperResults, figures:
         assert len(panel.get_xticks()) <= 5  # no room for more long numbers
         assert np.array_equal(scattered(panel)["non-members"], others[:, [across, up]])
         ends = np.tile(middle, (2, 1))
-        ends[:, [across, up]] = drawn(panel, feature_pairs.UNDECIDED)
+        (line,) = (one for one in panel.lines if one.get_label() == feature_pairs.UNDECIDED)
+        ends[:, [across, up]] = line.get_xy1(), line.get_xy2()
         assert decide(model, ends) == pytest.approx(0, abs=1e-9)
     values = decide(model, others), decide(model, members)
     ends_of_all = np.concatenate(values).min(), np.concatenate(values).max()
@@ -250,16 +251,6 @@ def test_combined__pairs_the_line_and_the_scores(results: PaperResults, figures:
         share = 100 * np.histogram(side, 30, ends_of_all)[0].max() / len(side)
         assert patch.get_xy()[:, 1].max() == pytest.approx(share)
     assert "over 0: member" in scores.get_xlabel()
-
-
-def test_undecided__ends_on_the_sides_of_the_rectangle() -> None:
-    limits, middle = np.array([[0.0, 4.0], [0.0, 2.0]]), np.array([9.0, 9.0, 1.0])
-    ends = feature_pairs.undecided(np.array([1.0, 2.0, 3.0]), 7.0, (0, 1), middle, limits)
-    assert ends is not None and ends == pytest.approx(np.array([[0, 2], [4, 0]]))
-    upright = feature_pairs.undecided(np.array([1.0, 0.0, 0.0]), 3.0, (0, 1), middle, limits)
-    assert upright is not None and upright == pytest.approx(np.array([[3, 0], [3, 2]]))
-    outside = feature_pairs.undecided(np.array([1.0, 2.0, 3.0]), 99.0, (0, 1), middle, limits)
-    assert outside is None
 
 
 @pytest.mark.parametrize("classifier", ["lda", "lr"])
