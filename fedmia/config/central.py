@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fedmia.config.choices import Layer, PluginChoice
 from fedmia.config.data import Data
@@ -12,7 +12,6 @@ from fedmia.options import registry
 from fedmia.options.errors import InputError, opt
 from fedmia.options.option import option
 from fedmia.runtime.device import DEVICES, check_device
-from fedmia.ssl.optimizers import RATES
 from fedmia.ssl.train import Train
 
 
@@ -47,17 +46,9 @@ class Central(Settings):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_device(self.device)
-        own = self.data.source().views  # stands in for view options that are not given
-        unset = {k: v for k, v in vars(own).items() if k in self.ssl.options}
-        known = {k: v for k, v in dict(self.ssl.options).items() if v is not None}
-        object.__setattr__(
-            self, "ssl", PluginChoice(self.ssl.name, {**self.ssl.options, **unset, **known})
-        )
-        train = {**vars(self.train), "local_epochs": 1}
-        if train["lr"] is None:
-            own_rate = registry.load("ssl", self.ssl.name).lr
-            train["lr"] = RATES.get(self.train.optimizer, own_rate)
-        object.__setattr__(self, "train", Train(**train))
+        object.__setattr__(self, "ssl", self.data.fill_views(self.ssl))
+        train = self.train.fill_rate(registry.load("ssl", self.ssl.name).lr)
+        object.__setattr__(self, "train", replace(train, local_epochs=1))
         late = [epoch for epoch in self.keep if epoch >= self.epochs]
         if late:
             raise InputError(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fedmia.config.choices import Values, option_values
+from fedmia.config.choices import PluginChoice, Values, option_values
 from fedmia.config.dataset_names import split_dataset
 from fedmia.data.base import Dataset, Request
 from fedmia.options import registry
@@ -81,3 +81,16 @@ class Data(Options):
         """What the run asks of the source."""
         place = Path(self.dir) if self.dir is not None else None
         return Request(split_dataset(self.name)[1], place, self.size, seed)
+
+    def fill_views(self, ssl: PluginChoice) -> PluginChoice:
+        """The method with the source's options of views where its own are not given.
+
+        Args:
+            ssl: the method that trains on these images.
+
+        Returns:
+            The same method.
+        """
+        views = {k: v for k, v in vars(self.source().views).items() if k in ssl.options}
+        own = {k: v for k, v in ssl.options.items() if v is not None}
+        return replace(ssl, options={**ssl.options, **views, **own})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -20,7 +19,6 @@ from fedmia.options.option import Options, option
 from fedmia.options.values import convert
 from fedmia.partitions.split import SplitOptions
 from fedmia.runtime.device import DEVICES, check_device
-from fedmia.ssl.optimizers import RATES
 from fedmia.ssl.train import Train
 from fedmia.threat import Threat
 
@@ -202,14 +200,9 @@ class Experiment(Settings):
             parse_points(self.sweep)
         granted_threat(self.attacker)  # a role that attacks nothing is refused
         check_device(self.device)
-        own = self.data.source().views  # stands in for view options that are not given
-        ssl_options = {k: v for k, v in dict(self.ssl.options).items() if v is not None}
-        unset = {k: v for k, v in vars(own).items() if k in self.ssl.options}
-        options = {**self.ssl.options, **unset, **ssl_options}
-        object.__setattr__(self, "ssl", PluginChoice(self.ssl.name, options))
-        if self.train.lr is None:
-            own_rate = RATES.get(self.train.optimizer, registry.load("ssl", self.ssl.name).lr)
-            object.__setattr__(self, "train", dataclasses.replace(self.train, lr=own_rate))
+        object.__setattr__(self, "ssl", self.data.fill_views(self.ssl))
+        own_rate = registry.load("ssl", self.ssl.name).lr
+        object.__setattr__(self, "train", self.train.fill_rate(own_rate))
         sums = self.federation.secure_aggregation
         names = expand_attacks(self.attacks, self.attacker, sums)
         for name in self.attack:

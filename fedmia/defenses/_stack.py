@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from fedmia.defenses.base import Defense, Metrics, PreparationContext
-from fedmia.options.errors import InputError
+from fedmia.defenses.base import Defense, Metrics, PreparationContext, RunConditions
+from fedmia.options.errors import InputError, opt, prefix_errors
 from fedmia.options.seeding import SEEDED
 from fedmia.records import ClientDefence, Epsilon
 from fedmia.ssl.base import State
@@ -136,3 +136,25 @@ def check_exclusive(layers: Sequence[tuple[str, Defense]]) -> None:
         names = [name for name, defense in layers if getattr(defense, what)]
         if len(names) > 1:
             raise InputError(f"{names[0]} and {names[1]} exclude each other: {why}")
+
+
+def central_stack(
+    layers: Sequence[tuple[str, Defense]], setting: RunConditions, where: str
+) -> DefenseStack | None:
+    """The defences of a training that is no client's, None without any.
+
+    Args:
+        layers: the defences by name, in the order in which they act.
+        setting: norm and method of the training.
+        where: the option that names them.
+
+    Returns:
+        The defences together.
+
+    Raises:
+        InputError: one of them does not suit the training.
+    """
+    for name, defense in layers:
+        with prefix_errors(opt(where, name)):
+            defense.check(setting)
+    return DefenseStack(layers) if layers else None

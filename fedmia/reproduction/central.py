@@ -21,8 +21,11 @@ from safetensors import SafetensorError
 
 from fedmia.cli.command import BAD_INPUT, DISK_FAILED
 from fedmia.config.central import Central
+from fedmia.config.compatibility import norm_kind
 from fedmia.config.tree import from_tree, to_tree
 from fedmia.data.images import ImageSet
+from fedmia.defenses._stack import DefenseStack, central_stack
+from fedmia.defenses.base import RunConditions
 from fedmia.options.errors import InputError, opt
 from fedmia.options.seeding import rng, torch_rng
 from fedmia.options.yamlfile import dump, load
@@ -189,23 +192,12 @@ def _begin(
     durable.write({folder / CONFIG: text})
 
 
-def _guard(config: Central) -> Any:
+def _guard(config: Central) -> DefenseStack | None:
     """The defences of the training, None without any."""
-    if not config.defense:
-        return None
-    from fedmia.config.compatibility import norm_kind
-    from fedmia.defenses._stack import DefenseStack
-    from fedmia.defenses.base import RunConditions
-
     layers = [(one.name, one.build("defense")) for one in config.defense]
-    spec = config.ssl.build("ssl")
-    conditions = RunConditions(norm_kind(config.model.options, config.ssl.options), spec)
-    for name, defense in layers:
-        try:
-            defense.check(conditions)
-        except InputError as error:
-            raise InputError(f"{opt('defense.name', name)}: {error.text}") from None
-    return DefenseStack(layers)
+    norm = norm_kind(config.model.options, config.ssl.options)
+    setting = RunConditions(norm, config.ssl.build("ssl"))
+    return central_stack(layers, setting, "defense.name")
 
 
 def _write_progress(

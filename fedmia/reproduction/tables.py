@@ -176,7 +176,7 @@ def write_claims(claims: Sequence[ClaimResult], folder: Path) -> None:
 
 def _render(template: str, **content: Any) -> str:
     markdown_pages = templates().overlay(autoescape=False)
-    return markdown_pages.get_template(f"{template}.j2").render(content)
+    return markdown_pages.get_template(f"{template}.md.j2").render(content)
 
 
 def _ours(row: Mapping[str, Any]) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
@@ -16,10 +17,7 @@ from fedmia.options.option import option
 from fedmia.ssl._bank import bank_length, cut_note
 from fedmia.ssl._options import ViewsSSL, crop_option, flip_option
 from fedmia.ssl.augment import Augment
-from fedmia.ssl.base import SSL, Encoder, Recipe
-
-if TYPE_CHECKING:
-    from fedmia.ssl.mae import MaskedAutoencoder
+from fedmia.ssl.base import SSL, Encoder, Recipe, SSLMethod
 
 
 @dataclass(frozen=True)
@@ -47,7 +45,7 @@ class PatchSSL(ViewsSSL):
 
     @property
     @abstractmethod
-    def parts(self) -> tuple[type[MaskedAutoencoder], type[nn.Module]]:
+    def parts(self) -> tuple[Callable[..., Any], Callable[..., nn.Module]]:
         """Classes of the method and of its decoder, which takes the backbone and the options."""
 
     @property
@@ -55,9 +53,7 @@ class PatchSSL(ViewsSSL):
         """Crop and flip, without colour: "MAE works well using cropping-only augmentation"."""
         return self.views(jitter=(0.0, 0.0, 0.0, 0.0), jitter_p=0.0, gray=0.0)
 
-    def build(
-        self, backbone: Backbone, recipe: Recipe, generator: torch.Generator
-    ) -> MaskedAutoencoder:
+    def build(self, backbone: Backbone, recipe: Recipe, generator: torch.Generator) -> SSLMethod:
         """The method around `backbone`, every weight drawn from `generator`.
 
         Raises:
@@ -81,7 +77,9 @@ class PatchSSL(ViewsSSL):
         decoder = decoder_of(vit, self)
         initialise(encoder, generator)
         initialise(decoder, generator)
-        return method(encoder, decoder, self, bank_length(self.bank, recipe.images), generator)
+        K = bank_length(self.bank, recipe.images)
+        built: SSLMethod = method(encoder, decoder, self, K, generator)
+        return built
 
     def notes(self, images: int) -> list[str]:
         return cut_note("bank", self.bank, images)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -86,6 +86,17 @@ class Train(Options):
     def first_rate(self) -> float:
         """Learning rate at the first step, or where the warm-up ends."""
         return RATES.get(self.optimizer, LR) if self.lr is None else self.lr
+
+    def fill_rate(self, own: float) -> Train:
+        """The same options with a learning rate.
+
+        Args:
+            own: the method's rate, which SGD uses where none is given.
+
+        Returns:
+            Options whose `lr` is a number.
+        """
+        return self if self.lr else replace(self, lr=RATES.get(self.optimizer, own))
 
     def rate(self, step: int, total: int, epoch: int = 1) -> float:
         """Learning rate at global step `step` of `total` (a function of the step alone).

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fedmia.config.audit import Audit
 from fedmia.config.compatibility import norm_kind
-from fedmia.defenses._stack import DefenseStack
+from fedmia.defenses._stack import DefenseStack, central_stack
 from fedmia.defenses.base import RunConditions
 from fedmia.encoders.base import LoadedEncoder
 from fedmia.evaluation.audits.images import AuditSplit
@@ -21,7 +21,7 @@ from fedmia.evaluation.audits.provided_shadows import ProvidedShadows
 from fedmia.evaluation.audits.runs import run_of
 from fedmia.evaluation.audits.shadowimages import ShadowImages
 from fedmia.options import registry
-from fedmia.options.errors import InputError, opt
+from fedmia.options.errors import opt
 from fedmia.options.option import option_fields
 from fedmia.options.values import convert
 from fedmia.shadows.plan import TargetTraining, attacker_augment, build_settings, keep_crop_only
@@ -160,18 +160,10 @@ class OwnShadows:
         Raises:
             InputError: they do not suit the shadows.
         """
-        layers = [(one.name, one.build("defense")) for one in self.audit.shadow_defense]
-        if not layers:
-            return None
         settings = build_settings(self.audit.plan(), target)
         setting = RunConditions(norm_kind(settings.model[1], settings.ssl[1]), settings.spec)
-        for name, defense in layers:
-            try:
-                defense.check(setting)
-            except InputError as error:
-                where = opt("shadow_defense.name", name)
-                raise InputError(f"{where}: {error.text}") from None
-        return DefenseStack(layers)
+        layers = [(one.name, one.build("defense")) for one in self.audit.shadow_defense]
+        return central_stack(layers, setting, "shadow_defense.name")
 
     def contents(self) -> str:
         """Digest of the user's files that the shadows are made of; "" without any.
