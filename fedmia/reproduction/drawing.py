@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from fedmia.report.figures import canvas
 
 if TYPE_CHECKING:
@@ -50,17 +52,11 @@ def _plot(axes: Axes, rows: Rows, kind: str) -> None:
         here = [row for row in rows if row["column"] == column]
         shift = (nth - (len(columns) - 1) / 2) * step
         places = [labels.index(row["row"]) + shift for row in here]
-        values = [row["ours"] for row in here]
-        errors = [
-            [
-                v - (v if row["low"] is None else row["low"])
-                for row, v in zip(here, values, strict=True)
-            ],
-            [
-                (v if row["high"] is None else row["high"]) - v
-                for row, v in zip(here, values, strict=True)
-            ],
-        ]
+        values, low, high = (
+            np.array([row["ours"] if row[name] is None else row[name] for row in here])
+            for name in ("ours", "low", "high")
+        )
+        errors = np.stack([values - low, high - values])
         look = canvas.look(nth)
         if kind == "bars":
             axes.bar(

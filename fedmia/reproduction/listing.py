@@ -42,6 +42,11 @@ def _limits(entry: Mapping[str, Any]) -> Iterator[str]:
     for scale, here in entry.get("scales", {}).items():
         if "not_run" in here:
             yield f"{scale}: not run: {here['not_run']}"
-        elif "rows" in here or "columns" in here:
-            part = ", ".join([*here.get("rows", ()), *here.get("columns", ())])
-            yield f"{scale}: {part} only: {here['reason']}"
+            continue
+        for axis in ("rows", "columns"):
+            if axis in here:
+                rest = [one["label"] for one in entry[axis] if one["label"] not in here[axis]]
+                run, others = "; ".join(here[axis]), "; ".join(rest)
+                only = f"only {run} (the rest: {here['reason']})"
+                without = f"not {others} ({here['reason']})"
+                yield f"{scale}: {min(only, without, key=len)}"
