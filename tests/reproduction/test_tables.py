@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -49,8 +50,12 @@ def test_entries__one_primary_claim_a_paper() -> None:
 def test_list__shows_every_entry_and_what_is_left_out() -> None:
     page = list_page()
     assert all(name in page for name in read_entries())
+    assert "small: only CIFAR-10, v2 (the rest: cut before the runs, for time)" in page
+    assert "paper: not epsilon 100; epsilon 1000 (of another scale)" in page
+    assert not re.search(r"(not|only) +\(", page)  # a scale that leaves out nothing
     for file in read_files().values():
-        assert all(what in page for what in file["left_out"])
+        for what, why in file["left_out"].items():
+            assert f"{what}: {why}" in page and len(why) > 10
 
 
 def test_unknown_table__names_the_nearest() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fedmia.reproduction.listing import list_page, read_files
+from fedmia.reproduction.listing import read_files
 from fedmia.shadows.plan import ShadowPlan
 
 # What the experiments of each paper name -> the name or the key in the settings of an entry; None:
@@ -128,11 +128,3 @@ def test_numbers__of_places() -> None:
     assert numbers("Figs. 7, 8 and 9", "Fig") == {7, 8, 9}
     assert numbers("Figs. 1 to 4", "Fig") == {1, 2, 3, 4}
     assert numbers("Figs. 5a and 5b", "Fig") == {5} and numbers("Fig. 2, bottom row", "Fig") == {2}
-
-
-@pytest.mark.slow
-def test_left_out__has_reasons_in_the_list() -> None:
-    page = list_page()
-    for file in read_files().values():
-        for what, why in file["left_out"].items():
-            assert f"{what}: {why}" in page and len(why) > 10
