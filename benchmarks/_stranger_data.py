@@ -27,7 +27,8 @@ from fedmia.data.base import Request
 from fedmia.data.images import ImageSet
 from fedmia.flower.gather import report_node
 from fedmia.options import registry
-from fedmia.records import ClientDefence, Epsilon, ScoredAttack
+from fedmia.records import ScoredAttack
+from fedmia.records.privacy import ClientDefence, Epsilon
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.storage.archive import pack
 from strategies.replies import ReplyReader

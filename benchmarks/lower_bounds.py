@@ -43,7 +43,7 @@ from fedmia.defenses.gaussian import Gaussian
 from fedmia.defenses.laplace import Laplace
 from fedmia.defenses.logistic import Logistic
 from fedmia.options.seeding import rng
-from fedmia.records import Epsilon
+from fedmia.records.privacy import Epsilon
 from fedmia.report.lowerbounds import epsilon_lower_bound
 from fedmia.runtime.environment import describe
 from fedmia.ssl.augment import Augment

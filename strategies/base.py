@@ -16,7 +16,7 @@ from flwr.serverapp.strategy import Strategy
 
 from fedmia.options.option import Options
 from fedmia.options.seeding import rng
-from fedmia.records import Epsilon
+from fedmia.records.privacy import Epsilon
 from fedmia.ssl.base import State
 from fedmia.storage.arrays import record, tensors
 from fedmia.storage.snapshot import StrategyContext, Update

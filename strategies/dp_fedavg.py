@@ -17,7 +17,7 @@ from fedmia.defenses._sensitivity import protected, refuse_running
 from fedmia.options.errors import InputError
 from fedmia.options.option import option
 from fedmia.options.seeding import rng
-from fedmia.records import Epsilon
+from fedmia.records.privacy import Epsilon
 from fedmia.ssl.base import State
 from fedmia.storage.snapshot import Update
 from strategies._accounting import composed_epsilon, composed_noise, sampled_epsilon, sampled_noise

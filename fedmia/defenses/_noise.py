@@ -31,7 +31,7 @@ from fedmia.defenses._sensitivity import (
 from fedmia.defenses.base import Defense, Metrics, PreparationContext, RunConditions
 from fedmia.options.errors import InputError
 from fedmia.options.option import option
-from fedmia.records import Epsilon
+from fedmia.records.privacy import Epsilon
 from fedmia.ssl.base import State
 
 CLIPPED = (

@@ -11,7 +11,7 @@ import numpy as np
 
 from fedmia.data.images import ByteArray, IntArray
 from fedmia.options.option import Options
-from fedmia.records import Epsilon
+from fedmia.records.privacy import Epsilon
 from fedmia.ssl.base import SSL, State
 
 if TYPE_CHECKING:

@@ -39,7 +39,7 @@ from fedmia.defenses.base import Defense, Metrics, RunConditions
 from fedmia.options.errors import InputError, opt
 from fedmia.options.option import option
 from fedmia.options.seeding import torch_noise
-from fedmia.records import Epsilon
+from fedmia.records.privacy import Epsilon
 from fedmia.ssl.base import SSL
 from fedmia.ssl.optimizers import noise_moves
 from fedmia.ssl.train import Batch, Job, Train

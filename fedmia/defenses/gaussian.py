@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fedmia.defenses._noise import ReleaseNoise
 from fedmia.lowerbounds.gdp import epsilon_at, mu_at
 from fedmia.options.option import option
-from fedmia.records import Epsilon
+from fedmia.records.privacy import Epsilon
 
 CALIBRATIONS = ("analytic", "classical")
 CLASSICAL = (

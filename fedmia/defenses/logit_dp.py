@@ -48,7 +48,7 @@ from fedmia.defenses.base import Metrics, RunConditions
 from fedmia.defenses.dpsgd import DPSGD, refuse_added_losses
 from fedmia.options.errors import InputError
 from fedmia.options.option import option
-from fedmia.records import Epsilon
+from fedmia.records.privacy import Epsilon
 from fedmia.ssl.simclr import SimCLR, SimCLRMethod, nt_xent
 from fedmia.ssl.train import Batch, Job
 

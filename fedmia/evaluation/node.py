@@ -21,7 +21,8 @@ from fedmia.evaluation.steps.controls import POSERS
 from fedmia.federation.run import FederationResult, PreparedRun
 from fedmia.options import registry
 from fedmia.options.bounded import parse_json
-from fedmia.records import ClientDefence, ClientInfo, Epsilon, RunScores, ScoredAttack
+from fedmia.records import ClientInfo, RunScores, ScoredAttack
+from fedmia.records.privacy import ClientDefence, Epsilon
 from fedmia.ssl.base import State
 from fedmia.storage.archive import pack, unpack
 from fedmia.storage.arrays import numbers

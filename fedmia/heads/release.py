@@ -16,7 +16,7 @@ from fedmia.defenses._noise import ReleaseNoise
 from fedmia.defenses.gaussian import exact_epsilon
 from fedmia.heads.stack import HeadStack
 from fedmia.options import registry
-from fedmia.records import NOISE, Epsilon
+from fedmia.records.privacy import NOISE, Epsilon
 
 ASSUMPTIONS = (
     "Unit: one labelled image of the head, replaced. The sensitivity is the largest seen in "

@@ -15,14 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedmia.options.seeding import rng
-from fedmia.records import (
-    ClientDefence,
-    ClientInfo,
-    FloatArray,
-    IntArray,
-    RunScores,
-    ScoredAttack,
-)
+from fedmia.records import ClientInfo, FloatArray, IntArray, RunScores, ScoredAttack
 from fedmia.records.client_rows import (
     ClientCounts,
     ClientDistribution,
@@ -32,6 +25,7 @@ from fedmia.records.client_rows import (
 )
 from fedmia.records.defence_rows import DefenceRow
 from fedmia.records.fields import row_of
+from fedmia.records.privacy import ClientDefence
 from fedmia.report.lowerbounds import bounds_family, epsilon_row, part_row
 from fedmia.report.selection import FEW, LARGE, MOST
 from fedmia.statistics.auc import AucEstimate, auc_estimate, auc_interval

@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 from typing import cast
 
-from fedmia.records import MEANINGFUL
 from fedmia.records.attack_rows import AttackRow, Interval
 from fedmia.records.client_rows import ClientDistribution, CohortRow
 from fedmia.records.defence_rows import DefenceGroupsRow, DefencePart, DefenceRow
+from fedmia.records.privacy import MEANINGFUL
 from fedmia.records.rows import Report, control_sets
 from fedmia.report.health import health_sentence
 from fedmia.report.regime import regime_sentence

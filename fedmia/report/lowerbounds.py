@@ -17,15 +17,7 @@ from fedmia.lowerbounds.gdp import epsilon_at
 from fedmia.lowerbounds.onerun import one_run_bound
 from fedmia.lowerbounds.rates import TRIED, rates_bound
 from fedmia.options.seeding import rng
-from fedmia.records import (
-    NOISE,
-    Aggregation,
-    ClientDefence,
-    Epsilon,
-    IntArray,
-    RunScores,
-    ScoredAttack,
-)
+from fedmia.records import Aggregation, IntArray, RunScores, ScoredAttack
 from fedmia.records.client_rows import ClientRow
 from fedmia.records.defence_rows import (
     AggregationRow,
@@ -35,6 +27,7 @@ from fedmia.records.defence_rows import (
     EpsilonRow,
 )
 from fedmia.records.fields import row_of
+from fedmia.records.privacy import NOISE, ClientDefence, Epsilon
 from fedmia.statistics.intervals import LEVEL
 
 SHOUT = "CLAIM REFUTED"

@@ -23,7 +23,7 @@ from fedmia.defenses.laplace import Laplace
 from fedmia.defenses.logistic import Logistic
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng
-from fedmia.records import Epsilon
+from fedmia.records.privacy import Epsilon
 from fedmia.report import lowerbounds
 
 HONEST = opacus.optimizers.DPOptimizer

@@ -17,7 +17,7 @@ from fedmia.defenses.gaussian import Gaussian
 from fedmia.defenses.laplace import Laplace
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng
-from fedmia.records import ClientDefence, Epsilon
+from fedmia.records.privacy import ClientDefence, Epsilon
 from fedmia.ssl.base import State
 from fedmia.storage.snapshot import MemoryStore
 

@@ -20,7 +20,7 @@ from fedmia.flower.private import _split
 from fedmia.flower.releases import digest
 from fedmia.flower.store import NodeStates, NodeStore, pack_state
 from fedmia.options.errors import InputError
-from fedmia.records import Epsilon
+from fedmia.records.privacy import Epsilon
 from fedmia.storage.arrays import record
 from fedmia.storage.snapshot import ClientState
 from strategies.failure_policy import FederationError

@@ -9,17 +9,8 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from fedmia.records import (
-    ClientDefence,
-    ClientInfo,
-    Curves,
-    Epsilon,
-    Pair,
-    Probe,
-    RoundInfo,
-    RunScores,
-    ScoredAttack,
-)
+from fedmia.records import ClientInfo, Curves, Pair, Probe, RoundInfo, RunScores, ScoredAttack
+from fedmia.records.privacy import ClientDefence, Epsilon
 
 
 def shift(auc: float) -> float:

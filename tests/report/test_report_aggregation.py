@@ -9,7 +9,8 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from fedmia.records import NOISE, Aggregation, Epsilon, RunScores
+from fedmia.records import Aggregation, RunScores
+from fedmia.records.privacy import NOISE, Epsilon
 from fedmia.report.build import build_report
 from fedmia.report.page import page
 from fedmia.report.terminal import render

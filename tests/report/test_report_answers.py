@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from fedmia.records import ClientDefence, Probe, RunScores, ScoredAttack
+from fedmia.records import Probe, RunScores, ScoredAttack
+from fedmia.records.privacy import ClientDefence
 from fedmia.report.build import build_report
 from fedmia.report.notebook import DOUBT, LEAKS, html_study, html_summary
 from fedmia.report.page import page

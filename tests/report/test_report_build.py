@@ -9,7 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedmia.records import ClientDefence, Epsilon, Probe, RoundInfo, RunScores, ScoredAttack
+from fedmia.records import Probe, RoundInfo, RunScores, ScoredAttack
+from fedmia.records.privacy import ClientDefence, Epsilon
 from fedmia.report.build import build_report, family_size
 from fedmia.report.csvs import scores_csv
 

@@ -9,8 +9,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedmia.records import ClientDefence, ClientInfo, Probe, RunScores
+from fedmia.records import ClientInfo, Probe, RunScores
 from fedmia.records.defence_rows import DefenceGroupsRow
+from fedmia.records.privacy import ClientDefence
 from fedmia.report.build import build_report
 from fedmia.report.clients import client_rows, declared_attack, leak_of
 from fedmia.report.defended import defended, knn_of

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fedmia.records import MEANINGFUL, Epsilon
+from fedmia.records.privacy import MEANINGFUL, Epsilon
 from fedmia.report.format import epsilon
 
 

@@ -17,7 +17,8 @@ from fedmia.lowerbounds.fdp import shared_run_bound
 from fedmia.lowerbounds.gdp import epsilon_at
 from fedmia.lowerbounds.onerun import one_run_bound
 from fedmia.lowerbounds.rates import TRIED, rates_bound
-from fedmia.records import Aggregation, ClientDefence, Epsilon, RunScores, ScoredAttack
+from fedmia.records import Aggregation, RunScores, ScoredAttack
+from fedmia.records.privacy import ClientDefence, Epsilon
 from fedmia.report import lowerbounds
 from fedmia.report.build import build_report
 from fedmia.report.csvs import clients_csv

@@ -10,14 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedmia.records import (
-    ClientDefence,
-    ClientInference,
-    ClientInfo,
-    DatasetInferenceResults,
-    Epsilon,
-    RunScores,
-)
+from fedmia.records import ClientInference, ClientInfo, DatasetInferenceResults, RunScores
+from fedmia.records.privacy import ClientDefence, Epsilon
 from fedmia.records.rows import Report
 from fedmia.report import clients as client_reports
 from fedmia.report import tables

@@ -14,7 +14,7 @@ from fedmia.head import main
 from fedmia.heads import attack, release
 from fedmia.heads.release import ReleaseSetting
 from fedmia.heads.trial import CONFIDENCE, NAIVE, AttackRates, HeadTrial, ReleaseResult
-from fedmia.records import MEANINGFUL
+from fedmia.records.privacy import MEANINGFUL
 from fedmia.study.views import head as compare
 
 BROUGHT = "--encoder tests.auditing.brought:grey --threads 1 --device cpu "

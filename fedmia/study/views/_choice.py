@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from fedmia.config.tradeoff import NONE
-from fedmia.records import MEANINGFUL
+from fedmia.records.privacy import MEANINGFUL
 from fedmia.report.format import interval, number
 from fedmia.statistics.intervals import LEVEL
 from fedmia.statistics.spread import p_value

@@ -19,8 +19,8 @@ from fedmia.heads.release import ReleaseSetting, assumptions, audit_noise
 from fedmia.heads.trial import CONFIDENCE, KNOWING, NAIVE, AttackRates, HeadTrial, ReleaseResult
 from fedmia.options.errors import format_error
 from fedmia.options.seeding import rng
-from fedmia.records import MEANINGFUL
 from fedmia.records.attack_rows import Interval
+from fedmia.records.privacy import MEANINGFUL
 from fedmia.report.figures import canvas
 from fedmia.report.format import DASH, estimate, interval, number
 from fedmia.report.lowerbounds import SHOUT, canary_bound

@@ -11,7 +11,7 @@ import rich.table
 
 from fedmia.config.sweep import format_grid_value
 from fedmia.config.tradeoff import NONE, Tradeoff
-from fedmia.records import MEANINGFUL
+from fedmia.records.privacy import MEANINGFUL
 from fedmia.report.figures import canvas
 from fedmia.report.format import DASH, estimate
 from fedmia.report.tables import Table, TextCell
