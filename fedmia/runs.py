@@ -12,14 +12,10 @@ What a folder does not hold is missed by the property that needs it, and by no o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property, wraps
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
-
-import numpy as np
-from numpy.typing import NDArray
 
 from fedmia.options.errors import InputError, unknown_name
 from fedmia.storage.manifest import CONFIG, CURVES, REPORT, SCORES
@@ -32,6 +28,7 @@ if TYPE_CHECKING:
 
     from fedmia.config.audit import Audit
     from fedmia.config.experiment import Experiment
+    from fedmia.evaluation.scored_images import ScoredImages
     from fedmia.records import Curves, RunScores
     from fedmia.records.rows import Report
 
@@ -50,29 +47,6 @@ def _of_files(part: Callable[..., Part]) -> Callable[..., Part]:
             return part(self, *arguments, **options)
 
     return read
-
-
-@dataclass(frozen=True, eq=False)
-class ScoredImages:
-    """The images that attacks were scored on.
-
-    Attributes:
-        members: uint8 (N, C, S, S) images that were trained on.
-        nonmembers: uint8 (M, C, S, S) others.
-        owners: int64 (N,) client that held each member; 0 in an audit, which knows of no clients.
-        member_ids: int64 (N,) places in the data source, as in `scores.csv`.
-        nonmember_ids: int64 (M,) likewise.
-        member_labels: int64 (N,) classes, zeros where unlabelled.
-        nonmember_labels: int64 (M,) likewise.
-    """
-
-    members: NDArray[np.uint8]
-    nonmembers: NDArray[np.uint8]
-    owners: NDArray[np.int64]
-    member_ids: NDArray[np.int64]
-    nonmember_ids: NDArray[np.int64]
-    member_labels: NDArray[np.int64]
-    nonmember_labels: NDArray[np.int64]
 
 
 def open_run(folder: str | Path, *, trust_plugins: bool = False) -> Run:
@@ -375,92 +349,18 @@ class Run:
             InputError: the data source cannot be read again, or holds other images by now; or the
                 images of an audit were arrays in memory.
         """
-        of = self._audit_images if self._is_audit() else self._run_images
-        return self._sort_as_scored(of())
+        from fedmia.evaluation import scored_images
+
+        if self._is_audit():
+            images = scored_images.of_audit(self._files, cast("Audit", self.settings))
+        else:
+            images = scored_images.of_run(self._files)
+        if not (self.folder / SCORES).is_file():
+            return images
+        return scored_images.sort_as_scored(images, self.scores, str(self.folder))
 
     def _is_audit(self) -> bool:
         return "encoder" in self._files.facts()
-
-    def _run_images(self) -> ScoredImages:
-        """The scored images of a run."""
-        from fedmia.evaluation.audits.runs import redeal_split
-
-        prepared = redeal_split(self._files, "read the data source itself")
-        data, split = prepared.data, prepared.split
-        inside, outside = split.scored_members, split.scored_nonmembers
-        client_of = dict(zip(split.members.tolist(), split.owner.tolist(), strict=True))
-        return ScoredImages(
-            members=data.images[inside],
-            nonmembers=data.images[outside],
-            owners=np.array([client_of[image] for image in inside.tolist()], dtype=np.int64),
-            member_ids=inside,
-            nonmember_ids=outside,
-            member_labels=data.labels[inside],
-            nonmember_labels=data.labels[outside],
-        )
-
-    def _audit_images(self) -> ScoredImages:
-        """The scored images of an audit, at the size that its encoder got.
-
-        Raises:
-            InputError: the images were arrays in memory, which no source can read again.
-        """
-        from fedmia.encoders.memory import IN_MEMORY
-        from fedmia.evaluation.audits.images import deal
-        from fedmia.evaluation.audits.runs import run_of, split_of_run
-
-        audit = cast("Audit", self.settings)
-        if audit.members == IN_MEMORY:
-            raise InputError(
-                f"the images of the audit '{self.folder}' were arrays in memory, which cannot be "
-                "read again; index your own arrays: `image` of `scores` is the place in the "
-                "members' array where `truth` is true, else in the others'"
-            )
-        run = run_of(audit)
-        if audit.members is None and run is not None:
-            scored = split_of_run(audit, run)
-        else:
-            encoder_row = (self._files.read_report_or_none() or {}).get("encoder", {})
-            scored = deal(audit, audit.size or encoder_row.get("size"))
-        return ScoredImages(
-            members=scored.scored_members.numpy(),
-            nonmembers=scored.scored_nonmembers.numpy(),
-            owners=np.zeros(len(scored.member_ids), dtype=np.int64),
-            member_ids=scored.member_ids,
-            nonmember_ids=scored.nonmember_ids,
-            member_labels=scored.member_labels,
-            nonmember_labels=scored.nonmember_labels,
-        )
-
-    def _sort_as_scored(self, images: ScoredImages) -> ScoredImages:
-        """The images in the order of scores.csv, where there is one.
-
-        Raises:
-            InputError: it names images that were not dealt.
-        """
-        if not (self.folder / SCORES).is_file():
-            return images
-        truth = self.scores["truth"]
-        members = self._places(images.member_ids, self.scores.loc[truth, "image"].tolist())
-        others = self._places(images.nonmember_ids, self.scores.loc[~truth, "image"].tolist())
-        return ScoredImages(
-            members=images.members[members],
-            nonmembers=images.nonmembers[others],
-            owners=images.owners[members],
-            member_ids=images.member_ids[members],
-            nonmember_ids=images.nonmember_ids[others],
-            member_labels=images.member_labels[members],
-            nonmember_labels=images.nonmember_labels[others],
-        )
-
-    def _places(self, ids: NDArray[np.int64], scored: Sequence[int]) -> NDArray[np.int64]:
-        """Where in `dealt` (N,) the ids `scored` stand."""
-        place = {image: at for at, image in enumerate(ids.tolist())}
-        if not place.keys() >= set(scored):
-            raise InputError(
-                f"the data source no longer holds the images that '{self.folder}' was scored on"
-            )
-        return np.array([place[image] for image in scored], dtype=np.int64)
 
     def _file(self, name: str) -> Path:
         path = self.folder / name

@@ -17,7 +17,8 @@ from fedmia.cli.commands import SIMULATE
 from fedmia.config.experiment import expand_attacks
 from fedmia.config.roles import granted_threat, refusal
 from fedmia.federation.checkpoint import BranchState
-from fedmia.federation.rounds import FederatedRun, Schedule
+from fedmia.federation.rounds import FederatedRun
+from fedmia.federation.schedule import Schedule
 from fedmia.options.registry import load
 from fedmia.report.figures import draw
 from fedmia.report.lowerbounds import aggregation_row

@@ -13,7 +13,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
 
 import numpy as np
 from flwr.serverapp import Grid
@@ -29,6 +28,7 @@ from fedmia.federation.checkpoint import (
 )
 from fedmia.federation.forks import Fork
 from fedmia.federation.ledger import Ledger
+from fedmia.federation.schedule import RoundRecorder, Schedule
 from fedmia.options.errors import prefix_errors
 from fedmia.options.option import check_type
 from fedmia.options.seeding import rng, root
@@ -39,7 +39,7 @@ from fedmia.runtime.stopwatch import Stopwatch, covered_seconds
 from fedmia.ssl.base import State, under
 from fedmia.storage.archive import pack, unpack
 from fedmia.storage.snapshot import Snapshot, SnapshotStore, StateStore, Update
-from strategies.base import FederatedStrategy, Round, RoundRange, draw_cohort
+from strategies.base import FederatedStrategy, Round, RoundRange
 from strategies.failure_policy import Adversary, FailurePolicy, FederationError
 
 # Records of a checkpoint's index.
@@ -48,106 +48,6 @@ CHECKPOINTED = {
     "faults": Sequence[Fault],
     "aggregation": Aggregation | None,
 }
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """The federated rounds of an experiment, from 1 to `last`; 0 is the first model."""
-
-    experiment: Experiment
-
-    @property
-    def clean(self) -> int:
-        """The last round before the attacked ones; the last of all where none is attacked."""
-        return self.last - self.experiment.attack_rounds
-
-    @property
-    def last(self) -> int:
-        return self.experiment.federation.rounds
-
-    def evaluated(self) -> list[int]:
-        """Rounds whose model is scored: evenly spread, with 0, the last clean one and the last."""
-        spread = np.linspace(0, self.last, self.experiment.federation.snapshots + 1)
-        return sorted({*(int(r) for r in spread.round()), self.clean, self.last})
-
-    def updates_kept(self) -> set[int]:
-        """Rounds whose updates by client stay on disk: `federation.keep_updates`, evenly spread,
-        or the evaluated ones where the server attacks."""
-        count = self.experiment.federation.keep_updates
-        if count is None:
-            server = self.experiment.threat.vantage == "server"
-            return {r for r in self.evaluated() if r} if server else set()
-        spread = np.linspace(0, self.last, count + 1)[1:]
-        return {int(r) for r in spread.round()} - {0}
-
-    def course(self, branch: str, first: int, last: int, *, craft: bool) -> RoundRange:
-        """The rounds of a branch after `first`, up to `last`.
-
-        Args:
-            branch: which federation of the run: `main`, `zero` or `placebo`.
-            first: round that the range follows.
-            last: last round of the range.
-            craft: whether the active attacker may craft an upload.
-
-        Returns:
-            The range of rounds.
-        """
-        run, share = self.experiment, self.experiment.federation.participation
-        return RoundRange(
-            branch, first, last, craft, share, run.seed, self.last, run.malicious_clients
-        )
-
-    def takes_part(self, client: int, round: int) -> bool:
-        """Whether the cohort of a round holds the client, in every branch.
-
-        Args:
-            client: partition id of the client.
-            round: the attacked round.
-
-        Returns:
-            True where the client is in the cohort.
-        """
-        course = self.course("main", 0, self.last, craft=False)
-        return client in draw_cohort(course, round, self.experiment.federation.clients)
-
-
-class RoundRecorder(Protocol):
-    """What the active client records of the models that it holds, round by round."""
-
-    def received(self, branch: str, round: int, snapshot: Snapshot) -> None:
-        """Record a model that the client received for attacked `round`, or after the last round.
-
-        Args:
-            branch: which federation of the run: `main`, `zero` or `placebo`.
-            round: the attacked round.
-            snapshot: the model.
-        """
-
-    def sent(self, branch: str, round: int, snapshot: Snapshot) -> None:
-        """Record what the client uploaded in attacked `round`.
-
-        Args:
-            branch: which federation of the run: `main`, `zero` or `placebo`.
-            round: the attacked round.
-            snapshot: the model.
-        """
-
-    def forks(self, branch: str) -> bool:
-        """Whether a round of the branch is replayed for batches that are acted on alone."""
-
-    def forked(self, fork: Fork) -> None:
-        """Record the replays of that round, once it is finished."""
-
-    def notes(self) -> tuple[State, Any]:
-        """All records, as tensors and as JSON-able facts."""
-
-    def restore(self, tensors: State, about: Any) -> None:
-        """Take over the records that `notes` gave, and forget all others.
-
-        Args:
-            tensors: tensors by name.
-            about: JSON-able facts.
-        """
 
 
 class RunInterrupted(Exception):

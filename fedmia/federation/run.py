@@ -24,7 +24,8 @@ from fedmia.data.sets import ImageSets, form_sets
 from fedmia.federation.backends import run_inline, run_ray
 from fedmia.federation.checkpoint import Checkpoint
 from fedmia.federation.ledger import Ledger
-from fedmia.federation.rounds import FederatedRun, RoundRecorder, Schedule
+from fedmia.federation.rounds import FederatedRun
+from fedmia.federation.schedule import RoundRecorder, Schedule
 from fedmia.options import registry
 from fedmia.options.errors import InputError, opt
 from fedmia.options.seeding import SEEDED, rng, torch_rng

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,9 +15,16 @@ from safetensors.numpy import save_file
 from fedmia import records
 from fedmia.options.bounded import parse_json
 from fedmia.options.option import check_type, type_hints
+from fedmia.records import privacy
 from fedmia.storage.durable import make_folder, replacing
 
 Result = TypeVar("Result")
+RECORDS: Mapping[str, Any] = {  # what a file may name, and nothing else that is imported
+    name: cls
+    for module in (records, privacy)
+    for name, cls in vars(module).items()
+    if dataclasses.is_dataclass(cls) and cls.__module__ == module.__name__
+}
 
 
 class Archive:
@@ -108,7 +115,7 @@ def pack(value: Any, arrays: dict[str, np.ndarray]) -> Any:
     Raises:
         TypeError: the value holds something else.
     """
-    if dataclasses.is_dataclass(value) and type(value).__module__ == records.__name__:
+    if RECORDS.get(type(value).__name__) is type(value):
         fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
         return {"of": type(value).__name__, "is": {n: pack(v, arrays) for n, v in fields.items()}}
     if isinstance(value, np.ndarray):
@@ -143,10 +150,8 @@ def unpack(tree: Any, arrays: dict[str, np.ndarray]) -> Any:
     if not isinstance(tree, dict):
         return tree
     if "of" in tree:
-        cls: Any = getattr(records, tree["of"])
-        # A file of others may name whatever the module has imported.
-        is_record = dataclasses.is_dataclass(cls) and cls.__module__ == records.__name__
-        if not is_record:
+        cls = RECORDS.get(tree["of"])
+        if cls is None:
             raise ValueError(f"'{tree['of']}' is no record")
         values = {n: unpack(v, arrays) for n, v in tree["is"].items()}
         kinds = type_hints(cls)

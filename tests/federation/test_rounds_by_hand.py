@@ -18,8 +18,9 @@ from fedmia.cli.commands import SIMULATE
 from fedmia.config.experiment import Experiment
 from fedmia.federation.checkpoint import BranchState
 from fedmia.federation.ledger import Ledger, size
-from fedmia.federation.rounds import FederatedRun, RunInterrupted, Schedule
+from fedmia.federation.rounds import FederatedRun, RunInterrupted
 from fedmia.federation.run import _indispensable
+from fedmia.federation.schedule import Schedule
 from fedmia.options.seeding import rng
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.storage.snapshot import ClientState, MemoryStore, Snapshot, SnapshotStore, Update

@@ -22,8 +22,8 @@ from fedmia.defenses._accounting import epsilon_at
 from fedmia.defenses._stack import OPEN
 from fedmia.defenses.gaussian import Gaussian
 from fedmia.evaluation.node import read_answer, scores_from_node
-from fedmia.federation.rounds import Schedule
 from fedmia.federation.run import FederationResult, Nodes
+from fedmia.federation.schedule import Schedule
 from fedmia.flower import client, gather, private, server
 from fedmia.flower.node import Node
 from fedmia.flower.private import prepare_own, prepare_server

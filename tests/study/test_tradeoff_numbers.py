@@ -16,8 +16,8 @@ from fedmia.cli.command import parse
 from fedmia.cli.commands import TRADEOFF
 from fedmia.config.tradeoff import Tradeoff
 from fedmia.study.engine import Study
-from fedmia.study.formats import TradeoffReport, TradePoint
 from fedmia.study.points import change
+from fedmia.study.tradeoff_format import TradeoffReport, TradePoint
 from fedmia.study.views._choice import COSTS, _alike, choose, sentence
 from fedmia.study.views._trades import beats, groups, largest, points, spent, values
 from fedmia.study.views.sweep import SweepView

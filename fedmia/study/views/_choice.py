@@ -17,8 +17,8 @@ from fedmia.records.privacy import MEANINGFUL
 from fedmia.report.format import interval, number
 from fedmia.statistics.intervals import LEVEL
 from fedmia.statistics.spread import p_value
-from fedmia.study import formats
 from fedmia.study.points import BySeed, change, paired_differences
+from fedmia.study.tradeoff_format import TradeChoice, TradePoint, TradeRow
 from fedmia.study.views._trades import (
     at_least_half,
     best_of,
@@ -35,8 +35,9 @@ COSTS = (
 
 
 def choose(
-    points: Sequence[formats.TradePoint], by_point: Sequence[Sequence[formats.TradeRow]]
-) -> formats.TradeChoice:
+    points: Sequence[TradePoint],
+    by_point: Sequence[Sequence[TradeRow]],
+) -> TradeChoice:
     """The choice among points, the undefended one first, with the rows of each.
 
     A point of which a run failed is no candidate: its mean is that of the runs that went well.
@@ -47,7 +48,7 @@ def choose(
         i for i, point in enumerate(points)
         if aucs[i] and not point["failed"] and _keeps_utility(knns[i], knns[0])
     ] if aucs[0] else []  # fmt: skip
-    choice: formats.TradeChoice = {
+    choice: TradeChoice = {
         "within": WITHIN, "candidates": [points[i]["label"] for i in candidates], "least": None,
         "alike": [], "level": LEVEL, "spare": None,
     }  # fmt: skip
@@ -65,7 +66,7 @@ def choose(
     return choice
 
 
-def sentence(points: Sequence[formats.TradePoint], choice: formats.TradeChoice) -> str:
+def sentence(points: Sequence[TradePoint], choice: TradeChoice) -> str:
     """What a reader should take home, its uncertainty with it."""
     bare = points[0]
     knn = number(bare["knn"]["mean"])
@@ -100,7 +101,7 @@ def sentence(points: Sequence[formats.TradePoint], choice: formats.TradeChoice) 
     return text
 
 
-def _alike(choice: formats.TradeChoice, bare: str, models: int) -> str:
+def _alike(choice: TradeChoice, bare: str, models: int) -> str:
     """What the models cannot tell from the least leaking one."""
     if models < 2:
         return "With one model it is not measurably better than the others or than no defence."
@@ -118,7 +119,7 @@ def _listed(names: Sequence[str]) -> str:
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
-def _leak(point: formats.TradePoint) -> str:
+def _leak(point: TradePoint) -> str:
     best = best_of(point)
     assert best is not None
     ci = f" {interval(best['auc_ci_simultaneous'])}".rstrip()

@@ -30,6 +30,7 @@ from fedmia.statistics.spread import Spread, clip_interval, spread, t_interval
 from fedmia.study import columns, formats
 from fedmia.study.columns import Column
 from fedmia.study.drawing import band, cross
+from fedmia.study.head_format import HeadAttack, HeadReport, HeadRow
 from fedmia.study.points import group_by_key
 from fedmia.study.view import StudyPage
 
@@ -52,7 +53,7 @@ def count_aucs(settings: int) -> int:
 
 def rows(
     trials: Sequence[HeadTrial], config: Head, settings: Sequence[ReleaseSetting]
-) -> list[formats.HeadRow]:
+) -> list[HeadRow]:
     """Heads without noise, then at each setting in order.
 
     Args:
@@ -77,7 +78,7 @@ def rows(
 
 def row(
     setting: ReleaseSetting | None, measured: Sequence[ReleaseResult], config: Head, family: int
-) -> formats.HeadRow:
+) -> HeadRow:
     """Heads at one setting, None: without noise.
 
     Args:
@@ -105,9 +106,7 @@ def row(
     }
 
 
-def attack_rows(
-    heads: Sequence[Mapping[str, AttackRates]], family: int
-) -> list[formats.HeadAttack]:
+def attack_rows(heads: Sequence[Mapping[str, AttackRates]], family: int) -> list[HeadAttack]:
     """Each attack over the heads. `family`: AUCs whose intervals hold together.
 
     Args:
@@ -129,12 +128,12 @@ def attack_rows(
     ]
 
 
-def leaks(row: formats.HeadRow) -> list[formats.HeadAttack]:
+def leaks(row: HeadRow) -> list[HeadAttack]:
     """Attacks whose simultaneous interval lies over 0.5."""
     return [a for a in row["attacks"] if (ci := a["auc_ci_simultaneous"]) and ci[0] > 0.5]
 
 
-def sentence(head_rows: Sequence[formats.HeadRow], heads: int) -> str:
+def sentence(head_rows: Sequence[HeadRow], heads: int) -> str:
     """What a head leaks without noise, and what each mechanism takes to stop it.
 
     Args:
@@ -153,7 +152,7 @@ def sentence(head_rows: Sequence[formats.HeadRow], heads: int) -> str:
     return " ".join(parts)
 
 
-def _sentence_without_noise(plain: formats.HeadRow, heads: int) -> str:
+def _sentence_without_noise(plain: HeadRow, heads: int) -> str:
     naive = plain["attacks"][0]
     sentence = (
         f"Without noise the attack has AUC {number(naive['auc']['mean'])} "
@@ -167,12 +166,12 @@ def _ci(ci: Interval | None) -> str:
     return "(no interval)" if ci is None else f"[{ci[0]:.2f}, {ci[1]:.2f}] (simultaneous)"
 
 
-def by_mechanism(noised: Sequence[formats.HeadRow]) -> dict[str, list[formats.HeadRow]]:
+def by_mechanism(noised: Sequence[HeadRow]) -> dict[str, list[HeadRow]]:
     """The rows of each mechanism."""
     return group_by_key((str(row["mechanism"]), row) for row in noised)
 
 
-def _cheapest(name: str, head_rows: Sequence[formats.HeadRow]) -> str:
+def _cheapest(name: str, head_rows: Sequence[HeadRow]) -> str:
     """The least epsilon at which a mechanism costs at most TOLERABLE of utility."""
     tolerable = [r for r in head_rows if (r["utility_loss"]["mean"] or 0.0) <= TOLERABLE]
     if not tolerable:
@@ -186,7 +185,7 @@ def _cheapest(name: str, head_rows: Sequence[formats.HeadRow]) -> str:
     )
 
 
-def _sentence_stopped(noised: Sequence[formats.HeadRow]) -> str:
+def _sentence_stopped(noised: Sequence[HeadRow]) -> str:
     """Whether any epsilon that means something leaves a leak, and the utility it costs."""
     small = [r for r in noised if r["meaningful"]]
     if not small:
@@ -247,11 +246,11 @@ def _attack_column(name: str) -> Column:
     return Column(name, lambda row: _attack(row[name]) if name in row else DASH)
 
 
-def _by_name(rows: Sequence[formats.HeadAttack]) -> dict[str, Any]:
+def _by_name(rows: Sequence[HeadAttack]) -> dict[str, Any]:
     return {row["name"]: row for row in rows}
 
 
-def _attack(row: formats.HeadAttack) -> TextCell:
+def _attack(row: HeadAttack) -> TextCell:
     right, tpr = row["accuracy"], number(row["tpr_at_1_percent_fpr"]["mean"], columns.DIGITS)
     lines = [interval(row["auc_ci_simultaneous"])]
     if right["mean"] is not None:
@@ -259,7 +258,7 @@ def _attack(row: formats.HeadAttack) -> TextCell:
     return TextCell(number(row["auc"]["mean"]), (*lines, f"TPR {tpr}"))
 
 
-def _epsilon(row: formats.HeadRow) -> TextCell:
+def _epsilon(row: HeadRow) -> TextCell:
     if row["epsilon"] is None:
         return TextCell(DASH, ("no guarantee",))
     standing = str(row["standing"]) if row["meaningful"] else "no meaningful guarantee"
@@ -304,7 +303,7 @@ class HeadView(StudyPage):
         "that trains on shadow heads with the same noise. Line: without noise.",
     }
 
-    def report(self, study: HeadTrials) -> formats.HeadReport:  # type: ignore[override]
+    def report(self, study: HeadTrials) -> HeadReport:  # type: ignore[override]
         config, trials, split = study.config, study.trials, study.split()
         family, environment = count_aucs(len(study.settings)), describe()
         listed = rows(trials, config, study.settings)
@@ -337,7 +336,7 @@ class HeadView(StudyPage):
             "timing": {},
         }
 
-    def tables(self, report: formats.HeadReport) -> dict[str, Table]:
+    def tables(self, report: HeadReport) -> dict[str, Table]:
         none, placebo = report["controls"]["untrained"], report["controls"]["placebo"]
         controls = [
             {"control": UNTRAINED, "utility": none["utility"], **_by_name(none["attacks"])},
@@ -349,14 +348,14 @@ class HeadView(StudyPage):
             "controls": columns.table(CONTROLS, controls),
         }
 
-    def draw(self, report: formats.HeadReport) -> dict[str, bytes | None]:
+    def draw(self, report: HeadReport) -> dict[str, bytes | None]:
         return {"fig-1": utility(report), "fig-2": protection(report)}
 
-    def values(self, report: formats.HeadReport, out: Path) -> dict[str, Any]:
+    def values(self, report: HeadReport, out: Path) -> dict[str, Any]:
         about = {"Settings": flat(report["config"]), "Versions": flat(report["versions"])}
         return {"attacks": list(ATTACKS.items()), "about": about}
 
-    def terminal(self, report: formats.HeadReport) -> Any:
+    def terminal(self, report: HeadReport) -> Any:
         """One line a setting, which fits 80 columns."""
         lines = []
         for row in report["rows"]:
@@ -369,7 +368,7 @@ class HeadView(StudyPage):
         names = (name.replace("-", "-\n") for name in ATTACKS)
         return columns.screen(("noise",), ("epsilon", "utility\nloss", *names), lines)
 
-    def more(self, report: formats.HeadReport) -> Callable[[Console], None]:
+    def more(self, report: HeadReport) -> Callable[[Console], None]:
         line = "AUC of each attack; * no meaningful guarantee."
         return lambda console: console.print(line, style="dim")
 
@@ -382,7 +381,7 @@ Points = Sequence[tuple[float, Spread]]
 
 
 @canvas.drawn
-def utility(report: formats.HeadReport) -> Figure | None:
+def utility(report: HeadReport) -> Figure | None:
     """Fig. 1: utility loss at each epsilon, mean over heads with its 95 % band."""
     figure, axes = canvas.one(6.6, 4.3)
     for i, (name, rows) in enumerate(_mechanisms(report)):
@@ -396,7 +395,7 @@ def utility(report: formats.HeadReport) -> Figure | None:
 
 
 @canvas.drawn
-def protection(report: formats.HeadReport) -> Figure | None:
+def protection(report: HeadReport) -> Figure | None:
     """Fig. 2: accuracy of the attack at each epsilon (top) and at each utility loss (bottom), of
     the paper's attacker and of one that noises its shadows as the release is noised."""
     figure = canvas.new_figure(9.6, 7.4)
@@ -422,13 +421,15 @@ def protection(report: formats.HeadReport) -> Figure | None:
     return figure
 
 
-def _mechanisms(report: formats.HeadReport) -> Iterable[tuple[str, Sequence[formats.HeadRow]]]:
+def _mechanisms(
+    report: HeadReport,
+) -> Iterable[tuple[str, Sequence[HeadRow]]]:
     """Rows of each mechanism, by rising epsilon."""
     for name, rows in by_mechanism(report["rows"][1:]).items():
         yield name, sorted(rows, key=lambda r: r["epsilon"] or 0.0)
 
 
-def _accuracy(row: formats.HeadRow, attack: str) -> Spread:
+def _accuracy(row: HeadRow, attack: str) -> Spread:
     return next(a["accuracy"] for a in row["attacks"] if a["name"] == attack)
 
 
@@ -438,7 +439,7 @@ def _line(axes: Axes, i: int, name: str, points: Points) -> None:
     band(axes, xs, means, cis, canvas.look(i), 0.15, linewidth=1.6, label=name)
 
 
-def _cloud(axes: Axes, i: int, rows: Sequence[formats.HeadRow], attack: str) -> None:
+def _cloud(axes: Axes, i: int, rows: Sequence[HeadRow], attack: str) -> None:
     """Utility loss across, accuracy upwards, both with their 95 % intervals; joined by epsilon."""
     look, pairs = canvas.look(i), [(r["utility_loss"], _accuracy(r, attack)) for r in rows]
     places: list[Any] = [(loss["mean"], right["mean"]) for loss, right in pairs]
@@ -447,7 +448,7 @@ def _cloud(axes: Axes, i: int, rows: Sequence[formats.HeadRow], attack: str) -> 
     axes.plot(*zip(*places, strict=True), **look, markersize=5, linewidth=1.2)
 
 
-def _epsilons(axes: Axes, report: formats.HeadReport) -> None:
+def _epsilons(axes: Axes, report: HeadReport) -> None:
     """Epsilon across on a log scale; where it means nothing, grey."""
     axes.set_xscale("log")
     most = max(r["epsilon"] or 0.0 for r in report["rows"][1:])

@@ -20,6 +20,7 @@ from fedmia.study.columns import Column, change, mean, models, number_over_cis, 
 from fedmia.study.drawing import cross
 from fedmia.study.engine import Study
 from fedmia.study.points import group_by_key
+from fedmia.study.tradeoff_format import TradeAttack, TradeoffReport, TradePoint
 from fedmia.study.view import StudyPage, note_doubtful_verdicts, study_report
 from fedmia.study.views import _trades
 from fedmia.study.views._choice import COSTS, WITHIN, choose, sentence
@@ -33,11 +34,11 @@ if TYPE_CHECKING:
 NO_GUARANTEE, DAGGER = "no meaningful guarantee", "†"
 
 
-def _tpr(point: formats.TradePoint) -> str:
+def _tpr(point: TradePoint) -> str:
     return columns.over_models(best["tpr"]) if (best := best_of(point)) else DASH
 
 
-def _auc(row: formats.TradeAttack | None) -> TextCell:
+def _auc(row: TradeAttack | None) -> TextCell:
     if row is None or row["auc"]["mean"] is None:
         return TextCell(DASH)
     return number_over_cis(row["auc"]["mean"], row["auc"]["ci"], row["auc_ci_simultaneous"])
@@ -74,7 +75,7 @@ class TradeoffView(StudyPage):
         "mean alone; an interval of no information, 0 to 1, has no bar."
     }
 
-    def report(self, study: Study) -> formats.TradeoffReport:
+    def report(self, study: Study) -> TradeoffReport:
         tradeoff: Tradeoff = study.settings
         swept, rows = SweepView(sweep=tradeoff.sweep).report(study), _trades.rows(tradeoff, study)
         by_point = [
@@ -95,7 +96,7 @@ class TradeoffView(StudyPage):
             study, sentence(points, choice), before, {}, notes(swept), tradeoff.tree()
         )
 
-    def tables(self, report: formats.TradeoffReport) -> dict[str, Table]:
+    def tables(self, report: TradeoffReport) -> dict[str, Table]:
         points: Sequence[Any] = report["points"]
         least = report["choice"]["least"]
         names = dict.fromkeys(row["attack"] for row in report["rows"])
@@ -109,14 +110,14 @@ class TradeoffView(StudyPage):
             "groups": columns.table(GROUPS, [{**p, **p["groups"]} for p in points if p["groups"]]),
         }
 
-    def draw(self, report: formats.TradeoffReport) -> dict[str, bytes | None]:
+    def draw(self, report: TradeoffReport) -> dict[str, bytes | None]:
         return {"tradeoff": draw(report)}
 
-    def values(self, report: formats.TradeoffReport, out: Path) -> dict[str, Any]:
+    def values(self, report: TradeoffReport, out: Path) -> dict[str, Any]:
         front = [point["label"] for point in report["points"] if point["front"]]
         return {"lost": list(lost(report)), "front": front, "costs": COSTS}
 
-    def terminal(self, report: formats.TradeoffReport) -> Any:
+    def terminal(self, report: TradeoffReport) -> Any:
         """One line a point; those on the front have a star."""
         table = rich.table.Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
         names = [_short_label(point) + " *" * point["front"] for point in report["points"]]
@@ -153,7 +154,7 @@ def notes(swept: formats.SweepReport) -> list[str]:
     return lines
 
 
-def lost(report: formats.TradeoffReport) -> Iterator[tuple[str, str]]:
+def lost(report: TradeoffReport) -> Iterator[tuple[str, str]]:
     """(who, why) of every row without an AUC; of equal reasons at one point one entry."""
     labels = {(p["defense"], p["strength"]): p["label"] for p in report["points"]}
     noted = (
@@ -167,7 +168,7 @@ def lost(report: formats.TradeoffReport) -> Iterator[tuple[str, str]]:
         yield f"{label} ({attacks}; seed {seeds})", why
 
 
-def _short_label(point: formats.TradePoint) -> str:
+def _short_label(point: TradePoint) -> str:
     """The defence and its strength without the option's name, which fills a terminal's line."""
     has_strength = point["strength"] is not None
     return (
@@ -177,7 +178,7 @@ def _short_label(point: formats.TradePoint) -> str:
     )
 
 
-def epsilon(point: formats.TradePoint) -> str:
+def epsilon(point: TradePoint) -> str:
     """`8.1 for one image, guaranteed`, `1e+06 for one client, no meaningful guarantee`, a dash."""
     value = point["epsilon"]
     if point["standing"] is None:
@@ -188,7 +189,7 @@ def epsilon(point: formats.TradePoint) -> str:
     return f"{text}, {NO_GUARANTEE if little else point['standing']}"
 
 
-def models_cell(point: formats.TradePoint) -> str:
+def models_cell(point: TradePoint) -> str:
     """How many models there are, and how many failed."""
     return f"{point['finished']}" + (f", {point['failed']} failed" if point["failed"] else "")
 
@@ -197,7 +198,7 @@ def models_cell(point: formats.TradePoint) -> str:
 
 
 @canvas.drawn
-def draw(report: formats.TradeoffReport) -> Figure | None:
+def draw(report: TradeoffReport) -> Figure | None:
     """Mean kNN across, mean AUC of each point's best attack up; None where nothing is known."""
     places = [(point, place(point)) for point in report["points"]]
     known: list[Any] = [(point, at) for point, at in places if None not in at]
@@ -240,7 +241,10 @@ def _beside(axes: Axes, at: tuple[float, float]) -> tuple[float, float]:
 
 
 def _curve(
-    axes: Axes, name: str, i: int, points: Sequence[tuple[formats.TradePoint, tuple[float, float]]]
+    axes: Axes,
+    name: str,
+    i: int,
+    points: Sequence[tuple[TradePoint, tuple[float, float]]],
 ) -> None:
     """A defence from mild to strong, with the intervals of each point, in the i-th look."""
     bare = name == NONE

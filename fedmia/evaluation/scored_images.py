@@ -1,0 +1,143 @@
+"""The images that attacks were scored on, dealt again from the data source of a run or an audit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedmia.config.audit import Audit
+from fedmia.encoders.memory import IN_MEMORY
+from fedmia.evaluation.audits.images import deal
+from fedmia.evaluation.audits.runs import redeal_split, run_of, split_of_run
+from fedmia.options.errors import InputError
+from fedmia.storage.runfolder import RunFolder
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, eq=False)
+class ScoredImages:
+    """The images that attacks were scored on.
+
+    Attributes:
+        members: uint8 (N, C, S, S) images that were trained on.
+        nonmembers: uint8 (M, C, S, S) others.
+        owners: int64 (N,) client that held each member; 0 in an audit, which knows of no clients.
+        member_ids: int64 (N,) places in the data source, as in `scores.csv`.
+        nonmember_ids: int64 (M,) likewise.
+        member_labels: int64 (N,) classes, zeros where unlabelled.
+        nonmember_labels: int64 (M,) likewise.
+    """
+
+    members: NDArray[np.uint8]
+    nonmembers: NDArray[np.uint8]
+    owners: NDArray[np.int64]
+    member_ids: NDArray[np.int64]
+    nonmember_ids: NDArray[np.int64]
+    member_labels: NDArray[np.int64]
+    nonmember_labels: NDArray[np.int64]
+
+
+def of_run(files: RunFolder) -> ScoredImages:
+    """The scored images of a run.
+
+    Args:
+        files: of the run.
+
+    Returns:
+        The images in the order in which the run deals them.
+
+    Raises:
+        InputError: the data source cannot be read again, or holds other images by now.
+    """
+    prepared = redeal_split(files, "read the data source itself")
+    data, split = prepared.data, prepared.split
+    inside, outside = split.scored_members, split.scored_nonmembers
+    client_of = dict(zip(split.members.tolist(), split.owner.tolist(), strict=True))
+    return ScoredImages(
+        members=data.images[inside],
+        nonmembers=data.images[outside],
+        owners=np.array([client_of[image] for image in inside.tolist()], dtype=np.int64),
+        member_ids=inside,
+        nonmember_ids=outside,
+        member_labels=data.labels[inside],
+        nonmember_labels=data.labels[outside],
+    )
+
+
+def of_audit(files: RunFolder, audit: Audit) -> ScoredImages:
+    """The scored images of an audit, at the size that its encoder got.
+
+    Args:
+        files: of the audit.
+        audit: its settings.
+
+    Returns:
+        The images in the order in which the audit deals them.
+
+    Raises:
+        InputError: the images were arrays in memory, which no source can read again, or the data
+            source cannot be read again.
+    """
+    if audit.members == IN_MEMORY:
+        raise InputError(
+            f"the images of the audit '{files.path}' were arrays in memory, which cannot be "
+            "read again; index your own arrays: `image` of `scores` is the place in the "
+            "members' array where `truth` is true, else in the others'"
+        )
+    run = run_of(audit)
+    if audit.members is None and run is not None:
+        scored = split_of_run(audit, run)
+    else:
+        encoder_row = (files.read_report_or_none() or {}).get("encoder", {})
+        scored = deal(audit, audit.size or encoder_row.get("size"))
+    return ScoredImages(
+        members=scored.scored_members.numpy(),
+        nonmembers=scored.scored_nonmembers.numpy(),
+        owners=np.zeros(len(scored.member_ids), dtype=np.int64),
+        member_ids=scored.member_ids,
+        nonmember_ids=scored.nonmember_ids,
+        member_labels=scored.member_labels,
+        nonmember_labels=scored.nonmember_labels,
+    )
+
+
+def sort_as_scored(images: ScoredImages, scores: pd.DataFrame, run: str) -> ScoredImages:
+    """The images in the order of scores.csv.
+
+    Args:
+        images: as they were dealt.
+        scores: a row an image, with the columns `image` and `truth`.
+        run: its folder, for the error.
+
+    Returns:
+        The scored images.
+
+    Raises:
+        InputError: `scores` names images that were not dealt.
+    """
+    truth = scores["truth"]
+    members = _places(images.member_ids, scores.loc[truth, "image"].tolist(), run)
+    others = _places(images.nonmember_ids, scores.loc[~truth, "image"].tolist(), run)
+    return ScoredImages(
+        members=images.members[members],
+        nonmembers=images.nonmembers[others],
+        owners=images.owners[members],
+        member_ids=images.member_ids[members],
+        nonmember_ids=images.nonmember_ids[others],
+        member_labels=images.member_labels[members],
+        nonmember_labels=images.nonmember_labels[others],
+    )
+
+
+def _places(ids: NDArray[np.int64], scored: Sequence[int], run: str) -> NDArray[np.int64]:
+    """Where in `ids` (N,) those that were scored stand."""
+    place = {image: at for at, image in enumerate(ids.tolist())}
+    if not place.keys() >= set(scored):
+        raise InputError(f"the data source no longer holds the images that '{run}' was scored on")
+    return np.array([place[image] for image in scored], dtype=np.int64)
