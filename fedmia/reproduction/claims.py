@@ -2,12 +2,14 @@
 
 A claim compares two columns, or a column with a number, over the rows of its entry. Each target
 gives one difference, the mean over rows; the interval is Student's over targets. One claim of a
-paper is primary and named before the runs; the others have simultaneous intervals (Bonferroni).
+paper is primary and named before the runs. Intervals are simultaneous (Bonferroni): those of the
+primary claim over levels of leak, those of all other claims of the paper over claims and levels.
 """
 
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +19,7 @@ from fedmia.reproduction.entries import Entry, TableCell
 from fedmia.statistics.spread import p_value, t_interval
 
 Readings = Mapping[tuple[str, str, str], Reading]  # (level, row, column) -> its number
-HOLDS, FAILS, UNDECIDED = "held", "not held", "undecided"
+HOLDS, FAILS, UNDECIDED, NOT_RUN = "held", "not held", "undecided", "not run"
 
 
 @dataclass(frozen=True)
@@ -30,10 +32,10 @@ class ClaimResult:
         says: the claim in one sentence.
         primary: whether it is the paper's primary one.
         level: of leak; empty for all together.
-        verdict: `held` where the interval lies over 0, `not held` where it lies under 0, else
-            `undecided`.
+        verdict: `held` where the interval lies over 0, `not held` where it lies under 0, `not run`
+            where the scale has no cell of it, else `undecided`.
         mean: mean difference over targets, None where no target is finished.
-        low, high: its interval; simultaneous over the paper's other claims unless primary.
+        low, high: its simultaneous interval, None with fewer than two targets.
         p: of Student's t test that the mean is 0, not corrected.
         targets: encoders, each with one difference.
     """
@@ -63,19 +65,28 @@ def judge_claims(
         The claims in the order of the entries; those of an entry once a level.
     """
     by_claim = [
-        (entry, claim, level, differences(claim, level, cells, readings))
+        (entry, claim, level, differences(claim, level, cells, readings), is_run)
         for entry, cells, readings in entries
         for claim in entry.claims
         for level in dict.fromkeys(cell.level for cell in cells)
+        for is_run in [_is_run(claim, level, cells)]
     ]
-    others = {
-        paper: sum(e.paper == paper and not c.get("primary") for e, c, _, _ in by_claim)
-        for paper in {entry.paper for entry, *_ in by_claim}
-    }
+    families = Counter(_family(entry, claim) for entry, claim, *_, is_run in by_claim if is_run)
     return [
-        _judge(entry, claim, level, values, 1 if claim.get("primary") else others[entry.paper])
-        for entry, claim, level, values in by_claim
+        _judge(entry, claim, level, values, families[_family(entry, claim)] if is_run else 0)
+        for entry, claim, level, values, is_run in by_claim
     ]
+
+
+def _family(entry: Entry, claim: Mapping[str, Any]) -> tuple[str, bool]:
+    """What a claim is corrected together with."""
+    return entry.paper, bool(claim.get("primary"))
+
+
+def _is_run(claim: Mapping[str, Any], level: str, cells: Sequence[TableCell]) -> bool:
+    """Whether the scale has cells of a claim, finished or not."""
+    rows = claim.get("rows")
+    return any(c.jobs and c.level == level and (not rows or c.row in rows) for c in cells)
 
 
 def differences(
@@ -118,8 +129,8 @@ def _by_row(
 def _judge(
     entry: Entry, claim: Mapping[str, Any], level: str, values: Sequence[float], together: int
 ) -> ClaimResult:
-    ci = t_interval(values, together)
-    verdict = UNDECIDED
+    ci = t_interval(values, together) if together else None
+    verdict = UNDECIDED if together else NOT_RUN
     if ci is not None:
         verdict = HOLDS if ci[0] > 0 else FAILS if ci[1] < 0 else UNDECIDED
     low, high = ci or (None, None)

@@ -11,11 +11,19 @@ import pytest
 
 from fedmia.options.errors import InputError
 from fedmia.reproduction.cells import Reading, loss_at_equal_accuracy, read_cell, read_path
-from fedmia.reproduction.claims import FAILS, HOLDS, UNDECIDED, differences, judge_claims
+from fedmia.reproduction.claims import (
+    FAILS,
+    HOLDS,
+    NOT_RUN,
+    UNDECIDED,
+    differences,
+    judge_claims,
+)
 from fedmia.reproduction.entries import Entry, TableCell, jobs_of, read_entries, select
 from fedmia.reproduction.jobs import DONE, JobFolder, TableJob
 from fedmia.reproduction.listing import list_page, read_files, read_sources
 from fedmia.reproduction.tables import readings_of, table_rows
+from fedmia.statistics.spread import t_interval
 
 PAPERS = {"encodermi", "federated", "logistic", "lpla", "partcrop"}
 
@@ -155,9 +163,36 @@ def readings(better: tuple[float, ...], worse: tuple[float, ...]) -> Any:
 def test_claim__by_the_interval_over_targets(worse: tuple[float, ...], verdict: str) -> None:
     claim = {"says": "A over B", "primary": True, "better": "A", "over": "B"}
     entry = Entry("t", "p", "Table 1", "t", claims=(claim,))
-    cells = [TableCell("row", name, "", "", (), None, None) for name in "AB"]
+    cells = [TableCell("row", name, "", "", (TableJob("audit", {}),), None, None) for name in "AB"]
     (result,) = judge_claims([(entry, cells, readings((0.7, 0.72, 0.69), worse))])
     assert result.verdict == verdict and result.targets == 3
+
+
+def test_claims__intervals_hold_together_over_what_is_run() -> None:
+    """The primary claim over its levels, others over claims and levels; what is not run adds
+    nothing."""
+    primary = {"says": "A over B", "primary": True, "better": "A", "over": "B"}
+    another = {"says": "A over .5", "better": "A", "over": 0.5}
+    entries = []
+    for name, jobs, claims in (
+        ("run", (TableJob("audit", {}),), (primary, another)),
+        ("cut", (), (another,)),
+    ):
+        cells = [TableCell("row", c, level, "", jobs, None, None) for c in "AB" for level in "xyz"]
+        numbers = {
+            (level, "row", column): Reading(values[0], values=values)
+            for level in "xyz"
+            for column, values in (("A", (0.7, 0.72, 0.69)), ("B", (0.6, 0.61, 0.6)))
+        }
+        entry = Entry(name, "paper", "Table 1", "t", claims=claims)
+        entries.append((entry, cells, numbers if jobs else {}))
+    results = judge_claims(entries)
+    apart = {"A over B": (0.1, 0.11, 0.09), "A over .5": (0.2, 0.22, 0.19)}
+    for result in results[:6]:
+        want = t_interval(apart[result.says], 3)
+        assert (result.low, result.high) == pytest.approx(want), result
+    assert [result.verdict for result in results[6:]] == [NOT_RUN] * 3
+    assert {(result.low, result.targets) for result in results[6:]} == {(None, 0)}
 
 
 def test_claim__targets_are_paired_and_never_of_unequal_number() -> None:
