@@ -7,6 +7,7 @@ one that is there, and a command that is repeated makes only what is missing.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import shutil
 import time
@@ -222,50 +223,49 @@ def run_jobs(
         DiskError: a file could not be written or read; what was begun can be gone on with.
     """
     ordered = {job.key: job for one in jobs for job in one.chain()}
-    failed: dict[str, str] = {}
-    timer = None if minutes is None else Timer(60 * minutes, stop.set)
-    if timer is not None:
-        timer.daemon = True
-        timer.start()
     waiting = [job for job in ordered.values() if folder.done(job) is None]
     waiting.sort(key=lambda job: job.kind != FEDERATION)  # the longest first, so no core waits
-    count, began = 0, dict[str, float]()
-    try:
+    failed, began = dict[str, str](), dict[str, float]()
+    count = itertools.count(1)
+
+    def starts(task: StudyProcess) -> None:
+        began[task.name] = time.perf_counter()
+
+    def ended(task: StudyProcess, code: int) -> None:
+        if code == DISK_FAILED:  # so would all others
+            raise durable.DiskError(explain_exit(code, task.log, {}))
+        job, seconds = ordered[task.name], time.perf_counter() - began[task.name]
+        if code:
+            failed[job.key] = explain_exit(code, task.log, {str(folder.root): "OUT"})
+        else:
+            folder.finish(job, seconds)
+        how = "done" if not code else f"failed: {failed[job.key]}"
+        say(f"{next(count)}/{len(waiting)} {job.key} {how} ({seconds:.0f} s)")
+
+    with _time_limit(minutes, stop):
         for depth in sorted({job.depth for job in waiting}):
-            ready = [
-                job
-                for job in waiting
-                if job.depth == depth
-                and not any(above.key in failed for above in job.chain())
-                and not stop.is_set()
-            ]
-
-            def ended(task: StudyProcess, code: int) -> None:
-                nonlocal count
-                count += 1
-                if code == DISK_FAILED:  # so would all others
-                    raise durable.DiskError(explain_exit(code, task.log, {}))
-                job, seconds = ordered[task.name], time.perf_counter() - began[task.name]
-                if code:
-                    failed[job.key] = explain_exit(code, task.log, {str(folder.root): "OUT"})
-                else:
-                    folder.finish(job, seconds)
-                how = "done" if not code else f"failed: {failed[job.key]}"
-                say(f"{count}/{len(waiting)} {job.key} {how} ({seconds:.0f} s)")
-
-            def starts(task: StudyProcess) -> None:
-                began[task.name] = time.perf_counter()
-
-            tasks = [
-                StudyProcess(job.key, folder.start(job), folder.path(job) / "log.txt", 1)
-                for job in ready
-            ]
+            tasks = []
+            for job in (one for one in waiting if one.depth == depth):
+                broken = next((above.key for above in job.chain() if above.key in failed), None)
+                if broken is not None:
+                    failed[job.key] = f"{broken} failed"
+                elif not stop.is_set():
+                    log = folder.path(job) / "log.txt"
+                    tasks.append(StudyProcess(job.key, folder.start(job), log, 1))
             run_all(tasks, max(1, min(side_by_side, len(tasks))), starts, ended, stop)
-    finally:
-        if timer is not None:
-            timer.cancel()
-    for job in waiting:  # what a failed job would have been needed for
-        broken = next((a.key for a in job.chain() if a.key in failed and a is not job), None)
-        if broken is not None:
-            failed.setdefault(job.key, f"{broken} failed")
     return failed
+
+
+@contextmanager
+def _time_limit(minutes: float | None, stop: Event) -> Iterator[None]:
+    """Set `stop` after so many minutes inside; None: never."""
+    if minutes is None:
+        yield
+        return
+    timer = Timer(60 * minutes, stop.set)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
