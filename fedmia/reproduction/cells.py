@@ -16,6 +16,7 @@ from fedmia.reproduction.jobs import AUDIT, ENCODER, FEDERATION, HEAD, JobFolder
 from fedmia.statistics.spread import clip_interval, t_interval
 
 FILES = {AUDIT: "report.json", FEDERATION: "report.json", HEAD: "head.json", ENCODER: "losses.json"}
+SHARES = {"accuracy", "auc", "precision", "recall", "tpr", "knn", "linear", "utility"}
 
 
 @dataclass(frozen=True)
@@ -62,11 +63,17 @@ def read_cell(cell: TableCell, folder: JobFolder) -> Reading | None:
     if len(values) == 1:
         return Reading(**{**vars(one), "values": values})
     ci = t_interval(values)
-    if min(values) >= 0 and max(values) <= 1:
+    if _is_share(cell.read):
         ci = clip_interval(ci)
     low, high = ci or (None, None)
     mean = sum(values) / len(values)
     return Reading(mean, low, high, "targets", one.n_members, one.n_nonmembers, values)
+
+
+def _is_share(path: str) -> bool:
+    """Whether a number lies in [0, 1] by what it is: a loss or a difference may be negative."""
+    what = path.rpartition("/")[2].partition("@")[0]
+    return what in SHARES or path.startswith("table_3/")
 
 
 def read_path(file: str, results: Path, path: str) -> Reading:

@@ -93,6 +93,7 @@ def finished(folder: JobFolder, job: TableJob, auc: float) -> None:
         "auc_ci": [auc - 0.1, auc + 0.1],
         "n_members": 5,
         "n_nonmembers": 7,
+        "difference": auc,
         "tpr_at_fpr": {"0.1": 0.3},
         "tpr_at_fpr_ci": {"0.1": [0.1, 0.6]},
     }
@@ -111,6 +112,17 @@ def test_reason__names_the_flag_and_no_folder_of_this_machine(given: bool, tmp_p
 
 def a_cell(*jobs: TableJob, read: str = "lpla/auc", reason: str = "") -> TableCell:
     return TableCell("row", "column", "", read, jobs, 0.9, None, reason)
+
+
+def test_cell__a_share_ends_at_0_and_1_and_a_difference_does_not(tmp_path: Path) -> None:
+    folder = JobFolder(tmp_path)
+    jobs = [TableJob("audit", {"seed": seed}) for seed in range(2)]
+    for job, value in zip(jobs, (0.1, 0.3), strict=True):
+        finished(folder, job, value)
+    half = 12.7062 * 0.1  # Student, 1 degree of freedom
+    for what, ends in (("auc", (0.0, 1.0)), ("difference", (0.2 - half, 0.2 + half))):
+        reading = read_cell(a_cell(*jobs, read=f"lpla/{what}"), folder)
+        assert reading is not None and (reading.low, reading.high) == pytest.approx(ends, abs=1e-4)
 
 
 def test_cell__mean_and_interval_over_targets(tmp_path: Path) -> None:
