@@ -66,6 +66,23 @@ def test_list__shows_every_entry_and_what_is_left_out() -> None:
             assert f"{what}: {why}" in page and len(why) > 10
 
 
+def test_files__hold_no_key_that_nothing_reads() -> None:
+    """A comma in a sentence without quotes makes a key of its end."""
+    laid = {"audit", "data", "encoder", "epoch", "federation", "head", "kind", "read"}
+    scale = laid | {"rows", "columns", "reason", "not_run", "levels", "targets"}
+    entry = laid - {"epoch"} | {"place", "title", "figure", "open", "scales", "rows", "columns"}
+    for file in read_files().values():
+        assert set(file) <= laid | {"title", "scales", "open", "entries", "left_out"}
+        for own in file["entries"].values():
+            assert set(own) <= entry | {"theirs", "theirs_sd", "claims"}
+            for claim in own.get("claims", ()):
+                assert set(claim) <= {"says", "better", "over", "rows", "primary"}, claim
+            for here in own.get("scales", {}).values():
+                assert set(here) <= scale, here
+            for one in [*own["rows"], *own["columns"]]:
+                assert set(one) <= laid | {"label", "attack", "levels"}, one
+
+
 def test_unknown_table__names_the_nearest() -> None:
     with pytest.raises(InputError, match="unknown table 'encodermi-table-22'; did you mean"):
         select(["encodermi-table-22"])
