@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from safetensors import SafetensorError
 
-from fedmia.cli.command import BAD_INPUT, DISK_FAILED
+from fedmia.cli.command import DISK_FAILED, print_bad_input
 from fedmia.config.central import Central
 from fedmia.config.compatibility import norm_kind
 from fedmia.config.tree import from_tree, to_tree
@@ -246,8 +246,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         train_encoder(from_tree(Central, load(Path(config))), Path(folder))
     except InputError as error:
-        print(f"fedmia: error: {error}", file=sys.stderr)
-        return BAD_INPUT
+        return print_bad_input(error)
     except (OSError, SafetensorError) as error:
         with suppress(OSError):  # a log on that very disk
             print(f"fedmia: the run failed: {error}", file=sys.stderr)
