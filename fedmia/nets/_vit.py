@@ -91,13 +91,20 @@ class SineCosinePositions(Positions):
 
     def __init__(self, width: int, side: int) -> None:
         super().__init__()
-        rates = 10000.0 ** -(torch.arange(width // 4, dtype=torch.float64) / (width / 4))
-        angles = torch.arange(side, dtype=torch.float64)[:, None] * rates
-        line = torch.cat([angles.sin(), angles.cos()], dim=1).float()  # side x D/2
-        rows, columns = line[:, None].expand(-1, side, -1), line[None].expand(side, -1, -1)
+        weight = torch.empty(1, side, side, width)
+        if not weight.is_meta:  # there a sum would import torch's compiler, for one second
+            weight.copy_(sine_cosine(width, side))
         # A constant, neither averaged nor saved.
-        weight = torch.cat([rows, columns], dim=2)[None]
         self.register_buffer("weight", weight, persistent=False)
+
+
+def sine_cosine(width: int, side: int) -> Tensor:
+    """The fixed positions of `side` by `side` patches, (side, side, width)."""
+    rates = 10000.0 ** -(torch.arange(width // 4, dtype=torch.float64) / (width / 4))
+    angles = torch.arange(side, dtype=torch.float64)[:, None] * rates
+    line = torch.cat([angles.sin(), angles.cos()], dim=1).float()  # side x D/2
+    rows, columns = line[:, None].expand(-1, side, -1), line[None].expand(side, -1, -1)
+    return torch.cat([rows, columns], dim=2)
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, heads: int, mask: Tensor | None = None) -> Tensor:

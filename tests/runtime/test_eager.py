@@ -57,6 +57,8 @@ def test_step__bit_for_bit_that_of_torch(name: str, options: dict[str, Any]) -> 
 
 UNUSED = """
 import sys, torch
+from fedmia.nets.base import check_network
+from fedmia.nets.vit import ViTTiny
 from fedmia.runtime import eager
 from fedmia.ssl.optimizers import OPTIMIZERS, build
 makers = [lambda w, n=n: build(n, w, lr=.1, momentum=.9, beta2=.9, decay=.1) for n in OPTIMIZERS]
@@ -67,6 +69,7 @@ for make in makers:
     optimizer.zero_grad()
     weights[0].sin().sum().backward()
     optimizer.step()
+check_network("a file", lambda: ViTTiny().build(3, 32), 1 << 30)
 sys.exit("torch._dynamo" in sys.modules)
 """
 
