@@ -94,10 +94,8 @@ def write_all(
             command += f" --targets {config.targets}"
         facts: dict[str, Any] = {"command": command, **describe()}
         paths.append(write_table(entry, config.scale, rows, facts, tables))
-        picture = None
-        if entry.figure in ("lines", "bars"):
-            picture = draw(entry.title, rows, entry.figure)
-        if picture is not None:
+        drawn = entry.figure in ("lines", "bars")
+        if drawn and (picture := draw(entry.title, rows, entry.figure)) is not None:
             write({tables / f"{entry.name}.png": picture})
         copy_figures(entry, cells, folder, tables)
         numbered.append((entry, cells, readings))
