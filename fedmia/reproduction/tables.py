@@ -8,8 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
+from fedmia.report import csvs
 from fedmia.report.page import templates
 from fedmia.reproduction.cells import Reading, read_cell
 from fedmia.reproduction.claims import ClaimResult, Readings
@@ -105,11 +104,11 @@ def write_table(
     text = json.dumps({**about, "rows": list(rows)}, indent=1) + "\n"
     # Each choice that the paper leaves open is a column, so that tables of several choices stack.
     chosen = {f"open: {name}": value for name, value in entry.open.items()}
-    frame = pd.DataFrame(rows, columns=HEADS, dtype=object).assign(scale=scale, **chosen)
+    lines = [[*(row[head] for head in HEADS), scale, *chosen.values()] for row in rows]
     path = folder / f"{entry.name}.md"
     write(
         {
-            folder / f"{entry.name}.csv": frame.to_csv(index=False),
+            folder / f"{entry.name}.csv": csvs.text([*HEADS, "scale", *chosen], lines),
             folder / f"{entry.name}.json": text,
             path: markdown(entry, scale, rows, facts),
         }

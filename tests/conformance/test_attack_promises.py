@@ -22,7 +22,7 @@ from fedmia.threat import Threat
 if TYPE_CHECKING:  # no class of tests, though its name begins like one
     from fedmia.attacks._exchange import SetComparison
 
-from tests.conformance._broken import broken
+from _broken import broken
 
 
 @dataclass

@@ -160,6 +160,8 @@ class OwnShadows:
         Raises:
             InputError: they do not suit the shadows.
         """
+        if not self.audit.shadow_defense:
+            return None
         settings = build_settings(self.audit.plan(), target)
         setting = RunConditions(norm_kind(settings.model[1], settings.ssl[1]), settings.spec)
         layers = [(one.name, one.build("defense")) for one in self.audit.shadow_defense]

@@ -238,9 +238,7 @@ def _attack(rows: Sequence[TradeRow], name: str) -> TradeAttack:
     }
 
 
-def largest(
-    rows: Iterable[TradeRow],
-) -> tuple[float | None, str | None, str | None]:
+def largest(rows: Iterable[TradeRow]) -> tuple[float | None, str | None, str | None]:
     """The largest epsilon of a model, its standing and its unit; none where a model states none."""
     known = [row for row in rows if row["knn"] is not None]
     stated = [(row["epsilon"], row["standing"], row["unit"]) for row in known]
