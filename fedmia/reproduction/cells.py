@@ -108,19 +108,16 @@ def read_path(file: str, results: Path, path: str) -> Reading:
 
 def _of_report(report: Mapping[str, Any], first: str, keys: Sequence[str]) -> Reading:
     if first == "utility":
-        row: Any = report["utility"]
-        return _reading(row, keys[-1])
+        return _reading(report["utility"], keys[-1])
     rows = report["attacks"]
     if first == "untrained":
         rows, (first, *keys) = report["controls"]["untrained"] or (), keys
     row = next((row for row in rows if row["name"] == first), None)
     metric, _, rate = keys[-1].partition("@")
     if row is not None and metric == "tpr":
-        ci = row["tpr_at_fpr_ci"].get(rate) or (None, None)
-        low, high = ci
-        value = row["tpr_at_fpr"].get(rate)
-        return Reading(value, low, high, "images", row["n_members"], row["n_nonmembers"])
-    return _reading(row, keys[-1])
+        ci = row["tpr_at_fpr_ci"].get(rate)
+        row = {**row, "tpr": row["tpr_at_fpr"].get(rate), "tpr_ci": ci}
+    return _reading(row, metric)
 
 
 def _of_head(content: Mapping[str, Any], first: str, keys: Sequence[str]) -> Reading:

@@ -20,9 +20,12 @@ from threading import Event, Timer
 from typing import Any
 
 from fedmia.cli.command import DISK_FAILED
+from fedmia.config.audit import Audit
+from fedmia.config.tree import from_tree
+from fedmia.evaluation.audits.resume import same_audit
 from fedmia.options.bounded import read_json
 from fedmia.options.errors import InputError, opt
-from fedmia.options.yamlfile import Tree, dump, load
+from fedmia.options.yamlfile import Tree, dump
 from fedmia.runtime.environment import describe
 from fedmia.storage import durable
 from fedmia.storage.manifest import CHECKPOINT, CONFIG
@@ -135,12 +138,11 @@ class JobFolder:
         """Write the settings of a job, and clear what cannot be gone on with; its command line."""
         folder = self.path(job)
         results = folder / "results"
-        if job.kind in (HEAD, PAPER):
-            shutil.rmtree(results, ignore_errors=True)
         durable.make_folder(folder, self.jobs)
         settings = folder / SETTINGS
         if job.kind == PAPER:
             assert job.needs is not None
+            shutil.rmtree(results, ignore_errors=True)
             run_path = self.path(job.needs) / "results"
             return command("fedmia.paper", run_path, "--out", results)
         tree = {**job.tree, **self._sources(job)}
@@ -153,8 +155,9 @@ class JobFolder:
             return command("fedmia.simulate", "--config", settings, "--out", results)
         if job.kind == ENCODER:
             return command("fedmia.reproduction.central", settings, results)
-        if job.kind == AUDIT and (results / CONFIG).is_file() and not _readable(results / CONFIG):
-            shutil.rmtree(results)
+        # An audit goes on if it is this one: the folder may have moved since, or the device changed.
+        if job.kind == HEAD or not same_audit(from_tree(Audit, tree))(results / CONFIG):
+            shutil.rmtree(results, ignore_errors=True)
         return command(f"fedmia.{job.kind}", "--config", settings, "--out", results)
 
     def _sources(self, job: TableJob) -> Tree:
@@ -169,16 +172,13 @@ class JobFolder:
                 own["shadow_data"] = place["name"]
                 own |= {"data_dir": place["dir"]} if "dir" in place else {}
         above = self.path(job.needs) / "results"
-        encoder = str(above) if job.epoch is None else f"{above}@{job.epoch}"
+        own["encoder"] = str(above) if job.epoch is None else f"{above}@{job.epoch}"
         if job.needs.kind == FEDERATION:
-            return {**own, "encoder": encoder}
-        sides = {
-            "members": f"npz:{above / 'members.npz'}",
-            "nonmembers": f"npz:{above / 'nonmembers.npz'}",
-        }
+            return own
+        members, nonmembers = (f"npz:{above / n}.npz" for n in ("members", "nonmembers"))
         if job.kind == HEAD:
-            return {**own, "encoder": encoder, "data": sides["nonmembers"]}
-        return {**own, "encoder": encoder, **sides}
+            return {**own, "data": nonmembers}
+        return {**own, "members": members, "nonmembers": nonmembers}
 
     def _located(self, source: str) -> Tree:
         """Name and folder of a data source whose files lie in the folder of data sets."""
@@ -188,14 +188,6 @@ class JobFolder:
         if file:
             return {"name": f"{plugin}:{self.data_dir / file}"}
         return {"name": source, "dir": str(self.data_dir)}
-
-
-def _readable(config: Path) -> bool:
-    try:
-        load(config)
-    except InputError:
-        return False
-    return True
 
 
 def run_jobs(

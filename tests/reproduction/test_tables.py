@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from fedmia.options.errors import InputError
+from fedmia.options.yamlfile import dump, load
 from fedmia.reproduction.cells import Reading, loss_at_equal_accuracy, read_cell, read_path
 from fedmia.reproduction.claims import (
     FAILS,
@@ -24,6 +25,7 @@ from fedmia.reproduction.jobs import DONE, JobFolder, TableJob
 from fedmia.reproduction.listing import list_page, read_files, read_sources
 from fedmia.reproduction.tables import readings_of, table_rows
 from fedmia.statistics.spread import t_interval
+from fedmia.storage.manifest import FORMAT
 
 PAPERS = {"encodermi", "federated", "logistic", "lpla", "partcrop"}
 
@@ -140,6 +142,26 @@ def test_cell__a_share_ends_at_0_and_1_and_a_difference_does_not(tmp_path: Path)
     for what, ends in (("auc", (0.0, 1.0)), ("difference", (0.2 - half, 0.2 + half))):
         reading = read_cell(a_cell(*jobs, read=f"lpla/{what}"), folder)
         assert reading is not None and (reading.low, reading.high) == pytest.approx(ends, abs=1e-4)
+
+
+def test_audit__goes_on_where_it_was_and_begins_again_where_it_moved(tmp_path: Path) -> None:
+    cells = read_entries()["encodermi-table-2"].cells("smoke", None)
+    job = next(job for job in jobs_of(cells) if job.kind == "audit")
+
+    def start(root: Path) -> Path:
+        with (folder := JobFolder(root)).locked():
+            folder.start(job)
+        return folder.path(job)
+
+    begun = start(tmp_path / "one")
+    scores = begun / "results" / "scores"
+    scores.mkdir(parents=True)
+    settings = load(begun / "settings.yaml")
+    (begun / "results" / "config.yaml").write_text(dump(settings, {"format": FORMAT}))
+    start(tmp_path / "one")
+    assert scores.is_dir()
+    (tmp_path / "one").rename(tmp_path / "two")
+    assert not (start(tmp_path / "two") / "results").exists()
 
 
 def test_cell__mean_and_interval_over_targets(tmp_path: Path) -> None:
