@@ -16,6 +16,7 @@ from fedmia.reproduction.jobs import AUDIT, ENCODER, FEDERATION, HEAD, JobFolder
 from fedmia.statistics.spread import clip_interval, t_interval
 
 FILES = {AUDIT: "report.json", FEDERATION: "report.json", HEAD: "head.json", ENCODER: "losses.json"}
+Rows = Sequence[Mapping[str, Any]]
 SHARES = {"accuracy", "auc", "precision", "recall", "tpr", "knn", "linear", "utility"}
 
 
@@ -141,9 +142,7 @@ def _of_head(content: Mapping[str, Any], first: str, keys: Sequence[str]) -> Rea
     return _spread(row[keys[-1]])
 
 
-def loss_at_equal_accuracy(
-    rows: Sequence[Mapping[str, Any]], costly: str, cheap: str
-) -> float | None:
+def loss_at_equal_accuracy(rows: Rows, costly: str, cheap: str) -> float | None:
     """How much more utility one mechanism loses than another where attacks do equally well.
 
     Each epsilon of a mechanism is a point: accuracy of the shadow attack, utility loss. The curve

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors import SafetensorError
+from torch.optim import Optimizer
 
 from fedmia.cli.command import DISK_FAILED, print_bad_input
 from fedmia.config.central import Central
@@ -31,8 +32,8 @@ from fedmia.options.seeding import rng, torch_rng
 from fedmia.options.yamlfile import dump, load
 from fedmia.runtime.device import resolve_device
 from fedmia.runtime.environment import describe
-from fedmia.ssl.base import Recipe, SSLMethod, State, under
-from fedmia.ssl.optimizers import optimizer_state, restore
+from fedmia.ssl.base import Recipe, SSLMethod, State
+from fedmia.ssl.progress import load_training, training_state
 from fedmia.ssl.train import Job, make_optimizer
 from fedmia.storage import durable
 from fedmia.storage.manifest import CONFIG, FORMAT, SNAPSHOTS
@@ -42,6 +43,7 @@ BRANCH = "main"  # where an audit looks for the models of a run
 PROGRESS = "progress.safetensors"
 LOSSES = "losses.json"  # mean loss by epoch, and seconds of the training; written last
 SIDES = ("members", "nonmembers")
+Done = tuple[list[float], dict[str, Any], float]  # losses by epoch, the defences' memory, seconds
 PAUSE = 20.0  # seconds between two writings of the progress
 
 
@@ -154,7 +156,9 @@ def train_encoder(
         if time.perf_counter() - written > PAUSE and epoch + 1 < config.epochs:
             spent = seconds + time.perf_counter() - began
             durable.force_all(store.take_unforced())
-            _write_progress(folder, method, optimizer, (losses, memory, spent))
+            about = {"losses": losses, "memory": memory, "seconds": spent}
+            tensors = _on_cpu(training_state(method, optimizer))
+            write_tensors(tensors, folder / PROGRESS, about)
             written = time.perf_counter()
     store.save(BRANCH, Snapshot(config.epochs, _on_cpu(method.shared_state()), {}))
     seconds += time.perf_counter() - began
@@ -200,32 +204,12 @@ def _guard(config: Central) -> DefenseStack | None:
     return central_stack(layers, setting, "defense.name")
 
 
-def _write_progress(
-    folder: Path,
-    method: SSLMethod,
-    optimizer: torch.optim.Optimizer,
-    done: tuple[list[float], dict[str, Any], float],
-) -> None:
-    losses, memory, seconds = done
-    tensors = {f"shared.{n}": t for n, t in method.shared_state().items()}
-    tensors |= {f"local.{n}": t for n, t in method.local_state().items()}
-    moments = optimizer_state(optimizer, method.trainable()).items()
-    tensors |= {f"optimizer.{n}": t for n, t in moments}
-    about = {"losses": losses, "memory": memory, "seconds": seconds}
-    write_tensors(_on_cpu(tensors), folder / PROGRESS, about)
-
-
-def _resume(
-    folder: Path, method: SSLMethod, optimizer: torch.optim.Optimizer
-) -> tuple[list[float], dict[str, Any], float]:
-    """Load the progress; losses of the epochs that are done, the defences' memory, seconds."""
+def _resume(folder: Path, method: SSLMethod, optimizer: Optimizer) -> Done:
     path = folder / PROGRESS
     if not path.is_file():
         return [], {}, 0.0
     tensors, about = read_tensors(path)
-    method.load_shared(under("shared.", tensors))
-    method.load_local(under("local.", tensors))
-    restore(optimizer, method.trainable(), under("optimizer.", tensors))
+    load_training(method, optimizer, tensors)
     return list(about["losses"]), dict(about["memory"]), float(about["seconds"])
 
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedmia.report.figures import canvas
+from fedmia.reproduction.tables import Rows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Rows = Sequence[Mapping[str, Any]]  # as `fedmia.reproduction.tables.table_rows` returns them
 LONGEST = 5  # letters of a label that stands upright beside others
 
 

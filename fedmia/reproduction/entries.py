@@ -29,6 +29,8 @@ SMOKE_SHADOWS = {
     "shadow_data": "synthetic",
     "shadow_data_options": {"pixels": 16, "images": 200, "classes": 7},
 }
+Layers = Sequence[Mapping[str, Any]]  # trees that are laid over each other, the lowest first
+Names = Callable[[Tree], Sequence[str]]  # of the attacks of a tree
 READ_ONLY = ("encoder", "members", "nonmembers", "cache", "device", "threads", "out", "jobs")
 
 
@@ -98,18 +100,19 @@ class Entry:
         file, own = self.layers["file"], self.layers["entry"]
         at, here = file.get("scales", {}).get(scale, {}), own.get("scales", {}).get(scale, {})
         levels = here.get("levels", at.get("levels", {"": {}})) if scale != "smoke" else {"": {}}
-        cells: list[TableCell] = []
         rows = list(enumerate(own["rows"]))
         if scale == "smoke" and "rows" not in here:  # every row takes the same path
             rows = rows[-1:]
+        cells: list[TableCell] = []
         for level, laid in levels.items():
             for i, row in rows:
+                row_level = row.get("levels", {}).get(level, {})
                 for j, column in enumerate(own["columns"]):
-                    own_level = row.get("levels", {}).get(level, {})
-                    trees = (file, at, laid, own, here, row, own_level, column)
-                    cells.append(
-                        _cell(self, (scale, level, data_dir), trees, (row, column), (i, j), targets)
-                    )
+                    theirs, sd = (_printed(own.get(name), i, j) for name in ("theirs", "theirs_sd"))
+                    bare = TableCell(row["label"], column["label"], level, "", (), theirs, sd)
+                    trees = (file, at, laid, own, here, row, row_level, column)
+                    with prefix_errors(f"{self.paper}.yaml, {self.name}, {bare.row}"):
+                        cells.append(_plan(bare, trees, scale, data_dir, targets))
         return cells
 
 
@@ -159,41 +162,30 @@ def select(names: Sequence[str]) -> list[Entry]:
     return [e for e in entries.values() if chosen & {"all", e.paper, e.name}]
 
 
-def _cell(
-    entry: Entry,
-    where: tuple[str, str, Path | None],
-    trees: Sequence[Mapping[str, Any]],
-    places: tuple[Mapping[str, Any], Mapping[str, Any]],
-    indices: tuple[int, int],
-    targets: int | None,
+def _printed(numbers: Sequence[Sequence[float | None]] | None, i: int, j: int) -> float | None:
+    number = numbers[i][j] if numbers else None
+    return None if number is None else float(number)
+
+
+def _plan(
+    bare: TableCell, trees: Layers, scale: str, data_dir: Path | None, targets: int | None
 ) -> TableCell:
-    scale, level, data_dir = where
-    row, column = places
-    own, here = trees[3], trees[4]
-
-    def printed(key: str) -> float | None:
-        values = own.get(key)
-        value = values[indices[0]][indices[1]] if values else None
-        return None if value is None else float(value)
-
+    """`bare` with what is read and its jobs, or with the reason why it has none."""
+    *_, here, _, _, column = trees
     plain: dict[str, Any] = {}
     for tree in trees:
         plain |= {key: tree[key] for key in LAYER - set(PARTS) if key in tree}
-    read = str(plain["read"]).format(attack=column.get("attack", ""), column=column["label"])
-    cell = TableCell(
-        row["label"], column["label"], level, read, (), printed("theirs"), printed("theirs_sd")
-    )
+    read = str(plain["read"]).format(attack=column.get("attack", ""), column=bare.column)
     reason = here.get("not_run", "")
-    for axis, place in (("rows", row), ("columns", column)):
-        if axis in here and place["label"] not in here[axis]:
+    for axis, label in (("rows", bare.row), ("columns", bare.column)):
+        if axis in here and label not in here[axis]:
             reason = reason or here["reason"]
     source, lacking = _source(scale, plain.get("data", ""), data_dir)
     if reason := reason or lacking:
-        return replace(cell, reason=reason)
-    count = targets or plain.get("targets", 1)
-    with prefix_errors(f"{entry.paper}.yaml, {entry.name}, {row['label']}"):
-        jobs = tuple(_job(plain, trees, source, seed, scale) for seed in range(count))
-    return replace(cell, jobs=jobs)
+        return replace(bare, read=read, reason=reason)
+    seeds = range(targets or plain.get("targets", 1))
+    jobs = tuple(_job(plain, trees, source, seed, scale) for seed in seeds)
+    return replace(bare, read=read, jobs=jobs)
 
 
 def _source(scale: str, name: str, data_dir: Path | None) -> tuple[Tree, str]:
@@ -209,13 +201,7 @@ def _source(scale: str, name: str, data_dir: Path | None) -> tuple[Tree, str]:
     return source, ""
 
 
-def _job(
-    plain: Mapping[str, Any],
-    trees: Sequence[Mapping[str, Any]],
-    source: Tree,
-    seed: int,
-    scale: str,
-) -> TableJob:
+def _job(plain: Tree, trees: Layers, source: Tree, seed: int, scale: str) -> TableJob:
     """The last job of a cell, for the target of one seed."""
     kind = plain.get("kind", AUDIT)
     if kind in (FEDERATION, PAPER):
@@ -243,7 +229,7 @@ def _shadow_data(name: str) -> Tree:
     return {"shadow_data": source.pop("name"), "shadow_data_options": source}
 
 
-def _federation(trees: Sequence[Mapping[str, Any]], source: Tree, seed: int) -> Tree:
+def _federation(trees: Layers, source: Tree, seed: int) -> Tree:
     """The settings of a federated run, its preset below all."""
     from fedmia.config.experiment import Experiment
     from fedmia.config.experiment import attack_names as run_names
@@ -258,11 +244,7 @@ def _federation(trees: Sequence[Mapping[str, Any]], source: Tree, seed: int) -> 
     )
 
 
-def _laid(
-    root: type,
-    parts: Sequence[Mapping[str, Any]],
-    names: Callable[[Tree], Sequence[str]] = attack_names,
-) -> Tree:
+def _laid(root: type, parts: Layers, names: Names = attack_names) -> Tree:
     """Trees of one command laid over each other, the first one lowest."""
     merged: Tree = {}
     for part in parts:

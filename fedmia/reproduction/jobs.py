@@ -155,7 +155,7 @@ class JobFolder:
             return command("fedmia.simulate", "--config", settings, "--out", results)
         if job.kind == ENCODER:
             return command("fedmia.reproduction.central", settings, results)
-        # An audit goes on if it is this one: the folder may have moved since, or the device changed.
+        # An audit goes on if it is this one: folder or device may have changed since.
         if job.kind == HEAD or not same_audit(from_tree(Audit, tree))(results / CONFIG):
             shutil.rmtree(results, ignore_errors=True)
         return command(f"fedmia.{job.kind}", "--config", settings, "--out", results)

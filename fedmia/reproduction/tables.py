@@ -19,6 +19,8 @@ from fedmia.storage.durable import make_folder, write
 FINISHED, FAILED, WAITING, NOT_RUN = "finished", "failed", "not finished", "not run"
 OF_CELL = ("level", "row", "column", "theirs", "theirs_sd")
 OF_READING = ("low", "high", "interval", "n_members", "n_nonmembers")
+Row = Mapping[str, Any]
+Rows = Sequence[Row]
 HEADS = (*OF_CELL, "ours", *OF_READING, "targets", "seconds", "state", "reason")
 
 
@@ -73,13 +75,7 @@ def table_rows(
     return rows
 
 
-def write_table(
-    entry: Entry,
-    scale: str,
-    rows: Sequence[Mapping[str, Any]],
-    facts: Mapping[str, Any],
-    folder: Path,
-) -> Path:
+def write_table(entry: Entry, scale: str, rows: Rows, facts: Row, folder: Path) -> Path:
     """Write ENTRY.json, ENTRY.csv and ENTRY.md.
 
     Args:
@@ -116,9 +112,7 @@ def write_table(
     return path
 
 
-def markdown(
-    entry: Entry, scale: str, rows: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]
-) -> str:
+def markdown(entry: Entry, scale: str, rows: Rows, facts: Row) -> str:
     """The table as Markdown: a line a row of the paper, a column a column of it.
 
     Args:
@@ -178,14 +172,14 @@ def _render(template: str, **content: Any) -> str:
     return markdown_pages.get_template(f"{template}.md.j2").render(content)
 
 
-def _ours(row: Mapping[str, Any]) -> str:
+def _ours(row: Row) -> str:
     if row["ours"] is None:
         return row["state"] if row["state"] != FINISHED else "-"
     ci = "" if row["low"] is None else f" [{row['low']:.3f}, {row['high']:.3f}]"
     return f"{row['ours']:.3f}{ci}"
 
 
-def _theirs(row: Mapping[str, Any]) -> str:
+def _theirs(row: Row) -> str:
     if row["theirs"] is None:
         return ""
     sd = "" if row["theirs_sd"] is None else f" ± {row['theirs_sd']:g}"

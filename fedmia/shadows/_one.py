@@ -16,8 +16,8 @@ from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng
 from fedmia.shadows.cache import PROGRESS, DamagedShadowError, ShadowFolder
 from fedmia.shadows.plan import ShadowDefense, ShadowSettings
-from fedmia.ssl.base import SSLMethod, State, under
-from fedmia.ssl.optimizers import optimizer_state, restore
+from fedmia.ssl.base import SSLMethod, State
+from fedmia.ssl.progress import load_training, training_state
 from fedmia.ssl.train import Job, make_optimizer
 
 Say = Callable[[str], None]  # takes a line for the user
@@ -82,8 +82,7 @@ class ShadowTraining:
     def finish_shadow(self, state: State) -> TrainedShadow:
         """The shadow with the finished weights `state` (`shared.*`, `local.*`)."""
         method = self.blueprint.method(self.index, len(self.members))
-        method.load_shared(under("shared.", state))
-        method.load_local(under("local.", state))
+        load_training(method, None, state)
         return TrainedShadow(
             method.eval(),
             torch.from_numpy(self.members),
@@ -152,10 +151,8 @@ def train_one(
                 about["memory"] = torch.frombuffer(
                     bytearray(json.dumps(memory).encode()), dtype=torch.uint8
                 )
-            momenta = optimizer_state(optimizer, method.trainable()).items()
-            momentum_tensors = {f"optimizer.{n}": t for n, t in momenta}
-            folder.write(PROGRESS, _state(method) | momentum_tensors | about)
-    state = {n: t.cpu().contiguous() for n, t in _state(method).items()}
+            folder.write(PROGRESS, training_state(method, optimizer) | about)
+    state = {n: t.cpu().contiguous() for n, t in training_state(method).items()}
     if folder is not None:
         folder.finish(state, shadow.members, shadow.nonmembers)
     return state
@@ -170,14 +167,6 @@ def _resume(
     if progress is None:
         method.begin_first_round()
         return 0, {}
-    method.load_shared(under("shared.", progress))
-    method.load_local(under("local.", progress))
-    restore(optimizer, method.trainable(), under("optimizer.", progress))
+    load_training(method, optimizer, progress)
     memory = json.loads(bytes(progress["memory"].tolist())) if "memory" in progress else {}
     return int(progress["epoch"]), memory
-
-
-def _state(method: SSLMethod) -> State:
-    """What a client sends and what it keeps."""
-    shared = {f"shared.{n}": t for n, t in method.shared_state().items()}
-    return shared | {f"local.{n}": t for n, t in method.local_state().items()}

@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from fedmia.nets._vit import ClassToken, VisionTransformer, patchify
+from fedmia.nets._vit import ClassToken, patchify
 from fedmia.nets.base import Backbone, initialise
 from fedmia.options.errors import InputError
 from fedmia.options.option import option
@@ -78,24 +78,17 @@ class OnlineTokenizer(DINOMethod):
         Args:
             view: pixels, (B, C, H, W).
         """
-        vit, spec = self._vit, self.spec
+        vit, spec = vision_transformer(self.encoder.backbone, self.spec), self.spec
         count = (view.shape[2] // vit.patch) * (view.shape[3] // vit.patch)
         u = vit.uniforms(view, 2 + count, use=1)
         share = spec.mask + spec.mask_spread * (2 * u[:, :1] - 1)
         rank = u[:, 2:].argsort(dim=1, stable=True).argsort(dim=1)
         return (rank < (share * count).long()) & (u[:, 1:2] >= spec.unmasked)
 
-    @property
-    def _vit(self) -> VisionTransformer:
-        backbone = self.encoder.backbone
-        assert isinstance(backbone, VisionTransformer)
-        return backbone
-
     def _outputs(self, encoder: Encoder, view: Tensor, hidden: Tensor | None = None) -> Tensor:
         """Outputs (B, 1 + n, P) of the pooled vector and the patches; the student's with `hidden`
         patches, true in (B, n)."""
-        vit, pixels = encoder.backbone, encoder.normalise(view)
-        assert isinstance(vit, VisionTransformer)
+        vit, pixels = vision_transformer(encoder.backbone, self.spec), encoder.normalise(view)
         grid: Tensor = vit.embed(patchify(pixels, vit.patch))
         path: Tensor | None = None
         if hidden is not None:

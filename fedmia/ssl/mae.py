@@ -21,7 +21,7 @@ from fedmia.nets._vit import (
 )
 from fedmia.options.option import option
 from fedmia.ssl._bank import Bank
-from fedmia.ssl._patches import PatchSSL
+from fedmia.ssl._patches import PatchSSL, vision_transformer
 from fedmia.ssl._twoview import TwoView
 from fedmia.ssl.base import Encoder, State
 
@@ -61,9 +61,7 @@ class MaskedAutoencoder(TwoView):
 
     @property
     def _vit(self) -> VisionTransformer:
-        backbone = self.encoder.backbone
-        assert isinstance(backbone, VisionTransformer)
-        return backbone
+        return vision_transformer(self.encoder.backbone, self.spec)
 
     def losses(self, view1: Tensor, view2: Tensor) -> Tensor:
         """Reconstruction loss of `view1` (B,); `view2` is not looked at, as MAE takes one view."""
