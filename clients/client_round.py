@@ -220,11 +220,8 @@ class ClientRound:
         """What the server would let through that is nearest to `crafted`. The honest clients, or
         GUESSES of them, are guessed to send what trainings on random draws of the attacker's own
         images give, from a few of them to as many as it has."""
-        strategy, client_context, fellows = (
-            self.strategy,
-            self.client_context,
-            len(self.client_context.fellows),
-        )
+        strategy, client_context = self.strategy, self.client_context
+        fellows = len(client_context.fellows)
         if self._guesses is None:
             draw = rng(client_context.seed, "guess", self.task.round, client_context.fellows[0])
             pool = client_context.branch_parts(self.task.branch)[client_context.fellows[0]]

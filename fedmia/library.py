@@ -194,28 +194,17 @@ def audit(
         "attack": {**(options or {}), **attack_options},
         "augment": {} if augment is None else vars(augment),
     }
-    settings_of_audit = from_tree(Audit, arguments | settings, trust_plugins=trust_plugins)
-    place, device = (
-        folder(settings_of_audit, None if out is None else Path(out)),
-        device_of(settings_of_audit),
-    )
+    config = from_tree(Audit, arguments | settings, trust_plugins=trust_plugins)
+    place = folder(config, None if out is None else Path(out))
+    device = device_of(config)
     with watch.part("data"):
-        load_options = LoadOptions(
-            None,
-            settings_of_audit.size,
-            settings_of_audit.mean,
-            settings_of_audit.std,
-            device,
-            settings_of_audit.seed,
-        )
+        load_options = LoadOptions(None, config.size, config.mean, config.std, device, config.seed)
         released = load_module(encoder, load_options, name=called)
-        data_split = deal_sets(settings_of_audit, sets["members"], sets["nonmembers"], Views())
+        data_split = deal_sets(config, sets["members"], sets["nonmembers"], Views())
         data_split = replace(data_split, shadow_data=sets.get("shadow_data"))
-        check_embeddings(released, data_split, settings_of_audit.allow_random)
-    display = AuditDisplay(len(settings_of_audit.attacks), quiet)
-    scores = examine(
-        settings_of_audit, released, data_split, device, place, display, watch, lambda: False
-    )
+        check_embeddings(released, data_split, config.allow_random)
+    display = AuditDisplay(len(config.attacks), quiet)
+    scores = examine(config, released, data_split, device, place, display, watch, lambda: False)
     if not (scores.attacks or scores.inferences):
         reasons = [f"{attack}: {reason}" for attack, reason in scores.not_run.items()]
         raise InputError(f"no attack could run; {'; '.join(reasons)}")

@@ -106,20 +106,15 @@ class TimmModel(EncoderForm):
             InputError: timm is not installed, no such model, a checkpoint that does not fit.
         """
         timm = import_extra("timm", "timm:NAME", "timm")
-        context, name, sized = (
-            LoadContext(f"timm:{source}", load_options),
-            source,
-            load_options.size,
-        )
+        context, name = LoadContext(f"timm:{source}", load_options), source
         folder = Path(source.removeprefix("local-dir:"))
         if folder.is_dir() or str(folder) != source or len(folder.parts) > 1:
             with of_configuration(folder), limit_modules("config.json"):
                 return self._load_folder(timm, context, folder)
         if not timm.is_model(name):
             raise unknown_model_error("timm", name, timm.list_models())
-        if not timm.get_pretrained_cfg(name, allow_unregistered=True).fixed_input_size:
-            sized = None
-        return _load_model(timm, context, name, sized)
+        fixed = timm.get_pretrained_cfg(name, allow_unregistered=True).fixed_input_size
+        return _load_model(timm, context, name, load_options.size if fixed else None)
 
     def _load_folder(self, timm: Any, context: LoadContext, folder: Path) -> LoadedEncoder:
         weights_file = folder_weights(folder, "timm:FOLDER")

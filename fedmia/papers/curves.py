@@ -204,33 +204,16 @@ def federated(curves: Curves, by_strategy: Mapping[str, Curves]) -> Figure:
             own_axes.plot(x, ours.mean(), **shape, color=canvas.MEMBER, label=label)
             own_axes.plot(x, others.mean(), **shape, color=canvas.NONMEMBER)
     own_axes.set_title(f"(a) with {curves.act} in every round", weight="normal")
-    for i, (name, curves_of_strategy) in enumerate(by_strategy.items()):
-        pairs = [
-            (
-                f"{name}, {curves_of_strategy.act}",
-                curves_of_strategy.members,
-                curves_of_strategy.nonmembers,
-                1.8,
-            )
-        ]
-        if (
-            curves_of_strategy.control_members is not None
-            and curves_of_strategy.control_nonmembers is not None
-        ):
-            label = f"{name}, no {curves_of_strategy.act}"
-            pairs.append(
-                (
-                    label,
-                    curves_of_strategy.control_members,
-                    curves_of_strategy.control_nonmembers,
-                    0.8,
-                )
-            )
+    for i, (name, one) in enumerate(by_strategy.items()):
+        pairs = [(f"{name}, {one.act}", one.members, one.nonmembers, 1.8)]
+        if one.control_members is not None and one.control_nonmembers is not None:
+            label = f"{name}, no {one.act}"
+            pairs.append((label, one.control_members, one.control_nonmembers, 0.8))
         for label, members, others, width in pairs:
             look: Any = {"color": canvas.COLOURS[(i + 2) % 7], "linewidth": width}
             look |= {"markersize": 5, "markerfacecolor": "white" if width < 1 else look["color"]}
-            right.plot(curves_of_strategy.rounds, members.mean(axis=1), "o-", **look, label=label)
-            right.plot(curves_of_strategy.rounds, others.mean(axis=1), "s--", **look)
+            right.plot(one.rounds, members.mean(axis=1), "o-", **look, label=label)
+            right.plot(one.rounds, others.mean(axis=1), "s--", **look)
     right.set_title("(b) by aggregation; dashed: non-members", weight="normal")
     for axes in (own_axes, right):
         _scale(axes, "y", np.concatenate([line.get_ydata() for line in axes.lines]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any, cast
 
 import numpy as np
@@ -206,14 +207,7 @@ def widest_interval(
     Returns:
         The width, in [0, 2].
     """
-    rows = [
-        *attacks,
-        *(
-            row
-            for control_rows_of_set in control_sets(controls).values()
-            for row in control_rows_of_set
-        ),
-    ]
+    rows = [*attacks, *chain(*control_sets(controls).values())]
     intervals = [r["auc_ci_simultaneous"] for r in rows] + [p["ci_simultaneous"] for p in paired]
     if (pixels := controls["pixels"]) is not None:
         intervals.append(pixels["auc_ci_simultaneous"])

@@ -51,11 +51,8 @@ def _each_attack(run: RunScores) -> Iterator[tuple[str, ScoredAttack, bool]]:
 
 
 def _check_attack(attack: ScoredAttack, where: str, n: int | None, m: int | None) -> None:
-    ids, named_clients, members = (
-        attack.client_ids,
-        attack.named_members,
-        len(attack.scores_members),
-    )
+    ids, named_clients = attack.client_ids, attack.named_members
+    members = len(attack.scores_members)
     if named_clients is not None and named_clients.shape != (members,):
         raise ValueError(f"{where}: {named_clients.shape} clients named for {members} members")
     if ids is not None and (ids.ndim != 1 or len(set(ids.tolist())) != ids.size):

@@ -118,11 +118,8 @@ def named_null(run: RunScores, attack: ScoredAttack) -> NamingNull | None:
     Returns:
         The row of `report.json`.
     """
-    ids, named_clients, others = (
-        attack.client_ids,
-        attack.named_members,
-        attack.by_client_nonmembers,
-    )
+    ids, named_clients = attack.client_ids, attack.named_members
+    others = attack.by_client_nonmembers
     kinds, like = run.alike()
     members = np.isin(kinds, like)
     n = int(members.sum())

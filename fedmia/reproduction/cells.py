@@ -126,15 +126,10 @@ def _of_head(content: Mapping[str, Any], first: str, keys: Sequence[str]) -> Rea
     if both:
         return Reading(loss_at_equal_accuracy(content["rows"], costly, cheap))
     mechanism, _, epsilon = first.partition("@")
-    row: Any = next(
-        (
-            row
-            for row in content["rows"]
-            if (row["mechanism"] or "none") == mechanism
-            and (not epsilon or float(row["epsilon"]) == float(epsilon))
-        ),
-        None,
-    )
+    rows = [row for row in content["rows"] if (row["mechanism"] or "none") == mechanism]
+    if epsilon:
+        rows = [row for row in rows if float(row["epsilon"]) == float(epsilon)]
+    row: Any = next(iter(rows), None)
     if row is None:
         return Reading(None)
     if keys[-1] in ("auc", "accuracy"):

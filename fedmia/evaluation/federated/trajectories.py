@@ -40,11 +40,8 @@ class Trajectories:
         self, evaluation: Evaluation, name: str, trajectory_recorder: TrajectoryRecorder
     ) -> None:
         self.evaluation, self.name, self.trajectory_recorder = evaluation, name, trajectory_recorder
-        self.run, self.client_context, self.attack = (
-            evaluation.run,
-            evaluation.client_context,
-            trajectory_recorder.attack,
-        )
+        self.run, self.client_context = evaluation.run, evaluation.client_context
+        self.attack = trajectory_recorder.attack
 
     def unscored(self) -> str | None:
         """Why the attack cannot be scored, or None."""

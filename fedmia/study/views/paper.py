@@ -131,11 +131,8 @@ def compared(config: Paper, own: str) -> dict[str, Curves]:
 
 def figures(results: PaperResults) -> dict[str, bytes | str]:
     """PNG of each figure by name, or why it could not be drawn."""
-    reading, climb, history = (
-        results.features[results.at],
-        results.static_ascents[results.at],
-        results.history,
-    )
+    reading, climb = results.features[results.at], results.static_ascents[results.at]
+    history = results.history
     by_name: dict[str, bytes | str | None] = dict.fromkeys(CAPTIONS, ONE_ROUND)
     if len(results.features) > 1:
         by_name["fig-5"] = curves.overfitting(results.features, history)
