@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -94,9 +94,12 @@ def load(spec: str, load_options: LoadOptions) -> LoadedEncoder:
     net: Net = build_plugin("model", tree)
     spec_ssl: SSL = build_plugin("ssl", tree)
 
-    def method(weights: State | None) -> SSLMethod:
+    def build() -> SSLMethod:
         generator = torch_rng(load_options.seed, "released", "run")
-        ssl_method = spec_ssl.build(net.build(channels, size), Recipe(mean, std), generator)
+        return spec_ssl.build(net.build(channels, size), Recipe(mean, std), generator)
+
+    def method(weights: State | None) -> SSLMethod:
+        ssl_method = build()
         if weights is not None:
             try:
                 ssl_method.load_shared(weights)
@@ -107,8 +110,7 @@ def load(spec: str, load_options: LoadOptions) -> LoadedEncoder:
                 ) from None
         return ssl_method.to(load_options.device).eval()
 
-    recipe, undrawn = Recipe(mean, std), cast(Any, None)  # there is no memory to draw into
-    check_network(where, lambda: spec_ssl.build(net.build(channels, size), recipe, undrawn), length)
+    check_network(where, build, length)
     fixed = not _takes_size(method(None), channels, 2 * size)
     if fixed and load_options.size not in (None, size):
         takes = f"run '{folder}' takes {size}x{size} images only"

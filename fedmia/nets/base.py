@@ -155,6 +155,8 @@ def initialise(module: nn.Module, generator: torch.Generator) -> None:
         module: the network whose parameters are set in place.
         generator: the stream that all values come from.
     """
+    if any(weight.is_meta for weight in module.parameters()):
+        return  # only shapes are asked for; to draw none, torch would import its compiler
     for layer in module.modules():
         if isinstance(layer, nn.Conv2d):
             nn.init.kaiming_normal_(

@@ -46,6 +46,18 @@ def seed_words(seed: int, *keys: str | int) -> list[int]:
     return [int.from_bytes(digest[i : i + 4], "little") for i in range(0, 32, 4)]
 
 
+def draw_seed(generator: torch.Generator) -> int:
+    """A seed for another stream, also where tensors are built without memory.
+
+    Args:
+        generator: on the CPU; moves on by one draw.
+
+    Returns:
+        An integer in [0, 2^62).
+    """
+    return int(torch.randint(2**62, (), generator=generator, device="cpu"))
+
+
 def rng(seed: int, *keys: str | int) -> np.random.Generator:
     """A NumPy generator for a stream of random numbers.
 

@@ -172,12 +172,11 @@ class ShadowSettings:
         built: SSL = registry.build("ssl", *self.ssl)
         return built
 
-    def method(self, index: int | None, images: int) -> SSLMethod:
+    def method(self, index: int, images: int) -> SSLMethod:
         """Shadow `index` before training, for `images` members, on the CPU.
 
         Args:
-            index: number of the shadow, from 0; None: nothing is drawn from a seed, as where it is
-                built without memory.
+            index: number of the shadow, from 0.
             images: number of its members.
 
         Returns:
@@ -188,8 +187,7 @@ class ShadowSettings:
         """
         net = registry.build("model", *self.model).build(self.channels, self.size)
         recipe = Recipe(self.mean, self.std, images)
-        generator: Any = None if index is None else torch_rng(self.seed, "shadow", index)
-        return self.spec.build(net, recipe, generator)
+        return self.spec.build(net, recipe, torch_rng(self.seed, "shadow", index))
 
 
 def build_settings(plan: ShadowPlan, target: TargetTraining) -> ShadowSettings:

@@ -119,7 +119,7 @@ def _load(path: Path, trust: Trust) -> tuple[int, TrainedShadow]:
         if content_digest(digests(members), digests(nonmembers)) != description["images"]:
             raise DamagedShadowError("images.npz")
         length = sum(t.nbytes for t in state.values())
-        check_network(ABOUT, lambda: blueprint.method(None, len(members)), length)
+        check_network(ABOUT, lambda: blueprint.method(index, len(members)), length)
         return index, ShadowTraining(blueprint, index, members, nonmembers, folder).finish_shadow(
             state
         )

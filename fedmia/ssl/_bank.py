@@ -26,7 +26,10 @@ class Bank(nn.Module):
     @classmethod
     def random(cls, K: int, dim: int, generator: torch.Generator) -> Bank:
         """K random directions (K, dim), the negatives until there are outputs."""
-        return cls(F.normalize(torch.randn(K, dim, generator=generator), dim=1))
+        rows = torch.empty(K, dim)
+        if not rows.is_meta:  # only its size is asked for
+            rows = F.normalize(rows.normal_(generator=generator), dim=1)
+        return cls(rows)
 
     def __len__(self) -> int:
         return len(self.rows)

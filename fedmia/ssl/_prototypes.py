@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedmia.nets.base import SelfInitialisedLayer
+from fedmia.nets.base import SelfInitialisedLayer, initialise
 from fedmia.ssl._twoview import TwoView
 from fedmia.ssl.base import State
 
@@ -31,7 +31,7 @@ class Prototypes(SelfInitialisedLayer):
     def __init__(self, count: int, dim: int, freeze: int, generator: torch.Generator) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(count, dim))
-        self.draw(generator)
+        initialise(self, generator)
         self.freeze = freeze
         self.seen = 0
         self._still: Tensor | None = None

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from fedmia.data.images import ByteArray
 from fedmia.nets._keyed import keyed_uniforms
+from fedmia.options.seeding import draw_seed
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import State
 
@@ -37,7 +38,7 @@ class PublicImages(nn.Module):
 
     def draw(self, generator: torch.Generator) -> None:
         """Begin anew, with another seed."""
-        self.seed = int(torch.randint(2**62, (), generator=generator))
+        self.seed = draw_seed(generator)
         self.taken = 0
 
     @torch.no_grad()

@@ -20,6 +20,7 @@ from fedmia.nets._vit import (
     patchify,
 )
 from fedmia.options.option import option
+from fedmia.options.seeding import draw_seed
 from fedmia.ssl._bank import Bank
 from fedmia.ssl._patches import PatchSSL, vision_transformer
 from fedmia.ssl._twoview import TwoView
@@ -52,7 +53,7 @@ class MaskedAutoencoder(TwoView):
     ) -> None:
         super().__init__(encoder, spec, bank=Bank.random(K, encoder.backbone.width, generator))
         self.decoder = decoder
-        self.seed = int(torch.randint(2**62, (), generator=generator))
+        self.seed = draw_seed(generator)
         self.steps = 0
 
     @property
@@ -133,7 +134,7 @@ class MaskedAutoencoder(TwoView):
 
     def renew(self, images: int | None, generator: torch.Generator) -> bool:
         super().renew(images, generator)
-        self.seed, self.steps = int(torch.randint(2**62, (), generator=generator)), 0
+        self.seed, self.steps = draw_seed(generator), 0
         return True
 
     def local_state(self) -> State:

@@ -59,7 +59,9 @@ UNUSED = """
 import sys, torch
 from fedmia.nets.base import check_network
 from fedmia.nets.vit import ViTTiny
+from fedmia.options import registry
 from fedmia.runtime import eager
+from fedmia.ssl.base import Recipe
 from fedmia.ssl.optimizers import OPTIMIZERS, build
 makers = [lambda w, n=n: build(n, w, lr=.1, momentum=.9, beta2=.9, decay=.1) for n in OPTIMIZERS]
 makers += [lambda w: eager.Adam(w, lr=.1, fused=True), lambda w: eager.SGD(w, lr=.1)]
@@ -69,7 +71,15 @@ for make in makers:
     optimizer.zero_grad()
     weights[0].sin().sum().backward()
     optimizer.step()
-check_network("a file", lambda: ViTTiny().build(3, 32), 1 << 30)
+for name in registry.names("ssl"):
+    def network():
+        recipe = Recipe((.5,) * 3, (.25,) * 3)
+        method = registry.build("ssl", name, {})
+        made.append(method.build(ViTTiny().build(3, 32), recipe, torch.Generator()))
+        return made[-1]
+    made = []
+    check_network("a file", network, 1 << 30)
+    assert all(tensor.is_meta for tensor in made[0].state_dict().values()), name
 sys.exit("torch._dynamo" in sys.modules)
 """
 
