@@ -104,12 +104,7 @@ def run_audit(
         scores, report = score_and_publish(invocation, watch, stop, display)
     if report is None:
         return report_nothing_ran(scores, stop.is_set())
-    present(
-        report,
-        invocation.out,
-        json=invocation.json,
-        quiet=invocation.quiet,
-    )
+    present(report, invocation.out, json=invocation.json, quiet=invocation.quiet)
     if stop.is_set() and invocation.out is not None:
         print("fedmia: the same command again goes on with this audit", file=sys.stderr)
     return INTERRUPTED if stop.is_set() else FAILED if scores.failed else 0

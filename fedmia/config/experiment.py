@@ -184,8 +184,7 @@ class Experiment(Settings):
     train: Train = section(Train)
     pretrain: Pretrain = section(Pretrain, head="mode")
     defense: tuple[Layer, ...] = plugins(
-        "defense",
-        "defences of the defended clients, in the order in which they act (default none)",
+        "defense", "defences of the defended clients, in the order in which they act (default none)"
     )
     defended_clients: tuple[int, ...] | None = option(
         None,

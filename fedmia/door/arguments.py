@@ -13,13 +13,7 @@ from fedmia.cli.presets import find_config
 from fedmia.config.tree import from_tree, merge, normalize
 from fedmia.door.images import name_images
 from fedmia.door.plugins import name_plugin
-from fedmia.options.errors import (
-    InputError,
-    opt,
-    option_style,
-    style_of_file,
-    suggest_nearest,
-)
+from fedmia.options.errors import InputError, opt, option_style, style_of_file, suggest_nearest
 from fedmia.options.yamlfile import Tree
 
 Config = str | Path | Mapping[str, Any] | None

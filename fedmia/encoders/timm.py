@@ -13,13 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from fedmia.encoders import _resnet
-from fedmia.encoders._hooked import (
-    SIZES,
-    STAGES,
-    capture_outputs,
-    find_input_size,
-    refuse_large,
-)
+from fedmia.encoders._hooked import SIZES, STAGES, capture_outputs, find_input_size, refuse_large
 from fedmia.encoders._module import build, load_weights, load_white_box
 from fedmia.encoders._outputs import grid, is_map
 from fedmia.encoders.base import (

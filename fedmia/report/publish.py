@@ -24,16 +24,7 @@ from fedmia.report.shortnames import shorten_names
 from fedmia.report.terminal import render
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.storage.durable import force_tree, make_folder, write
-from fedmia.storage.manifest import (
-    CLIENTS,
-    CURVES,
-    FIGURES,
-    PAGE,
-    REPORT,
-    SCORES,
-    SNAPSHOTS,
-    SWEEP,
-)
+from fedmia.storage.manifest import CLIENTS, CURVES, FIGURES, PAGE, REPORT, SCORES, SNAPSHOTS, SWEEP
 
 
 def publish(run: RunScores, folder: Path | None, watch: Stopwatch) -> Report:

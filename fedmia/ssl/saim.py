@@ -159,7 +159,5 @@ class QueryDecoder(nn.Module):
         self.step = vit.depth // depth
         self.blocks = nn.ModuleList(QueryBlock(width, vit.heads) for _ in range(depth))
         self.predict = nn.Sequential(
-            nn.Linear(width, 4 * width),
-            nn.GELU(),
-            nn.Linear(4 * width, vit.embed.in_features),
+            nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, vit.embed.in_features)
         )

@@ -22,15 +22,7 @@ from fedmia.options.seeding import rng, torch_rng
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import Recipe, SSLMethod, State
 from fedmia.ssl.moco import MoCo, MomentumContrast
-from fedmia.threat import (
-    BlackBox,
-    ClientView,
-    Labels,
-    ServerView,
-    Shadow,
-    Trajectory,
-    WhiteBox,
-)
+from fedmia.threat import BlackBox, ClientView, Labels, ServerView, Shadow, Trajectory, WhiteBox
 from fedmia.threat.labels import ClassNames
 
 PIXELS = 8

@@ -19,13 +19,7 @@ from fedmia.statistics.intervals import LEVEL
 from fedmia.statistics.spread import p_value
 from fedmia.study.points import BySeed, change, paired_differences
 from fedmia.study.tradeoff_format import TradeChoice, TradePoint, TradeRow
-from fedmia.study.views._trades import (
-    at_least_half,
-    best_of,
-    leaks,
-    leaks_measurably,
-    values,
-)
+from fedmia.study.views._trades import at_least_half, best_of, leaks, leaks_measurably, values
 
 WITHIN = 0.05
 COSTS = (
@@ -34,10 +28,7 @@ COSTS = (
 )
 
 
-def choose(
-    points: Sequence[TradePoint],
-    by_point: Sequence[Sequence[TradeRow]],
-) -> TradeChoice:
+def choose(points: Sequence[TradePoint], by_point: Sequence[Sequence[TradeRow]]) -> TradeChoice:
     """The choice among points, the undefended one first, with the rows of each.
 
     A point of which a run failed is no candidate: its mean is that of the runs that went well.

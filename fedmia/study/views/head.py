@@ -421,9 +421,7 @@ def protection(report: HeadReport) -> Figure | None:
     return figure
 
 
-def _mechanisms(
-    report: HeadReport,
-) -> Iterable[tuple[str, Sequence[HeadRow]]]:
+def _mechanisms(report: HeadReport) -> Iterable[tuple[str, Sequence[HeadRow]]]:
     """Rows of each mechanism, by rising epsilon."""
     for name, rows in by_mechanism(report["rows"][1:]).items():
         yield name, sorted(rows, key=lambda r: r["epsilon"] or 0.0)

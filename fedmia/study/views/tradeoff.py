@@ -241,10 +241,7 @@ def _beside(axes: Axes, at: tuple[float, float]) -> tuple[float, float]:
 
 
 def _curve(
-    axes: Axes,
-    name: str,
-    i: int,
-    points: Sequence[tuple[TradePoint, tuple[float, float]]],
+    axes: Axes, name: str, i: int, points: Sequence[tuple[TradePoint, tuple[float, float]]]
 ) -> None:
     """A defence from mild to strong, with the intervals of each point, in the i-th look."""
     bare = name == NONE
