@@ -442,15 +442,13 @@ def tried(name: str, folder: Path) -> Iterator[dict[str, Any]]:
         row = {"encoder": name, "given": way.replace("hf:.", "hf:FOLDER") or path.name}
         try:
             released = load(spec, checkpoint=checkpoint)
-        except Exception as error:
+        except InputError as error:
             message = str(error).replace(f"{folder}/", "")
-            good = (
-                isinstance(error, InputError) and isinstance(expected, str) and expected in message
-            )
-            message = (
-                message if isinstance(error, InputError) else f"{type(error).__name__}: {message}"
-            )
-            yield row | {"refused": message, "right": good and "\n" not in message}
+            right = isinstance(expected, str) and expected in message and "\n" not in message
+            yield row | {"refused": message, "right": right}
+            continue
+        except Exception as error:
+            yield row | {"refused": f"{type(error).__name__}: {error}", "right": False}
             continue
         encoder = released.method.encoder
         with torch.no_grad():

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import pickle
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import fields, replace
-from pathlib import Path
-from threading import Event, get_ident
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -19,12 +17,11 @@ from flwr.clientapp import ClientApp
 
 from fedmia.federation import inline
 from fedmia.federation.inline import AppOf, InlineGrid, PendingMessage, error_reply
-from fedmia.federation.ledger import Ledger
 from fedmia.options import registry
 from fedmia.options.errors import format_error
 from fedmia.options.seeding import rng
 from fedmia.ssl.base import State
-from fedmia.storage.snapshot import ClientState, SingleStateStore, StateStore, Update
+from fedmia.storage.snapshot import SingleStateStore, Update
 from strategies import replies
 from strategies.base import FederatedStrategy, RoundRange, call_roll, draw_cohort
 from strategies.failure_policy import TRIES, FailurePolicy, FederationError
@@ -36,16 +33,6 @@ FAULTS = ("nan", "shape", "name", "lack", "raise")
 FAULTY = [(name, how) for name in NAMES for how in (FAULTS if name == "fedavg" else FAULTS[:1])]
 every_fault = pytest.mark.parametrize(("name", "how"), FAULTY)
 Reply = Callable[[int, int, State], State]
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    """Flower narrates every round."""
-    log = logging.getLogger("flwr")
-    level = log.level
-    log.setLevel(logging.CRITICAL)
-    yield
-    log.setLevel(level)
 
 
 def some_state(seed: int, scale: float = 1.0) -> State:
@@ -444,64 +431,3 @@ def test_late_client__is_given_up(policy: str, monkeypatch: pytest.MonkeyPatch) 
     finally:
         free.set()
     assert time.monotonic() - began < 15 and len(failure_policy.faults) == 1
-
-
-@pytest.mark.slow
-def test_many_clients__few_updates_wait() -> None:
-    """However late the first client is."""
-    records, late = list[int](), Event()
-
-    def reply(client: int, round: int, state: State) -> State:
-        if client == 0:
-            late.wait(0.5)
-        records.append(client)
-        return state
-
-    federate(FedAvg(), reply=reply, clients=60, rounds=1)
-    assert records.index(0) <= 16
-
-
-def test_cross_device__a_client_that_is_not_drawn_costs_nothing(tmp_path: Path) -> None:
-    """Of 20,000 clients 40 are drawn: no more messages, contexts, states or files than those."""
-    contexts, sent, threads = set[int](), list[int](), set[int]()
-    store = Ledger(tmp_path, room=0)
-
-    class Counting(InlineGrid):
-        def context(self, node: int) -> Context:
-            contexts.add(node)
-            return super().context(node)
-
-        def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-            messages = list(messages)
-            sent.extend(m.metadata.dst_node_id for m in messages)
-            return super().push_messages(messages)
-
-    def app(state: StateStore, halt: Event) -> ClientApp:
-        state.save("main", -1, ClientState({"queue": torch.zeros(3)}))
-        threads.add(get_ident())
-        return echo(drift)
-
-    clients, course = 20_000, RoundRange("main", 0, 2, False, 0.001, 0)
-    grid = Counting(app, clients, 2, 1, store)
-    try:
-        *_, last = FedAvg().rounds(grid, course, some_state(99), FailurePolicy(clients))
-    finally:
-        grid.close()
-    cohorts = [draw_cohort(course, round, clients) for round in (1, 2)]
-    drawn = {client + 2 for cohort in cohorts for client in cohort}
-    assert sorted(last.metrics) == cohorts[1] and len(threads) <= 2
-    assert len(sent) == 40 and contexts == drawn == set(sent)
-    assert len(list(tmp_path.iterdir())) in (len(drawn), len(drawn) - 1)  # one stays in memory
-
-
-def test_call_roll__maps_partitions_to_nodes() -> None:
-    grid = InlineGrid(app_of(drift), 5, 2, 1)
-    try:
-        nodes = call_roll(grid, 5)
-        assert {c: grid.context(n).node_config["partition-id"] for c, n in nodes.items()} == {
-            c: c for c in range(5)
-        }
-        with pytest.raises(FederationError, match="5 of 6 clients connected"):
-            call_roll(grid, 6, patience=0.0)
-    finally:
-        grid.close()

@@ -1,0 +1,118 @@
+"""Which rounds and models an attack reads where few clients take part, or training comes before."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fedmia.evaluation.federated.snapshots import RoundModel
+from fedmia.evaluation.federated.trajectories import Trajectories
+from fedmia.evaluation.run import score_all_attacks
+from fedmia.ssl.base import State
+from fedmia.storage.snapshot import Snapshot
+from strategies.base import RoundRange, draw_cohort
+from tests.equivalence.test_wiring import CLEAN, evaluation
+
+from .conftest import ACTIVE, FederationResult, same, weights
+
+PARTIAL = (
+    "--attacker active --attacks ascent --attack.ascent.pairs 1 "
+    "--attack.ascent.lr 0.05 --federation.participation 0.5 --rounds 8 --attack-rounds 4 --seed 4 "
+    "--strategy fedavgm --strategy.server_lr 0.5 --strategy.weighting examples "
+    "--partition dirichlet --partition.alpha 1 --federation.snapshots 1"
+)
+
+
+@pytest.mark.slow
+def test_partial_participation__without_a_finished_round_the_attack_is_not_run(
+    finished: FederationResult,
+) -> None:
+    """Half of four rounds are the client's, of this seed; it reads every image in both."""
+    run = finished(PARTIAL)
+    assert list(run.sent("main")) == [6, 8] and run.client_context.turns == 2
+    scoring_run, book = evaluation(run), run.trajectory_recorder()
+    active = Trajectories(scoring_run, "ascent", book)
+    assert active.unscored() is None
+    trajectory = active.view("main").trajectory(scoring_run.scorer.candidates)
+    assert trajectory.rounds == [6, 8] and np.isfinite(trajectory.after).all()
+    missed = run.trajectory_recorder()
+    missed.readings = {n: v for n, v in missed.readings.items() if not n.startswith("sent.main.")}
+    result = score_all_attacks(scoring_run, missed)
+    assert "its client finished no attacked round" in result["not_run"]["ascent"]
+    assert result["attacks"] == [] and result["pairs"] == []
+
+
+@pytest.mark.slow
+def test_untrained_control__goes_through_the_strategys_own_aggregate(
+    finished: FederationResult, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Weights by images, cohorts, server learning rate and momentum; honest clients send back what
+    they received."""
+    run = finished(PARTIAL)
+    models: dict[int, State] = {}
+    uploads: dict[int, State] = {}
+    active = Trajectories(evaluation(run), "ascent", run.trajectory_recorder())
+    for name, kept in (("received", models), ("sent", uploads)):
+        monkeypatch.setattr(
+            active.trajectory_recorder, name, noting(active.trajectory_recorder, name, kept)
+        )
+    active.untrained()
+    state, sizes = (
+        run.snapshots.untrained().state,
+        [len(p) for p in run.client_context.parts["members"]],
+    )
+    assert list(uploads) == [6, 8] and list(models) == [6, 8, 9] and len({*sizes}) > 1
+    velocity = {n: torch.zeros_like(t, dtype=torch.float64) for n, t in state.items()}
+    start = state
+    for round in range(5, 9):
+        cohort = draw_cohort(RoundRange("", 0, 8, False, 0.5, 4), round, 4)
+        sent = uploads.get(round, state)
+        assert (3 in cohort) is (round in uploads) is (round in models)
+        share, after = sizes[3] / sum(sizes[c] for c in cohort) if 3 in cohort else 0.0, {}
+        for name, old in state.items():
+            velocity[name] = 0.9 * velocity[name] + share * (old.double() - sent[name].double())
+            after[name] = (old.double() - 0.5 * velocity[name]).to(old.dtype)
+        state = after
+        for name in state:
+            want = models.get(round + 1, state)[name]
+            torch.testing.assert_close(want, state[name], atol=1e-6, rtol=1e-5)
+    assert not same(state, start)
+
+
+def noting(book: Any, name: str, kept: dict[int, State]) -> Any:
+    """A method of a notebook that keeps the states."""
+    plain = getattr(book, name)
+
+    def noted(branch: str, round: int, snapshot: Snapshot) -> None:
+        kept[round] = snapshot.state
+        plain(branch, round, snapshot)
+
+    return noted
+
+
+@pytest.mark.slow
+def test_pooled_training__comes_before_honest_rounds_and_passive_attacks_read_an_aggregate(
+    finished: FederationResult,
+) -> None:
+    run = finished(f"{ACTIVE} --pretrain pooled --pretrain-epochs 2 --federation.keep_updates 4")
+    first, states = run.snapshots.untrained().state, weights(run)
+    assert not same(first, states[0])
+    assert [(r.round, r.under_attack) for r in run.rounds] == [
+        (1, False), (2, False), (3, True), (4, True),
+    ]  # fmt: skip
+    for name, tensor in states[CLEAN].items():
+        updates = run.snapshots.updates("main", CLEAN)
+        mean = torch.stack([updates[c][name].double() for c in range(4)]).mean(dim=0)
+        torch.testing.assert_close(tensor.double(), mean, atol=1e-6, rtol=1e-5)
+    results = score_all_attacks(evaluation(run), run.trajectory_recorder())
+    for scored, state in (
+        (results["attacks"], states[CLEAN]),
+        (results["controls"]["untrained"], first),
+    ):
+        similarity = next(a for a in scored if a.name == "similarity")
+        (want,) = evaluation(run).score_attacks(RoundModel(Snapshot(9, state, {})), ["similarity"])
+        np.testing.assert_allclose(similarity.scores_members, want.scores_members, atol=1e-5)
+    assert run.snapshots.rounds("untrained") == [0]
