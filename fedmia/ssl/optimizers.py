@@ -97,18 +97,19 @@ def optimizer_state(optimizer: Optimizer, weights: Sequence[Tensor]) -> State:
 
 
 def restore(optimizer: Optimizer, weights: Sequence[Tensor], state: State) -> None:
-    """Set the optimizer's state to copies of `state`.
+    """Set the optimizer's state to copies of `state`, where the weights are.
 
     Args:
         optimizer: of `build`; changes in place.
         weights: the parameters that it trains, in order.
-        state: what `held` returned.
+        state: of `optimizer_state`, on any device.
     """
     for key, tensor in state.items():
         place, _, name = key.partition(".")
+        weight = weights[int(place)]
         # AdamW counts its steps on the CPU.
-        own = tensor.to("cpu", copy=True) if tensor.dim() == 0 else tensor.clone()
-        optimizer.state[weights[int(place)]][name] = own
+        device = weight.device if tensor.dim() else "cpu"
+        optimizer.state[weight][name] = tensor.to(device, copy=True)
 
 
 def noise_moves(
