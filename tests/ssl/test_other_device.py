@@ -34,6 +34,7 @@ def method_elsewhere(name: str) -> SSLMethod:
     return method.to(ELSEWHERE)
 
 
+@pytest.mark.slow  # the first such step imports much of torch
 @pytest.mark.parametrize("name", HARDER)
 def test_step__leaves_no_tensor_on_the_cpu(name: str) -> None:
     method, views = method_elsewhere(name), torch.rand(4, 3, 16, 16, device=ELSEWHERE)
