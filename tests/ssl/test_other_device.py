@@ -23,6 +23,7 @@ HARDER: dict[str, dict[str, Any]] = {name: {} for name in registry.names("ssl")}
 HARDER |= {name: {"mixup": 1.0, "adversarial": 0.03} for name in ("moco", "simclr", "byol")}
 HARDER["swav"] = {"queue": 0}  # which rows a queue holds is no question of shapes
 ELSEWHERE = torch.device("meta")
+pytestmark = pytest.mark.slow  # the first step there imports much of torch
 
 
 def method_elsewhere(name: str) -> SSLMethod:
@@ -34,7 +35,6 @@ def method_elsewhere(name: str) -> SSLMethod:
     return method.to(ELSEWHERE)
 
 
-@pytest.mark.slow  # the first such step imports much of torch
 @pytest.mark.parametrize("name", HARDER)
 def test_step__leaves_no_tensor_on_the_cpu(name: str) -> None:
     method, views = method_elsewhere(name), torch.rand(4, 3, 16, 16, device=ELSEWHERE)
