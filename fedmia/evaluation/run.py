@@ -281,7 +281,7 @@ def run_side_by_side(
         The results, by name.
 
     Raises:
-        Exception: what a piece raised, once those that run beside it have ended.
+        BaseException: what a piece raised, once those that run beside it have ended.
     """
     if display is not None:
         display.begin_scoring(len(work))
@@ -297,14 +297,15 @@ def run_side_by_side(
 
     workers = max(1, count_cores() // threads)
     pool = ThreadPoolExecutor(workers, "score", torch.set_num_threads, (threads,))
+    wait = True  # what still runs would write beside a run that goes on in this process
     try:
         running = {name: pool.submit(work_on, name, call) for name, call in work.items()}
         return {name: future.result() for name, future in running.items()}
-    except Exception:  # what still runs would write beside a run that goes on in this process
-        pool.shutdown(wait=True, cancel_futures=True)
+    except KeyboardInterrupt:  # a second Ctrl-C waits for nothing
+        wait = False
         raise
-    finally:  # a second Ctrl-C waits for nothing
-        pool.shutdown(wait=False, cancel_futures=True)
+    finally:
+        pool.shutdown(wait=wait, cancel_futures=True)
 
 
 def add_leakage(evaluation: Evaluation, info: RoundInfo, names: list[str]) -> RoundInfo:

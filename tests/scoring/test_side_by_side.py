@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from threading import Event
 
 import pytest
@@ -10,24 +9,36 @@ import pytest
 from fedmia.evaluation import run
 
 
-def test_a_failure_waits_for_what_runs_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else a run that goes on in the same process, as in a notebook, meets its files."""
+class Killed(BaseException):
+    """Nothing that anybody catches."""
+
+
+@pytest.mark.parametrize(
+    ("error", "waits"),
+    [(OSError("the disk is full"), True), (Killed(), True), (KeyboardInterrupt(), False)],
+)
+def test_failure__waits_for_what_runs_beside_it(
+    error: BaseException, waits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a run that goes on in the same process, as in a notebook, meets its files. A second
+    Ctrl-C waits for nothing."""
     monkeypatch.setattr(run, "count_cores", lambda: 2)
-    began, ended = Event(), Event()
+    began, free, ended = Event(), Event(), Event()
 
     def fails() -> None:
         assert began.wait(10)
-        raise OSError("the disk is full")
+        raise error
 
     def writes() -> None:
         began.set()
-        time.sleep(0.2)
+        free.wait(0.2 if waits else 10)
         ended.set()
 
     work = {"fails": fails, "writes": writes}
-    with pytest.raises(OSError, match="the disk is full"):
+    with pytest.raises(type(error)):
         run.run_side_by_side(work, threads=1)
-    assert ended.is_set()
+    assert ended.is_set() is waits
+    free.set()
 
 
 def test_results_by_name() -> None:
