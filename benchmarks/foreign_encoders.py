@@ -448,7 +448,8 @@ def tried(name: str, folder: Path) -> Iterator[dict[str, Any]]:
             yield row | {"refused": message, "right": right}
             continue
         except Exception as error:
-            yield row | {"refused": f"{type(error).__name__}: {error}", "right": False}
+            message = str(error).replace(f"{folder}/", "")
+            yield row | {"refused": f"{type(error).__name__}: {message}", "right": False}
             continue
         encoder = released.method.encoder
         with torch.no_grad():
@@ -480,9 +481,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=RESULTS)
     arguments = parser.parse_args()
     rows: list[dict[str, Any]] = []
-    for name in CASES:
-        if arguments.only not in name:
-            continue
+    for name in (name for name in CASES if arguments.only in name):
         with tempfile.TemporaryDirectory() as folder:
             for row in tried(name, Path(folder)):
                 rows.append(row)

@@ -16,7 +16,8 @@ from fedmia.reproduction.jobs import AUDIT, ENCODER, FEDERATION, HEAD, JobFolder
 from fedmia.statistics.spread import clip_interval, t_interval
 
 FILES = {AUDIT: "report.json", FEDERATION: "report.json", HEAD: "head.json", ENCODER: "losses.json"}
-Rows = Sequence[Mapping[str, Any]]
+Row = Mapping[str, Any]
+Rows = Sequence[Row]
 SHARES = {"accuracy", "auc", "precision", "recall", "tpr", "knn", "linear", "utility"}
 
 

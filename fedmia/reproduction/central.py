@@ -43,7 +43,8 @@ BRANCH = "main"  # where an audit looks for the models of a run
 PROGRESS = "progress.safetensors"
 LOSSES = "losses.json"  # mean loss by epoch, and seconds of the training; written last
 SIDES = ("members", "nonmembers")
-Done = tuple[list[float], dict[str, Any], float]  # losses by epoch, the defences' memory, seconds
+# Losses by epoch, the defences' memory, seconds.
+Progress = tuple[list[float], dict[str, Any], float]
 PAUSE = 20.0  # seconds between two writings of the progress
 
 
@@ -204,12 +205,12 @@ def _guard(config: Central) -> DefenseStack | None:
     return central_stack(layers, setting, "defense.name")
 
 
-def _resume(folder: Path, method: SSLMethod, optimizer: Optimizer) -> Done:
+def _resume(folder: Path, method: SSLMethod, optimizer: Optimizer) -> Progress:
     path = folder / PROGRESS
     if not path.is_file():
         return [], {}, 0.0
     tensors, about = read_tensors(path)
-    load_training(method, optimizer, tensors)
+    load_training(method, tensors, optimizer)
     return list(about["losses"]), dict(about["memory"]), float(about["seconds"])
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedmia.report.figures import canvas
-from fedmia.reproduction.tables import Rows
+from fedmia.reproduction.cells import Rows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

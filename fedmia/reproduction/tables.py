@@ -10,7 +10,7 @@ from typing import Any
 
 from fedmia.report import csvs
 from fedmia.report.page import templates
-from fedmia.reproduction.cells import Reading, read_cell
+from fedmia.reproduction.cells import Reading, Row, Rows, read_cell
 from fedmia.reproduction.claims import ClaimResult, Readings
 from fedmia.reproduction.entries import Entry, TableCell
 from fedmia.reproduction.jobs import JobFolder
@@ -19,8 +19,6 @@ from fedmia.storage.durable import make_folder, write
 FINISHED, FAILED, WAITING, NOT_RUN = "finished", "failed", "not finished", "not run"
 OF_CELL = ("level", "row", "column", "theirs", "theirs_sd")
 OF_READING = ("low", "high", "interval", "n_members", "n_nonmembers")
-Row = Mapping[str, Any]
-Rows = Sequence[Row]
 HEADS = (*OF_CELL, "ours", *OF_READING, "targets", "seconds", "state", "reason")
 
 

@@ -82,7 +82,7 @@ class ShadowTraining:
     def finish_shadow(self, state: State) -> TrainedShadow:
         """The shadow with the finished weights `state` (`shared.*`, `local.*`)."""
         method = self.blueprint.method(self.index, len(self.members))
-        load_training(method, None, state)
+        load_training(method, state)
         return TrainedShadow(
             method.eval(),
             torch.from_numpy(self.members),
@@ -167,6 +167,6 @@ def _resume(
     if progress is None:
         method.begin_first_round()
         return 0, {}
-    load_training(method, optimizer, progress)
+    load_training(method, progress, optimizer)
     memory = json.loads(bytes(progress["memory"].tolist())) if "memory" in progress else {}
     return int(progress["epoch"]), memory

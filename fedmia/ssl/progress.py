@@ -24,13 +24,13 @@ def training_state(method: SSLMethod, optimizer: Optimizer | None = None) -> Sta
     return {f"{part}.{name}": t for part, state in parts.items() for name, t in state.items()}
 
 
-def load_training(method: SSLMethod, optimizer: Optimizer | None, state: State) -> None:
+def load_training(method: SSLMethod, state: State, optimizer: Optimizer | None = None) -> None:
     """Go on from what `training_state` returned.
 
     Args:
         method: of the same options; changes in place.
-        optimizer: of its weights, changes in place; None: there is none.
         state: tensors by name.
+        optimizer: of its weights, changes in place; None: there is none.
     """
     method.load_shared(under("shared.", state))
     method.load_local(under("local.", state))

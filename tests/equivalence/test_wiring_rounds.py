@@ -14,9 +14,9 @@ from fedmia.evaluation.run import score_all_attacks
 from fedmia.ssl.base import State
 from fedmia.storage.snapshot import Snapshot
 from strategies.base import RoundRange, draw_cohort
-from tests.equivalence.test_wiring import CLEAN, evaluation
 
 from .conftest import ACTIVE, FederationResult, same, weights
+from .test_wiring import CLEAN, evaluation
 
 PARTIAL = (
     "--attacker active --attacks ascent --attack.ascent.pairs 1 "

@@ -75,11 +75,11 @@ for name in registry.names("ssl"):
     def network():
         recipe = Recipe((.5,) * 3, (.25,) * 3)
         method = registry.build("ssl", name, {})
-        made.append(method.build(ViTTiny().build(3, 32), recipe, torch.Generator()))
-        return made[-1]
-    made = []
+        methods.append(method.build(ViTTiny().build(3, 32), recipe, torch.Generator()))
+        return methods[-1]
+    methods = []
     check_network("a file", network, 1 << 30)
-    assert all(tensor.is_meta for tensor in made[0].state_dict().values()), name
+    assert all(tensor.is_meta for tensor in methods[0].state_dict().values()), name
 sys.exit("torch._dynamo" in sys.modules)
 """
 

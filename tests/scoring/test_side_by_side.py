@@ -35,9 +35,9 @@ def test_failure__waits_for_what_runs_beside_it(
         ended.set()
 
     work = {"fails": fails, "writes": writes}
-    with pytest.raises(type(error)):
+    with pytest.raises(type(error)) as caught:
         run.run_side_by_side(work, threads=1)
-    assert ended.is_set() is waits
+    assert caught.value is error and ended.is_set() is waits
     free.set()
 
 

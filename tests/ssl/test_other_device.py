@@ -59,7 +59,7 @@ def test_training__goes_on_where_the_weights_are(name: str) -> None:
     optimizer.step()
     before = training_state(method, optimizer)
     read = {n: torch.zeros(t.shape, dtype=t.dtype) for n, t in before.items()}
-    load_training(method, optimizer, read)
+    load_training(method, read, optimizer)
     after = training_state(method, optimizer)
     assert after.keys() == before.keys() and any(n.startswith("optimizer.") for n in after)
     assert {n: t.device for n, t in after.items()} == {n: t.device for n, t in before.items()}

@@ -60,8 +60,13 @@ def test_values__by_seed_of_one_attack_and_their_change() -> None:
     ]
     assert values(rows, "auc", "a") == {0: 0.5, 2: 0.6} and values(rows, "auc", "b") == {0: 0.7}
     assert values(rows, "auc") == {0: 0.7, 2: 0.6}
-    found = change({0: 0.5, 2: 0.6, 5: 0.9}, {2: 0.4, 0: 0.8, 7: 0.0})
-    assert (found["n"], found["mean"], found["least"], found["greatest"]) == (2, -0.05, -0.3, 0.2)
+    changes = change({0: 0.5, 2: 0.6, 5: 0.9}, {2: 0.4, 0: 0.8, 7: 0.0})
+    assert (changes["n"], changes["mean"], changes["least"], changes["greatest"]) == (
+        2,
+        -0.05,
+        -0.3,
+        0.2,
+    )
 
 
 def planned(knns: list[float | None], failed: int = 0) -> tuple[Any, Any]:
@@ -117,17 +122,17 @@ def test_alike__in_words(alike: list[str], models: int, said: str) -> None:
 
 def test_groups__of_reports_that_have_both() -> None:
     def report(**aucs: float) -> Any:
-        held = [
+        sides = [
             {"group": group, "leakage": [{"attack": "b", "auc": 0.9}, {"attack": "a", "auc": auc}]}
             for group, auc in aucs.items()
         ]
-        return {"defended": {"groups": held} if held else None}
+        return {"defended": {"groups": sides} if sides else None}
 
     both = {0: report(defended=0.5, undefended=0.6), 1: report(), 2: report(undefended=0.7)}
-    found = groups(both, "a")
-    assert found is not None and found["defended"]["mean"] == 0.5
-    assert found["undefended"]["mean"] == 0.65 and found["difference"]["mean"] == -0.1
-    assert found["difference"]["n"] == 1
+    spread = groups(both, "a")
+    assert spread is not None and spread["defended"]["mean"] == 0.5
+    assert spread["undefended"]["mean"] == 0.65 and spread["difference"]["mean"] == -0.1
+    assert spread["difference"]["n"] == 1
     assert groups({0: report(defended=0.5)}, "a") is None
     assert groups({0: report(undefended=0.5)}, "a") is None
     assert groups(both, "c") is None
