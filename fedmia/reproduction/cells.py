@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ class Reading:
         low, high: its 95 % interval, None without one.
         interval: what the interval covers: `images`, `targets`, `heads` or nothing.
         n_members, n_nonmembers: images scored a side, None where none are.
-        values: of each target.
+        by_seed: the number of each target that has one, by the seed of the target.
     """
 
     value: float | None
@@ -39,7 +39,7 @@ class Reading:
     interval: str = ""
     n_members: int | None = None
     n_nonmembers: int | None = None
-    values: tuple[float, ...] = ()
+    by_seed: Mapping[int, float] = field(default_factory=dict)
 
 
 def read_cell(cell: TableCell, folder: JobFolder) -> Reading | None:
@@ -53,23 +53,23 @@ def read_cell(cell: TableCell, folder: JobFolder) -> Reading | None:
         The mean over the targets that are finished, with Student's interval over targets where
         there are several, else the interval over images; None where no target is finished.
     """
-    readings = [
-        read_path(FILES.get(job.kind, "tables.json"), folder.path(job) / "results", cell.read)
-        for job in cell.jobs
+    readings = {
+        seed: read_path(FILES.get(job.kind, "tables.json"), folder.path(job) / "results", cell.read)
+        for seed, job in enumerate(cell.jobs)
         if folder.done(job) is not None
-    ]
-    one = next((reading for reading in readings if reading.value is not None), None)
-    if not readings or one is None:
-        return readings[0] if readings else None
-    values = tuple(r.value for r in readings if r.value is not None)
+    }
+    by_seed = {seed: r.value for seed, r in readings.items() if r.value is not None}
+    if not by_seed:
+        return next(iter(readings.values()), None)
+    one, values = readings[min(by_seed)], list(by_seed.values())
     if len(values) == 1:
-        return Reading(**{**vars(one), "values": values})
+        return replace(one, by_seed=by_seed)
     ci = t_interval(values)
     if _is_share(cell.read):
         ci = clip_interval(ci)
     low, high = ci or (None, None)
     mean = sum(values) / len(values)
-    return Reading(mean, low, high, "targets", one.n_members, one.n_nonmembers, values)
+    return Reading(mean, low, high, "targets", one.n_members, one.n_nonmembers, by_seed)
 
 
 def _is_share(path: str) -> bool:

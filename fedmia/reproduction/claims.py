@@ -92,7 +92,7 @@ def _is_run(claim: Mapping[str, Any], level: str, cells: Sequence[TableCell]) ->
 def differences(
     claim: Mapping[str, Any], level: str, cells: Sequence[TableCell], readings: Readings
 ) -> list[float]:
-    """One difference a target: the mean over the rows that have both numbers of that target.
+    """One difference a target: the mean over the rows that have both numbers.
 
     Args:
         claim: `better` names a column, `over` a column or a number; `rows`, if given, the rows.
@@ -101,29 +101,30 @@ def differences(
         readings: their numbers.
 
     Returns:
-        The differences; empty where no row is finished for every target.
+        The differences, of the targets that each of these rows has; empty where there is none.
     """
     rows = claim.get("rows") or list(dict.fromkeys(cell.row for cell in cells))
     by_row = list(_by_row(claim, level, rows, readings))
-    if not by_row or len({len(values) for values in by_row}) > 1:
-        return []  # a target that one row lacks would be compared with another's
-    return [statistics.fmean(values) for values in zip(*by_row, strict=True)]
+    # A target that one row lacks would be compared with another's.
+    seeds = set.intersection(*map(set, by_row)) if by_row else set()
+    return [statistics.fmean(row[seed] for row in by_row) for seed in sorted(seeds)]
 
 
 def _by_row(
     claim: Mapping[str, Any], level: str, rows: Sequence[str], readings: Readings
-) -> Iterator[list[float]]:
+) -> Iterator[dict[int, float]]:
     over = claim["over"]
     for row in rows:
         better = readings.get((level, row, claim["better"]))
-        if better is None or not better.values:
+        if better is None:
             continue
         if isinstance(over, int | float):
-            yield [value - over for value in better.values]
-            continue
-        other = readings.get((level, row, over))
-        if other is not None and len(other.values) == len(better.values):
-            yield [a - b for a, b in zip(better.values, other.values, strict=True)]
+            other = Reading(over, by_seed=dict.fromkeys(better.by_seed, over))
+        else:
+            other = readings.get((level, row, over), Reading(None))
+        both = [seed for seed in better.by_seed if seed in other.by_seed]
+        if both:
+            yield {seed: better.by_seed[seed] - other.by_seed[seed] for seed in both}
 
 
 def _judge(

@@ -41,7 +41,7 @@ class TableCell:
     Attributes:
         row, column, level: its place; `level` is empty where a scale has one level of leak.
         read: path of the number in what its job wrote (`fedmia.reproduction.cells`).
-        jobs: one for each target; empty where the cell is not run.
+        jobs: one for each target, by its seed from 0 on; empty where the cell is not run.
         theirs: the paper's number, None where it prints none.
         theirs_sd: the paper's deviation over targets, None where it gives none.
         reason: why the cell is not run; empty where it is.

@@ -19,7 +19,7 @@ from fedmia.storage.durable import make_folder, write
 FINISHED, FAILED, WAITING, NOT_RUN = "finished", "failed", "not finished", "not run"
 OF_CELL = ("level", "row", "column", "theirs", "theirs_sd")
 OF_READING = ("low", "high", "interval", "n_members", "n_nonmembers")
-HEADS = (*OF_CELL, "ours", *OF_READING, "targets", "seconds", "state", "reason")
+HEADS = (*OF_CELL, "ours", *OF_READING, "targets", "seeds", "seconds", "state", "reason")
 
 
 def readings_of(cells: Sequence[TableCell], folder: JobFolder) -> Readings:
@@ -67,7 +67,8 @@ def table_rows(
             {name: getattr(cell, name) for name in OF_CELL}
             | {"ours": reading.value}
             | {name: getattr(reading, name) for name in OF_READING}
-            | {"targets": len(reading.values), "seconds": round(seconds, 1)}
+            | {"targets": len(reading.by_seed), "seeds": ", ".join(map(str, reading.by_seed))}
+            | {"seconds": round(seconds, 1)}
             | {"state": state, "reason": reason}
         )
     return rows
@@ -134,7 +135,8 @@ def markdown(entry: Entry, scale: str, rows: Rows, facts: Row) -> str:
         scale=scale,
         columns=list(dict.fromkeys(row["column"] for row in rows)),
         by_level=by_level,
-        targets=sorted({row["targets"] for row in finished}),
+        targets=sorted({(row["targets"], row["seeds"]) for row in finished}),
+        intervals=sorted({row["interval"] for row in finished} - {""}, reverse=True),
         scored=sorted({(r["n_members"], r["n_nonmembers"]) for r in finished if r["n_nonmembers"]}),
         reasons=sorted(reasons - {""}),
         **facts,

@@ -23,7 +23,7 @@ from fedmia.reproduction.claims import (
 from fedmia.reproduction.entries import Entry, TableCell, jobs_of, read_entries, select
 from fedmia.reproduction.jobs import DONE, JobFolder, TableJob
 from fedmia.reproduction.listing import list_page, read_files, read_sources
-from fedmia.reproduction.tables import readings_of, table_rows
+from fedmia.reproduction.tables import markdown, readings_of, table_rows
 from fedmia.statistics.spread import t_interval
 from fedmia.storage.manifest import FORMAT
 
@@ -103,13 +103,13 @@ def test_key__depends_on_all_that_decides_numbers() -> None:
     assert TableJob("audit", {"known": 8}, TableJob("encoder", {"seed": 0})).key == audits[0].key
 
 
-def finished(folder: JobFolder, job: TableJob, auc: float) -> None:
+def finished(folder: JobFolder, job: TableJob, auc: float | None) -> None:
     results = folder.path(job) / "results"
     results.mkdir(parents=True)
     row = {
         "name": "lpla",
         "auc": auc,
-        "auc_ci": [auc - 0.1, auc + 0.1],
+        "auc_ci": [auc - 0.1, auc + 0.1] if auc is not None else None,
         "n_members": 5,
         "n_nonmembers": 7,
         "difference": auc,
@@ -170,7 +170,7 @@ def test_cell__mean_and_interval_over_targets(tmp_path: Path) -> None:
     for job, auc in zip(jobs, (0.6, 0.7, 0.8), strict=True):
         finished(folder, job, auc)
     one = read_cell(a_cell(jobs[0]), folder)
-    assert one == Reading(0.6, 0.5, 0.7, "images", 5, 7, (0.6,))
+    assert one == Reading(0.6, 0.5, 0.7, "images", 5, 7, {0: 0.6})
     three = read_cell(a_cell(*jobs), folder)
     # Student, 2 degrees of freedom: 4.3027 * .1 / sqrt(3) = .2484
     assert three is not None and three.interval == "targets" and three.value == pytest.approx(0.7)
@@ -202,7 +202,7 @@ def test_rows__say_what_is_not_finished_failed_or_not_run(tmp_path: Path) -> Non
 
 def readings(better: tuple[float, ...], worse: tuple[float, ...]) -> Any:
     return {
-        ("", "row", name): Reading(values[0], values=values)
+        ("", "row", name): Reading(values[0], by_seed=dict(enumerate(values)))
         for name, values in (("A", better), ("B", worse))
     }
 
@@ -231,7 +231,7 @@ def test_claims__intervals_hold_together_over_what_is_run() -> None:
     ):
         cells = [TableCell("row", c, level, "", jobs, None, None) for c in "AB" for level in "xyz"]
         numbers = {
-            (level, "row", column): Reading(values[0], values=values)
+            (level, "row", column): Reading(values[0], by_seed=dict(enumerate(values)))
             for level in "xyz"
             for column, values in (("A", (0.7, 0.72, 0.69)), ("B", (0.6, 0.61, 0.6)))
         }
@@ -246,12 +246,36 @@ def test_claims__intervals_hold_together_over_what_is_run() -> None:
     assert {(result.low, result.targets) for result in results[6:]} == {(None, 0)}
 
 
-def test_claim__targets_are_paired_and_never_of_unequal_number() -> None:
-    claim = {"better": "A", "over": "B"}
-    cells = [TableCell("row", name, "", "", (), None, None) for name in "AB"]
-    paired = differences(claim, "", cells, readings((0.7, 0.8), (0.6, 0.5)))
-    assert paired == pytest.approx([0.1, 0.3])
-    assert differences(claim, "", cells, readings((0.7, 0.8), (0.6,))) == []
+def test_claim__targets_are_paired_by_their_seeds() -> None:
+    """Never by place: an attack may lack the number of one target, a baseline that of another."""
+    claim: Any = {"better": "A", "over": "B"}
+    cells = [TableCell(row, name, "", "", (), None, None) for row in "12" for name in "AB"]
+    numbers: Any = {
+        ("", "1", "A"): Reading(0.7, by_seed={0: 0.7, 1: 0.8, 2: 0.9}),
+        ("", "1", "B"): Reading(0.6, by_seed={1: 0.5, 2: 0.8, 3: 0.1}),
+    }
+    assert differences(claim, "", cells, numbers) == pytest.approx([0.3, 0.1])
+    numbers["", "2", "A"] = Reading(0.9, by_seed={0: 0.9, 1: 0.6})
+    numbers["", "2", "B"] = Reading(0.9, by_seed={0: 0.1, 1: 0.5})
+    assert differences(claim, "", cells, numbers) == pytest.approx([0.2])
+    assert differences({**claim, "over": 0.5}, "", cells, numbers) == pytest.approx([0.3, 0.2])
+    assert differences({**claim, "over": "C"}, "", cells, numbers) == []
+
+
+def test_cell__lacks_the_target_whose_attack_has_no_number(tmp_path: Path) -> None:
+    folder = JobFolder(tmp_path)
+    jobs = [TableJob("audit", {"seed": seed}) for seed in range(3)]
+    for job, auc in zip(jobs, (None, 0.7, 0.8), strict=True):
+        finished(folder, job, auc)
+    cells = [a_cell(*jobs)]
+    numbers = readings_of(cells, folder)
+    assert numbers["", "row", "column"].by_seed == {1: 0.7, 2: 0.8}
+    (row,) = table_rows(cells, numbers, folder, {})
+    assert (row["targets"], row["seeds"]) == (2, "1, 2")
+    facts = {"command": "c", "hardware": {"cpu": "x", "cores": 2}, "versions": {"torch": "2"}}
+    page = markdown(Entry("t", "p", "Table 1", "t"), "small", [row], facts)
+    assert "Targets a cell: 2 (seeds 1, 2).\n" in page
+    assert "Brackets: 95 % interval over targets.\n" in page
 
 
 def test_loss_at_equal_accuracy__on_lines_of_known_slope() -> None:
