@@ -14,6 +14,7 @@ from fedmia.options.errors import InputError
 from fedmia.reproduction.entries import TableCell
 from fedmia.reproduction.jobs import AUDIT, ENCODER, FEDERATION, HEAD, JobFolder
 from fedmia.statistics.spread import clip_interval, t_interval
+from fedmia.study.points import BySeed
 
 FILES = {AUDIT: "report.json", FEDERATION: "report.json", HEAD: "head.json", ENCODER: "losses.json"}
 Row = Mapping[str, Any]
@@ -39,7 +40,7 @@ class Reading:
     interval: str = ""
     n_members: int | None = None
     n_nonmembers: int | None = None
-    by_seed: Mapping[int, float] = field(default_factory=dict)
+    by_seed: BySeed = field(default_factory=dict)
 
 
 def read_cell(cell: TableCell, folder: JobFolder) -> Reading | None:

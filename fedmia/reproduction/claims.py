@@ -17,6 +17,7 @@ from typing import Any
 from fedmia.reproduction.cells import Reading
 from fedmia.reproduction.entries import Entry, TableCell
 from fedmia.statistics.spread import p_value, t_interval
+from fedmia.study.points import BySeed, paired_differences
 
 Readings = Mapping[tuple[str, str, str], Reading]  # (level, row, column) -> its number
 HOLDS, FAILS, UNDECIDED, NOT_RUN = "held", "not held", "undecided", "not run"
@@ -92,7 +93,7 @@ def _is_run(claim: Mapping[str, Any], level: str, cells: Sequence[TableCell]) ->
 def differences(
     claim: Mapping[str, Any], level: str, cells: Sequence[TableCell], readings: Readings
 ) -> list[float]:
-    """One difference a target: the mean over the rows that have both numbers.
+    """One difference a target: the mean over the rows whose two sides have the same targets.
 
     Args:
         claim: `better` names a column, `over` a column or a number; `rows`, if given, the rows.
@@ -101,30 +102,29 @@ def differences(
         readings: their numbers.
 
     Returns:
-        The differences, of the targets that each of these rows has; empty where there is none.
+        The differences; empty where these rows are not all of the same targets, or none is left.
     """
     rows = claim.get("rows") or list(dict.fromkeys(cell.row for cell in cells))
-    by_row = list(_by_row(claim, level, rows, readings))
-    # A target that one row lacks would be compared with another's.
-    seeds = set.intersection(*map(set, by_row)) if by_row else set()
-    return [statistics.fmean(row[seed] for row in by_row) for seed in sorted(seeds)]
+    pairs = list(_pairs(claim, level, rows, readings))
+    if len({frozenset(better) for better, _ in pairs}) != 1:
+        return []  # a target that one row lacks would be compared with another's
+    by_row = [paired_differences(better, other) for better, other in pairs]
+    return [statistics.fmean(values) for values in zip(*by_row, strict=True)]
 
 
-def _by_row(
+def _pairs(
     claim: Mapping[str, Any], level: str, rows: Sequence[str], readings: Readings
-) -> Iterator[dict[int, float]]:
+) -> Iterator[tuple[BySeed, BySeed]]:
+    """The numbers of each row whose two sides are of the same targets."""
     over = claim["over"]
     for row in rows:
-        better = readings.get((level, row, claim["better"]))
-        if better is None:
-            continue
+        better = readings.get((level, row, claim["better"]), Reading(None)).by_seed
         if isinstance(over, int | float):
-            other = Reading(over, by_seed=dict.fromkeys(better.by_seed, over))
+            other: BySeed = dict.fromkeys(better, over)
         else:
-            other = readings.get((level, row, over), Reading(None))
-        both = [seed for seed in better.by_seed if seed in other.by_seed]
-        if both:
-            yield {seed: better.by_seed[seed] - other.by_seed[seed] for seed in both}
+            other = readings.get((level, row, over), Reading(None)).by_seed
+        if better and better.keys() == other.keys():
+            yield better, other
 
 
 def _judge(

@@ -85,14 +85,14 @@ def write_all(
         The Markdown files.
     """
     tables = folder.root / "tables"
-    numbered, paths = [], []
+    numbered, paths, made_on = [], [], describe()
     for entry, cells in by_entry:
         readings = readings_of(cells, folder)
         rows = table_rows(cells, readings, folder, failed)
         command = f"fedmia reproduce {entry.name} --scale {config.scale}"
         if config.targets is not None:
             command += f" --targets {config.targets}"
-        facts: dict[str, Any] = {"command": command, **describe()}
+        facts: dict[str, Any] = {"command": command, **made_on}
         paths.append(write_table(entry, config.scale, rows, facts, tables))
         drawn = entry.figure in ("lines", "bars")
         if drawn and (picture := draw(entry.title, rows, entry.figure)) is not None:

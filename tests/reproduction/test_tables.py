@@ -246,19 +246,27 @@ def test_claims__intervals_hold_together_over_what_is_run() -> None:
     assert {(result.low, result.targets) for result in results[6:]} == {(None, 0)}
 
 
+def test_claim__targets_are_paired_and_never_of_unequal_number() -> None:
+    claim = {"better": "A", "over": "B"}
+    cells = [TableCell("row", name, "", "", (), None, None) for name in "AB"]
+    paired = differences(claim, "", cells, readings((0.7, 0.8), (0.6, 0.5)))
+    assert paired == pytest.approx([0.1, 0.3])
+    assert differences(claim, "", cells, readings((0.7, 0.8), (0.6,))) == []
+
+
 def test_claim__targets_are_paired_by_their_seeds() -> None:
     """Never by place: an attack may lack the number of one target, a baseline that of another."""
     claim: Any = {"better": "A", "over": "B"}
     cells = [TableCell(row, name, "", "", (), None, None) for row in "12" for name in "AB"]
     numbers: Any = {
-        ("", "1", "A"): Reading(0.7, by_seed={0: 0.7, 1: 0.8, 2: 0.9}),
-        ("", "1", "B"): Reading(0.6, by_seed={1: 0.5, 2: 0.8, 3: 0.1}),
+        ("", "1", "A"): Reading(0.7, by_seed={0: 0.7, 1: 0.8}),
+        ("", "1", "B"): Reading(0.6, by_seed={1: 0.5, 2: 0.8}),
     }
-    assert differences(claim, "", cells, numbers) == pytest.approx([0.3, 0.1])
-    numbers["", "2", "A"] = Reading(0.9, by_seed={0: 0.9, 1: 0.6})
-    numbers["", "2", "B"] = Reading(0.9, by_seed={0: 0.1, 1: 0.5})
-    assert differences(claim, "", cells, numbers) == pytest.approx([0.2])
-    assert differences({**claim, "over": 0.5}, "", cells, numbers) == pytest.approx([0.3, 0.2])
+    assert differences(claim, "", cells, numbers) == []
+    numbers["", "2", "A"] = Reading(0.9, by_seed={0: 0.9, 2: 0.6})
+    numbers["", "2", "B"] = Reading(0.9, by_seed={2: 0.5, 0: 0.1})
+    assert differences(claim, "", cells, numbers) == pytest.approx([0.8, 0.1])
+    assert differences({**claim, "over": 0.5}, "", cells, numbers) == []  # rows of other targets
     assert differences({**claim, "over": "C"}, "", cells, numbers) == []
 
 

@@ -60,13 +60,8 @@ def test_values__by_seed_of_one_attack_and_their_change() -> None:
     ]
     assert values(rows, "auc", "a") == {0: 0.5, 2: 0.6} and values(rows, "auc", "b") == {0: 0.7}
     assert values(rows, "auc") == {0: 0.7, 2: 0.6}
-    changes = change({0: 0.5, 2: 0.6, 5: 0.9}, {2: 0.4, 0: 0.8, 7: 0.0})
-    assert (changes["n"], changes["mean"], changes["least"], changes["greatest"]) == (
-        2,
-        -0.05,
-        -0.3,
-        0.2,
-    )
+    more = change({0: 0.5, 2: 0.6, 5: 0.9}, {2: 0.4, 0: 0.8, 7: 0.0})
+    assert (more["n"], more["mean"], more["least"], more["greatest"]) == (2, -0.05, -0.3, 0.2)
 
 
 def planned(knns: list[float | None], failed: int = 0) -> tuple[Any, Any]:
