@@ -142,14 +142,6 @@ class ClientRound:
         images = len(self.indices) if works else 0
         return Update(self.task.client, self.task.round, sent, images, leaving)
 
-    settle = finish_round  # its name before 0.2
-    rests = sits_out  # its name before 0.2
-
-    @property
-    def site(self) -> ClientContext:
-        """The name of `client_context` before 0.2."""
-        return self.client_context
-
     @property
     def crafts(self) -> bool:
         """Whether an active attack may craft this round's upload."""

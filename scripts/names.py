@@ -5,7 +5,6 @@ The packages and the code that builds the site are read.
 - A name says what a thing is, not what befell it: none of PARTICIPLES names a variable, an
   argument, a function or a class. Names in files, options and keys of records are not read here.
 - No two public classes have one name.
-- A name that gave way to another (RENAMED) stands only where it is an alias.
 """
 
 from __future__ import annotations
@@ -21,45 +20,18 @@ PARTICIPLES = frozenset(
     ("asked", "dealt", "found", "given", "held", "judged", "kept", "made", "named", "put", "said")
     + ("seen", "shown", "taken", "told", "understood", "wanted")
 )
-# Names that code from outside uses, by file: aliases, keys of files,
-# and `held`, which stands for the images that an attacker holds.
+# By file: keys of files, and `held`, which stands for the images that an attacker holds.
 PUBLIC = {
     "clients/client_context.py": {"held"},
     "fedmia/attacks/base.py": {"held"},
-    "fedmia/encoders/base.py": {"Wanted"},
     "fedmia/library.py": {"held"},
     "fedmia/papers/claims.py": {"HELD"},
-    "fedmia/partitions/base.py": {"told"},
     "fedmia/records/__init__.py": {"judged"},
-    "fedmia/storage/snapshot.py": {"kept"},
-    "fedmia/study/columns.py": {"said"},
     "fedmia/study/formats.py": {"judged"},
     "fedmia/testing/material.py": {"held"},
     "fedmia/threat/blackbox.py": {"held"},
     "fedmia/threat/whitebox.py": {"held"},
-    "strategies/base.py": {"told"},
     "strategies/krum.py": {"taken"},
-}
-# Old name -> new name, of classes that code from outside may import.
-RENAMED = {
-    "Against": "Adversary",
-    "Course": "RoundRange",
-    "Crew": "FailurePolicy",
-    "Dealt": "AuditSplit",
-    "Desk": "ClientRound",
-    "Given": "ProvidedShadows",
-    "Kit": "MethodCache",
-    "Law": "RandomPartition",
-    "Loading": "LoadContext",
-    "Looked": "PrecomputedFeatures",
-    "Notebook": "TrajectoryRecorder",
-    "Outlook": "PreparationContext",
-    "Owned": "OwnerPartition",
-    "Released": "LoadedEncoder",
-    "Setting": "RunConditions",
-    "Site": "ClientContext",
-    "Turn": "CraftContext",
-    "Wanted": "LoadOptions",
 }
 
 
@@ -102,11 +74,6 @@ def bound_names(tree: ast.Module) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.name
 
 
-def is_read(node: ast.Name) -> bool:
-    """Whether a name is read there, not bound."""
-    return isinstance(node.ctx, ast.Load)
-
-
 def main() -> int:
     """Print one line for each fault; 1 where there are any."""
     faults = []
@@ -122,8 +89,6 @@ def main() -> int:
                 place_of_other = classes.setdefault(node.name, place)
                 if place_of_other != place:
                     faults.append(f"{place}:{node.lineno}: {place_of_other} has a {node.name}, too")
-            elif isinstance(node, ast.Name) and node.id in RENAMED and is_read(node):
-                faults.append(f"{place}:{node.lineno}: {node.id} is {RENAMED[node.id]} now")
     print("\n".join([*faults, f"{len(faults)} names to mend"]))
     return bool(faults)
 

@@ -57,9 +57,6 @@ class RoundRange:
     malicious: tuple[int, ...] = ()
 
 
-Course = RoundRange  # its name before 0.2
-
-
 @dataclass(frozen=True)
 class Round:
     """One finished round.
@@ -152,10 +149,6 @@ class FederatedStrategy(Options, Strategy):
 
     def aggregation_metrics(self, against: Adversary) -> Metrics:
         """What the report says of the aggregation: of its last round, or over all rounds."""
-        return self.told(against)
-
-    def told(self, against: Adversary) -> Metrics:
-        """The name of `aggregation_metrics` before 0.2, which a plugin may override."""
         return {}
 
     # -- the client's half ---------------------------------------------------------------------
@@ -469,6 +462,3 @@ def draw_cohort(course: RoundRange, round: int, clients: int) -> list[int]:
         return list(range(clients))
     chosen = rng(course.seed, "cohort", round).choice(clients, size, replace=False)
     return sorted(int(c) for c in chosen)
-
-
-cohort = draw_cohort  # its name before 0.2

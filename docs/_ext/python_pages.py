@@ -61,9 +61,7 @@ def statistics_paths() -> list[tuple[str, list[str]]]:
 
 def python_pages() -> dict[str, str]:
     """Name of each page of the Python API -> its text."""
-    threat = [
-        f"fedmia.threat.{n}" for n in fedmia.threat.__all__ if n[1].islower() and n != "Views"
-    ]
+    threat = [f"fedmia.threat.{n}" for n in fedmia.threat.__all__ if n[1].islower()]
     threat = [p for p in threat if callable(getattr(fedmia.threat, p.rpartition(".")[2]))]
     checks = [f"fedmia.testing.{n}" for n in fedmia.testing.__all__]
     views = escape(" ".join((fedmia.threat.__doc__ or "").split("\n\n")[1].split()))

@@ -351,9 +351,6 @@ class CraftContext:
     rehearse: Callable[[State], State] = lambda received: received
 
 
-Turn = CraftContext  # its name before 0.2
-
-
 class DatasetAttack(Attack):
     """An attack that answers for whole data sets, by a p-value each; it has no row of images."""
 

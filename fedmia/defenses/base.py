@@ -38,9 +38,6 @@ class RunConditions:
     pretrained: bool = False
 
 
-Setting = RunConditions  # its name before 0.2
-
-
 @dataclass(frozen=True)
 class PreparationContext:
     """What a client's defence may read and call before the first round.
@@ -67,9 +64,6 @@ class PreparationContext:
     public: ByteArray
     rehearse_public: Callable[[], tuple[State, State]] | None = None
     rehearse_alone: Callable[[IntArray, Callable[[Job], None]], Iterator[WhiteBox]] | None = None
-
-
-Outlook = PreparationContext  # its name before 0.2
 
 
 class Defense(Options, ABC):
@@ -143,10 +137,6 @@ class Defense(Options, ABC):
 
     def sits_out(self, memory: dict[str, Any]) -> bool:
         """Whether the client sits out the next round: it neither trains nor sends."""
-        return self.rests(memory)
-
-    def rests(self, memory: dict[str, Any]) -> bool:
-        """The name of `sits_out` before 0.2, which a plugin may override."""
         return False
 
     def adapt(self, job: Job, memory: dict[str, Any]) -> None:

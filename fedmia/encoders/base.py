@@ -356,7 +356,3 @@ def unknown_model_error(library: str, name: str, known: Sequence[str]) -> InputE
     return InputError(
         f"unknown {library} model '{name}'{suggest_nearest(name, known)} ({len(known)} are known)"
     )
-
-
-# Their names before 0.2, which forms of encoders from outside import.
-Loading, Released, Wanted = LoadContext, LoadedEncoder, LoadOptions

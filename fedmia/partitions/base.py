@@ -84,18 +84,6 @@ class Partition(Options, ABC):
         Returns:
             One sentence each.
         """
-        return self.told(data, clients)
-
-    def told(self, data: ImageSet, clients: int) -> list[str]:
-        """The name of `notes` before 0.2, which a plugin may override.
-
-        Args:
-            data: the images.
-            clients: number of clients.
-
-        Returns:
-            One sentence each.
-        """
         return []
 
     @abstractmethod
@@ -145,9 +133,6 @@ class RandomPartition(Partition):
         """
 
 
-Law = RandomPartition  # its name before 0.2
-
-
 class OwnerPartition(Partition):
     """A partition that finds each image with its client: `kinds` are clients, -1 for none.
 
@@ -168,9 +153,6 @@ class OwnerPartition(Partition):
                 "clients"
             )
         return [np.flatnonzero(kinds == client) for client in present]
-
-
-Owned = OwnerPartition  # its name before 0.2
 
 
 def by_class(labels: IntArray, rng: np.random.Generator) -> list[IntArray]:

@@ -78,15 +78,6 @@ class StrategyContext:
     weights: dict[str, nn.Parameter]
     reach: float = 0.0
 
-    @property
-    def kept(self) -> State:
-        """`own_state`, by its name before 0.2."""
-        return self.own_state
-
-    @kept.setter
-    def kept(self, state: State) -> None:
-        self.own_state = state
-
 
 class StateStore(ABC):
     """Where clients keep their local state, by branch of the run and partition id."""
@@ -403,7 +394,3 @@ def _round(round: int) -> str:
 def _number(path: Path) -> int:
     """3 of `round-0003.safetensors` or `round-0003/before.safetensors`."""
     return int(re.findall(r"-(\d+)", str(path))[-1])
-
-
-# Their names before 0.2, which strategies from outside import.
-Local, LocalState = StrategyContext, ClientState

@@ -24,8 +24,6 @@ from fedmia.threat.needs import (
 from fedmia.threat.server import ServerView
 from fedmia.threat.whitebox import WhiteBox
 
-Views = ViewRecipe  # its name before 0.2
-
 __all__ = [
     "ACCESS",
     "NEGATIVES",
@@ -42,7 +40,6 @@ __all__ = [
     "Threat",
     "Trajectory",
     "ViewRecipe",
-    "Views",
     "WhiteBox",
     "require",
     "require_shadows",

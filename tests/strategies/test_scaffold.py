@@ -128,7 +128,7 @@ class Toy:
             w.data -= rate * w.grad
         sent = {"w": w.detach().clone()}
         metrics = own.finish(local, sent, sent)
-        self.kept[i] = local.kept
+        self.kept[i] = local.own_state
         return Update(i, 1, sent, 1, metrics)
 
     def round(self, clients: Any = None, steps: int = 5, rate: float = 0.1) -> list[Update]:
@@ -198,7 +198,7 @@ def test_finish__takes_what_was_sent_not_what_was_trained() -> None:
     )
     noisy = torch.tensor([-1.0, 2.0])
     Scaffold().finish(local, {"w": torch.tensor([7.0, 7.0])}, {"w": noisy})
-    torch.testing.assert_close(local.kept["w"], 3 - 1 + (0 - noisy) / 0.5)
+    torch.testing.assert_close(local.own_state["w"], 3 - 1 + (0 - noisy) / 0.5)
 
 
 def test_statistics__of_batch_norm_have_no_control() -> None:
