@@ -179,6 +179,8 @@ def run_tests(
     failed = cache / "v" / "cache" / "lastfailed"
     if failed.is_file():
         return list(json.loads(failed.read_text()))
+    if process.returncode == 4 and "while loading conftest" in (log := log_file.read_text()):
+        return [log.split("while loading conftest")[1].split("'")[1].removeprefix(f"{copy}/")]
     raise RuntimeError(f"pytest ended with {process.returncode}: {log_file.read_text()[-300:]}")
 
 
