@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import runpy
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ import torch
 
 pytestmark = pytest.mark.slow
 SCRIPT = Path(__file__).parents[1] / "benchmarks" / "signals.py"
-MANY = SCRIPT.with_name("many_clients.py")
 CROPS, VIEWS = 128, 24
 
 
@@ -68,21 +66,6 @@ def test_signals__counts_what_each_attack_asks_for(results: dict[str, Any]) -> N
     assert "ascent-static" not in rows and "all-for-one" not in rows
 
 
-def test_many_clients__seconds_by_part_and_a_plot(tmp_path: Path) -> None:
-    out = tmp_path / "many.json"
-    flags = ["--clients", "2,4", "--members", "120", "--rounds", "1", "--out", str(out)]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(MANY.parent))
-        patch.setattr(sys, "argv", [str(MANY), *flags])
-        runpy.run_path(str(MANY), run_name="__main__")
-    content = json.loads(out.read_text())
-    assert [row["clients"] for row in content["runs"]] == [2, 4]
-    for row in content["runs"]:
-        assert 0 < sum(row["parts"].values()) < row["wall_s"] and row["peak_mib"] > 100
-        assert row["ms_a_client_and_round"] == 1000 * row["wall_s"] / row["clients"]
-    assert out.with_suffix(".png").read_bytes()[:4] == b"\x89PNG"
-
-
 def test_growth__the_exponent_is_that_of_what_grows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(SCRIPT.parent))
     script = runpy.run_path(str(SCRIPT.with_name("growth.py")))
@@ -128,35 +111,3 @@ def test_endurance__faults_happen_and_runs_end_as_they_should(
     rows = faults("inline", tmp_path)
     assert len(rows) == 4 * 3 and {row["when"] for row in rows} == {"before", "during", "after"}
     assert [row for row in rows if row["wrong"]] == []
-
-
-def test_foreign_encoders__a_row_says_what_came_of_a_way(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its own features, another network's, a refusal that was wanted and one that was not."""
-    pytest.importorskip("timm")
-    script = runpy.run_path(str(SCRIPT.with_name("foreign_encoders.py")))
-    net, other = script["vit"](), script["vit"]()
-    ways = {"": net, "torchvision:squeezenet1_1": "is missing", "torchvision:squeezenet1_0": net}
-    cases = {
-        "a": script["Case"](net.state_dict(), ways),
-        "b": script["Case"](other.state_dict(), {"": net}),
-    }
-    tried = script["tried"]
-    monkeypatch.setitem(tried.__globals__, "CASES", {n: lambda c=c: c for n, c in cases.items()})
-    rows = [row for name in cases for row in tried(name, tmp_path)]
-    assert [row["right"] for row in rows] == [True, True, False, False]
-    assert rows[0]["error"] < 1e-6 and rows[3]["error"] > 0.1
-    assert "**wrong** weights 'file.pth': tensor 'features.0.weight' is missing" in script["table"](
-        rows
-    )
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="torch finds a CUDA GPU here")
-def test_gpu__says_that_it_needs_one() -> None:
-    script = SCRIPT.with_name("gpu.py")
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True)
-    assert done.returncode == 1 and not done.stdout
-    assert done.stderr == (
-        "benchmarks/gpu.py needs a CUDA GPU, and torch finds none here: nothing measured\n"
-    )
