@@ -299,15 +299,8 @@ def rows_of(spec: dict[str, Any]) -> Iterator[tuple[Any, str]]:
     for own in listed:
         name, _, path = own.get("at", "").rpartition(": ")
         file = name or spec.get("file", "")
-        found = evaluate(result(file), path) if "at" in own else {}
-        if (
-            isinstance(found, dict)
-            and found
-            and all(isinstance(v, int | float) for v in found.values())
-        ):
-            share = 100 / sum(found.values())
-            found = [{"key": k, "value": v, "share": share * v} for k, v in found.items()]
-        for row in found if isinstance(found, list) else [found]:
+        at_path = evaluate(result(file), path) if "at" in own else {}
+        for row in at_path if isinstance(at_path, list) else [at_path]:
             yield {**row, **own}, file
 
 
