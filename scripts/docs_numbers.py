@@ -235,12 +235,29 @@ def span(rounds: list[int]) -> str:
     return str(rounds[0]) if len(rounds) == 1 else f"{rounds[0]} to {rounds[-1]}"
 
 
+def choices(counts: dict[str, int]) -> str:
+    """The three choices that most runs made, and how many made others."""
+    texts = [f"{options} ({count})" for options, count in counts.items()]
+    others = sum(list(counts.values())[3:])
+    return "; ".join([*texts[:3], *([f"others ({others})"] if others else [])]) or "-"
+
+
+def p_value(p: float | None) -> str:
+    """`0.0080`, `5e-05`."""
+    return "-" if p is None else f"{p:.4f}" if p >= 1e-4 else f"{p:.0e}"
+
+
+# Those of WHOLE take what has no number.
+WHOLE = ("choices", "code", "label", "leaks", "p", "question", "span", "strength")
 FORMATS: dict[str, Callable[[Any], str]] = {
     "": lambda value: str(value).replace("(R)", ""),
     "bound": bound,
+    "choices": choices,
     "code": lambda name: f"`{name}`" if name else "none",
     "label": label,
     "leaks": lambda verdicts: str(verdicts.get("leaks", 0)),
+    "p": p_value,
+    "question": lambda row: row["question"] if row["kind"] == "primary" else "secondary",
     "minutes": lambda seconds: f"{seconds / 60:.1f}",
     "span": span,
     "strength": functools.partial(label, option=False),
@@ -249,7 +266,7 @@ FORMATS: dict[str, Callable[[Any], str]] = {
 
 def show(value: Any, interval: Any, form: str) -> str | None:
     """A value in a format; None where there is none."""
-    if form in ("code", "label", "leaks", "span", "strength"):
+    if form in WHOLE:
         return FORMATS[form](value)
     if isinstance(value, dict):
         value, interval = value["mean"], value["ci"]
@@ -258,11 +275,11 @@ def show(value: Any, interval: Any, form: str) -> str | None:
         return joined.join(show(v, None, form.removeprefix(" / ")) or DASH for v in value) or None
     if value is None or form in FORMATS:
         return None if value is None else FORMATS[form](value)
-    if not (digits := re.fullmatch(r"(\+?)(\d)", form)):
-        return format(value, form)
-    texts = [short(number, int(digits[2])) for number in (value, *(interval or ()))]
-    sign = "+" if digits[1] and value >= 0 else ""
-    return sign + texts[0] + (f" [{', '.join(texts[1:])}]" if interval else "")
+    sign, digits = re.fullmatch(r"(\+?)(\d)?.*", form).groups()  # type: ignore[union-attr]
+    ours = digits is not None and form == sign + digits
+    texts = [short(v, int(digits)) if ours else format(v, form) for v in (value, *(interval or ()))]
+    plus = "+" if ours and sign and value >= 0 else ""
+    return plus + texts[0] + (f" [{', '.join(texts[1:])}]" if interval else "")
 
 
 def fill(template: str, row: Any, file: str) -> str:
@@ -307,10 +324,6 @@ def rows_of(spec: dict[str, Any]) -> Iterator[tuple[Any, str]]:
 def make_table(name: str) -> str:
     """A table of docs_tables.yaml, without a last newline."""
     spec = yaml.safe_load(TABLES.read_text(encoding="utf-8"))[name]
-    if "copy" in spec:  # one of those of a file of text
-        file, _, which = spec["copy"].partition(": ")
-        parts = (RESULTS / file).read_text(encoding="utf-8").split("\n\n")
-        return [part for part in parts if part.startswith("|")][int(which)].strip()
     columns: dict[str, str] = {}
     for head, cell in spec["columns"].items():
         for one in cell["for"] if isinstance(cell, dict) else [""]:
