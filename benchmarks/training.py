@@ -18,13 +18,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from _bench import seconds  # beside this script
 from torch import Tensor
 
 from fedmia.data.base import Request
@@ -42,6 +42,20 @@ RESULTS = Path(__file__).parent / "results" / "training.json"
 IMAGES = 64  # of the client
 CASES = (("smallnet", 32, 10, 9), ("resnet18", 32, 2, 3))  # net, side, epochs, repeats
 PRIVATE = "smallnet"  # a ResNet's gradients of every image are 1.4 GB
+
+
+def _now(device: torch.device) -> float:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+        return time.perf_counter()
+    return time.process_time()
+
+
+def seconds(call: Callable[[], object], device: torch.device) -> float:
+    """Seconds of one call."""
+    began = _now(device)
+    call()
+    return _now(device) - began
 
 
 @dataclass
