@@ -108,7 +108,7 @@ COMMANDS = [
     ("simulate --out OLD", "out", "old", "name a new folder"),
     ("simulate --out notes", "out", "notes.txt", "name a new folder"),
     ("simulate --resume notes", "resume", "notes", "it holds no config.yaml"),
-    ("simulate --dataset npz:torn.npz", "npz", "torn.npz", "zip file"),
+    ("simulate --dataset npz:torn.npz", "npz", "torn.npz", "cannot read"),
     ("simulate --partition file:a.pkl", "partition", "a.pkl", ".json, .csv or .npy file"),
     (
         "audit --encoder vit --members digits --nonmembers synthetic",
