@@ -1,161 +1,23 @@
-"""How often the intervals of the report hold the truth: by simulation, each with its mean width.
+"""How often the intervals of the report hold the truth: all cells of `_coverage.py`.
 
 python benchmarks/coverage.py [--draws 1000] [--seed 0] [--out benchmarks/results/coverage.json]
-
-`auc` holds one cell for each shape of the scores, pair of sizes and true AUC; `family` how often
-any of the simultaneous intervals of independent attacks misses; `paired` the difference of two
-attacks on the same images; `tpr` the rate at a fixed false-positive rate. A share that is c in
-truth comes out within two of `error` = sqrt(c (1 - c) / draws) of it.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
-from itertools import product
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from scipy.optimize import brentq
-from scipy.stats import norm
+from _coverage import PARTS, SPREADS, cells  # beside this script
 
-from fedmia.options.seeding import rng
 from fedmia.runtime.environment import describe
-from fedmia.statistics.auc import auc_estimate, auc_interval, difference_interval
-from fedmia.statistics.intervals import FloatArray, Interval
-from fedmia.statistics.thresholds import tpr_at_fpr
 
 RESULTS = Path(__file__).parent / "results" / "coverage.json"
-SIZES = (
-    (20, 20), (20, 500), (500, 20), (100, 100), (104, 1080), (1080, 104), (500, 500), (2000, 2000),
-)  # fmt: skip
-AUCS = (0.5, 0.7, 0.9, 0.95, 0.99)
-SPREADS = {"equal": 1.0, "twice": 2.0, "four times": 4.0, "half": 0.5, "rounded": 1.0, "told": 1.0}
-FLAGRANT_SHARE = 0.2  # share of the members who lie over everyone else
-FAMILY, MEMBERS, NONMEMBERS = 15, 104, 1080  # the default run's
-
-
-class ScoreDistribution:
-    """Scores of members and of standard normal non-members.
-
-    Args:
-        name: of SPREADS, the members' standard deviation; `rounded` to whole numbers, `told` with
-            a share who lie over everyone else.
-        truth: the AUC that they shall have.
-        mean: of the members' scores, in place of the one that gives `truth`.
-    """
-
-    def __init__(self, name: str, truth: float = 0.5, mean: float | None = None) -> None:
-        self.name, self.spread = name, SPREADS[name]
-        share = (truth - FLAGRANT_SHARE) / (1 - FLAGRANT_SHARE) if name == "told" else truth
-        self.mean = float(norm.ppf(share)) * math.hypot(1, self.spread) if mean is None else mean
-        if name == "rounded" and mean is None:
-            self.mean = float(brentq(lambda x: _rounded_auc(x) - truth, -9.0, 9.0))
-
-    def draw(self, n: int, m: int, stream: np.random.Generator) -> tuple[FloatArray, FloatArray]:
-        """Scores (n,) and (m,)."""
-        members, others = stream.normal(self.mean, self.spread, n), stream.normal(size=m)
-        if self.name == "told":
-            members[stream.random(n) < FLAGRANT_SHARE] += 50
-        return (np.rint(members), np.rint(others)) if self.name == "rounded" else (members, others)
-
-    def tpr(self, fpr: float) -> float:
-        """The largest TPR at an FPR of at most `fpr`."""
-        cut = float(norm.isf(fpr))
-        if self.name == "rounded":
-            cut = math.ceil(cut + 0.5) - 0.5
-        rate = float(norm.sf((cut - self.mean) / self.spread))
-        return FLAGRANT_SHARE + (1 - FLAGRANT_SHARE) * rate if self.name == "told" else rate
-
-
-def _rounded_auc(mean: float) -> float:
-    k = np.arange(-20, 21)
-    members, others = (norm.cdf(k + 0.5 - x) - norm.cdf(k - 0.5 - x) for x in (mean, 0.0))
-    return float((members * (np.cumsum(others) - others / 2)).sum())
-
-
-def summary(intervals: Sequence[Interval], truth: float) -> dict[str, Any]:
-    """Share of intervals that hold the truth, of those over and under it, and the mean width."""
-    low, high = np.array(intervals).T
-    return {
-        "coverage": round(float(np.mean((low <= truth + 1e-9) & (truth - 1e-9 <= high))), 4),
-        "over": round(float(np.mean(low > truth + 1e-9)), 4),
-        "under": round(float(np.mean(high < truth - 1e-9)), 4),
-        "width": round(float(np.mean(high - low)), 4),
-    }
-
-
-def alone(name: str, draws: int, seed: int) -> Iterator[dict[str, Any]]:
-    """95 % intervals of an AUC."""
-    for at, ((n, m), truth) in enumerate(product(SIZES, AUCS)):
-        stream, shape = rng(seed, "auc", name, at), ScoreDistribution(name, truth)
-        intervals = [auc_interval(auc_estimate(*shape.draw(n, m, stream))) for _ in range(draws)]
-        yield {"shape": name, "members": n, "nonmembers": m, "auc": truth} | summary(
-            intervals, truth
-        )
-
-
-def family(name: str, draws: int, seed: int) -> Iterator[dict[str, Any]]:
-    """Simultaneous intervals of independent attacks: how often any of them misses."""
-    for at, truth in enumerate((0.5, 0.7)):
-        stream, shape = rng(seed, "family", name, at), ScoreDistribution(name, truth)
-        missed, over = [], []
-        for _ in range(draws):
-            scores = (shape.draw(MEMBERS, NONMEMBERS, stream) for _ in range(FAMILY))
-            intervals = [auc_interval(auc_estimate(*pair), family=FAMILY) for pair in scores]
-            over.append(any(low > truth for low, _ in intervals))
-            missed.append(any(not low <= truth <= high for low, high in intervals))
-        yield {
-            "shape": name, "members": MEMBERS, "nonmembers": NONMEMBERS, "auc": truth,
-            "attacks": FAMILY, "missed": round(float(np.mean(missed)), 4),
-            "over": round(float(np.mean(over)), 4),
-        }  # fmt: skip
-
-
-def paired(name: str, draws: int, seed: int) -> Iterator[dict[str, Any]]:
-    """Differences of two attacks that share most of what they read, correlated 0.8 by image, for
-    normal scores.
-    """
-    sizes, gaps = ((30, 60), (MEMBERS, NONMEMBERS)), (0.0, 0.5, 1.0)
-    spread, mix = SPREADS[name], np.array([[1.0, 0.0], [0.8, 0.6]])
-    for at, ((n, m), gap) in enumerate(product(sizes, gaps)):
-        stream = rng(seed, "paired", name, at)
-        shifts, intervals = np.array([[0.3 + gap], [0.3]]), []
-        truth = float(np.diff(norm.cdf(-shifts[:, 0] / math.hypot(1, spread)))[0])
-        for _ in range(draws):
-            members = mix @ stream.normal(0, spread, (2, n)) + shifts
-            others = mix @ stream.normal(size=(2, m))
-            intervals.append(difference_interval((members[0], others[0]), (members[1], others[1])))
-        place = {"shape": name, "members": n, "nonmembers": m, "difference": round(truth, 4)}
-        yield place | summary(intervals, truth)
-
-
-def rates(name: str, draws: int, seed: int) -> Iterator[dict[str, Any]]:
-    """95 % intervals of the TPR at a fixed FPR; members `mean` standard deviations higher."""
-    sizes = ((104, 1080, 0.01), (960, 960, 0.01), (100, 100, 0.1), (104, 1080, 0.001),
-             (1000, 5000, 0.001))  # fmt: skip
-    for at, ((n, m, fpr), mean) in enumerate(product(sizes, (1.0, 2.0))):
-        stream, shape = rng(seed, "tpr", name, at), ScoreDistribution(name, mean=mean)
-        results = [tpr_at_fpr(*shape.draw(n, m, stream), fpr) for _ in range(draws)]
-        truth = shape.tpr(fpr)
-        place = {"shape": name, "members": n, "nonmembers": m, "fpr": fpr, "mean": mean}
-        yield place | {"tpr": round(truth, 4)} | summary([f[1] for f in results if f], truth)
-
-
-PARTS: dict[str, Callable[[str, int, int], Iterator[dict[str, Any]]]] = {
-    "auc": alone, "family": family, "paired": paired, "tpr": rates,
-}  # fmt: skip
-
-
-def cells(part: str, name: str, draws: int, seed: int) -> list[dict[str, Any]]:
-    """All cells of a part for one shape."""
-    normal = name not in ("rounded", "told")
-    return list(PARTS[part](name, draws, seed)) if part != "paired" or normal else []
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

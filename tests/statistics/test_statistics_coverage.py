@@ -1,4 +1,4 @@
-"""The simulations of benchmarks/coverage.py run, and say what the committed ones say."""
+"""The coverage simulations run, and their cells say what the committed ones say."""
 
 from __future__ import annotations
 
@@ -12,22 +12,26 @@ import pytest
 from fedmia.options.seeding import rng
 from fedmia.statistics.auc import auc
 
-SCRIPT = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "coverage.py"))
-COMMITTED, cells = SCRIPT["RESULTS"], SCRIPT["cells"]
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+COMMITTED = BENCHMARKS / "results" / "coverage.json"
+SCRIPT = runpy.run_path(str(BENCHMARKS / "_coverage.py"))
+PARTS, SPREADS, ScoreDistribution, cells, summary = (
+    SCRIPT[name] for name in ("PARTS", "SPREADS", "ScoreDistribution", "cells", "summary")
+)
 
 
-@pytest.mark.parametrize("name", SCRIPT["SPREADS"])
+@pytest.mark.parametrize("name", SPREADS)
 def test_shape__has_the_auc_that_it_was_asked_for(name: str) -> None:
-    members, others = SCRIPT["ScoreDistribution"](name, 0.7).draw(4000, 4000, rng(0, "shape"))
+    members, others = ScoreDistribution(name, 0.7).draw(4000, 4000, rng(0, "shape"))
     assert auc(members, others) == pytest.approx(0.7, abs=0.02)
 
 
 def test_summary__counts_what_holds_and_what_lies_to_either_side() -> None:
-    row = SCRIPT["summary"]([(0.4, 0.6), (0.6, 0.7), (0.1, 0.3), (0.5, 0.9)], 0.5)
+    row = summary([(0.4, 0.6), (0.6, 0.7), (0.1, 0.3), (0.5, 0.9)], 0.5)
     assert row == {"coverage": 0.5, "over": 0.25, "under": 0.25, "width": pytest.approx(0.225)}
 
 
-@pytest.mark.parametrize("part", SCRIPT["PARTS"])
+@pytest.mark.parametrize("part", PARTS)
 def test_cells__are_those_of_the_committed_simulation(part: str) -> None:
     fixed = ("shape", "members", "nonmembers", "auc", "attacks", "difference", "fpr", "mean", "tpr")
     rows = [{k: row[k] for k in fixed if k in row} for row in cells(part, "twice", 2, 0)]
