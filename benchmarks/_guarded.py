@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import shutil
 import signal
 import sys
 import tempfile
@@ -175,7 +176,7 @@ def _read_one(case: Case, folder: Path, sandbox: Path, errors: Any, events: list
     if (sandbox / "outside" / "ran").exists():
         (sandbox / "outside" / "ran").unlink()
         result, message = "ran", "the planted code ran"
-    _remove(folder)
+    shutil.rmtree(folder, ignore_errors=True)
     lines = len(said.splitlines())
     return Outcome(case.kind, case.name, result, message[:2000], took, peak / 2**20, lines)
 
@@ -203,12 +204,6 @@ def _listing(sandbox: Path, folder: Path) -> list[tuple[str, int, int]]:
 def _size(path: Path) -> int:
     files = path.rglob("*") if path.is_dir() else [path]
     return sum(p.stat().st_size for p in files if p.is_file())
-
-
-def _remove(folder: Path) -> None:
-    import shutil
-
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _place(error: BaseException) -> str:

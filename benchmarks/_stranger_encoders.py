@@ -296,67 +296,45 @@ def _swap(end: str, content: bytes, name: str, data: bytes) -> tuple[str, bytes]
     return (name, content) if name.endswith(end) else (name, data)
 
 
+def pickled_config(name: str, path: str, is_param: bool) -> bytes:
+    """What an exported program says of one tensor that lies in it as a pickle."""
+    about = {"path_name": path, "is_param": is_param, "use_pickle": True, "tensor_meta": None}
+    return json.dumps({"config": {name: about}}).encode()
+
+
 def hostile_programs(marker: Path) -> Iterator[tuple[str, bytes]]:
     """Likewise, of exported programs."""
     whole = programs()["program.pt2"]
     code = CODE.format(str(marker))
     payload = saved((planted(marker)[1],))
-    for member in ("sample_inputs/model.pt",):
-        yield "code-inputs.pt2", rezip(whole, partial(_swap, member, payload))
+    yield "code-inputs.pt2", rezip(whole, partial(_swap, "sample_inputs/model.pt", payload))
     for folder in ("weights", "constants"):
-        yield (
-            f"code-{folder}.pt2",
-            rezip(whole, lambda *m: m, {f"ROOT/data/{folder}/model.pt": payload}),
-        )
-    config = {
-        "config": {
-            "0.weight": {
-                "path_name": "weight_0",
-                "is_param": True,
-                "use_pickle": True,
-                "tensor_meta": None,
-            }
-        }
-    }
+        more = {f"ROOT/data/{folder}/model.pt": payload}
+        yield f"code-{folder}.pt2", rezip(whole, lambda *m: m, more)
+    config = pickled_config("0.weight", "weight_0", is_param=True)
 
     def pickled(name: str, data: bytes) -> tuple[str, bytes]:
         if name.endswith("model_weights_config.json"):
-            return name, json.dumps(config).encode()
+            return name, config
         return (name, payload) if name.endswith("weight_0") else (name, data)
 
     yield "code-pickled.pt2", rezip(whole, pickled)
     for prefix in ("custom_obj_0", "opaque_obj_0"):
-        constants = {
-            "config": {
-                "c": {
-                    "path_name": prefix,
-                    "is_param": False,
-                    "use_pickle": True,
-                    "tensor_meta": None,
-                }
-            }
-        }
-        swap = partial(_swap, "model_constants_config.json", json.dumps(constants).encode())
+        constants = pickled_config("c", prefix, is_param=False)
+        swap = partial(_swap, "model_constants_config.json", constants)
         own = {f"ROOT/data/constants/{prefix}": pickle.dumps(planted(marker)[1])}
         yield f"code-{prefix}.pt2", rezip(whole, swap, own)
 
     def model(change: Callable[[str], str]) -> bytes:
         def swap(name: str, data: bytes) -> tuple[str, bytes]:
-            return (
-                (name, change(data.decode()).encode())
-                if name.endswith("model.json")
-                else (name, data)
-            )
+            return name, change(data.decode()).encode() if name.endswith("model.json") else data
 
         return rezip(whole, swap)
 
     symbol = next(s for s in whole.decode("latin-1").split('"expr_str": "')[1:]).split('"')[0]
     yield "code-symbol.pt2", model(lambda t: t.replace(symbol, code.replace('"', "'")))
-    name = "input"
-    yield (
-        "code-name.pt2",
-        model(lambda t: t.replace(f'"name": "{name}"', f'"name": "{name}={code}"')),
-    )
+    named = f'"name": "input={code}"'
+    yield "code-name.pt2", model(lambda t: t.replace('"name": "input"', named))
     for target in (
         "torch.hub.load",
         "torch.os.system",

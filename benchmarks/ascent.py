@@ -6,8 +6,7 @@ NAME is the data, REGIME `weak` or `overfit`. The gain of a federation is the AU
 that of its control, or less .5 where the control is under .5. Primary questions have Holm's p over
 all of them; everything else is exploratory. A sweep that is not planned, whose seeds are used up,
 or that is not finished is refused (`--short` answers with fewer runs, and says so). Several files
-of one sweep, each with seeds of its own, count as one. Writes `answer.json`, `answer.md` and
-`answer.png`.
+of one sweep, each with seeds of its own, count as one. Writes `answer.json` and `answer.png`.
 """
 
 from __future__ import annotations
@@ -33,7 +32,6 @@ from fedmia.runtime.environment import describe
 from fedmia.statistics.auc import auc_estimate
 from fedmia.statistics.pvalues import holm
 from fedmia.statistics.spread import p_value, spread
-from fedmia.study.columns import over_models, signed
 from fedmia.study.points import group_by_point
 from fedmia.study.scores import read as scores_of
 
@@ -41,7 +39,6 @@ RESULTS = Path(__file__).parent / "results" / "ascent"
 UNSOUND = ("control-failed", "shift")  # verdicts of a run that stays in and is named
 # An attack's rows are of the first that their names begin with.
 ASCENTS = ("ascent-static", "ascent-algorithm1", "ascent")
-SHOWN = 3  # choices of an attack that the table tells
 # What the picture shows of a question: reading -> attack and control.
 PICTURE = {
     "static": {
@@ -206,82 +203,9 @@ def together(file: Path, rise: str, level: str) -> float | None:
     return float(np.mean(aucs))
 
 
-# -- what is written -------------------------------------------------------------------------
-
-HEAD = ["question", "data", "attack", "control", "federations", "AUC", "control's AUC",
-        "gain, 95 %", "p", "Holm", "chosen", "`similarity`", "kNN"]  # fmt: skip
-MORE = ["regime", "data", "attack", "control", "setting", "of", "federations", "AUC",
-        "gain, 95 %", "p, uncorrected", "chosen"]  # fmt: skip
-
-
-def markdown(rows: Sequence[Row], more: Sequence[Row], swept: Sequence[Swept]) -> str:
-    """Both tables as the findings show them, and what stands between."""
-    parts = [
-        *([list_short_sweeps(swept)] if missing(swept) else []),
-        _table(HEAD, [
-            [row["question"] if row["kind"] == "primary" else "secondary", row["data"],
-             f"`{row['attack']}`", f"`{row['control']}`", str(row["n"]), over_models(row["auc"]),
-             over_models(row["auc_control"]), signed(row["gain"]), _p(row["p"]), _p(row["p_holm"]),
-             _choices(row["chosen"]), over_models(row["similarity"]), over_models(row["knn"])]
-            for row in rows
-        ]),
-        "\n".join(seeds_line(row) for row in rows if row["kind"] == "primary"),
-        "Exploratory: intervals and p carry no claim.",
-        _table(MORE, [
-            [row["regime"], row["data"], f"`{row['attack']}`", f"`{row['control']}`",
-             row["setting"], row["of"], str(row["n"]), over_models(row["auc"]), signed(row["gain"]),
-             _p(row["p"]), _choices(row["chosen"])]
-            for row in more
-        ]),
-    ]  # fmt: skip
-    return "\n\n".join(parts) + "\n"
-
-
 def missing(swept: Sequence[Swept]) -> int:
     """Planned runs that are not there, of sweeps that the answer rests on."""
     return sum(s.short for s in swept if s.cells or s.planned.primary)
-
-
-def list_short_sweeps(swept: Sequence[Swept]) -> str:
-    """Which sweeps have fewer runs than were planned."""
-    lines = [f"{s.planned.config} {len(s.cells)} of {len(s.cells) + s.short}"
-            for s in swept if s.short and (s.cells or s.planned.primary)]  # fmt: skip
-    return f"Short of the plan: {', '.join(lines)} runs."
-
-
-def seeds_line(row: Row) -> str:
-    """Seeds of a question's federations, and those whose control failed."""
-    line = f"- {row['question']}, {row['data']}: seeds {stretches(row['seeds'])}"
-    codes = row["unsound"]
-    failed = ", ".join(f"{seed} ({code})" for seed, code in codes.items())
-    return line + (f"; stays in though unsound: {failed}." if failed else ".")
-
-
-def stretches(seeds: Sequence[int]) -> str:
-    """`1000 to 1028`, `1000 to 1003, 1007`."""
-    runs: list[list[int]] = []
-    for seed in sorted(seeds):
-        if runs and seed == runs[-1][-1] + 1:
-            runs[-1].append(seed)
-        else:
-            runs.append([seed])
-    texts = [f"{s[0]} to {s[-1]}" if len(s) > 1 else str(s[0]) for s in runs]
-    return ", ".join(texts) or "none"
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    return "\n".join("| " + " | ".join(line) + " |" for line in (head, ["---"] * len(head), *rows))
-
-
-def _p(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4f}" if value >= 1e-4 else f"{value:.0e}"
-
-
-def _choices(counts: Mapping[str, int]) -> str:
-    """`steps=3, lr=0.1 (20); steps=1, lr=0.1 (8)`."""
-    texts = [f"{options} ({count})" for options, count in counts.items()]
-    others = sum(list(counts.values())[SHOWN:])
-    return "; ".join([*texts[:SHOWN], *([f"others ({others})"] if others else [])]) or "-"
 
 
 def picture(plan: Mapping[str, Any], swept: Sequence[Swept]) -> Figure:
@@ -337,11 +261,11 @@ def main(argv: Sequence[str] | None = None) -> None:
         "versions": about["versions"], "hardware": about["hardware"],
     }  # fmt: skip
     arguments.out.mkdir(parents=True, exist_ok=True)
-    text = markdown(rows, more, swept)
     (arguments.out / "answer.json").write_text(json.dumps(answer, indent=1) + "\n")
-    (arguments.out / "answer.md").write_text(text)
     picture(plan, swept).savefig(arguments.out / "answer.png", dpi=120)
-    print(text, end="")
+    print(f"{answer['short']} planned runs are missing")
+    for row in rows:
+        print(f"{row['kind']} {row['question']}, {row['data']}: {row['gain']}, p {row['p_holm']}")
 
 
 def _about(sweep: Swept) -> Row:

@@ -5,8 +5,6 @@ images, steps and precision.
 
     python benchmarks/federation.py [--only small,resnet18]
         [--out benchmarks/results/federation.json]
-
-Writes the JSON and, beside it, a plot of the same name.
 """
 
 from __future__ import annotations
@@ -17,15 +15,11 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from _process import measure_process  # beside this script
 
-from fedmia.report.figures import canvas
 from fedmia.runtime.environment import describe
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results" / "federation.json"
@@ -34,7 +28,7 @@ CASES = {
     "small": ("smallnet", 10, 60, "float32", 5.0),
     "resnet18": ("resnet18", 2, 15, "bfloat16", 2.0),
 }
-SIDES = {"peer": canvas.GREY, "inline": canvas.BLUE, "ray": canvas.ORANGE}
+SIDES = ("peer", "inline", "ray")
 
 
 def command(side: str, case: tuple[str, int, int, str, float], out: Path) -> list[str]:
@@ -71,23 +65,6 @@ def measure(side: str, case: tuple[str, int, int, str, float]) -> dict[str, Any]
     return measurement
 
 
-@canvas.drawn
-def plot(results: dict[str, dict[str, Any]]) -> Figure:
-    """Seconds of the whole process, side by side."""
-    figure, axes = canvas.one(1.8 * len(results) + 2.5, 3.4)
-    for at, (side, colour) in enumerate(SIDES.items()):
-        places = [i + 0.27 * (at - 1) for i in range(len(results))]
-        heights = [case["sides"][side]["wall_s"] for case in results.values()]
-        axes.bar(
-            places, heights, 0.25, color=colour, label={"peer": "plain Flower"}.get(side, side)
-        )
-    names = [f"{n}\n{c['clients']} clients, {c['rounds']} rounds" for n, c in results.items()]
-    axes.set_xticks(range(len(results)), names)
-    axes.set_ylabel("seconds, whole process")
-    canvas.legend(axes)
-    return figure
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", default=",".join(CASES), help="cases")
@@ -106,9 +83,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(f"{name}: {row}; inline {times['inline']:.2f} times faster than plain Flower")
         sys.stdout.flush()
     args.out.write_text(json.dumps({"cases": results, **describe()}, indent=1) + "\n")
-    figure = plot(results)
-    assert figure is not None
-    args.out.with_suffix(".png").write_bytes(figure)
 
 
 if __name__ == "__main__":

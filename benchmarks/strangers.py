@@ -21,54 +21,13 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
+import _stranger_data as data
+import _stranger_encoders as encoders
+import _stranger_folders as trees
 import numpy as np
 from _guarded import OVER, SECONDS, Case, Outcome, run_cases
 from _mutations import change_bytes, change_json
-from _stranger_data import (
-    answer,
-    array,
-    hostile_answers,
-    hostile_images,
-    hostile_settings,
-    hostile_tables,
-    images,
-    read_images,
-    read_images_as_they_are,
-    read_node,
-    read_reply,
-    read_settings,
-    read_table,
-    replies,
-    settings,
-    tables,
-)
-from _stranger_encoders import (
-    Files,
-    folders,
-    hostile_folders,
-    hostile_programs,
-    hostile_weights,
-    programs,
-    read_encoder,
-    weights,
-)
-from _stranger_folders import (
-    INDEX,
-    hostile_runs,
-    hostile_shadows,
-    hostile_studies,
-    hostile_unfinished,
-    read_run,
-    read_shadows,
-    read_study,
-    resume_run,
-    run_files,
-    sealed,
-    shadow_files,
-    study_files,
-    unfinished_files,
-    unpack,
-)
+from _stranger_encoders import Files
 
 from fedmia.runtime.environment import describe
 
@@ -93,21 +52,21 @@ Known = Callable[[Path], Iterator[tuple[str, Files]]]
 Honest = Callable[[], Files]
 # Kinds of one file, and of a folder: honest files, hostile ones by hand, how they are read.
 SINGLE: dict[str, tuple[Honest, Callable[[Path], Iterator[tuple[str, bytes]]], Reader]] = {
-    "weights": (weights, hostile_weights, read_encoder),
-    "programs": (programs, hostile_programs, read_encoder),
-    "tables": (tables, hostile_tables, read_table),
-    "settings": (settings, hostile_settings, read_settings),
+    "weights": (encoders.weights, encoders.hostile_weights, encoders.read_encoder),
+    "programs": (encoders.programs, encoders.hostile_programs, encoders.read_encoder),
+    "tables": (data.tables, data.hostile_tables, data.read_table),
+    "settings": (data.settings, data.hostile_settings, data.read_settings),
 }
 WHOLE: dict[str, tuple[Honest, Known, Reader]] = {
-    "runs": (run_files, hostile_runs, read_run),
-    "unfinished": (unfinished_files, hostile_unfinished, resume_run),
-    "shadows": (shadow_files, hostile_shadows, read_shadows),
-    "studies": (study_files, hostile_studies, read_study),
+    "runs": (trees.run_files, trees.hostile_runs, trees.read_run),
+    "unfinished": (trees.unfinished_files, trees.hostile_unfinished, trees.resume_run),
+    "shadows": (trees.shadow_files, trees.hostile_shadows, trees.read_shadows),
+    "studies": (trees.study_files, trees.hostile_studies, trees.read_study),
 }
 # Of a folder, files that are changed every second time.
 OFTEN = {
     "runs": ("report.json", "config.yaml"),
-    "unfinished": (INDEX,),
+    "unfinished": (trees.INDEX,),
     "shadows": ("about.json",),
     "studies": ("sweep.json", "table.parquet"),
 }
@@ -128,34 +87,34 @@ def known_cases(kind: str, marker: Path) -> Iterator[Case]:
             yield Case(kind, name, partial(write_file, name, content), read, name in files())
     elif kind in WHOLE:
         files, hostile_folder, read = WHOLE[kind]
-        yield Case(kind, "honest", partial(unpack, files()), read, True)
+        yield Case(kind, "honest", partial(trees.unpack, files()), read, True)
         for name, changed in hostile_folder(marker):
-            yield Case(kind, name, partial(unpack, {**files(), **changed}), read)
+            yield Case(kind, name, partial(trees.unpack, {**files(), **changed}), read)
     elif kind == "images":
-        for name, content in [*images().items(), *hostile_images(marker)]:
-            write = partial(unpack, {name: content})
-            for read in (read_images, read_images_as_they_are):
-                yield Case(kind, f"{name}, {read.__name__}", write, read, name in images())
+        for name, content in [*data.images().items(), *data.hostile_images(marker)]:
+            write = partial(trees.unpack, {name: content})
+            for read in (data.read_images, data.read_images_as_they_are):
+                yield Case(kind, f"{name}, {read.__name__}", write, read, name in data.images())
     elif kind == "folders":
-        for form, whole in folders().items():
-            read = partial(read_encoder, form=form)
-            yield Case(kind, form, partial(unpack, whole), read, True)
-        for form, name, whole in hostile_folders(marker):
-            read = partial(read_encoder, form=form)
-            yield Case(kind, f"{form} {name}", partial(unpack, whole), read)
+        for form, whole in encoders.folders().items():
+            read = partial(encoders.read_encoder, form=form)
+            yield Case(kind, form, partial(trees.unpack, whole), read, True)
+        for form, name, whole in encoders.hostile_folders(marker):
+            read = partial(encoders.read_encoder, form=form)
+            yield Case(kind, f"{form} {name}", partial(trees.unpack, whole), read)
     elif kind == "replies":
-        for name, arrays, metrics in replies():
+        for name, arrays, metrics in data.replies():
             read = partial(_reply, arrays, metrics)
             yield Case(kind, name, partial(write_file, "reply", b""), read, name == "honest")
     else:
-        tree, arrays = answer()
-        for name, text, others in [("honest", json.dumps(tree), arrays), *hostile_answers()]:
-            read = partial(read_node, text, others)
+        tree, arrays = data.answer()
+        for name, text, others in [("honest", json.dumps(tree), arrays), *data.hostile_answers()]:
+            read = partial(data.read_node, text, others)
             yield Case(kind, name, partial(write_file, "answer", b""), read, name == "honest")
 
 
 def _reply(arrays: dict, metrics: dict, path: Path) -> object:  # type: ignore[type-arg]
-    return read_reply(arrays, metrics)
+    return data.read_reply(arrays, metrics)
 
 
 def random_case(kind: str, number: int, seed: int) -> Case:
@@ -172,27 +131,28 @@ def random_case(kind: str, number: int, seed: int) -> Case:
         how, changed = _change(name, content, rng)
         whole = {**files(), name: changed}
         if kind == "shadows" and how == "json":  # with a seal that goes with it
-            whole = sealed(files(), json.loads(changed))
-        return Case(kind, f"{name} {number} {how}", partial(unpack, whole), read)
+            whole = trees.sealed(files(), json.loads(changed))
+        return Case(kind, f"{name} {number} {how}", partial(trees.unpack, whole), read)
     if kind == "images":
-        name, content = _pick(images(), rng)
+        name, content = _pick(data.images(), rng)
         how, changed = _change(name, content, rng)
-        more = {"honest.png": images()["a.png"], name: changed}
-        return Case(kind, f"{name} {number} {how}", partial(unpack, more), read_images)
+        more = {"honest.png": data.images()["a.png"], name: changed}
+        return Case(kind, f"{name} {number} {how}", partial(trees.unpack, more), data.read_images)
     if kind == "folders":
-        form, whole = list(folders().items())[int(rng.integers(len(folders())))]
+        form, whole = list(encoders.folders().items())[int(rng.integers(len(encoders.folders())))]
         name, content = _pick(whole, rng)
         how, changed = _change(name, content, rng)
-        write = partial(unpack, {**whole, name: changed})
-        return Case(kind, f"{form} {name} {number} {how}", write, partial(read_encoder, form=form))
+        write = partial(trees.unpack, {**whole, name: changed})
+        read = partial(encoders.read_encoder, form=form)
+        return Case(kind, f"{form} {name} {number} {how}", write, read)
     if kind == "answers":
-        tree, arrays = answer()
+        tree, arrays = data.answer()
         _, text = change_json(json.dumps(tree).encode(), rng)
-        read = partial(read_node, text.decode(), arrays)
+        read = partial(data.read_node, text.decode(), arrays)
         return Case(kind, f"{number} json", partial(write_file, "answer", b""), read)
-    _, arrays, metrics = next(replies())
+    _, arrays, metrics = next(data.replies())
     how, changed = change_bytes(arrays["a"].data, rng)
-    read = partial(_reply, {**arrays, "a": array(changed)}, metrics)
+    read = partial(_reply, {**arrays, "a": data.array(changed)}, metrics)
     return Case(kind, f"{number} {how}", partial(write_file, "reply", b""), read)
 
 

@@ -10,8 +10,7 @@ so the ratios hold where others run.
     python benchmarks/training.py [--net resnet18 --size 32] [--batch 32] [--epochs 2]
         [--repeats 5] [--device cpu] [--threads 1] [--out benchmarks/results/training.json]
 
-Without --net a SmallNet and a ResNet-18 at 32 pixels are measured, one after the other. A plot
-lies beside the JSON.
+Without --net a SmallNet and a ResNet-18 at 32 pixels are measured, one after the other.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from _bench import seconds  # beside this script
 from torch import Tensor
 
 from fedmia.data.base import Request
@@ -33,7 +32,6 @@ from fedmia.data.synthetic import Synthetic
 from fedmia.defenses.dpsgd import DPSGD
 from fedmia.options import registry
 from fedmia.options.seeding import rng, torch_rng
-from fedmia.report.figures.canvas import BLUE, ORANGE, RED, drawn, legend, one
 from fedmia.runtime.environment import describe
 from fedmia.ssl.base import Recipe
 from fedmia.ssl.moco import MoCo, MomentumContrast
@@ -44,7 +42,20 @@ RESULTS = Path(__file__).parent / "results" / "training.json"
 IMAGES = 64  # of the client
 CASES = (("smallnet", 32, 10, 9), ("resnet18", 32, 2, 3))  # net, side, epochs, repeats
 PRIVATE = "smallnet"  # a ResNet's gradients of every image are 1.4 GB
-KINDS = {"bare": BLUE, "step": ORANGE, "private": RED}
+
+
+def _now(device: torch.device) -> float:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+        return time.perf_counter()
+    return time.process_time()
+
+
+def seconds(call: Callable[[], object], device: torch.device) -> float:
+    """Seconds of one call."""
+    began = _now(device)
+    call()
+    return _now(device) - began
 
 
 @dataclass
@@ -126,23 +137,6 @@ def measure(
     return {"batch": batch, "images": IMAGES, "repeats": repeats, "precisions": results}
 
 
-@drawn
-def plot(cases: dict[str, Any]) -> Any:
-    """Milliseconds a step as bars, by net and precision."""
-    rows = [(f"{n}\n{p}", r) for n, c in cases.items() for p, r in c["precisions"].items()]
-    figure, axes = one(1.5 * len(rows) + 1.5, 3.6)
-    for at, (kind, colour) in enumerate(KINDS.items()):
-        bars = [(i, r[f"{kind}_s"] * 1e3) for i, (_, r) in enumerate(rows) if f"{kind}_s" in r]
-        name = {"bare": "bare passes", "step": "training step", "private": "under DP-SGD"}[kind]
-        places = [i + 0.27 * (at - 1) for i, _ in bars]
-        axes.bar(places, [ms for _, ms in bars], 0.25, color=colour, label=name)
-    axes.set_xticks(range(len(rows)), [name for name, _ in rows])
-    axes.set_yscale("log")
-    axes.set_ylabel("milliseconds a step")
-    legend(axes)
-    return figure
-
-
 def table(name: str, case: dict[str, Any]) -> str:
     """What was measured, for the eye."""
     lines = [f"{name}: milliseconds of bare passes, step (of it augmentation), ratio; DP-SGD"]
@@ -176,9 +170,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.stdout.flush()
     where = {"device": args.device, "threads": args.threads}
     args.out.write_text(json.dumps({"cases": results, **where, **describe()}, indent=1) + "\n")
-    picture = plot(results)
-    assert picture is not None
-    args.out.with_suffix(".png").write_bytes(picture)
 
 
 if __name__ == "__main__":

@@ -1,25 +1,35 @@
 """Checks every number of the pages of docs/ that give results, and writes their tables.
 
-    python scripts/docs_numbers.py
+    python scripts/docs_numbers.py [--check] [--pictures RUN]
 
-A page gives results if it has one of the comments below. A number names the result file that it
-stands in, by a comment after it in the same block of lines:
+`--check` writes nothing and fails where a table differs; `--pictures` first copies the figures of a
+run into docs/images. A page gives results if it has one of the comments below. A number names the
+result file that it stands in, by a comment after it in the same block of lines:
 
     kNN is .78 [.74, .83] <!-- from defences/tradeoff.json: points[label=gaussian scale=0.1].knn -->
 
 Expressions, with `;` between them, give the numbers since the comment before in their order. A path
 has keys, `[i]`, `[key=value]` (one row, or with more conditions, `,` between) and `[*]` (of every
-row); `100*PATH` is a percentage, `min`, `max`, `mean`, `sum`, `count` of `(PATH)` summarise; a mean
-with its interval is three numbers; `set` is no result but a setting, and so are all N numbers
-before `<!-- set N -->`. `<!-- table NAME -->` stands before a table that this command writes
-(scripts/docs_tables.py), in the README too. What is exempt stands in FREE.
+row, or of those with `[*,key=value,key!=value]`); `100*PATH` is a percentage, `min`, `max`, `mean`,
+`sum`, `count` of `(PATH)` summarise; a mean with its interval is three numbers; `set` is no result
+but a setting, and so are all N numbers before `<!-- set N -->`. What is exempt stands in FREE.
+
+`<!-- table NAME -->` stands before a table that this command writes, in the README too. A table
+of docs_tables.yaml has columns, each a heading and a cell, and rows. A row is what stands at a path
+`at` of the table's `file` (of each, where several do), with keys of its own. A cell has
+`{EXPRESSION|FORMAT}`, `{MEAN & INTERVAL|FORMAT}`: of the row, of its file after `/`, or of
+`FILE: PATH`; `@key` in it is the row's value. FORMAT is a number of digits, with `+` for a change,
+or Python's, or one of FORMATS. A cell with nothing in it is a dash; `?` lets a path be missing.
 """
 
 from __future__ import annotations
 
+import argparse
 import functools
 import json
+import math
 import re
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -27,9 +37,13 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import yaml
+from PIL import Image
+
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
-SET = "set"
+TABLES = Path(__file__).with_name("docs_tables.yaml")
+SET, DASH = "set", "–"
 
 # Numbers that are no results.
 FREE = (
@@ -45,6 +59,7 @@ FREE = (
 )
 NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d[\d,]*\d|\d)?\.?\d+(?:e[-+]?\d+)?(?!\w)")
 MARKER = re.compile(r"<!-- (?:from\s+(.*?)|set\s+(\d+))\s+-->", re.DOTALL)
+FIELD = re.compile(r"\{(\??)([^|}]*)(?:\|([^}]*))?\}")
 TABLE = re.compile(r"<!-- table ([\w-]+) -->")
 PAGES = tuple(
     str(page.relative_to(ROOT))
@@ -52,7 +67,7 @@ PAGES = tuple(
     if any(kind.search(page.read_text(encoding="utf-8")) for kind in (MARKER, TABLE))
 )
 SUMMARIES: dict[str, Callable[[list[float]], float]] = {
-    "min": min, "max": max, "mean": fmean, "sum": sum, "count": len,
+    "min": min, "max": max, "mean": fmean, "sum": sum,
 }  # fmt: skip
 
 
@@ -98,13 +113,14 @@ def walk(value: Any, path: list[str]) -> Any:
     if not step.startswith("["):
         return walk(value[step], rest)
     inner = step[1:]
-    if inner == "*":
-        rows = value.values() if isinstance(value, dict) else value
-        return [walk(row, rest) for row in rows]
+    every, _, listed = inner.partition(",") if inner.startswith("*") else ("", "", inner)
+    rows = value.values() if isinstance(value, dict) else value
     if inner.lstrip("-").isdigit():
         return walk(value[int(inner)], rest)
-    conditions = [condition.partition("=")[::2] for condition in inner.split(",")]
-    rows = [row for row in value if all(as_text(row.get(k)) == v for k, v in conditions)]
+    for key, negated, wanted in re.findall(r"([^,=!]+)(!?)=([^,]*)", listed):
+        rows = [row for row in rows if (as_text(row.get(key)) == wanted) != bool(negated)]
+    if every:
+        return [walk(row, rest) for row in rows]
     if len(rows) != 1:
         raise LookupError(f"[{inner}] is true of {len(rows)} rows")
     return walk(rows[0], rest)
@@ -125,19 +141,22 @@ def flat(value: Any) -> list[float]:
     return [float(value)]
 
 
+def evaluate(value: Any, expression: str) -> Any:
+    """What an expression is of a value: what stands at its path, or a summary of it."""
+    scale = 100.0 if expression.startswith("100*") else 1.0
+    expression = expression.removeprefix("100*")
+    summary = re.fullmatch(r"(\w+)\((.*)\)", expression)
+    value = walk(value, list(steps(summary[2] if summary else expression)))
+    if summary and summary[1] == "count":
+        return len(value)
+    if summary:
+        return scale * SUMMARIES[summary[1]](flat(value))
+    return value if scale == 1 else [scale * number for number in flat(value)]
+
+
 def values(file: str, expression: str) -> list[float | None]:
     """Numbers that an expression gives; None for a setting."""
-    if expression == SET:
-        return [None]
-    scale = 1.0
-    if expression.startswith("100*"):
-        scale, expression = 100.0, expression.removeprefix("100*")
-    summary = re.fullmatch(r"(\w+)\((.*)\)", expression)
-    value = walk(result(file), list(steps(summary[2] if summary else expression)))
-    if summary and summary[1] == "count":
-        return [float(len(value))]
-    numbers = flat(value)
-    return [scale * n for n in ([SUMMARIES[summary[1]](numbers)] if summary else numbers)]
+    return [None] if expression == SET else [*flat(evaluate(result(file), expression))]
 
 
 def says(token: str, value: float) -> bool:
@@ -189,28 +208,176 @@ def _compare(tokens: list[str], marker: str) -> Iterator[str]:
             yield f"{token} is {value:.6g} in {where}"
 
 
-def written(page: str, tables: dict[str, Callable[[], str]]) -> str:
-    """The page with its tables made anew.
+def short(value: float, digits: int) -> str:
+    """`.69`, `1.00`, `-.12`."""
+    return re.sub(r"^(-?)0\.", r"\1.", f"{value:.{digits}f}")
+
+
+def bound(epsilon: float) -> str:
+    """`8`, `3.6e3\\*`: two digits, rounded up, as it is a bound; over 20 it means little."""
+    unit = 10.0 ** (math.floor(math.log10(epsilon)) - 1)
+    up = math.ceil(epsilon / unit - 1e-9) * unit
+    text = f"{up:.3g}" if up < 1000 else f"{up:.1e}".replace("e+0", "e").replace(".0e", "e")
+    return text + "\\*" * (epsilon > 20)
+
+
+def label(point: Any, *, option: bool = True) -> str:
+    """`` `gaussian` scale 0.03 ``, or without the option's name."""
+    if point["defense"] == "none":
+        return "none"
+    named = point["option"].replace("_", " ") + " " if option and point["option"] else ""
+    strength = "" if point["strength"] is None else f" {named}{point['strength']:g}"
+    return f"`{point['defense']}`{strength}"
+
+
+def span(rounds: list[int]) -> str:
+    """`2`, `3 to 8`."""
+    return str(rounds[0]) if len(rounds) == 1 else f"{rounds[0]} to {rounds[-1]}"
+
+
+def choices(counts: dict[str, int]) -> str:
+    """The three choices that most runs made, and how many made others."""
+    texts = [f"{options} ({count})" for options, count in counts.items()]
+    others = sum(list(counts.values())[3:])
+    return "; ".join([*texts[:3], *([f"others ({others})"] if others else [])]) or "-"
+
+
+def p_value(p: float | None) -> str:
+    """`0.0080`, `5e-05`."""
+    return "-" if p is None else f"{p:.4f}" if p >= 1e-4 else f"{p:.0e}"
+
+
+# Those of WHOLE take what has no number.
+WHOLE = ("choices", "code", "label", "leaks", "p", "question", "span", "strength")
+FORMATS: dict[str, Callable[[Any], str]] = {
+    "": lambda value: str(value).replace("(R)", ""),
+    "bound": bound,
+    "choices": choices,
+    "code": lambda name: f"`{name}`" if name else "none",
+    "label": label,
+    "leaks": lambda verdicts: str(verdicts.get("leaks", 0)),
+    "p": p_value,
+    "question": lambda row: row["question"] if row["kind"] == "primary" else "secondary",
+    "minutes": lambda seconds: f"{seconds / 60:.1f}",
+    "span": span,
+    "strength": functools.partial(label, option=False),
+}
+
+
+def show(value: Any, interval: Any, form: str) -> str | None:
+    """A value in a format; None where there is none."""
+    if form in WHOLE:
+        return FORMATS[form](value)
+    if isinstance(value, dict):
+        value, interval = value["mean"], value["ci"]
+    if isinstance(value, list):
+        joined = " / " if form == " / " else ", "
+        return joined.join(show(v, None, form.removeprefix(" / ")) or DASH for v in value) or None
+    if value is None or form in FORMATS:
+        return None if value is None else FORMATS[form](value)
+    sign, digits = re.fullmatch(r"(\+?)(\d)?.*", form).groups()  # type: ignore[union-attr]
+    ours = digits is not None and form == sign + digits
+    texts = [short(v, int(digits)) if ours else format(v, form) for v in (value, *(interval or ()))]
+    plus = "+" if ours and sign and value >= 0 else ""
+    return plus + texts[0] + (f" [{', '.join(texts[1:])}]" if interval else "")
+
+
+def fill(template: str, row: Any, file: str) -> str:
+    """A cell of a table: a template with what its fields name.
 
     Args:
-        tables: what each name that stands in a comment writes, without a last newline.
+        template: text with fields in braces.
+        row: what paths begin at.
+        file: what paths that begin with `/` begin at.
     """
 
+    def field(match: re.Match[str]) -> str:
+        optional, listed, form = match[1], match[2], match[3] or ""
+        listed = re.sub(r"@(\w+)", lambda key: as_text(row[key[1]]), listed)
+        parts: list[Any] = []
+        for expression in listed.split(" & "):
+            name, _, path = expression.rpartition(": ")
+            whole, path = bool(name) or "/" in path, path.replace("/", "", 1)
+            try:
+                parts.append(evaluate(result(name or file) if whole else row, path))
+            except (LookupError, ValueError):
+                if not optional:
+                    raise
+                return "\0"
+        return show(parts[0], parts[1] if len(parts) > 1 else None, form) or "\0"
+
+    cell = FIELD.sub(field, FIELD.sub(field, template))  # a key of a row may have fields, too
+    return DASH if "\0" in cell else cell
+
+
+def rows_of(spec: dict[str, Any]) -> Iterator[tuple[Any, str]]:
+    """Each row of a table, and the file that it is of."""
+    listed = spec["rows"] if isinstance(spec["rows"], list) else [{"at": spec["rows"]}]
+    for own in listed:
+        name, _, path = own.get("at", "").rpartition(": ")
+        file = name or spec.get("file", "")
+        at_path = evaluate(result(file), path) if "at" in own else {}
+        for row in at_path if isinstance(at_path, list) else [at_path]:
+            yield {**row, **own}, file
+
+
+def make_table(name: str) -> str:
+    """A table of docs_tables.yaml, without a last newline."""
+    spec = yaml.safe_load(TABLES.read_text(encoding="utf-8"))[name]
+    columns: dict[str, str] = {}
+    for head, cell in spec["columns"].items():
+        for one in cell["for"] if isinstance(cell, dict) else [""]:
+            text = cell["cell"] if isinstance(cell, dict) else cell
+            columns[head.replace("*", one)] = text.replace("@column", one)
+    rows = list(rows_of(spec))
+    if "sort" in spec:
+        rows.sort(key=lambda row: -evaluate(row[0], spec["sort"]))
+    lines = [[fill(cell, *row) for cell in columns.values()] for row in rows]
+    lines += [[fill(cell, {}, "") for cell in more] for more in spec.get("more", ())]
+    return "\n".join(
+        "| " + " | ".join(line) + " |"
+        for line in [[head.strip() for head in columns], ["---"] * len(columns), *lines]
+    )
+
+
+def written(page: str, make: Callable[[str], str] = make_table) -> str:
+    """The page with its tables made anew, each by its name."""
+
     def table(match: re.Match[str]) -> str:
-        return f"{match[1]}\n{tables[match[2]]()}\n"
+        return f"{match[1]}\n{make(match[2])}\n"
 
     return re.sub(r"(<!-- table ([\w-]+) -->)\n(?:\|.*\n)*", table, page)
 
 
-def main() -> int:
-    sys.path.insert(0, str(ROOT / "scripts"))
-    from docs_tables import TABLES
+def copy_pictures(run: Path) -> None:
+    """Copy the figures of a run into docs/images, small enough for the repository."""
+    images = ROOT / "docs" / "images"
+    for old in sorted((images / "gallery").glob("*.png")):
+        picture = Image.open(run / "figures" / old.name).convert("RGB")
+        width = min(900, picture.width)
+        size = (width, round(picture.height * width / picture.width))
+        small = picture.resize(size, Image.Resampling.LANCZOS)
+        small.quantize(64).save(old, optimize=True)
+    shutil.copyfile(images / "gallery" / "attacks.png", images / "forest.png")
 
+
+def main() -> int:
+    """Write the tables and check the numbers; returns 1 where something is wrong."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="write nothing")
+    parser.add_argument("--pictures", type=Path, metavar="RUN", help="run whose figures are copied")
+    arguments = parser.parse_args()
+    if arguments.pictures is not None:
+        copy_pictures(arguments.pictures)
     wrong: list[str] = []
     for name in ("README.md", *PAGES):
         path = ROOT / name
-        page = written(path.read_text(encoding="utf-8"), TABLES)
-        path.write_text(page, encoding="utf-8")
+        before = path.read_text(encoding="utf-8")
+        page = written(before)
+        if not arguments.check:
+            path.write_text(page, encoding="utf-8")
+        elif page != before:
+            wrong.append(f"{name}: a table is not that of its file")
         if name in PAGES:
             wrong += complaints(name, page)
     print("\n".join(wrong) or "every number of these pages is that of its file")

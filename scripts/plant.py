@@ -44,6 +44,7 @@ class Bug:
         tests: Stages, each the paths of a pytest call, the narrowest first.
         slow: Stages that run with `-m slow`, after those of `tests`.
         why: What is wrong with it.
+        golden: Whether the golden reports are the last stage.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Bug:
     tests: tuple[str, ...] = ()
     slow: tuple[str, ...] = ()
     why: str = ""
+    golden: bool = True
 
 
 @dataclass
@@ -82,7 +84,7 @@ def read_bugs(file: Path) -> list[Bug]:
     """
     entries = yaml.safe_load(file.read_text(encoding="utf-8"))
     bugs = [
-        Bug(**{**one, "tests": tuple(one["tests"]), "slow": tuple(one.get("slow", ()))})
+        Bug(**{**one, "tests": tuple(one.get("tests", ())), "slow": tuple(one.get("slow", ()))})
         for one in entries
     ]
     if len({bug.name for bug in bugs}) < len(bugs):
@@ -177,6 +179,8 @@ def run_tests(
     failed = cache / "v" / "cache" / "lastfailed"
     if failed.is_file():
         return list(json.loads(failed.read_text()))
+    if process.returncode == 4 and "while loading conftest" in (log := log_file.read_text()):
+        return [log.split("while loading conftest")[1].split("'")[1].removeprefix(f"{copy}/")]
     raise RuntimeError(f"pytest ended with {process.returncode}: {log_file.read_text()[-300:]}")
 
 
@@ -186,7 +190,8 @@ def list_stages(bug: Bug) -> Iterator[tuple[list[str], bool]]:
         yield paths.split(), False
     for paths in bug.slow:
         yield paths.split(), True
-    yield [GOLDEN], False
+    if bug.golden:
+        yield [GOLDEN], False
 
 
 def run_bug(bug: Bug, copy: Path, limit: float) -> Result:
@@ -249,25 +254,32 @@ def write_results(results: Mapping[str, Result], bugs: Sequence[Bug], out: Path)
     out.with_suffix(".md").write_text("\n".join(lines) + "\n")
 
 
-def parse_arguments() -> argparse.Namespace:
-    """Parse the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def parse_arguments(description: str, limit: float) -> argparse.Namespace:
+    """Parse the command line.
+
+    Args:
+        description: First line of the help.
+        limit: Default of `--limit`, in seconds.
+    """
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--only", action="append", help="name of a bug (default: all of them)")
     parser.add_argument("--at", default="HEAD", help="commit to plant them in (default: HEAD)")
     parser.add_argument("--jobs", type=int, default=1, help="bugs tried side by side (default: 1)")
     parser.add_argument("--out", type=Path, help="path of the .json and .md, without suffix")
-    parser.add_argument("--limit", type=float, default=900, help="seconds a stage (default: 900)")
+    parser.add_argument("--limit", type=float, default=limit, help=f"seconds a stage ({limit:g})")
     return parser.parse_args()
 
 
-def main() -> int:
-    """Plant the chosen bugs.
+def plant_bugs(bugs: Sequence[Bug], arguments: argparse.Namespace) -> int:
+    """Plant the chosen bugs of a list.
+
+    Args:
+        bugs: The whole list.
+        arguments: Parsed command line.
 
     Returns:
-        1 where a bug escaped or could not be tried, else 0.
+        1 where a bug escaped or could not be tried, 2 where one is not in the list, else 0.
     """
-    arguments = parse_arguments()
-    bugs = read_bugs(BUGS)
     if unknown := set(arguments.only or ()) - {bug.name for bug in bugs}:
         print(f"no such bug: {', '.join(sorted(unknown))}", file=sys.stderr)
         return 2
@@ -314,4 +326,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(plant_bugs(read_bugs(BUGS), parse_arguments(__doc__.splitlines()[0], 900)))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
 FILE = {
@@ -36,11 +37,6 @@ def numbers() -> Any:
     return script("docs_numbers")
 
 
-@pytest.fixture(scope="module")
-def tables() -> Any:
-    return script("docs_tables").TABLES
-
-
 @pytest.fixture
 def checked(numbers: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The complaints about a page whose one result file is `f.json`."""
@@ -62,9 +58,9 @@ def test_page__has_the_numbers_of_its_files(numbers: Any, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["README.md", *script("docs_numbers").PAGES])
-def test_tables__are_what_the_command_writes(numbers: Any, tables: Any, name: str) -> None:
+def test_tables__are_what_the_command_writes(numbers: Any, name: str) -> None:
     page = (ROOT / name).read_text(encoding="utf-8")
-    assert numbers.written(page, tables) == page
+    assert numbers.written(page) == page
 
 
 @pytest.mark.parametrize("name", ["README.md", "docs/index.md", "docs/start/first_simulation.md"])
@@ -77,10 +73,11 @@ def test_pages__quote_the_verdict_of_the_committed_default_run(numbers: Any, nam
     assert numbers.result("default/report.json")["verdict"].startswith(words)
 
 
-def test_tables__all_stand_in_a_page(numbers: Any, tables: Any) -> None:
+def test_tables__all_stand_in_a_page(numbers: Any) -> None:
     pages = "".join(
         (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", *numbers.PAGES)
     )
+    tables = yaml.safe_load(numbers.TABLES.read_text(encoding="utf-8"))
     assert sorted(numbers.TABLE.findall(pages)) == sorted(tables)
 
 
@@ -126,6 +123,37 @@ def test_number__that_does_not_is_told(checked: Any, page: str, said: str) -> No
 
 def test_written__replaces_the_rows_alone(numbers: Any) -> None:
     page = "a\n\n<!-- table one -->\n| old |\n| --- |\n\nb\n"
-    assert numbers.written(page, {"one": lambda: "| new |"}) == page.replace(
-        "| old |\n| --- |", "| new |"
+    assert numbers.written(page, lambda name: f"| {name} |") == page.replace(
+        "| old |\n| --- |", "| one |"
     )
+
+
+@pytest.mark.parametrize(
+    ("cell", "shown"),
+    [
+        ("`{label}` {auc|2}", "`dpsgd noise=3.0` .52"),
+        ("{auc & ci|3}", ".520 [.480, .560]"),
+        ("{change|+2}", "+.04"),
+        ("{none|2} of 3", "–"),
+        ("{?nosuch|2}", "–"),
+        ("{/points[label=@label,attack=b].auc|.1f}", "0.6"),
+        ("{f.json: knn|2}", ".84 [.81, .86]"),
+        ("{max(/points[*,attack!=b].auc)|3}", ".520"),
+        ("{rounds|span}, {rounds|,d}", "3 to 1000, 3, 1,000"),
+        ("{epsilon|bound}", "3.6e3\\*"),
+    ],
+)
+def test_cell__shows_what_its_fields_name(
+    checked: Any, numbers: Any, cell: str, shown: str
+) -> None:
+    row = FILE["points"][0] | {  # type: ignore[index]
+        "ci": [0.48, 0.56], "change": 0.04, "none": None, "rounds": [3, 1000], "epsilon": 3544.8,
+    }  # fmt: skip
+    assert numbers.fill(cell, row, "f.json") == shown
+
+
+def test_cell__of_a_path_that_is_missing_is_an_error(checked: Any, numbers: Any) -> None:
+    with pytest.raises(LookupError):
+        numbers.fill("{nosuch|2}", {}, "f.json")
+    with pytest.raises(LookupError, match="true of 2 rows"):
+        numbers.fill("{/points[label=dpsgd noise=3.0].auc|2}", {}, "f.json")

@@ -24,9 +24,11 @@ with pytest.MonkeyPatch.context() as patch:
     patch.syspath_prepend(str(BENCHMARKS))
     SCRIPT = runpy.run_path(str(BENCHMARKS / "ascent.py"))
     PLANNING = runpy.run_path(str(BENCHMARKS / "_ascent_plan.py"))
-gain, measure_row, primary, exploratory, markdown, together, setting, main = (
-    SCRIPT[name] for name in ("gain", "measure_row", "primary", "exploratory", "markdown",
-                              "together", "setting", "main")
+gain, measure_row, primary, exploratory, together, setting, main = (
+    SCRIPT[name]
+    for name in (
+        "gain", "measure_row", "primary", "exploratory", "together", "setting", "main",
+    )
 )  # fmt: skip
 read, federations, deviation, power = (
     PLANNING[name] for name in ("read", "federations", "deviation", "power")
@@ -176,11 +178,8 @@ def test_primary__says_choices_regime_and_failed_controls(plan: Any, write: Writ
     assert (rows[0]["similarity"]["mean"], rows[0]["knn"]["mean"]) == (0.9, 0.8)
     assert rows[0]["unsound"] == {str(seed): "control-failed" for seed in SEEDS}
     assert rows[0]["n"] == 3 and rows[1]["unsound"] == {}  # counted all the same
-    text = markdown(rows, [], swept)
-    assert "- static, digits: seeds 10 to 12; stays in though unsound: 10 (control-failed)" in text
-    assert "- static, CIFAR-10: seeds 10 to 12." in text and "Short" not in text
-    assert "| secondary | digits | `ascent` | `loss-before` | 3 |" in text
-    assert "steps=1, lr=0.1 (3)" in text
+    assert rows[1]["seeds"] == list(SEEDS) and SCRIPT["missing"](swept) == 0
+    assert [r["kind"] for r in rows] == ["primary"] * 3 + ["secondary", "primary", "secondary"]
 
 
 def test_exploratory__all_else_once(plan: Any, asked: list[str]) -> None:
@@ -194,7 +193,6 @@ def test_exploratory__all_else_once(plan: Any, asked: list[str]) -> None:
     weak = [(r["attack"], r["control"], r["setting"]) for r in rows if r["regime"] == "weak"]
     # Both points of the grid have the same numbers here, so each is one row.
     assert ("ascent", "ascent-zero", "partition.alpha=0.1") in weak and len(weak) == 6
-    assert "Exploratory: intervals and p carry no claim." in markdown([], rows, [])
 
 
 def test_setting__names_what_concerns_the_attack() -> None:
@@ -240,8 +238,7 @@ def test_main__writes_the_answer(plan: Any, asked: list[str], tmp_path: Path) ->
     assert [s["runs"] for s in answer["sweeps"]] == [3, 3, 4]
     assert answer["sweeps"][0]["commits"] == ["abc"]
     assert (out / "answer.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
-    tables = [p for p in (out / "answer.md").read_text().split("\n\n") if p.startswith("|")]
-    assert len(tables) == 2 and tables[0].count("\n") == 7
+    assert [r["kind"] for r in answer["primary"]].count("primary") == 4 and answer["exploratory"]
 
 
 # -- refusals --------------------------------------------------------------------------------
@@ -295,9 +292,7 @@ def test_read__too_few_runs_are_an_answer_that_calls_itself_short(plan: Any, wri
     told = sorted(r["p_holm"] for r in (rows[0], rows[2]))
     assert told == pytest.approx([4 * held[0], max(4 * held[0], 3 * held[1])])
     assert rows[1]["p_holm"] is None
-    text = markdown(rows, [], swept)
-    assert text.startswith("Short of the plan: ")
-    assert "digits.yaml 2 of 3, " in text and "cifar.yaml 0 of 3 runs." in text
+    assert SCRIPT["missing"](swept) == 1 + 3
 
 
 def test_read__files_of_one_sweep_count_as_one_and_no_run_twice(plan: Any, write: Write) -> None:
