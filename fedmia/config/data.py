@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from fedmia.config.choices import PluginChoice, Values, option_values
 from fedmia.config.dataset_names import split_dataset
 from fedmia.data.base import Dataset, Request
 from fedmia.options import registry
+from fedmia.options.errors import InputError, opt
 from fedmia.options.option import Options, option, options_of
 
 
@@ -41,6 +43,37 @@ def channel_std(default: str) -> Any:
     return option(None, f"standard deviation of each channel (none: {default})", gt=0)
 
 
+def pixel_range() -> Any:
+    """An option: the pixel values that become 0 and 255."""
+    return option(
+        None,
+        "LOW,HIGH: values that become black and white in every image alike, as 0,65535 of 16 bits "
+        "(none: images of 8 bits, or floats from 0 to 1)",
+        omitted=True,
+    )
+
+
+def check_range(path: str, limits: tuple[float, ...] | None, sources: Iterable[str]) -> None:
+    """Refuse a range of pixel values that is none, or that a data source would not heed.
+
+    Args:
+        path: of the option.
+        limits: its value.
+        sources: names of the data sources, with their paths.
+
+    Raises:
+        InputError: naming the option.
+    """
+    if limits is None:
+        return
+    if len(limits) != 2 or limits[0] >= limits[1]:
+        raise InputError(f"{opt(path)} must be LOW,HIGH with LOW < HIGH, got {list(limits)}")
+    for source in sources:
+        name = split_dataset(source)[0]
+        if not registry.load("dataset", name).scales:
+            raise InputError(f"{opt(path)}: dataset '{name}' has images of 8 bits already")
+
+
 @dataclass(frozen=True)
 class Data(Options):
     """The data source and its pixels.
@@ -61,10 +94,12 @@ class Data(Options):
     skip_unreadable: bool = option(
         False, "leave out images that cannot be decoded; the report counts them"
     )
+    pixel_range: tuple[float, ...] | None = pixel_range()
     options: Values = options_of("name", "dataset", flat=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_range("data.pixel_range", self.pixel_range, [self.name])
         object.__setattr__(self, "options", option_values(self.source()))
 
     @property
@@ -80,7 +115,8 @@ class Data(Options):
     def request(self, seed: int) -> Request:
         """What the run asks of the source."""
         place = Path(self.dir) if self.dir is not None else None
-        return Request(split_dataset(self.name)[1], place, self.size, seed)
+        path = split_dataset(self.name)[1]
+        return Request(path, place, self.size, seed, pixel_range=self.pixel_range)
 
     def fill_views(self, ssl: PluginChoice) -> PluginChoice:
         """The method with the source's options of views where its own are not given.

@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedmia.config.choices import Values
-from fedmia.config.data import channel_mean, channel_std, data_folder, image_size
+from fedmia.config.data import (
+    channel_mean,
+    channel_std,
+    check_range,
+    data_folder,
+    image_size,
+    pixel_range,
+)
 from fedmia.config.dataset_names import split_dataset
 from fedmia.config.forms import Settings
 from fedmia.options import registry
@@ -44,6 +51,7 @@ class Head(Settings):
     size: int | None = image_size("the encoder's", 2)
     mean: tuple[float, ...] | None = channel_mean("the encoder's")
     std: tuple[float, ...] | None = channel_std("the encoder's")
+    pixel_range: tuple[float, ...] | None = pixel_range()
     images: int = option(100, "|d|, labelled images that a head is fine-tuned on", ge=2)
     hidden: int = option(0, "width of a ReLU layer before the last one (0: a linear head)", ge=0)
     epochs: int = option(60, "passes over the head's images", ge=1)
@@ -82,4 +90,5 @@ class Head(Settings):
                 raise InputError(f"{opt(name)} names none")
             if twice := [v for v in values if values.count(v) > 1]:
                 raise InputError(f"{opt(name)}: {twice[0]} is given twice")
+        check_range("pixel_range", self.pixel_range, [self.data])
         registry.build("dataset", split_dataset(self.data)[0], self.data_options)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
+from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedmia.data._source import check_path, require_path
+from fedmia.data._source import check_path, refuse_arrow, require_path
 from fedmia.data.base import FileDataset, Request
 from fedmia.data.encoded import EncodedSet
 from fedmia.options.errors import InputError, opt
@@ -17,6 +19,8 @@ from fedmia.options.errors import InputError, opt
 SUFFIXES = frozenset(
     (".bmp", ".gif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 )
+# Folders of thumbnails and copies that programs make unseen, beside those whose name has a dot.
+HIDDEN = frozenset(("@eaDir", "__MACOSX", "#recycle", "$RECYCLE.BIN", "Thumbs.db", "desktop.ini"))
 
 
 @dataclass(frozen=True)
@@ -24,13 +28,14 @@ class Folder(FileDataset):
     """A folder of image files, one subfolder a class: `folder:PATH`."""
 
     takes_path: ClassVar[bool] = True
+    scales: ClassVar[bool] = True
     columns: ClassVar[str] = "a depth: 1 is the class's folder, 2 the one in it, ..."
 
     def encoded(self, request: Request) -> EncodedSet:
         """The images under each subfolder, in order of their paths; classes in order of names.
 
         Images that lie directly in the folder have no labels, if there are no subfolders of them.
-        Hidden files and files without a usual image suffix are left out.
+        What `list_images` leaves out is noted.
 
         A column is the name of the folder at that depth on the way to the image.
 
@@ -39,22 +44,23 @@ class Folder(FileDataset):
                 images, or an image that lies less deep than the column.
         """
         root = check_path(require_path(request, "folder"), "folder", "folder")
-        folders = sorted(p for p in root.iterdir() if p.is_dir() and not p.name.startswith("."))
-        classes = {p.name: files for p in folders if (files := list_images(p))}
-        direct = sorted(p for p in root.iterdir() if is_image(p))
-        if classes and direct:
+        where, (files, notes) = f"folder: {root}", list_images(root)
+        classes: dict[str, list[Path]] = {}
+        for file in files:
+            parents = file.relative_to(root).parts[:-1]
+            classes.setdefault(parents[0] if parents else "", []).append(file)
+        if "" in classes and len(classes) > 1:
             raise InputError(
-                f"folder: {root} holds {len(direct)} images beside {len(classes)} subfolders of "
+                f"{where} holds {len(classes[''])} images beside {len(classes) - 1} subfolders of "
                 "images; expected one or the other"
             )
-        if direct:
-            classes = {"": direct}
         if not classes:
-            raise InputError(f"folder: no images in {root} or its subfolders")
-        files = [f for class_files in classes.values() for f in class_files]
+            refuse_arrow(root, "folder")
+            raise InputError(f"folder: no images in {root} or its subfolders{notes}")
         column = None if request.column is None else folder_names(root, files, request.column)
-        encoded = read_classes(f"folder: {root}", classes, request.size, root.resolve().name)
-        return replace(encoded, column=column)
+        encoded = read_classes(where, classes, request.size, root.resolve().name)
+        told = (f"{where}{notes}.",) if notes else ()
+        return replace(encoded, column=column, notes=told, pixel_range=request.pixel_range)
 
 
 def read_classes(
@@ -102,11 +108,55 @@ def folder_names(root: Path, files: list[Path], depth: str) -> NDArray[np.str_]:
     return np.array([parents[int(depth) - 1] for parents in folders])
 
 
-def list_images(folder: Path) -> list[Path]:
-    """Image files at any depth under `folder`, sorted."""
-    return sorted(p for p in folder.rglob("*") if is_image(p))
+class FolderImages(NamedTuple):
+    """The image files at any depth under a folder.
+
+    Attributes:
+        files: sorted.
+        left_out: `: 2 hidden files or folders left out`, or empty.
+    """
+
+    files: list[Path]
+    left_out: str
 
 
-def is_image(path: Path) -> bool:
-    """Whether `path` is a visible file with the suffix of an image."""
-    return path.suffix.lower() in SUFFIXES and not path.name.startswith(".") and path.is_file()
+def list_images(folder: Path) -> FolderImages:
+    """Image files at any depth under `folder`. Links to folders are followed, into each folder
+    once, so that no circle of them is endless; hidden files and folders are left out.
+
+    Args:
+        folder: to look in.
+
+    Returns:
+        The files, and what else was met.
+
+    Raises:
+        InputError: a folder that cannot be read.
+    """
+    files, counts = list[Path](), Counter[str]()
+    folders, links, entered = [folder], list[Path](), set[str]()
+    while folders or links:  # what lies here comes before what is linked
+        here = folders.pop() if folders else links.pop(0)
+        real = os.path.realpath(here)
+        if real in entered:
+            counts["links to folders that were read already left out"] += 1
+            continue
+        entered.add(real)
+        try:
+            inside = sorted(here.iterdir())
+        except OSError as error:
+            raise InputError(f"{here} cannot be read: {error.strerror}") from None
+        for path in inside:
+            if path.name.startswith(".") or path.name in HIDDEN:
+                counts["hidden files or folders left out"] += 1
+            elif path.is_dir():
+                (links if path.is_symlink() else folders).append(path)
+                counts["links to folders followed"] += path.is_symlink()
+            elif path.suffix.lower() not in SUFFIXES:
+                counts["files that are not called like images left out"] += 1
+            elif path.is_file():
+                files.append(path)
+            else:
+                counts["broken links left out"] += 1
+    listed = ", ".join(f"{count} {what}" for what, count in sorted(counts.items()) if count)
+    return FolderImages(sorted(files), f": {listed}" if listed else "")

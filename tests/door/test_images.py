@@ -47,7 +47,8 @@ TENSORS = TensorDataset(torch.from_numpy(FLOATS), torch.from_numpy(LABELS))
     ids=["uint8", "float tensor", "channels last", "Dataset", "DataLoader", "PIL"],
 )
 def test_every_form_gives_the_same_arrays(form: Any) -> None:
-    images, labels = read_images(form, "members")
+    images, labels, notes = read_images(form, "members")
+    assert not notes
     assert images.dtype == np.uint8 and np.array_equal(images, IMAGES)
     assert labels is not None and np.array_equal(labels, LABELS)
 
