@@ -41,7 +41,15 @@ MOST_NAMED = 5  # unreadable images that an error names
 
 
 class UnreadableError(InputError):
-    """Bytes that no decoder of images takes."""
+    """Bytes that no decoder of images takes.
+
+    Attributes:
+        why: the reason, of the first image where there are several.
+    """
+
+    def __init__(self, text: str, why: str) -> None:
+        super().__init__(text)
+        self.why = why
 
 
 class ImageDecoder:
@@ -68,28 +76,21 @@ class ImageDecoder:
         """Decode `(what to call it, bytes or file)` pairs, each for its place.
 
         Raises:
-            UnreadableError: some images cannot be read; it names how many, and the first.
+            UnreadableError: an image cannot be read; it names the first.
             InputError: values out of the range, or an image that is not square, or differs in size
                 from the first, where no size was given.
         """
-        failed: list[tuple[str, UnreadableError]] = []
         workers = min(8, count_cores())
         with warnings.catch_warnings(), ThreadPoolExecutor(workers) as pool:
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             decoded = pool.map(self._try, batch)
             for place, (where, _), result in zip(places, batch, decoded, strict=True):
                 if isinstance(result, UnreadableError):
-                    failed.append((where, result))
-                    continue
+                    raise result
                 pixels, mode = result
                 self._keep(where, pixels, int(place))
                 self._colour |= len(pixels) == 3
                 self._modes[int(place)] = mode
-        if len(failed) == 1:
-            raise failed[0][1]
-        if failed:
-            listed = list_unreadable([where for where, _ in failed])
-            raise UnreadableError(f"{self.name}: {listed} cannot be decoded")
 
     def unreadable(self, files: Sequence[Encoded]) -> list[int]:
         """Places of the files that cannot be decoded. Their pixels are not kept.
@@ -150,9 +151,8 @@ class ImageDecoder:
             text = text.partition(" <_io.BytesIO")[0]  # an address, not the file
             if isinstance(error, UnidentifiedImageError) and (misfit := name_misfit(encoded)):
                 text = f"it is {misfit}"
-            raise UnreadableError(
-                f"{self.name}: {where}: cannot decode the image: {text}"
-            ) from None
+            whole = f"{self.name}: {where}: cannot decode the image: {text}"
+            raise UnreadableError(whole, text) from None
 
     def _keep(self, where: str, pixels: ByteArray, place: int) -> None:
         _, height, width = pixels.shape

@@ -109,13 +109,12 @@ class EncodedSet(LabelledImages):
         """Decode the images at `indices`; where one cannot be, say how many of all cannot."""
         try:
             decoder.add([self.files[i] for i in indices], places)
-        except UnreadableError:
+        except UnreadableError as error:
             bad = [self.files[i][0] for i in self._gallery.unreadable(self.files)]
             if len(bad) == 1:
                 raise
-            raise UnreadableError(
-                f"{self.where}: {list_unreadable(bad)} cannot be decoded"
-            ) from None
+            why = f"{self.where}: {list_unreadable(bad)} cannot be decoded; the first: {error.why}"
+            raise UnreadableError(why, error.why) from None
 
     def _find_differences(self, images: ByteArray, indices: IntArray) -> bool:
         """Whether the images decoded from `indices` differ; of those that do not, the names are
@@ -131,7 +130,7 @@ class EncodedSet(LabelledImages):
         Raises:
             InputError: as `Gallery.add`.
         """
-        self._gallery.add(self.files, np.arange(len(self)))
+        self._add(self._gallery, np.arange(len(self)), np.arange(len(self)))
         return self._set()
 
     def _set(self) -> ImageSet:

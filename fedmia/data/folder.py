@@ -15,6 +15,7 @@ from fedmia.data._source import check_path, refuse_arrow, require_path
 from fedmia.data.base import FileDataset, Request
 from fedmia.data.encoded import EncodedSet
 from fedmia.options.errors import InputError, opt
+from fedmia.options.values import escape_name
 
 SUFFIXES = frozenset(
     (".bmp", ".gif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
@@ -48,7 +49,7 @@ class Folder(FileDataset):
         classes: dict[str, list[Path]] = {}
         for file in files:
             parents = file.relative_to(root).parts[:-1]
-            classes.setdefault(parents[0] if parents else "", []).append(file)
+            classes.setdefault(escape_name(parents[0]) if parents else "", []).append(file)
         if "" in classes and len(classes) > 1:
             raise InputError(
                 f"{where} holds {len(classes[''])} images beside {len(classes) - 1} subfolders of "
@@ -58,7 +59,7 @@ class Folder(FileDataset):
             refuse_arrow(root, "folder")
             raise InputError(f"folder: no images in {root} or its subfolders{notes}")
         column = None if request.column is None else folder_names(root, files, request.column)
-        encoded = read_classes(where, classes, request.size, root.resolve().name)
+        encoded = read_classes(where, classes, request.size, escape_name(root.resolve().name))
         told = (f"{where}{notes}.",) if notes else ()
         return replace(encoded, column=column, notes=told, pixel_range=request.pixel_range)
 
@@ -105,7 +106,7 @@ def folder_names(root: Path, files: list[Path], depth: str) -> NDArray[np.str_]:
                 f"folder: {file} lies {len(parents)} folders below {root}, "
                 f"{opt('partition.column', depth)} asks for {depth}"
             )
-    return np.array([parents[int(depth) - 1] for parents in folders])
+    return np.array([escape_name(parents[int(depth) - 1]) for parents in folders])
 
 
 class FolderImages(NamedTuple):

@@ -24,6 +24,7 @@ from fedmia.data.base import Dataset, Request
 from fedmia.data.images import ImageSet
 from fedmia.options.bounded import check_npz
 from fedmia.options.errors import InputError
+from fedmia.options.values import escape_name
 
 
 @dataclass(frozen=True)
@@ -62,18 +63,17 @@ class Npz(Dataset):
                 f"({len(x)},), one an image, got {column.dtype} {column.shape}"
             )
         images = resize_all(images, request.size, where)
-        return ImageSet(images, labels, path.stem, classes, column, notes)
+        return ImageSet(images, labels, escape_name(path.stem), classes, column, notes)
 
 
 def _arrays(path: Path, names: tuple[str, ...]) -> tuple[dict[str, NDArray[Any]], str]:
     """The named arrays, and that of labels where there is one; the name of the latter."""
     try:
-        if zipfile.is_zipfile(path):
-            check_npz(f"npz: {path}", path)
+        if not zipfile.is_zipfile(path):  # np.load would advise to unpickle it
+            raise InputError(f"npz: cannot read {path}: not an archive of arrays (of x and y)")
+        check_npz(f"npz: {path}", path)
         with path.open("rb") as file:  # np.load leaves a broken archive's file open
             archive = np.load(file, allow_pickle=False)
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise InputError(f"npz: {path} is not an archive of arrays (expected x and y)")
             for name in names:
                 if name not in archive:
                     has = ", ".join(archive.files)

@@ -26,6 +26,7 @@ from fedmia.options.bounded import batch_rows, check_unfolded
 from fedmia.options.errors import InputError, opt
 from fedmia.options.filetype import check_file_type
 from fedmia.options.option import option
+from fedmia.options.values import escape_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -106,7 +107,7 @@ class Parquet(FileDataset):
         if request.column is not None:
             _refuse_gaps(columns[request.column], request.column, where)
             column = np.array(columns[request.column])
-        name, size, span = root.stem, request.size, request.pixel_range
+        name, size, span = escape_name(root.stem), request.size, request.pixel_range
         return EncodedSet(where, files, numbers, name, size, classes, column, tuple(notes), span)
 
     def _columns(self, schema: pa.Schema, path: Path, column: str | None) -> tuple[str, list[str]]:

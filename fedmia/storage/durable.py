@@ -181,7 +181,8 @@ def write(files: Mapping[Path, bytes | str]) -> None:
     with replacing(*files) as partials:
         for partial, (path, content) in zip(partials, files.items(), strict=True):
             with explain(f"cannot write '{path}'"):
-                partial.write_bytes(content.encode() if isinstance(content, str) else content)
+                text = isinstance(content, str)  # names of files in it may be no UTF-8
+                partial.write_bytes(content.encode(errors="backslashreplace") if text else content)
 
 
 def move(source: Path, target: Path) -> None:
