@@ -8,20 +8,12 @@ from typing import Any
 
 from fedmia.attacks.base import ActiveAttack
 from fedmia.config.choices import Layer, Values
-from fedmia.config.data import (
-    channel_mean,
-    channel_std,
-    check_range,
-    data_folder,
-    image_size,
-    pixel_range,
-)
+from fedmia.config.data import channel_mean, channel_std, data_folder, image_size, pixel_range
 from fedmia.config.fields import mapping, plugins
 from fedmia.config.forms import Settings
 from fedmia.config.points import parse_points
 from fedmia.config.roles import QUICK, is_quick
 from fedmia.data.images import CHANNELS
-from fedmia.encoders.memory import IN_MEMORY
 from fedmia.options import registry
 from fedmia.options.errors import InputError, opt
 from fedmia.options.option import option, option_fields, options_of
@@ -154,9 +146,10 @@ class Audit(Settings):
         if (self.members is None) != (self.nonmembers is None):
             source, other = map(opt, ("members", "nonmembers")[:: 1 if self.members else -1])
             raise InputError(f"{source} is given without {other}; an audit needs both")
-        sources = [self.members, self.nonmembers, self.shadow_data]
-        named = [one for one in sources if one is not None and one != IN_MEMORY]
-        check_range("pixel_range", self.pixel_range, named)
+        if self.pixel_range is not None and self.members is None:
+            raise InputError(
+                f"{opt('pixel_range')} without {opt('members')}: a run's images have its own"
+            )
         self._check_shadows()
         names = expand_names(self.attacks)
         for name in self.attack:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ from fedmia.config.choices import PluginChoice, Values, option_values
 from fedmia.config.dataset_names import split_dataset
 from fedmia.data.base import Dataset, Request
 from fedmia.options import registry
-from fedmia.options.errors import InputError, opt
 from fedmia.options.option import Options, option, options_of
 
 
@@ -53,27 +51,6 @@ def pixel_range() -> Any:
     )
 
 
-def check_range(path: str, limits: tuple[float, ...] | None, sources: Iterable[str]) -> None:
-    """Refuse a range of pixel values that is none, or that a data source would not heed.
-
-    Args:
-        path: of the option.
-        limits: its value.
-        sources: names of the data sources, with their paths.
-
-    Raises:
-        InputError: naming the option.
-    """
-    if limits is None:
-        return
-    if len(limits) != 2 or limits[0] >= limits[1]:
-        raise InputError(f"{opt(path)} must be LOW,HIGH with LOW < HIGH, got {list(limits)}")
-    for source in sources:
-        name = split_dataset(source)[0]
-        if not registry.load("dataset", name).scales:
-            raise InputError(f"{opt(path)}: dataset '{name}' has images of 8 bits already")
-
-
 @dataclass(frozen=True)
 class Data(Options):
     """The data source and its pixels.
@@ -99,7 +76,6 @@ class Data(Options):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_range("data.pixel_range", self.pixel_range, [self.name])
         object.__setattr__(self, "options", option_values(self.source()))
 
     @property

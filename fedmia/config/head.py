@@ -5,14 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedmia.config.choices import Values
-from fedmia.config.data import (
-    channel_mean,
-    channel_std,
-    check_range,
-    data_folder,
-    image_size,
-    pixel_range,
-)
+from fedmia.config.data import channel_mean, channel_std, data_folder, image_size, pixel_range
 from fedmia.config.dataset_names import split_dataset
 from fedmia.config.forms import Settings
 from fedmia.options import registry
@@ -90,5 +83,4 @@ class Head(Settings):
                 raise InputError(f"{opt(name)} names none")
             if twice := [v for v in values if values.count(v) > 1]:
                 raise InputError(f"{opt(name)}: {twice[0]} is given twice")
-        check_range("pixel_range", self.pixel_range, [self.data])
         registry.build("dataset", split_dataset(self.data)[0], self.data_options)

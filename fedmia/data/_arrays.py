@@ -60,10 +60,10 @@ def scale_values(values: NDArray[Any], where: str, pixel_range: Range = None) ->
     """
     if pixel_range is None and values.dtype == np.uint8:
         return np.ascontiguousarray(values)
+    low, high = (0.0, 1.0) if pixel_range is None else check_range(pixel_range)
     kind = values.dtype.kind
     if kind not in "biuf":
         raise InputError(f"{where} must be images of numbers, got {values.dtype}")
-    low, high = pixel_range or (0.0, 1.0)
     least, most = float(values.min()), float(values.max())
     if (pixel_range is None and kind in "iu") or not low <= least <= most <= high:  # NaN, too
         expected = (
@@ -78,3 +78,12 @@ def scale_values(values: NDArray[Any], where: str, pixel_range: Range = None) ->
     for place, one in enumerate(values):  # one by one: a float takes eight bytes
         scaled[place] = np.rint((one.astype(np.float64) - low) * (255 / (high - low)))
     return scaled
+
+
+def check_range(limits: Any) -> tuple[float, float]:
+    """A range of pixel values; InputError where it is none."""
+    if not isinstance(limits, tuple | list) or len(limits) != 2 or not limits[0] < limits[1]:
+        raise InputError(
+            f"{opt('data.pixel_range')} must be LOW,HIGH with LOW < HIGH, got {limits}"
+        )
+    return float(limits[0]), float(limits[1])

@@ -253,17 +253,21 @@ def crop_and_resize(image: Image.Image, size: int) -> Image.Image:
     return image if side == size else image.resize((size, size), Image.Resampling.BILINEAR)
 
 
-def resize_all(images: ByteArray, size: int | None, name: str) -> ByteArray:
+def resize_all(
+    images: ByteArray, size: int | None, name: str, pixel_range: Range = None
+) -> ByteArray:
     """Images of one shape, (N, C, H, W) uint8, as (N, C, size, size).
 
     Args:
         images: C in {1, 3}.
         size: pixels a side, or None to keep the images' own.
         name: the data source, for the error.
+        pixel_range: as of `scale_values`.
 
     Raises:
-        InputError: the images are not square and no size is given.
+        InputError: the images are not square and no size is given, or values out of the range.
     """
+    images = scale_values(images, name, pixel_range)
     count, channels, height, width = images.shape
     if size is None and height != width:
         raise InputError(

@@ -50,30 +50,27 @@ def refuse_arrow(path: Path, name: str) -> None:
     Raises:
         InputError: it is a file or a folder in Arrow's format.
     """
-    target = f"{path.with_suffix('')}.parquet"
-    if path.suffix == ".arrow" and path.is_file():
-        code = "import pyarrow as pa, pyarrow.parquet as pq; "
-        code += f"pq.write_table(pa.ipc.open_stream({str(path)!r}).read_all(), {target!r})"
+    where = repr(str(path))
+    if path.suffix == ".arrow":
+        dataset = f"Dataset.from_file({where})"
     elif any(path.glob("*.arrow")):
-        code = embedding_line(f"load_from_disk({str(path)!r})", target)
-    elif (path / "dataset_dict.json").is_file():
-        parts = sorted(p.parent.name for p in path.glob("*/*.arrow"))
-        part = "train" if "train" in parts or not parts else parts[0]
-        code = embedding_line(f"load_from_disk({str(path)!r})[{part!r}]", target)
+        dataset = f"load_from_disk({where})"
+    elif parts := sorted(path.glob("*/*.arrow")):
+        dataset = f"load_from_disk({where})[{parts[0].parent.name!r}]"
     else:
         return
+    target = f"{path.with_suffix('')}.parquet"
     raise InputError(
-        f'{name}: {path} is in Arrow\'s format, which is not read; python -c "{code}" makes '
-        f"parquet:{target} of it"
+        f"{name}: {path} is in Arrow's format, which is not read; {embedding_line(dataset, target)}"
     )
 
 
 def embedding_line(dataset: str, target: str) -> str:
-    """Python that writes a data set of the library `datasets` with the images in the file."""
+    """The line that writes a data set of the library `datasets` to a file, images and all."""
     return (
-        f"from datasets import Dataset, load_from_disk; from datasets.table import "
+        'python -c "from datasets import Dataset, load_from_disk; from datasets.table import '
         f"embed_table_storage as embed; {dataset}.with_format('arrow').map(embed, batched=True)"
-        f".to_parquet({target!r})"
+        f'.to_parquet({target!r})" writes parquet:{target}'
     )
 
 

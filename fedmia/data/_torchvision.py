@@ -53,7 +53,7 @@ class TorchvisionDataset(Dataset):
         targets = [part.targets if hasattr(part, "targets") else part.labels for part in opened]
         labels, classes = renumber_labels(np.concatenate([np.asarray(one) for one in targets]))
         notes = tuple(note for part in opened for note in getattr(part, "notes", ()))
-        images = resize_all(images, request.size, name)
+        images = resize_all(images, request.size, name, request.pixel_range)
         return ImageSet(images, labels, name, classes, notes=notes)
 
     def open(self, root: str, part: str, download: bool) -> Any:

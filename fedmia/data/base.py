@@ -54,12 +54,10 @@ class Dataset(Options, ABC):
 
     Attributes:
         columns: what `Request.column` names there; empty: it has none, and gets no such request.
-        scales: whether it heeds `Request.pixel_range`.
     """
 
     takes_path: ClassVar[bool] = False
     columns: ClassVar[str] = ""
-    scales: ClassVar[bool] = False
     # Per-channel constants of the normalisation, in [0, 1]; the run's --mean, --std override them.
     mean: ClassVar[tuple[float, ...]] = (0.5,)
     std: ClassVar[tuple[float, ...]] = (0.25,)

@@ -29,7 +29,6 @@ class Folder(FileDataset):
     """A folder of image files, one subfolder a class: `folder:PATH`."""
 
     takes_path: ClassVar[bool] = True
-    scales: ClassVar[bool] = True
     columns: ClassVar[str] = "a depth: 1 is the class's folder, 2 the one in it, ..."
 
     def encoded(self, request: Request) -> EncodedSet:
@@ -59,20 +58,20 @@ class Folder(FileDataset):
             refuse_arrow(root, "folder")
             raise InputError(f"folder: no images in {root} or its subfolders{notes}")
         column = None if request.column is None else folder_names(root, files, request.column)
-        encoded = read_classes(where, classes, request.size, escape_name(root.resolve().name))
+        encoded = read_classes(where, classes, request, escape_name(root.resolve().name))
         told = (f"{where}{notes}.",) if notes else ()
-        return replace(encoded, column=column, notes=told, pixel_range=request.pixel_range)
+        return replace(encoded, column=column, notes=told)
 
 
 def read_classes(
-    where: str, classes: dict[str, list[Path]], size: int | None, name: str
+    where: str, classes: dict[str, list[Path]], request: Request, name: str
 ) -> EncodedSet:
     """The files of each named class as encoded images, class by class.
 
     Args:
         where: what errors call the source.
         classes: class -> its files.
-        size: pixels a side; None: that of the images.
+        request: gives size and range of the pixels.
         name: of the data set.
 
     Returns:
@@ -80,7 +79,10 @@ def read_classes(
     """
     files = [f for c in classes.values() for f in c]
     labels = np.repeat(np.arange(len(classes)), [len(c) for c in classes.values()])
-    return EncodedSet(where, [(str(f), f) for f in files], labels, name, size, tuple(classes))
+    return EncodedSet(
+        where, [(str(f), f) for f in files], labels, name, request.size, tuple(classes),
+        pixel_range=request.pixel_range,
+    )  # fmt: skip
 
 
 def folder_names(root: Path, files: list[Path], depth: str) -> NDArray[np.str_]:

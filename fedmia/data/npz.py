@@ -37,7 +37,6 @@ class Npz(Dataset):
     """
 
     takes_path: ClassVar[bool] = True
-    scales: ClassVar[bool] = True
     columns: ClassVar[str] = "arrays (N,) of the archive"
 
     def load(self, request: Request) -> ImageSet:

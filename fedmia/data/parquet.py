@@ -33,11 +33,7 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 ROW = 256  # bytes of memory that a row takes beside its image
-KINDS = {
-    "image": "encoded images",
-    "label": "integers or text",
-    "partition": "strings or integers",
-}
+KINDS = {"image": "encoded images", "label": "integers or text", "partition": "text or integers"}
 
 
 @dataclass(frozen=True)
@@ -45,7 +41,6 @@ class Parquet(FileDataset):
     """A parquet file of encoded images, as Hugging Face stores them, or a folder of its parts:
     `parquet:PATH`."""
 
-    scales: ClassVar[bool] = True
     takes_path: ClassVar[bool] = True
     columns: ClassVar[str] = "columns of the file"
 
@@ -107,8 +102,10 @@ class Parquet(FileDataset):
         if request.column is not None:
             _refuse_gaps(columns[request.column], request.column, where)
             column = np.array(columns[request.column])
-        name, size, span = escape_name(root.stem), request.size, request.pixel_range
-        return EncodedSet(where, files, numbers, name, size, classes, column, tuple(notes), span)
+        return EncodedSet(
+            where, files, numbers, escape_name(root.stem), request.size, classes, column,
+            tuple(notes), request.pixel_range,
+        )  # fmt: skip
 
     def _columns(self, schema: pa.Schema, path: Path, column: str | None) -> tuple[str, list[str]]:
         """Names of the image column, and of those that may hold the labels."""
@@ -189,21 +186,19 @@ def _read(
         first = len(files) - start
         batch = batch.slice(0, count - first)
         encoded = batch.column(image)
-        if encoded.null_count or (hasattr(encoded, "field") and encoded.field("bytes").null_count):
-            rows = encoded.to_pylist()
-            row, one = next((r, v) for r, v in enumerate(rows) if not v or not v.get("bytes"))
-            if not one or not one.get("path"):
-                raise InputError(f"{where}: row {first + row} has no value in '{image}'")
-            code = embedding_line(
-                f"Dataset.from_parquet({str(path)!r})", f"{path.stem}-images.parquet"
-            )
-            raise InputError(
-                f"{where}: row {first + row} holds the path of an image, '{one['path']:.100}', and "
-                f'not the image; python -c "{code}" writes a file that holds them, or give the '
-                "images as folder:PATH"
-            )
+        paths = encoded.field("path") if hasattr(encoded, "field") else None
         encoded = encoded.field("bytes") if hasattr(encoded, "field") else encoded
-        contents: list[bytes] = encoded.to_pylist()
+        contents: list[Any] = encoded.to_pylist()
+        if None in contents:
+            row = contents.index(None)
+            why = f"{where}: row {first + row} has no value in '{image}'"
+            if paths is not None and paths[row].is_valid:
+                source, target = (
+                    f"Dataset.from_parquet({str(path)!r})",
+                    f"{path.stem}-whole.parquet",
+                )
+                why += f" but the path '{paths[row]}'; {embedding_line(source, target)}"
+            raise InputError(why)
         shard = f"{path.name}, " * (start > 0)
         files += [(f"{shard}row {first + i}", content) for i, content in enumerate(contents)]
         size += sum(len(content) + ROW for content in contents)

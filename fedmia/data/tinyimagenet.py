@@ -53,7 +53,7 @@ class TinyImageNet(FileDataset):
         wnids = sorted(set().union(*parts))
         where = f"tinyimagenet: {root}"
         read = [  # each class of both parts has one number
-            read_classes(where, {w: part.get(w, []) for w in wnids}, request.size, "tinyimagenet")
+            read_classes(where, {w: part.get(w, []) for w in wnids}, request, "tinyimagenet")
             for part in parts
         ]
         files = [file for one in read for file in one.files]

@@ -10,13 +10,11 @@ from typing import Any, cast
 from fedmia.cli.command import read_config
 from fedmia.cli.flags import Command
 from fedmia.cli.presets import find_config
-from fedmia.config.data import check_range
 from fedmia.config.tree import from_tree, merge, normalize
 from fedmia.data._arrays import Range
 from fedmia.door.images import name_images
 from fedmia.door.plugins import name_plugin
 from fedmia.options.errors import InputError, opt, option_style, style_of_file, suggest_nearest
-from fedmia.options.option import check_type
 from fedmia.options.values import convert
 from fedmia.options.yamlfile import Tree
 
@@ -171,15 +169,11 @@ def image_range(*trees: Any) -> Range:
         LOW and HIGH, or None.
 
     Raises:
-        InputError: it is no range.
+        InputError: text that says none.
     """
     layers = [one for tree in trees for one in (tree, tree.get("data")) if isinstance(one, Mapping)]
     limits = next((one["pixel_range"] for one in layers if one.get("pixel_range")), None)
-    kind = tuple[float, ...] | None
-    limits = convert("pixel_range", limits, kind)
-    check_type("pixel_range", limits, kind)
-    check_range("pixel_range", limits, [])
-    return cast(Range, limits)
+    return cast(Range, convert("pixel_range", limits, tuple[float, ...] | None))
 
 
 def place(command: Command, name: str, value: Any) -> tuple[str, ...]:

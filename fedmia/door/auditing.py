@@ -8,7 +8,6 @@ from typing import Any
 
 from fedmia.cli.command import Invocation
 from fedmia.cli.commands import AUDIT
-from fedmia.config.data import check_range
 from fedmia.config.dataset_names import split_dataset
 from fedmia.data._arrays import Range
 from fedmia.data.base import Request
@@ -178,9 +177,7 @@ def images_in_memory(
         raise InputError(f"{name} is missing: images that a module was (not) trained on")
     if not isinstance(images, str | Path):
         return read_images(images, name, limits)
-    spec = name_images(images, name)
-    check_range("pixel_range", limits, [spec])
-    plugin, path = split_dataset(spec)
+    plugin, path = split_dataset(name_images(images, name))
     request = Request(path, None, size, 0, pixel_range=limits)
     loaded = registry.build("dataset", plugin, {}).load(request)
     return LabelledArrays(loaded.images, loaded.labels if loaded.labelled else None, loaded.notes)

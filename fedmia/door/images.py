@@ -40,7 +40,6 @@ class LabelledArrays(NamedTuple):
 class ArrayDataset(Dataset):
     """Images that a Python session holds. A subclass holds the arrays."""
 
-    scales: ClassVar[bool] = True
     content: ClassVar[LabelledArrays]
     called: ClassVar[str] = "images"
 

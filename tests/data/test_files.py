@@ -72,7 +72,7 @@ def test_column__of_parquet_is_any_of_names_or_integers(tmp_path):
     assert column(Parquet(), path, "site") == column(Parquet(), path, "kind") == sites
     assert column(Parquet(limit=2), path, "label") == [0, 1]
     assert column(Parquet(), path, "seen") == [True, False] * 3
-    for name, why in (("town", "does not exist"), ("at", "does not hold strings or integers")):
+    for name, why in (("town", "does not exist"), ("at", "does not hold text or integers")):
         with pytest.raises(InputError, match=f"partition column '{name}' {why} .*: label, site, s"):
             column(Parquet(), path, name)
     gap = write_parquet(tmp_path / "b.parquet", images[:2], label=[0, 0], site=["a", None])
