@@ -34,6 +34,7 @@ class Audit(Settings):
         size: pixels a side; None: the encoder's.
         mean: mean of each channel, pixels in [0, 1]; None: the encoder's.
         std: standard deviation of each channel; None: the encoder's.
+        pixel_range: the pixel values that become 0 and 255.
         shadow_defense: defences under which the attacker trains its shadows, in order.
         shadow: options of the shadows' training, by name.
         augment: options of the attacker's views, by name.

@@ -60,6 +60,7 @@ class Data(Options):
         size: pixels a side; None: the images' own.
         mean: mean of each channel, pixels in [0, 1]; None: the source's own.
         std: standard deviation of each channel; None: the source's own.
+        pixel_range: the pixel values that become 0 and 255.
         options: options of the data source itself, by name.
     """
 

@@ -29,6 +29,7 @@ class Head(Settings):
         size: pixels a side; None: the encoder's.
         mean: mean of each channel, pixels in [0, 1]; None: the encoder's.
         std: standard deviation of each channel; None: the encoder's.
+        pixel_range: the pixel values that become 0 and 255.
         data_options: options of the data source, by name.
 
     Raises:

@@ -44,7 +44,7 @@ class Folder(FileDataset):
                 images, or an image that lies less deep than the column.
         """
         root = check_path(require_path(request, "folder"), "folder", "folder")
-        where, (files, notes) = f"folder: {root}", list_images(root)
+        where, (files, left_out) = f"folder: {root}", list_images(root)
         classes: dict[str, list[Path]] = {}
         for file in files:
             parents = file.relative_to(root).parts[:-1]
@@ -56,11 +56,11 @@ class Folder(FileDataset):
             )
         if not classes:
             refuse_arrow(root, "folder")
-            raise InputError(f"folder: no images in {root} or its subfolders{notes}")
+            raise InputError(f"folder: no images in {root} or its subfolders{left_out}")
         column = None if request.column is None else folder_names(root, files, request.column)
         encoded = read_classes(where, classes, request, escape_name(root.resolve().name))
-        told = (f"{where}{notes}.",) if notes else ()
-        return replace(encoded, column=column, notes=told)
+        notes = (f"{where}{left_out}.",) if left_out else ()
+        return replace(encoded, column=column, notes=notes)
 
 
 def read_classes(

@@ -116,8 +116,8 @@ class Parquet(FileDataset):
         common = [n for n in ("img", "image") if n in images]
         image = self.image_column or (common[0] if common else None)
         _demand("data.image_column", image, images, schema.names, path)
-        named = [n for n in CLASS_NAMES if n in fitting][:1]
-        labels = named or [f.name for f in schema if pa.types.is_integer(f.type)]
+        usual = [n for n in CLASS_NAMES if n in fitting][:1]
+        labels = usual or [f.name for f in schema if pa.types.is_integer(f.type)]
         if self.label_column is not None:
             labels = [self.label_column]
             _demand("data.label_column", self.label_column, fitting, schema.names, path)

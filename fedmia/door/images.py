@@ -111,7 +111,8 @@ def read_images(value: Any, what: str, pixel_range: Range = None) -> LabelledArr
         images = arrange_images(to_array(value[0]), what, pixel_range)
         if value[1] is None:
             return LabelledArrays(images, None)
-        return LabelledArrays(images, to_labels(value[1], len(images), what))
+        own = to_array(value[1]) if isinstance(value[1], Tensor) else value[1]
+        return LabelledArrays(images, check_labels(own, len(images), f"labels of {what}"))
     if hasattr(value, "__getitem__") and hasattr(value, "__len__"):
         return stack_items((value[i] for i in range(len(value))), what, False, pixel_range)
     if isinstance(value, Iterable):
@@ -170,7 +171,7 @@ def stack_items(
     notes = conversion_notes(what, modes)
     if all(label is None for label in labels):
         return LabelledArrays(whole, None, tuple(notes))
-    values = to_labels(labels, len(whole), what)
+    values = check_labels(labels, len(whole), f"labels of {what}")
     if len({*values.tolist()}) == len(values) > 1:
         notes.append(f"{what}: each image has a label of its own, which is no class: left out.")
         return LabelledArrays(whole, None, tuple(notes))
@@ -188,9 +189,3 @@ def to_array(image: Any) -> NDArray[Any]:
         "the items of a Dataset must be images: tensors, arrays or PIL images, got "
         + type(image).__name__
     )
-
-
-def to_labels(labels: Any, count: int, what: str) -> NDArray[Any]:
-    """Labels of images in memory, as `check_labels` does."""
-    values = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else labels
-    return check_labels(values, count, f"labels of {what}")

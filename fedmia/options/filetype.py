@@ -7,14 +7,13 @@ from pathlib import Path
 from fedmia.options.errors import InputError
 
 HEAD = 512  # bytes that are looked at
-PAGE = "the page of a web server, saved in place of the file: download the file itself"
 # What a file begins with, lower case -> what it is, and the way out.
-MISFITS = {
+MISFITS: dict[bytes | tuple[bytes, ...], str] = {
     b"version https://git-lfs": "a Git LFS pointer, not the file: `git lfs pull` fetches the file",
     b"/annex/objects/": "a git-annex pointer, not the file: `git annex get` fetches the file",
-    b"<!doctype html": PAGE,
-    b"<html": PAGE,
-    b"<?xml": PAGE,
+    (b"<!doctype html", b"<html", b"<?xml"): (
+        "the page of a web server, saved in place of the file: download the file itself"
+    ),
     b"\x1f\x8b": "compressed with gzip: unpack it, and give what it contains",
 }
 

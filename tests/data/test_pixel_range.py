@@ -71,7 +71,7 @@ def test_audit__scales_every_source_by_the_same_range(folder: Path) -> None:
     for flag in ("members", "nonmembers"):
         assert np.array_equal(find_images(audit, flag, None).all().images, BYTES)
     assert np.array_equal(load_images(audit, "shadow_data", None).images, BYTES)
-    with pytest.raises(InputError, match=r"^members: .* pixel_range=LOW,HIGH, one fixed range"):
+    with pytest.raises(InputError, match=r"^members: .* data\.pixel_range=LOW,HIGH, one fixed"):
         bad = replace(audit, pixel_range=None)
         take(find_images(bad, "members", None), "members", np.arange(2))
     with pytest.raises(InputError, match="pixel_range without members: a run's images have its"):
