@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from fedmia.attacks.base import Attack
-from fedmia.data._source import renumber_labels
+from fedmia.data._source import check_labels, renumber_labels
 from fedmia.data.base import Views
 from fedmia.data.images import UNLABELLED, ImageSet
 from fedmia.encoders.base import LoadOptions, channel_constants
@@ -124,6 +124,7 @@ def audit(
     augment: Augment | None = None,
     options: Mapping[str, Mapping[str, Any]] | None = None,
     name: str | None = None,
+    notes: Sequence[str] = (),
     out: str | Path | None = None,
     quiet: bool = True,
     trust_plugins: bool = False,
@@ -146,6 +147,7 @@ def audit(
         augment: recipe of the attacker's views; None: as for `view`.
         options: of attacks given by name: attack -> option -> value.
         name: what the report calls the encoder; None: its class.
+        notes: what the report should say of the images.
         out: folder of the results, as the command line writes them; None: nothing is written.
         quiet: print no progress.
         trust_plugins: import plugins from outside that the folders of runs name which
@@ -201,7 +203,8 @@ def audit(
         load_options = LoadOptions(None, config.size, config.mean, config.std, device, config.seed)
         released = load_module(encoder, load_options, name=called)
         data_split = deal_sets(config, sets["members"], sets["nonmembers"], Views())
-        data_split = replace(data_split, shadow_data=sets.get("shadow_data"))
+        about = (*data_split.notes, *notes)
+        data_split = replace(data_split, shadow_data=sets.get("shadow_data"), notes=about)
         check_embeddings(released, data_split, config.allow_random)
     display = AuditDisplay(len(config.attacks), quiet)
     scores = examine(config, released, data_split, device, place, display, watch, lambda: False)
@@ -236,14 +239,14 @@ def build_image_set(images: Tensor, labels: Any, side: str) -> ImageSet:
 
     Args:
         images: uint8 (N, C, S, S).
-        labels: (N,) integers, or None.
+        labels: (N,) integers or text, or None.
         side: what errors call the images.
 
     Returns:
         The images with labels 0..classes-1, zeros where there are none.
 
     Raises:
-        InputError: images that are not square, or labels that are not one integer an image.
+        InputError: images that are not square, or labels that `check_labels` refuses.
     """
     height, width = images.shape[2:]
     if height != width:
@@ -251,11 +254,6 @@ def build_image_set(images: Tensor, labels: Any, side: str) -> ImageSet:
     if labels is None:
         none = np.zeros(len(images), dtype=np.int64)
         return ImageSet(images.numpy(), none, side, UNLABELLED)
-    values = np.asarray(labels)
-    if not np.issubdtype(values.dtype, np.integer) or values.shape != (len(images),):
-        raise InputError(
-            f"labels of {side} must be integers ({len(images)},), one an image, got "
-            f"{values.dtype} {values.shape}"
-        )
+    values = check_labels(labels, len(images), f"labels of {side}")
     numbers, classes = renumber_labels(values)
     return ImageSet(images.numpy(), numbers, side, classes)

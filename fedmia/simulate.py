@@ -118,8 +118,9 @@ def run_experiment(invocation: Invocation, watch: Stopwatch, stop: Event) -> Out
     with watch.part("data"):
         prepared = prepare(invocation.settings)
     note = bfloat16_note(invocation.settings.device, invocation.settings.train.precision)
-    if note is not None and not (invocation.quiet or invocation.json):
-        print(f"fedmia: {note}", file=sys.stderr)
+    for line in filter(None, [note, *prepared.data.notes]):
+        if not (invocation.quiet or invocation.json):
+            print(f"fedmia: {line}", file=sys.stderr)
     place = OutFolder(invocation.out, "another run", lambda config: invocation.resume)
     tree = to_tree(invocation.settings)
     if not invocation.resume:

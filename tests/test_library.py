@@ -357,7 +357,7 @@ def test_audit__trains_shadows(sides: tuple[Tensor, Tensor]) -> None:
         (dict(attacks=["lpla", 7]), "attacks must be names or attacks, got 7"),
         (dict(attacks="lira"), "no attack could run; lira: needs shadow encoders"),
         (dict(options={"lpla": {"q": 2}}), "option attack.lpla.q"),
-        (dict(labels=([1, 2], None)), r"labels of members must be integers \(24,\)"),
+        (dict(labels=([1, 2], None)), r"labels of members must be integers or text \(24,\)"),
         (dict(labels=([1], [1], [1])), "labels must be of members and nonmembers, got 3"),
         (dict(shadow_data=torch.rand(9, 3, 8, 8), shadows=1), "shadow_data must be uint8 .* float"),
         (dict(shadow_data="npz:x.npz"), "shadow_data is given without shadows=N"),

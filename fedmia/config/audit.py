@@ -8,7 +8,7 @@ from typing import Any
 
 from fedmia.attacks.base import ActiveAttack
 from fedmia.config.choices import Layer, Values
-from fedmia.config.data import channel_mean, channel_std, data_folder, image_size
+from fedmia.config.data import channel_mean, channel_std, data_folder, image_size, pixel_range
 from fedmia.config.fields import mapping, plugins
 from fedmia.config.forms import Settings
 from fedmia.config.points import parse_points
@@ -34,6 +34,7 @@ class Audit(Settings):
         size: pixels a side; None: the encoder's.
         mean: mean of each channel, pixels in [0, 1]; None: the encoder's.
         std: standard deviation of each channel; None: the encoder's.
+        pixel_range: the pixel values that become 0 and 255.
         shadow_defense: defences under which the attacker trains its shadows, in order.
         shadow: options of the shadows' training, by name.
         augment: options of the attacker's views, by name.
@@ -86,6 +87,7 @@ class Audit(Settings):
     skip_unreadable: bool = option(
         False, "leave out images that cannot be decoded; the report counts them", omitted=True
     )
+    pixel_range: tuple[float, ...] | None = pixel_range()
     attacks: tuple[str, ...] = option(
         ("all",), "attacks to run, all, or quick: those without a long computation"
     )
@@ -145,6 +147,10 @@ class Audit(Settings):
         if (self.members is None) != (self.nonmembers is None):
             source, other = map(opt, ("members", "nonmembers")[:: 1 if self.members else -1])
             raise InputError(f"{source} is given without {other}; an audit needs both")
+        if self.pixel_range is not None and self.members is None:
+            raise InputError(
+                f"{opt('pixel_range')} without {opt('members')}: a run's images have its own"
+            )
         self._check_shadows()
         names = expand_names(self.attacks)
         for name in self.attack:

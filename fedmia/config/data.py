@@ -41,6 +41,16 @@ def channel_std(default: str) -> Any:
     return option(None, f"standard deviation of each channel (none: {default})", gt=0)
 
 
+def pixel_range() -> Any:
+    """An option: the pixel values that become 0 and 255."""
+    return option(
+        None,
+        "LOW,HIGH: values that become black and white in every image alike, as 0,65535 of 16 bits "
+        "(none: images of 8 bits, or floats from 0 to 1)",
+        omitted=True,
+    )
+
+
 @dataclass(frozen=True)
 class Data(Options):
     """The data source and its pixels.
@@ -50,6 +60,7 @@ class Data(Options):
         size: pixels a side; None: the images' own.
         mean: mean of each channel, pixels in [0, 1]; None: the source's own.
         std: standard deviation of each channel; None: the source's own.
+        pixel_range: the pixel values that become 0 and 255.
         options: options of the data source itself, by name.
     """
 
@@ -61,6 +72,7 @@ class Data(Options):
     skip_unreadable: bool = option(
         False, "leave out images that cannot be decoded; the report counts them"
     )
+    pixel_range: tuple[float, ...] | None = pixel_range()
     options: Values = options_of("name", "dataset", flat=True)
 
     def __post_init__(self) -> None:
@@ -80,7 +92,8 @@ class Data(Options):
     def request(self, seed: int) -> Request:
         """What the run asks of the source."""
         place = Path(self.dir) if self.dir is not None else None
-        return Request(split_dataset(self.name)[1], place, self.size, seed)
+        path = split_dataset(self.name)[1]
+        return Request(path, place, self.size, seed, pixel_range=self.pixel_range)
 
     def fill_views(self, ssl: PluginChoice) -> PluginChoice:
         """The method with the source's options of views where its own are not given.

@@ -204,7 +204,9 @@ class SectionForm(Form):
         return self.cls(**read_options((self.cls,), path, value))
 
     def plain(self, value: Any) -> Tree:
-        options: Tree = plain(option_values(value) | dict(getattr(value, "options", {})))
+        forms = field_forms(self.cls)
+        own = {n: v for n, v in option_values(value).items() if not forms[n].omits(v)}
+        options: Tree = plain(own | dict(getattr(value, "options", {})))
         return options
 
     def options(self, path: str) -> Iterator[tuple[str, str, str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedmia.config.choices import Values
-from fedmia.config.data import channel_mean, channel_std, data_folder, image_size
+from fedmia.config.data import channel_mean, channel_std, data_folder, image_size, pixel_range
 from fedmia.config.dataset_names import split_dataset
 from fedmia.config.forms import Settings
 from fedmia.options import registry
@@ -29,6 +29,7 @@ class Head(Settings):
         size: pixels a side; None: the encoder's.
         mean: mean of each channel, pixels in [0, 1]; None: the encoder's.
         std: standard deviation of each channel; None: the encoder's.
+        pixel_range: the pixel values that become 0 and 255.
         data_options: options of the data source, by name.
 
     Raises:
@@ -44,6 +45,7 @@ class Head(Settings):
     size: int | None = image_size("the encoder's", 2)
     mean: tuple[float, ...] | None = channel_mean("the encoder's")
     std: tuple[float, ...] | None = channel_std("the encoder's")
+    pixel_range: tuple[float, ...] | None = pixel_range()
     images: int = option(100, "|d|, labelled images that a head is fine-tuned on", ge=2)
     hidden: int = option(0, "width of a ReLU layer before the last one (0: a linear head)", ge=0)
     epochs: int = option(60, "passes over the head's images", ge=1)

@@ -5,17 +5,20 @@ from __future__ import annotations
 import io
 import math
 import warnings
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from threading import Lock
 from typing import Protocol
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
+from fedmia.data._arrays import Range, scale_values
 from fedmia.data.images import ByteArray, IntArray
 from fedmia.options.errors import InputError, opt
+from fedmia.options.filetype import name_misfit
 from fedmia.runtime.cores import count_cores
 
 # What Pillow reads by itself: of others, some start programs (Ghostscript for PostScript).
@@ -38,7 +41,15 @@ MOST_NAMED = 5  # unreadable images that an error names
 
 
 class UnreadableError(InputError):
-    """Bytes that no decoder of images takes."""
+    """Bytes that no decoder of images takes.
+
+    Attributes:
+        why: the reason, of the first image where there are several.
+    """
+
+    def __init__(self, text: str, why: str) -> None:
+        super().__init__(text)
+        self.why = why
 
 
 class ImageDecoder:
@@ -48,12 +59,15 @@ class ImageDecoder:
         name: the data source, for errors.
         count: how many images there are.
         size: pixels a side to crop and resize to, or None if all have one square shape.
+        pixel_range: the values that become 0 and 255; None: as of `scale_values`.
     """
 
-    def __init__(self, name: str, count: int, size: int | None) -> None:
+    def __init__(self, name: str, count: int, size: int | None, pixel_range: Range = None) -> None:
         self.name = name
         self.size = size
+        self._range = pixel_range
         self._count = count
+        self._modes: dict[int, str] = {}
         self._large = Lock()
         self._colour = False
         self._pixels: ByteArray | None = None
@@ -62,27 +76,21 @@ class ImageDecoder:
         """Decode `(what to call it, bytes or file)` pairs, each for its place.
 
         Raises:
-            UnreadableError: some images cannot be read; it names how many, and the first.
-            InputError: an image is not 8-bit, is not square, or differs in size from the first,
-                where no size was given.
+            UnreadableError: an image cannot be read; it names the first.
+            InputError: values out of the range, or an image that is not square, or differs in size
+                from the first, where no size was given.
         """
-        failed: list[tuple[str, UnreadableError]] = []
         workers = min(8, count_cores())
         with warnings.catch_warnings(), ThreadPoolExecutor(workers) as pool:
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             decoded = pool.map(self._try, batch)
             for place, (where, _), result in zip(places, batch, decoded, strict=True):
                 if isinstance(result, UnreadableError):
-                    failed.append((where, result))
-                    continue
-                pixels, colour = result
+                    raise result
+                pixels, mode = result
                 self._keep(where, pixels, int(place))
-                self._colour |= colour
-        if len(failed) == 1:
-            raise failed[0][1]
-        if failed:
-            listed = list_unreadable([where for where, _ in failed])
-            raise UnreadableError(f"{self.name}: {listed} cannot be decoded")
+                self._colour |= len(pixels) == 3
+                self._modes[int(place)] = mode
 
     def unreadable(self, files: Sequence[Encoded]) -> list[int]:
         """Places of the files that cannot be decoded. Their pixels are not kept.
@@ -108,42 +116,43 @@ class ImageDecoder:
             raise InputError(f"{self.name}: no images")
         return self._pixels if self._colour else np.ascontiguousarray(self._pixels[:, :1])
 
-    def _try(self, item: Encoded) -> tuple[ByteArray, bool] | UnreadableError:
+    def notes(self) -> list[str]:
+        """What was converted, of the images that were decoded."""
+        return conversion_notes(self.name, self._modes.values())
+
+    def _try(self, item: Encoded) -> tuple[ByteArray, str] | UnreadableError:
         try:
             return self._decode(item)
         except UnreadableError as error:
             return error
 
-    def _decode(self, item: Encoded) -> tuple[ByteArray, bool]:
+    def _decode(self, item: Encoded) -> tuple[ByteArray, str]:
         where, source = item
+        encoded = b""
         try:
             encoded = source if isinstance(source, bytes) else source.read_bytes()
             with Image.open(io.BytesIO(encoded), formats=FORMATS) as opened:
                 if max(opened.size) > LONGEST:  # Pillow keeps an address for each of its lines
                     raise ValueError(f"{max(opened.size)} pixels a side, at most {LONGEST}")
                 alone = self._large if math.prod(opened.size) > LARGE else nullcontext()
-                if opened.mode not in GREY + COLOUR:
-                    raise InputError(
-                        f"{self.name}: {where}: Pillow mode {opened.mode} is not 8 bits a channel"
-                    )
-                colour = opened.mode not in GREY
+                mode = lossy_mode(opened)
                 with alone:
                     ImageOps.exif_transpose(opened, in_place=True)  # no copy, of large ones
-                    kind = "RGB" if colour else "L"
-                    image = opened if opened.mode == kind else opened.convert(kind)
+                    image = to_bytes(opened, f"{self.name}: {where}", self._range)
                     pixels = np.asarray(
                         image if self.size is None else crop_and_resize(image, self.size)
                     )
-                return (pixels.transpose(2, 0, 1) if colour else pixels[None]), colour
+                return (pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)), mode
         except InputError:
             raise
         # Pillow's decoders raise many kinds of errors on broken bytes; each means the same here.
         except Exception as error:
             text = " ".join(str(error).split()) or type(error).__name__
             text = text.partition(" <_io.BytesIO")[0]  # an address, not the file
-            raise UnreadableError(
-                f"{self.name}: {where}: cannot decode the image: {text}"
-            ) from None
+            if isinstance(error, UnidentifiedImageError) and (misfit := name_misfit(encoded)):
+                text = f"it is {misfit}"
+            whole = f"{self.name}: {where}: cannot decode the image: {text}"
+            raise UnreadableError(whole, text) from None
 
     def _keep(self, where: str, pixels: ByteArray, place: int) -> None:
         _, height, width = pixels.shape
@@ -168,6 +177,53 @@ class ImageDecoder:
                 f"images differ in size; give {opt('data.size')} to crop and resize them"
             )
         self._pixels[place] = pixels
+
+
+def lossy_mode(image: Image.Image) -> str:
+    """The mode of an image that loses something as 8-bit gray or RGB, to be called before its
+    pixels are read; empty: it loses nothing."""
+    deep = any(";16" in str(tile[3]) for tile in getattr(image, "tile", ()))
+    if deep and image.mode in COLOUR:  # of these Pillow reads the high bytes alone
+        return f"16-bit {image.mode}"
+    return image.mode if image.mode in (*GREY[2:], *COLOUR[1:]) else ""
+
+
+def to_bytes(image: Image.Image, where: str, pixel_range: Range = None) -> Image.Image:
+    """An image in 8-bit gray or RGB.
+
+    Args:
+        image: of any mode.
+        where: what errors call it.
+        pixel_range: as of `scale_values`.
+
+    Returns:
+        The image.
+
+    Raises:
+        InputError: what `scale_values` refuses.
+    """
+    if image.mode in GREY + COLOUR:
+        kind = "L" if image.mode in GREY else "RGB"
+        image = image if image.mode == kind else image.convert(kind)
+        if pixel_range is None:
+            return image
+    return Image.fromarray(scale_values(np.asarray(image), where, pixel_range))
+
+
+def conversion_notes(where: str, modes: Iterable[str]) -> list[str]:
+    """A note that counts the images that were converted.
+
+    Args:
+        where: what the note calls the source.
+        modes: of each image, as `lossy_mode` says it.
+
+    Returns:
+        The note, or none.
+    """
+    counts = Counter(mode for mode in modes if mode)
+    listed = ", ".join(f"{count} of mode {mode}" for mode, count in sorted(counts.items()))
+    into = "became 8-bit gray or RGB, without transparency"
+    return [f"{where}: images were converted: {listed} {into}."] if counts else []
 
 
 def list_unreadable(names: Sequence[str]) -> str:
@@ -197,17 +253,21 @@ def crop_and_resize(image: Image.Image, size: int) -> Image.Image:
     return image if side == size else image.resize((size, size), Image.Resampling.BILINEAR)
 
 
-def resize_all(images: ByteArray, size: int | None, name: str) -> ByteArray:
+def resize_all(
+    images: ByteArray, size: int | None, name: str, pixel_range: Range = None
+) -> ByteArray:
     """Images of one shape, (N, C, H, W) uint8, as (N, C, size, size).
 
     Args:
         images: C in {1, 3}.
         size: pixels a side, or None to keep the images' own.
         name: the data source, for the error.
+        pixel_range: as of `scale_values`.
 
     Raises:
-        InputError: the images are not square and no size is given.
+        InputError: the images are not square and no size is given, or values out of the range.
     """
+    images = scale_values(images, name, pixel_range)
     count, channels, height, width = images.shape
     if size is None and height != width:
         raise InputError(

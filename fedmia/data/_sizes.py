@@ -33,7 +33,7 @@ class SplitOptions(Options):
     public: int = option(0, "non-member images for public pre-training", ge=0)
     scored: int | None = option(
         None, "members that are scored, drawn evenly over images (none: all but the known ones)",
-        ge=2, omitted=True,
+        ge=2,
     )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ import socket
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,6 +16,7 @@ from fedmia.data._pixels import resize_all
 from fedmia.data._source import renumber_labels
 from fedmia.data.base import Dataset, Request
 from fedmia.data.images import ImageSet
+from fedmia.data.parquet import Parquet
 from fedmia.options.errors import InputError, opt
 from fedmia.options.option import option
 
@@ -38,7 +40,8 @@ class TorchvisionDataset(Dataset):
     subset: str = option("train", "which images", choices=("train", "test", "all"))
 
     def load(self, request: Request) -> ImageSet:
-        """The images of the subset, from the data folder or downloaded into it.
+        """The images of the subset, from the data folder (`cifar10-train.parquet` will do) or
+        downloaded into it.
 
         Raises:
             InputError: the files are absent or corrupt and cannot be downloaded.
@@ -49,7 +52,9 @@ class TorchvisionDataset(Dataset):
         images = np.concatenate([_channels_first(part.data) for part in opened])
         targets = [part.targets if hasattr(part, "targets") else part.labels for part in opened]
         labels, classes = renumber_labels(np.concatenate([np.asarray(one) for one in targets]))
-        return ImageSet(resize_all(images, request.size, name), labels, name, classes)
+        notes = tuple(note for part in opened for note in getattr(part, "notes", ()))
+        images = resize_all(images, request.size, name, request.pixel_range)
+        return ImageSet(images, labels, name, classes, notes=notes)
 
     def open(self, root: str, part: str, download: bool) -> Any:
         """One part, `train` or `test`: a data set with .data and .targets or .labels."""
@@ -59,6 +64,11 @@ class TorchvisionDataset(Dataset):
         return getattr(datasets, self.kind)(root, download=download, **which)
 
     def _read(self, name: str, root: Path, part: str) -> Any:
+        file = root / f"{name}-{part}.parquet"
+        if file.is_file() and not (root / self.files).exists():
+            read = Parquet().load(Request(str(file), None, None, 0))
+            targets = np.array(read.classes, dtype=np.int64)[read.labels]
+            return SimpleNamespace(data=read.images, targets=targets, notes=read.notes)
         missing = [p for p in (root, *root.parents) if not p.exists()]
         try:
             with contextlib.suppress(RuntimeError, FileNotFoundError):
@@ -74,8 +84,8 @@ class TorchvisionDataset(Dataset):
                     folder.rmdir()
             why = " ".join(str(error).split()) or type(error).__name__
             raise InputError(
-                f"{name}: no readable {self.files} in {root}, and downloading it failed ({why}); "
-                f"put it there or give its folder with {opt('data.dir')}"
+                f"{name}: no readable {self.files} or {file.name} in {root}, and downloading it "
+                f"failed ({why}); put it there or give its folder with {opt('data.dir')}"
             ) from None
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+from fedmia.data._arrays import Range
 from fedmia.data.encoded import EncodedSet
 from fedmia.data.images import ImageSet
 from fedmia.options.option import Options
@@ -37,6 +38,7 @@ class Request:
         size: pixels a side to resize to, or None for the images' own size.
         seed: the run's root seed (only `synthetic` draws from it).
         column: what else to hand over of each image (its hospital, its writer), or None.
+        pixel_range: the values that become 0 and 255; None: as of `_arrays.scale_values`.
     """
 
     path: str | None
@@ -44,6 +46,7 @@ class Request:
     size: int | None
     seed: int
     column: str | None = None
+    pixel_range: Range = None
 
 
 class Dataset(Options, ABC):

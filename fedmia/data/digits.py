@@ -28,5 +28,5 @@ class Digits(Dataset):
 
         pixels, labels = load_digits(return_X_y=True)
         scaled = np.rint(pixels * (255 / 16)).astype(np.uint8).reshape(-1, 1, 8, 8)
-        images = resize_all(scaled, request.size, "digits")
+        images = resize_all(scaled, request.size, "digits", request.pixel_range)
         return ImageSet(images, labels.astype(np.int64), "digits")

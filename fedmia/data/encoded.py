@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedmia.data._arrays import Range
 from fedmia.data._pixels import ByteSource, Encoded, ImageDecoder, UnreadableError, list_unreadable
 from fedmia.data.images import ByteArray, ImageSet, IntArray, LabelledImages, digests
 from fedmia.options.errors import InputError
@@ -26,6 +27,7 @@ class EncodedSet(LabelledImages):
         labels, name, classes, column: as of ImageSet.
         size: pixels a side to resize to, or None for the images' own size.
         notes: what the reader of the report should know of the source.
+        pixel_range: the values that become 0 and 255; None: as of `scale_values`.
     """
 
     where: str
@@ -36,13 +38,14 @@ class EncodedSet(LabelledImages):
     classes: tuple[str, ...] = ()
     column: NDArray[Any] | None = None
     notes: tuple[str, ...] = ()
+    pixel_range: Range = None
 
     def __len__(self) -> int:
         return len(self.files)
 
     @cached_property
     def _gallery(self) -> ImageDecoder:
-        return ImageDecoder(self.where, len(self), self.size)
+        return ImageDecoder(self.where, len(self), self.size, self.pixel_range)
 
     @cached_property
     def _names(self) -> list[bytes]:
@@ -54,7 +57,7 @@ class EncodedSet(LabelledImages):
         Which images remain depends on their files alone. Each is decoded once, and not kept.
 
         Raises:
-            InputError: none can be decoded, or one is not 8-bit.
+            InputError: none can be decoded, or values are out of the range.
         """
         bad = self._gallery.unreadable(self.files)
         if not bad:
@@ -94,23 +97,24 @@ class EncodedSet(LabelledImages):
         Raises:
             InputError: as `Gallery.add`.
         """
-        few = ImageDecoder(self.where, len(indices), self.size)
+        few = ImageDecoder(self.where, len(indices), self.size, self.pixel_range)
         self._add(few, indices, np.arange(len(indices)))
         column = None if self.column is None else self.column[indices]
-        picked = ImageSet(few.images(), self.labels[indices], self.name, self.classes, column)
+        notes = (*self.notes, *few.notes())
+        labels = self.labels[indices]
+        picked = ImageSet(few.images(), labels, self.name, self.classes, column, notes)
         return picked, self._find_differences(picked.images, indices)
 
     def _add(self, decoder: ImageDecoder, indices: IntArray, places: IntArray) -> None:
         """Decode the images at `indices`; where one cannot be, say how many of all cannot."""
         try:
             decoder.add([self.files[i] for i in indices], places)
-        except UnreadableError:
+        except UnreadableError as error:
             bad = [self.files[i][0] for i in self._gallery.unreadable(self.files)]
             if len(bad) == 1:
                 raise
-            raise UnreadableError(
-                f"{self.where}: {list_unreadable(bad)} cannot be decoded"
-            ) from None
+            why = f"{self.where}: {list_unreadable(bad)} cannot be decoded; the first: {error.why}"
+            raise UnreadableError(why, error.why) from None
 
     def _find_differences(self, images: ByteArray, indices: IntArray) -> bool:
         """Whether the images decoded from `indices` differ; of those that do not, the names are
@@ -126,12 +130,12 @@ class EncodedSet(LabelledImages):
         Raises:
             InputError: as `Gallery.add`.
         """
-        self._gallery.add(self.files, np.arange(len(self)))
+        self._add(self._gallery, np.arange(len(self)), np.arange(len(self)))
         return self._set()
 
     def _set(self) -> ImageSet:
-        images = self._gallery.images()
-        return ImageSet(images, self.labels, self.name, self.classes, self.column)
+        images, notes = self._gallery.images(), (*self.notes, *self._gallery.notes())
+        return ImageSet(images, self.labels, self.name, self.classes, self.column, notes)
 
 
 def _bytes(source: bytes | ByteSource) -> bytes:

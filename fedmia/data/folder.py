@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import os
+from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedmia.data._source import check_path, require_path
+from fedmia.data._source import check_path, refuse_arrow, require_path
 from fedmia.data.base import FileDataset, Request
 from fedmia.data.encoded import EncodedSet
 from fedmia.options.errors import InputError, opt
+from fedmia.options.values import escape_name
 
 SUFFIXES = frozenset(
     (".bmp", ".gif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 )
+# Folders of thumbnails and copies that programs make unseen, beside those whose name has a dot.
+HIDDEN = frozenset(("@eaDir", "__MACOSX", "#recycle", "$RECYCLE.BIN", "Thumbs.db", "desktop.ini"))
 
 
 @dataclass(frozen=True)
@@ -30,7 +35,7 @@ class Folder(FileDataset):
         """The images under each subfolder, in order of their paths; classes in order of names.
 
         Images that lie directly in the folder have no labels, if there are no subfolders of them.
-        Hidden files and files without a usual image suffix are left out.
+        What `list_images` leaves out is noted.
 
         A column is the name of the folder at that depth on the way to the image.
 
@@ -39,33 +44,34 @@ class Folder(FileDataset):
                 images, or an image that lies less deep than the column.
         """
         root = check_path(require_path(request, "folder"), "folder", "folder")
-        folders = sorted(p for p in root.iterdir() if p.is_dir() and not p.name.startswith("."))
-        classes = {p.name: files for p in folders if (files := list_images(p))}
-        direct = sorted(p for p in root.iterdir() if is_image(p))
-        if classes and direct:
+        where, (files, left_out) = f"folder: {root}", list_images(root)
+        classes: dict[str, list[Path]] = {}
+        for file in files:
+            parents = file.relative_to(root).parts[:-1]
+            classes.setdefault(escape_name(parents[0]) if parents else "", []).append(file)
+        if "" in classes and len(classes) > 1:
             raise InputError(
-                f"folder: {root} holds {len(direct)} images beside {len(classes)} subfolders of "
+                f"{where} holds {len(classes[''])} images beside {len(classes) - 1} subfolders of "
                 "images; expected one or the other"
             )
-        if direct:
-            classes = {"": direct}
         if not classes:
-            raise InputError(f"folder: no images in {root} or its subfolders")
-        files = [f for class_files in classes.values() for f in class_files]
+            refuse_arrow(root, "folder")
+            raise InputError(f"folder: no images in {root} or its subfolders{left_out}")
         column = None if request.column is None else folder_names(root, files, request.column)
-        encoded = read_classes(f"folder: {root}", classes, request.size, root.resolve().name)
-        return replace(encoded, column=column)
+        encoded = read_classes(where, classes, request, escape_name(root.resolve().name))
+        notes = (f"{where}{left_out}.",) if left_out else ()
+        return replace(encoded, column=column, notes=notes)
 
 
 def read_classes(
-    where: str, classes: dict[str, list[Path]], size: int | None, name: str
+    where: str, classes: dict[str, list[Path]], request: Request, name: str
 ) -> EncodedSet:
     """The files of each named class as encoded images, class by class.
 
     Args:
         where: what errors call the source.
         classes: class -> its files.
-        size: pixels a side; None: that of the images.
+        request: gives size and range of the pixels.
         name: of the data set.
 
     Returns:
@@ -73,7 +79,10 @@ def read_classes(
     """
     files = [f for c in classes.values() for f in c]
     labels = np.repeat(np.arange(len(classes)), [len(c) for c in classes.values()])
-    return EncodedSet(where, [(str(f), f) for f in files], labels, name, size, tuple(classes))
+    return EncodedSet(
+        where, [(str(f), f) for f in files], labels, name, request.size, tuple(classes),
+        pixel_range=request.pixel_range,
+    )  # fmt: skip
 
 
 def folder_names(root: Path, files: list[Path], depth: str) -> NDArray[np.str_]:
@@ -99,14 +108,58 @@ def folder_names(root: Path, files: list[Path], depth: str) -> NDArray[np.str_]:
                 f"folder: {file} lies {len(parents)} folders below {root}, "
                 f"{opt('partition.column', depth)} asks for {depth}"
             )
-    return np.array([parents[int(depth) - 1] for parents in folders])
+    return np.array([escape_name(parents[int(depth) - 1]) for parents in folders])
 
 
-def list_images(folder: Path) -> list[Path]:
-    """Image files at any depth under `folder`, sorted."""
-    return sorted(p for p in folder.rglob("*") if is_image(p))
+class FolderImages(NamedTuple):
+    """The image files at any depth under a folder.
+
+    Attributes:
+        files: sorted.
+        left_out: `: 2 hidden files or folders left out`, or empty.
+    """
+
+    files: list[Path]
+    left_out: str
 
 
-def is_image(path: Path) -> bool:
-    """Whether `path` is a visible file with the suffix of an image."""
-    return path.suffix.lower() in SUFFIXES and not path.name.startswith(".") and path.is_file()
+def list_images(folder: Path) -> FolderImages:
+    """Image files at any depth under `folder`. Links to folders are followed, into each folder
+    once, so that no circle of them is endless; hidden files and folders are left out.
+
+    Args:
+        folder: to look in.
+
+    Returns:
+        The files, and what else was met.
+
+    Raises:
+        InputError: a folder that cannot be read.
+    """
+    files, counts = list[Path](), Counter[str]()
+    folders, links, entered = [folder], list[Path](), set[str]()
+    while folders or links:  # what lies here comes before what is linked
+        here = folders.pop() if folders else links.pop(0)
+        real = os.path.realpath(here)
+        if real in entered:
+            counts["links to folders that were read already left out"] += 1
+            continue
+        entered.add(real)
+        try:
+            inside = sorted(here.iterdir())
+        except OSError as error:
+            raise InputError(f"{here} cannot be read: {error.strerror}") from None
+        for path in inside:
+            if path.name.startswith(".") or path.name in HIDDEN:
+                counts["hidden files or folders left out"] += 1
+            elif path.is_dir():
+                (links if path.is_symlink() else folders).append(path)
+                counts["links to folders followed"] += path.is_symlink()
+            elif path.suffix.lower() not in SUFFIXES:
+                counts["files that are not called like images left out"] += 1
+            elif path.is_file():
+                files.append(path)
+            else:
+                counts["broken links left out"] += 1
+    listed = ", ".join(f"{count} {what}" for what, count in sorted(counts.items()) if count)
+    return FolderImages(sorted(files), f": {listed}" if listed else "")

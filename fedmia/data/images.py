@@ -48,6 +48,7 @@ class ImageSet(LabelledImages):
         name: what the report calls the data.
         classes: what its source calls class 0, 1, ..; empty: by these numbers; UNLABELLED.
         column: (N,) strings, integers or booleans: the column that was asked for, or None.
+        notes: what the reader of the report should know: what was guessed, left out, converted.
     """
 
     images: ByteArray
@@ -55,6 +56,7 @@ class ImageSet(LabelledImages):
     name: str
     classes: tuple[str, ...] = ()
     column: NDArray[Any] | None = None
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.images.dtype != np.uint8 or self.images.ndim != 4:

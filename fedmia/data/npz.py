@@ -11,19 +11,29 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from fedmia.data._arrays import arrange_images
 from fedmia.data._pixels import resize_all
-from fedmia.data._source import absent_labels, file_path, renumber_labels
+from fedmia.data._source import (
+    CLASS_NAMES,
+    absent_labels,
+    check_labels,
+    file_path,
+    renumber_labels,
+)
 from fedmia.data.base import Dataset, Request
 from fedmia.data.images import ImageSet
 from fedmia.options.bounded import check_npz
 from fedmia.options.errors import InputError
+from fedmia.options.values import escape_name
 
 
 @dataclass(frozen=True)
 class Npz(Dataset):
-    """A NumPy archive of `x` uint8 (N, H, W, C) or (N, H, W), and `y` integers: `npz:PATH`.
+    """A NumPy archive of images `x`, (N, H, W, C), (N, C, H, W) or (N, H, W), and labels `y`:
+    `npz:PATH`.
 
-    Without `y` the images have no labels.
+    `x` is uint8, or floats from 0 to 1; `y` integers or text. Without `y`, or an array that is
+    called label or class, the images have no labels.
     """
 
     takes_path: ClassVar[bool] = True
@@ -37,46 +47,38 @@ class Npz(Dataset):
                 have other types or shapes, or the images are not square and no size is given.
         """
         path = file_path(request, "npz")
-        arrays = _arrays(path, ("x", *filter(None, [request.column])))
-        x, y = arrays["x"], arrays.get("y")
-        if x.dtype != np.uint8 or not (x.ndim == 3 or (x.ndim == 4 and x.shape[3] in (1, 3))):
-            raise InputError(
-                f"npz: {path}: x must be uint8 (N, H, W), (N, H, W, 1) or (N, H, W, 3), got "
-                f"{x.dtype} {x.shape}"
-            )
-        if y is not None and (not np.issubdtype(y.dtype, np.integer) or y.shape != x.shape[:1]):
-            raise InputError(
-                f"npz: {path}: y must be integers ({len(x)},), one an image, got "
-                f"{y.dtype} {y.shape}"
-            )
+        where = f"npz: {path}"
+        arrays, label = _arrays(path, ("x", *filter(None, [request.column])))
+        x, y = arrays["x"], arrays.get(label)
+        images = arrange_images(x, f"{where}: x", request.pixel_range)
+        labels, classes = absent_labels(len(x))
+        if y is not None:
+            labels, classes = renumber_labels(check_labels(y, len(x), f"{where}: {label}"))
+        notes = (f"{where}: the labels are the array '{label}'.",) if label != "y" else ()
         column = None if request.column is None else arrays[request.column]
         if column is not None and (column.dtype.kind not in "iubU" or column.shape != x.shape[:1]):
             raise InputError(
                 f"npz: {path}: {request.column} must be strings, integers or booleans "
                 f"({len(x)},), one an image, got {column.dtype} {column.shape}"
             )
-        if x.size == 0:
-            raise InputError(f"npz: {path}: x has no images: {x.shape}")
-        images = x[:, None] if x.ndim == 3 else np.ascontiguousarray(x.transpose(0, 3, 1, 2))
-        labels, classes = absent_labels(len(x)) if y is None else renumber_labels(y)
-        images = resize_all(images, request.size, f"npz: {path}")
-        return ImageSet(images, labels, path.stem, classes, column)
+        images = resize_all(images, request.size, where)
+        return ImageSet(images, labels, escape_name(path.stem), classes, column, notes)
 
 
-def _arrays(path: Path, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
-    """The named arrays, and `y` where there is one."""
+def _arrays(path: Path, names: tuple[str, ...]) -> tuple[dict[str, NDArray[Any]], str]:
+    """The named arrays, and that of labels where there is one; the name of the latter."""
     try:
-        if zipfile.is_zipfile(path):
-            check_npz(f"npz: {path}", path)
+        if not zipfile.is_zipfile(path):  # np.load would advise to unpickle it
+            raise InputError(f"npz: cannot read {path}: not an archive of arrays (of x and y)")
+        check_npz(f"npz: {path}", path)
         with path.open("rb") as file:  # np.load leaves a broken archive's file open
             archive = np.load(file, allow_pickle=False)
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise InputError(f"npz: {path} is not an archive of arrays (expected x and y)")
             for name in names:
                 if name not in archive:
                     has = ", ".join(archive.files)
                     raise InputError(f"npz: {path} has no array '{name}' (it has: {has})")
-            return {n: archive[n] for n in (*names, *({"y"} & {*archive.files}))}
+            label = next((n for n in ("y", *CLASS_NAMES) if n in archive), "y")
+            return {n: archive[n] for n in (*names, *({label} & {*archive.files}))}, label
     except InputError:
         raise
     except (

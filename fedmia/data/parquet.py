@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -10,123 +10,205 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from fedmia.data._pixels import Encoded
-from fedmia.data._source import absent_labels, file_path, renumber_labels
+from fedmia.data._source import (
+    CLASS_NAMES,
+    absent_labels,
+    check_labels,
+    check_path,
+    embedding_line,
+    refuse_arrow,
+    renumber_labels,
+    require_path,
+)
 from fedmia.data.base import FileDataset, Request
 from fedmia.data.encoded import EncodedSet
 from fedmia.options.bounded import batch_rows, check_unfolded
 from fedmia.options.errors import InputError, opt
+from fedmia.options.filetype import check_file_type
 from fedmia.options.option import option
+from fedmia.options.values import escape_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
 ROW = 256  # bytes of memory that a row takes beside its image
-KINDS = {"image": "encoded images", "label": "integers", "partition": "strings or integers"}
+KINDS = {"image": "encoded images", "label": "integers or text", "partition": "text or integers"}
 
 
 @dataclass(frozen=True)
 class Parquet(FileDataset):
-    """A parquet file of encoded images, as Hugging Face stores them: `parquet:PATH`."""
+    """A parquet file of encoded images, as Hugging Face stores them, or a folder of its parts:
+    `parquet:PATH`."""
 
     takes_path: ClassVar[bool] = True
     columns: ClassVar[str] = "columns of the file"
 
     image_column: str | None = option(None, "column of images (none: img or image)")
     label_column: str | None = option(
-        None, "column of labels (none: label, or the one of integers)"
+        None,
+        "column of labels, integers or text (none: label or its like, else the one of integers)",
     )
     limit: int = option(0, "read the first so many rows (0: all)", ge=0)
 
     def encoded(self, request: Request) -> EncodedSet:
-        """The images of the file, in its order; labels renumbered 0..classes-1 by value.
+        """The images of the file, in its order, or of a folder's files, in order of their names;
+        labels renumbered 0..classes-1 by value.
 
         The image column holds structs with a field `bytes`, or bytes. Grey images give one
-        channel; with a size, the largest central square is resized. Without a column of integers
-        the images have no labels.
+        channel; with a size, the largest central square is resized. A column that has another
+        value in each row tells no classes; without any the images have no labels.
 
         Raises:
-            InputError: the file is missing, empty or corrupt, a column is missing or of another
+            InputError: a file is missing, empty or corrupt, a column is missing or of another
                 type, or a row lacks a value.
         """
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        path = file_path(request, "parquet")
-        try:
-            with pq.ParquetFile(path) as file:
-                image, label = self._columns(file.schema_arrow, path, request.column)
-                rows = file.metadata.num_rows
-                count = min(self.limit, rows) if self.limit else rows
-                if count == 0:
-                    raise InputError(f"parquet: {path} has no rows")
-                where, length = f"parquet: {path}", path.stat().st_size
-                more = list(dict.fromkeys(filter(None, [label, request.column])))
-                rows_at_once = batch_rows(where, file.metadata, length)
-                batches = file.iter_batches(rows_at_once, columns=[image, *more])
-                files, columns = _read(batches, image, more, count, where, length)
-                labels_classes = (
-                    renumber_labels(np.array(columns[label])) if label else absent_labels(count)
-                )
-                labels, classes = labels_classes
-                column = None if request.column is None else np.array(columns[request.column])
-                return EncodedSet(where, files, labels, path.stem, request.size, classes, column)
-        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-            text = " ".join(str(error).split())
-            raise InputError(f"parquet: cannot read {path}: {text}") from None
+        root = Path(require_path(request, "parquet"))
+        shards, where = _shards(root), f"parquet: {root}"
+        files: list[Encoded] = []
+        columns: dict[str, list[Any]] = {}
+        for path in shards:
+            check_file_type(path, "parquet")
+            try:
+                with pq.ParquetFile(path) as file:
+                    if not columns:
+                        schema = file.schema_arrow
+                        image, labels = self._columns(schema, root, request.column)
+                        more = list(dict.fromkeys(filter(None, [*labels, request.column])))
+                        columns = {name: [] for name in more}
+                    elif missing := {image, *more} - {*file.schema_arrow.names}:
+                        raise InputError(f"parquet: {path} lacks the column '{min(missing)}'")
+                    rows = file.metadata.num_rows
+                    count = min(self.limit - len(files), rows) if self.limit else rows
+                    _read(file, path, image, count, files, columns)
+            except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+                text = " ".join(str(error).split())
+                raise InputError(f"parquet: cannot read {path}: {text}") from None
+            if self.limit and len(files) == self.limit:
+                break
+        if not files:
+            raise InputError(f"{where} has no rows")
+        notes = [f"{where}: read {len(shards)} files, in order of their names."] * (len(shards) > 1)
+        label = self._choose_labels(labels, columns, where, notes)
+        numbers, classes = absent_labels(len(files))
+        if label:
+            values = check_labels(columns[label], len(files), f"{where}: column '{label}'")
+            numbers, classes = renumber_labels(values)
+            notes.append(f"{where}: the labels are column '{label}', {len(classes)} classes.")
+        column = None
+        if request.column is not None:
+            _refuse_gaps(columns[request.column], request.column, where)
+            column = np.array(columns[request.column])
+        return EncodedSet(
+            where, files, numbers, escape_name(root.stem), request.size, classes, column,
+            tuple(notes), request.pixel_range,
+        )  # fmt: skip
 
-    def _columns(self, schema: pa.Schema, path: Path, column: str | None) -> tuple[str, str | None]:
-        """Names of the image column, and of the label column where there are integers."""
+    def _columns(self, schema: pa.Schema, path: Path, column: str | None) -> tuple[str, list[str]]:
+        """Names of the image column, and of those that may hold the labels."""
         import pyarrow as pa
 
         images = [f.name for f in schema if _holds_bytes(f.type)]
-        numbers = [f.name for f in schema if pa.types.is_integer(f.type)]
+        fitting = [f.name for f in schema if _holds_names(f.type) or pa.types.is_floating(f.type)]
         common = [n for n in ("img", "image") if n in images]
         image = self.image_column or (common[0] if common else None)
         _demand("data.image_column", image, images, schema.names, path)
-        label = self.label_column or ("label" if "label" in numbers else None)
-        if label is None and len(numbers) == 1:
-            label = numbers[0]
-        if numbers or label is not None:
-            _demand("data.label_column", label, numbers, schema.names, path)
+        usual = [n for n in CLASS_NAMES if n in fitting][:1]
+        labels = usual or [f.name for f in schema if pa.types.is_integer(f.type)]
+        if self.label_column is not None:
+            labels = [self.label_column]
+            _demand("data.label_column", self.label_column, fitting, schema.names, path)
         if column is not None:
             plain = [f.name for f in schema if _holds_names(f.type)]
             _demand("partition.column", column, plain, schema.names, path)
         assert image is not None
-        return image, label
+        return image, labels
+
+    def _choose_labels(
+        self, names: list[str], columns: dict[str, list[Any]], where: str, notes: list[str]
+    ) -> str | None:
+        """The column of labels, if one of those with these names tells classes."""
+        known = {n: [v for v in columns[n] if v is not None] for n in names}
+        unique = [n for n, values in known.items() if len({*values}) == len(values) > 1]
+        left = [n for n in names if n not in unique]
+        why = f"{where}: column '{', '.join(unique)}' has another value in each row, no class"
+        if unique and self.label_column is not None:
+            raise InputError(f"{why}; {opt('data.label_column')} names a column of classes")
+        if len(left) > 1:
+            _demand("data.label_column", None, left, left, Path(where.partition(": ")[2]))
+        if unique and not left:
+            notes.append(f"{why}: the images have no labels.")
+        if left:
+            _refuse_gaps(columns[left[0]], left[0], where)
+        return left[0] if left else None
+
+
+def _shards(root: Path) -> list[Path]:
+    """The parquet files of a folder, sorted, or the one file."""
+    if not root.is_dir():
+        refuse_arrow(root, "parquet")
+        return [check_path(root, "parquet", "file")]
+    shards = sorted(p for p in root.glob("*.parquet") if not p.name.startswith("."))
+    if not shards:
+        refuse_arrow(root, "parquet")
+        raise InputError(f"parquet: {root} is a folder without .parquet files")
+    parts = sorted({re.sub(r"(^|[-_.])\d+($|[-_.].*)", "", p.stem) for p in shards})
+    if len(parts) > 1:
+        raise InputError(
+            f"parquet: {root} holds files of {len(parts)} data sets ({', '.join(parts[:5])}): put "
+            "those of one in a folder of their own, or name one file"
+        )
+    return shards
+
+
+def _refuse_gaps(values: list[Any], name: str, where: str) -> None:
+    """Raise InputError where a row has no value."""
+    if None in values:
+        raise InputError(f"{where}: row {values.index(None)} has no value in '{name}'")
 
 
 def _read(
-    batches: Iterator[pa.RecordBatch],
+    file: pq.ParquetFile,
+    path: Path,
     image: str,
-    more: list[str],
     count: int,
-    where: str,
-    length: int,
-) -> tuple[list[Encoded], dict[str, list[Any]]]:
-    """Images and the other columns of the first `count` rows of a file of that length."""
-    size = 0
-    files: list[Encoded] = []
-    rows: dict[str, list[Any]] = {name: [] for name in more}
-    for batch in batches:
-        first = len(files)
+    files: list[Encoded],
+    columns: dict[str, list[Any]],
+) -> None:
+    """Add the images and the other columns of the first `count` rows of a file."""
+    where, length, size = f"parquet: {path}", path.stat().st_size, 0
+    rows_at_once = batch_rows(where, file.metadata, length)
+    start = len(files)
+    for batch in file.iter_batches(rows_at_once, columns=[image, *columns]):
+        first = len(files) - start
         batch = batch.slice(0, count - first)
-        encoded, *values = (batch.column(name) for name in (image, *more))
+        encoded = batch.column(image)
+        paths = encoded.field("path") if hasattr(encoded, "field") else None
         encoded = encoded.field("bytes") if hasattr(encoded, "field") else encoded
-        for column, values_read in zip((image, *more), (encoded, *values), strict=True):
-            if values_read.null_count:
-                row = first + values_read.is_null().to_pylist().index(True)
-                raise InputError(f"{where}: row {row} has no value in '{column}'")
-        contents: list[bytes] = encoded.to_pylist()
-        files += [(f"row {first + i}", content) for i, content in enumerate(contents)]
+        contents: list[Any] = encoded.to_pylist()
+        if None in contents:
+            row = contents.index(None)
+            why = f"{where}: row {first + row} has no value in '{image}'"
+            if paths is not None and paths[row].is_valid:
+                source, target = (
+                    f"Dataset.from_parquet({str(path)!r})",
+                    f"{path.stem}-whole.parquet",
+                )
+                why += f" but the path '{paths[row]}'; {embedding_line(source, target)}"
+            raise InputError(why)
+        shard = f"{path.name}, " * (start > 0)
+        files += [(f"{shard}row {first + i}", content) for i, content in enumerate(contents)]
         size += sum(len(content) + ROW for content in contents)
         check_unfolded(where, size, length)
-        for name, values_read in zip(more, values, strict=True):
-            rows[name] += values_read.to_pylist()
-        if len(files) == count:
+        for name, values in columns.items():
+            values += batch.column(name).to_pylist()
+        if len(files) - start == count:
             break
-    if len(files) != count:
-        raise InputError(f"{where}: {len(files)} images, expected {count}")
-    return files, rows
+    if len(files) - start != count:
+        raise InputError(f"{where}: {len(files) - start} images, expected {count}")
 
 
 def _demand(

@@ -80,7 +80,8 @@ class Stl10(TorchvisionDataset):
         sources = [(f"{row.file.name}, image {row.index}", row) for row in rows]
         labels, classes = absent_labels(len(rows))
         where = f"{name}: {root / self.files}"
-        return EncodedSet(where, sources, labels, name, request.size, classes)
+        limits = request.pixel_range
+        return EncodedSet(where, sources, labels, name, request.size, classes, pixel_range=limits)
 
     def load(self, request: Request) -> ImageSet:
         encoded = self.encoded(request)

@@ -52,7 +52,9 @@ class Synthetic(Dataset):
         for start in range(0, self.images, CHUNK):
             chunk = labels[start : start + CHUNK]
             out[start : start + CHUNK] = look.paint(chunk, self.pixels, draw)
-        return ImageSet(resize_all(out, request.size, "synthetic"), labels, "synthetic")
+        return ImageSet(
+            resize_all(out, request.size, "synthetic", request.pixel_range), labels, "synthetic"
+        )
 
 
 @dataclass(frozen=True)

@@ -53,17 +53,22 @@ class TinyImageNet(FileDataset):
         wnids = sorted(set().union(*parts))
         where = f"tinyimagenet: {root}"
         read = [  # each class of both parts has one number
-            read_classes(where, {w: part.get(w, []) for w in wnids}, request.size, "tinyimagenet")
+            read_classes(where, {w: part.get(w, []) for w in wnids}, request, "tinyimagenet")
             for part in parts
         ]
         files = [file for one in read for file in one.files]
         return replace(read[0], files=files, labels=np.concatenate([one.labels for one in read]))
 
 
+def _list(folder: Path) -> list[Path]:
+    """Images of a folder; none where it is absent."""
+    return list_images(folder).files if folder.is_dir() else []
+
+
 def _read_train(root: Path) -> dict[str, list[Path]]:
     """Training images of each wnid."""
     wnids = sorted(d for d in (root / "train").glob("n*") if d.is_dir())
-    classes = {d.name: files for d in wnids if (files := list_images(d / "images"))}
+    classes = {d.name: files for d in wnids if (files := _list(d / "images"))}
     if not classes:
         raise InputError(f"tinyimagenet: no images train/<wnid>/images/*.JPEG in {root}")
     return classes
@@ -78,7 +83,7 @@ def _read_val(root: Path) -> dict[str, list[Path]]:
         raise InputError(f"tinyimagenet: cannot read {notes}: {error}") from None
     wnid = {fields[0]: fields[1] for fields in lines if len(fields) > 1}
     classes: dict[str, list[Path]] = {}
-    for file in list_images(root / "val" / "images"):
+    for file in _list(root / "val" / "images"):
         if file.name not in wnid:
             raise InputError(f"tinyimagenet: {notes} names no class of {file.name}")
         classes.setdefault(wnid[file.name], []).append(file)

@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from fedmia.cli.command import read_config
 from fedmia.cli.flags import Command
 from fedmia.cli.presets import find_config
 from fedmia.config.tree import from_tree, merge, normalize
+from fedmia.data._arrays import Range
 from fedmia.door.images import name_images
 from fedmia.door.plugins import name_plugin
 from fedmia.options.errors import InputError, opt, option_style, style_of_file, suggest_nearest
+from fedmia.options.values import convert
 from fedmia.options.yamlfile import Tree
 
+IMAGES = (("data",), ("data", "name"), ("members",), ("nonmembers",), ("shadow_data",))
 Config = str | Path | Mapping[str, Any] | None
 
 
@@ -87,8 +90,8 @@ def build_settings(
     """
     style = KeywordStyle(command)
     with option_style(style):
-        upper = normalize(command.settings, options_tree(command, options))
         lower, file = lower_tree(command, config)
+        upper = normalize(command.settings, options_tree(command, options, lower))
     style = KeywordStyle(command, file, lower, upper)
     with option_style(style):
         tree = merge(command.settings, lower, upper, command.attacks)
@@ -120,12 +123,13 @@ def lower_tree(command: Command, config: Config) -> tuple[Tree, Path | None]:
     return lower, file
 
 
-def options_tree(command: Command, options: Mapping[str, Any]) -> Tree:
+def options_tree(command: Command, options: Mapping[str, Any], lower: Tree | None = None) -> Tree:
     """Keyword arguments as a tree of plain values.
 
     Args:
         command: the command.
         options: as for `build_settings`.
+        lower: what they are laid over; it may give the range of images in memory.
 
     Returns:
         The tree.
@@ -134,11 +138,13 @@ def options_tree(command: Command, options: Mapping[str, Any]) -> Tree:
         InputError: an unknown option, or one that is given twice.
     """
     tree: Tree = {}
-    for name, value in options.items():
+    # Images last: the range of their values may come after them.
+    for name, value in sorted(options.items(), key=lambda one: place(command, *one) in IMAGES):
         path = place(command, name, value)
+        limits = image_range(value if path == ("data",) else {}, tree, lower or {})
         if path == ("data",) and isinstance(value, Mapping) and "name" in value:
-            value = {**value, "name": name_images(value["name"], "data")}
-        for keys, plain in plain_values(command, path, value):
+            value = {**value, "name": name_images(value["name"], "data", limits)}
+        for keys, plain in plain_values(command, path, value, limits):
             branch = tree
             for key in keys[:-1]:
                 branch = branch.setdefault(key, {})
@@ -151,6 +157,23 @@ def options_tree(command: Command, options: Mapping[str, Any]) -> Tree:
             else:
                 branch[keys[-1]] = dict(plain) if isinstance(plain, Mapping) else plain
     return tree
+
+
+def image_range(*trees: Any) -> Range:
+    """The range of pixel values that the first of some trees has which has one.
+
+    Args:
+        trees: of settings or of their section `data`.
+
+    Returns:
+        LOW and HIGH, or None.
+
+    Raises:
+        InputError: text that says none.
+    """
+    layers = [one for tree in trees for one in (tree, tree.get("data")) if isinstance(one, Mapping)]
+    limits = next((one["pixel_range"] for one in layers if one.get("pixel_range")), None)
+    return cast(Range, convert("pixel_range", limits, tuple[float, ...] | None))
 
 
 def place(command: Command, name: str, value: Any) -> tuple[str, ...]:
@@ -183,7 +206,7 @@ def place(command: Command, name: str, value: Any) -> tuple[str, ...]:
 
 
 def plain_values(
-    command: Command, path: tuple[str, ...], value: Any
+    command: Command, path: tuple[str, ...], value: Any, limits: Range = None
 ) -> Iterable[tuple[tuple[str, ...], Any]]:
     """(keys, plain value) of one argument: objects become names and options.
 
@@ -191,13 +214,14 @@ def plain_values(
         command: the command.
         path: keys of the option.
         value: plain, or an object.
+        limits: the range of pixel values of images in memory.
 
     Yields:
         Keys and plain value.
     """
     kinds = plugin_kinds(command)
-    if path in (("data", "name"), ("members",), ("nonmembers",), ("shadow_data",)):
-        yield path, name_images(value, path[0])
+    if path in IMAGES[1:]:
+        yield path, name_images(value, path[0], limits)
     elif path == ("attacks",):
         names = []
         for one in [value] if isinstance(value, str | type) or not listed(value) else value:

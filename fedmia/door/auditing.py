@@ -9,8 +9,9 @@ from typing import Any
 from fedmia.cli.command import Invocation
 from fedmia.cli.commands import AUDIT
 from fedmia.config.dataset_names import split_dataset
+from fedmia.data._arrays import Range
 from fedmia.data.base import Request
-from fedmia.door.arguments import build_settings, listed
+from fedmia.door.arguments import KeywordStyle, build_settings, image_range, listed
 from fedmia.door.images import LabelledArrays, name_images, read_images
 from fedmia.door.simulation import interrupts, own_threads, results_folder
 from fedmia.encoders.memory import Encoder
@@ -127,21 +128,23 @@ def audit_object(
         InputError: bad input, or no attack could run.
     """
     labels = list(options.pop("labels", (None, None)))
-    size = options.get("size")
-    sets = [
-        images_in_memory(images, name, size)
-        for images, name in ((members, "members"), (others, "others"))
-    ]
-    labels[:2] = [own if y is None else y for y, (_, own) in zip(labels, sets, strict=False)]
+    size, limits = options.get("size"), image_range(options)
+    with option_style(KeywordStyle(AUDIT)):
+        sets = [
+            images_in_memory(images, name, size, limits)
+            for images, name in ((members, "members"), (others, "others"))
+        ]
+    labels[:2] = [own.labels if y is None else y for y, own in zip(labels, sets, strict=False)]
     if any(y is None for y in labels[:2]):  # probes need the labels of both
         labels[:2] = [None, None]
     if not isinstance(attacks, str) and not listed(attacks):
         attacks = [attacks]
     objects = attacks if isinstance(attacks, str) else [instance(one) for one in attacks]
-    (inside, _), (outside, _) = sets
+    inside, outside = sets
     audit_in_memory(
-        encoder, inside, outside, attacks=objects, labels=labels, out=out, quiet=quiet, **options
-    )
+        encoder, inside.images, outside.images, attacks=objects, labels=labels,
+        notes=(*inside.notes, *outside.notes), out=out, quiet=quiet, **options,
+    )  # fmt: skip
 
 
 def instance(attack: Any) -> Any:
@@ -153,13 +156,16 @@ def instance(attack: Any) -> Any:
     return attack() if isinstance(attack, type) else attack
 
 
-def images_in_memory(images: Any, name: str, size: int | None) -> LabelledArrays:
+def images_in_memory(
+    images: Any, name: str, size: int | None, limits: Range = None
+) -> LabelledArrays:
     """Images of one side of an audit.
 
     Args:
         images: as of `audit_encoder`.
         name: of the argument, for errors.
         size: pixels a side that a data source resizes to; None: their own.
+        limits: pixel values that become 0 and 255, as of `scale_values`.
 
     Returns:
         The images, and labels or None.
@@ -170,7 +176,8 @@ def images_in_memory(images: Any, name: str, size: int | None) -> LabelledArrays
     if images is None:
         raise InputError(f"{name} is missing: images that a module was (not) trained on")
     if not isinstance(images, str | Path):
-        return read_images(images, name)
+        return read_images(images, name, limits)
     plugin, path = split_dataset(name_images(images, name))
-    loaded = registry.build("dataset", plugin, {}).load(Request(path, None, size, 0))
-    return LabelledArrays(loaded.images, loaded.labels if loaded.labelled else None)
+    request = Request(path, None, size, 0, pixel_range=limits)
+    loaded = registry.build("dataset", plugin, {}).load(request)
+    return LabelledArrays(loaded.images, loaded.labels if loaded.labelled else None, loaded.notes)

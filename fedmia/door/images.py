@@ -6,21 +6,20 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedmia.data._pixels import resize_all
-from fedmia.data._source import absent_labels, renumber_labels
+from fedmia.data._arrays import Range, arrange_images
+from fedmia.data._pixels import conversion_notes, lossy_mode, resize_all, to_bytes
+from fedmia.data._source import absent_labels, check_labels, renumber_labels
 from fedmia.data.base import Dataset, Request
 from fedmia.data.images import ByteArray, ImageSet
 from fedmia.options import session
 from fedmia.options.errors import InputError
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
 
 
 class LabelledArrays(NamedTuple):
@@ -28,11 +27,13 @@ class LabelledArrays(NamedTuple):
 
     Attributes:
         images: uint8 (N, C, H, W), C in {1, 3}.
-        labels: int64 (N,), or None.
+        labels: int64 or text (N,), or None.
+        notes: what was converted or left out.
     """
 
     images: ByteArray
-    labels: NDArray[np.int64] | None
+    labels: NDArray[Any] | None
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -43,18 +44,19 @@ class ArrayDataset(Dataset):
     called: ClassVar[str] = "images"
 
     def load(self, request: Request) -> ImageSet:
-        images, values = self.content
+        images, values, notes = self.content
         labels, classes = absent_labels(len(images)) if values is None else renumber_labels(values)
         images = resize_all(images, request.size, self.called)
-        return ImageSet(images, labels, self.called, classes)
+        return ImageSet(images, labels, self.called, classes, notes=notes)
 
 
-def name_images(value: Any, what: str) -> str:
+def name_images(value: Any, what: str, pixel_range: Range = None) -> str:
     """The data source that settings name for images.
 
     Args:
         value: name of a data source, folder as a path, or images as `read_images` takes them.
         what: name of the argument, for errors.
+        pixel_range: of images in memory, as of `scale_values`.
 
     Returns:
         The name of a data source. Images in memory become a class of the session.
@@ -70,7 +72,7 @@ def name_images(value: Any, what: str) -> str:
         from fedmia.door.plugins import name_class
 
         return name_class("dataset", value)
-    arrays = read_images(value, "dataset" if what == "data" else what)
+    arrays = read_images(value, "dataset" if what == "data" else what, pixel_range)
     text = hashlib.sha256(np.ascontiguousarray(arrays.images).tobytes())
     text.update(repr(arrays.images.shape).encode())
     if arrays.labels is not None:
@@ -87,30 +89,34 @@ def name_images(value: Any, what: str) -> str:
     return session.register_class(cls, text.hexdigest())
 
 
-def read_images(value: Any, what: str) -> LabelledArrays:
+def read_images(value: Any, what: str, pixel_range: Range = None) -> LabelledArrays:
     """Images in memory, and their labels where they have any.
 
     Args:
-        value: uint8 or float [0, 1] array or tensor, (N, C, H, W), (N, H, W, C) or (N, H, W); a
-            pair of it and integer labels (N,); a torch Dataset or DataLoader of images, or of
-            pairs with a label.
+        value: array or tensor of images, as `arrange_images` takes them; a pair of it and labels
+            (N,), integers or text; a torch Dataset or DataLoader of images, or of pairs with a
+            label.
         what: how errors call it.
+        pixel_range: as of `scale_values`.
 
     Returns:
         The images as uint8, and their labels or None.
 
     Raises:
-        InputError: anything else, values out of [0, 1], or images of several sizes.
+        InputError: anything else, values out of the range, or images of several sizes.
     """
     if isinstance(value, Tensor | np.ndarray):
-        return LabelledArrays(to_uint8(value, what), None)
+        return LabelledArrays(arrange_images(to_array(value), what, pixel_range), None)
     if isinstance(value, tuple | list) and len(value) == 2 and is_array(value[0]):
-        images = to_uint8(value[0], what)
-        return LabelledArrays(images, None if value[1] is None else to_labels(value[1], what))
+        images = arrange_images(to_array(value[0]), what, pixel_range)
+        if value[1] is None:
+            return LabelledArrays(images, None)
+        own = to_array(value[1]) if isinstance(value[1], Tensor) else value[1]
+        return LabelledArrays(images, check_labels(own, len(images), f"labels of {what}"))
     if hasattr(value, "__getitem__") and hasattr(value, "__len__"):
-        return stack_items((value[i] for i in range(len(value))), what, batched=False)
+        return stack_items((value[i] for i in range(len(value))), what, False, pixel_range)
     if isinstance(value, Iterable):
-        return stack_items(iter(value), what, batched=True)
+        return stack_items(iter(value), what, True, pixel_range)
     raise InputError(
         f"{what} must be images: an array or a tensor, a torch Dataset or DataLoader, a folder as "
         f"a pathlib.Path, or the name of a data source; got {type(value).__name__}"
@@ -122,105 +128,64 @@ def is_array(value: Any) -> bool:
     return isinstance(value, Tensor | np.ndarray) and value.ndim >= 3
 
 
-def stack_items(items: Iterable[Any], what: str, batched: bool) -> LabelledArrays:
+def stack_items(
+    items: Iterable[Any], what: str, batched: bool, pixel_range: Range = None
+) -> LabelledArrays:
     """The items of a Dataset, or the batches of a DataLoader, as arrays.
 
     Args:
         items: images, or pairs of image and label.
         what: how errors call them.
         batched: whether each item is a batch.
+        pixel_range: as of `scale_values`.
 
     Returns:
-        Images and labels.
+        Images and labels; gray images beside colour ones become colour.
 
     Raises:
-        InputError: no images, or images of several shapes.
+        InputError: no images, images of several sizes, or labels that are none.
     """
-    images, labels = list[ByteArray](), list[Any]()
+    images, labels, modes = list[ByteArray](), list[Any](), list[str]()
     for item in items:
-        pair = isinstance(item, tuple | list) and len(item) >= 2
-        image = to_array(item[0] if pair else item[0] if isinstance(item, tuple | list) else item)
-        images.append(to_uint8(image if batched else image[None], what))
-        if pair:
-            labels += np.atleast_1d(np.asarray(item[1])).tolist()
-        if images[-1].shape[1:] != images[0].shape[1:]:
+        parts = item if isinstance(item, tuple | list) else (item,)
+        image = parts[0]
+        if hasattr(image, "getbands"):  # Pillow's
+            modes.append(lossy_mode(image))
+            image = np.asarray(to_bytes(image, what, pixel_range))
+            images.append(arrange_images(image[None], what))
+        else:
+            array = to_array(image)
+            images.append(arrange_images(array if batched else array[None], what, pixel_range))
+        if len(parts) > 1:
+            label = parts[1].tolist() if isinstance(parts[1], Tensor | np.ndarray) else parts[1]
+            labels += label if batched and isinstance(label, list | tuple) else [label]
+        if images[-1].shape[2:] != images[0].shape[2:]:
             sizes = " and ".join("x".join(map(str, a.shape[1:])) for a in (images[0], images[-1]))
             raise InputError(
                 f"{what} must be images of one shape, got {sizes}; resize them, or give a folder"
             )
     if not images:
         raise InputError(f"{what} has no images")
-    whole = np.concatenate(images)
-    numbered = len(labels) == len(whole) and all(isinstance(y, int) for y in labels)
-    return LabelledArrays(whole, to_labels(labels, what) if numbered else None)
+    channels = max(x.shape[1] for x in images)
+    whole = np.concatenate([np.broadcast_to(x, (len(x), channels, *x.shape[2:])) for x in images])
+    notes = conversion_notes(what, modes)
+    if all(label is None for label in labels):
+        return LabelledArrays(whole, None, tuple(notes))
+    values = check_labels(labels, len(whole), f"labels of {what}")
+    if len({*values.tolist()}) == len(values) > 1:
+        notes.append(f"{what}: each image has a label of its own, which is no class: left out.")
+        return LabelledArrays(whole, None, tuple(notes))
+    return LabelledArrays(whole, values, tuple(notes))
 
 
-def to_array(image: Tensor | NDArray[Any] | Image) -> Tensor | NDArray[Any]:
-    """An image of a Dataset as an array; a PIL image is converted to gray or RGB."""
-    if isinstance(image, Tensor | np.ndarray):
+def to_array(image: Any) -> NDArray[Any]:
+    """A tensor or an array as an array; InputError for anything else."""
+    if isinstance(image, Tensor):
+        image = image.detach().cpu()
+        return np.asarray(image.float() if image.dtype == torch.bfloat16 else image)
+    if isinstance(image, np.ndarray):
         return image
-    mode = getattr(image, "mode", None)
-    if mode is None:
-        raise InputError(
-            "the items of a Dataset must be images: tensors, arrays or PIL images, got "
-            + type(image).__name__
-        )
-    return np.asarray(image if mode in ("L", "RGB") else image.convert("RGB"))  # type: ignore[union-attr]
-
-
-def to_uint8(images: Tensor | NDArray[Any], what: str) -> ByteArray:
-    """Images as uint8 (N, C, H, W).
-
-    Args:
-        images: uint8, or floats in [0, 1]: (N, C, H, W), (N, H, W, C) or (N, H, W).
-        what: how errors call them.
-
-    Returns:
-        The array. Floats are rounded to the nearest of 256 values.
-
-    Raises:
-        InputError: another shape or type, or values out of range.
-    """
-    array = images.detach().cpu().numpy() if isinstance(images, Tensor) else np.asarray(images)
-    shape = array.shape
-    kind = f"{what} must be images, uint8 or floats from 0 to 1, (N, C, H, W) with C 1 or 3"
-    if array.ndim == 3:
-        array = array[:, None]
-    elif array.ndim == 4 and shape[1] not in (1, 3) and shape[3] in (1, 3):
-        array = np.moveaxis(array, 3, 1)
-    if array.ndim != 4 or array.shape[1] not in (1, 3):
-        raise InputError(f"{kind}; got {array.dtype} {shape}")
-    if len(array) == 0:
-        raise InputError(f"{what} has no images: {shape}")
-    if array.dtype == np.uint8:
-        return np.ascontiguousarray(array)
-    if not np.issubdtype(array.dtype, np.floating):
-        raise InputError(f"{kind}; got {array.dtype} {shape}")
-    low, high = float(array.min()), float(array.max())
-    if not (low >= 0.0 and high <= 1.0):  # also refuses NaN
-        raise InputError(
-            f"{kind}; got {array.dtype} from {low:g} to {high:g}: undo the normalisation, or "
-            "convert to uint8"
-        )
-    return np.ascontiguousarray(np.rint(array * 255).astype(np.uint8))
-
-
-def to_labels(labels: Any, what: str) -> NDArray[np.int64]:
-    """Labels as int64 (N,).
-
-    Args:
-        labels: integers, an array, a tensor or a list.
-        what: how errors call the images.
-
-    Returns:
-        The labels.
-
-    Raises:
-        InputError: they are no integers.
-    """
-    values = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
-    if values.ndim != 1 or not np.issubdtype(values.dtype, np.integer):
-        raise InputError(
-            f"labels of {what} must be integers (N,), got {values.dtype} {values.shape}"
-        )
-    return values.astype(np.int64)
+    raise InputError(
+        "the items of a Dataset must be images: tensors, arrays or PIL images, got "
+        + type(image).__name__
+    )

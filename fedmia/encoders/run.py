@@ -189,7 +189,7 @@ def _source(tree: Mapping[str, Any]) -> tuple[Dataset, str | None] | None:
     if name not in registry.names("dataset"):  # package.module:Class[:PATH]
         attribute, _, path = path.partition(":")
         name = f"{name}:{attribute}"
-    own = ("name", "dir", "size", "mean", "std", "skip_unreadable")
+    own = ("name", "dir", "size", "mean", "std", "skip_unreadable", "pixel_range")
     try:
         built = _build_complete("dataset", name, {k: v for k, v in data.items() if k not in own})
     except InputError:
@@ -219,7 +219,8 @@ def _size(
         return None
     data = tree["data"]
     place = None if data.get("dir") is None else Path(data["dir"])
-    request = Request(source[1], place, None, int(tree.get("seed", 0)))
+    seed, limits = int(tree.get("seed", 0)), data.get("pixel_range")
+    request = Request(source[1], place, None, seed, pixel_range=limits)
     try:
         encoded = source[0].encoded(request)
         sample = source[0].load(request) if encoded is None else encoded.pick(np.array([0]))[0]

@@ -153,7 +153,7 @@ def prepare(experiment: Experiment) -> PreparedRun:
             raise InputError(f"{error.text}; {hint}") from None
     foresee(experiment, split)
     notes = [
-        *(encoded.notes if encoded else ()),
+        *data.notes,
         *deal.notes(data, clients),
         *split_notes(split, data),
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
 
@@ -13,7 +14,6 @@ from clients.client_context import ClientContext
 from fedmia.config.dataset_names import split_dataset
 from fedmia.config.experiment import Experiment
 from fedmia.config.tree import from_tree
-from fedmia.data.base import Request
 from fedmia.data.images import ImageSet, IntArray, digests
 from fedmia.federation.run import PreparedRun, make_client_context
 from fedmia.options import registry
@@ -122,7 +122,7 @@ def prepare_server(experiment: Experiment, channels: int, size: int) -> Prepared
 
 def _load(experiment: Experiment, side: str, source: str) -> np.ndarray:
     name, path = split_dataset(source)
-    request = Request(path, None, experiment.data.size, experiment.seed)
+    request = replace(experiment.data.request(experiment.seed), path=path, data_dir=None)
     try:
         images: ImageSet = registry.build("dataset", name, {}).load(request)
     except InputError as error:

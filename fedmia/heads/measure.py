@@ -82,12 +82,14 @@ def prepare(config: Head) -> tuple[LoadedEncoder, ImageSet]:
     source = registry.build("dataset", name, config.data_options)
     folder = None if config.data_dir is None else Path(config.data_dir)
     try:
-        loaded = source.load(Request(path, folder, config.size or released.size, config.seed))
+        size, limits = config.size or released.size, config.pixel_range
+        loaded = source.load(Request(path, folder, size, config.seed, pixel_range=limits))
     except InputError as error:
         raise InputError(map_options(error.text, rename_option)) from None
     first = sorted({name: i for i, name in reversed(list(enumerate(loaded.digests())))}.values())
     if len(first) < len(loaded):
         released.notes.append(f"{len(loaded) - len(first)} byte-equal copies were left out.")
+    released.notes += loaded.notes
     images = loaded.take(np.array(first))
     labels, classes = renumber_labels(images.labels)
     if len(classes) < 2:
@@ -102,7 +104,8 @@ def prepare(config: Head) -> tuple[LoadedEncoder, ImageSet]:
 def rename_option(option: str) -> str:
     """An option of a simulation's data as it is said here."""
     last = option.removeprefix("data.")
-    return {"name": "data", "dir": "data_dir", "size": "size"}.get(last, f"data_options.{last}")
+    own = {"name": "data", "dir": "data_dir", "size": "size", "pixel_range": "pixel_range"}
+    return own.get(last, f"data_options.{last}")
 
 
 @torch.no_grad()

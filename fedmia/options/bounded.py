@@ -145,7 +145,28 @@ def read_json(path: Path) -> Any:
     """
     if path.stat().st_size > TEXT:
         raise ValueError(f"larger than {TEXT >> 20} MiB")
-    return parse_json(path.read_text(encoding="utf-8"))
+    return parse_json(read_utf8(path))
+
+
+def read_utf8(path: Path) -> str:
+    """The text of a file, without the mark of its encoding that some programs begin it with.
+
+    Args:
+        path: of the file.
+
+    Returns:
+        The text, line breaks as they are.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is in another encoding.
+    """
+    try:
+        return path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"is not in UTF-8 (byte {error.start}): save it in that encoding"
+        ) from None
 
 
 def parse_json(text: str | bytes) -> Any:

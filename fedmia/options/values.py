@@ -123,6 +123,12 @@ def _span(part: str) -> list[int]:
     return list(range(low, high + 1))
 
 
+def escape_name(text: str) -> str:
+    """The name of a file as text that any file and terminal takes: what is no UTF-8 in it, which
+    Python holds as half characters, is escaped (`caf\\xe9`)."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
 def plain(value: Any) -> Any:
     """`value` as YAML and JSON hold it: tuples as lists, mappings as dicts."""
     if isinstance(value, tuple | list):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -12,7 +13,7 @@ import numpy as np
 from fedmia.data.base import Dataset
 from fedmia.data.encoded import EncodedSet
 from fedmia.data.images import ImageSet, IntArray
-from fedmia.options.bounded import check_array, read_json
+from fedmia.options.bounded import check_array, read_json, read_utf8
 from fedmia.options.errors import InputError, opt
 from fedmia.options.option import option
 from fedmia.partitions.base import OwnerPartition
@@ -114,8 +115,11 @@ def _read_json(path: Path) -> list[IntArray]:
 
 def _read_csv(path: Path) -> list[IntArray]:
     """Lines of an image and its client under the header `image,client`."""
-    with path.open(newline="", encoding="utf-8") as file:
-        head, *lines = [line for line in csv.reader(file) if line] or [[]]
+    text = io.StringIO(read_utf8(path), newline="")
+    head, *lines = [line for line in csv.reader(text) if line] or [[]]
+    other = [s for s in ";\t" if [n.strip() for n in "".join(head).split(s)] == COLUMNS]
+    if other:
+        raise ValueError(f"separates its columns by {other[0]!r}, and must by a comma")
     if [name.strip() for name in head] != COLUMNS:
         raise ValueError(f"must begin with the line {','.join(COLUMNS)}, got {','.join(head)!r}")
     for at, line in enumerate(lines, 2):

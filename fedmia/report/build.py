@@ -10,6 +10,7 @@ from typing import Any, cast
 import numpy as np
 
 from fedmia.options.errors import format_error
+from fedmia.options.values import escape_name
 from fedmia.records import (
     EPOCHS_CUT,
     Aggregation,
@@ -332,7 +333,9 @@ def to_json_types(value: Any, key: str = "", *, exact: bool = False) -> Any:
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
     if isinstance(value, Mapping):
-        return {str(k): to_json_types(v, str(k), exact=exact) for k, v in value.items()}
+        return {
+            escape_name(str(k)): to_json_types(v, str(k), exact=exact) for k, v in value.items()
+        }
     if isinstance(value, list | tuple):
         return [to_json_types(v, key, exact=exact) for v in value]
     if isinstance(value, float):
@@ -342,4 +345,4 @@ def to_json_types(value: Any, key: str = "", *, exact: bool = False) -> Any:
             return value
         # A threshold may be tiny, and six decimals would turn it into 0.
         return float(f"{value:.6g}") if key.startswith("threshold") else round(value, 6)
-    return value if value is None or isinstance(value, bool | int | str) else str(value)
+    return value if value is None or isinstance(value, bool | int) else escape_name(str(value))

@@ -181,7 +181,9 @@ def write(files: Mapping[Path, bytes | str]) -> None:
     with replacing(*files) as partials:
         for partial, (path, content) in zip(partials, files.items(), strict=True):
             with explain(f"cannot write '{path}'"):
-                partial.write_bytes(content.encode() if isinstance(content, str) else content)
+                if isinstance(content, str):  # names of files in it may be no UTF-8
+                    content = content.encode(errors="backslashreplace")
+                partial.write_bytes(content)
 
 
 def move(source: Path, target: Path) -> None:

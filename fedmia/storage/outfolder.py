@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TextIO
 
 from fedmia.options.errors import InputError, opt
+from fedmia.options.values import escape_name
 from fedmia.options.yamlfile import dump
 from fedmia.runtime.environment import describe
 from fedmia.storage.durable import DiskError, make_folder, write
@@ -39,6 +40,9 @@ class OutFolder:
         if self.folder is None:
             return
         where = f"{opt('out')} '{self.folder}'"
+        name = escape_name(str(self.folder))
+        if os.fsdecode(name.encode()) != str(self.folder):  # safetensors writes none there
+            raise InputError(f"{opt('out')} '{name}' is no UTF-8; name another folder")
         if not self.folder.exists():
             above = next(p for p in self.folder.absolute().parents if p.exists())
             if not above.is_dir() or not os.access(above, os.W_OK):

@@ -47,9 +47,18 @@ TENSORS = TensorDataset(torch.from_numpy(FLOATS), torch.from_numpy(LABELS))
     ids=["uint8", "float tensor", "channels last", "Dataset", "DataLoader", "PIL"],
 )
 def test_every_form_gives_the_same_arrays(form: Any) -> None:
-    images, labels = read_images(form, "members")
+    images, labels, notes = read_images(form, "members")
+    assert not notes
     assert images.dtype == np.uint8 and np.array_equal(images, IMAGES)
     assert labels is not None and np.array_equal(labels, LABELS)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("form", ["array", "tensor"])
+def test_floats_are_rounded_to_the_nearest_value(dtype: type, form: str) -> None:
+    floats = np.array([0, 0.5, 0.999, 1, 0.2, 0.001], dtype).reshape(6, 1, 1, 1)
+    images = read_images(floats if form == "array" else torch.from_numpy(floats), "members").images
+    assert images.ravel().tolist() == [0, 128, 255, 255, 51, 0]
 
 
 def test_images_have_the_name_of_their_content() -> None:

@@ -101,16 +101,43 @@ CSV = "image,client\n4,0\n0,0\n1,1\n5,1\n\n2,1\n7,2\n3,-1\n"
         ("a.json", json.dumps({"2": PARTS[2], "0": PARTS[0], "1": PARTS[1]})),
         ("a.json", json.dumps({"ward": PARTS[0], "clinic": PARTS[1], "lab": PARTS[2]})),
         ("a.csv", CSV),
+        ("a.csv", f"\ufeff{CSV}"),
+        ("a.json", f"\ufeff{json.dumps(PARTS)}"),
         ("a.csv", CSV.replace(",", " , ").replace("\n", "\r\n")),
     ],
 )
 def test_file__every_form_says_the_same(tmp_path, name, text):
-    (tmp_path / name).write_text(text, newline="")
+    (tmp_path / name).write_text(text, newline="", encoding="utf-8")
     law = File(str(tmp_path / name))
     assert law.kinds(images_of(None, 9), 3).tolist() == OWNERS
     assert law.kinds(images_of(None, 9), 2).tolist() == [
         min(o, 1) * (o != 2) - (o == 2) for o in OWNERS
     ]
+
+
+def test_file__clients_of_json_are_in_the_order_of_their_numbers(tmp_path):
+    """More than ten of them: as text, 10 would come before 2."""
+    clients = [10, 3, 11, 0, 7, 1, 9, 2, 8, 6, 5, 4]
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps({str(client): [client, 20 + client] for client in clients}))
+    owners = File(str(path)).kinds(images_of(None, 32), 12).tolist()
+    assert owners[:12] == owners[20:] == [*range(12)]
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"image;client\n0;0\n", "separates its columns by ';', and must by a comma"),
+        (b"\xef\xbb\xbfimage\tclient\n0\t0\n", "separates its columns by '\\t', and must"),
+        ("image,client\n0,0\n".encode("utf-16"), "is not in UTF-8 (byte 0)"),
+        (b"image,client\n0,\xe9\n", "is not in UTF-8 (byte 15)"),
+    ],
+)
+def test_file__names_the_separator_or_encoding(tmp_path, content, why):
+    (tmp_path / "a.csv").write_bytes(content)
+    with pytest.raises(InputError) as caught:
+        File(str(tmp_path / "a.csv")).kinds(images_of(None, 9), 1)
+    assert why in str(caught.value)
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.int64])

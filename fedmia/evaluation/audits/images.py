@@ -14,7 +14,6 @@ from torch import Tensor
 
 from fedmia.config.audit import Audit
 from fedmia.data.base import Views
-from fedmia.data.encoded import EncodedSet
 from fedmia.data.images import NO_PROBES, ImageSet, IntArray, digests
 from fedmia.evaluation.audits.sources import Source, find_images, source_views, take
 from fedmia.options.errors import InputError, opt
@@ -156,7 +155,7 @@ def deal_sets(audit: Audit, members: Source, others: Source, views: Views) -> Au
     names = digests(m.images), digests(o.images)
     _refuse_overlap(*names, [np.concatenate(roles.of[n]) for n in SIDES])
     notes = [*unlike_classes(members, others), *roles.notes]
-    notes += [n for s in (members, others) if isinstance(s, EncodedSet) for n in s.notes]
+    notes += dict.fromkeys(n for images, _ in parts for n in images.notes)
     if audit.channels is not None:
         notes.append(
             f"The images were audited in {m.channels} channels: {opt('channels', audit.channels)}."

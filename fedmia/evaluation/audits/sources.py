@@ -101,7 +101,7 @@ def _source(audit: Audit, flag: str, size: int | None) -> tuple[Dataset, Request
     name, path = split_dataset(str(getattr(audit, flag)))
     folder = None if audit.data_dir is None else Path(audit.data_dir)
     source: Dataset = registry.build("dataset", name, getattr(audit, f"{flag}_options"))
-    return source, Request(path, folder, size, audit.seed)
+    return source, Request(path, folder, size, audit.seed, pixel_range=audit.pixel_range)
 
 
 @contextmanager
@@ -112,7 +112,7 @@ def _name_flag(flag: str) -> Iterator[None]:
         """Its path here: what a simulation calls `data.NAME` is an option of the audit or of
         the source."""
         last = option.removeprefix("data.")
-        own = option == last or last in ("dir", "size")
+        own = option == last or last in ("dir", "size", "pixel_range")
         return option if own else flag if last == "name" else f"{flag}_options.{last}"
 
     try:

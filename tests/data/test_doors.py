@@ -1,0 +1,184 @@
+"""Every door gives the same numbers for the same pixels, or refuses them in the same words."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from PIL import Image
+from torch.utils.data import DataLoader, TensorDataset
+
+from fedmia.data.base import Request
+from fedmia.data.folder import Folder
+from fedmia.data.npz import Npz
+from fedmia.data.parquet import Parquet
+from fedmia.door.images import name_images
+from fedmia.options import registry
+from fedmia.options.errors import InputError
+
+RNG = np.random.default_rng(0)
+GRAY = RNG.integers(0, 256, (4, 6, 6), dtype=np.uint8)
+COLOUR = RNG.integers(0, 256, (4, 6, 6, 3), dtype=np.uint8)
+DEEP = RNG.integers(0, 4096, (4, 6, 6), dtype=np.uint16)
+SHARES = RNG.random((4, 6, 6)).astype(np.float32)
+Range = tuple[float, ...] | None
+
+
+def encode(pixels: np.ndarray | Image.Image, kind: str = "TIFF") -> bytes:
+    buffer = io.BytesIO()
+    image = pixels if isinstance(pixels, Image.Image) else Image.fromarray(pixels)
+    image.save(buffer, kind)
+    return buffer.getvalue()
+
+
+def by_name(source: Any, path: Path, limits: Range) -> np.ndarray:
+    return source.load(Request(str(path), None, None, 0, pixel_range=limits)).images
+
+
+def in_memory(value: Any, limits: Range) -> np.ndarray:
+    source = registry.build("dataset", name_images(value, "members", limits), {})
+    return source.load(Request(None, None, None, 0, pixel_range=limits)).images
+
+
+def folder(images: list[Any], place: Path, limits: Range) -> np.ndarray:
+    for at, one in enumerate(images):
+        (place / f"{at}.tif").write_bytes(encode(one))
+    return by_name(Folder(), place, limits)
+
+
+def parquet(images: list[Any], place: Path, limits: Range) -> np.ndarray:
+    pq.write_table(pa.table({"image": [encode(one) for one in images]}), place / "a.parquet")
+    return by_name(Parquet(), place / "a.parquet", limits)
+
+
+def npz(images: list[Any], place: Path, limits: Range) -> np.ndarray:
+    np.savez(place / "a.npz", x=np.stack(images))
+    return by_name(Npz(), place / "a.npz", limits)
+
+
+def pictures(images: list[Any], place: Path, limits: Range) -> np.ndarray:
+    return in_memory(
+        [one if isinstance(one, Image.Image) else Image.fromarray(one) for one in images], limits
+    )
+
+
+def channels_first(one: np.ndarray) -> np.ndarray:
+    return one[None] if one.ndim == 2 else np.ascontiguousarray(one.transpose(2, 0, 1))
+
+
+def tensors(images: list[Any]) -> TensorDataset:
+    stacked = np.stack([channels_first(one) for one in images])
+    return TensorDataset(torch.from_numpy(stacked), torch.zeros(len(images), dtype=torch.long))
+
+
+FILES = {"folder": folder, "parquet": parquet, "pictures": pictures}
+ARRAYS: dict[str, Callable[..., np.ndarray]] = {
+    "npz": npz,
+    "array": lambda images, place, limits: in_memory(np.stack(images), limits),
+    "tensor": lambda images, place, limits: in_memory(tensors(images).tensors[0], limits),
+    "Dataset": lambda images, place, limits: in_memory(tensors(images), limits),
+    "DataLoader": lambda images, place, limits: in_memory(
+        DataLoader(tensors(images), batch_size=3), limits
+    ),
+    "Dataset of arrays": lambda images, place, limits: in_memory(
+        [channels_first(one) for one in images], limits
+    ),
+}
+BLACK_TO_WHITE = np.rint(DEEP / 4095 * 255).astype(np.uint8)
+
+
+@pytest.mark.parametrize("door", [*FILES, *ARRAYS])
+@pytest.mark.parametrize(
+    ("pixels", "limits", "expected"),
+    [
+        (GRAY, None, GRAY[:, None]),
+        (GRAY // 16, (0, 15), GRAY[:, None] // 16 * 17),
+        (COLOUR, None, COLOUR.transpose(0, 3, 1, 2)),
+        (DEEP, (0, 4095), BLACK_TO_WHITE[:, None]),
+        (SHARES, None, np.rint(SHARES[:, None] * 255.0)),
+        (SHARES * 4095, (0, 4095), np.rint(SHARES[:, None] * 255.0)),
+        (SHARES - 0.5, (-0.5, 0.5), np.rint(SHARES[:, None] * 255.0)),
+    ],
+    ids=["gray", "4 bits", "colour", "16 bits", "float", "float 0-4095", "float -.5-.5"],
+)
+def test_every_door_gives_the_same_numbers(
+    tmp_path: Path, door: str, pixels: np.ndarray, limits: Range, expected: np.ndarray
+) -> None:
+    images = (FILES | ARRAYS)[door](list(pixels), tmp_path, limits)
+    assert images.dtype == np.uint8
+    assert np.array_equal(images, expected)
+
+
+@pytest.mark.parametrize("door", [*FILES, *ARRAYS])
+@pytest.mark.parametrize(
+    ("pixels", "limits", "why"),
+    [
+        (DEEP, None, "8 bits, or floats from 0 to 1; got uint16 from "),
+        (DEEP.astype(np.int32), None, "8 bits, or floats from 0 to 1; got int32 from "),
+        (SHARES * 2, None, "8 bits, or floats from 0 to 1; got float32 from "),
+        (SHARES * np.nan, None, "8 bits, or floats from 0 to 1; got float32 from nan to nan"),
+        (DEEP, (0, 1000), "0 to 1000; got uint16 from "),
+        (DEEP, (9, 9), "pixel_range must be LOW,HIGH with LOW < HIGH, got (9, 9)"),
+        (GRAY, (0, 1, 2), "pixel_range must be LOW,HIGH with LOW < HIGH, got (0, 1, 2)"),
+    ],
+)
+def test_every_door_refuses_in_the_same_words(
+    tmp_path: Path, door: str, pixels: np.ndarray, limits: Range, why: str
+) -> None:
+    with pytest.raises(InputError) as refused:
+        (FILES | ARRAYS)[door](list(pixels), tmp_path, limits)
+    message = str(refused.value)
+    assert why in message
+    if limits is None:
+        assert "data.pixel_range=LOW,HIGH, one fixed range for all images" in message
+
+
+def modes() -> dict[str, tuple[Image.Image, str]]:
+    """Pillow mode -> an image of it, and the mode that it becomes."""
+    colour, gray = Image.fromarray(COLOUR[0]), Image.fromarray(GRAY[0])
+    kinds = {m: (colour.convert(m), "RGB") for m in ("P", "RGBA", "CMYK")}
+    return kinds | {"LA": (gray.convert("LA"), "L"), "1": (gray.convert("1"), "L")}
+
+
+@pytest.mark.parametrize("door", FILES)
+@pytest.mark.parametrize("mode", modes())
+def test_modes_are_converted_alike_and_counted(tmp_path: Path, door: str, mode: str) -> None:
+    image, into = modes()[mode]
+    expected = channels_first(np.asarray(image.convert(into)))
+    images = FILES[door]([image, image], tmp_path, None)
+    assert np.array_equal(images, np.stack([expected] * 2))
+
+
+@pytest.mark.parametrize("door", FILES)
+def test_gray_images_beside_colour_ones_become_colour(tmp_path: Path, door: str) -> None:
+    images = FILES[door]([GRAY[0], COLOUR[0]], tmp_path, None)
+    assert np.array_equal(images[0], np.stack([GRAY[0]] * 3))
+    assert np.array_equal(images[1], channels_first(COLOUR[0]))
+
+
+@pytest.mark.parametrize("door", ARRAYS)
+@pytest.mark.parametrize("channels", [2, 4])
+def test_arrays_with_transparency_are_refused(tmp_path: Path, door: str, channels: int) -> None:
+    pixels = RNG.integers(0, 256, (4, 6, 6, channels), dtype=np.uint8)
+    with pytest.raises(InputError, match="with C 1 or 3; got uint8 .*leave out a channel of trans"):
+        ARRAYS[door](list(pixels), tmp_path, None)
+
+
+def test_what_was_converted_is_noted_once(tmp_path: Path) -> None:
+    kinds = modes()
+    images = [kinds[mode][0] for mode in ("P", "RGBA", "P", "1")] + [Image.fromarray(GRAY[0])]
+    for at, one in enumerate(images):
+        one.save(tmp_path / f"{at}.png")
+    notes = Folder().load(Request(str(tmp_path), None, None, 0)).notes
+    assert len(notes) == 1 and "2 of mode P, 1 of mode RGBA became 8-bit" in notes[0]
+    source = registry.build("dataset", name_images(images, "members"), {})
+    assert "2 of mode P, 1 of mode RGBA" in source.load(Request(None, None, None, 0)).notes[0]
+    picked = Folder().encoded(Request(str(tmp_path), None, None, 0)).pick(np.array([1, 4]))[0]
+    assert "converted: 1 of mode RGBA became" in picked.notes[0]

@@ -1,0 +1,124 @@
+"""Which column or array tells the classes, and what its values may be."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+from torch.utils.data import DataLoader
+
+from fedmia.data.base import Request
+from fedmia.data.folder import Folder
+from fedmia.data.images import ImageSet
+from fedmia.data.npz import Npz
+from fedmia.data.parquet import Parquet
+from fedmia.door.images import read_images
+from fedmia.options.errors import InputError
+
+COUNT = 6
+PIXELS = np.random.default_rng(0).integers(0, 256, (COUNT, 8, 8), dtype=np.uint8)
+TEXT = ["dog", "cat", "dog", "ape", "cat", "dog"]
+NUMBERS = [2, 1, 2, 0, 1, 2]  # in the order of the names
+
+
+def parquet(path: Path, source: Parquet | None = None, **columns: Any) -> ImageSet:
+    images = []
+    for pixels in PIXELS:
+        Image.fromarray(pixels).save(buffer := io.BytesIO(), "PNG")
+        images.append(buffer.getvalue())
+    pq.write_table(pa.table({"image": images, **columns}), path / "a.parquet")
+    return (source or Parquet()).load(Request(str(path / "a.parquet"), None, None, 0))
+
+
+def test_parquet__text_labels_beside_numbers_of_rows(tmp_path: Path) -> None:
+    """The numbers of the rows are no class, whatever the column of text is called."""
+    data = parquet(tmp_path, image_id=list(range(COUNT)), label=TEXT)
+    assert data.classes == ("ape", "cat", "dog") and data.labels.tolist() == NUMBERS
+    assert len(data.notes) == 1 and "the labels are column 'label', 3 classes" in data.notes[0]
+    by_option = parquet(
+        tmp_path, Parquet(label_column="kind"), image_id=list(range(COUNT)), kind=TEXT
+    )
+    assert by_option.labels.tolist() == NUMBERS
+    without = parquet(tmp_path, image_id=list(range(COUNT)), kind=TEXT)
+    assert not without.labelled and "'image_id' has another value in each row" in without.notes[0]
+    with pytest.raises(InputError, match="'image_id' has another value in each row, no class; dat"):
+        parquet(tmp_path, Parquet(label_column="image_id"), image_id=list(range(COUNT)))
+
+
+def test_parquet__text_is_numbered_as_folders_are(tmp_path: Path) -> None:
+    for at, kind in enumerate(TEXT):
+        (tmp_path / "f" / kind).mkdir(parents=True, exist_ok=True)
+        Image.fromarray(PIXELS[at]).save(tmp_path / "f" / kind / f"{at}.png")
+    folder = Folder().load(Request(str(tmp_path / "f"), None, None, 0))
+    data = parquet(tmp_path, label=TEXT)
+    assert folder.classes == data.classes
+    number = dict(zip([x.tobytes() for x in folder.images], folder.labels, strict=True))
+    assert [number[x.tobytes()] for x in data.images] == data.labels.tolist()
+
+
+@pytest.mark.parametrize("name", ["label", "labels", "class", "target", "category", "fine_label"])
+def test_parquet__a_column_that_is_called_like_classes_is_taken(tmp_path: Path, name: str) -> None:
+    data = parquet(tmp_path, size=[3, 3, 4, 4, 4, 3], **{name: [9, 5, 9, 1, 5, 9]})
+    assert data.labels.tolist() == NUMBERS and data.classes == ("1", "5", "9")
+
+
+@pytest.mark.parametrize(
+    "values",
+    [[2.0, 1, 2, 0, 1, 2], [5, -1, 5, -7, -1, 5], TEXT, pa.array(TEXT).dictionary_encode()],
+    ids=["whole floats", "negative", "text", "dictionary"],
+)
+def test_parquet__labels_of_other_types(tmp_path: Path, values: Any) -> None:
+    assert parquet(tmp_path, label=values).labels.tolist() == NUMBERS
+
+
+@pytest.mark.parametrize(
+    ("values", "why"),
+    [
+        ([0.5, 1, 1, 1, 1, 1], "integers or text (6,), one an image; got float64 (6,)"),
+        ([None, 1, 1, 1, 1, 1], "row 0 has no value in 'label'"),
+        ([float("nan"), 1.0, 1, 1, 1, 1], "integers or text (6,), one an image; got float64"),
+    ],
+)
+def test_parquet__labels_that_are_none(tmp_path: Path, values: Any, why: str) -> None:
+    with pytest.raises(InputError) as refused:
+        parquet(tmp_path, label=values)
+    assert why in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["y", "labels", "target"])
+@pytest.mark.parametrize("values", [TEXT, np.array(NUMBERS, float), np.array(NUMBERS) - 9])
+def test_npz__an_array_of_classes(tmp_path: Path, name: str, values: Any) -> None:
+    np.savez(tmp_path / "a.npz", x=PIXELS, **{name: values})
+    data = Npz().load(Request(str(tmp_path / "a.npz"), None, None, 0))
+    assert data.labels.tolist() == NUMBERS
+    assert len(data.notes) == (name != "y")
+
+
+@pytest.mark.parametrize("batched", [False, True])
+@pytest.mark.parametrize("values", [TEXT, NUMBERS, [float(v) for v in NUMBERS]])
+def test_a_dataset_keeps_labels_of_any_type(values: list[Any], batched: bool) -> None:
+    items: Any = list(zip(PIXELS[:, None], values, strict=True))
+    data = read_images(DataLoader(items, batch_size=4) if batched else items, "members")
+    assert np.unique(data.labels, return_inverse=True)[1].tolist() == NUMBERS
+    assert (data.labels.dtype.kind == "U") == isinstance(values[0], str)
+
+
+def test_a_dataset_without_classes() -> None:
+    numbered = read_images(list(zip(PIXELS[:, None], range(COUNT), strict=True)), "members")
+    assert numbered.labels is None and "each image has a label of its own" in numbered.notes[0]
+    none = read_images([(x[None], None) for x in PIXELS], "members")
+    assert none.labels is None and not none.notes
+
+
+@pytest.mark.parametrize("label", [{"boxes": 3}, [0, 1, 0], 0.5])
+def test_a_dataset_with_labels_that_are_none(label: Any) -> None:
+    with pytest.raises(InputError, match=r"labels of members must be integers or text \(6,\)"):
+        read_images([(x[None], label) for x in PIXELS], "members")
+    with pytest.raises(InputError, match="of one-hot labels give the argmax"):
+        read_images((PIXELS, np.eye(COUNT)), "members")

@@ -1,0 +1,146 @@
+"""`pixel_range` reaches every command: one range for members, non-members and shadow images."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import fedmia
+from fedmia.cli.commands import AUDIT, SIMULATE
+from fedmia.config.audit import Audit
+from fedmia.config.experiment import Experiment
+from fedmia.config.head import Head
+from fedmia.config.tree import from_tree, to_tree
+from fedmia.door import auditing
+from fedmia.door.arguments import build_settings
+from fedmia.evaluation.audits.sources import find_images, load_images, take
+from fedmia.federation.run import prepare
+from fedmia.heads import measure
+from fedmia.options.errors import InputError
+
+DEEP = np.random.default_rng(0).integers(0, 4096, (60, 8, 8), dtype=np.uint16)
+BYTES = np.rint(DEEP / 4095 * 255).astype(np.uint8)[:, None]
+LIMITS = (0.0, 4095.0)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for at, pixels in enumerate(DEEP):
+        Image.fromarray(pixels).save(tmp_path / f"{at:02d}.png")
+    return tmp_path
+
+
+def experiment(folder: Path, **data: Any) -> Experiment:
+    split = {"members": 30, "nonmembers": 12, "known": 2, "test": 4}
+    return from_tree(
+        Experiment,
+        {"data": {"name": f"folder:{folder}", **data}, "split": split, "partition": "iid",
+         "attacker": "none", "federation": {"clients": 2, "placebo": False}},
+    )  # fmt: skip
+
+
+def test_simulate__scales_the_images_of_a_folder(folder: Path) -> None:
+    prepared = prepare(experiment(folder, pixel_range=list(LIMITS)))
+    used = np.sort(prepared.split.used)
+    assert np.array_equal(prepared.data.images[used], BYTES[used])
+    with pytest.raises(InputError, match=r"data\.pixel_range=LOW,HIGH"):
+        prepare(experiment(folder))
+
+
+def test_settings__leave_it_out_where_it_is_not_given(folder: Path) -> None:
+    assert "pixel_range" not in to_tree(experiment(folder))["data"]
+    tree = to_tree(experiment(folder, pixel_range=list(LIMITS)))
+    assert tree["data"]["pixel_range"] == list(LIMITS)
+    assert from_tree(Experiment, tree).data.request(0).pixel_range == LIMITS
+
+
+def test_audit__scales_every_source_by_the_same_range(folder: Path) -> None:
+    source = f"folder:{folder}"
+    audit = from_tree(
+        Audit,
+        {"encoder": "e", "members": source, "nonmembers": source, "shadows": 2,
+         "shadow_data": source, "pixel_range": list(LIMITS)},
+    )  # fmt: skip
+    for flag in ("members", "nonmembers"):
+        assert np.array_equal(find_images(audit, flag, None).all().images, BYTES)
+    assert np.array_equal(load_images(audit, "shadow_data", None).images, BYTES)
+    with pytest.raises(InputError, match=r"^members: .* data\.pixel_range=LOW,HIGH, one fixed"):
+        bad = replace(audit, pixel_range=None)
+        take(find_images(bad, "members", None), "members", np.arange(2))
+    with pytest.raises(InputError, match="pixel_range without members: a run's images have its"):
+        Audit(encoder="e", pixel_range=LIMITS)
+
+
+def images_of(settings: Any) -> np.ndarray:
+    return settings.data.source().load(settings.data.request(0)).images
+
+
+@pytest.mark.parametrize(
+    ("config", "options"),
+    [
+        (None, {"dataset": DEEP, "pixel_range": LIMITS}),
+        (None, {"dataset": DEEP, "pixel_range": "0,4095"}),
+        (None, {"dataset": DEEP, "data.pixel_range": [0, 4095]}),
+        (None, {"data": {"name": DEEP, "pixel_range": [0, 4095]}}),
+        ({"data": {"pixel_range": [0, 4095]}}, {"dataset": DEEP}),
+    ],
+    ids=["flag", "text", "path", "section", "file"],
+)
+def test_python__the_range_is_given_anywhere(config: Any, options: dict[str, Any]) -> None:
+    settings = build_settings(SIMULATE, config, options)
+    assert np.array_equal(images_of(settings), BYTES)
+
+
+def test_python__audits_by_name_and_of_objects(monkeypatch: pytest.MonkeyPatch) -> None:
+    options = {"members": DEEP, "nonmembers": DEEP[::-1], "pixel_range": LIMITS}
+    audit = build_settings(AUDIT, None, {"encoder": "e", **options}).cells[0].first
+    assert np.array_equal(find_images(audit, "members", None).images, BYTES)
+    assert np.array_equal(find_images(audit, "nonmembers", None).images, BYTES[::-1])
+    with pytest.raises(InputError, match=r"members must be .* give pixel_range=LOW,HIGH"):
+        build_settings(AUDIT, None, {"encoder": "e", "members": DEEP, "nonmembers": DEEP})
+    taken: list[Any] = []
+    monkeypatch.setattr(auditing, "audit_in_memory", lambda *a, **more: taken.extend([a, more]))
+    with pytest.raises(InputError, match="pixel_range=LOW,HIGH"):
+        auditing.audit_object(None, DEEP, DEEP, "all", None, True, {})
+    auditing.audit_object(None, DEEP, DEEP[::-1], "all", None, True, {"pixel_range": LIMITS})
+    assert np.array_equal(taken[0][1], BYTES) and np.array_equal(taken[0][2], BYTES[::-1])
+    assert taken[1]["pixel_range"] == LIMITS
+
+
+def test_python__what_was_converted_stands_in_the_report(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    pixels = rng.integers(0, 256, (2, 20, 8, 8, 4), dtype=np.uint8)
+    members, others = [[Image.fromarray(one) for one in side] for side in pixels]
+    encoder = torch.nn.Conv2d(3, 8, 3)
+    fedmia.audit_encoder(encoder, members, others, attacks="similarity", quiet=True, out=tmp_path)
+    report = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))
+    notes = [note for note in report["notes"] if "20 of mode RGBA" in note]
+    assert [note.partition(":")[0] for note in notes] == ["members", "others"]
+
+
+def test_head__scales_its_images(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Loaded(Exception):
+        """Ends the test where the images are loaded."""
+
+    def split(count: int, *more: Any) -> None:
+        raise Loaded(count)
+
+    released = type("Released", (), {"size": 8, "notes": []})()
+    monkeypatch.setattr(measure, "load", lambda *a, **more: released)
+    monkeypatch.setattr(measure, "split_images", split)
+    for at in range(30):
+        (folder / str(at % 2)).mkdir(exist_ok=True)
+        (folder / f"{at:02d}.png").rename(folder / str(at % 2) / f"{at:02d}.png")
+    for at in range(30, 60):
+        (folder / f"{at:02d}.png").unlink()
+    with pytest.raises(InputError, match=" give pixel_range=LOW,HIGH"):
+        measure.prepare(Head(encoder="e", data=f"folder:{folder}"))
+    with pytest.raises(Loaded, match="30"):
+        measure.prepare(Head(encoder="e", data=f"folder:{folder}", pixel_range=LIMITS))
