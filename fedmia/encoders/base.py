@@ -19,6 +19,7 @@ from fedmia.options.option import Options
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSLMethod
 from fedmia.storage.runfolder import Trust
+from fedmia.threat.needs import ACCESS
 
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 PLAIN = ((0.5,), (0.25,))  # one channel, or any other number of them
@@ -96,6 +97,8 @@ class LoadOptions:
         allow_missing: whether weights that the checkpoint lacks may stay random.
         trust_plugins: whether plugins from outside may be imported that the folder of a run names:
             all, none, or those of these names.
+        embedding: name of the output that is audited; None: the one that is known to be it.
+        access: `black_box` or `white_box`; None: all that the encoder grants.
     """
 
     checkpoint: Path | None = None
@@ -107,6 +110,8 @@ class LoadOptions:
     key: str | None = None
     allow_missing: bool = False
     trust_plugins: Trust = False
+    embedding: str | None = None
+    access: str | None = None
 
     def __post_init__(self) -> None:
         for name, values in (
@@ -252,7 +257,31 @@ def load(spec: str, **options: Any) -> LoadedEncoder:
             f"{opt('checkpoint', checkpoint)}: '{spec}' holds its own weights; a checkpoint goes "
             f"with {', '.join(most)} and {last}"
         )
-    loaded = form.load(source, load_options)
+    return finish(form.load(source, load_options), load_options)
+
+
+def finish(loaded: LoadedEncoder, load_options: LoadOptions) -> LoadedEncoder:
+    """The encoder on its device, in evaluation mode, with the access that the user allows.
+
+    Args:
+        loaded: the encoder; changed in place.
+        load_options: the user's options.
+
+    Returns:
+        The encoder.
+
+    Raises:
+        InputError: access that it does not grant, or the name of an output where it has one only.
+    """
+    granted = ACCESS[: ACCESS.index(loaded.access) + 1]
+    access, embedding = load_options.access, load_options.embedding
+    if access is not None and access not in granted:
+        raise InputError(
+            f"{opt('access')} to {loaded.name} must be {' or '.join(granted)}, got {access!r}"
+        )
+    if embedding is not None and not hasattr(loaded.method.encoder.backbone, "named_outputs"):
+        raise InputError(f"{opt('embedding', embedding)}: {loaded.name} has one embedding only")
+    loaded.access = access or loaded.access
     loaded.method.to(load_options.device).eval()
     return loaded
 
