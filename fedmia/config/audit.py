@@ -22,7 +22,7 @@ from fedmia.runtime.device import DEVICES, check_device
 from fedmia.shadows.plan import ShadowPlan
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.train import Train
-from fedmia.threat import PRECISIONS
+from fedmia.threat import ACCESS, PRECISIONS
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,19 @@ class Audit(Settings):
     allow_missing: bool = option(False, "audit an encoder whose file lacks weights or has others")
     allow_random: bool = option(
         False, "audit an encoder whose output for one image changes from call to call"
+    )
+    embedding: str | None = option(
+        None,
+        "which of the encoder's outputs is audited: its name, or its number from 0 (none: the one "
+        "that is known by its name, or the only vector)",
+        omitted=True,
+    )
+    access: str | None = option(
+        None,
+        "what attacks have of the encoder: its outputs alone, or its layers and weights too (none: "
+        "all that it grants)",
+        choices=ACCESS,
+        omitted=True,
     )
     members: str | None = option(
         None, "dataset of images that the encoder was trained on (none: a fedmia run's own)"

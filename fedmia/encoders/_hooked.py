@@ -195,7 +195,8 @@ def hook_backbone(
     # A pooled map may be larger than the one it was made of: VGG's is 7x7 for any image.
     pools = (nn.AdaptiveAvgPool2d, nn.AdaptiveMaxPool2d)
     names = [n for n, part in module.named_modules() if n and not isinstance(part, pools)]
-    if isinstance(module, torch.jit.ScriptModule):  # its parts run no hooks
+    if isinstance(module, torch.jit.ScriptModule):
+        context.notes.append(f"{where} is TorchScript, whose layers run no hooks: none are read.")
         names = []
     with capture_outputs(module, names) as fired:
         outputs = module(torch.zeros(1, tried.channels, tried.size, tried.size))

@@ -112,7 +112,7 @@ def choose_outputs(
     ):
         raise InputError(
             f"{where} returns {_describe(named, named)}, and which of them is the embedding is not "
-            f"known: {opt('embedding', next(iter(chosen or named)))} names it, or return it alone"
+            f"known: {opt('embedding', 'NAME')} tells, or return it alone"
         )
     vector = chosen[0]
     if embedding is None and (len(named) > 1 or ASIDE.search(vector)):
