@@ -7,7 +7,12 @@ from torch import nn
 
 from fedmia.encoders import checkpoint
 from fedmia.encoders._hooked import CHANNELS, TrialPass, find_input_size, hook_backbone
-from fedmia.encoders._module import build_seeded, copy_module, load_white_box
+from fedmia.encoders._module import (
+    build_seeded,
+    copy_module,
+    load_white_box,
+    strip_wrappers,
+)
 from fedmia.encoders.base import EncoderForm, LoadContext, LoadedEncoder, LoadOptions, first_line
 from fedmia.nets.base import Backbone
 from fedmia.options.errors import InputError
@@ -39,7 +44,7 @@ class Factory(EncoderForm):
         """
         context, module = (
             LoadContext(source, load_options),
-            build_seeded(lambda: _call_factory(source), load_options.seed),
+            strip_wrappers(build_seeded(lambda: _call_factory(source), load_options.seed)),
         )
         if load_options.checkpoint is not None:
             context.weights = checkpoint.load_checkpoint(context, module)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from fedmia.options.errors import InputError, opt, suggest_nearest
@@ -16,8 +18,13 @@ from fedmia.options.errors import InputError, opt, suggest_nearest
 Tensors = Mapping[str, Tensor]
 
 KEYS = ("state_dict", "model", "model_state_dict")  # under which training scripts keep weights
-OUTER = re.compile(r"^(module\.|_orig_mod\.)+")  # of DistributedDataParallel and torch.compile
-WRAPPERS = ("backbone.", "encoder.", "model.", "module.")
+# What wrappers add to names: those for several GPUs, of torch.compile, Opacus, Lightning, and of
+# checkpointed activations. They stand at the start of a name, or anywhere in it.
+ADDED = r"(_?module|_orig_mod|_forward_module|_fsdp_wrapped_module|_checkpoint_wrapped_module)\."
+OUTER, ANYWHERE = re.compile(f"^({ADDED})+"), re.compile(rf"(?<![^.]){ADDED}")
+WRAPPERS = ("backbone.", "encoder.", "model.")
+# Words that name the average of a network over its training.
+AVERAGED = re.compile(r"(^|[._])(ema|swa|averaged?|avg|teacher|target|momentum)([._]|$)")
 DEPTH = 3  # most wrappers around one another
 PLAIN, OPENAI = "state dict", "OpenAI's CLIP"
 VISSL = "classy_state_dict.base_model.model.trunk"
@@ -115,6 +122,8 @@ class EncoderMatch:
         head: those of the projection head, likewise.
         prefix: of the backbone's names in the file, for messages.
         others: names of the file's tensors that belong to neither.
+        entry: of the file that holds it, `a.b` in one another; empty: the file itself.
+        notes: which other networks of these names the file holds.
     """
 
     scheme: Scheme
@@ -122,6 +131,18 @@ class EncoderMatch:
     head: dict[str, Tensor]
     prefix: str
     others: list[str]
+    entry: str = ""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def place(self) -> str:
+        """The prefix of its names without what wrappers add."""
+        return ANYWHERE.sub("", self.prefix)
+
+    def called(self, beside: EncoderMatch) -> str:
+        """What tells it from a network beside it, as `--checkpoint-key` takes it."""
+        by_entry = self.entry != beside.entry or not self.place
+        return self.entry if by_entry else self.place.rstrip(".")
 
     def advice(self, path: object, where: str) -> str:
         """Which form of `--encoder` the names of the tensors suggest.
@@ -144,6 +165,9 @@ def find_encoder(
 ) -> EncoderMatch:
     """The encoder in a file, under the scheme whose names score best.
 
+    Of several networks of these names it is the one that the authors of a known code base evaluate,
+    else the average over the training.
+
     Args:
         contents: what the file holds, nested mappings of tensors.
         path: of the file, for errors.
@@ -154,7 +178,8 @@ def find_encoder(
         The best match.
 
     Raises:
-        InputError: no tensors, or nothing called `key`.
+        InputError: no tensors, nothing called `key`, or several networks of which none is known to
+            be the average.
     """
     tables = dict(_tables(contents))
     if not tables:
@@ -165,13 +190,16 @@ def find_encoder(
     if key is not None:
         inner = (Scheme(PLAIN, key, s.trunk, within=key) for s in PLAINS)
         by_key = [s for s in SCHEMES if s.key == key]
-        schemes = (*by_key, *inner, Scheme(PLAIN, key, f"{key}."))
-    best: tuple[float, EncoderMatch] | None = None
-    for scheme in schemes:
-        for one in _read_scheme(scheme, tables):
-            points = score(one)
-            if best is None or points > best[0]:
-                best = points, one
+        schemes = (*by_key, *inner, *(Scheme(PLAIN, key, f"{key}.{s.trunk}") for s in PLAINS))
+    else:
+        averages = {
+            name[: dot.end()]
+            for name in (ANYWHERE.sub("", n) for table in tables.values() for n in table)
+            for dot in itertools.islice(re.finditer(r"\.", name), DEPTH)
+            if AVERAGED.search(name[: dot.start()])
+        }
+        schemes += tuple(Scheme(PLAIN, p, p + w) for p in sorted(averages) for w in ("", *WRAPPERS))
+    best = _best_match(schemes, tables, score)
     if best is None or (key is not None and best[0] == 0):
         known = sorted({s.key for s in SCHEMES if any(o.trunk for o in _read_scheme(s, tables))})
         more = f" (it has {', '.join(known)})" if known else ""
@@ -179,7 +207,69 @@ def find_encoder(
             f"{opt('checkpoint_key', key)}: no such network in {path.name}"
             f"{suggest_nearest(str(key), known)}{more}"
         )
-    return best[1]
+    return best[1] if key is not None else _settle(best, tables, score)
+
+
+Score = Callable[[EncoderMatch], float]
+
+
+def _best_match(
+    schemes: Iterable[Scheme], tables: Mapping[str, dict[str, Tensor]], score: Score
+) -> tuple[float, EncoderMatch] | None:
+    """The first match of the highest score, with it; None: no scheme reads any."""
+    best: tuple[float, EncoderMatch] | None = None
+    for scheme in schemes:
+        for one in _read_scheme(scheme, tables):
+            points = score(one)
+            if best is None or points > best[0]:
+                best = points, one
+    return best
+
+
+def _settle(
+    best: tuple[float, EncoderMatch], tables: Mapping[str, dict[str, Tensor]], score: Score
+) -> EncoderMatch:
+    """Which of the networks of the best one's names is taken, with a note of the others."""
+    match, known = best[1], best[1].scheme.form != PLAIN
+    others = list(_others(best, tables, score)) if best[0] else []
+    if not others:
+        return match
+    names = {id(match): match.called(others[0])} | {id(one): one.called(match) for one in others}
+    pairs = {(s.trunk, s.within) for s in SCHEMES if known and s.form == match.scheme.form}
+    open_to = [one for one in others if not {(one.place, None), (one.place, one.entry)} & pairs]
+    averages = [
+        one for one in (open_to if known else [match, *others]) if AVERAGED.search(names[id(one)])
+    ]
+    listed = ", ".join(f"'{name}'" for name in names.values())
+    if len(averages) > 1 or not (averages or known):
+        raise InputError(
+            f"{opt('checkpoint_key')} must name one of the file's networks, which have the same "
+            f"tensors: {listed}"
+        )
+    taken = averages[0] if averages else match
+    note = f"The file holds the networks {listed}: '{names[id(taken)]}' was taken; "
+    return replace(taken, notes=(f"{note}{opt('checkpoint_key')} takes another.",))
+
+
+def _others(
+    best: tuple[float, EncoderMatch], tables: Mapping[str, dict[str, Tensor]], score: Score
+) -> Iterator[EncoderMatch]:
+    """Networks of the same names elsewhere in the file, that score as much and hold other values."""
+    points, match = best
+    scheme, own = match.scheme, {ANYWHERE.sub("", name) for name in match.trunk}
+    for entry, table in tables.items():
+        short = {name: ANYWHERE.sub("", name) for name in table}
+        cuts = ((name, dot.end()) for name in short.values() for dot in re.finditer(r"^|\.", name))
+        places = Counter(name[:end] for name, end in cuts if name[end:] in own)
+        for place in (place for place, count in places.items() if 2 * count >= points):
+            base = scheme.trunk if scheme.head.startswith(scheme.trunk) else ""
+            outer = place if base else place.removesuffix(scheme.trunk)
+            head = scheme.head and outer + scheme.head.removeprefix(base)
+            for one in _split(replace(scheme, trunk=place, head=head), table, short):
+                both = ((match.trunk[n], t) for n, t in one.trunk.items() if n in match.trunk)
+                if score(one) >= points and not all(torch.equal(a, t) for a, t in both):
+                    yield replace(one, entry=entry)
+                    break
 
 
 def _tables(contents: Any, entry: str = "") -> Iterator[tuple[str, dict[str, Tensor]]]:
@@ -200,14 +290,15 @@ def _weight(value: object) -> bool:
 def _read_scheme(scheme: Scheme, tables: Mapping[str, dict[str, Tensor]]) -> Iterator[EncoderMatch]:
     """Each entry of the file as `scheme` reads it, with and without the outermost wrappers."""
     places = dict.fromkeys((*KEYS, "", *tables)) if scheme.within is None else (scheme.within,)
-    for table in (tables[place] for place in places if place in tables):
-        for bare in (True, False):
-            names = {n: OUTER.sub("", n) if bare else n for n in table}
-            if not all(any(n.startswith(m) for n in names.values()) for m in scheme.marks):
+    for place, table in ((place, tables[place]) for place in places if place in tables):
+        spellings: list[dict[str, str]] = []
+        for added in (ANYWHERE, OUTER, None):
+            names = {n: n if added is None else added.sub("", n) for n in table}
+            if names in spellings or len(set(names.values())) < len(names):
                 continue
-            yield from _split(scheme, table, names)
-            if all(n == full for full, n in names.items()):
-                break
+            spellings.append(names)
+            if all(any(n.startswith(m) for n in names.values()) for m in scheme.marks):
+                yield from (replace(one, entry=place) for one in _split(scheme, table, names))
 
 
 def _split(scheme: Scheme, table: Tensors, names: Mapping[str, str]) -> Iterator[EncoderMatch]:
