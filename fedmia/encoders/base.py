@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -15,6 +16,7 @@ from torch import nn
 
 from fedmia.options.bounded import read_json
 from fedmia.options.errors import InputError, opt, suggest_nearest
+from fedmia.options.filetype import check_file_type
 from fedmia.options.option import Options
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSLMethod
@@ -312,7 +314,9 @@ def find_form(spec: str) -> tuple[EncoderForm, str]:
     for form in sorted(known, key=lambda form: not form.prefix):  # a prefix comes before all else
         if form.takes(spec):
             if form.suffixes and not Path(spec).is_file():
-                raise InputError(f"encoder '{spec}': no such file")
+                raise InputError(f"encoder '{spec}': {no_such_file(spec)}")
+            check_file_type(Path(spec), "encoder")
+            check_file_type(Path(f"{spec}.data"), "encoder")  # the weights of a large .onnx
             if not form.prefix and (folder := _hugging_face_folder(Path(spec))):
                 raise InputError(
                     f"encoder '{spec}' is of a folder as transformers saves it: give "
@@ -323,10 +327,24 @@ def find_form(spec: str) -> tuple[EncoderForm, str]:
     if len(rest) == 2 and all(map(str.isidentifier, [*module.split("."), rest[0]])):
         return load_outside_form(f"{module}:{rest[0]}"), rest[1]
     missing = " (no such folder)" if "/" in spec or "@" in spec else ""
-    if Path(spec).is_file():
-        missing = f" (a file that ends in '{Path(spec).suffix}')"
+    if Path(spec).is_file() or glob.has_magic(spec):
+        missing = f" (a file that ends in '{Path(spec).suffix}'{foreign_weights(spec)})"
     listed = ", ".join(form.written for form in known)
     raise InputError(f"unknown encoder '{spec}'{missing}; give one of {listed}")
+
+
+def no_such_file(spec: object) -> str:
+    """What is wrong with the path of a file that is not there."""
+    pattern = "; a pattern is not expanded: each audit reads one file, named in full"
+    return f"no such file{pattern * glob.has_magic(str(spec))}{foreign_weights(spec)}"
+
+
+def foreign_weights(spec: object) -> str:
+    """How arrays of NumPy become weights that are read; empty: the file's name is of no such."""
+    if Path(str(spec)).suffix not in (".npz", ".npy"):
+        return ""
+    made = "torch.save({n: torch.from_numpy(a) for n, a in numpy.load(FILE).items()}, 'FILE.pth')"
+    return f"; arrays of NumPy are not read: {made} makes a file of weights"
 
 
 def _hugging_face_folder(path: Path) -> Path | None:

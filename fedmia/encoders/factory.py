@@ -18,7 +18,6 @@ from fedmia.nets.base import Backbone
 from fedmia.options.errors import InputError
 from fedmia.ssl.base import Encoder
 
-
 BLACK_BOX = "attacks ask for its outputs alone, as of a black box"
 
 

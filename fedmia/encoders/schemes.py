@@ -254,7 +254,7 @@ def _settle(
 def _others(
     best: tuple[float, EncoderMatch], tables: Mapping[str, dict[str, Tensor]], score: Score
 ) -> Iterator[EncoderMatch]:
-    """Networks of the same names elsewhere in the file, that score as much and hold other values."""
+    """Networks of the same names elsewhere in the file, that score as much; of other values."""
     points, match = best
     scheme, own = match.scheme, {ANYWHERE.sub("", name) for name in match.trunk}
     for entry, table in tables.items():

@@ -17,9 +17,10 @@ def health_row(health: Health | None, utility: Utility) -> HealthRow | None:
     """The report's `health`.
 
     An encoder has collapsed where it has one output for all images. It has too where its outputs
-    for different images are all alike, and its loss is at chance or a probe of it is under that of the untrained encoder. Outputs alike need be no more
-    than a large common part of theirs. A loss under chance clears nobody: outputs that move
-    together, away from the queue's older keys, keep it low for as long as the learning rate lasts.
+    for different images are all alike, and its loss is at chance or a probe of it is under that of
+    the untrained encoder. Outputs alike need be no more than a large common part of theirs. A loss
+    under chance clears nobody: outputs that move together, away from the queue's older keys, keep
+    it low for as long as the learning rate lasts.
 
     Args:
         health: what was measured on the encoder; None where nothing was.

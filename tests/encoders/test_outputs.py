@@ -67,7 +67,11 @@ POOLED = torch.rand(2, 8)  # as wide as the tokens
         ({"mask": OTHER, "last_hidden_state": TOKENS}, "last_hidden_state", True),
         ({"last_hidden_state": TOKENS, "pooler_output": POOLED}, "pooler_output", True),
         ({"pooler_output": POOLED, "image_embeds": VECTOR}, "image_embeds", True),
-        ({"logits_per_image": OTHER, "vision": {"image_embeds": VECTOR}}, "vision.image_embeds", True),
+        (
+            {"logits_per_image": OTHER, "vision": {"image_embeds": VECTOR}},
+            "vision.image_embeds",
+            True,
+        ),
         ({"aux": OTHER, "x": VECTOR}, "x", True),
         ({"loss": torch.rand(()), "hidden_states": (TOKENS, TOKENS), "y": TOKENS}, "y", True),
         (Named(OTHER, VECTOR), "embedding", True),
