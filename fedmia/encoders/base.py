@@ -124,9 +124,11 @@ class LoadOptions:
             object.__setattr__(self, name, values(getattr(self, name)))
 
     def refuse_constants(self, whose: str) -> None:
-        """Raise InputError where a normalisation is given to an encoder that holds its own."""
-        if self.mean is not None or self.std is not None:
-            raise InputError(f"{opt('mean')} and {opt('std')}: {whose} holds its own")
+        """Raise InputError where a normalisation or an output is named to an encoder that holds its
+        own."""
+        for name in ("mean", "std", "embedding"):
+            if getattr(self, name) is not None:
+                raise InputError(f"{opt(name)}: {whose} holds its own")
 
     def channel_constants(
         self, channels: int, own: Constants | None, notes: list[str]

@@ -22,7 +22,7 @@ KEYS = ("state_dict", "model", "model_state_dict")  # under which training scrip
 # checkpointed activations. They stand at the start of a name, or anywhere in it.
 ADDED = r"(_?module|_orig_mod|_forward_module|_fsdp_wrapped_module|_checkpoint_wrapped_module)\."
 OUTER, ANYWHERE = re.compile(f"^({ADDED})+"), re.compile(rf"(?<![^.]){ADDED}")
-WRAPPERS = ("backbone.", "encoder.", "model.")
+WRAPPERS = ("backbone.", "encoder.", "model.", "module.")
 # Words that name the average of a network over its training.
 AVERAGED = re.compile(r"(^|[._])(ema|swa|averaged?|avg|teacher|target|momentum)([._]|$)")
 DEPTH = 3  # most wrappers around one another
