@@ -210,7 +210,7 @@ def audit(
         reasons = [f"{attack}: {reason}" for attack, reason in scores.not_run.items()]
         raise InputError(f"no attack could run; {'; '.join(reasons)}")
     report = publish(scores, place.folder, watch)
-    say_not_run(report, quiet)
+    say_not_run(report, quiet=quiet)
     return report
 
 

@@ -62,17 +62,10 @@ class Audit(Settings):
         False, "audit an encoder whose output for one image changes from call to call"
     )
     embedding: str | None = option(
-        None,
-        "which of the encoder's outputs is audited: its name, or its number from 0 (none: the one "
-        "that is known by its name, or the only vector)",
-        omitted=True,
+        None, "name or number of the output to audit (none: known by name)", omitted=True
     )
     access: str | None = option(
-        None,
-        "what attacks have of the encoder: its outputs alone, or its layers and weights too (none: "
-        "all that it grants)",
-        choices=ACCESS,
-        omitted=True,
+        None, "to the encoder (none: all that it grants)", choices=ACCESS, omitted=True
     )
     members: str | None = option(
         None, "dataset of images that the encoder was trained on (none: a fedmia run's own)"

@@ -19,7 +19,6 @@ from fedmia.encoders.memory import Encoder
 from fedmia.library import audit as audit_in_memory
 from fedmia.options import registry
 from fedmia.options.errors import InputError, option_style
-from fedmia.records.rows import Report
 from fedmia.report.publish import say_not_run
 from fedmia.runs import Run
 from fedmia.runtime.stopwatch import Stopwatch
@@ -103,11 +102,7 @@ def audit_by_name(
         )
     first = settings.cells[0].first
     with interrupts("attacks") as stop, option_style(settings.spelling):
-
-        def present(report: Report, *_: object, **__: object) -> None:
-            say_not_run(report, quiet)
-
-        code = run_audit(Invocation(first, out, quiet), watch, stop, present)
+        code = run_audit(Invocation(first, out, quiet), watch, stop, say_not_run)
         if code and RunFolder(out).read_report_or_none() is None:
             raise KeyboardInterrupt if stop.is_set() else InputError("every attack failed")
 

@@ -84,7 +84,7 @@ def run_simulation(
         )
         with option_style(settings.spelling):
             outcome = run_experiment(invocation, watch, stop)
-        say_not_run(outcome.report, quiet)
+        say_not_run(outcome.report, quiet=quiet)
         if outcome.resumable and out is not None:
             print(
                 f"fedmia: run_simulation(resume={str(folder.path)!r}) goes on with this run",

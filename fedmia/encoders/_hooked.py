@@ -200,7 +200,7 @@ def hook_backbone(
         names = []
     with capture_outputs(module, names) as fired:
         outputs = module(torch.zeros(1, tried.channels, tried.size, tried.size))
-    own = choose_outputs(outputs, where, context.load_options.embedding, context.notes)
+    own = choose_outputs(outputs, context)
     vector, returned = read_outputs(outputs, own)
     stages, last, prefix = find_stages(fired)
     sized = find_grid(module, tried.channels, tried.size) if tried.fixed else None

@@ -66,13 +66,8 @@ def build(context: LoadContext, make: Callable[[], Any], *passed: type[Exception
 
 def strip_wrappers(module: nn.Module) -> nn.Module:
     """The module inside torch.compile, DataParallel, DistributedDataParallel or AveragedModel."""
-    while True:
-        if "_orig_mod" in module._modules:
-            module = module.get_submodule("_orig_mod")
-        elif isinstance(module, WRAPPERS):
-            module = module.module
-        else:
-            return module
+    inner = module.module if isinstance(module, WRAPPERS) else getattr(module, "_orig_mod", None)
+    return module if inner is None else strip_wrappers(inner)
 
 
 def copy_module(module: nn.Module, where: str) -> Any:
@@ -85,13 +80,9 @@ def copy_module(module: nn.Module, where: str) -> Any:
         InputError: it holds what Python cannot copy.
     """
     module = strip_wrappers(module)
-    kept = {
-        id(tensor): tensor.detach().clone()
-        for part in module.modules()
-        for _, tensor in named_tensors(vars(part))
-        if not tensor.is_leaf
-    }
     try:
+        every = [t for part in module.modules() for _, t in named_tensors(vars(part))]
+        kept = {id(t): t.detach().clone() for t in every if not t.is_leaf}
         copied = copy.deepcopy(module, kept)
     except Exception as error:  # whatever the user's own attributes raise
         raise InputError(
@@ -99,8 +90,8 @@ def copy_module(module: nn.Module, where: str) -> Any:
             f"its weights can be audited: {opt('encoder', 'package.module:factory')}"
         ) from None
     for part in copied.modules():
-        for name, child in list(part._modules.items()):
-            if child is not None and (inner := strip_wrappers(child)) is not child:
+        for name, child in list(part.named_children()):
+            if (inner := strip_wrappers(child)) is not child:
                 setattr(part, name, inner)
     return copied
 

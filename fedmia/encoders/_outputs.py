@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from fedmia.encoders.base import LoadContext
 from fedmia.options.errors import InputError, opt, unknown_name
 
 # Names under which libraries return what users take as an image's vector, the best first. One table
@@ -68,9 +69,7 @@ def grid(tokens: Tensor, side: int) -> Tensor:
     return patches.transpose(1, 2).unflatten(2, (side, side))
 
 
-def choose_outputs(
-    outputs: Any, where: str, embedding: str | None, notes: list[str]
-) -> OutputNames:
+def choose_outputs(outputs: Any, context: LoadContext) -> OutputNames:
     """Which of the outputs is the embedding, and which is the map.
 
     The embedding is the output that the user names, else the first name of `EMBEDDINGS`, else the
@@ -79,9 +78,7 @@ def choose_outputs(
 
     Args:
         outputs: of the module or the program.
-        where: what messages call it.
-        embedding: name of an output; None: the one that is known by its name or its shape.
-        notes: gets a line where there are several outputs.
+        context: names it and the output that the user wants; gets a note where there are several.
 
     Returns:
         Their names.
@@ -89,6 +86,7 @@ def choose_outputs(
     Raises:
         InputError: no such output, or several that may be the embedding.
     """
+    where, embedding = context.where, context.load_options.embedding
     every = dict(named_tensors(outputs))
     named = {n: t for n, t in every.items() if 2 <= t.ndim <= 4}
     if not named:
@@ -97,6 +95,7 @@ def choose_outputs(
             f"{where} returns {shapes or 'no float tensor'}; an encoder returns vectors (B, D), "
             "maps (B, D, h, w) or tokens (B, N, D)"
         )
+    listed = ", ".join(f"'{n}' (B, {', '.join(map(str, t.shape[1:]))})" for n, t in named.items())
     usable = [n for n in named if len(named) == 1 or not ASIDE.search(n)]
     maps = [n for n in usable if named[n].ndim == 4 and named[n].shape[2:] != (1, 1)]
     tokens = [n for n in usable if named[n].ndim == 3]
@@ -111,16 +110,13 @@ def choose_outputs(
         not known and _may_be_mask(named[chosen[0]], [named[n] for n in (*maps, *tokens)])
     ):
         raise InputError(
-            f"{where} returns {_describe(named, named)}, and which of them is the embedding is not "
-            f"known: {opt('embedding', 'NAME')} tells, or return it alone"
+            f"{where} returns {listed}, and which of them is the embedding is not known: "
+            f"{opt('embedding', 'NAME')} tells, or return it alone"
         )
     vector = chosen[0]
     if embedding is None and (len(named) > 1 or ASIDE.search(vector)):
-        others = [n for n in named if n != vector]
-        beside = f", beside {_describe(named, others)}; {opt('embedding')} names another"
-        notes.append(
-            f"The embedding is the output {_describe(named, [vector])} of {where}"
-            f"{beside * bool(others)}."
+        context.notes.append(
+            f"{where} returns {listed}: '{vector}' is audited; {opt('embedding')} names another."
         )
     own = [vector] if vector in maps or is_map(named[vector]) else maps
     return OutputNames(vector, own[-1] if own and named[vector].ndim != 3 else None)
@@ -134,12 +130,6 @@ def _may_be_mask(vector: Tensor, beside: Sequence[Tensor]) -> bool:
     if vector.ndim != 2 or any(length == t.shape[1 if t.ndim == 4 else 2] for t in beside):
         return False
     return any(t.ndim == 3 or length == t.shape[2] * t.shape[3] for t in beside)
-
-
-def _describe(named: Mapping[str, Tensor], names: Iterable[str]) -> str:
-    """`'0' (B, 4), 'map' (B, 8, 4, 4)`."""
-    shapes = {n: ", ".join(map(str, ("B", *named[n].shape[1:]))) for n in names}
-    return ", ".join(f"'{name}' ({shape})" for name, shape in shapes.items())
 
 
 def read_outputs(outputs: Any, names: OutputNames) -> tuple[Tensor, Tensor | None]:

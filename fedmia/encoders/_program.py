@@ -26,11 +26,11 @@ class Program(ABC):
         batch: B of its input (B, C, H, W); None: it takes any.
         channels: C, likewise.
         size: H and W, likewise.
-        choose: which of its outputs are read, chosen at its first call.
-        output_names: their names.
+        context: of its loading.
+        output_names: which of its outputs are read; None: not called yet.
     """
 
-    choose: Callable[[Any], OutputNames]
+    context: LoadContext
     output_names: OutputNames | None = None
     where: str
     batch: int | None
@@ -82,7 +82,7 @@ class Program(ABC):
 
     def _read(self, pixels: Tensor) -> tuple[Tensor, Tensor | None]:
         outputs = self.run(pixels)
-        self.output_names = self.output_names or self.choose(outputs)
+        self.output_names = self.output_names or choose_outputs(outputs, self.context)
         vector, one = read_outputs(outputs, self.output_names)
         if len(vector) != len(pixels):
             raise InputError(f"{self.where} returns {len(vector)} vectors for {len(pixels)} images")
@@ -122,9 +122,7 @@ def load_black_box(
             f"{opt('size', load_options.size)}: {where} takes {program.size}x{program.size} images "
             "only"
         )
-    program.choose = lambda outputs: choose_outputs(
-        outputs, where, load_options.embedding, context.notes
-    )
+    program.context = context
     channels = CHANNELS if program.channels is None else (program.channels,)
     sizes = SIZES if program.size is None else (program.size,)
     tried = find_input_size(context, program, channels, program.size, sizes)

@@ -7,18 +7,11 @@ from torch import nn
 
 from fedmia.encoders import checkpoint
 from fedmia.encoders._hooked import CHANNELS, TrialPass, find_input_size, hook_backbone
-from fedmia.encoders._module import (
-    build_seeded,
-    copy_module,
-    load_white_box,
-    strip_wrappers,
-)
+from fedmia.encoders._module import build_seeded, copy_module, load_white_box, strip_wrappers
 from fedmia.encoders.base import EncoderForm, LoadContext, LoadedEncoder, LoadOptions, first_line
 from fedmia.nets.base import Backbone
 from fedmia.options.errors import InputError
 from fedmia.ssl.base import Encoder
-
-BLACK_BOX = "attacks ask for its outputs alone, as of a black box"
 
 
 class Factory(EncoderForm):
@@ -73,7 +66,7 @@ def wrap(context: LoadContext, module: nn.Module, channels: int | None = None) -
     counts = (channels,) if channels else (convs[0],) if convs else CHANNELS
     if isinstance(module, Encoder):
         context.load_options.refuse_constants(f"the encoder of {context.where}")
-    network, tried = module, None
+    network = module
     if isinstance(module, Encoder | Backbone):
         tried = find_input_size(context, module, counts)
     else:
@@ -89,7 +82,7 @@ def _has_gradient(context: LoadContext, network: nn.Module, tried: TrialPass) ->
     network = copy_module(network, context.where).requires_grad_(True)
     out = network(torch.zeros(1, tried.channels, tried.size, tried.size))
     if not out.requires_grad:
-        context.notes.append(f"No gradient of {context.where} reaches a weight: {BLACK_BOX}.")
+        context.notes.append(f"No gradient of {context.where} reaches a weight: it is a black box.")
     return bool(out.requires_grad)
 
 

@@ -68,9 +68,9 @@ def load_module(
 
 def encoder_name(encoder: Encoder) -> str:
     """What a report calls an encoder without a name: its class."""
-    if isinstance(encoder, nn.Module):
-        encoder = strip_wrappers(encoder)
-    return encoder.name if isinstance(encoder, LoadedEncoder) else type(encoder).__name__
+    if isinstance(encoder, LoadedEncoder):
+        return encoder.name
+    return type(strip_wrappers(encoder)).__name__
 
 
 def as_tensor(images: Images, what: str) -> Tensor:

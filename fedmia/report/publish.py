@@ -77,7 +77,7 @@ def show(report: Report, folder: Path | None, *, json: bool, quiet: bool) -> Non
         console.print(f"Report: {folder / 'report.html'}", highlight=False, soft_wrap=True)
 
 
-def say_not_run(report: Report, quiet: bool) -> None:
+def say_not_run(report: Report, *_: object, quiet: bool, **__: object) -> None:
     """Say on standard error why attacks did not run, where no table says it.
 
     Args:

@@ -96,9 +96,7 @@ def test_access__any_encoder_may_be_a_black_box(audit: Audit, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("factory", ["Constant", "ones"])
-def test_constant__is_collapsed_and_never_quiet(
-    factory: str, audit: Audit, tmp_path: Path
-) -> None:
+def test_constant__is_collapsed_and_never_quiet(factory: str, audit: Audit, tmp_path: Path) -> None:
     done = audit(f"{HERE}{factory} --known 6", tmp_path / "A")
     assert done.report["health"]["collapsed"] and done.report["verdict_code"] == "collapsed"
 
@@ -111,7 +109,9 @@ def test_outputs__a_mask_is_never_audited_and_two_vectors_are_refused(
     assert shapes["encoder"] == [5] and not masked.report["health"]["collapsed"]
     assert "'last_hidden_state' (B, 1, 5)" in masked.err
     pair = audit(f"{HERE}Pair --known 6")
-    assert pair.code == 2 and "'0' (B, 3), '1' (B, 5)" in pair.err and "--embedding NAME" in pair.err
+    assert (
+        pair.code == 2 and "'0' (B, 3), '1' (B, 5)" in pair.err and "--embedding NAME" in pair.err
+    )
     named = audit(f"{HERE}Pair --known 6 --embedding 1", tmp_path / "P")
     assert named.code == 0 and named.report["encoder"]["outputs"][-1]["shape"] == [5]
 

@@ -130,7 +130,9 @@ def test_networks__the_average_is_taken_and_said(name: str, tmp_path: Path) -> N
 def test_networks__of_which_none_is_the_average_are_refused_by_name(
     contents: dict[str, Any], tmp_path: Path
 ) -> None:
-    with pytest.raises(InputError, match="^checkpoint_key must name one of .* tensors: ") as refused:
+    with pytest.raises(
+        InputError, match="^checkpoint_key must name one of .* tensors: "
+    ) as refused:
         read(contents, tmp_path)
     names = str(refused.value).partition("tensors: ")[2].split("'")[1::2]
     read_as = [read(contents, tmp_path, name)[0].state_dict()["fc.bias"] for name in names]
@@ -156,7 +158,9 @@ def test_networks__of_a_known_code_base_are_its_authors_choice(
 def test_networks__the_average_beside_a_known_code_base_has_its_head(tmp_path: Path) -> None:
     made, path = solo_learn(), tmp_path / "file.pth"
     names = {n: t for n, t in made.contents["state_dict"].items() if "momentum" not in n}
-    averaged = {f"ema.module.{n}": t * 0.5 if t.is_floating_point() else t for n, t in names.items()}
+    averaged = {
+        f"ema.module.{n}": t * 0.5 if t.is_floating_point() else t for n, t in names.items()
+    }
     torch.save({"state_dict": names | averaged}, path)
     loaded = load(str(path))
     assert any("'ema.backbone' was taken" in note for note in loaded.notes)

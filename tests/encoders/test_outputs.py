@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedmia.encoders._outputs import choose_outputs, is_map, named_tensors, read_outputs
-from fedmia.encoders.base import IMAGENET, PLAIN, LoadOptions, channel_constants
+from fedmia.encoders.base import IMAGENET, PLAIN, LoadContext, LoadOptions, channel_constants
 from fedmia.options.errors import InputError
 
 VECTOR, OTHER = torch.rand(2, 3), torch.rand(2, 5)
@@ -18,8 +18,12 @@ SMALL, LARGE = torch.rand(2, 6, 2, 2), torch.rand(2, 7, 3, 3)
 TOKENS, SQUARE, ODD = torch.rand(2, 5, 8), torch.rand(2, 4, 8), torch.rand(2, 7, 8)
 
 
+def of_x(embedding: str | None = None) -> LoadContext:
+    return LoadContext("x", LoadOptions(embedding=embedding))
+
+
 def read(outputs: Any, embedding: str | None = None) -> tuple[Tensor, Tensor | None]:
-    return read_outputs(outputs, choose_outputs(outputs, "x", embedding, []))
+    return read_outputs(outputs, choose_outputs(outputs, of_x(embedding)))
 
 
 def test_read_outputs__a_vector_then_maps_then_tokens() -> None:
@@ -81,9 +85,9 @@ POOLED = torch.rand(2, 8)  # as wide as the tokens
     ],
 )
 def test_choose_outputs__by_name_then_by_shape(outputs: Any, name: str, noted: bool) -> None:
-    notes: list[str] = []
-    assert choose_outputs(outputs, "x", None, notes).vector == name
-    assert bool(notes) is noted and (not noted or f"'{name}'" in notes[0])
+    context = of_x()
+    assert choose_outputs(outputs, context).vector == name
+    assert [f"'{name}'" in note for note in context.notes] == [True] * noted
 
 
 @pytest.mark.parametrize(
@@ -100,12 +104,12 @@ def test_choose_outputs__by_name_then_by_shape(outputs: Any, name: str, noted: b
 def test_choose_outputs__what_is_not_known_is_refused_with_its_names(outputs: Any) -> None:
     names = list(dict(named_tensors(outputs)))[-2:]
     with pytest.raises(InputError) as refused:
-        choose_outputs(outputs, "x", None, [])
+        choose_outputs(outputs, of_x())
     assert all(f"'{name}' (B, " in str(refused.value) for name in names)
     assert "embedding=NAME" in str(refused.value)
-    assert choose_outputs(outputs, "x", names[1], []).vector == names[1]
+    assert choose_outputs(outputs, of_x(names[1])).vector == names[1]
     with pytest.raises(InputError, match="unknown output 'z'"):
-        choose_outputs(outputs, "x", "z", [])
+        choose_outputs(outputs, of_x("z"))
 
 
 def test_read_outputs__the_output_that_the_user_names() -> None:

@@ -55,23 +55,17 @@ FORMS: dict[str, Callable[[Path], LoadedEncoder]] = {
     "frozen": lambda folder: in_memory(make_tiny().requires_grad_(False)),
     "compiled": lambda folder: in_memory(torch.compile(make_tiny(), backend="eager")),  # type: ignore[arg-type]
     "DataParallel": lambda folder: in_memory(nn.DataParallel(make_tiny())),
-    "traced": lambda folder: in_memory(
-        torch.jit.trace(make_tiny(), torch.zeros(1, 3, SIZE, SIZE))
-    ),
+    "traced": lambda folder: in_memory(torch.jit.trace(make_tiny(), torch.zeros(1, 3, SIZE, SIZE))),
     "inference_mode": in_inference_mode,
     "vector and map": lambda folder: in_memory(make_tiny(both=True)),
     "factory": lambda folder: load("tests.encoders.conftest:make_tiny", **OPTIONS),
     ".pt": lambda folder: from_checkpoint(folder / "w.pt", make_tiny().state_dict()),
     ".safetensors": lambda folder: from_checkpoint(folder / "w.safetensors", named("")),
-    "Lightning": lambda folder: from_checkpoint(
-        folder / "w.ckpt", {"state_dict": named("model.")}
-    ),
+    "Lightning": lambda folder: from_checkpoint(folder / "w.ckpt", {"state_dict": named("model.")}),
     "names of DataParallel": lambda folder: from_checkpoint(
         folder / "w.pth", {"state_dict": named("module.")}
     ),
-    "names of torch.compile": lambda folder: from_checkpoint(
-        folder / "w.pth", named("_orig_mod.")
-    ),
+    "names of torch.compile": lambda folder: from_checkpoint(folder / "w.pth", named("_orig_mod.")),
     ".pt2": lambda folder: load(save_pt2(make_tiny(), folder / "w.pt2"), **OPTIONS),
     ".onnx": lambda folder: load(save_onnx(make_tiny(), folder / "w.onnx"), **OPTIONS),
 }
@@ -137,7 +131,12 @@ def test_scores__of_a_run_are_those_of_its_encoder(scorer: Scorer) -> None:
     channels, size = loaded.channels, loaded.size
     assert channels is not None and size is not None
     images = scorer.candidates[:, :channels, :size, :size]
-    known = Known(*(side[:, :channels, :size, :size] for side in (scorer.known.members, scorer.known.nonmembers)))
+    known = Known(
+        *(
+            side[:, :channels, :size, :size]
+            for side in (scorer.known.members, scorer.known.nonmembers)
+        )
+    )
     own = Scorer(known, images[:8], images[8:], 0, scorer.build)
     of_encoder = load_module(loaded.method.encoder, LoadOptions(size=size))
     of_run, alike = scores(loaded, own), scores(of_encoder, own)

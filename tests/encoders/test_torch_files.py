@@ -167,5 +167,7 @@ def test_load__says_which_weights_are_read(spec: str, tmp_path: Path) -> None:
             load("tests.encoders.conftest:Tiny", checkpoint=path)
         else:
             load(str(path))
-    way_out = "a pattern is not expanded" if spec == "*.pth" else "torch.save({n: torch.from_numpy(a)"
+    way_out = (
+        "a pattern is not expanded" if spec == "*.pth" else "torch.save({n: torch.from_numpy(a)"
+    )
     assert way_out in str(refused.value)
