@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -47,12 +46,9 @@ def named_tensors(outputs: Any, name: str = "") -> Iterator[tuple[str, Tensor]]:
         if outputs.is_floating_point():
             yield name or "output", outputs
         return
-    if dataclasses.is_dataclass(outputs) and not isinstance(outputs, Mapping):
-        outputs = vars(outputs)
-    elif hasattr(outputs, "_asdict"):
-        outputs = outputs._asdict()
-    elif isinstance(outputs, tuple | list):
-        outputs = dict(enumerate(outputs))
+    if isinstance(outputs, tuple | list):
+        named = hasattr(outputs, "_asdict")
+        outputs = outputs._asdict() if named else dict(enumerate(outputs))
     if isinstance(outputs, Mapping):
         for key, value in outputs.items():
             yield from named_tensors(value, f"{name}.{key}" if name else str(key))

@@ -23,6 +23,7 @@ from fedmia.ssl.base import SSLMethod
 from fedmia.storage.runfolder import Trust
 from fedmia.threat.needs import ACCESS
 
+NUMPY = (".npz", ".npy")
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 PLAIN = ((0.5,), (0.25,))  # one channel, or any other number of them
 # What modules and programs raise on pixels that they do not take.
@@ -261,6 +262,8 @@ def load(spec: str, **options: Any) -> LoadedEncoder:
             f"{opt('checkpoint', checkpoint)}: '{spec}' holds its own weights; a checkpoint goes "
             f"with {', '.join(most)} and {last}"
         )
+    for file in (spec, f"{spec}.data"):  # the second has the weights of a large .onnx
+        check_file_type(Path(file), "encoder")
     return finish(form.load(source, load_options), load_options)
 
 
@@ -316,9 +319,7 @@ def find_form(spec: str) -> tuple[EncoderForm, str]:
     for form in sorted(known, key=lambda form: not form.prefix):  # a prefix comes before all else
         if form.takes(spec):
             if form.suffixes and not Path(spec).is_file():
-                raise InputError(f"encoder '{spec}': {no_such_file(spec)}")
-            check_file_type(Path(spec), "encoder")
-            check_file_type(Path(f"{spec}.data"), "encoder")  # the weights of a large .onnx
+                raise InputError(f"encoder '{spec}': {why_unread(spec)}")
             if not form.prefix and (folder := _hugging_face_folder(Path(spec))):
                 raise InputError(
                     f"encoder '{spec}' is of a folder as transformers saves it: give "
@@ -329,24 +330,20 @@ def find_form(spec: str) -> tuple[EncoderForm, str]:
     if len(rest) == 2 and all(map(str.isidentifier, [*module.split("."), rest[0]])):
         return load_outside_form(f"{module}:{rest[0]}"), rest[1]
     missing = " (no such folder)" if "/" in spec or "@" in spec else ""
-    if Path(spec).is_file() or glob.has_magic(spec):
-        missing = f" (a file that ends in '{Path(spec).suffix}'{foreign_weights(spec)})"
+    if Path(spec).is_file() or Path(spec).suffix in NUMPY:
+        why = f"; {why_unread(spec)}" if Path(spec).suffix in NUMPY else ""
+        missing = f" (a file that ends in '{Path(spec).suffix}'{why})"
     listed = ", ".join(form.written for form in known)
     raise InputError(f"unknown encoder '{spec}'{missing}; give one of {listed}")
 
 
-def no_such_file(spec: object) -> str:
-    """What is wrong with the path of a file that is not there."""
+def why_unread(path: str | Path) -> str:
+    """Why a path names no file of weights, and the way out."""
+    if Path(path).suffix in NUMPY:
+        made = "torch.save({n: torch.from_numpy(a) for n, a in numpy.load(F).items()}, 'F.pth')"
+        return f"arrays of NumPy are not read: {made} makes weights of F"
     pattern = "; a pattern is not expanded: each audit reads one file, named in full"
-    return f"no such file{pattern * glob.has_magic(str(spec))}{foreign_weights(spec)}"
-
-
-def foreign_weights(spec: object) -> str:
-    """How arrays of NumPy become weights that are read; empty: the file's name is of no such."""
-    if Path(str(spec)).suffix not in (".npz", ".npy"):
-        return ""
-    made = "torch.save({n: torch.from_numpy(a) for n, a in numpy.load(FILE).items()}, 'FILE.pth')"
-    return f"; arrays of NumPy are not read: {made} makes a file of weights"
+    return f"no such file{pattern * glob.has_magic(str(path))}"
 
 
 def _hugging_face_folder(path: Path) -> Path | None:

@@ -178,11 +178,9 @@ def _check(
     for name in needed:
         if name in ready or (name not in tensors and load_options.allow_missing and fitting):
             continue
-        file_names = {id(t): match.prefix + n for n, t in match.trunk.items()}
         wrong = f"is missing in '{match.entry}'" if match.entry else "is missing"
-        more = f"{lax}it random" if fitting else ""
-        for stray in _unknown_tensors(tensors, ready)[:1]:
-            more = f"; '{file_names.get(id(tensors[stray]), stray)}' finds no place{more}"
+        strays = [f"; '{stray}' finds no place" for stray in _unknown_tensors(tensors, ready)[:1]]
+        more = "".join(strays) + (f"{lax}it random" if fitting else "")
         if name in tensors:
             shape = tuple(tensors[name].shape)
             wrong, more = f"is {shape}, {where} needs {tuple(own[name].shape)}", ""

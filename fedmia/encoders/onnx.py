@@ -66,8 +66,7 @@ class Session(Program):
         except Exception as error:
             raise RuntimeError(first_line(error)) from None
         named = zip([one.name for one in self.session.get_outputs()], out, strict=True)
-        arrays = {name: value for name, value in named if isinstance(value, np.ndarray)}
-        return {name: torch.from_numpy(value).to(pixels.device) for name, value in arrays.items()}
+        return {n: torch.from_numpy(v).to(pixels.device) for n, v in named if hasattr(v, "dtype")}
 
 
 class OnnxFile(EncoderForm):

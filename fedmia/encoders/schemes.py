@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -22,10 +21,9 @@ KEYS = ("state_dict", "model", "model_state_dict")  # under which training scrip
 # checkpointed activations. They stand at the start of a name, or anywhere in it.
 ADDED = r"(_?module|_orig_mod|_forward_module|_fsdp_wrapped_module|_checkpoint_wrapped_module)\."
 OUTER, ANYWHERE = re.compile(f"^({ADDED})+"), re.compile(rf"(?<![^.]){ADDED}")
-WRAPPERS = ("backbone.", "encoder.", "model.", "module.")
 # Words that name the average of a network over its training.
 AVERAGED = re.compile(r"(^|[._])(ema|swa|averaged?|avg|teacher|target|momentum)([._]|$)")
-DEPTH = 3  # most wrappers around one another
+SHARE = 0.1  # of a table's names, with which those of a network begin alike at least
 PLAIN, OPENAI = "state dict", "OpenAI's CLIP"
 VISSL = "classy_state_dict.base_model.model.trunk"
 
@@ -96,11 +94,6 @@ SCHEMES = (
     Scheme("SimCLR", "f", "f.", "g.", ("g.",)),
     Scheme("SimCLR", "backbone", "backbone.", "backbone.fc.", ("backbone.fc.2.",)),
 )  # fmt: skip
-PLAINS = tuple(
-    Scheme(PLAIN, prefix, prefix)
-    for depth in range(DEPTH + 1)
-    for prefix in map("".join, itertools.product(WRAPPERS, repeat=depth))
-)
 
 # What a name tells of the code that wrote it: what to give in place of the file alone.
 ADVICE = (
@@ -134,15 +127,10 @@ class EncoderMatch:
     entry: str = ""
     notes: tuple[str, ...] = ()
 
-    @property
-    def place(self) -> str:
-        """The prefix of its names without what wrappers add."""
-        return ANYWHERE.sub("", self.prefix)
-
     def called(self, beside: EncoderMatch) -> str:
         """What tells it from a network beside it, as `--checkpoint-key` takes it."""
-        by_entry = self.entry != beside.entry or not self.place
-        return self.entry if by_entry else self.place.rstrip(".")
+        place = ANYWHERE.sub("", self.prefix)
+        return place.rstrip(".") if place and self.entry == beside.entry else self.entry
 
     def advice(self, path: object, where: str) -> str:
         """Which form of `--encoder` the names of the tensors suggest.
@@ -186,19 +174,12 @@ def find_encoder(
         what = ", ".join(map(str, list(contents)[:5])) if isinstance(contents, dict) else ""
         what = what or type(contents).__name__
         raise InputError(f"weights '{path}': no named tensors in it (it holds {what})")
-    schemes = (*SCHEMES, *PLAINS)
+    places = dict.fromkeys(place for table in tables.values() for place in _places(table))
+    schemes = [*SCHEMES, *(Scheme(PLAIN, place, place) for place in places)]
     if key is not None:
-        inner = (Scheme(PLAIN, key, s.trunk, within=key) for s in PLAINS)
-        by_key = [s for s in SCHEMES if s.key == key]
-        schemes = (*by_key, *inner, *(Scheme(PLAIN, key, f"{key}.{s.trunk}") for s in PLAINS))
-    else:
-        averages = {
-            name[: dot.end()]
-            for name in (ANYWHERE.sub("", n) for table in tables.values() for n in table)
-            for dot in itertools.islice(re.finditer(r"\.", name), DEPTH)
-            if AVERAGED.search(name[: dot.start()])
-        }
-        schemes += tuple(Scheme(PLAIN, p, p + w) for p in sorted(averages) for w in ("", *WRAPPERS))
+        schemes = [s for s in SCHEMES if s.key == key]
+        schemes += [Scheme(PLAIN, key, place, within=key) for place in places]
+        schemes += [Scheme(PLAIN, key, p) for p in (f"{key}.", *places) if p.startswith(f"{key}.")]
     best = _best_match(schemes, tables, score)
     if best is None or (key is not None and best[0] == 0):
         known = sorted({s.key for s in SCHEMES if any(o.trunk for o in _read_scheme(s, tables))})
@@ -235,11 +216,13 @@ def _settle(
     if not others:
         return match
     names = {id(match): match.called(others[0])} | {id(one): one.called(match) for one in others}
-    pairs = {(s.trunk, s.within) for s in SCHEMES if known and s.form == match.scheme.form}
-    open_to = [one for one in others if not {(one.place, None), (one.place, one.entry)} & pairs]
+    # Of a pair that the authors of a code base name, the choice is theirs.
+    theirs = {(s.trunk, s.within) for s in SCHEMES if known and s.form == match.scheme.form}
     averages = [
-        one for one in (open_to if known else [match, *others]) if AVERAGED.search(names[id(one)])
-    ]
+        one for one in (match, *others)
+        if AVERAGED.search(names[id(one)])
+        and theirs.isdisjoint((ANYWHERE.sub("", one.prefix), w) for w in (None, one.entry))
+    ]  # fmt: skip
     listed = ", ".join(f"'{name}'" for name in names.values())
     if len(averages) > 1 or not (averages or known):
         raise InputError(
@@ -256,12 +239,10 @@ def _others(
 ) -> Iterator[EncoderMatch]:
     """Networks of the same names elsewhere in the file, that score as much; of other values."""
     points, match = best
-    scheme, own = match.scheme, {ANYWHERE.sub("", name) for name in match.trunk}
+    scheme = match.scheme
     for entry, table in tables.items():
         short = {name: ANYWHERE.sub("", name) for name in table}
-        cuts = ((name, dot.end()) for name in short.values() for dot in re.finditer(r"^|\.", name))
-        places = Counter(name[:end] for name, end in cuts if name[end:] in own)
-        for place in (place for place, count in places.items() if 2 * count >= points):
+        for place in _places(table):
             base = scheme.trunk if scheme.head.startswith(scheme.trunk) else ""
             outer = place if base else place.removesuffix(scheme.trunk)
             head = scheme.head and outer + scheme.head.removeprefix(base)
@@ -270,6 +251,13 @@ def _others(
                 if score(one) >= points and not all(torch.equal(a, t) for a, t in both):
                     yield replace(one, entry=entry)
                     break
+
+
+def _places(table: Tensors) -> list[str]:
+    """What many names of a table begin with, with and without what wrappers add; "" is first."""
+    names = [*table, *(ANYWHERE.sub("", name) for name in table)]
+    starts = Counter(name[: dot.end()] for name in names for dot in re.finditer(r"^|\.", name))
+    return [start for start, count in starts.items() if count >= SHARE * len(table)]
 
 
 def _tables(contents: Any, entry: str = "") -> Iterator[tuple[str, dict[str, Tensor]]]:

@@ -21,7 +21,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from fedmia.encoders.base import FAILURES, first_line, foreign_weights, no_such_file
+from fedmia.encoders.base import FAILURES, NUMPY, first_line, why_unread
 from fedmia.options import bounded
 from fedmia.options.errors import InputError
 from fedmia.options.filetype import check_file_type
@@ -92,11 +92,9 @@ def read(path: Path) -> Any:
     Raises:
         InputError: missing, cut short, or a pickle that asks for anything else.
     """
-    if not path.is_file():
-        raise InputError(f"weights '{path}': {no_such_file(path)}")
+    if path.suffix in NUMPY or not path.is_file():
+        raise InputError(f"weights '{path}': {why_unread(path)}")
     check_file_type(path, "weights")
-    if advice := foreign_weights(path):
-        raise InputError(f"weights '{path}'{advice}")
     try:
         if path.suffix == ".safetensors":
             return load_file(path)
@@ -174,8 +172,8 @@ def _refusal(path: Path, error: Exception) -> InputError:
             "ArrayRecord to_torch_state_dict())"
         )
     why = first_line(error).split(". ")[0]
-    if zipfile.is_zipfile(path):
-        why = "it is an archive of other files; torch.save(model.state_dict(), FILE) writes weights"
+    if "inline_container" in text:
+        why = "a damaged archive, or one of other files: torch.save(model.state_dict(), FILE)"
     elif path.suffix == ".pkl":
         why = "it is a pickle of other code (as BYOL's in JAX); save its tensors by name with torch"
     elif "weights_only" in text or isinstance(error, pickle.UnpicklingError):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any, NamedTuple
 
 import pytest
@@ -54,12 +53,6 @@ class Named(NamedTuple):
     embedding: Tensor
 
 
-@dataclasses.dataclass
-class Fields:
-    logits: Tensor
-    features: Tensor
-
-
 POOLED = torch.rand(2, 8)  # as wide as the tokens
 
 
@@ -79,7 +72,6 @@ POOLED = torch.rand(2, 8)  # as wide as the tokens
         ({"aux": OTHER, "x": VECTOR}, "x", True),
         ({"loss": torch.rand(()), "hidden_states": (TOKENS, TOKENS), "y": TOKENS}, "y", True),
         (Named(OTHER, VECTOR), "embedding", True),
-        (Fields(OTHER, VECTOR), "features", True),
         ((VECTOR, SMALL), "0", True),
         ((TOKENS, POOLED), "1", True),
     ],

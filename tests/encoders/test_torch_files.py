@@ -119,7 +119,7 @@ def test_read__what_is_no_file_of_weights(tmp_path: Path) -> None:
     refused("other.pth", data, "neither a ResNet's nor a ViT's by name")
     archive = io.BytesIO()
     np.savez(archive, a=np.zeros(3))
-    refused("arrays.pth", archive.getvalue(), "an archive of other files; torch.save")
+    refused("arrays.pth", archive.getvalue(), "archive, or one of other files: torch.save")
     torch.save(make_tiny(), whole)  # a module, not its weights
     refused("module.pth", whole.read_bytes(), "asks for 'tests.encoders.conftest.Tiny'")
 
