@@ -27,17 +27,18 @@ from fedmia.data.base import Views
 from fedmia.data.images import UNLABELLED, ImageSet
 from fedmia.encoders.base import LoadOptions, channel_constants
 from fedmia.encoders.memory import IN_MEMORY, Encoder, Images, as_tensor, encoder_name, load_module
-from fedmia.options.errors import InputError, opt
+from fedmia.options.errors import InputError, format_error
 from fedmia.options.option import option_fields
 from fedmia.records.rows import Report
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.ssl.augment import Augment
-from fedmia.threat import ACCESS, BlackBox, Labels, Shadow, WhiteBox
+from fedmia.threat import BlackBox, Labels, Shadow, WhiteBox
 from fedmia.threat.signals import PixelCache
 
 __all__ = ["audit", "view"]
 
 
+@torch.inference_mode(False)  # with gradients, wherever it is called
 def view(
     encoder: Encoder,
     *,
@@ -53,6 +54,7 @@ def view(
     labels: Labels | None = None,
     budget: int | None = None,
     access: str | None = None,
+    embedding: str | None = None,
     precision: str = "float32",
 ) -> BlackBox:
     """What an attacker can ask of an encoder: pass it to an attack's `fit` and `score`.
@@ -78,6 +80,7 @@ def view(
         labels: true classes of images, for the attack that needs them (`baseline-b`).
         budget: most images that may be embedded.
         access: `black_box` or `white_box`; None: all that the encoder grants.
+        embedding: which of several outputs is the embedding, by name or number.
         precision: of the forward passes, `float32` or `bfloat16`.
 
     Returns:
@@ -87,19 +90,13 @@ def view(
         InputError: an encoder that takes no such images or returns something else, or access
             that it does not grant.
     """
-    load_options = LoadOptions(
-        None, size, channel_constants(mean), channel_constants(std), torch.device(device), seed
-    )
+    options = {"mean": mean, "std": std, "device": device, "embedding": embedding}
+    load_options = LoadOptions(size=size, seed=seed, access=access, **options)
     released = load_module(encoder, load_options, channels=channels)
-    granted = ACCESS[: ACCESS.index(released.access) + 1]
-    if access is not None and access not in granted:
-        raise InputError(
-            f"{opt('access')} to {released.name} must be {' or '.join(granted)}, got {access!r}"
-        )
     own = None if held is None else as_tensor(held, "held")
     if own is not None:
         released.method.fill_bank(own)
-    return (WhiteBox if (access or granted[-1]) == "white_box" else BlackBox)(
+    return (WhiteBox if released.access == "white_box" else BlackBox)(
         released.method,
         released.augment if augment is None else augment,
         seed=seed,
@@ -113,6 +110,7 @@ def view(
     )
 
 
+@torch.inference_mode(False)
 def audit(
     encoder: Encoder,
     members: Images,
@@ -171,7 +169,7 @@ def audit(
         from fedmia.config.tree import from_tree
         from fedmia.evaluation.audits.images import deal_sets
         from fedmia.evaluation.encoder import check_embeddings, device_of, examine, folder
-        from fedmia.report.publish import publish
+        from fedmia.report.publish import publish, say_not_run
         from fedmia.runtime.progress import AuditDisplay
     given_images = {"members": members, "nonmembers": nonmembers}
     if shadow_data is not None and not isinstance(shadow_data, str):
@@ -200,18 +198,23 @@ def audit(
     place = folder(config, None if out is None else Path(out))
     device = device_of(config)
     with watch.part("data"):
-        load_options = LoadOptions(None, config.size, config.mean, config.std, device, config.seed)
+        names = ("size", "mean", "std", "seed", "embedding", "access")
+        load_options = LoadOptions(device=device, **{name: getattr(config, name) for name in names})
         released = load_module(encoder, load_options, name=called)
         data_split = deal_sets(config, sets["members"], sets["nonmembers"], Views())
         about = (*data_split.notes, *notes)
         data_split = replace(data_split, shadow_data=sets.get("shadow_data"), notes=about)
         check_embeddings(released, data_split, config.allow_random)
     display = AuditDisplay(len(config.attacks), quiet)
+    for note in (*released.notes, *data_split.notes):
+        display.say(format_error(note))
     scores = examine(config, released, data_split, device, place, display, watch, lambda: False)
     if not (scores.attacks or scores.inferences):
         reasons = [f"{attack}: {reason}" for attack, reason in scores.not_run.items()]
         raise InputError(f"no attack could run; {'; '.join(reasons)}")
-    return publish(scores, place.folder, watch)
+    report = publish(scores, place.folder, watch)
+    say_not_run(report, quiet=quiet)
+    return report
 
 
 def split_attacks(

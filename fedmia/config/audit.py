@@ -22,7 +22,7 @@ from fedmia.runtime.device import DEVICES, check_device
 from fedmia.shadows.plan import ShadowPlan
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.train import Train
-from fedmia.threat import PRECISIONS
+from fedmia.threat import ACCESS, PRECISIONS
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,12 @@ class Audit(Settings):
     allow_missing: bool = option(False, "audit an encoder whose file lacks weights or has others")
     allow_random: bool = option(
         False, "audit an encoder whose output for one image changes from call to call"
+    )
+    embedding: str | None = option(
+        None, "name or number of the output to audit (none: known by name)", omitted=True
+    )
+    access: str | None = option(
+        None, "to the encoder (none: all that it grants)", choices=ACCESS, omitted=True
     )
     members: str | None = option(
         None, "dataset of images that the encoder was trained on (none: a fedmia run's own)"

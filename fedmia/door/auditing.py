@@ -6,6 +6,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from fedmia.cli.command import Invocation
 from fedmia.cli.commands import AUDIT
 from fedmia.config.dataset_names import split_dataset
@@ -18,11 +20,13 @@ from fedmia.encoders.memory import Encoder
 from fedmia.library import audit as audit_in_memory
 from fedmia.options import registry
 from fedmia.options.errors import InputError, option_style
+from fedmia.report.publish import say_not_run
 from fedmia.runs import Run
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.storage.runfolder import RunFolder
 
 
+@torch.inference_mode(False)  # with gradients, wherever it is called
 def audit_encoder(
     encoder: Encoder | str | Path | Run,
     members: Any = None,
@@ -99,7 +103,7 @@ def audit_by_name(
         )
     first = settings.cells[0].first
     with interrupts("attacks") as stop, option_style(settings.spelling):
-        code = run_audit(Invocation(first, out, quiet), watch, stop, lambda *_, **__: None)
+        code = run_audit(Invocation(first, out, quiet), watch, stop, say_not_run)
         if code and RunFolder(out).read_report_or_none() is None:
             raise KeyboardInterrupt if stop.is_set() else InputError("every attack failed")
 

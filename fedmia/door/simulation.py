@@ -18,12 +18,14 @@ from fedmia.cli.command import Invocation
 from fedmia.cli.commands import SIMULATE
 from fedmia.door.arguments import Config, build_settings, options_tree
 from fedmia.options.errors import InputError, format_value, option_style
+from fedmia.report.publish import say_not_run
 from fedmia.runs import Run, open_run
 from fedmia.runtime.interrupts import Interrupts
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.storage.runfolder import RunFolder
 
 
+@torch.inference_mode(False)  # with gradients, wherever it is called
 def run_simulation(
     config: Config = None,
     *,
@@ -82,6 +84,7 @@ def run_simulation(
         )
         with option_style(settings.spelling):
             outcome = run_experiment(invocation, watch, stop)
+        say_not_run(outcome.report, quiet=quiet)
         if outcome.resumable and out is not None:
             print(
                 f"fedmia: run_simulation(resume={str(folder.path)!r}) goes on with this run",

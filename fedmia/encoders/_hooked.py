@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from fedmia.encoders._outputs import grid, is_map, read_outputs
+from fedmia.encoders._outputs import OutputNames, choose_outputs, grid, is_map, read_outputs
 from fedmia.encoders._positions import PositionGrid, find_grid
 from fedmia.encoders.base import FAILURES, LoadContext, first_line
 from fedmia.nets.base import Trunk
@@ -34,7 +34,7 @@ class HookedBackbone(Trunk):
 
     Args:
         module: in evaluation mode.
-        where: what messages call it.
+        named_outputs: which of its outputs are read.
         stages: names of the submodules that give a map, first to last. Layers are called by
             them; names that mean something else here get `.out` behind, tokens are `map`.
         prefix: where the last stage gives tokens (B, N, D): how many come before the patches.
@@ -46,7 +46,7 @@ class HookedBackbone(Trunk):
     def __init__(
         self,
         module: nn.Module,
-        where: str,
+        named_outputs: OutputNames,
         stages: tuple[str, ...] = (),
         *,
         prefix: int | None = None,
@@ -58,7 +58,7 @@ class HookedBackbone(Trunk):
         self.module = module
         self.sized = grid
         self.patch = 1 if grid is None else grid.patch
-        self.where = where
+        self.named_outputs = named_outputs
         self.hooked = stages
         names = tuple(f"{n}.out" if n in RESERVED else n for n in stages)
         if prefix is not None:
@@ -71,7 +71,7 @@ class HookedBackbone(Trunk):
         with capture_outputs(self.module, self.hooked) as fired:
             outputs = self.module(x) if self.sized is None else self.sized(self.module, x)
         by_layer = {self.layers[self.hooked.index(name)]: value for name, value in fired}
-        vector, returned = read_outputs(outputs, self.where)
+        vector, returned = read_outputs(outputs, self.named_outputs)
         if self.prefix is not None:
             tokens = by_layer["map"]
             by_layer["map"] = grid(tokens, math.isqrt(tokens.shape[1] - self.prefix))
@@ -129,6 +129,7 @@ class TrialPass(NamedTuple):
     fixed: bool
 
 
+@torch.no_grad()
 def find_input_size(
     context: LoadContext,
     run: Callable[[Tensor], object],
@@ -186,25 +187,30 @@ def hook_backbone(
         flat_is_map: whether an output as long as the last map is that map, flattened.
 
     Raises:
-        InputError: it takes no pixels, or returns neither vector, map nor tokens.
+        InputError: it takes no pixels, or returns neither vector, map nor tokens, or several of
+            which none is known to be the embedding.
     """
     module.eval()
     where, tried = context.where, find_input_size(context, module, channels, size, sizes)
     # A pooled map may be larger than the one it was made of: VGG's is 7x7 for any image.
     pools = (nn.AdaptiveAvgPool2d, nn.AdaptiveMaxPool2d)
     names = [n for n, part in module.named_modules() if n and not isinstance(part, pools)]
+    if isinstance(module, torch.jit.ScriptModule):
+        context.notes.append(f"{where} is TorchScript, whose layers run no hooks: none are read.")
+        names = []
     with capture_outputs(module, names) as fired:
         outputs = module(torch.zeros(1, tried.channels, tried.size, tried.size))
-    vector, returned = read_outputs(outputs, where)
+    own = choose_outputs(outputs, context)
+    vector, returned = read_outputs(outputs, own)
     stages, last, prefix = find_stages(fired)
     sized = find_grid(module, tried.channels, tried.size) if tried.fixed else None
     if returned is not None and returned is not last and prefix is None:
-        return HookedBackbone(module, where, stages, returned=True, grid=sized), tried
+        return HookedBackbone(module, own, stages, returned=True, grid=sized), tried
     pooled = False
     if flat_is_map and last is not None and prefix is None:
         places = vector.shape[1] / last.shape[1]
         pooled = places > 1 and places == math.isqrt(int(places)) ** 2
-    backbone = HookedBackbone(module, where, stages, prefix=prefix, pooled=pooled, grid=sized)
+    backbone = HookedBackbone(module, own, stages, prefix=prefix, pooled=pooled, grid=sized)
     return backbone, tried
 
 

@@ -8,9 +8,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim.swa_utils import AveragedModel
 
 from fedmia.encoders import checkpoint, untrained
 from fedmia.encoders._hooked import TrialPass
+from fedmia.encoders._outputs import named_tensors
 from fedmia.encoders.base import (
     FAILURES,
     Constants,
@@ -20,7 +23,7 @@ from fedmia.encoders.base import (
     first_line,
 )
 from fedmia.nets.base import Backbone
-from fedmia.options.errors import InputError
+from fedmia.options.errors import InputError, opt
 from fedmia.options.seeding import torch_rng
 from fedmia.ssl._bank import Bank
 from fedmia.ssl._twoview import TwoView
@@ -30,6 +33,7 @@ from fedmia.ssl.moco import MoCoV2
 RANDOM = "random weights: nothing was trained. Without --checkpoint there is nothing to leak."
 HEADED = "The output 'encoder' is that of the file's projection head, 'avgpool' its input."
 UNFIT = "The file's projection head takes no vectors of length {}: left out."
+WRAPPERS = (nn.DataParallel, DistributedDataParallel, AveragedModel)
 BANK = 1024  # random negatives before `fill_bank`
 
 
@@ -58,6 +62,38 @@ def build(context: LoadContext, make: Callable[[], Any], *passed: type[Exception
         raise
     except (ImportError, OSError, LookupError, *FAILURES) as error:
         raise InputError(f"{context.where} cannot be built: {first_line(error)}") from None
+
+
+def strip_wrappers(module: nn.Module) -> nn.Module:
+    """The module inside torch.compile, DataParallel, DistributedDataParallel or AveragedModel."""
+    inner = module.module if isinstance(module, WRAPPERS) else getattr(module, "_orig_mod", None)
+    return module if inner is None else strip_wrappers(inner)
+
+
+def copy_module(module: nn.Module, where: str) -> Any:
+    """A copy without wrappers, that trains whatever mode of gradients it was made in.
+
+    What it keeps of an earlier pass (activations, the weight of an old `weight_norm`) is detached:
+    torch copies no tensor within a graph.
+
+    Raises:
+        InputError: it holds what Python cannot copy.
+    """
+    module = strip_wrappers(module)
+    try:
+        every = [t for part in module.modules() for _, t in named_tensors(vars(part))]
+        kept = {id(t): t.detach().clone() for t in every if not t.is_leaf}
+        copied = copy.deepcopy(module, kept)
+    except Exception as error:  # whatever the user's own attributes raise
+        raise InputError(
+            f"{where} cannot be copied ({first_line(error)}); a function that builds it and loads "
+            f"its weights can be audited: {opt('encoder', 'package.module:factory')}"
+        ) from None
+    for part in copied.modules():
+        for name, child in list(part.named_children()):
+            if (inner := strip_wrappers(child)) is not child:
+                setattr(part, name, inner)
+    return copied
 
 
 class LoadedEncoderMethod(TwoView):
@@ -89,6 +125,7 @@ def load_white_box(
     tried: TrialPass,
     own: Constants | None = None,
     size: int | None = None,
+    access: str = "white_box",
 ) -> LoadedEncoder:
     """The encoder with its layers and weights at hand; its control has permuted weights.
 
@@ -97,6 +134,7 @@ def load_white_box(
             method with its own loss.
         own: the normalisation that goes with a backbone, None: not known.
         size: that it asks for where the user gives none and other sizes work too.
+        access: `black_box` where no gradient reaches its weights.
     """
     load_options = context.load_options
     blank = torch.zeros(1, tried.channels, tried.size, tried.size)
@@ -114,13 +152,15 @@ def load_white_box(
     method = network.to(load_options.device)
 
     def permuted(least: int) -> SSLMethod:
-        control = copy.deepcopy(method)
+        control, count = copy.deepcopy(method), 0
         for prefix, module in control.shared_modules().items():
             tensors = {prefix + key: tensor for key, tensor in module.state_dict().items()}
-            untrained.permute_tensors(tensors, load_options.seed, least)
+            count += untrained.permute_tensors(tensors, load_options.seed, least)
+        if not count:
+            raise InputError(f"{context.where}: {untrained.NOTHING}")
         return control
 
-    return load_with_control(context, "white_box", method, permuted, tried, size)
+    return load_with_control(context, access, method, permuted, tried, size)
 
 
 @torch.no_grad()
@@ -149,7 +189,9 @@ def load_with_control(
         name=name,
         method=method,
         augment=MoCoV2().augment,
-        untrained=lambda: untrained.build_control(permuted, name, shape, load_options.seed),
+        untrained=lambda: untrained.build_control(
+            permuted, method.encoder, name, shape, load_options.seed
+        ),
         untrained_how=untrained.HOW,
         access=access,
         channels=tried.channels,

@@ -1,27 +1,57 @@
-"""What an encoder's outputs mean: a vector, a map, or tokens."""
+"""What an encoder's outputs mean: which is the embedding, a vector, a map or tokens."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from fedmia.options.errors import InputError
+from fedmia.encoders.base import LoadContext
+from fedmia.options.errors import InputError, opt, unknown_name
+
+# Names under which libraries return what users take as an image's vector, the best first. One table
+# for every form of encoder.
+EMBEDDINGS = (
+    "image_embeds", "image_features", "pooler_output", "pooled_output", "sentence_embedding",
+    "embedding", "embeddings", "features", "feature", "representation", "x_norm_clstoken",
+    "last_hidden_state",
+)  # fmt: skip
+# What is none: masks, scores of classes, losses, other inputs, and what comes of a decoder.
+ASIDE = re.compile(
+    r"(^|[._])(masks?|ids|logits?|loss(es)?|scores?|prob(s|abilities)?|attentions?|attn|hidden_states"
+    r"|text|labels?|targets?|aux(iliary)?|pred(s|ictions?)?|recon(struction)?s?|decoder|noise|scale)"
+    r"([._]|\d*$)"
+)
 
 
-def float_tensors(outputs: Any) -> Iterator[Tensor]:
-    """Float tensors among the outputs of a module or a program, in order."""
+class OutputNames(NamedTuple):
+    """Which outputs are read.
+
+    Attributes:
+        vector: name of the output that is the embedding: a vector, a map or tokens.
+        map: name of the map (B, D, h, w); None: there is none, or it is made of tokens.
+    """
+
+    vector: str
+    map: str | None
+
+
+def named_tensors(outputs: Any, name: str = "") -> Iterator[tuple[str, Tensor]]:
+    """Float tensors among the outputs of a module or a program, in order, with their names: keys,
+    fields or numbers from 0, `a.b` in one another; `output` where it is alone."""
     if isinstance(outputs, Tensor):
         if outputs.is_floating_point():
-            yield outputs
-    elif isinstance(outputs, Mapping):
-        for value in outputs.values():
-            yield from float_tensors(value)
-    elif isinstance(outputs, tuple | list):
-        for value in outputs:
-            yield from float_tensors(value)
+            yield name or "output", outputs
+        return
+    if isinstance(outputs, tuple | list):
+        named = hasattr(outputs, "_asdict")
+        outputs = outputs._asdict() if named else dict(enumerate(outputs))
+    if isinstance(outputs, Mapping):
+        for key, value in outputs.items():
+            yield from named_tensors(value, f"{name}.{key}" if name else str(key))
 
 
 def is_map(value: Tensor) -> bool:
@@ -35,39 +65,82 @@ def grid(tokens: Tensor, side: int) -> Tensor:
     return patches.transpose(1, 2).unflatten(2, (side, side))
 
 
-def read_outputs(outputs: Any, where: str) -> tuple[Tensor, Tensor | None]:
-    """The vector (B, D) and the map (B, D, h, w), if there is one.
+def choose_outputs(outputs: Any, context: LoadContext) -> OutputNames:
+    """Which of the outputs is the embedding, and which is the map.
 
-    The vector is the first output (B, D) or (B, D, 1, 1), else the map's mean. The map is the
-    last output (B, D, h, w). Tokens (B, N, D), where there is neither: the first is the vector
-    if N - 1 is a square, else the vector is their mean; those of the square are the map.
+    The embedding is the output that the user names, else the first name of `EMBEDDINGS`, else the
+    only vector (B, D) or (B, D, 1, 1) that is not of `ASIDE`, else the last map, else the only
+    tokens. The map is the embedding itself, or the last output (B, D, h, w).
+
+    Args:
+        outputs: of the module or the program.
+        context: names it and the output that the user wants; gets a note where there are several.
+
+    Returns:
+        Their names.
 
     Raises:
-        InputError: none of these.
+        InputError: no such output, or several that may be the embedding.
     """
-    tensors_returned = list(float_tensors(outputs))
-    vectors = [
-        v.flatten(1)
-        for v in tensors_returned
-        if v.ndim == 2 or v.ndim == 4 and v.shape[2:] == (1, 1)
-    ]
-    maps = [v for v in tensors_returned if v.ndim == 4 and v.shape[2:] != (1, 1)]
-    if vectors:
-        return vectors[0], maps[-1] if maps else None
-    if maps:
-        return maps[-1].mean(dim=(2, 3)), maps[-1]
-    for tokens in (v for v in tensors_returned if v.ndim == 3):
-        count = tokens.shape[1]
+    where, embedding = context.where, context.load_options.embedding
+    every = dict(named_tensors(outputs))
+    named = {n: t for n, t in every.items() if 2 <= t.ndim <= 4}
+    if not named:
+        shapes = ", ".join(str(tuple(v.shape)) for v in every.values())
+        raise InputError(
+            f"{where} returns {shapes or 'no float tensor'}; an encoder returns vectors (B, D), "
+            "maps (B, D, h, w) or tokens (B, N, D)"
+        )
+    listed = ", ".join(f"'{n}' (B, {', '.join(map(str, t.shape[1:]))})" for n, t in named.items())
+    usable = [n for n in named if len(named) == 1 or not ASIDE.search(n)]
+    maps = [n for n in usable if named[n].ndim == 4 and named[n].shape[2:] != (1, 1)]
+    tokens = [n for n in usable if named[n].ndim == 3]
+    vectors = [n for n in usable if n not in (*maps, *tokens)]
+    known = [n for e in EMBEDDINGS for n in usable if n.rpartition(".")[2] == e]
+    chosen = known[:1] or vectors or maps[-1:] or tokens
+    if embedding is not None:
+        if embedding not in named:
+            raise unknown_name("output", embedding, named)
+        chosen = [embedding]
+    elif len(chosen) != 1 or (
+        not known and _may_be_mask(named[chosen[0]], [named[n] for n in (*maps, *tokens)])
+    ):
+        raise InputError(
+            f"{where} returns {listed}, and which of them is the embedding is not known: "
+            f"{opt('embedding', 'NAME')} tells, or return it alone"
+        )
+    vector = chosen[0]
+    if embedding is None and (len(named) > 1 or ASIDE.search(vector)):
+        context.notes.append(
+            f"{where} returns {listed}: '{vector}' is audited; {opt('embedding')} names another."
+        )
+    own = [vector] if vector in maps or is_map(named[vector]) else maps
+    return OutputNames(vector, own[-1] if own and named[vector].ndim != 3 else None)
+
+
+def _may_be_mask(vector: Tensor, beside: Sequence[Tensor]) -> bool:
+    """Whether an unnamed vector may have one value a part of the image: it is no mean of the parts
+    beside it, and these are tokens, of which a masked model drops some, or as many as its values.
+    """
+    length = vector.shape[1]
+    if vector.ndim != 2 or any(length == t.shape[1 if t.ndim == 4 else 2] for t in beside):
+        return False
+    return any(t.ndim == 3 or length == t.shape[2] * t.shape[3] for t in beside)
+
+
+def read_outputs(outputs: Any, names: OutputNames) -> tuple[Tensor, Tensor | None]:
+    """The vector (B, D) and the map (B, D, h, w), if there is one.
+
+    The vector of a map is its mean. Of tokens (B, N, D) it is the first if N - 1 is a square, else
+    their mean; those of the square are the map.
+    """
+    tensors = dict(named_tensors(outputs))
+    vector = tensors[names.vector]
+    if vector.ndim == 3:
+        count = vector.shape[1]
         if count > 1 and math.isqrt(count - 1) ** 2 == count - 1:
-            return tokens[:, 0], grid(tokens, math.isqrt(count - 1))
+            return vector[:, 0], grid(vector, math.isqrt(count - 1))
         square = math.isqrt(count) ** 2 == count > 1
-        return tokens.mean(dim=1), grid(tokens, math.isqrt(count)) if square else None
-    raise InputError(
-        f"{where} returns {format_shapes(tensors_returned) or 'no float tensor'}; an encoder "
-        "returns vectors (B, D), maps (B, D, h, w) or tokens (B, N, D)"
-    )
-
-
-def format_shapes(outputs: Iterable[Tensor]) -> str:
-    """`(2, 4), (2, 8, 4, 4)`."""
-    return ", ".join(str(tuple(v.shape)) for v in outputs)
+        return vector.mean(dim=1), grid(vector, math.isqrt(count)) if square else None
+    one = None if names.map is None else tensors[names.map]
+    return (vector.mean(dim=(2, 3)) if vector.ndim == 4 else vector), one

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from fedmia.encoders._hooked import CHANNELS, SIZES, find_input_size
 from fedmia.encoders._module import LoadedEncoderMethod, load_with_control
-from fedmia.encoders._outputs import read_outputs
+from fedmia.encoders._outputs import OutputNames, choose_outputs, read_outputs
 from fedmia.encoders.base import LoadContext, LoadedEncoder, LoadOptions, Weights
 from fedmia.nets.base import Trunk
 from fedmia.options.errors import InputError, opt
@@ -26,8 +26,12 @@ class Program(ABC):
         batch: B of its input (B, C, H, W); None: it takes any.
         channels: C, likewise.
         size: H and W, likewise.
+        context: of its loading.
+        output_names: which of its outputs are read; None: not called yet.
     """
 
+    context: LoadContext
+    output_names: OutputNames | None = None
     where: str
     batch: int | None
     channels: int | None
@@ -77,7 +81,9 @@ class Program(ABC):
         return torch.cat(vectors), torch.cat(maps) if maps else None
 
     def _read(self, pixels: Tensor) -> tuple[Tensor, Tensor | None]:
-        vector, one = read_outputs(self.run(pixels), self.where)
+        outputs = self.run(pixels)
+        self.output_names = self.output_names or choose_outputs(outputs, self.context)
+        vector, one = read_outputs(outputs, self.output_names)
         if len(vector) != len(pixels):
             raise InputError(f"{self.where} returns {len(vector)} vectors for {len(pixels)} images")
         return vector.float(), None if one is None else one.float()
@@ -89,6 +95,7 @@ class ProgramBackbone(Trunk):
     def __init__(self, program: Program, has_map: bool) -> None:
         super().__init__()
         self.program = program
+        self.named_outputs = program.output_names
         self.layers = ("map",) if has_map else ()
 
     def trunk(self, x: Tensor) -> tuple[dict[str, Tensor], Tensor]:
@@ -115,6 +122,7 @@ def load_black_box(
             f"{opt('size', load_options.size)}: {where} takes {program.size}x{program.size} images "
             "only"
         )
+    program.context = context
     channels = CHANNELS if program.channels is None else (program.channels,)
     sizes = SIZES if program.size is None else (program.size,)
     tried = find_input_size(context, program, channels, program.size, sizes)
@@ -125,6 +133,7 @@ def load_black_box(
         context.notes.append(note)
 
     def method(of: Program) -> LoadedEncoderMethod:
+        of.output_names = program.output_names
         encoder = Encoder(ProgramBackbone(of, one is not None), nn.Identity(), mean, std)
         return (
             LoadedEncoderMethod(encoder, vector.shape[1], load_options.seed)

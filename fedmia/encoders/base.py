@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -15,11 +16,14 @@ from torch import nn
 
 from fedmia.options.bounded import read_json
 from fedmia.options.errors import InputError, opt, suggest_nearest
+from fedmia.options.filetype import check_file_type
 from fedmia.options.option import Options
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSLMethod
 from fedmia.storage.runfolder import Trust
+from fedmia.threat.needs import ACCESS
 
+NUMPY = (".npz", ".npy")
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 PLAIN = ((0.5,), (0.25,))  # one channel, or any other number of them
 # What modules and programs raise on pixels that they do not take.
@@ -96,6 +100,8 @@ class LoadOptions:
         allow_missing: whether weights that the checkpoint lacks may stay random.
         trust_plugins: whether plugins from outside may be imported that the folder of a run names:
             all, none, or those of these names.
+        embedding: name of the output that is audited; None: the one that is known to be it.
+        access: `black_box` or `white_box`; None: all that the encoder grants.
     """
 
     checkpoint: Path | None = None
@@ -107,6 +113,8 @@ class LoadOptions:
     key: str | None = None
     allow_missing: bool = False
     trust_plugins: Trust = False
+    embedding: str | None = None
+    access: str | None = None
 
     def __post_init__(self) -> None:
         for name, values in (
@@ -117,9 +125,11 @@ class LoadOptions:
             object.__setattr__(self, name, values(getattr(self, name)))
 
     def refuse_constants(self, whose: str) -> None:
-        """Raise InputError where a normalisation is given to an encoder that holds its own."""
-        if self.mean is not None or self.std is not None:
-            raise InputError(f"{opt('mean')} and {opt('std')}: {whose} holds its own")
+        """Raise InputError where a normalisation or an output is named to an encoder that holds its
+        own."""
+        for name in ("mean", "std", "embedding"):
+            if getattr(self, name) is not None:
+                raise InputError(f"{opt(name)}: {whose} holds its own")
 
     def channel_constants(
         self, channels: int, own: Constants | None, notes: list[str]
@@ -252,7 +262,33 @@ def load(spec: str, **options: Any) -> LoadedEncoder:
             f"{opt('checkpoint', checkpoint)}: '{spec}' holds its own weights; a checkpoint goes "
             f"with {', '.join(most)} and {last}"
         )
-    loaded = form.load(source, load_options)
+    for file in (spec, f"{spec}.data"):  # the second has the weights of a large .onnx
+        check_file_type(Path(file), "encoder")
+    return finish(form.load(source, load_options), load_options)
+
+
+def finish(loaded: LoadedEncoder, load_options: LoadOptions) -> LoadedEncoder:
+    """The encoder on its device, in evaluation mode, with the access that the user allows.
+
+    Args:
+        loaded: the encoder; changed in place.
+        load_options: the user's options.
+
+    Returns:
+        The encoder.
+
+    Raises:
+        InputError: access that it does not grant, or the name of an output where it has one only.
+    """
+    granted = ACCESS[: ACCESS.index(loaded.access) + 1]
+    access, embedding = load_options.access, load_options.embedding
+    if access is not None and access not in granted:
+        raise InputError(
+            f"{opt('access')} to {loaded.name} must be {' or '.join(granted)}, got {access!r}"
+        )
+    if embedding is not None and not hasattr(loaded.method.encoder.backbone, "named_outputs"):
+        raise InputError(f"{opt('embedding', embedding)}: {loaded.name} has one embedding only")
+    loaded.access = access or loaded.access
     loaded.method.to(load_options.device).eval()
     return loaded
 
@@ -283,7 +319,7 @@ def find_form(spec: str) -> tuple[EncoderForm, str]:
     for form in sorted(known, key=lambda form: not form.prefix):  # a prefix comes before all else
         if form.takes(spec):
             if form.suffixes and not Path(spec).is_file():
-                raise InputError(f"encoder '{spec}': no such file")
+                raise InputError(f"encoder '{spec}': {why_unread(spec)}")
             if not form.prefix and (folder := _hugging_face_folder(Path(spec))):
                 raise InputError(
                     f"encoder '{spec}' is of a folder as transformers saves it: give "
@@ -294,10 +330,20 @@ def find_form(spec: str) -> tuple[EncoderForm, str]:
     if len(rest) == 2 and all(map(str.isidentifier, [*module.split("."), rest[0]])):
         return load_outside_form(f"{module}:{rest[0]}"), rest[1]
     missing = " (no such folder)" if "/" in spec or "@" in spec else ""
-    if Path(spec).is_file():
-        missing = f" (a file that ends in '{Path(spec).suffix}')"
+    if Path(spec).is_file() or Path(spec).suffix in NUMPY:
+        why = f"; {why_unread(spec)}" if Path(spec).suffix in NUMPY else ""
+        missing = f" (a file that ends in '{Path(spec).suffix}'{why})"
     listed = ", ".join(form.written for form in known)
     raise InputError(f"unknown encoder '{spec}'{missing}; give one of {listed}")
+
+
+def why_unread(path: str | Path) -> str:
+    """Why a path names no file of weights, and the way out."""
+    if Path(path).suffix in NUMPY:
+        made = "torch.save({n: torch.from_numpy(a) for n, a in numpy.load(F).items()}, 'F.pth')"
+        return f"arrays of NumPy are not read: {made} makes weights of F"
+    pattern = "; a pattern is not expanded: each audit reads one file, named in full"
+    return f"no such file{pattern * glob.has_magic(str(path))}"
 
 
 def _hugging_face_folder(path: Path) -> Path | None:

@@ -85,6 +85,7 @@ def load_tensors(
         InputError: as `load_checkpoint`.
     """
     own, ready, notes = module.state_dict(), dict[str, Tensor](), context.notes
+    notes += match.notes
     for name, tensor in tensors.items():
         if name in own and (fitted := _fit_shape(name, tensor, own[name])) is not None:
             ready[name] = fitted
@@ -177,7 +178,9 @@ def _check(
     for name in needed:
         if name in ready or (name not in tensors and load_options.allow_missing and fitting):
             continue
-        wrong, more = "is missing", f"{lax}it random" if fitting else ""
+        wrong = f"is missing in '{match.entry}'" if match.entry else "is missing"
+        strays = [f"; '{stray}' finds no place" for stray in _unknown_tensors(tensors, ready)[:1]]
+        more = "".join(strays) + (f"{lax}it random" if fitting else "")
         if name in tensors:
             shape = tuple(tensors[name].shape)
             wrong, more = f"is {shape}, {where} needs {tuple(own[name].shape)}", ""

@@ -51,7 +51,7 @@ class TorchProgram(Program):
         self.module: Any = program.module()
         own = self.module.state_dict()
         if least is not None and not untrained.permute_tensors(own, load_options.seed, least):
-            raise InputError(f"{where}: no untrained control: no weights to permute were found")
+            raise InputError(f"{where}: {untrained.NOTHING}")
 
     def run(self, pixels: Tensor) -> Any:
         return self.module(pixels.to(self.device, self.dtype))

@@ -6,8 +6,8 @@ import torch
 from torch import nn
 
 from fedmia.encoders import checkpoint
-from fedmia.encoders._hooked import CHANNELS, find_input_size, hook_backbone
-from fedmia.encoders._module import build_seeded, load_white_box
+from fedmia.encoders._hooked import CHANNELS, TrialPass, find_input_size, hook_backbone
+from fedmia.encoders._module import build_seeded, copy_module, load_white_box, strip_wrappers
 from fedmia.encoders.base import EncoderForm, LoadContext, LoadedEncoder, LoadOptions, first_line
 from fedmia.nets.base import Backbone
 from fedmia.options.errors import InputError
@@ -36,7 +36,7 @@ class Factory(EncoderForm):
         """
         context, module = (
             LoadContext(source, load_options),
-            build_seeded(lambda: _call_factory(source), load_options.seed),
+            strip_wrappers(build_seeded(lambda: _call_factory(source), load_options.seed)),
         )
         if load_options.checkpoint is not None:
             context.weights = checkpoint.load_checkpoint(context, module)
@@ -46,8 +46,8 @@ class Factory(EncoderForm):
 def wrap(context: LoadContext, module: nn.Module, channels: int | None = None) -> LoadedEncoder:
     """Any torch module as an encoder to attack.
 
-    The module itself is changed: moved to the device, its weights made trainable and of torch's
-    default dtype, set to evaluation.
+    A copy of it is moved to the device, its weights made trainable and of torch's default dtype,
+    set to evaluation. It is a white box where a gradient of its outputs reaches its weights.
 
     Args:
         context: names the encoder.
@@ -60,14 +60,30 @@ def wrap(context: LoadContext, module: nn.Module, channels: int | None = None) -
     Raises:
         InputError: it takes no images, or returns something else.
     """
+    module = copy_module(module, context.where)
     module.to("cpu", torch.get_default_dtype()).eval()  # blank pixels are tried there
     convs = [m.in_channels for m in module.modules() if isinstance(m, nn.Conv2d)]
     counts = (channels,) if channels else (convs[0],) if convs else CHANNELS
     if isinstance(module, Encoder):
         context.load_options.refuse_constants(f"the encoder of {context.where}")
+    network = module
     if isinstance(module, Encoder | Backbone):
-        return load_white_box(context, module, find_input_size(context, module, counts))
-    return load_white_box(context, *hook_backbone(context, module, counts))
+        tried = find_input_size(context, module, counts)
+    else:
+        network, tried = hook_backbone(context, module, counts)
+    access = "white_box" if _has_gradient(context, network, tried) else "black_box"
+    return load_white_box(context, network, tried, access=access)
+
+
+@torch.enable_grad()
+def _has_gradient(context: LoadContext, network: nn.Module, tried: TrialPass) -> bool:
+    """Whether a gradient of the outputs reaches a weight, with a note where none does. A copy is
+    asked, as modules may keep what they computed."""
+    network = copy_module(network, context.where).requires_grad_(True)
+    out = network(torch.zeros(1, tried.channels, tried.size, tried.size))
+    if not out.requires_grad:
+        context.notes.append(f"No gradient of {context.where} reaches a weight: it is a black box.")
+    return bool(out.requires_grad)
 
 
 def _call_factory(spec: str) -> nn.Module:

@@ -29,7 +29,6 @@ from fedmia.nets.base import check_network, limit_modules
 from fedmia.options.errors import InputError, opt
 
 FILES = ("model.safetensors", "model.safetensors.index.json")
-OUTPUTS = ("pooler_output", "last_hidden_state")  # others are masks and orders
 POOLER = "pooler."  # that many models have, and many files lack: then the class token stands
 
 
@@ -62,10 +61,7 @@ class ImageTower(nn.Module):
             order = torch.arange(places, device=pixels.device, dtype=pixels.dtype)
             options["noise"] = order.expand(len(pixels), -1)
         call = self.model.get_image_features if self.both else self.model
-        outputs = call(pixel_values=pixels, **options)
-        if isinstance(outputs, Tensor):
-            return outputs
-        return {n: outputs[n] for n in OUTPUTS if outputs.get(n) is not None}
+        return call(pixel_values=pixels, **options)
 
 
 class HuggingFaceFolder(EncoderForm):

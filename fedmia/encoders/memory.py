@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import replace
 
 import numpy as np
@@ -11,8 +10,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedmia.encoders._hooked import CHANNELS, find_input_size
-from fedmia.encoders._module import load_white_box
-from fedmia.encoders.base import LoadContext, LoadedEncoder, LoadOptions
+from fedmia.encoders._module import copy_module, load_white_box, strip_wrappers
+from fedmia.encoders.base import LoadContext, LoadedEncoder, LoadOptions, finish
 from fedmia.encoders.factory import wrap
 from fedmia.options.errors import InputError
 from fedmia.ssl.base import SSLMethod
@@ -46,33 +45,32 @@ def load_module(
     """
     if isinstance(encoder, LoadedEncoder):
         load_options.refuse_constants(encoder.name)
-        method = copy.deepcopy(encoder.method).to(load_options.device).eval()
-        called = name or encoder.name
-        return replace(encoder, name=called, method=method, notes=list(encoder.notes))
+        method, called = copy_module(encoder.method, encoder.name), name or encoder.name
+        loaded = replace(encoder, name=called, method=method, notes=list(encoder.notes))
+        return finish(loaded, load_options)
     if not isinstance(encoder, nn.Module):
         raise InputError(
             "encoder must be a torch module, a method of fedmia.ssl or a LoadedEncoder, got "
             + type(encoder).__name__
         )
-    context, module = (
-        LoadContext(name or encoder_name(encoder), load_options),
-        copy.deepcopy(encoder),
-    )
-    if not isinstance(module, SSLMethod):
-        loaded = wrap(context, module, channels)
+    context = LoadContext(name or encoder_name(encoder), load_options)
+    if not isinstance(encoder, SSLMethod):
+        loaded = wrap(context, encoder, channels)
     else:
         load_options.refuse_constants(f"the encoder of {context.where}")
+        module = copy_module(encoder, context.where)
         inner = module.to("cpu").eval().encoder  # blank pixels are tried there
         own = inner.mean.shape[1]  # 1 where one constant serves all channels
         counts = (channels,) if channels else (own, *(c for c in CHANNELS if c != own))
         loaded = load_white_box(context, module, find_input_size(context, inner, counts))
-    loaded.method.to(load_options.device).eval()
-    return loaded
+    return finish(loaded, load_options)
 
 
 def encoder_name(encoder: Encoder) -> str:
     """What a report calls an encoder without a name: its class."""
-    return encoder.name if isinstance(encoder, LoadedEncoder) else type(encoder).__name__
+    if isinstance(encoder, LoadedEncoder):
+        return encoder.name
+    return type(strip_wrappers(encoder)).__name__
 
 
 def as_tensor(images: Images, what: str) -> Tensor:

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedmia.encoders import untrained
 from fedmia.encoders._program import Program, load_black_box
 from fedmia.encoders.base import EncoderForm, LoadedEncoder, LoadOptions, first_line, import_extra
 from fedmia.options.errors import InputError
@@ -64,7 +65,8 @@ class Session(Program):
             out = self.session.run(None, fed)
         except Exception as error:
             raise RuntimeError(first_line(error)) from None
-        return [torch.from_numpy(v).to(pixels.device) for v in out if isinstance(v, np.ndarray)]
+        named = zip([one.name for one in self.session.get_outputs()], out, strict=True)
+        return {n: torch.from_numpy(v).to(pixels.device) for n, v in named if hasattr(v, "dtype")}
 
 
 class OnnxFile(EncoderForm):
@@ -122,7 +124,7 @@ def permuted_model(path: str, seed: int, least: int) -> bytes:
         tensor.CopyFrom(fresh)
         count += 1
     if not count:
-        raise InputError(f"{Path(path).name}: no untrained control: no weights to permute found")
+        raise InputError(f"{Path(path).name}: {untrained.NOTHING}")
     try:
         serialized: bytes = model.SerializeToString()
     except Exception as error:  # protobuf's limit of 2 GiB

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from fedmia.options.errors import InputError, opt, suggest_nearest
@@ -16,9 +17,13 @@ from fedmia.options.errors import InputError, opt, suggest_nearest
 Tensors = Mapping[str, Tensor]
 
 KEYS = ("state_dict", "model", "model_state_dict")  # under which training scripts keep weights
-OUTER = re.compile(r"^(module\.|_orig_mod\.)+")  # of DistributedDataParallel and torch.compile
-WRAPPERS = ("backbone.", "encoder.", "model.", "module.")
-DEPTH = 3  # most wrappers around one another
+# What wrappers add to names: those for several GPUs, of torch.compile, Opacus, Lightning, and of
+# checkpointed activations. They stand at the start of a name, or anywhere in it.
+ADDED = r"(_?module|_orig_mod|_forward_module|_fsdp_wrapped_module|_checkpoint_wrapped_module)\."
+OUTER, ANYWHERE = re.compile(f"^({ADDED})+"), re.compile(rf"(?<![^.]){ADDED}")
+# Words that name the average of a network over its training.
+AVERAGED = re.compile(r"(^|[._])(ema|swa|averaged?|avg|teacher|target|momentum)([._]|$)")
+SHARE = 0.1  # of a table's names, with which those of a network begin alike at least
 PLAIN, OPENAI = "state dict", "OpenAI's CLIP"
 VISSL = "classy_state_dict.base_model.model.trunk"
 
@@ -89,11 +94,6 @@ SCHEMES = (
     Scheme("SimCLR", "f", "f.", "g.", ("g.",)),
     Scheme("SimCLR", "backbone", "backbone.", "backbone.fc.", ("backbone.fc.2.",)),
 )  # fmt: skip
-PLAINS = tuple(
-    Scheme(PLAIN, prefix, prefix)
-    for depth in range(DEPTH + 1)
-    for prefix in map("".join, itertools.product(WRAPPERS, repeat=depth))
-)
 
 # What a name tells of the code that wrote it: what to give in place of the file alone.
 ADVICE = (
@@ -115,6 +115,8 @@ class EncoderMatch:
         head: those of the projection head, likewise.
         prefix: of the backbone's names in the file, for messages.
         others: names of the file's tensors that belong to neither.
+        entry: of the file that holds it, `a.b` in one another; empty: the file itself.
+        notes: which other networks of these names the file holds.
     """
 
     scheme: Scheme
@@ -122,6 +124,13 @@ class EncoderMatch:
     head: dict[str, Tensor]
     prefix: str
     others: list[str]
+    entry: str = ""
+    notes: tuple[str, ...] = ()
+
+    def called(self, beside: EncoderMatch) -> str:
+        """What tells it from a network beside it, as `--checkpoint-key` takes it."""
+        place = ANYWHERE.sub("", self.prefix)
+        return place.rstrip(".") if place and self.entry == beside.entry else self.entry
 
     def advice(self, path: object, where: str) -> str:
         """Which form of `--encoder` the names of the tensors suggest.
@@ -144,6 +153,9 @@ def find_encoder(
 ) -> EncoderMatch:
     """The encoder in a file, under the scheme whose names score best.
 
+    Of several networks of these names it is the one that the authors of a known code base evaluate,
+    else the average over the training.
+
     Args:
         contents: what the file holds, nested mappings of tensors.
         path: of the file, for errors.
@@ -154,24 +166,21 @@ def find_encoder(
         The best match.
 
     Raises:
-        InputError: no tensors, or nothing called `key`.
+        InputError: no tensors, nothing called `key`, or several networks of which none is known to
+            be the average.
     """
     tables = dict(_tables(contents))
     if not tables:
         what = ", ".join(map(str, list(contents)[:5])) if isinstance(contents, dict) else ""
         what = what or type(contents).__name__
         raise InputError(f"weights '{path}': no named tensors in it (it holds {what})")
-    schemes = (*SCHEMES, *PLAINS)
+    places = dict.fromkeys(place for table in tables.values() for place in _places(table))
+    schemes = [*SCHEMES, *(Scheme(PLAIN, place, place) for place in places)]
     if key is not None:
-        inner = (Scheme(PLAIN, key, s.trunk, within=key) for s in PLAINS)
-        by_key = [s for s in SCHEMES if s.key == key]
-        schemes = (*by_key, *inner, Scheme(PLAIN, key, f"{key}."))
-    best: tuple[float, EncoderMatch] | None = None
-    for scheme in schemes:
-        for one in _read_scheme(scheme, tables):
-            points = score(one)
-            if best is None or points > best[0]:
-                best = points, one
+        schemes = [s for s in SCHEMES if s.key == key]
+        schemes += [Scheme(PLAIN, key, place, within=key) for place in places]
+        schemes += [Scheme(PLAIN, key, p) for p in (f"{key}.", *places) if p.startswith(f"{key}.")]
+    best = _best_match(schemes, tables, score)
     if best is None or (key is not None and best[0] == 0):
         known = sorted({s.key for s in SCHEMES if any(o.trunk for o in _read_scheme(s, tables))})
         more = f" (it has {', '.join(known)})" if known else ""
@@ -179,7 +188,76 @@ def find_encoder(
             f"{opt('checkpoint_key', key)}: no such network in {path.name}"
             f"{suggest_nearest(str(key), known)}{more}"
         )
-    return best[1]
+    return best[1] if key is not None else _settle(best, tables, score)
+
+
+Score = Callable[[EncoderMatch], float]
+
+
+def _best_match(
+    schemes: Iterable[Scheme], tables: Mapping[str, dict[str, Tensor]], score: Score
+) -> tuple[float, EncoderMatch] | None:
+    """The first match of the highest score, with it; None: no scheme reads any."""
+    best: tuple[float, EncoderMatch] | None = None
+    for scheme in schemes:
+        for one in _read_scheme(scheme, tables):
+            points = score(one)
+            if best is None or points > best[0]:
+                best = points, one
+    return best
+
+
+def _settle(
+    best: tuple[float, EncoderMatch], tables: Mapping[str, dict[str, Tensor]], score: Score
+) -> EncoderMatch:
+    """Which of the networks of the best one's names is taken, with a note of the others."""
+    match, known = best[1], best[1].scheme.form != PLAIN
+    others = list(_others(best, tables, score)) if best[0] else []
+    if not others:
+        return match
+    names = {id(match): match.called(others[0])} | {id(one): one.called(match) for one in others}
+    # Of a pair that the authors of a code base name, the choice is theirs.
+    theirs = {(s.trunk, s.within) for s in SCHEMES if known and s.form == match.scheme.form}
+    averages = [
+        one for one in (match, *others)
+        if AVERAGED.search(names[id(one)])
+        and theirs.isdisjoint((ANYWHERE.sub("", one.prefix), w) for w in (None, one.entry))
+    ]  # fmt: skip
+    listed = ", ".join(f"'{name}'" for name in names.values())
+    if len(averages) > 1 or not (averages or known):
+        raise InputError(
+            f"{opt('checkpoint_key')} must name one of the file's networks, which have the same "
+            f"tensors: {listed}"
+        )
+    taken = averages[0] if averages else match
+    note = f"The file holds the networks {listed}: '{names[id(taken)]}' was taken; "
+    return replace(taken, notes=(f"{note}{opt('checkpoint_key')} takes another.",))
+
+
+def _others(
+    best: tuple[float, EncoderMatch], tables: Mapping[str, dict[str, Tensor]], score: Score
+) -> Iterator[EncoderMatch]:
+    """Networks of the same names elsewhere in the file, that score as much; of other values."""
+    points, match = best
+    scheme = match.scheme
+    for entry, table in tables.items():
+        short = {name: ANYWHERE.sub("", name) for name in table}
+        for place in _places(table):
+            base = scheme.trunk if scheme.head.startswith(scheme.trunk) else ""
+            outer = place if base else place.removesuffix(scheme.trunk)
+            head = scheme.head and outer + scheme.head.removeprefix(base)
+            for one in _split(replace(scheme, trunk=place, head=head), table, short):
+                both = ((match.trunk[n], t) for n, t in one.trunk.items() if n in match.trunk)
+                if score(one) >= points and not all(torch.equal(a, t) for a, t in both):
+                    yield replace(one, entry=entry)
+                    break
+
+
+def _places(table: Tensors) -> list[str]:
+    """What many names of a table begin with, with and without what wrappers add; "" is first."""
+    names = [*table, *(ANYWHERE.sub("", name) for name in table)]
+    starts = Counter(name[: dot.end()] for name in names for dot in re.finditer(r"^|\.", name))
+    return [start for start, count in starts.items() if count >= SHARE * len(table)]
 
 
 def _tables(contents: Any, entry: str = "") -> Iterator[tuple[str, dict[str, Tensor]]]:
@@ -200,14 +278,15 @@ def _weight(value: object) -> bool:
 def _read_scheme(scheme: Scheme, tables: Mapping[str, dict[str, Tensor]]) -> Iterator[EncoderMatch]:
     """Each entry of the file as `scheme` reads it, with and without the outermost wrappers."""
     places = dict.fromkeys((*KEYS, "", *tables)) if scheme.within is None else (scheme.within,)
-    for table in (tables[place] for place in places if place in tables):
-        for bare in (True, False):
-            names = {n: OUTER.sub("", n) if bare else n for n in table}
-            if not all(any(n.startswith(m) for n in names.values()) for m in scheme.marks):
+    for place, table in ((place, tables[place]) for place in places if place in tables):
+        spellings: list[dict[str, str]] = []
+        for added in (ANYWHERE, OUTER, None):
+            names = {n: n if added is None else added.sub("", n) for n in table}
+            if names in spellings or len(set(names.values())) < len(names):
                 continue
-            yield from _split(scheme, table, names)
-            if all(n == full for full, n in names.items()):
-                break
+            spellings.append(names)
+            if all(any(n.startswith(m) for n in names.values()) for m in scheme.marks):
+                yield from (replace(one, entry=place) for one in _split(scheme, table, names))
 
 
 def _split(scheme: Scheme, table: Tensors, names: Mapping[str, str]) -> Iterator[EncoderMatch]:

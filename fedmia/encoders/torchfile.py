@@ -21,9 +21,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from fedmia.encoders.base import FAILURES, first_line
+from fedmia.encoders.base import FAILURES, NUMPY, first_line, why_unread
 from fedmia.options import bounded
 from fedmia.options.errors import InputError
+from fedmia.options.filetype import check_file_type
 
 # Weights beside a config.json, as model hubs keep them.
 IN_FOLDERS = ("model.safetensors", "pytorch_model.bin")
@@ -91,8 +92,9 @@ def read(path: Path) -> Any:
     Raises:
         InputError: missing, cut short, or a pickle that asks for anything else.
     """
-    if not path.is_file():
-        raise InputError(f"weights '{path}': no such file")
+    if path.suffix in NUMPY or not path.is_file():
+        raise InputError(f"weights '{path}': {why_unread(path)}")
+    check_file_type(path, "weights")
     try:
         if path.suffix == ".safetensors":
             return load_file(path)
@@ -166,10 +168,13 @@ def _refusal(path: Path, error: Exception) -> InputError:
     if match := re.search(r"GLOBAL (\S+)", text):
         return InputError(
             f"weights '{path}': not read: it asks for '{match[1]}', which is no data and may run "
-            "code; nothing of it was run. Save the model's state_dict() alone"
+            "code; nothing of it was run. Save the model's state_dict() alone (of an "
+            "ArrayRecord to_torch_state_dict())"
         )
     why = first_line(error).split(". ")[0]
-    if path.suffix == ".pkl":
+    if "inline_container" in text:
+        why = "a damaged archive, or one of other files: torch.save(model.state_dict(), FILE)"
+    elif path.suffix == ".pkl":
         why = "it is a pickle of other code (as BYOL's in JAX); save its tensors by name with torch"
     elif "weights_only" in text or isinstance(error, pickle.UnpicklingError):
         why = "it is cut short, or no file of tensors and options"
@@ -194,6 +199,8 @@ def folder_weights(folder: Path, form: str, files: tuple[str, ...] = IN_FOLDERS)
         raise InputError(f"{form}: no such folder: '{folder}' (nothing is downloaded)")
     read_json(folder / "config.json")
     present = [folder / name for name in files if (folder / name).is_file()]
+    for file in (*present, *folder.glob("*.safetensors")):
+        check_file_type(file, form)
     if not present:
         raise InputError(f"{form}: no weights in '{folder}': it has no {' or '.join(files)}")
     return present[0]
@@ -205,6 +212,7 @@ def read_json(path: Path) -> dict[str, Any]:
     Raises:
         InputError: there is none, or it cannot be read.
     """
+    check_file_type(path, "configuration")
     try:
         content = bounded.read_json(path)
     except FileNotFoundError:

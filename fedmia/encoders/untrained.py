@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import torch_rng
@@ -15,6 +15,7 @@ HOW = (
     "every weight tensor's entries permuted: same architecture, same weight distribution, no "
     "learnt structure (vectors such as biases kept where outputs would overflow)"
 )
+NOTHING = "no untrained control: it has no weights to permute"
 LOOKS = 4  # images of noise that the control must embed to finite numbers
 
 
@@ -41,7 +42,11 @@ def permute_tensors(tensors: Mapping[str, Tensor], seed: int, least: int) -> int
 
 @torch.no_grad()
 def build_control(
-    make: Callable[[int], SSLMethod], where: str, shape: tuple[int, int, int], seed: int
+    make: Callable[[int], SSLMethod],
+    trained: nn.Module,
+    where: str,
+    shape: tuple[int, int, int],
+    seed: int,
 ) -> SSLMethod:
     """The untrained control: the encoder with permuted weights.
 
@@ -50,6 +55,7 @@ def build_control(
 
     Args:
         make: builds the control with the tensors of so many dimensions or more permuted.
+        trained: the encoder itself.
         where: what errors call the encoder.
         shape: (C, H, W) of the images that it must embed.
         seed: of the images that are tried.
@@ -58,12 +64,16 @@ def build_control(
         The control.
 
     Raises:
-        InputError: its outputs are not finite either way.
+        InputError: its outputs are not finite either way, or those of the encoder itself.
     """
     noise = torch.rand(LOOKS, *shape, generator=torch_rng(seed, "untrained", "noise"))
     for least in (1, 2):
         method = make(least).eval()
         out = method.encoder(noise.to(method.encoder.mean.device))
+        if torch.equal(out, trained(noise.to(out.device))):
+            raise InputError(
+                f"{where}: no untrained control: its outputs do not change with its weights"
+            )
         if bool(torch.isfinite(out).all()):
             return method
     raise InputError(

@@ -90,6 +90,8 @@ def examine(
             quick = [n for n in rehearsal.seconds if is_quick(registry.load("attack", n))]
             display.forecast(rehearsal.total(), rehearsal.total(quick), rehearsal.without)
         suite.run(display.show_step, stopped, display.ran)
+        for note in suite.notes:
+            display.say(format_error(note, audit.spelling))
         if audit.sweep:
             ran = [a.name for a in suite.scores if a.name in audit.attacks]
             swept = sweep(suite, RELEASED, ran, audit.sweep, display.say, stopped)
@@ -98,7 +100,7 @@ def examine(
         return gather(suite)
     with watch.part("probes"):
         alone = pixels(suite.scorer)
-        controlled = suite.no_control_reason() is None
+        controlled = suite.no_control_reason is None
         return gather(
             suite,
             *notes(suite, controlled, stopped()),
@@ -182,6 +184,8 @@ def load_encoder(audit: Audit, device: torch.device) -> LoadedEncoder:
         key=audit.checkpoint_key,
         allow_missing=audit.allow_missing,
         trust_plugins=trust_setting(audit),
+        embedding=audit.embedding,
+        access=audit.access,
     )
 
 

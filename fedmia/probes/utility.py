@@ -35,6 +35,8 @@ def weighted_knn(
 def mean_cosine(features: Tensor) -> float:
     """Mean cosine in [-1, 1] between different rows of (N, D), N >= 2; 1: all point one way."""
     unit, n = F.normalize(features.double(), dim=1), len(features)
+    if bool((zero := ~unit.any(dim=1, keepdim=True)).any()):  # zeros point one way too
+        unit = torch.cat([unit, zero.double()], dim=1)
     return float((unit.sum(dim=0).square().sum() - unit.square().sum()) / (n * (n - 1)))
 
 

@@ -157,6 +157,9 @@ class Family(TypedDict):
     widest: float | None
 
 
+BROKEN = "failed: "  # begins the reason of an attack that broke; others could not run
+
+
 class NotRun(TypedDict):
     """An attack that could not run, and why.
 

@@ -9,16 +9,18 @@ from fedmia.records.rows import HealthRow, Utility
 # Mean cosines over which outputs count as all alike: where the loss is at chance, and where it does
 # not tell. Untrained encoders tried here reach 0.999.
 ALIKE, ALIKE_ALONE = 0.999, 0.9999
+ONE = 1 - 1e-11  # outputs that differ in the last digits of float32 alone: one for all images
 AT_CHANCE = 0.97  # of the loss at chance
 
 
 def health_row(health: Health | None, utility: Utility) -> HealthRow | None:
     """The report's `health`.
 
-    An encoder has collapsed where its outputs for different images are all alike, and its loss is
-    at chance or a probe of it is under that of the untrained encoder. Outputs alike need be no more
-    than a large common part of theirs. A loss under chance clears nobody: outputs that move
-    together, away from the queue's older keys, keep it low for as long as the learning rate lasts.
+    An encoder has collapsed where it has one output for all images. It has too where its outputs
+    for different images are all alike, and its loss is at chance or a probe of it is under that of
+    the untrained encoder. Outputs alike need be no more than a large common part of theirs. A loss
+    under chance clears nobody: outputs that move together, away from the queue's older keys, keep
+    it low for as long as the learning rate lasts.
 
     Args:
         health: what was measured on the encoder; None where nothing was.
@@ -30,7 +32,7 @@ def health_row(health: Health | None, utility: Utility) -> HealthRow | None:
     if health is None:
         return None
     alone = health.cosine >= ALIKE_ALONE and bool(probes_below_untrained(utility))
-    collapsed = alone or (health.cosine >= ALIKE and is_at_chance(health))
+    collapsed = alone or (health.cosine >= ALIKE and is_at_chance(health)) or health.cosine >= ONE
     return row_of(HealthRow, health, collapsed=collapsed)
 
 

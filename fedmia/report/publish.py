@@ -12,12 +12,13 @@ from rich.console import Console
 from fedmia import table
 from fedmia.records import RunScores
 from fedmia.records.client_rows import ClientRow, InferenceRow
-from fedmia.records.rows import Report
+from fedmia.records.rows import BROKEN, Report
 from fedmia.report.build import build_report, to_json_types
 from fedmia.report.clients import all_client_rows
 from fedmia.report.csvs import clients_csv, scores_csv, sweep_csv
 from fedmia.report.curves import to_npz
 from fedmia.report.datasets import inference_row
+from fedmia.report.format import group_by_reason
 from fedmia.report.page import page
 from fedmia.report.selection import has_many_clients
 from fedmia.report.shortnames import shorten_names
@@ -65,6 +66,8 @@ def show(report: Report, folder: Path | None, *, json: bool, quiet: bool) -> Non
         json: whether to print JSON alone.
         quiet: whether to print the verdict alone.
     """
+    if json or quiet:
+        say_not_run(report, quiet=True)
     if json:
         sys.stdout.write(json_text(report))
         return
@@ -72,6 +75,18 @@ def show(report: Report, folder: Path | None, *, json: bool, quiet: bool) -> Non
     console.print(report["verdict"] if quiet else render(report), highlight=False, soft_wrap=quiet)
     if folder is not None and not quiet:
         console.print(f"Report: {folder / 'report.html'}", highlight=False, soft_wrap=True)
+
+
+def say_not_run(report: Report, *_: object, quiet: bool, **__: object) -> None:
+    """Say on standard error why attacks did not run, where no table says it.
+
+    Args:
+        report: of the run or the audit.
+        quiet: whether to leave out those that nothing is broken of.
+    """
+    for names, reason in group_by_reason(report).items():
+        if not quiet or reason.startswith(BROKEN):
+            print(f"fedmia: not run: {names}: {reason}", file=sys.stderr)
 
 
 def json_text(report: Mapping[str, object]) -> str:

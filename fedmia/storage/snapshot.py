@@ -19,6 +19,7 @@ from torch import nn
 
 from fedmia.options.bounded import parse_json
 from fedmia.options.errors import InputError
+from fedmia.options.filetype import check_file_type
 from fedmia.ssl.base import State, under
 from fedmia.storage.durable import make_folder, replacing
 
@@ -183,6 +184,7 @@ def read_tensors(path: Path) -> tuple[State, Any]:
     Raises:
         InputError: the file is damaged.
     """
+    check_file_type(path)
     with _whole(path), safe_open(path, framework="pt") as file:
         about = (file.metadata() or {}).get("about")
         state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118

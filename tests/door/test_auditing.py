@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +12,8 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import fedmia
-from fedmia.library import audit
+from fedmia.attacks.similarity import Similarity
+from fedmia.library import audit, view
 from tests.door.test_simulation import TINY, network, own_attack
 
 RNG = np.random.default_rng(0)
@@ -34,6 +38,35 @@ def test_the_numbers_are_those_of_the_library() -> None:
         encoder(), MEMBERS[:, 0], floats, attacks="similarity", known=5, quiet=True
     )
     assert other.scores.equals(run.scores)
+
+
+@pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad])
+def test_gradients__are_on_wherever_it_is_called(
+    mode: Callable[[], Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    both = ["similarity", "grad-norm", "lira"]
+    outside = fedmia.audit_encoder(encoder(), MEMBERS, OTHERS, attacks=both, known=5, quiet=True)
+    assert capsys.readouterr().err == ""  # quiet
+    with mode():
+        module = encoder()
+        run = fedmia.audit_encoder(module, MEMBERS, OTHERS, attacks=both, known=5)
+        attacker = view(module)
+    assert run.records["attacks"] == outside.records["attacks"]
+    assert list(run.attacks.index) == both[:2] and attacker.copy_method().trainable()
+    assert "fedmia: not run: lira: needs shadow encoders" in capsys.readouterr().err
+
+
+def test_not_run__a_failure_is_said_even_if_quiet(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def breaks(*_: object) -> Any:
+        return 1 / 0
+
+    monkeypatch.setattr(Similarity, "score", breaks)
+    fedmia.audit_encoder(
+        encoder(), MEMBERS, OTHERS, attacks=["similarity", "lpla"], known=5, quiet=True
+    )
+    assert "not run: similarity: failed: ZeroDivisionError" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -2,40 +2,115 @@
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import pytest
 import torch
+from torch import Tensor
 
-from fedmia.encoders._outputs import is_map, read_outputs
-from fedmia.encoders.base import IMAGENET, PLAIN, LoadOptions, channel_constants
+from fedmia.encoders._outputs import choose_outputs, is_map, named_tensors, read_outputs
+from fedmia.encoders.base import IMAGENET, PLAIN, LoadContext, LoadOptions, channel_constants
 from fedmia.options.errors import InputError
 
-VECTOR, OTHER = torch.rand(2, 4), torch.rand(2, 5)
+VECTOR, OTHER = torch.rand(2, 3), torch.rand(2, 5)
 SMALL, LARGE = torch.rand(2, 6, 2, 2), torch.rand(2, 7, 3, 3)
 TOKENS, SQUARE, ODD = torch.rand(2, 5, 8), torch.rand(2, 4, 8), torch.rand(2, 7, 8)
 
 
-def test_read_outputs__vectors_then_maps_then_tokens() -> None:
-    vector, grid = read_outputs({"a": [LARGE, SMALL], "b": (VECTOR, OTHER)}, "x")
+def of_x(embedding: str | None = None) -> LoadContext:
+    return LoadContext("x", LoadOptions(embedding=embedding))
+
+
+def read(outputs: Any, embedding: str | None = None) -> tuple[Tensor, Tensor | None]:
+    return read_outputs(outputs, choose_outputs(outputs, of_x(embedding)))
+
+
+def test_read_outputs__a_vector_then_maps_then_tokens() -> None:
+    vector, grid = read({"a": [LARGE, SMALL], "b": (VECTOR, torch.arange(2))})
     assert torch.equal(vector, VECTOR) and grid is SMALL
-    assert read_outputs((torch.arange(3), TOKENS, VECTOR), "x")[1] is None
-    assert torch.equal(read_outputs(torch.ones(2, 4, 1, 1), "x")[0], torch.ones(2, 4))
-    vector, grid = read_outputs([LARGE, SMALL], "x")
+    assert torch.equal(read(torch.ones(2, 4, 1, 1))[0], torch.ones(2, 4))
+    vector, grid = read([LARGE, SMALL])
     assert torch.equal(vector, SMALL.mean(dim=(2, 3))) and grid is SMALL
-    vector, grid = read_outputs(TOKENS, "x")
+    vector, grid = read(TOKENS)
     assert torch.equal(vector, TOKENS[:, 0]) and grid is not None
     assert torch.equal(grid[:, :, 1, 0], TOKENS[:, 3])  # the third patch of two by two
     nine = torch.rand(2, 10, 8)
-    grid = read_outputs(nine, "x")[1]
+    grid = read(nine)[1]
     assert grid is not None and torch.equal(grid[:, :, 2, 1], nine[:, 8])
-    vector, grid = read_outputs(SQUARE, "x")
+    vector, grid = read(SQUARE)
     assert torch.equal(vector, SQUARE.mean(dim=1)) and grid is not None
     assert torch.equal(grid[:, :, 0, 1], SQUARE[:, 1])
-    vector, grid = read_outputs(ODD, "x")
+    vector, grid = read(ODD)
     assert torch.equal(vector, ODD.mean(dim=1)) and grid is None
     single = torch.rand(2, 1, 8)
-    assert torch.equal(read_outputs(single, "x")[0], single[:, 0])
+    assert torch.equal(read(single)[0], single[:, 0])
     with pytest.raises(InputError, match="no float tensor"):
-        read_outputs({"a": torch.arange(4), "b": None}, "x")
+        read({"a": torch.arange(4), "b": None})
+
+
+class Named(NamedTuple):
+    mask: Tensor
+    embedding: Tensor
+
+
+POOLED = torch.rand(2, 8)  # as wide as the tokens
+
+
+@pytest.mark.parametrize(
+    ("outputs", "name", "noted"),
+    [
+        (VECTOR, "output", False),
+        ({"logits": VECTOR}, "logits", True),  # alone, and said
+        ({"mask": OTHER, "last_hidden_state": TOKENS}, "last_hidden_state", True),
+        ({"last_hidden_state": TOKENS, "pooler_output": POOLED}, "pooler_output", True),
+        ({"pooler_output": POOLED, "image_embeds": VECTOR}, "image_embeds", True),
+        (
+            {"logits_per_image": OTHER, "vision": {"image_embeds": VECTOR}},
+            "vision.image_embeds",
+            True,
+        ),
+        ({"aux": OTHER, "x": VECTOR}, "x", True),
+        ({"loss": torch.rand(()), "hidden_states": (TOKENS, TOKENS), "y": TOKENS}, "y", True),
+        (Named(OTHER, VECTOR), "embedding", True),
+        ((VECTOR, SMALL), "0", True),
+        ((TOKENS, POOLED), "1", True),
+    ],
+)
+def test_choose_outputs__by_name_then_by_shape(outputs: Any, name: str, noted: bool) -> None:
+    context = of_x()
+    assert choose_outputs(outputs, context).vector == name
+    assert [f"'{name}'" in note for note in context.notes] == [True] * noted
+
+
+@pytest.mark.parametrize(
+    "outputs",
+    [
+        (VECTOR, OTHER),
+        {"b": VECTOR, "a": OTHER},
+        (TOKENS, OTHER),  # a mask of patches of which the tokens lack some
+        (torch.rand(2, 9), LARGE),  # a value for each place of the map
+        (TOKENS, TOKENS),
+        {"loss": torch.rand(()), "logits": ODD, "mask": VECTOR},
+    ],
+)
+def test_choose_outputs__what_is_not_known_is_refused_with_its_names(outputs: Any) -> None:
+    names = list(dict(named_tensors(outputs)))[-2:]
+    with pytest.raises(InputError) as refused:
+        choose_outputs(outputs, of_x())
+    assert all(f"'{name}' (B, " in str(refused.value) for name in names)
+    assert "embedding=NAME" in str(refused.value)
+    assert choose_outputs(outputs, of_x(names[1])).vector == names[1]
+    with pytest.raises(InputError, match="unknown output 'z'"):
+        choose_outputs(outputs, of_x("z"))
+
+
+def test_read_outputs__the_output_that_the_user_names() -> None:
+    both = {"a": VECTOR, "b": OTHER, "map": SMALL}
+    assert read(both, "b") == (OTHER, SMALL)
+    vector, grid = read({"x": VECTOR, "tokens": TOKENS}, "tokens")
+    assert torch.equal(vector, TOKENS[:, 0]) and grid is not None and grid.shape == (2, 8, 2, 2)
+    vector, grid = read({"map": LARGE, "other": SMALL}, "map")
+    assert torch.equal(vector, LARGE.mean(dim=(2, 3))) and grid is LARGE
 
 
 def test_is_map__of_more_than_one_place_and_square() -> None:

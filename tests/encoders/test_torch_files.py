@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import gzip
+import io
 import os
 import pickle
+import shutil
 import sys
 import types
 from collections import OrderedDict
@@ -19,6 +22,8 @@ from fedmia.encoders.base import load
 from fedmia.encoders.torchfile import read
 from fedmia.options.errors import InputError
 from tests.encoders.conftest import make_tiny
+
+STORED = Path(__file__).resolve().parents[1] / "stored" / "run-0.1.0"
 
 
 class Planted:
@@ -111,8 +116,58 @@ def test_read__what_is_no_file_of_weights(tmp_path: Path) -> None:
     data = whole.read_bytes()
     refused("cut.pth", data[: len(data) // 2], "cannot be read")
     refused("cut.safetensors", data[:100], "cannot be read")
-    refused("empty.pt", b"", "cannot be read")
-    refused("text.pt", b"<html>404</html>", "cannot be read")
     refused("other.pth", data, "neither a ResNet's nor a ViT's by name")
+    archive = io.BytesIO()
+    np.savez(archive, a=np.zeros(3))
+    refused("arrays.pth", archive.getvalue(), "archive, or one of other files: torch.save")
     torch.save(make_tiny(), whole)  # a module, not its weights
     refused("module.pth", whole.read_bytes(), "asks for 'tests.encoders.conftest.Tiny'")
+
+
+MISFITS = {
+    "a Git LFS pointer": b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n",
+    "the page of a web server": b"<!DOCTYPE html><html>404</html>",
+    "empty": b"",
+    "compressed with gzip": gzip.compress(b"weights"),
+}
+
+
+@pytest.mark.parametrize("what", MISFITS)
+@pytest.mark.parametrize(
+    "form",
+    ["w.pth", "w.safetensors", "w.pt2", "w.onnx", "own:net", "timm:FOLDER", "hf:FOLDER", "RUN"],
+)
+def test_load__names_what_the_file_is_before_any_reader(
+    form: str, what: str, tmp_path: Path
+) -> None:
+    """In every form; no library that reads the form is needed for that."""
+    spec, options, name = form, {}, form
+    if form == "own:net":
+        spec, name = "tests.encoders.conftest:Tiny", "w.pth"
+        options = {"checkpoint": tmp_path / name}
+    elif form.endswith(":FOLDER"):
+        (tmp_path / "config.json").write_text('{"model_type": "vit", "architecture": "resnet18"}')
+        spec, name = form.replace("FOLDER", str(tmp_path)), "model.safetensors"
+    elif form == "RUN":
+        shutil.copytree(STORED, tmp_path / "run")
+        spec, name = str(tmp_path / "run"), "run/snapshots/main/round-0002.safetensors"
+    (tmp_path / name).write_bytes(MISFITS[what])
+    with pytest.raises(InputError) as refused:
+        load(str(tmp_path / spec) if spec.startswith("w.") else spec, **options)
+    text = str(refused.value)
+    assert f"{tmp_path / name} is {what}" in text and "\n" not in text
+
+
+@pytest.mark.parametrize("spec", ["w.npz", "own", "*.pth"])
+def test_load__says_which_weights_are_read(spec: str, tmp_path: Path) -> None:
+    np.savez(tmp_path / "w.npz", a=np.zeros(3))
+    path = tmp_path / ("w.npz" if spec == "own" else spec)
+    with pytest.raises(InputError) as refused:
+        if spec == "own":
+            load("tests.encoders.conftest:Tiny", checkpoint=path)
+        else:
+            load(str(path))
+    way_out = (
+        "a pattern is not expanded" if spec == "*.pth" else "torch.save({n: torch.from_numpy(a)"
+    )
+    assert way_out in str(refused.value)

@@ -32,6 +32,8 @@ def utility(linear: float | None, untrained: float | None) -> Utility:
         (0.65, 4.286, 0.4, False),  # learns nothing, yet tells images apart
         (0.99999, None, 0.4, True),  # an audit knows no loss
         (0.99999, None, None, False),
+        (1 - 1e-12, None, None, True),  # one output for all images needs no other sign
+        (1 - 1e-9, None, None, False),
     ],
 )
 def test_health_row__two_signs_of_three(

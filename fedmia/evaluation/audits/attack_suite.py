@@ -6,7 +6,7 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from fedmia.evaluation.audits.images import AuditSplit
 from fedmia.evaluation.audits.resume import key
 from fedmia.evaluation.audits.shadows import OwnShadows
 from fedmia.evaluation.steps.budgets import allot
-from fedmia.evaluation.steps.failures import BROKEN, Failures
+from fedmia.evaluation.steps.failures import Failures
 from fedmia.evaluation.steps.probes import NO_PROBES, probe
 from fedmia.evaluation.steps.scorer import Scorer
 from fedmia.evaluation.steps.suite import AttackSuite
@@ -30,6 +30,7 @@ from fedmia.options.option import option_fields
 from fedmia.options.seeding import rng
 from fedmia.probes.utility import mean_cosine
 from fedmia.records import DatasetInferenceResults, Health, Probe, ScoredAttack, list_attacks
+from fedmia.records.rows import BROKEN
 from fedmia.shadows.train import CUT, TrainingStopped
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSLMethod
@@ -94,7 +95,9 @@ class EncoderAttackSuite(AttackSuite[str]):
         """The encoder or its control, with a queue of the attacker's images."""
         if model not in self._methods:
             method = self.released.untrained() if model == UNTRAINED else self.released.method
-            method.to(self.device).eval().fill_bank(self.held)
+            method.to(self.device).eval()
+            if self.released.access == "white_box":  # losses alone read the queue: no query else
+                method.fill_bank(self.held)
             self._methods[model] = method
         return self._methods[model]
 
@@ -171,9 +174,9 @@ class EncoderAttackSuite(AttackSuite[str]):
                 self.scores.append(scored)
             show_progress(RELEASED, name, True)
         ran(len(self.scores))
-        missing = self.no_control_reason() if self.scores else None
+        missing = self.no_control_reason if self.scores else None
         if missing is not None:
-            self.notes.append(missing)
+            self.notes.append(f"{missing}; the controls are posers and the classifier on pixels.")
         for name in [scored.name for scored in self.scores]:
             if missing is not None or stopped():
                 break
@@ -188,8 +191,9 @@ class EncoderAttackSuite(AttackSuite[str]):
             self.notes.append(f"{name} has no untrained control{how}")
         self.scores, self.controls = list_attacks(self.scores), list_attacks(self.controls)
 
+    @cached_property
     def no_control_reason(self) -> str | None:
-        """Why there is no untrained control, or None where there is one."""
+        """Why there is no untrained control, or None where there is one; it is asked for once."""
         try:
             self.method(UNTRAINED)
         except InputError as error:
@@ -210,7 +214,7 @@ class EncoderAttackSuite(AttackSuite[str]):
         if attack.asks_shadows():
             require_shadows(self.shadows is not None)
         if isinstance(attack, DatasetAttack):
-            models = [RELEASED] + [UNTRAINED] * (self.no_control_reason() is None)
+            models = [RELEASED] + [UNTRAINED] * (self.no_control_reason is None)
             views = [self.view(m, name, self.scorer.known, None) for m in models]
             classes = self.audit_split.member_labels, self.audit_split.nonmember_labels
             owner = np.zeros(len(self.audit_split.scored_members), dtype=np.int64)  # one data set

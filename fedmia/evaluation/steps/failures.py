@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from fedmia.options.errors import InputError, Spelling, format_error, spell_in_python
+from fedmia.records.rows import BROKEN
 from fedmia.storage.durable import DiskError
 from fedmia.threat import BudgetError
 
 Result = TypeVar("Result")
 Errors = tuple[type[Exception], ...]
 UNDER_TEST = ("main", "active", "inferences")  # pieces of scoring that an attack is listed by
-BROKEN = "failed: "
 
 
 @dataclass

@@ -1,0 +1,129 @@
+"""Encoders of which an attacker has the outputs alone: what is asked of them, and their controls."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fedmia.evaluation.audits.attack_suite import RELEASED, EncoderAttackSuite
+from fedmia.evaluation.encoder import LOOK
+from fedmia.records import Probe
+from tests.auditing.brought import tiny
+from tests.auditing.conftest import MEMBERS, NONMEMBERS, Audit
+
+ASKED: list[int] = []
+
+
+class Service(nn.Module):
+    """Answers with numbers, as a service on the net does; it has no weights."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        ASKED.append(len(x))
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            torch.manual_seed(0)
+            return torch.from_numpy(tiny().eval()(x).numpy())
+
+
+class Constant(nn.Module):
+    """One output for every image; zeros, as of dead units, or ones."""
+
+    def __init__(self, value: float = 0.0) -> None:
+        super().__init__()
+        self.linear, self.value = nn.Linear(3, 4), value
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.linear(x.mean(dim=(2, 3))) * 0 + self.value
+
+
+class Masking(nn.Module):
+    """Names a mask, the same for all images, before the embedding."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tiny = tiny()
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        return {"mask": torch.ones(len(x), 16), "last_hidden_state": self.tiny(x)[:, None]}
+
+
+class Pair(Masking):
+    """Two vectors without names."""
+
+    def forward(self, x: Tensor) -> Any:
+        return self.tiny(x)[:, :3], self.tiny(x)
+
+
+def ones() -> nn.Module:
+    return Constant(1.0)
+
+
+HERE = f"--encoder {__name__}:"
+
+
+def test_service__has_no_twin_no_white_box_attack_and_no_query_for_them(
+    audit: Audit, tmp_path: Path
+) -> None:
+    ASKED.clear()
+    done = audit(f"{HERE}Service --attacks similarity,grad-norm --known 6", tmp_path / "A")
+    report = done.report
+    assert done.code == 0 and done.names() == ["similarity"]
+    assert report["split"]["access"] == "black_box" and report["encoder"]["loaded"] == 0
+    assert report["controls"]["untrained"] == [] and report["controls"]["posers"]
+    assert report["controls"]["pixels"] and report["utility"]["untrained"]["knn"] is None
+    assert "needs white_box access" in done.not_run["grad-norm"]
+    notes = " ".join(report["notes"])
+    assert "no untrained control: it has no weights to permute; the controls are posers" in notes
+    assert "permuted" not in notes and "no weights to permute" in done.err
+    # Each image and its three views, twice a look at both sides, and blank pixels: no second
+    # model, no queue of negatives.
+    assert sum(ASKED) <= (MEMBERS + NONMEMBERS) * (1 + 3) + 2 * 2 * LOOK + 20
+    assert report["verdict_code"] != "control-failed"
+
+
+def test_access__any_encoder_may_be_a_black_box(audit: Audit, tmp_path: Path) -> None:
+    both = "--attacks similarity,grad-norm --known 6"
+    white, black = audit(both, tmp_path / "W"), audit(f"{both} --access black_box", tmp_path / "B")
+    assert white.names() == ["similarity", "grad-norm"] and black.names() == ["similarity"]
+    assert black.report["attacks"][0]["auc"] == white.report["attacks"][0]["auc"]
+    assert [row["name"] for row in black.report["controls"]["untrained"]] == ["similarity"]
+    assert "access" not in white.report["config"]
+    refused = audit(f"{HERE}Service --access white_box")
+    assert refused.code == 2 and "--access to" in refused.err and "black_box" in refused.err
+
+
+@pytest.mark.parametrize("factory", ["Constant", "ones"])
+def test_constant__is_collapsed_and_never_quiet(factory: str, audit: Audit, tmp_path: Path) -> None:
+    done = audit(f"{HERE}{factory} --known 6", tmp_path / "A")
+    assert done.report["health"]["collapsed"] and done.report["verdict_code"] == "collapsed"
+
+
+def test_outputs__a_mask_is_never_audited_and_two_vectors_are_refused(
+    audit: Audit, tmp_path: Path
+) -> None:
+    masked = audit(f"{HERE}Masking --known 6 --allow_random true", tmp_path / "M")
+    shapes = {row["name"]: row["shape"] for row in masked.report["encoder"]["outputs"]}
+    assert shapes["encoder"] == [5] and not masked.report["health"]["collapsed"]
+    assert "'last_hidden_state' (B, 1, 5)" in masked.err
+    pair = audit(f"{HERE}Pair --known 6")
+    assert (
+        pair.code == 2 and "'0' (B, 3), '1' (B, 5)" in pair.err and "--embedding NAME" in pair.err
+    )
+    named = audit(f"{HERE}Pair --known 6 --embedding 1", tmp_path / "P")
+    assert named.code == 0 and named.report["encoder"]["outputs"][-1]["shape"] == [5]
+
+
+def test_utility__of_the_untrained_twin_is_its_own(
+    audit: Audit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def probes(self: EncoderAttackSuite, model: str) -> dict[str, Probe]:
+        value = 0.75 if model == RELEASED else 0.25
+        return {"knn": Probe(value, 40), "linear": Probe(value, 40)}
+
+    monkeypatch.setattr(EncoderAttackSuite, "probes", probes)
+    useful = audit("--known 6", tmp_path / "A").report["utility"]
+    assert (useful["knn"], useful["linear"]) == (0.75, 0.75)
+    assert (useful["untrained"]["knn"], useful["untrained"]["linear"]) == (0.25, 0.25)

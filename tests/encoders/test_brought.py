@@ -1,0 +1,182 @@
+"""Modules in memory as people bring them: wrapped, kept from an earlier pass, scripted, opaque."""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fedmia.encoders.base import LoadedEncoder, LoadOptions
+from fedmia.encoders.memory import load_module
+from fedmia.nets.smallnet import SmallNet
+from fedmia.options.errors import InputError
+from tests.encoders.conftest import SIZE, Tiny, make_tiny
+
+
+class Keeping(Tiny):
+    """Keeps what it computed, in a list within a dictionary."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: dict[str, list[Tensor]] = {"last": []}
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = super().forward(x)
+        assert isinstance(out, Tensor)
+        self.kept["last"].append(out)
+        return out
+
+
+class Remote(nn.Module):
+    """Answers as a service does: no weights here, numbers without a graph; counts the images."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answer = [make_tiny()]  # in a list: none of its own parts
+        self.asked = [0]
+
+    def __deepcopy__(self, memo: object) -> Remote:
+        return self
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.asked[0] += len(x)
+        with torch.no_grad():
+            out: Tensor = self.answer[0](x)
+        return torch.from_numpy(out.numpy())
+
+
+class Unread(nn.Module):
+    """Weights that nothing reads."""
+
+    def __init__(self, reads: bool = False) -> None:
+        super().__init__()
+        self.scale, self.reads = nn.Parameter(torch.rand(3)), reads
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.mean(dim=(2, 3)) + (0 * self.scale if self.reads else 0)
+
+
+def kept() -> nn.Module:
+    module = Keeping()
+    module.load_state_dict(make_tiny().state_dict())
+    module.eval()(torch.rand(2, 3, SIZE, SIZE))
+    assert not module.kept["last"][0].is_leaf
+    return module
+
+
+def old_weight_norm() -> nn.Module:
+    module = make_tiny()
+    nn.utils.weight_norm(module.fc)
+    return module
+
+
+def compiled_inside() -> nn.Module:
+    module = make_tiny()
+    module.layer1 = torch.compile(module.layer1, backend="eager")  # type: ignore[assignment]
+    return module
+
+
+def made_in(mode: Callable[[], object]) -> Callable[[], nn.Module]:
+    def make() -> nn.Module:
+        with mode():  # type: ignore[attr-defined]
+            return make_tiny()
+
+    return make
+
+
+BROUGHT: dict[str, Callable[[], nn.Module]] = {
+    "weight_norm": old_weight_norm,
+    "kept": kept,
+    "compiled": lambda: torch.compile(make_tiny(), backend="eager"),  # type: ignore[return-value]
+    "compiled inside": compiled_inside,
+    "DataParallel": lambda: nn.DataParallel(make_tiny()),
+    "average": lambda: torch.optim.swa_utils.AveragedModel(make_tiny()),
+    "inference_mode": made_in(torch.inference_mode),
+    "no_grad": made_in(torch.no_grad),
+}
+
+
+def embed(loaded: LoadedEncoder, images: Tensor) -> Tensor:
+    with torch.no_grad():
+        out: Tensor = loaded.method.encoder(images.float() / 255)
+    return out
+
+
+@pytest.mark.parametrize("name", BROUGHT)
+def test_load_module__is_the_bare_network(name: str, pictures: Tensor) -> None:
+    module = BROUGHT[name]()
+    before = copy.copy(module._modules)
+    bare, loaded = (load_module(m, LoadOptions(size=SIZE)) for m in (make_tiny(), module))
+    torch.testing.assert_close(embed(loaded, pictures), embed(bare, pictures))
+    assert loaded.method.encoder.layers == bare.method.encoder.layers
+    assert loaded.access == "white_box" and module._modules == before
+    trained = copy.deepcopy(loaded.method)
+    trained.encoder(pictures.float()).sum().backward()
+    assert all(p.grad is not None for p in trained.encoder.parameters())
+    torch.testing.assert_close(embed(loaded, pictures), embed(bare, pictures))
+    assert not torch.allclose(loaded.untrained().encoder(pictures.float()), embed(bare, pictures))
+
+
+@pytest.mark.parametrize("how", ["script", "trace"])
+def test_load_module__torchscript_gives_its_output_alone(how: str, pictures: Tensor) -> None:
+    module: nn.Module = (
+        torch.jit.trace(make_tiny(), torch.zeros(1, 3, SIZE, SIZE))
+        if how == "trace"
+        else torch.jit.script(nn.Sequential(make_tiny().layer1, nn.Flatten()).eval())
+    )
+    loaded = load_module(module, LoadOptions(size=SIZE))
+    assert loaded.method.encoder.layers == ("avgpool", "encoder")
+    assert loaded.access == "white_box" and any("TorchScript" in note for note in loaded.notes)
+    if how == "trace":
+        bare = load_module(make_tiny(), LoadOptions(size=SIZE))
+        torch.testing.assert_close(embed(loaded, pictures), embed(bare, pictures))
+    loaded.untrained()
+
+
+def test_load_module__what_cannot_be_copied_is_refused_with_the_way_out() -> None:
+    module = make_tiny()
+    module.lock = threading.Lock()  # type: ignore[assignment]
+    with pytest.raises(InputError) as refused:
+        load_module(module, LoadOptions())
+    text = str(refused.value)
+    assert "Tiny cannot be copied (cannot pickle" in text and "package.module:factory" in text
+
+
+def test_load_module__no_weights_no_twin_and_no_white_box() -> None:
+    remote = Remote()
+    loaded = load_module(remote, LoadOptions(size=SIZE))
+    assert loaded.access == "black_box"
+    assert any(note.startswith("No gradient of Remote") for note in loaded.notes)
+    asked = remote.asked[0]
+    with pytest.raises(InputError, match="no untrained control: it has no weights to permute"):
+        loaded.untrained()
+    assert remote.asked[0] == asked  # nothing is asked for a void control
+    with pytest.raises(InputError, match="access to Remote must be black_box, got 'white_box'"):
+        load_module(remote, LoadOptions(size=SIZE, access="white_box"))
+
+
+@pytest.mark.parametrize(("reads", "access"), [(False, "black_box"), (True, "white_box")])
+def test_load_module__a_twin_with_the_same_outputs_is_none(reads: bool, access: str) -> None:
+    loaded = load_module(Unread(reads), LoadOptions(size=SIZE))
+    assert loaded.access == access
+    with pytest.raises(InputError, match="its outputs do not change with its weights"):
+        loaded.untrained()
+
+
+def test_load_module__access_may_be_less_than_it_grants() -> None:
+    assert load_module(make_tiny(), LoadOptions(access="black_box")).access == "black_box"
+
+
+def test_load_module__an_output_is_named_where_there_are_several(pictures: Tensor) -> None:
+    module = make_tiny(both=True)
+    named = load_module(module, LoadOptions(size=SIZE, embedding="1"))
+    expected = load_module(nn.Sequential(module.layer1, module.layer2), LoadOptions(size=SIZE))
+    assert torch.equal(embed(named, pictures), embed(expected, pictures))
+    network = SmallNet(width=4).build(3, SIZE)
+    for encoder in (network, expected):
+        with pytest.raises(InputError, match="^embedding.*(has one embedding only|holds its own)"):
+            load_module(encoder, LoadOptions(size=SIZE, embedding="0"))

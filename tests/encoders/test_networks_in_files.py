@@ -1,0 +1,170 @@
+"""Names that wrappers add to a checkpoint's, and which of its networks is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fedmia.encoders.base import LoadContext, LoadOptions, load
+from fedmia.encoders.checkpoint import load_checkpoint
+from fedmia.options.errors import InputError
+from tests.encoders.conftest import Tiny, make_tiny
+from tests.encoders.forms import moco_v2, solo_learn
+
+ADDED = (
+    "module", "_module", "_orig_mod", "_forward_module", "_fsdp_wrapped_module",
+    "_checkpoint_wrapped_module",
+)  # fmt: skip
+ONLINE = make_tiny().state_dict()
+
+
+def other(factor: float) -> dict[str, Tensor]:
+    """The network with other values, such as an average has."""
+    return {n: t * factor if t.is_floating_point() else t for n, t in ONLINE.items()}
+
+
+def under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {prefix + name: tensor for name, tensor in tensors.items()}
+
+
+def read(contents: Any, folder: Path, key: str | None = None) -> tuple[nn.Module, list[str]]:
+    """The network that the file fills, and the notes."""
+    path, module = folder / "file.pth", Tiny()
+    torch.save(contents, path)
+    context = LoadContext("tiny", LoadOptions(path, key=key))
+    load_checkpoint(context, module)
+    return module, context.notes
+
+
+def holds(module: nn.Module, tensors: dict[str, Tensor]) -> bool:
+    return all(torch.equal(t, tensors[n]) for n, t in module.state_dict().items())
+
+
+@pytest.mark.parametrize("added", ADDED)
+@pytest.mark.parametrize(
+    "place",
+    [
+        lambda n, a: f"{a}.{n}",
+        lambda n, a: f"{a}.model.{a}.{n}",
+        lambda n, a: n.replace("layer1.", f"layer1.{a}."),  # of one part alone
+        lambda n, a: f"{n.rpartition('.')[0]}.{a}.{n.rpartition('.')[2]}",
+    ],
+)
+def test_names__of_wrappers_stand_anywhere(
+    added: str, place: Callable[[str, str], str], tmp_path: Path
+) -> None:
+    module, notes = read({"state_dict": {place(n, added): t for n, t in ONLINE.items()}}, tmp_path)
+    assert holds(module, ONLINE) and notes == []
+
+
+def test_names__of_the_networks_own_are_read_as_they_are(tmp_path: Path) -> None:
+    class Own(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.module = make_tiny()
+
+    path, module = tmp_path / "file.pth", Own()
+    torch.save({"state_dict": under("module.", Own().state_dict())}, path)
+    with torch.no_grad():
+        module.module.fc.weight.zero_()
+    load_checkpoint(LoadContext("own", LoadOptions(path)), module)
+    assert holds(module.module, ONLINE)
+
+
+def test_names__the_error_tells_the_first_that_finds_no_place(tmp_path: Path) -> None:
+    names = {n.replace("layer1.", "layer1._strange."): t for n, t in ONLINE.items()}
+    with pytest.raises(InputError) as refused:
+        read({"state_dict": names}, tmp_path)
+    text = str(refused.value)
+    assert "tensor 'layer1.0.weight' is missing in 'state_dict' (" in text
+    assert "; 'layer1._strange.0.weight' finds no place; allow_missing leaves it random" in text
+
+
+AVERAGED = other(0.5)
+FILES: dict[str, tuple[Any, str, str]] = {  # contents, the average's name, the other's
+    "Lightning": (
+        {"state_dict": under("model.", ONLINE) | under("ema_model.module.", AVERAGED)},
+        "ema_model", "model",
+    ),
+    "timm": ({"state_dict": ONLINE, "state_dict_ema": AVERAGED}, "state_dict_ema", "state_dict"),
+    "MAE, fine-tuned": ({"model": ONLINE, "model_ema": AVERAGED}, "model_ema", "model"),
+    "BYOL": (
+        {"online_network_state_dict": ONLINE, "target_network_state_dict": AVERAGED},
+        "target_network_state_dict", "online_network_state_dict",
+    ),
+    "one table": (
+        under("online.backbone.", ONLINE) | under("target.backbone.", AVERAGED),
+        "target.backbone", "online.backbone",
+    ),
+    "teacher": ({"student": ONLINE, "teacher": AVERAGED}, "teacher", "student"),
+    "outermost": (ONLINE | under("ema.", AVERAGED), "ema", ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_networks__the_average_is_taken_and_said(name: str, tmp_path: Path) -> None:
+    contents, average, online = FILES[name]
+    module, notes = read(contents, tmp_path)
+    assert holds(module, AVERAGED)
+    assert f"'{average}' was taken" in notes[-1] and f"'{online}'" in notes[-1]
+    if online:
+        module, notes = read(contents, tmp_path, online)
+        assert holds(module, ONLINE) and notes == []
+    module, notes = read(contents, tmp_path, average)
+    assert holds(module, AVERAGED) and notes == []
+
+
+@pytest.mark.parametrize(
+    "contents",
+    [
+        {"best": ONLINE, "last": AVERAGED},
+        {"model": ONLINE, "ema_fast": AVERAGED, "ema_slow": other(0.25)},
+        under("model.", ONLINE) | under("encoder.", AVERAGED),
+    ],
+)
+def test_networks__of_which_none_is_the_average_are_refused_by_name(
+    contents: dict[str, Any], tmp_path: Path
+) -> None:
+    with pytest.raises(
+        InputError, match="^checkpoint_key must name one of .* tensors: "
+    ) as refused:
+        read(contents, tmp_path)
+    names = str(refused.value).partition("tensors: ")[2].split("'")[1::2]
+    read_as = [read(contents, tmp_path, name)[0].state_dict()["fc.bias"] for name in names]
+    values = {float(bias[0] / ONLINE["fc.bias"][0]) for bias in read_as}
+    assert len(values) == len(names) == 2 + ("ema_slow" in contents) and {1.0, 0.5} <= values
+
+
+def test_networks__with_the_same_values_are_one(tmp_path: Path) -> None:
+    module, notes = read({"state_dict": ONLINE, "model": dict(ONLINE)}, tmp_path)
+    assert holds(module, ONLINE) and notes == []
+
+
+@pytest.mark.parametrize(("make", "taken"), [(moco_v2, "encoder_q"), (solo_learn, "backbone")])
+def test_networks__of_a_known_code_base_are_its_authors_choice(
+    make: Callable[[], Any], taken: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "file.pth"
+    torch.save(make().contents, path)
+    notes = [note for note in load(str(path)).notes if "networks" in note]
+    assert len(notes) == 1 and f"'{taken}' was taken" in notes[0]
+
+
+def test_networks__the_average_beside_a_known_code_base_has_its_head(tmp_path: Path) -> None:
+    made, path = solo_learn(), tmp_path / "file.pth"
+    names = {n: t for n, t in made.contents["state_dict"].items() if "momentum" not in n}
+    averaged = {
+        f"ema.module.{n}": t * 0.5 if t.is_floating_point() else t for n, t in names.items()
+    }
+    torch.save({"state_dict": names | averaged}, path)
+    loaded = load(str(path))
+    assert any("'ema.backbone' was taken" in note for note in loaded.notes)
+    encoder = loaded.method.encoder
+    assert torch.equal(encoder.head[0].weight, made.head[0].weight * 0.5)
+    conv = encoder.backbone.module.conv1.weight
+    assert torch.equal(conv, made.backbone.conv1.weight * 0.5)
