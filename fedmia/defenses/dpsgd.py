@@ -271,8 +271,14 @@ class DPSGD(Defense):
         return private_step(job, private, views, most)
 
     def privacy(self, memory: dict[str, Any]) -> Epsilon | None:
-        """Epsilon of the steps so far; None where the noise is 0: nothing is promised."""
-        history = _history(memory)
+        """Epsilon of the steps so far; None where the noise is 0: nothing is promised.
+
+        Raises:
+            InputError: an account of rounds without steps.
+        """
+        history, rounds = _history(memory), int(memory.get("rounds", 0))
+        if rounds and not history:
+            raise InputError(f"DP-SGD's account of {rounds} rounds has no step: it is damaged")
         if any(noise <= 0 for noise, _, _ in history):
             return None
         value = epsilon_spent(history, self.delta, self.accountant)
@@ -282,7 +288,7 @@ class DPSGD(Defense):
         return Epsilon(
             value=value if math.isfinite(value) else None,
             delta=self.delta,
-            rounds=int(memory.get("rounds", 0)),
+            rounds=rounds,
             standing="heuristic" if buffers or limit else "guaranteed",
             assumptions=(UNIT + rests + (CENTRAL_LIMIT if limit else "")).strip(),
             unit="image",

@@ -174,9 +174,14 @@ def scores_from_node(client: int, content: RecordDict, done: FederationResult) -
 
     Returns:
         All that the report shows.
+
+    Raises:
+        InputError: the node's account lacks rounds whose updates the server took.
     """
     experiment, server = done.prepared.experiment, done.aggregation
     info, scores = read_answer(client, content)
+    if info.defence and server:
+        info.defence.covering(server.trained[client])
     if "pixels" in scores:
         note, lost = "The node scored its own images; its scores alone made this report.", []
         if server and server.epsilon:

@@ -14,7 +14,7 @@ from flwr.app import Context
 
 from clients.client_context import ClientContext
 from fedmia.federation.run import PreparedRun, fingerprint, prepare
-from fedmia.flower.private import SIDES, prepare_own, read_experiment, remote_context
+from fedmia.flower.private import SIDES, SOURCES, prepare_own, read_experiment, remote_context
 from fedmia.flower.releases import Releases
 from fedmia.flower.store import NodeStore
 from fedmia.options.errors import InputError
@@ -31,7 +31,8 @@ class Node:
     Attributes:
         client: partition id of the client.
         folder: what it keeps of the run.
-        sources: data sources of its own members and non-members; empty in a rehearsal.
+        sources: data sources of its own members and non-members, and of public images if it has
+            any; empty in a rehearsal.
         scores: whether scores of its own images leave it.
     """
 
@@ -51,10 +52,10 @@ class Node:
         config = context.node_config
         home = Path(os.environ.get("FLWR_HOME", "~/.flwr")) / "fedmia"
         root = Path(str(config.get(FOLDER, home))).expanduser()
-        client, sources = int(config["partition-id"]), [s for s in SIDES if s in config]
-        if len(sources) == 1:
+        client, sources = int(config["partition-id"]), [s for s in SOURCES if s in config]
+        if sources and not {*SIDES} <= {*sources}:
             raise InputError(
-                f"client {client} is given {sources[0]} alone, not {' and '.join(SIDES)}"
+                f"client {client} is given {' and '.join(sources)} alone, not {' and '.join(SIDES)}"
             )
         scores = config.get(SCORES, True)
         if not isinstance(scores, bool):

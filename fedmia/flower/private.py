@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import tempfile
 from pathlib import Path
 from threading import Event
@@ -23,6 +24,7 @@ from fedmia.options.seeding import ENTROPY, rng, root
 from fedmia.partitions.split import Split
 
 SIDES = ("members", "nonmembers")  # data sources of a node, in its `--node-config`
+SOURCES = (*SIDES, "public")  # the last where the settings ask for images that are nobody's
 
 
 def check(experiment: Experiment) -> None:
@@ -60,17 +62,24 @@ def prepare_own(
         The run, and what its client shares with the others.
 
     Raises:
-        InputError: images that cannot be read, of two shapes, on both sides, or too few.
+        InputError: images that cannot be read, of two shapes, in two sources, or too few.
     """
     experiment = read_experiment(settings)
     check(experiment)
-    sides = [_load(experiment, *pair) for pair in zip(SIDES, sources, strict=True)]
-    shapes = ["x".join(map(str, side.shape[1:])) for side in sides]
-    if shapes[0] != shapes[1]:
-        raise InputError(f"members are images of {shapes[0]}, nonmembers of {shapes[1]}")
+    public = experiment.split.public
+    sides = [_load(experiment, *pair) for pair in zip(SOURCES, sources, strict=False)]
+    if (count := sum(map(len, sides[2:]))) < public:
+        raise InputError(
+            f"{opt('split.public', public)} images that are nobody's are asked for, the node has "
+            f"{count}: its --node-config names a source of them as public='folder:PATH'"
+        )
+    sides[2:] = [side[:public] for side in sides[2:]]
+    shapes = {n: "x".join(map(str, s.shape[1:])) for n, s in zip(SOURCES, sides, strict=False)}
+    if len(set(shapes.values())) > 1:
+        raise InputError(", ".join(f"{name} are images of {s}" for name, s in shapes.items()))
     images = np.concatenate(sides)
     data = ImageSet(images, np.zeros(len(images), np.int64), "private images")
-    split = _split(experiment, client, digests(images), len(sides[0]))
+    split = _split(experiment, client, digests(images), *map(len, sides[:2]))
     prepared = PreparedRun(experiment, data, split, None, [], ENTROPY)
     return prepared, remote_context(prepared)
 
@@ -130,17 +139,21 @@ def _load(experiment: Experiment, side: str, source: str) -> np.ndarray:
     return images.images
 
 
-def _split(experiment: Experiment, client: int, names: list[bytes], members: int) -> Split:
+def _split(
+    experiment: Experiment, client: int, names: list[bytes], members: int, others: int
+) -> Split:
     """Known and scored images of both sides, in an order that nobody else can draw; byte-equal ones
-    once."""
+    once. What follows the sides is public."""
     clients, known = experiment.federation.clients, experiment.split.known
     stream = rng(root(ENTROPY, experiment.seed), "private")
     first = {name: at for at, name in reversed([*enumerate(names)])}
-    both = set(names[:members]) & set(names[members:])
-    if both:
-        raise InputError(f"members and nonmembers share {len(both)} byte-equal images")
+    *sides, public = np.split(np.arange(len(names)), [members, members + others])
+    for one, other in itertools.combinations(zip(SOURCES, (*sides, public), strict=True), 2):
+        both = {names[p] for p in one[1]} & {names[p] for p in other[1]}
+        if both:
+            raise InputError(f"{one[0]} and {other[0]} share {len(both)} byte-equal images")
     order = []
-    for side, places in zip(SIDES, np.split(np.arange(len(names)), [members]), strict=True):
+    for side, places in zip(SIDES, sides, strict=True):
         distinct = np.array([p for p in places if first[names[p]] == p], np.int64)
         if len(distinct) < known + 2:
             raise InputError(
@@ -162,7 +175,7 @@ def _split(experiment: Experiment, client: int, names: list[bytes], members: int
         scored_nonmembers=order[1][known:],
         test_fit=empty,
         test_eval=empty,
-        public=empty,
+        public=public,
         whose=None,
         duplicates_removed=len(names) - len(first),
         distinct=len(first),

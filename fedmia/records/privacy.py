@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from fedmia.options.errors import InputError
+
 MEANINGFUL = 20.0  # a larger epsilon is printed as no meaningful guarantee
 NOISE = {
     "seeded": "Noise, coins and cohorts come from a seeded generator: a simulation, whose noise "
@@ -48,6 +50,27 @@ class Epsilon:
     audit: str = "one-run"
     noise_source: str = "seeded"
 
+    def covering(self, rounds: int, name: str) -> Epsilon:
+        """This statement, once its account is known to have all rounds that left the client.
+
+        Args:
+            rounds: in which weights left that rest on the client's images.
+            name: of the defence, for the error.
+
+        Returns:
+            The statement itself.
+
+        Raises:
+            InputError: the account has fewer, so the epsilon would be too small.
+        """
+        if self.rounds < rounds:
+            raise InputError(
+                f"{name}: its account has {self.rounds} rounds, but {rounds} were trained and sent,"
+                " so no epsilon can be stated: the defence did not count them, or what the client "
+                "keeps between rounds was lost"
+            )
+        return self
+
 
 @dataclass(frozen=True)
 class ClientDefence:
@@ -66,3 +89,22 @@ class ClientDefence:
     metrics: Mapping[str, float] = field(default_factory=dict)
     parts: tuple[ClientDefence, ...] = ()
     beside: tuple[Epsilon, ...] = ()
+
+    def covering(self, rounds: int) -> ClientDefence:
+        """This defence, once every account is known to have all rounds that left the client.
+
+        Args:
+            rounds: in which weights left that rest on the client's images.
+
+        Returns:
+            The defence itself.
+
+        Raises:
+            InputError: naming the defence whose account has fewer.
+        """
+        for part in self.parts:
+            part.covering(rounds)
+        for stated in (self.epsilon, *self.beside):
+            if stated is not None:
+                stated.covering(rounds, self.name)
+        return self
