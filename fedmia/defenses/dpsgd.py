@@ -29,6 +29,7 @@ from fedmia.defenses._canaries import (
     other_stream,
 )
 from fedmia.defenses._persample import (
+    check_layers,
     images_at_once,
     poisson_batches,
     private_optimizer,
@@ -40,7 +41,7 @@ from fedmia.options.errors import InputError, opt
 from fedmia.options.option import option
 from fedmia.options.seeding import torch_noise
 from fedmia.records.privacy import Epsilon
-from fedmia.ssl.base import SSL
+from fedmia.ssl.base import SSL, SSLMethod
 from fedmia.ssl.optimizers import noise_moves
 from fedmia.ssl.train import Batch, Job, Train
 
@@ -164,6 +165,21 @@ class DPSGD(Defense):
                 "the loss of one image depends on the others of its batch, so no gradient belongs "
                 "to one image and clipping bounds nothing; use --ssl moco"
             )
+
+    def check_method(self, method: SSLMethod, channels: int, size: int) -> None:
+        check_layers(method, self.rows, channels, size)
+
+    def rows(self, method: SSLMethod, views: Batch) -> Tensor:
+        """What is clipped as if it rested on one image alone.
+
+        Args:
+            method: in training.
+            views: two of each image, (B, C, H, W) in [0, 1].
+
+        Returns:
+            A row for each image.
+        """
+        return method.losses(*views)
 
     def foresee(self, images: int, train: Train, rounds: int) -> None:
         if self.epsilon is not None:
