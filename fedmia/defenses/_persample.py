@@ -148,19 +148,24 @@ def check_layers(
         mixes = any(grad is not None and bool(grad[1].any()) for grad in moved)
         if not mixes:
             GradSampleModule(trial, loss_reduction="sum")
-            used = [view for view, grad in zip(views, moved, strict=True) if grad is not None]
-            rows(trial, views).sum().backward(inputs=used)
+            rows(trial, views).sum().backward(inputs=views)
     except Exception as error:  # of a network from outside, or of what Opacus cannot take
         why = " ".join(str(error).split())
         raise InputError(f"no gradient of one image can be found: {why}") from error
     if mixes:
         norms = [n for n, m in trial.named_modules() if isinstance(m, _BatchNorm)]
         what = f"layer '{norms[0]}'" if norms else "a layer of the network"
-        raise InputError(f"{what} mixes the images of a batch, so no gradient belongs to one image")
+        raise InputError(
+            f"{what} mixes the images of a batch, so no gradient belongs to one image; group norm "
+            "mixes none"
+        )
     for name, weight in zip(trial.shared_parameters(), trial.trainable(), strict=True):
         if not isinstance(getattr(weight, "grad_sample", None), Tensor):
             why = "is not used" if weight.requires_grad else "is frozen"
-            raise InputError(f"weight '{name}' {why}: DP-SGD trains every weight that is sent")
+            raise InputError(
+                f"weight '{name}' {why}, and all weights that are sent are to be trained here; "
+                "gaussian and laplace, on the update, take any"
+            )
 
 
 def silence_nonfinite(weights: list[torch.nn.Parameter], norms: Tensor) -> Tensor:

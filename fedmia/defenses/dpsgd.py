@@ -167,19 +167,7 @@ class DPSGD(Defense):
             )
 
     def check_method(self, method: SSLMethod, channels: int, size: int) -> None:
-        check_layers(method, self.rows, channels, size)
-
-    def rows(self, method: SSLMethod, views: Batch) -> Tensor:
-        """What is clipped as if it rested on one image alone.
-
-        Args:
-            method: in training.
-            views: two of each image, (B, C, H, W) in [0, 1].
-
-        Returns:
-            A row for each image.
-        """
-        return method.losses(*views)
+        check_layers(method, lambda trial, views: trial.losses(*views), channels, size)
 
     def foresee(self, images: int, train: Train, rounds: int) -> None:
         if self.epsilon is not None:

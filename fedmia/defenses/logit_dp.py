@@ -43,7 +43,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedmia.defenses._persample import gradient_norms, sample_rate, silence_nonfinite
+from fedmia.defenses._persample import (
+    check_layers,
+    gradient_norms,
+    sample_rate,
+    silence_nonfinite,
+)
 from fedmia.defenses.base import Metrics, RunConditions
 from fedmia.defenses.dpsgd import DPSGD, refuse_added_losses
 from fedmia.options.errors import InputError
@@ -98,9 +103,10 @@ class LogitDP(DPSGD):
             )
         super().check(setting)
 
-    def rows(self, method: SSLMethod, views: Batch) -> Tensor:
-        coupled = isinstance(method, SimCLRMethod)
-        return method.encoder(views[0]) if coupled else super().rows(method, views)
+    def check_method(self, method: SSLMethod, channels: int, size: int) -> None:
+        if not isinstance(method, SimCLRMethod):
+            return super().check_method(method, channels, size)
+        check_layers(method, lambda trial, views: trial.encoder(torch.cat(views)), channels, size)
 
     def sensitivity(self, job: Job) -> float:
         if not isinstance(job.method, SimCLRMethod):

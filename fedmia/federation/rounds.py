@@ -34,6 +34,7 @@ from fedmia.options.option import check_type
 from fedmia.options.seeding import rng, root
 from fedmia.partitions.split import Split
 from fedmia.records import Aggregation, Fault, RoundInfo
+from fedmia.records.privacy import ClientDefence
 from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch, covered_seconds
 from fedmia.ssl.base import State, under
@@ -375,7 +376,7 @@ class FederatedRun:
         privacy, metrics = strategy.privacy(against), strategy.aggregation_metrics(against)
         name, trained = experiment.strategy.name, tuple(self._trained)
         if privacy is not None:
-            privacy = privacy.covering(max(trained), name)
+            ClientDefence(name, privacy).covering(max(trained))
             privacy = replace(privacy, noise_source=self.client_context.noise_source)
         return Aggregation(name, view, privacy, metrics, trained)
 

@@ -213,7 +213,7 @@ def foresee(experiment: Experiment, split: Split) -> None:
     for layer in experiment.defense:
         defense = layer.build("defense")
         for size in sorted(
-            {len(split.parts[client]) for client in experiment.layer_client_ids(layer)}
+            {len(split.parts[client]) for client in experiment.layer_client_ids(layer)} - {0}
         ):
             try:
                 defense.foresee(size, experiment.train, rounds)

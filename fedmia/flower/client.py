@@ -11,6 +11,7 @@ from flwr.clientapp import ClientApp
 from clients.app import client_app
 from fedmia import __version__
 from fedmia.flower.node import Node
+from fedmia.flower.private import gives_guarantee
 from fedmia.flower.store import pack_state
 
 app = ClientApp()
@@ -129,7 +130,8 @@ def score(message: Message, context: Context) -> Message:
     )
     last = read_order(message)["last"]
     run = prepared, client_context, node.client, node.releases()
-    scores = score_node(*run, last, final, untrained) if node.scores else state_defenses(*run)
+    leave = not gives_guarantee(prepared.experiment) if node.scores is None else node.scores
+    scores = score_node(*run, last, final, untrained) if leave else state_defenses(*run)
     return Message(scores, reply_to=message)
 
 

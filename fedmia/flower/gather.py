@@ -15,7 +15,7 @@ from fedmia.config.experiment import Experiment
 from fedmia.evaluation.node import scores_from_node
 from fedmia.federation.run import FederationResult, Nodes, federate, make_client_context
 from fedmia.flower.nodes import check_agreement, open_nodes
-from fedmia.flower.private import check, prepare_server
+from fedmia.flower.private import check, gives_guarantee, prepare_server, try_settings
 from fedmia.flower.rounds import LogDisplay
 from fedmia.flower.store import ask_each
 from fedmia.records.rows import Report
@@ -28,6 +28,11 @@ from fedmia.storage.runfolder import DAMAGE
 from fedmia.storage.snapshot import MemoryStore, SnapshotStore
 from strategies.failure_policy import TRIES, FederationError
 from strategies.replies import RETURN, RejectedReply
+
+KEPT = (
+    "the guarantee of the defence covers weights alone, and scores of images would void it: nodes "
+    "keep their scores, but for those whose --node-config says scores=true"
+)
 
 
 def gather(grid: Grid, invocation: Invocation, place: OutFolder, watch: Stopwatch) -> None:
@@ -47,6 +52,9 @@ def gather(grid: Grid, invocation: Invocation, place: OutFolder, watch: Stopwatc
     experiment: Experiment = invocation.settings
     assert place.folder is not None
     check(experiment)
+    try_settings(experiment)
+    if gives_guarantee(experiment):
+        print(f"fedmia: {KEPT}", flush=True)
     with open_nodes(grid, experiment, place, True) as (nodes, prepared_by):
         shape = {name: prepared_by[0][name] for name in ("channels", "size")}
         check_agreement(prepared_by, **shape)

@@ -57,10 +57,7 @@ def open_nodes(
     finally:
         back = FAREWELL if experiment.federation.on_failure == "retry" else 0.0
         with contextlib.suppress(FederationError):  # one that failed cannot be told
-            ask(
-                grid, everyone, "end", dict.fromkeys(ids, {}), who="node", patience=FAREWELL,
-                comeback=back,
-            )  # fmt: skip
+            ask(grid, everyone, "end", dict.fromkeys(ids, {}), None, "node", FAREWELL, back)
 
 
 def check_agreement(answers: dict[int, dict[str, Any]], **ours: Any) -> None:

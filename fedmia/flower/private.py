@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import tempfile
@@ -16,7 +17,7 @@ from fedmia.config.experiment import Experiment
 from fedmia.config.tree import from_tree
 from fedmia.data.base import Request
 from fedmia.data.images import ImageSet, IntArray, digests
-from fedmia.federation.run import PreparedRun, make_client_context
+from fedmia.federation.run import PreparedRun, make_client_context, try_method
 from fedmia.options import registry
 from fedmia.options.bounded import parse_json
 from fedmia.options.errors import InputError, opt
@@ -45,6 +46,34 @@ def check(experiment: Experiment) -> None:
             raise InputError(f"{opt(name, value)}: a node scores without counting queries")
     if experiment.federation.placebo is True:
         raise InputError(f"{opt('federation.placebo', True)}: nodes hold no images to run it on")
+
+
+def gives_guarantee(experiment: Experiment) -> bool:
+    """Whether a defence or the server's rule promises privacy, which scores of images would void.
+
+    Args:
+        experiment: the settings of the run.
+
+    Returns:
+        True where nodes keep their scores unless they are told otherwise.
+    """
+    private = experiment.strategy.build("strategy").private
+    return private or any(layer.build("defense").withholds for layer in experiment.defense)
+
+
+def try_settings(experiment: Experiment) -> None:
+    """Refuse a network, a method or a defence that suit no images, before a node is asked for its
+    own: tried at the size that the settings give, else at a small and at a usual one.
+
+    Raises:
+        InputError: as `try_method` does.
+    """
+    *sizes, last = (experiment.data.size,) if experiment.data.size else (32, 224)
+    for size in sizes:
+        with contextlib.suppress(InputError):
+            try_method(experiment, 3, size)
+            return
+    try_method(experiment, 3, last)
 
 
 @functools.lru_cache(maxsize=1)  # a simulation's actors answer many messages of one run

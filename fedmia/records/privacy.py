@@ -50,27 +50,6 @@ class Epsilon:
     audit: str = "one-run"
     noise_source: str = "seeded"
 
-    def covering(self, rounds: int, name: str) -> Epsilon:
-        """This statement, once its account is known to have all rounds that left the client.
-
-        Args:
-            rounds: in which weights left that rest on the client's images.
-            name: of the defence, for the error.
-
-        Returns:
-            The statement itself.
-
-        Raises:
-            InputError: the account has fewer, so the epsilon would be too small.
-        """
-        if self.rounds < rounds:
-            raise InputError(
-                f"{name}: its account has {self.rounds} rounds, but {rounds} were trained and sent,"
-                " so no epsilon can be stated: the defence did not count them, or what the client "
-                "keeps between rounds was lost"
-            )
-        return self
-
 
 @dataclass(frozen=True)
 class ClientDefence:
@@ -100,11 +79,13 @@ class ClientDefence:
             The defence itself.
 
         Raises:
-            InputError: naming the defence whose account has fewer.
+            InputError: an account has fewer, so its epsilon would be too small.
         """
-        for part in self.parts:
-            part.covering(rounds)
-        for stated in (self.epsilon, *self.beside):
-            if stated is not None:
-                stated.covering(rounds, self.name)
+        for stated in (self.epsilon, *self.beside, *(part.epsilon for part in self.parts)):
+            if stated is not None and stated.rounds < rounds:
+                raise InputError(
+                    f"{self.name}: its account has {stated.rounds} rounds, but {rounds} were "
+                    "trained and sent, so no epsilon can be stated: the defence did not count "
+                    "them, or what the client keeps between rounds was lost"
+                )
         return self
