@@ -369,7 +369,7 @@ def client_rows(
             memory = local_state.memory.get("defense", {}) if local_state else {}
             defence = client_context.build_defenses(client).statement(memory)
             # A state is kept of trained rounds alone, and a node's is all that it knows of them.
-            rounds = max(trained[client], local_state is not None)
+            rounds = max(trained[client], int(local_state is not None))
             defence = defence and defence.covering(rounds)
         counts = np.bincount(labels[own], minlength=classes).tolist()
         at = None if last is None else int(last[client])
