@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from fedmia.data.images import IntArray
+from fedmia.defenses._stack import require_account
 from fedmia.evaluation.federated.observer import Observer
 from fedmia.evaluation.federated.probes import Probes
 from fedmia.evaluation.federated.recorder import TrajectoryRecorder
@@ -370,7 +371,7 @@ def client_rows(
             defence = client_context.build_defenses(client).statement(memory)
             # A state is kept of trained rounds alone, and a node's is all that it knows of them.
             rounds = max(trained[client], int(local_state is not None))
-            defence = defence and defence.covering(rounds)
+            defence = defence and require_account(defence, rounds)
         counts = np.bincount(labels[own], minlength=classes).tolist()
         at = None if last is None else int(last[client])
         rows.append(ClientInfo(client, len(own), role, defence, tuple(counts), at))

@@ -19,6 +19,7 @@ from flwr.serverapp import Grid
 
 from clients.client_context import ClientContext
 from fedmia.config.experiment import Experiment
+from fedmia.defenses._stack import require_account
 from fedmia.federation.checkpoint import (
     BranchState,
     Checkpoint,
@@ -376,7 +377,7 @@ class FederatedRun:
         privacy, metrics = strategy.privacy(against), strategy.aggregation_metrics(against)
         name, trained = experiment.strategy.name, tuple(self._trained)
         if privacy is not None:
-            ClientDefence(name, privacy).covering(max(trained))
+            require_account(ClientDefence(name, privacy), max(trained))
             privacy = replace(privacy, noise_source=self.client_context.noise_source)
         return Aggregation(name, view, privacy, metrics, trained)
 

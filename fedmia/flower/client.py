@@ -117,10 +117,7 @@ def score(message: Message, context: Context) -> Message:
     Returns:
         The scores, or the client's statement alone.
     """
-    from fedmia.evaluation.node import (  # what scores takes seconds to import
-        score_node,
-        state_defenses,
-    )
+    from fedmia.evaluation.node import score_node  # what scores takes seconds to import
 
     node = Node.from_context(context)
     prepared, client_context = node.prepared()
@@ -131,8 +128,7 @@ def score(message: Message, context: Context) -> Message:
     last = read_order(message)["last"]
     run = prepared, client_context, node.client, node.releases()
     leave = not gives_guarantee(prepared.experiment) if node.scores is None else node.scores
-    scores = score_node(*run, last, final, untrained) if leave else state_defenses(*run)
-    return Message(scores, reply_to=message)
+    return Message(score_node(*run, last, final, untrained, leave), reply_to=message)
 
 
 @app.query("end")

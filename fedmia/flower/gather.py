@@ -29,7 +29,7 @@ from fedmia.storage.snapshot import MemoryStore, SnapshotStore
 from strategies.failure_policy import TRIES, FederationError
 from strategies.replies import RETURN, RejectedReply
 
-KEPT = (
+GUARANTEE = (
     "the guarantee of the defence covers weights alone, and scores of images would void it: nodes "
     "keep their scores, but for those whose --node-config says scores=true"
 )
@@ -54,7 +54,7 @@ def gather(grid: Grid, invocation: Invocation, place: OutFolder, watch: Stopwatc
     check(experiment)
     try_settings(experiment)
     if gives_guarantee(experiment):
-        print(f"fedmia: {KEPT}", flush=True)
+        print(f"fedmia: {GUARANTEE}", flush=True)
     with open_nodes(grid, experiment, place, True) as (nodes, prepared_by):
         shape = {name: prepared_by[0][name] for name in ("channels", "size")}
         check_agreement(prepared_by, **shape)

@@ -116,8 +116,8 @@ def invocation(arguments: str) -> Invocation:
         raise InputError("the app's arguments are those of a run; its folder is the app's 'out'")
     if parsed.observe:
         raise InputError(
-            f"--observe {','.join(parsed.observe)}: the app calls no observer; its log shows the "
-            "rounds, and each report.json in 'out' has the numbers"
+            f"--observe {parsed.observe[0]}: the app calls no observer; its log shows the rounds, "
+            "report.json the numbers"
         )
     if parsed.settings.backend != "inline":
         raise InputError(f"{opt('backend', 'ray')}: the clients of a Flower app are its nodes")

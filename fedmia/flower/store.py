@@ -171,7 +171,7 @@ def ask_each(
     """
     out, failures, began = dict[str, int](), Counter[int](), time.monotonic()
     names, waiting, away = {nodes[client]: client for client in orders}, {*orders}, set[int]()
-    watch, end, back, said = NodeWatch(grid), began + patience, began + comeback, began
+    watch, end, back, last_line = NodeWatch(grid), began + patience, began + comeback, began
 
     def send(client: int) -> None:
         for name in [name for name, receiver in out.items() if receiver == client]:
@@ -208,7 +208,7 @@ def ask_each(
         for client in sorted(late):
             waiting.discard(client)
             yield client, FederationError(f"{action}: no answer from {who} {client}")
-        if waiting and now > said + SAY:
-            said = now
+        if waiting and now > last_line + SAY:
+            last_line = now
             print(f"fedmia: {action}: waiting for {who}s {sorted(waiting)}", flush=True)
         time.sleep(PAUSE)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from fedmia.options.errors import InputError
-
 MEANINGFUL = 20.0  # a larger epsilon is printed as no meaningful guarantee
 NOISE = {
     "seeded": "Noise, coins and cohorts come from a seeded generator: a simulation, whose noise "
@@ -68,24 +66,3 @@ class ClientDefence:
     metrics: Mapping[str, float] = field(default_factory=dict)
     parts: tuple[ClientDefence, ...] = ()
     beside: tuple[Epsilon, ...] = ()
-
-    def covering(self, rounds: int) -> ClientDefence:
-        """This defence, once every account is known to have all rounds that left the client.
-
-        Args:
-            rounds: in which weights left that rest on the client's images.
-
-        Returns:
-            The defence itself.
-
-        Raises:
-            InputError: an account has fewer, so its epsilon would be too small.
-        """
-        for stated in (self.epsilon, *self.beside, *(part.epsilon for part in self.parts)):
-            if stated is not None and stated.rounds < rounds:
-                raise InputError(
-                    f"{self.name}: its account has {stated.rounds} rounds, but {rounds} were "
-                    "trained and sent, so no epsilon can be stated: the defence did not count "
-                    "them, or what the client keeps between rounds was lost"
-                )
-        return self
