@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import copy
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.linalg import vector_norm
+from torch.nn.modules.batchnorm import _BatchNorm
 
+from fedmia.options.errors import InputError
+from fedmia.options.seeding import torch_rng
+from fedmia.ssl.base import SSLMethod
 from fedmia.ssl.train import Batch, BatchViews, Job, group_views
 
 if TYPE_CHECKING:
@@ -110,15 +115,57 @@ def private_step(job: Job, private: DPOptimizer, views: Batch, most: int) -> tup
     for last, part in zip([*[False] * (len(parts) - 1), True], parts, strict=True):
         losses.append(image_gradients(job, part))
         norms.append(silence_nonfinite(weights, gradient_norms(weights)))
-        latest.append(job.method.latest)
+        # What is remembered of an image that is not finite would be the end of later gradients.
+        latest.append([torch.nan_to_num(rows, 0.0, 0.0, 0.0) for rows in job.method.latest])
         if not last:
             private.signal_skip_step()
         private.step()
         if not last:
             private.zero_grad(set_to_none=True)
-    if len(parts) > 1:
-        job.method.latest = tuple(torch.cat(keys) for keys in zip(*latest, strict=True))
+    job.method.latest = tuple(torch.cat(rows) for rows in zip(*latest, strict=True))
     return torch.cat(losses), torch.cat(norms)
+
+
+def check_layers(
+    method: SSLMethod, rows: Callable[[SSLMethod, Batch], Tensor], channels: int, size: int
+) -> None:
+    """Refuse a network of which one image moves the loss of another, or a weight has no gradient of
+    one image: tried on two images of noise, with a copy of `method`.
+
+    Args:
+        rows: of a method and a batch, what has a row an image and is to rest on that image alone.
+
+    Raises:
+        InputError: naming the layer or the weight.
+    """
+    from opacus import GradSampleModule
+
+    trial, draw = copy.deepcopy(method).train(), torch_rng(0, "trial")
+    views = tuple(torch.rand(2, channels, size, size, generator=draw) for _ in range(2))
+    views = tuple(view.requires_grad_() for view in views)
+    try:
+        moved = torch.autograd.grad(rows(trial, views)[0].sum(), views, allow_unused=True)
+        mixes = any(grad is not None and bool(grad[1].any()) for grad in moved)
+        if not mixes:
+            GradSampleModule(trial, loss_reduction="sum")
+            rows(trial, views).sum().backward(inputs=views)
+    except Exception as error:  # of a network from outside, or of what Opacus cannot take
+        why = " ".join(str(error).split())
+        raise InputError(f"no gradient of one image can be found: {why}") from error
+    if mixes:
+        norms = [n for n, m in trial.named_modules() if isinstance(m, _BatchNorm)]
+        what = f"layer '{norms[0]}'" if norms else "a layer of the network"
+        raise InputError(
+            f"{what} mixes the images of a batch, so no gradient belongs to one image; group norm "
+            "mixes none"
+        )
+    for name, weight in zip(trial.shared_parameters(), trial.trainable(), strict=True):
+        if not isinstance(getattr(weight, "grad_sample", None), Tensor):
+            why = "is not used" if weight.requires_grad else "is frozen"
+            raise InputError(
+                f"weight '{name}' {why}, and all weights that are sent are to be trained here; "
+                "gaussian and laplace, on the update, take any"
+            )
 
 
 def silence_nonfinite(weights: list[torch.nn.Parameter], norms: Tensor) -> Tensor:

@@ -100,6 +100,25 @@ class DefenseStack:
         return ClientDefence(names, first, metrics, tuple(parts), tuple(statements[1:]))
 
 
+def require_account(defence: ClientDefence, rounds: int) -> ClientDefence:
+    """The defence itself, once each of its accounts is known to have all rounds that left.
+
+    Args:
+        rounds: in which weights left that rest on the client's images.
+
+    Raises:
+        InputError: an account has fewer, so its epsilon would be too small.
+    """
+    for stated in (defence.epsilon, *defence.beside, *(part.epsilon for part in defence.parts)):
+        if stated is not None and stated.rounds < rounds:
+            raise InputError(
+                f"{defence.name}: its account has {stated.rounds} rounds, but {rounds} were "
+                "trained and sent, so no epsilon can be stated: the defence did not count "
+                "them, or what the client keeps between rounds was lost"
+            )
+    return defence
+
+
 def smallest_epsilon(parts: Sequence[ClientDefence]) -> list[Epsilon]:
     """The smallest epsilon of the best standing that any part has, for each unit by itself, in the
     order of the parts; none where none has one.

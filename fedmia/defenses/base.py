@@ -12,7 +12,7 @@ import numpy as np
 from fedmia.data.images import ByteArray, IntArray
 from fedmia.options.option import Options
 from fedmia.records.privacy import Epsilon
-from fedmia.ssl.base import SSL, State
+from fedmia.ssl.base import SSL, SSLMethod, State
 
 if TYPE_CHECKING:
     from fedmia.ssl.train import Job, Train
@@ -97,6 +97,19 @@ class Defense(Options, ABC):
 
         Raises:
             InputError: with the reason.
+        """
+        return None
+
+    def check_method(self, method: SSLMethod, channels: int, size: int) -> None:
+        """Refuse a network, before anything runs, on which the defence cannot keep its promise.
+
+        Args:
+            method: built on the network; left as it is.
+            channels: number of channels of an image.
+            size: side of an image in pixels.
+
+        Raises:
+            InputError: naming the layer.
         """
         return None
 

@@ -29,6 +29,7 @@ from fedmia.defenses._canaries import (
     other_stream,
 )
 from fedmia.defenses._persample import (
+    check_layers,
     images_at_once,
     poisson_batches,
     private_optimizer,
@@ -40,7 +41,7 @@ from fedmia.options.errors import InputError, opt
 from fedmia.options.option import option
 from fedmia.options.seeding import torch_noise
 from fedmia.records.privacy import Epsilon
-from fedmia.ssl.base import SSL
+from fedmia.ssl.base import SSL, SSLMethod
 from fedmia.ssl.optimizers import noise_moves
 from fedmia.ssl.train import Batch, Job, Train
 
@@ -165,6 +166,9 @@ class DPSGD(Defense):
                 "to one image and clipping bounds nothing; use --ssl moco"
             )
 
+    def check_method(self, method: SSLMethod, channels: int, size: int) -> None:
+        check_layers(method, lambda trial, views: trial.losses(*views), channels, size)
+
     def foresee(self, images: int, train: Train, rounds: int) -> None:
         if self.epsilon is not None:
             steps = rounds * train.local_epochs * -(-images // train.batch_size)
@@ -271,8 +275,14 @@ class DPSGD(Defense):
         return private_step(job, private, views, most)
 
     def privacy(self, memory: dict[str, Any]) -> Epsilon | None:
-        """Epsilon of the steps so far; None where the noise is 0: nothing is promised."""
-        history = _history(memory)
+        """Epsilon of the steps so far; None where the noise is 0: nothing is promised.
+
+        Raises:
+            InputError: an account of rounds without steps.
+        """
+        history, rounds = _history(memory), int(memory.get("rounds", 0))
+        if rounds and not history:
+            raise InputError(f"DP-SGD's account of {rounds} rounds has no step: it is damaged")
         if any(noise <= 0 for noise, _, _ in history):
             return None
         value = epsilon_spent(history, self.delta, self.accountant)
@@ -282,7 +292,7 @@ class DPSGD(Defense):
         return Epsilon(
             value=value if math.isfinite(value) else None,
             delta=self.delta,
-            rounds=int(memory.get("rounds", 0)),
+            rounds=rounds,
             standing="heuristic" if buffers or limit else "guaranteed",
             assumptions=(UNIT + rests + (CENTRAL_LIMIT if limit else "")).strip(),
             unit="image",

@@ -43,12 +43,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedmia.defenses._persample import gradient_norms, sample_rate, silence_nonfinite
+from fedmia.defenses._persample import (
+    check_layers,
+    gradient_norms,
+    sample_rate,
+    silence_nonfinite,
+)
 from fedmia.defenses.base import Metrics, RunConditions
 from fedmia.defenses.dpsgd import DPSGD, refuse_added_losses
 from fedmia.options.errors import InputError
 from fedmia.options.option import option
 from fedmia.records.privacy import Epsilon
+from fedmia.ssl.base import SSLMethod
 from fedmia.ssl.simclr import SimCLR, SimCLRMethod, nt_xent
 from fedmia.ssl.train import Batch, Job
 
@@ -97,6 +103,11 @@ class LogitDP(DPSGD):
             )
         super().check(setting)
 
+    def check_method(self, method: SSLMethod, channels: int, size: int) -> None:
+        if not isinstance(method, SimCLRMethod):
+            return super().check_method(method, channels, size)
+        check_layers(method, lambda trial, views: trial.encoder(torch.cat(views)), channels, size)
+
     def sensitivity(self, job: Job) -> float:
         if not isinstance(job.method, SimCLRMethod):
             return super().sensitivity(job)
@@ -144,6 +155,9 @@ def similarity_gradients(
 ) -> tuple[Tensor, Tensor, list[Tensor]]:
     """The gradient of a batch's summed NT-Xent, that of each similarity clipped.
 
+    An image with an output that is not finite is a null record: in a softmax it would be the end of
+    all others' gradients.
+
     Args:
         method: in training, with Opacus's hooks on its layers.
         views: two of each image, (n, C, H, W) in [0, 1]; n may be 0.
@@ -151,16 +165,17 @@ def similarity_gradients(
         most: outputs whose gradients fit into memory at once.
 
     Returns:
-        losses (n,), norms of the similarities' gradients before the clip (2n(2n - 1) / 2,), and the
-        sum for each trained parameter.
+        losses (n,) of the others, norms of their similarities' gradients before the clip
+        (2n(2n - 1) / 2,), and the sum for each trained parameter.
     """
-    weights, count, T = method.trainable(), len(views[0]), method.spec.temperature
-    sums = [torch.zeros_like(w) for w in weights]
-    if not count:
-        return views[0].new_zeros(0), views[0].new_zeros(0), sums
-    both = torch.cat(views)
+    weights, T = method.trainable(), method.spec.temperature
+    sums, both = [torch.zeros_like(w) for w in weights], torch.cat(views)
     with torch.no_grad():
-        outputs = method.encoder(both)
+        outputs = method.encoder(both) if len(both) else both.flatten(1)
+        finite = outputs.isfinite().all(dim=1).view(2, -1).all(dim=0).repeat(2)
+        both, outputs, count = both[finite], outputs[finite], int(finite.sum()) // 2
+        if not count:
+            return both.new_zeros(0), both.new_zeros(0), sums
         method.remember(outputs[:count])
         z = F.normalize(outputs, dim=1)
         losses = nt_xent(z[:count], z[count:], T)

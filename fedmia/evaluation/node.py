@@ -14,6 +14,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from clients.client_context import ClientContext
 from fedmia.attacks.base import DatasetAttack
+from fedmia.defenses._stack import require_account
 from fedmia.evaluation.federated.snapshots import Evaluation
 from fedmia.evaluation.run import client_rows, score_all_attacks
 from fedmia.evaluation.steps.assemble import assemble
@@ -43,11 +44,11 @@ BESIDE = (
 
 
 def score_node(
-    prepared: PreparedRun, client_context: ClientContext, client: int, store: StateStore, last: int,
-    final: State,
-    untrained: State,
+    prepared: PreparedRun, client_context: ClientContext, client: int, store: StateStore,
+    last: int, final: State, untrained: State, leave: bool,
 ) -> RecordDict:  # fmt: skip
-    """Score the run's attacks on the final and on the untrained encoder, on a node.
+    """The client's privacy statement and, if they may leave the node, the scores of the run's
+    attacks on the final and on the untrained encoder.
 
     Args:
         prepared: settings, images and their roles.
@@ -57,9 +58,10 @@ def score_node(
         last: last round that is read.
         final: weights of the final encoder.
         untrained: weights of the first encoder.
+        leave: whether scores of images leave the node.
 
     Returns:
-        Scores, size and defence of the client.
+        Size and defence of the client, and scores.
     """
     options = {
         n: dict(o)
@@ -68,9 +70,11 @@ def score_node(
     }
     with tempfile.TemporaryDirectory(prefix="fedmia-") as folder:
         snapshots = SnapshotStore(Path(folder))
+        run = FederationResult(prepared, client_context, store, snapshots, [], True)
+        if not leave:
+            return _answer(_client(run, client, lambda epsilon: epsilon))
         snapshots.save("main", Snapshot(0, untrained, {}))
         snapshots.save("main", Snapshot(last, final, {}))
-        run = FederationResult(prepared, client_context, store, snapshots, [], True)
         results = score_all_attacks(Evaluation(run, options))
     answer = _client(run, client, void_beside_scores)
     answer |= {"split": prepared.split.counts(), "pixels": results["pixels"]}
@@ -79,27 +83,6 @@ def score_node(
             ScoredAttack(**{key: getattr(a, key) for key in SENT_FIELDS}) for a in attacks
         ]
     return _answer(answer)
-
-
-def state_defenses(
-    prepared: PreparedRun, client_context: ClientContext, client: int, store: StateStore
-) -> RecordDict:
-    """The client's privacy statement, without scores.
-
-    Args:
-        prepared: settings, images and their roles.
-        client_context: what all clients of the run share.
-        client: partition id of the client.
-        store: what the node keeps of the run.
-
-    Returns:
-        Size and defence of the client.
-    """
-    with tempfile.TemporaryDirectory(prefix="fedmia-") as folder:
-        run = FederationResult(
-            prepared, client_context, store, SnapshotStore(Path(folder)), [], True
-        )
-        return _answer(_client(run, client, lambda epsilon: epsilon))
 
 
 def _answer(fields: dict[str, Any]) -> RecordDict:
@@ -132,7 +115,7 @@ def _client(
 
 
 def read_answer(client: int, content: RecordDict) -> tuple[ClientInfo, dict[str, Any]]:
-    """Read a node's answer (`score_node`, `state_defenses`) on the server.
+    """Read a node's answer (`score_node`) on the server.
 
     Args:
         client: partition id of the client.
@@ -174,9 +157,14 @@ def scores_from_node(client: int, content: RecordDict, done: FederationResult) -
 
     Returns:
         All that the report shows.
+
+    Raises:
+        InputError: the node's account lacks rounds whose updates the server took.
     """
     experiment, server = done.prepared.experiment, done.aggregation
     info, scores = read_answer(client, content)
+    if info.defence and server:
+        require_account(info.defence, server.trained[client])
     if "pixels" in scores:
         note, lost = "The node scored its own images; its scores alone made this report.", []
         if server and server.epsilon:

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from fedmia.data.images import IntArray
+from fedmia.defenses._stack import require_account
 from fedmia.evaluation.federated.observer import Observer
 from fedmia.evaluation.federated.probes import Probes
 from fedmia.evaluation.federated.recorder import TrajectoryRecorder
@@ -355,15 +356,22 @@ def client_rows(
 
     Returns:
         One row for each client.
+
+    Raises:
+        InputError: a privacy statement whose account lacks rounds that were trained.
     """
     client_context, rows, last = run.client_context, [], last_rounds(run, scored_at)
+    trained = run.aggregation.trained if run.aggregation else (0,) * len(client_context.roles)
     defended = frozenset[int]().union(*(clients for *_, clients in client_context.defenses))
     for client, role in enumerate(client_context.roles):
         own, defence = client_context.parts["members"][client], None
         if client in defended:
             local_state = run.store.load("main", client)
-            memory = local_state.memory.get("defense", {}) if local_state and run.rounds else {}
+            memory = local_state.memory.get("defense", {}) if local_state else {}
             defence = client_context.build_defenses(client).statement(memory)
+            # A state is kept of trained rounds alone, and a node's is all that it knows of them.
+            rounds = max(trained[client], int(local_state is not None))
+            defence = defence and require_account(defence, rounds)
         counts = np.bincount(labels[own], minlength=classes).tolist()
         at = None if last is None else int(last[client])
         rows.append(ClientInfo(client, len(own), role, defence, tuple(counts), at))

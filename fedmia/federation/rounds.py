@@ -19,6 +19,7 @@ from flwr.serverapp import Grid
 
 from clients.client_context import ClientContext
 from fedmia.config.experiment import Experiment
+from fedmia.defenses._stack import require_account
 from fedmia.federation.checkpoint import (
     BranchState,
     Checkpoint,
@@ -34,6 +35,7 @@ from fedmia.options.option import check_type
 from fedmia.options.seeding import rng, root
 from fedmia.partitions.split import Split
 from fedmia.records import Aggregation, Fault, RoundInfo
+from fedmia.records.privacy import ClientDefence
 from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch, covered_seconds
 from fedmia.ssl.base import State, under
@@ -102,6 +104,7 @@ class FederatedRun:
         self._root = root(self.client_context.noise_source, self.experiment.seed)
         self.holder = self.experiment.holder
         self.active = self.client_context.attack is not None
+        self._trained = [0] * len(self.client_context.roles)
 
     def run(self, grid: Grid) -> None:
         """Run all branches.
@@ -155,6 +158,8 @@ class FederatedRun:
             for name, kind in CHECKPOINTED.items():
                 check_type(name, parts[name], kind)
         self.rounds[:], self.aggregation = parts["rounds"], parts["aggregation"]
+        if self.aggregation is not None:
+            self._trained = list(self.aggregation.trained)
         self.failure_policy.gone.update(map(int, index["gone"]))
         self.failure_policy.faults[:] = parts["faults"]
         self.watch.add(index["seconds"])
@@ -370,12 +375,16 @@ class FederatedRun:
         )
         view = "sums" if experiment.federation.secure_aggregation else "updates"
         privacy, metrics = strategy.privacy(against), strategy.aggregation_metrics(against)
-        privacy = privacy and replace(privacy, noise_source=self.client_context.noise_source)
-        return Aggregation(experiment.strategy.name, view, privacy, metrics)
+        name, trained = experiment.strategy.name, tuple(self._trained)
+        if privacy is not None:
+            require_account(ClientDefence(name, privacy), max(trained))
+            privacy = replace(privacy, noise_source=self.client_context.noise_source)
+        return Aggregation(name, view, privacy, metrics, trained)
 
     def _note_update(self, course: RoundRange, received: State, update: Update) -> None:
         """Keep what is to be read of an update, as it is taken."""
         branch, round = course.branch, update.round
+        self._trained[update.client] += branch == "main" and update.examples > 0
         if branch in ("main", "placebo") and round in self.schedule.updates_kept():
             if not self.snapshots.updates(branch, round):
                 self.snapshots.save_before(branch, round, received)

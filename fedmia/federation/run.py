@@ -27,14 +27,14 @@ from fedmia.federation.ledger import Ledger
 from fedmia.federation.rounds import FederatedRun
 from fedmia.federation.schedule import RoundRecorder, Schedule
 from fedmia.options import registry
-from fedmia.options.errors import InputError, opt
+from fedmia.options.errors import InputError, opt, prefix_errors
 from fedmia.options.seeding import SEEDED, rng, torch_rng
 from fedmia.partitions.split import Split, decode_split, make_split
 from fedmia.records import Aggregation, Fault, RoundInfo
 from fedmia.runtime.device import resolve_device
 from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch
-from fedmia.ssl.base import Recipe, State
+from fedmia.ssl.base import Recipe, SSLMethod, State
 from fedmia.storage.archive import Archive
 from fedmia.storage.manifest import CHECKPOINT, CHECKPOINT_INDEX
 from fedmia.storage.runfolder import damaged
@@ -160,10 +160,7 @@ def prepare(experiment: Experiment) -> PreparedRun:
     if not data.labelled:
         notes.append(NO_PROBES)
     # Sizes, constants and pairs that do not suit are refused before anything is written.
-    backbone = experiment.model.build("model").build(data.channels, data.size)
-    recipe = Recipe(*pixel_constants(experiment, data.channels))
-    spec = experiment.ssl.build("ssl")
-    method = spec.build(backbone, recipe, torch_rng(seed, "trial"))
+    method, spec = try_method(experiment, data.channels, data.size), experiment.ssl.build("ssl")
     sized = sorted({n for size in set(map(len, split.parts)) for n in spec.notes(size)})
     if len(sized) > 3:
         sized[3:] = [f"and {len(sized) - 3} more notes of this kind, of clients of other sizes"]
@@ -176,6 +173,30 @@ def prepare(experiment: Experiment) -> PreparedRun:
             "statistics of the first model, which no client ever used."
         )
     return PreparedRun(experiment, data, split, next(iter(active.values()), None), notes)
+
+
+def try_method(experiment: Experiment, channels: int, size: int) -> SSLMethod:
+    """The self-supervised method of a run on images of a shape, for which all suits.
+
+    Args:
+        experiment: the settings of the run.
+        channels: number of channels of an image.
+        size: side of an image in pixels.
+
+    Returns:
+        The method, untrained.
+
+    Raises:
+        InputError: a network, a method, constants or a defence that do not suit.
+    """
+    backbone = experiment.model.build("model").build(channels, size)
+    recipe = Recipe(*pixel_constants(experiment, channels))
+    spec, stream = experiment.ssl.build("ssl"), torch_rng(experiment.seed, "trial")
+    method: SSLMethod = spec.build(backbone, recipe, stream)
+    for layer in experiment.defense:
+        with prefix_errors(opt("defense.name", layer.name)):
+            layer.build("defense").check_method(method, channels, size)
+    return method
 
 
 def foresee(experiment: Experiment, split: Split) -> None:
@@ -192,7 +213,7 @@ def foresee(experiment: Experiment, split: Split) -> None:
     for layer in experiment.defense:
         defense = layer.build("defense")
         for size in sorted(
-            {len(split.parts[client]) for client in experiment.layer_client_ids(layer)}
+            {len(split.parts[client]) for client in experiment.layer_client_ids(layer)} - {0}
         ):
             try:
                 defense.foresee(size, experiment.train, rounds)

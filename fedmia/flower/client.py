@@ -11,6 +11,7 @@ from flwr.clientapp import ClientApp
 from clients.app import client_app
 from fedmia import __version__
 from fedmia.flower.node import Node
+from fedmia.flower.private import gives_guarantee
 from fedmia.flower.store import pack_state
 
 app = ClientApp()
@@ -116,10 +117,7 @@ def score(message: Message, context: Context) -> Message:
     Returns:
         The scores, or the client's statement alone.
     """
-    from fedmia.evaluation.node import (  # what scores takes seconds to import
-        score_node,
-        state_defenses,
-    )
+    from fedmia.evaluation.node import score_node  # what scores takes seconds to import
 
     node = Node.from_context(context)
     prepared, client_context = node.prepared()
@@ -129,8 +127,8 @@ def score(message: Message, context: Context) -> Message:
     )
     last = read_order(message)["last"]
     run = prepared, client_context, node.client, node.releases()
-    scores = score_node(*run, last, final, untrained) if node.scores else state_defenses(*run)
-    return Message(scores, reply_to=message)
+    leave = not gives_guarantee(prepared.experiment) if node.scores is None else node.scores
+    return Message(score_node(*run, last, final, untrained, leave), reply_to=message)
 
 
 @app.query("end")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from threading import Event
 
@@ -14,9 +15,9 @@ from fedmia.config.experiment import Experiment
 from fedmia.evaluation.node import scores_from_node
 from fedmia.federation.run import FederationResult, Nodes, federate, make_client_context
 from fedmia.flower.nodes import check_agreement, open_nodes
-from fedmia.flower.private import check, prepare_server
+from fedmia.flower.private import check, gives_guarantee, prepare_server, try_settings
 from fedmia.flower.rounds import LogDisplay
-from fedmia.flower.store import ask
+from fedmia.flower.store import ask_each
 from fedmia.records.rows import Report
 from fedmia.report.publish import publish
 from fedmia.runtime.stopwatch import Stopwatch
@@ -25,8 +26,13 @@ from fedmia.storage.manifest import SNAPSHOTS
 from fedmia.storage.outfolder import OutFolder
 from fedmia.storage.runfolder import DAMAGE
 from fedmia.storage.snapshot import MemoryStore, SnapshotStore
-from strategies.failure_policy import FederationError
-from strategies.replies import RejectedReply
+from strategies.failure_policy import TRIES, FederationError
+from strategies.replies import RETURN, RejectedReply
+
+GUARANTEE = (
+    "the guarantee of the defence covers weights alone, and scores of images would void it: nodes "
+    "keep their scores, but for those whose --node-config says scores=true"
+)
 
 
 def gather(grid: Grid, invocation: Invocation, place: OutFolder, watch: Stopwatch) -> None:
@@ -44,25 +50,31 @@ def gather(grid: Grid, invocation: Invocation, place: OutFolder, watch: Stopwatc
             reported.
     """
     experiment: Experiment = invocation.settings
+    assert place.folder is not None
     check(experiment)
+    try_settings(experiment)
+    if gives_guarantee(experiment):
+        print(f"fedmia: {GUARANTEE}", flush=True)
     with open_nodes(grid, experiment, place, True) as (nodes, prepared_by):
         shape = {name: prepared_by[0][name] for name in ("channels", "size")}
         check_agreement(prepared_by, **shape)
         done = run_rounds(experiment, shape, Nodes(grid, MemoryStore()), place, watch)
         remaining = {client: nodes[client] for client in nodes if client not in done.gone}
+        failures = [] if done.failure is None else [str(done.failure)]
+        policy = experiment.federation.on_failure
         with watch.part("attacks"):
-            answers = collect_scores(grid, remaining, done.snapshots)
-    failures = [] if done.failure is None else [str(done.failure)]
-    for client, content in sorted(answers.items()):
-        folder = place.path_to(f"client-{client:04d}")
-        if folder is not None:
-            make_folder(folder, place.folder)
-        try:
-            report = report_node(client, content, done, folder, watch)
-        except RejectedReply as error:
-            failures.append(str(error))
-            continue
-        print(f"client {client}: {report['verdict']} Report: {folder}/report.html")
+            for client, answer in collect_scores(grid, remaining, done.snapshots, policy):
+                if isinstance(answer, FederationError):
+                    dropped = policy == "drop"
+                    failures += [] if dropped else [str(answer)]
+                    print(f"fedmia: {answer} ({'dropped' if dropped else 'no report'})", flush=True)
+                    continue
+                folder = place.folder / f"client-{client:04d}"
+                try:
+                    report = report_node(client, answer, done, folder, watch)
+                    print(f"client {client}: {report['verdict']} Report: {folder}/report.html")
+                except RejectedReply as error:
+                    failures.append(str(error))
     if failures:  # so that Flower marks the run as failed
         raise FederationError(f"{'; '.join(failures)}; all else is reported on")
 
@@ -76,17 +88,20 @@ def report_node(
         client: partition id of the client.
         content: the node's answer.
         done: the rounds as the server saw them.
-        folder: where files are written; None to write none.
+        folder: where files are written, in one that is there; None to write none.
         watch: notes the seconds of each part.
 
     Returns:
         The report.
 
     Raises:
-        RejectedReply: the answer holds something else than scores.
+        RejectedReply: the answer holds something else than scores, or an account that lacks rounds.
     """
     try:
-        return publish(scores_from_node(client, content, done), folder, watch)
+        scores = scores_from_node(client, content, done)
+        if folder is not None:
+            make_folder(folder, folder.parent)
+        return publish(scores, folder, watch)
     except DAMAGE as error:
         why = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
         raise RejectedReply(f"client {client} sent no answer to report on: {why}") from error
@@ -119,19 +134,23 @@ def run_rounds(
 
 
 def collect_scores(
-    grid: Grid, nodes: dict[int, int], snapshots: SnapshotStore
-) -> dict[int, RecordDict]:
+    grid: Grid, nodes: dict[int, int], snapshots: SnapshotStore, on_failure: str
+) -> Iterator[tuple[int, RecordDict | FederationError]]:
     """Ask each client's node to score the final encoder.
 
     Args:
         grid: Flower's way to the clients.
         nodes: Flower node id of each client.
         snapshots: the first and the last model.
+        on_failure: as in the rounds: `retry` waits for a node that left, and asks one that fails
+            again.
 
-    Returns:
-        The answer of each client.
+    Yields:
+        Each client with its answer as it comes, or with the error why there is none.
     """
     last = snapshots.rounds("main")[-1]
     models = {"final": snapshots.load("main", last), "untrained": snapshots.untrained()}
     tensors = {n: ArrayRecord(torch_state_dict=m.state) for n, m in models.items()}
-    return ask(grid, nodes, "score", dict.fromkeys(nodes, {"last": last}), tensors)
+    orders = dict.fromkeys(nodes, {"last": last})
+    tries, comeback = (TRIES, RETURN) if on_failure == "retry" else (1, 0.0)
+    yield from ask_each(grid, nodes, "score", orders, tensors, comeback=comeback, tries=tries)

@@ -13,15 +13,15 @@ from typing import Any
 from flwr.app import Context
 
 from clients.client_context import ClientContext
-from fedmia.federation.run import PreparedRun, fingerprint, prepare
-from fedmia.flower.private import SIDES, prepare_own, read_experiment, remote_context
+from fedmia.federation.run import PreparedRun, fingerprint, foresee, prepare, try_method
+from fedmia.flower.private import SIDES, SOURCES, prepare_own, read_experiment, remote_context
 from fedmia.flower.releases import Releases
 from fedmia.flower.store import NodeStore
 from fedmia.options.errors import InputError
 from fedmia.storage.durable import force, make_folder, write
 
 FOLDER = "folder"  # of a node's files, in its `--node-config`
-SCORES = "scores"  # there: false, and no score of its own images leaves it
+SCORES = "scores"  # there: whether scores of its own images leave it
 
 
 @dataclass(frozen=True)
@@ -31,14 +31,15 @@ class Node:
     Attributes:
         client: partition id of the client.
         folder: what it keeps of the run.
-        sources: data sources of its own members and non-members; empty in a rehearsal.
-        scores: whether scores of its own images leave it.
+        sources: data sources of its own members and non-members, and of public images if it has
+            any; empty in a rehearsal.
+        scores: whether scores of its own images leave it; None: unless they would void a guarantee.
     """
 
     client: int
     folder: Path
     sources: tuple[str, ...] = ()
-    scores: bool = True
+    scores: bool | None = None
 
     @staticmethod
     def from_context(context: Context) -> Node:
@@ -51,13 +52,13 @@ class Node:
         config = context.node_config
         home = Path(os.environ.get("FLWR_HOME", "~/.flwr")) / "fedmia"
         root = Path(str(config.get(FOLDER, home))).expanduser()
-        client, sources = int(config["partition-id"]), [s for s in SIDES if s in config]
-        if len(sources) == 1:
+        client, sources = int(config["partition-id"]), [s for s in SOURCES if s in config]
+        if sources and not {*SIDES} <= {*sources}:
             raise InputError(
-                f"client {client} is given {sources[0]} alone, not {' and '.join(SIDES)}"
+                f"client {client} is given {' and '.join(sources)} alone, not {' and '.join(SIDES)}"
             )
-        scores = config.get(SCORES, True)
-        if not isinstance(scores, bool):
+        scores = config.get(SCORES)
+        if scores is not None and not isinstance(scores, bool):
             raise InputError(f"client {client}: {SCORES} must be true or false, got '{scores}'")
         folder = root / f"run-{context.run_id}" / f"client-{client:04d}"
         return Node(client, folder, tuple(str(config[s]) for s in sources), scores)
@@ -93,10 +94,14 @@ class Node:
         write({self.folder / "settings.json": settings})
         try:
             prepared, _ = self.prepared()
+            channels, size = prepared.data.channels, prepared.data.size
+            if private:
+                try_method(prepared.experiment, channels, size)
+                foresee(prepared.experiment, prepared.split)
         except InputError as error:
             raise InputError(f"client {self.client}: {error}") from None
         if private:
-            return {"channels": prepared.data.channels, "size": prepared.data.size}
+            return {"channels": channels, "size": size}
         return {"fingerprint": fingerprint(prepared)}
 
     def prepared(self) -> tuple[PreparedRun, ClientContext]:

@@ -55,8 +55,9 @@ def open_nodes(
         place.give_up()
         raise
     finally:
+        back = FAREWELL if experiment.federation.on_failure == "retry" else 0.0
         with contextlib.suppress(FederationError):  # one that failed cannot be told
-            ask(grid, everyone, "end", dict.fromkeys(ids, {}), patience=FAREWELL)
+            ask(grid, everyone, "end", dict.fromkeys(ids, {}), None, "node", FAREWELL, back)
 
 
 def check_agreement(answers: dict[int, dict[str, Any]], **ours: Any) -> None:

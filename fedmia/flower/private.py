@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import itertools
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +17,7 @@ from fedmia.config.dataset_names import split_dataset
 from fedmia.config.experiment import Experiment
 from fedmia.config.tree import from_tree
 from fedmia.data.images import ImageSet, IntArray, digests
-from fedmia.federation.run import PreparedRun, make_client_context
+from fedmia.federation.run import PreparedRun, make_client_context, try_method
 from fedmia.options import registry
 from fedmia.options.bounded import parse_json
 from fedmia.options.errors import InputError, opt
@@ -23,6 +25,7 @@ from fedmia.options.seeding import ENTROPY, rng, root
 from fedmia.partitions.split import Split
 
 SIDES = ("members", "nonmembers")  # data sources of a node, in its `--node-config`
+SOURCES = (*SIDES, "public")  # the last where the settings ask for images that are nobody's
 
 
 def check(experiment: Experiment) -> None:
@@ -45,6 +48,34 @@ def check(experiment: Experiment) -> None:
         raise InputError(f"{opt('federation.placebo', True)}: nodes hold no images to run it on")
 
 
+def gives_guarantee(experiment: Experiment) -> bool:
+    """Whether a defence or the server's rule promises privacy, which scores of images would void.
+
+    Args:
+        experiment: the settings of the run.
+
+    Returns:
+        True where nodes keep their scores unless they are told otherwise.
+    """
+    private = experiment.strategy.build("strategy").private
+    return private or any(layer.build("defense").withholds for layer in experiment.defense)
+
+
+def try_settings(experiment: Experiment) -> None:
+    """Refuse a network, a method or a defence that suit no images, before a node is asked for its
+    own: tried at the size that the settings give, else at a small and at a usual one.
+
+    Raises:
+        InputError: as `try_method` does.
+    """
+    *sizes, last = (experiment.data.size,) if experiment.data.size else (32, 224)
+    for size in sizes:
+        with contextlib.suppress(InputError):
+            try_method(experiment, 3, size)
+            return
+    try_method(experiment, 3, last)
+
+
 @functools.lru_cache(maxsize=1)  # a simulation's actors answer many messages of one run
 def prepare_own(
     settings: str, client: int, sources: tuple[str, ...]
@@ -60,17 +91,24 @@ def prepare_own(
         The run, and what its client shares with the others.
 
     Raises:
-        InputError: images that cannot be read, of two shapes, on both sides, or too few.
+        InputError: images that cannot be read, of two shapes, in two sources, or too few.
     """
     experiment = read_experiment(settings)
     check(experiment)
-    sides = [_load(experiment, *pair) for pair in zip(SIDES, sources, strict=True)]
-    shapes = ["x".join(map(str, side.shape[1:])) for side in sides]
-    if shapes[0] != shapes[1]:
-        raise InputError(f"members are images of {shapes[0]}, nonmembers of {shapes[1]}")
+    public = experiment.split.public
+    sides = [_load(experiment, *pair) for pair in zip(SOURCES, sources, strict=False)]
+    if (count := sum(map(len, sides[2:]))) < public:
+        raise InputError(
+            f"{opt('split.public', public)} images that are nobody's are asked for, the node has "
+            f"{count}: its --node-config names a source of them as public='folder:PATH'"
+        )
+    sides[2:] = [side[:public] for side in sides[2:]]
+    shapes = {n: "x".join(map(str, s.shape[1:])) for n, s in zip(SOURCES, sides, strict=False)}
+    if len(set(shapes.values())) > 1:
+        raise InputError(", ".join(f"{name} are images of {s}" for name, s in shapes.items()))
     images = np.concatenate(sides)
     data = ImageSet(images, np.zeros(len(images), np.int64), "private images")
-    split = _split(experiment, client, digests(images), len(sides[0]))
+    split = _split(experiment, client, digests(images), *map(len, sides[:2]))
     prepared = PreparedRun(experiment, data, split, None, [], ENTROPY)
     return prepared, remote_context(prepared)
 
@@ -130,17 +168,21 @@ def _load(experiment: Experiment, side: str, source: str) -> np.ndarray:
     return images.images
 
 
-def _split(experiment: Experiment, client: int, names: list[bytes], members: int) -> Split:
+def _split(
+    experiment: Experiment, client: int, names: list[bytes], members: int, others: int
+) -> Split:
     """Known and scored images of both sides, in an order that nobody else can draw; byte-equal ones
-    once."""
+    once. What follows the sides is public."""
     clients, known = experiment.federation.clients, experiment.split.known
     stream = rng(root(ENTROPY, experiment.seed), "private")
     first = {name: at for at, name in reversed([*enumerate(names)])}
-    both = set(names[:members]) & set(names[members:])
-    if both:
-        raise InputError(f"members and nonmembers share {len(both)} byte-equal images")
+    *sides, public = np.split(np.arange(len(names)), [members, members + others])
+    for one, other in itertools.combinations(zip(SOURCES, (*sides, public), strict=True), 2):
+        both = {names[p] for p in one[1]} & {names[p] for p in other[1]}
+        if both:
+            raise InputError(f"{one[0]} and {other[0]} share {len(both)} byte-equal images")
     order = []
-    for side, places in zip(SIDES, np.split(np.arange(len(names)), [members]), strict=True):
+    for side, places in zip(SIDES, sides, strict=True):
         distinct = np.array([p for p in places if first[names[p]] == p], np.int64)
         if len(distinct) < known + 2:
             raise InputError(
@@ -162,7 +204,7 @@ def _split(experiment: Experiment, client: int, names: list[bytes], members: int
         scored_nonmembers=order[1][known:],
         test_fit=empty,
         test_eval=empty,
-        public=empty,
+        public=public,
         whose=None,
         duplicates_removed=len(names) - len(first),
         distinct=len(first),

@@ -75,11 +75,6 @@ def main(grid: Grid, context: Context) -> None:
     place = OutFolder(Path(out).expanduser().absolute(), "another run")
     (gather if context.run_config["private"] else rehearse)(grid, invoked, place, watch)
     print(f"fedmia: the results are in {place.folder}", flush=True)
-    print(
-        "fedmia: a SuperLink that `flwr run . local` started keeps running and serves later runs; "
-        "pkill -f flower-superlink stops it",
-        flush=True,
-    )
 
 
 def with_clients(arguments: str, grid: Grid) -> str:
@@ -119,6 +114,11 @@ def invocation(arguments: str) -> Invocation:
         raise InputError("--resume: nodes keep nothing of a run that has ended, so begin a new one")
     if parsed.page is not None or parsed.out is not None:
         raise InputError("the app's arguments are those of a run; its folder is the app's 'out'")
+    if parsed.observe:
+        raise InputError(
+            f"--observe {parsed.observe[0]}: the app calls no observer; its log shows the rounds, "
+            "report.json the numbers"
+        )
     if parsed.settings.backend != "inline":
         raise InputError(f"{opt('backend', 'ray')}: the clients of a Flower app are its nodes")
     if parsed.settings.federation.client_timeout is not None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +19,11 @@ from fedmia.storage.arrays import tensors as read_arrays
 from fedmia.storage.durable import make_folder
 from fedmia.storage.snapshot import ClientState, StateStore, read_tensors, write_tensors
 from strategies.failure_policy import FederationError
-from strategies.replies import RETURN, NodeWatch, sender_of, wait_for_node
+from strategies.replies import RETURN, NodeWatch, sender_of
 
 PATIENCE = 3600.0  # seconds in which every node answers
 PAUSE = 0.1  # seconds between questions to Flower whether a node has answered
+SAY = 30.0  # seconds between two lines that name the nodes that have not answered
 
 
 class NodeStore(StateStore):
@@ -116,10 +119,9 @@ def pack_state(state: ClientState | None) -> RecordDict:
 def ask(
     grid: Grid, nodes: dict[int, int], action: str, orders: dict[int, dict[str, Any]],
     tensors: dict[str, ArrayRecord] | None = None, who: str = "client", patience: float = PATIENCE,
+    comeback: float = RETURN,
 ) -> dict[int, RecordDict]:  # fmt: skip
     """Send a query to the node of each client in `orders`, and wait for all answers.
-
-    A node that left is asked again when it is back.
 
     Args:
         grid: Flower's way to the clients.
@@ -129,6 +131,7 @@ def ask(
         tensors: records to send with each order, by name.
         who: what an error calls the nodes.
         patience: seconds to wait.
+        comeback: seconds in which a node that left may be back.
 
     Returns:
         The answer of each client.
@@ -136,39 +139,76 @@ def ask(
     Raises:
         FederationError: nodes failed, each named by its client, or did not answer.
     """
-    out: dict[str, int] = {}
+    each = ask_each(grid, nodes, action, orders, tensors, who, patience, comeback)
+    answers = {client: answer for client, answer in sorted(each, key=lambda one: one[0])}
+    if failed := [str(a) for a in answers.values() if isinstance(a, FederationError)]:
+        raise FederationError("; ".join(failed))
+    return {c: a for c, a in answers.items() if isinstance(a, RecordDict)}
+
+
+def ask_each(
+    grid: Grid, nodes: dict[int, int], action: str, orders: dict[int, dict[str, Any]],
+    tensors: dict[str, ArrayRecord] | None = None, who: str = "client", patience: float = PATIENCE,
+    comeback: float = RETURN, tries: int = 1,
+) -> Iterator[tuple[int, RecordDict | FederationError]]:  # fmt: skip
+    """Send a query to the node of each client in `orders`, and take the answers as they come.
+
+    What is asked here can be asked twice. The log says whom one waits for.
+
+    Args:
+        grid: Flower's way to the clients.
+        nodes: client -> Flower node id.
+        action: name of the query.
+        orders: values to send to each client, by partition id.
+        tensors: records to send with each order, by name.
+        who: what an error calls the nodes.
+        patience: seconds to wait.
+        comeback: seconds in which a node that left may be back, to be asked again.
+        tries: how often a node is asked that fails.
+
+    Yields:
+        Each client with its answer, or with the error why there is none.
+    """
+    out, failures, began = dict[str, int](), Counter[int](), time.monotonic()
+    names, waiting, away = {nodes[client]: client for client in orders}, {*orders}, set[int]()
+    watch, end, back, last_line = NodeWatch(grid), began + patience, began + comeback, began
 
     def send(client: int) -> None:
+        for name in [name for name, receiver in out.items() if receiver == client]:
+            del out[name]
         content = RecordDict({"order": ConfigRecord(orders[client]), **(tensors or {})})
         message = Message(content, dst_node_id=nodes[client], message_type=f"query.{action}")
         out.update(dict.fromkeys(grid.push_messages([message]), client))
 
-    watch = NodeWatch(grid)
     for client in orders:
         send(client)
-    names = {nodes[client]: client for client in orders}
-    answers: dict[int, RecordDict] = {}
-    failed: dict[int, str] = {}
-    deadline = time.monotonic() + patience
-    returned = time.monotonic() + min(patience, RETURN)
-    while silent := sorted(orders.keys() - answers.keys() - failed.keys()):
-        for reply in grid.pull_messages([name for name, c in out.items() if c in silent]):
+    while waiting:
+        for reply in grid.pull_messages([name for name, c in out.items() if c in waiting - away]):
             client = sender_of(reply, out, names)
-            away = reply.has_error() and reply.error.code == ErrorCode.NODE_UNAVAILABLE
-            if away and (left := returned - time.monotonic()) > 0:
-                wait_for_node(grid, nodes[client], left)
-                watch.note_sent(nodes[client])
-                send(client)  # what is asked here can be asked twice
-            elif reply.has_error():
-                failed[client] = f"{action}: {who} {client} failed: {reply.error.reason}"
+            if not reply.has_error():
+                waiting.discard(client)
+                yield client, reply.content
+                continue
+            left = reply.error.code == ErrorCode.NODE_UNAVAILABLE
+            failures[client] += not left
+            why = f"{action}: {who} {client} failed: {reply.error.reason}"
+            if time.monotonic() < back if left else failures[client] < tries:
+                print(f"fedmia: {why} (asked again)", flush=True)
+                away.add(client)
             else:
-                answers[client] = reply.content
-        for client in [names[node] for node in watch.find_restarted() & names.keys()]:
-            if client in orders.keys() - answers.keys() - failed.keys():
-                send(client)
-        if time.monotonic() > deadline:
-            raise FederationError(f"{action}: no answer from {who}s {silent}")
+                waiting.discard(client)
+                yield client, FederationError(why)
+        restarted, here = watch.find_restarted(), {*grid.get_node_ids()} if away else set[int]()
+        for client in [c for c in waiting if nodes[c] in (here if c in away else restarted)]:
+            away.discard(client)
+            watch.note_sent(nodes[client])
+            send(client)
+        now = time.monotonic()
+        late = waiting if now > end else waiting & away if now > back else ()
+        for client in sorted(late):
+            waiting.discard(client)
+            yield client, FederationError(f"{action}: no answer from {who} {client}")
+        if waiting and now > last_line + SAY:
+            last_line = now
+            print(f"fedmia: {action}: waiting for {who}s {sorted(waiting)}", flush=True)
         time.sleep(PAUSE)
-    if failed:
-        raise FederationError("; ".join(failed[client] for client in sorted(failed)))
-    return answers

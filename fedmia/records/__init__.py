@@ -272,12 +272,14 @@ class Aggregation:
         view: what the server sees of a round: `updates`, each client's, or their `sums`.
         epsilon: the statement on a client's privacy, None where none is made.
         metrics: what the strategy tells of its last round, or of all of them.
+        trained: of each client, the finished rounds in which its update rested on its images.
     """
 
     name: str
     view: str = "updates"
     epsilon: Epsilon | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
+    trained: Sequence[int] = ()
 
 
 @dataclass(frozen=True)

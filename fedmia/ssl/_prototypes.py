@@ -54,7 +54,7 @@ class Prototypes(SelfInitialisedLayer):
             return self(z)
         self._still = self.weight.detach().clone()
         still = F.linear(F.normalize(z, dim=-1), self.directions().detach().to(z.dtype))
-        return still + 0 * self(z.detach())
+        return still + 0 * self(z)  # by way of the images, where DP-SGD looks for it
 
     @torch.no_grad()
     def after_step(self, images: int) -> None:

@@ -328,6 +328,25 @@ def test_private_step__makes_a_null_record_of_finite_gradients_without_a_norm(
     assert torch.allclose(clipped_sum(job, whole, 0), expected, atol=1e-6)
 
 
+@pytest.mark.parametrize("make", [moco(queue_source="own"), moco(), dino(), ibot])
+def test_null_record__does_not_end_the_steps_after_it(make: Build, make_job: Any) -> None:
+    """Its key or score is remembered as zeros: one that is not finite would be in every later
+    loss."""
+    ends = []
+    for value in (None, torch.nan):
+        job, whole = make_job(make()), views([0, 1, 2], 0)
+        if value is not None:
+            whole[0][1] = whole[1][1] = value
+        with private_optimizer(job, 0.0, CLIP, 4.0, torch.Generator()) as private:
+            private_step(job, private, whole, 2)
+            job.method.after_step()
+            private.zero_grad(set_to_none=True)
+            losses, norms = private_step(job, private, views([3, 4, 5], 1), 2)
+        ends.append(norms)
+        assert bool(losses.isfinite().all()) and bool((norms > 0).all())
+    assert float((ends[0] - ends[1]).norm() / ends[0].norm()) < 0.5
+
+
 def per_image_norms(job: Job, batch: tuple[Tensor, Tensor]) -> Tensor:
     with private_optimizer(job, 0.0, CLIP, 4.0, torch.Generator()):
         image_gradients(job, batch)

@@ -259,3 +259,27 @@ def test_check__refuses_what_its_bound_does_not_cover() -> None:
         LogitDP().check(RunConditions("batch", SimCLR()))
     for sound in (SimCLR(), SimCLR(head_norm="layer"), MoCo()):
         LogitDP().check(RunConditions("group", sound))
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+@pytest.mark.parametrize("sides", [(0, 1), (1,)])
+def test_gradient__an_image_without_finite_outputs_is_a_null_record(
+    value: float, sides: tuple[int, ...], make_job: Any
+) -> None:
+    """In both views or in one: the sum, the losses and what is remembered are those without it."""
+    batch = views([0, 3, 5, 8])
+    for side in sides:
+        batch[side][2] = value
+    (job, other), without = (make_job(simclr()), make_job(simclr())), views([0, 3, 8])
+    losses, norms, total = clipped(job, batch, CLIP)
+    expected = clipped(other, without, CLIP)
+    assert bool(total.isfinite().all()) and float(total.norm()) > 0
+    for got, want in zip((losses, norms, total), expected, strict=True):
+        assert torch.equal(got, want)
+    assert torch.equal(job.method.bank.rows, other.method.bank.rows)
+
+
+def test_gradient__of_no_finite_image_is_nothing(make_job: Any) -> None:
+    first, second = (view * math.nan for view in views([1, 2]))
+    losses, norms, total = clipped(make_job(simclr()), (first, second), 1.0)
+    assert not len(losses) and not len(norms) and not total.any()

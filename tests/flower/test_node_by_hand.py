@@ -29,7 +29,7 @@ from strategies.failure_policy import FederationError
 def split(names: list[bytes], members: int, client: int = 1) -> Any:
     flags = "--clients 3 --split.known 2"
     experiment = parse(SIMULATE, shlex.split(flags)).settings
-    return _split(experiment, client, names, members)
+    return _split(experiment, client, names, members, len(names) - members)
 
 
 def test_split__known_and_scored_of_both_sides() -> None:

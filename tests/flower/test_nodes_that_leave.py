@@ -166,7 +166,7 @@ def test_ask__again_when_the_node_is_back_and_not_for_ever(looks: float, patienc
             answers = ask(grid, {1: LEAVER}, "kept", order, patience=patience)
             assert not answers[1]  # it keeps nothing yet
         else:
-            with pytest.raises(FederationError, match=r"kept: no answer from clients \[1\]"):
+            with pytest.raises(FederationError, match="kept: no answer from client 1"):
                 ask(grid, {1: LEAVER}, "kept", order, patience=patience)
     finally:
         grid.close()

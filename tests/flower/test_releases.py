@@ -257,7 +257,7 @@ def scored(node: Private) -> tuple[RecordDict, ClientInfo, dict[str, Any]]:
 
 
 def test_scores__withdraw_the_guarantee_where_they_lie_beside_it(tmp_path: Path) -> None:
-    content, info, found = scored(Private(tmp_path, GAUSSIAN))
+    content, info, found = scored(Private(tmp_path, GAUSSIAN, scores=True))
     assert len(content.array_records["scores"]) and len(found["attacks"]) == 1
     assert info.defence is not None
     for part in (info.defence, *info.defence.parts):
@@ -270,15 +270,18 @@ def test_scores__withdraw_the_guarantee_where_they_lie_beside_it(tmp_path: Path)
 def test_scores__withdraw_each_statement_of_several(tmp_path: Path) -> None:
     """One for an image and one for the client stand side by side, on the node and at the server."""
     both = "--ssl byol --ssl.head_norm none --defense dpsgd,gaussian"
-    _, info, _ = scored(Private(tmp_path, both))
+    _, info, _ = scored(Private(tmp_path, both, scores=True))
     assert info.defence is not None and info.defence.epsilon is not None
     statements = (info.defence.epsilon, *info.defence.beside)
     assert {s.unit for s in statements} == {"image", "client"}
     assert {s.standing for s in statements} == {"of the weights alone"}
 
 
-def test_scores__kept_in_leave_the_guarantee_and_a_report_without_attacks(tmp_path: Path) -> None:
-    node = Private(tmp_path, GAUSSIAN, scores=False)
+@pytest.mark.parametrize("config", [{"scores": False}, {}], ids=["asked for", "by default"])
+def test_scores__kept_in_leave_the_guarantee_and_a_report_without_attacks(
+    tmp_path: Path, config: dict[str, Any]
+) -> None:
+    node = Private(tmp_path, GAUSSIAN, **config)
     content, info, found = scored(node)
     assert {*content} == {"told"} and set(json.loads(content["told"]["json"])) == {
         "size",

@@ -1,0 +1,177 @@
+"""What the server of private images makes of nodes of which some are gone, silent or broken."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+
+from fedmia import __version__
+from fedmia.federation.inline import InlineGrid
+from fedmia.federation.run import FederationResult, make_client_context
+from fedmia.flower import gather, server, store
+from fedmia.flower.private import prepare_server
+from fedmia.options.errors import InputError
+from fedmia.records import Aggregation, RoundInfo
+from fedmia.runtime.stopwatch import Stopwatch
+from fedmia.storage.outfolder import OutFolder
+from fedmia.storage.snapshot import MemoryStore, Snapshot, SnapshotStore
+from strategies.failure_policy import FederationError
+
+FLAGS = "--clients 3 --rounds 5 --model.width 2 --attacks similarity --device cpu "
+
+
+class Answering(InlineGrid):
+    """Nodes that answer without work, and note what they were asked for; some break."""
+
+    def __init__(self, broken: dict[int, int]) -> None:
+        self.asked, self.broken = list[tuple[str, int]](), dict(broken)
+        app = ClientApp()
+
+        @app.query("begin")
+        def begin(message: Message, context: Context) -> Message:
+            client = int(context.node_config["partition-id"])
+            self.asked.append(("begin", client))
+            found = {"client": client, "fedmia": __version__, "channels": 1, "size": 8}
+            return Message(RecordDict({"found": ConfigRecord(found)}), reply_to=message)
+
+        @app.query("score")
+        def score(message: Message, context: Context) -> Message:
+            client = int(context.node_config["partition-id"])
+            self.asked.append(("score", client))
+            if self.broken.get(client, 0) > 0:
+                self.broken[client] -= 1
+                raise ValueError("no more memory")
+            told = ConfigRecord({"json": '{"size": 8, "defence": null}'})
+            return Message(RecordDict({"told": told}), reply_to=message)
+
+        @app.query("end")
+        def end(message: Message, context: Context) -> Message:
+            return Message(RecordDict(), reply_to=message)
+
+        super().__init__(lambda storage, halt: app, 3, 1, 1, MemoryStore(), None)
+
+
+@pytest.fixture
+def gathered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """`gathered(policy, broken, **done)`: the grid, the error or None, and reports by client."""
+    monkeypatch.setattr("fedmia.report.figures.draw.draw_all", lambda run, report: {})
+    grids = []
+
+    def make(policy: str, broken: Any = (), **more: Any) -> tuple[Answering, Any, dict[int, Any]]:
+        def rounds(experiment: Any, shape: Any, nodes: Any, place: Any, watch: Any) -> Any:
+            prepared = prepare_server(experiment, **shape)
+            context = make_client_context(prepared, tmp_path, None)  # type: ignore[arg-type]
+            kept, state = SnapshotStore(place.folder / "s"), context.method(-1, None).shared_state()
+            for round in (0, 3):
+                kept.save("main", Snapshot(round, state, {}))
+            done = [RoundInfo(n, False, None, None) for n in (1, 2, 3)]
+            ruled = Aggregation("fedavg", trained=(3, 3, 3))
+            values = {"complete": True, "aggregation": ruled} | more
+            return FederationResult(prepared, context, MemoryStore(), kept, done, **values)
+
+        monkeypatch.setattr(gather, "run_rounds", rounds)
+        grids.append(Answering(broken))
+        place, error = OutFolder(tmp_path / "out", "a run"), None
+        invoked = server.invocation(f"{FLAGS} --on-failure {policy}")
+        try:
+            gather.gather(grids[0], invoked, place, Stopwatch(0.0))
+        except FederationError as raised:
+            error = str(raised)
+        files = (tmp_path / "out").glob("client-*/report.json")
+        reports = {int(f.parent.name[-4:]): json.loads(f.read_text()) for f in files}
+        return grids[0], error, reports
+
+    yield make
+    for grid in grids:
+        grid.close()
+
+
+def test_dropped_clients__are_not_asked_for_scores(gathered: Any) -> None:
+    grid, error, reports = gathered("drop", gone=frozenset({1}))
+    assert [c for kind, c in grid.asked if kind == "score"] == [0, 2]
+    assert error is None and sorted(reports) == [0, 2]
+
+
+def test_report_of_a_node__says_that_the_rounds_were_interrupted(gathered: Any) -> None:
+    _, _, reports = gathered("stop", complete=False)
+    assert [reports[c]["interrupted"] for c in (0, 1, 2)] == [3, 3, 3]
+    assert "; the run was interrupted after round 3" in reports[0]["verdict"]
+
+
+def test_report_of_a_node__of_whole_rounds_says_nothing_of_an_interruption(gathered: Any) -> None:
+    assert gathered("stop")[2][0]["interrupted"] is None
+
+
+@pytest.mark.parametrize(
+    ("policy", "times", "asked", "reported", "failed"),
+    [
+        ("stop", 1, 1, [0, 2], True),
+        ("drop", 1, 1, [0, 2], False),
+        ("retry", 1, 2, [0, 1, 2], False),
+        ("retry", 9, 3, [0, 2], True),
+    ],
+)
+def test_node__that_cannot_score_costs_its_own_report_alone(
+    policy: str, times: int, asked: int, reported: list[int], failed: bool, gathered: Any,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    grid, error, reports = gathered(policy, {1: times})
+    assert grid.asked.count(("score", 1)) == asked and sorted(reports) == reported
+    assert (error is not None and "score: client 1 failed: " in error) == failed
+    assert "score: client 1 failed: " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("policy", "waits"), [("stop", (1, 0.0)), ("retry", (3, 600.0))])
+def test_scoring__waits_for_a_node_that_left_under_retry_alone(
+    policy: str, waits: tuple[int, float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = list[Any]()
+
+    def ask_each(*_: Any, **options: Any) -> Any:
+        seen.append((options["tries"], options["comeback"]))
+        return iter(())
+
+    monkeypatch.setattr(gather, "ask_each", ask_each)
+    kept = SnapshotStore(tmp_path)
+    kept.save("main", Snapshot(0, {}, {}))
+    assert not [*gather.collect_scores(SimpleNamespace(), {0: 7}, kept, policy)]  # type: ignore[arg-type]
+    assert seen == [waits]
+
+
+def test_log__names_the_nodes_that_have_not_answered(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And nobody is waited for once the patience is over."""
+    monkeypatch.setattr(store, "SAY", 0.05)
+    silent = SimpleNamespace(
+        get_nodes=lambda: [], get_node_ids=lambda: [7, 8], push_messages=lambda m: [str(id(m))],
+        pull_messages=lambda names: [],
+    )  # fmt: skip
+    each = store.ask_each(silent, {0: 7, 1: 8}, "score", {0: {}, 1: {}}, patience=0.3)  # type: ignore[arg-type]
+    assert [(c, str(e)) for c, e in each] == [
+        (0, "score: no answer from client 0"), (1, "score: no answer from client 1"),
+    ]  # fmt: skip
+    assert "fedmia: score: waiting for clients [0, 1]" in capsys.readouterr().out
+
+
+def test_settings__that_suit_no_images_are_refused_before_a_node_is_asked(tmp_path: Path) -> None:
+    grid = Answering({})
+    try:
+        with pytest.raises(InputError, match="MAE needs a vision transformer"):
+            invoked = server.invocation(FLAGS + "--ssl mae")
+            gather.gather(grid, invoked, OutFolder(tmp_path / "out", "a run"), Stopwatch(0.0))
+    finally:
+        grid.close()
+    assert not grid.asked and not (tmp_path / "out").exists()
+
+
+def test_observers__are_refused_before_the_run() -> None:
+    with pytest.raises(InputError, match="--observe tensorboard: the app calls no observer"):
+        server.invocation("--observe tensorboard")
