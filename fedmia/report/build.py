@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, cast
 
@@ -18,6 +18,7 @@ from fedmia.records import (
     Probe,
     RoundInfo,
     RunScores,
+    ScoredAttack,
 )
 from fedmia.records.attack_rows import AttackRow, PairedRow
 from fedmia.records.client_rows import ClientRow
@@ -48,12 +49,12 @@ from fedmia.report.lowerbounds import (
     refutation_sentence,
 )
 from fedmia.report.metrics import attack_row, auc_ci_of, auc_numbers, auc_of
-from fedmia.report.paired import paired_row
+from fedmia.report.paired import over_control, paired_row
 from fedmia.report.per_client import named_rows
 from fedmia.report.regime import ASCENT, regime_row
-from fedmia.report.sets import set_row
-from fedmia.report.verdict import UNSOUND, verdict
-from fedmia.statistics.intervals import LEVEL, wilson
+from fedmia.report.sets import are_enough, set_row
+from fedmia.report.verdict import LEAKS, UNSOUND, verdict
+from fedmia.statistics.intervals import LEVEL, ONE_SIDED, wilson
 
 ONE_MODEL = (
     "All intervals hold for the one model that was trained: they cover the choice of images, "
@@ -84,10 +85,11 @@ def build_report(run: RunScores) -> Report:
         ValueError: scores that are not finite or do not align, naming the attack.
     """
     check(run)
-    family = family_size(run)
-    attacks = [attack_row(a, family) for a in run.attacks]
-    controls = control_rows(run, family)
-    paired = [paired_row(pair, family) for pair in run.pairs]
+    tests, beside = family_sizes(run)
+    attacks = [attack_row(a, tests, ONE_SIDED, over_control(a, run, tests)) for a in run.attacks]
+    controls = control_rows(run, beside)
+    paired = [paired_row(pair, beside) for pair in run.pairs]
+    inferences = [inference_row(i, tests) for i in run.inferences]
     clients, distribution = client_rows(run)
     useful: Utility = {
         **utility(run.utility, run.round),
@@ -97,31 +99,33 @@ def build_report(run: RunScores) -> Report:
     health = health_row(run.health, useful)
     gone = health_sentence(health, useful) if health and health["collapsed"] else None
     failure = None if run.failure is None else format_error(run.failure)
-    verdict_and_code = verdict(
-        attacks, controls, paired, run.pretrain, run.interrupted, gone, failure
+    sentence, code = verdict(
+        attacks, inferences, controls, paired, run.pretrain, run.interrupted, gone, failure
     )
     bounds = bounds_family(run)
     bound, server = attack_bound(run, bounds), aggregation_row(run.aggregation or NO_RULE, bounds)
-    if shout := refutation_sentence(clients, server, bound, verdict_and_code[1] not in UNSOUND):
-        verdict_and_code = (
-            f"{shout}; {verdict_and_code[0][0].lower()}{verdict_and_code[0][1:]}",
-            verdict_and_code[1],
-        )
+    if shout := refutation_sentence(clients, server, bound, code not in UNSOUND):
+        core = f"{sentence[0].lower()}{sentence[1:]}"
+        if code == "not-established":  # what refutes a guarantee is a leak
+            code, core = LEAKS[0], f"by the attacks alone, {core}"
+        sentence = f"{shout}; {core}"
     encoder = encoder_row(run.encoder, run.round)
+    # A run's few sets count in the mean over seeds of a study; an audit stands alone.
+    sets = run.sets if encoder is None or are_enough(run.sets) else []
     used = common_defences(run.clients)
-    texts = answers(verdict_and_code[1], attacks, controls, useful, family, encoder, used)
+    texts = answers(code, attacks, inferences, controls, useful, tests, encoder, used)
     swept = sweep_rows(run.sweep, len(run.attacks)) if run.sweep else None
     whole = row_of(
         Report,
         run,
-        verdict=verdict_and_code[0],
-        verdict_code=verdict_and_code[1],
+        verdict=sentence,
+        verdict_code=code,
         means=texts["means"],
-        sure=texts["sure"],
+        sure=texts["sure"] or f"{shout}.",
         todo=texts["todo"],
         attacks=attacks,
-        sets=[set_row(s, len(run.sets)) for s in run.sets],
-        dataset_inference=[inference_row(i) for i in run.inferences],
+        sets=[set_row(s, len(sets)) for s in sets],
+        dataset_inference=inferences,
         paired=paired,
         controls=controls,
         utility=useful,
@@ -139,9 +143,10 @@ def build_report(run: RunScores) -> Report:
         rounds=[round_row(r) for r in run.rounds],
         family={
             "level": LEVEL,
-            "intervals": family,
+            "intervals": tests,
+            "intervals_controls": beside,
             "intervals_clients": sum(c["auc"] is not None for c in clients),
-            "intervals_sets": len(run.sets),
+            "intervals_sets": len(sets),
             "method": METHOD,
             "widest": widest_interval(attacks, controls, paired),
         },
@@ -186,12 +191,15 @@ def control_rows(run: RunScores, family: int) -> Controls:
     return cast(Controls, {"untrained": [], **sets, "pixels": pixels})
 
 
-def family_size(run: RunScores) -> int:
-    """How many intervals hold together: each that the verdict or a control may rest on."""
-    scored = [*run.attacks, *(p.attack for p in run.pairs)]
-    scored += [a for attacks in run.controls.values() for a in attacks]
-    count = sum(len(a.scores_members) > 0 and len(a.scores_nonmembers) > 0 for a in scored)
-    return max(count + (run.pixels is not None), 1)
+def family_sizes(run: RunScores) -> tuple[int, int]:
+    """How many tests for a leak hold together, and how many intervals of controls and pairs."""
+
+    def count(attacks: Iterable[ScoredAttack]) -> int:
+        return sum(min(map(len, a.sides)) > 0 for a in attacks)
+
+    sets = sum(any(c.p_value is not None for c in i.clients) for i in run.inferences)
+    beside = count([*(p.attack for p in run.pairs), *chain(*run.controls.values())])
+    return max(count(run.attacks) + sets, 1), max(beside + (run.pixels is not None), 1)
 
 
 def widest_interval(

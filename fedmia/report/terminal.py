@@ -26,6 +26,7 @@ from fedmia.report.format import (
     sentences,
 )
 from fedmia.report.lowerbounds import SHOUT
+from fedmia.report.verdict import leaks
 
 HOW = {MEAN: "mean of image scores", ALONE: "ascent on each set alone"}
 COLOURS = {"leaks": "red"}  # else yellow: no other verdict is good news
@@ -74,12 +75,11 @@ def attack_table(report: Report) -> Table:
         table.add_column(head, justify="right")
     for row in most_leaking_first(report["attacks"]):
         ci = row["auc_ci_simultaneous"]
-        leaks = ci is not None and ci[0] > 0.5
         controls = [control_of(report, label, row["name"]) for label in sets]
         table.add_row(
-            Text(f"{row['name']}{' *' * row['under_attack']}", style="bold" if leaks else ""),
+            Text(f"{row['name']}{' *' * row['under_attack']}", style="bold" * leaks(row)),
             *[rounds_of(row)] * runs,
-            Text(estimate(row["auc"], ci), style="bold red" if leaks else ""),
+            Text(estimate(row["auc"], ci), style="bold red" * leaks(row)),
             *(number(c["auc"] if c else None) for c in controls),
             *(number(field.value(row)) for field in declared),
             f"{row['n_members']}+{row['n_nonmembers']}",

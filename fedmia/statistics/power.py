@@ -88,13 +88,16 @@ def smallest_detectable_auc(
     return float(solve(missing, 0.5, highest))
 
 
-def images_needed(auc: float, family: int = 1, power: float = POWER) -> int | None:
+def images_needed(
+    auc: float, family: int = 1, power: float = POWER, level: float = LEVEL
+) -> int | None:
     """The fewest members, with as many non-members, that would show a leak of this AUC.
 
     Args:
         auc: the true AUC, in (0.5, 1).
         family: number of intervals that hold together, at least 1.
         power: probability that the leak is established, in (0, 1).
+        level: confidence level, in (0, 1).
 
     Returns:
         images of each side; None where more than ten million would be needed.
@@ -106,7 +109,7 @@ def images_needed(auc: float, family: int = 1, power: float = POWER) -> int | No
         raise ValueError(f"auc must be in (0.5, 1), got {auc}")
 
     def enough(n: int) -> bool:
-        least = smallest_detectable_auc(n, n, family, power)
+        least = smallest_detectable_auc(n, n, family, power, level)
         return least is not None and least <= auc
 
     low, high = 1, 2

@@ -21,7 +21,7 @@ from fedmia.study.drawing import cross
 from fedmia.study.engine import Study
 from fedmia.study.points import group_by_key
 from fedmia.study.tradeoff_format import TradeAttack, TradeoffReport, TradePoint
-from fedmia.study.view import StudyPage, note_doubtful_verdicts, study_report
+from fedmia.study.view import StudyPage, mark, note_doubtful_verdicts, study_report
 from fedmia.study.views import _trades
 from fedmia.study.views._choice import COSTS, WITHIN, choose, sentence
 from fedmia.study.views._trades import attack_of, best_of, place
@@ -38,6 +38,10 @@ def _tpr(point: TradePoint) -> str:
     return columns.over_models(best["tpr"]) if (best := best_of(point)) else DASH
 
 
+def _label(point: Any) -> str:
+    return str(point["label"]) + mark(point["verdicts"])
+
+
 def _auc(row: TradeAttack | None) -> TextCell:
     if row is None or row["auc"]["mean"] is None:
         return TextCell(DASH)
@@ -45,7 +49,7 @@ def _auc(row: TradeAttack | None) -> TextCell:
 
 
 POINTS = (
-    Column("defence", lambda p: TextCell(p["label"], ("on the Pareto front",) * p["front"])),
+    Column("defence", lambda p: TextCell(_label(p), ("on the Pareto front",) * p["front"])),
     Column("epsilon at most", lambda p: epsilon(p)), text_column("best attack", "best"),
     Column(TextCell("mean AUC", ("95 %, simultaneous",)), lambda p: _auc(best_of(p))),
     change("AUC minus undefended, 95 %", "auc_change"), Column("TPR at 1 % FPR, 95 %", _tpr),
@@ -106,7 +110,7 @@ class TradeoffView(StudyPage):
         ]
         return {
             "points": columns.table(POINTS, points, lambda p: "leaks" * (p["label"] == least)),
-            "attacks": columns.table([text_column("defence", "label"), *attacks], points),
+            "attacks": columns.table([Column("defence", _label), *attacks], points),
             "groups": columns.table(GROUPS, [{**p, **p["groups"]} for p in points if p["groups"]]),
         }
 
@@ -120,7 +124,10 @@ class TradeoffView(StudyPage):
     def terminal(self, report: TradeoffReport) -> Any:
         """One line a point; those on the front have a star."""
         table = rich.table.Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
-        names = [_short_label(point) + " *" * point["front"] for point in report["points"]]
+        names = [
+            _short_label(point) + " *" * point["front"] + mark(point["verdicts"])
+            for point in report["points"]
+        ]
         longest = max((len(word) for name in names for word in name.split()), default=0)
         table.add_column("defence", min_width=longest, overflow="fold")
         for head in ("best\nattack", "mean AUC, simul-\ntaneous 95 %", "mean kNN, 95 %"):
@@ -140,13 +147,15 @@ class TradeoffView(StudyPage):
         table.caption = f"* on the Pareto front   {DAGGER} {NO_GUARANTEE}"
         if report["choice"]["least"] is not None:
             table.caption += f"\n{COSTS}"
+        for note in note_doubtful_verdicts(report["points"], "Runs"):
+            table.caption += f"\n{note}"
         table.caption_justify = "left"
         return table
 
 
 def notes(swept: formats.SweepReport) -> list[str]:
     """What a reader of the means must know."""
-    lines = swept["notes"] + note_doubtful_verdicts(swept["points"], "Runs")  # type: ignore[arg-type]
+    lines = list(swept["notes"])
     if any("collapsed" in point["verdicts"] for point in swept["points"]):
         lines.append(
             "A collapsed encoder gives all images one output: it leaks little and is of no use."
