@@ -31,7 +31,10 @@ class AucRow(TypedDict):
         n_nonmembers: number of scored non-members.
     """
 
-    auc: Annotated[float | None, Field(log="auc{_control}/{attack}", log_ends="auc_{end}/{attack}")]
+    auc: Annotated[
+        float | None,
+        Field(log="auc{_control}/{attack}", log_ends="auc_{end}_simultaneous/{attack}"),
+    ]
     auc_ci: Interval | None
     auc_ci_simultaneous: Interval | None
     n_members: Members

@@ -49,9 +49,8 @@ BOUGHT = (
     "rounds or with `--defense dpsgd`, and audit it again."
 )
 TODO = {
-    "leaks-uncontrolled": "Take it for a leak until a control says otherwise. For a control, audit "
-    "a network with weights, whose untrained twin can be made; a simulation needs "
-    "`--federation.placebo true`.",
+    "leaks-uncontrolled": "Run it with a control: a simulation with `--federation.placebo true`, "
+    "an audit on a network whose weights fedmia can draw anew. Until then take it for a leak.",
     "shift": "Take non-members from the same source as the members: the same cameras, sites, "
     "dates and file processing. Then run again.",
     "control-failed": "Look for a difference between members and non-members other than training, "
@@ -96,17 +95,17 @@ def answers(
     if code in LEAKS:
         strongest, sets = strongest_leak(scored), detecting(inferences)
         vantage, means, sure = "outsider", "leaks", ""
-        if sets is not None:
-            means, sure = "sets", f"{sets['statement']}."
         if strongest is not None:
             row, auc = strongest
             vantage = row["threat"]["vantage"]
             means = "updates" if vantage == "server" else "leaks"
             sure = f"{_shares(row)} {_model(row, auc, utility)}"
-        todo = f"{AFFECTED.get(vantage, '')} {_defences(used) if encoder is None else BOUGHT}"
-        if code == "leaks":
-            return {"means": MEANS[means], "sure": sure, "todo": todo.strip()}
-        return {"means": MEANS[code], "sure": sure, "todo": TODO[code]}
+        elif sets is not None:
+            means, sure = "sets", f"{sets['statement']}."
+        defences = _defences(used) if encoder is None else BOUGHT
+        todo = [TODO.get(code), AFFECTED.get(vantage), defences]
+        means = code if code in TODO else means
+        return {"means": MEANS[means], "sure": sure, "todo": " ".join(filter(None, todo))}
     if code == "not-established":
         paired = encoder is not None and bool(controls["untrained"])
         sure, todo = _reach(scored, family, paired)
@@ -150,15 +149,13 @@ def _reach(
     scored: Sequence[tuple[AttackRow, KnownAuc]], family: int, paired: bool
 ) -> tuple[str, str]:
     """How sure a run without an established leak is, and how it could be surer; `paired`: a leak
-    must also lie over a control, which doubles the variance."""
+    must also lie over its control."""
     if not scored:
         return "No attack was scored.", "Run at least one attack: see the section Not run."
     row = max((row for row, _ in scored), key=lambda r: min(r["n_members"], r["n_nonmembers"]))
     n, m = row["n_members"], row["n_nonmembers"]
-    times = 1 + paired
-    least = smallest_detectable_auc(n // times, m // times, family, level=ONE_SIDED)
-    more = images_needed(WEAK, family, level=ONE_SIDED)
-    more = more and times * more
+    least = smallest_detectable_auc(n, m, family, level=ONE_SIDED, over_control=paired)
+    more = images_needed(WEAK, family, level=ONE_SIDED, over_control=paired)
     sizes = f"{n} members and {m} non-members"
     sure = f"Not even a perfect attack would have been established with {sizes}."
     if least is not None:

@@ -89,7 +89,10 @@ def _finding(report: Report, code: str) -> str:
             f"member {count_pairs(auc.value)}.{doubt}"
         )
     if code in LEAKS and (sets := detecting(report["dataset_inference"])) is not None:
-        return f"The model leaks, by {sets['attack']}: {sets['statement']}.{doubt}"
+        return (
+            f"The model leaks: the attack {sets['attack']} tells of a whole set of images that it "
+            f"was used for training.{doubt}"
+        )
     if code in LEAKS:  # by a refuted guarantee alone, which is said before
         return ""
     if code == "shift" and pixels is not None and (alone := known_auc(pixels)) is not None:

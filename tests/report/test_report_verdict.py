@@ -38,14 +38,14 @@ def test_verdict__says_what_ascent_adds_to_its_twin_and_nothing_of_the_loss_befo
         assert "adds nothing measurable over the same rounds without ascent" in sentence
         assert "the loss before" not in sentence
     sentence, code = judge(replace(run, pairs=[before, static]))
-    assert code == "leaks" and "the loss before" not in sentence and "over" not in sentence
+    assert code == "leaks" and "the loss before" not in sentence and " over " not in sentence
     assert len(table(build_report(replace(run, pairs=[twin, before, static]))).rows) == 3
 
 
 def test_verdict__a_model_under_attack_is_named_as_such(run: RunScores, scored: Scored) -> None:
     crafted = scored("ascent", 0.97, 112, 500, 1, under_attack=True)
     nothing = scored("internal", 0.5, 112, 500, 2)
-    sentence, code = judge(replace(run, attacks=[nothing, crafted], controls={}, pairs=[]))
+    sentence, code = judge(replace(run, attacks=[nothing, crafted], pairs=[]))
     assert code == "leaks" and "on the model under attack" in sentence
 
 
@@ -60,8 +60,8 @@ def test_verdict__not_established_says_how_far_it_reaches(run: RunScores, scored
 
 def test_verdict__a_plain_interval_over_half_is_not_enough(run: RunScores, scored: Scored) -> None:
     weak = scored("similarity", 0.6, 112, 500, 3)
-    controls = {"untrained": [scored(f"a{i}", 0.5, 112, 500, 60 + i) for i in range(40)]}
-    crowded = replace(run, attacks=[weak], controls=controls, pairs=[])
+    others = [scored(f"a{i}", 0.5, 112, 500, 60 + i) for i in range(40)]
+    crowded = replace(run, attacks=[weak, *others], controls={}, pairs=[])
     row = build_report(crowded)["attacks"][0]
     assert row["auc_ci"][0] > 0.5 > row["auc_ci_simultaneous"][0]
     assert judge(crowded)[1] == "not-established"
@@ -86,7 +86,8 @@ def test_verdict__pixels_that_score_members_lower_are_a_shift_too(
 
 def test_verdict__names_the_model_that_leaks(run: RunScores, scored: Scored) -> None:
     """The round of a passive attack's model; all in which an active one acted."""
-    alone = replace(run, controls={}, pairs=[])
+    control = {"untrained": [scored("one", 0.5, 112, 500, 9)]}
+    alone = replace(run, controls=control, pairs=[])
     for under, rounds, named in (
         (False, (24,), "500 non-members; on the model of round 24)"),
         (True, (25, 27, 30), "500 non-members; on the model under attack of rounds 25-30)"),

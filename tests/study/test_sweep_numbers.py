@@ -250,9 +250,9 @@ def test_notes__what_a_reader_of_the_means_must_know() -> None:
     for cell, code in zip(told, ("leaks", "shift"), strict=True):
         cell["results"]["verdict_code"] = code
     assert sentence([*told, *lost]) == (
-        "2 of 4 runs are finished; 1 of them leak membership; failed and left out: 2."
+        "2 of 4 runs are finished; 1 of them leak membership; shift: 1; failed and left out: 2."
     )
-    assert sentence(told) == "2 of 2 runs are finished; 1 of them leak membership."
+    assert sentence(told) == "2 of 2 runs are finished; 1 of them leak membership; shift: 1."
 
 
 def test_compare__names_a_run_by_its_own_folder(compared: SweepReport) -> None:

@@ -90,7 +90,7 @@ class Baseline(View):
             for cell in study.cells if cell.key in study.finished
         )  # fmt: skip
         for row in rows:
-            row["mark"] = mark(codes[row["point"]])
+            row["mark"] = mark(codes.get(row["point"], ()))
         method = f"Holm over {len(rows)} comparisons: points, attacks and measures"
         return {
             "sentence": sentence(rows, self.attack),
