@@ -1,4 +1,4 @@
-"""How often the intervals of the report hold the truth: all cells of `fedmia.statistics.coverage`.
+"""How often the intervals of the report hold the truth: all cells of `_coverage.py`.
 
 python benchmarks/coverage.py [--draws 1000] [--seed 0] [--out benchmarks/results/coverage.json]
 """
@@ -13,8 +13,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from _coverage import PARTS, SPREADS, cells  # beside this script
+
 from fedmia.runtime.environment import describe
-from fedmia.statistics.coverage import PARTS, SPREADS, cells
 
 RESULTS = Path(__file__).parent / "results" / "coverage.json"
 

@@ -147,7 +147,6 @@ class Family(TypedDict):
         intervals_clients: number of intervals of clients, a family of their own.
         intervals_sets: number of intervals of sets, a family of their own.
         method: how they are corrected.
-        widest: width of the widest interval.
     """
 
     level: float
@@ -156,7 +155,6 @@ class Family(TypedDict):
     intervals_clients: int
     intervals_sets: int
     method: str
-    widest: float | None
 
 
 class NotRun(TypedDict):

@@ -20,7 +20,6 @@ from fedmia.records import (
     RunScores,
     ScoredAttack,
 )
-from fedmia.records.attack_rows import AttackRow, PairedRow
 from fedmia.records.client_rows import ClientRow
 from fedmia.records.fields import row_of
 from fedmia.records.rows import (
@@ -32,7 +31,6 @@ from fedmia.records.rows import (
     SweepRow,
     Utility,
     UtilityRow,
-    control_sets,
 )
 from fedmia.report.answers import answers
 from fedmia.report.checks import check
@@ -148,7 +146,6 @@ def build_report(run: RunScores) -> Report:
             "intervals_clients": sum(c["auc"] is not None for c in clients),
             "intervals_sets": len(sets),
             "method": METHOD,
-            "widest": widest_interval(attacks, controls, paired),
         },
         not_run=[{"attack": a, "reason": r} for a, r in run.not_run.items()],
         failure=failure,
@@ -200,26 +197,6 @@ def family_sizes(run: RunScores) -> tuple[int, int]:
     sets = sum(any(c.p_value is not None for c in i.clients) for i in run.inferences)
     beside = count([*(p.attack for p in run.pairs), *chain(*run.controls.values())])
     return max(count(run.attacks) + sets, 1), max(beside + (run.pixels is not None), 1)
-
-
-def widest_interval(
-    attacks: Sequence[AttackRow], controls: Controls, paired: Sequence[PairedRow]
-) -> float | None:
-    """Width of the widest simultaneous interval of the family, None where there is none.
-
-    Args:
-        attacks: rows of the attacks.
-        controls: rows of the controls.
-        paired: rows of the paired differences.
-
-    Returns:
-        The width, in [0, 2].
-    """
-    rows = [*attacks, *chain(*control_sets(controls).values())]
-    intervals = [r["auc_ci_simultaneous"] for r in rows] + [p["ci_simultaneous"] for p in paired]
-    if (pixels := controls["pixels"]) is not None:
-        intervals.append(pixels["auc_ci_simultaneous"])
-    return max((ci[1] - ci[0] for ci in intervals if ci is not None), default=None)
 
 
 def utility(probes: Mapping[str, Probe], turn: int | None = None) -> UtilityRow:

@@ -11,7 +11,6 @@ from fedmia.report.verdict import (
     UNCONTROLLED,
     detecting,
     failed_control,
-    shown_by_control,
     strongest_leak,
 )
 
@@ -119,7 +118,6 @@ def _finding(report: Report, code: str) -> str:
     )
     if auc.together[1] < 0.5:
         return f"{sentence} It picks the non-member more often than a guess would."
-    if (alike := shown_by_control(scored)) is not None:
-        over = alike[0]["over_control"]
-        return f"{sentence} The {over['control']} control, where nothing leaks, may do as well."
+    if auc.together[0] > 0.5:
+        return f"{sentence} Its control, where nothing leaks, may do as well."
     return f"{sentence} This may be chance."

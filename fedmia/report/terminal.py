@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from fedmia.records import ALONE, MEAN
-from fedmia.records.attack_rows import AttackRow, SetRow
+from fedmia.records.attack_rows import AttackRow
 from fedmia.records.fields import fields_of
 from fedmia.records.rows import Report, control_sets
 from fedmia.report.answers import TITLES
@@ -28,7 +25,6 @@ from fedmia.report.format import (
 from fedmia.report.lowerbounds import SHOUT
 from fedmia.report.verdict import leaks
 
-HOW = {MEAN: "mean of image scores", ALONE: "ascent on each set alone"}
 COLOURS = {"leaks": "red"}  # else yellow: no other verdict is good news
 
 
@@ -107,18 +103,5 @@ def lines(report: Report) -> list[str]:
             f"Classifier on pixels only, without the model: AUC {number(pixels['auc'])} {ci}."
         )
     texts += [sentence for sentence in sentences(report).values() if sentence]
-    if report["sets"]:
-        texts.append(sets_line(report["sets"]))
     texts += [f"{row['attack']}: {row['statement']}." for row in report["dataset_inference"]]
     return texts + defended_lines(report)
-
-
-def sets_line(rows: Sequence[SetRow]) -> str:
-    """The best told apart of sets by the mean of image scores, and all that were climbed alone."""
-    best = max(rows, key=lambda s: s["auc"])
-    parts = [f"{best['attack']} {estimate(best['auc'], best['auc_ci'])} ({HOW[best['judged']]})"]
-    for row in rows:
-        if row["judged"] == ALONE and row is not best:
-            parts.append(f"{row['attack']} {estimate(row['auc'], row['auc_ci'])} ({HOW[ALONE]})")
-    n = f"{best['n_member_sets']} + {best['n_nonmember_sets']} sets of {best['size']} images"
-    return f"Sets of images ({n}), AUC with its 95 % interval: {', '.join(parts)}."

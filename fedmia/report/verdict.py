@@ -16,6 +16,7 @@ from fedmia.records.client_rows import InferenceRow, KnownAuc, known_auc, rows_w
 from fedmia.records.rows import Controls, control_sets
 from fedmia.report.datasets import detected
 from fedmia.report.format import model_of
+from fedmia.report.paired import statement
 
 NO_VERDICT = "no-verdict"  # of a run that ended before its first round
 UNCONTROLLED = "no control on the same images rules out that the images differ by themselves"
@@ -115,9 +116,10 @@ def _decide(
             "control-failed",
         )
     strongest, sets = strongest_leak(scored), detecting(inferences)
-    controlled = any(leaks(row) and "over_control" in row for row, _ in scored)
-    controlled |= any(
-        c["p_value_untrained"] is not None for row in inferences for c in detected(row)
+    controlled = (
+        strongest is not None
+        and "over_control" in strongest[0]
+        or any(c["p_value_untrained"] is not None for row in inferences for c in detected(row))
     )
     code = LEAKS[not controlled]
     doubt = "" if controlled else f", but {UNCONTROLLED}"
@@ -175,23 +177,14 @@ def strongest_leak(scored: ScoredRows) -> tuple[AttackRow, KnownAuc] | None:
     return max(leaking, key=lambda f: ("over_control" in f[0], f[1].value), default=None)
 
 
-def shown_by_control(scored: ScoredRows) -> tuple[AttackRow, KnownAuc] | None:
-    """Where none leaks, the attack of highest AUC over 0.5 that its own control nearly reaches."""
-    over = [(row, auc) for row, auc in scored if auc.together[0] > 0.5 and not leaks(row)]
-    return max(over, key=lambda f: f[1].value, default=None)
-
-
 def _no_leak_sentence(scored: ScoredRows) -> str:
-    if (alike := shown_by_control(scored)) is not None:
-        row, auc = alike
-        over = row["over_control"]
-        return (
-            f"No leakage established: {row['name']} has {numbers(row, auc, model_of(row))}, but "
-            f"adds nothing measurable over its {over['control']} control on the same images: "
-            f"{over['difference']:+.2f} [{over['ci'][0]:+.2f}, {over['ci'][1]:+.2f}] AUC"
-        )
-    row, auc = max(scored, key=lambda f: f[1].value)
+    row, auc = max(scored, key=lambda f: (f[1].together[0] > 0.5, f[1].value))
     values = numbers(row, auc, model_of(row))
+    if auc.together[0] > 0.5:
+        over = row["over_control"]
+        control = f"its {over['control']} control on the same images"
+        added = statement(row["name"], control, over["difference"], over["ci"])
+        return f"No leakage established: {row['name']} has {values}, but {added}"
     if len(scored) == 1:
         return f"No leakage established: {row['name']} has {values}, which does not lie over 0.5"
     return (

@@ -205,7 +205,3 @@ def _ends(value: Spread) -> str:
     if value["n"] < 2:
         return DASH
     return f"{number(value['least'], DIGITS)} to {number(value['greatest'], DIGITS)}"
-
-
-said = text_column  # its name before 0.2
-plain = decimal  # its name before 0.2

@@ -294,18 +294,6 @@ class SeriesAttack(TypedDict):
     difference: SeriesDifference | None
 
 
-class SeriesInference(TypedDict):
-    """An attack on whole data sets, on one encoder.
-
-    Attributes:
-        name: of the attack.
-        by_seed: the verdict's p-value of each seed, corrected for all tests of its audit.
-    """
-
-    name: str
-    by_seed: list[float | None]
-
-
 class SeriesPoint(VerdictCounts):
     """One encoder.
 
@@ -322,7 +310,8 @@ class SeriesPoint(VerdictCounts):
     n_members: int | None  # scored, of the first seed
     n_nonmembers: int | None
     attacks: list[SeriesAttack]
-    inferences: list[SeriesInference]
+    # Attack on data sets -> the verdict's p-value of each seed, corrected for all its tests.
+    p_values: dict[str, list[float | None]]
     knn: float | None
     knn_ci: Interval | None
     knn_untrained: float | None

@@ -186,6 +186,3 @@ def group_by_key(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, list[Any]]:
     for key, value in pairs:
         groups.setdefault(key, []).append(value)
     return groups
-
-
-together = group_by_key  # its name before 0.2

@@ -280,9 +280,9 @@ def test_sentence__each_encoder_and_of_a_run_the_ends() -> None:
               **aucs: float | None) -> Any:  # fmt: skip
         run, _, turn = name.partition("@")
         rows = [{"name": n, "auc": v, "auc_ci": v and (v - 0.1, v + 0.1)} for n, v in aucs.items()]
-        sets = [{"name": "sets", "by_seed": [p]}] * (p is not None)
+        sets = {"sets": [p]} if p else {}
         return {"name": name, "run": run, "round": int(turn) if turn else None, "knn": knn,
-                "knn_ci": None, "attacks": rows, "inferences": sets,
+                "knn_ci": None, "attacks": rows, "p_values": sets,
                 "verdicts": {code: 1} if code else {}}  # fmt: skip
 
     first, last = point("x@0", "leaks", 0.3, a=0.9, b=0.5), point("x@5", "shift", a=0.6, b=0.7)

@@ -13,6 +13,7 @@ from fedmia.records import Probe, RoundInfo, RunScores, ScoredAttack
 from fedmia.records.privacy import ClientDefence, Epsilon
 from fedmia.report.build import build_report, family_sizes
 from fedmia.report.csvs import scores_csv
+from fedmia.statistics.auc import auc_estimate, auc_interval
 
 Make = Callable[..., RunScores]
 
@@ -48,10 +49,12 @@ def test_family__counts_attacks_controls_pairs_and_pixels(run: RunScores) -> Non
     assert family_sizes(run) == (4, 4 + 1 + 1 + 1)
     report = build_report(run)
     assert (report["family"]["intervals"], report["family"]["intervals_controls"]) == (4, 7)
-    controls = report["controls"]
-    rows = report["attacks"] + controls["untrained"] + controls["placebo"] + [controls["pixels"]]
-    widths = [np.diff(r["auc_ci_simultaneous"])[0] for r in rows]
-    assert report["family"]["widest"] == pytest.approx(max(widths), abs=2e-6)
+    sides = run.attacks[0].sides, run.controls["untrained"][0].sides
+    estimates = [auc_estimate(*one) for one in sides]
+    rows = report["attacks"][0], report["controls"]["untrained"][0]
+    want = auc_interval(estimates[0], 0.9, 4), auc_interval(estimates[1], 0.95, 7)
+    for row, ends in zip(rows, want, strict=True):
+        assert row["auc_ci_simultaneous"] == pytest.approx(ends, abs=2e-6)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
@@ -84,7 +87,6 @@ def test_build_report__empty_run(run: RunScores) -> None:
     )
     assert report["attacks"] == [] and report["verdict_code"] == "not-established"
     assert report["controls"] == {"untrained": [], "pixels": None}
-    assert report["family"]["widest"] is None
 
 
 def test_build_report__one_sided_control_is_null_and_noted(run: RunScores) -> None:

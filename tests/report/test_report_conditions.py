@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedmia.records import ClientInference, DatasetInferenceResults, Health, Probe, RunScores
-from fedmia.report.build import family_sizes, utility, widest_interval
+from fedmia.report.build import family_sizes, utility
 from fedmia.report.clients import client_leaks, declared_attack, distribution, ranking
 from fedmia.report.datasets import inference_row
 from fedmia.report.defended import statement
@@ -70,7 +70,7 @@ def without(attack: Any) -> Any:
          "shift", "Shift between the sets"),
         ([row("a", 0.6, 0.7)], {"pixels": row("", 0.5, 0.6)}, "leaks", "a separates"),
         ([row("a", 0.51, 0.7, over_control=over(0.0))], {}, "not-established",
-         "but adds nothing measurable over its placebo control on the same images: +0.05"),
+         "but a adds nothing measurable over its placebo control on the same images: +0.05"),
         ([without(row("a", 0.6, 0.7))], {}, "leaks-uncontrolled", "no control on the same images"),
         ([without(row("a", 0.7, 0.8)), row("b", 0.6, 0.7)], {}, "leaks", ": b separates"),
     ],
@@ -233,7 +233,7 @@ def test_utility__intervals_are_of_the_images_tested() -> None:
     assert (none["knn"], none["knn_ci"], none["linear_ci"], none["n"]) == (None, None, None, 0)
 
 
-def test_family__counts_what_has_both_sides_and_the_widest_is_of_all(run: RunScores) -> None:
+def test_family__counts_what_has_both_sides(run: RunScores) -> None:
     empty = replace(run.attacks[0], name="none", scores_members=np.zeros(0))
     bare = replace(run, attacks=[run.attacks[0], empty], controls={}, pairs=[], pixels=None)
     assert family_sizes(bare) == (1, 1) == family_sizes(replace(bare, attacks=[empty]))
@@ -241,16 +241,6 @@ def test_family__counts_what_has_both_sides_and_the_widest_is_of_all(run: RunSco
     asked = DatasetInferenceResults("a", "", [ClientInference(0, 0.5, 0.1, 5, 7)], [])
     unasked = replace(asked, clients=[ClientInference(0, None, None, 0, 0)])
     assert family_sizes(replace(bare, inferences=[asked, unasked, asked])) == (3, 1)
-    wide: Any = {"ci_simultaneous": (-0.2, 0.3)}
-    some: Any = [row("a", 0.4, 0.6)]
-    controls: Any = NOTHING | {"untrained": [row("a", 0.1, 0.4)]}
-    assert widest_interval(some, NOTHING, []) == pytest.approx(0.2)
-    assert widest_interval(some, controls, []) == pytest.approx(0.3)
-    assert widest_interval(some, controls, [wide]) == pytest.approx(0.5)
-    assert widest_interval(some, controls | {"pixels": row("", 0.2, 0.9)}, [wide]) == pytest.approx(
-        0.7
-    )
-    assert widest_interval([], NOTHING, []) is None
 
 
 def test_distribution__counts_each_side_of_its_own() -> None:

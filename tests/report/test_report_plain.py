@@ -151,7 +151,7 @@ def test_plain_verdict__says_each_code_in_words(run: RunScores, scored: Scored) 
     weak, same = scored("c", 0.6, 112, 500, 3), scored("c", 0.54, 112, 500, 6)
     alike = build_report(replace(alone, attacks=[weak], controls={"placebo": [same]}))
     assert alike["attacks"][0]["auc_ci_simultaneous"][0] > 0.5
-    assert "The placebo control, where nothing leaks, may do as well." in plain_verdict(alike)
+    assert "Its control, where nothing leaks, may do as well." in plain_verdict(alike)
     none = plain_verdict(build_report(replace(alone, attacks=[])))
     assert none.startswith("No attack was scored")
 

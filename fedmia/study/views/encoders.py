@@ -53,7 +53,7 @@ POINTS = (
     count("test images", "n_probe"), count("members", "n_members"),
     count("non-members", "n_nonmembers"),
     Column(TextCell("verdicts", ("one a seed",)), lambda row: columns.verdicts(row["verdicts"])),
-    Column("data set, p", lambda row: ", ".join(map(p_values, row["inferences"])) or DASH),
+    Column("data set, p", lambda row: ", ".join(map(" ".join, p_values(row))) or DASH),
     count("failed", "failed"),
 )  # fmt: skip
 MODELS = (
@@ -117,16 +117,17 @@ class EncodersView(StudyPage):
             knn = estimate(point["knn"], point["knn_ci"], DIGITS)
             rows = sorted(point["attacks"], key=lambda r: -(r["auc"] or 0.0))
             attacks = [(row["name"], estimate(row["auc"], row["auc_ci"], DIGITS)) for row in rows]
-            attacks += [(row["name"], p_values(row)) for row in point["inferences"]]
+            attacks += p_values(point)
             code = columns.verdicts(point["verdicts"])
             lines += [(point["name"], code, *one, knn) for one in attacks or [(DASH, DASH)]]
         heads = ("encoder", "verdict", "attack"), ("AUC, 95 %", "kNN, 95 %")
         return columns.screen(*heads, lines, once=(0, 1, 4))
 
 
-def p_values(row: formats.SeriesInference) -> str:
-    """`p 0.0300`, one a seed."""
-    return f"p {' '.join(number(p, 4) for p in row['by_seed'])}"
+def p_values(point: formats.SeriesPoint) -> list[tuple[str, str]]:
+    """Each attack on data sets, and `p 0.0300`, one a seed."""
+    by_attack = point["p_values"].items()
+    return [(name, f"p {' '.join(number(p, 4) for p in values)}") for name, values in by_attack]
 
 
 def _finding(point: formats.SeriesPoint) -> str:
@@ -136,7 +137,7 @@ def _finding(point: formats.SeriesPoint) -> str:
     if known:
         best = max(known, key=lambda row: row["auc"] or 0.0)
         parts.append(f"{best['name']} AUC {estimate(best['auc'], best['auc_ci'])}")
-    parts += [f"{row['name']} {p_values(row)}" for row in point["inferences"]]
+    parts += map(" ".join, p_values(point))
     if point["knn"] is not None:
         parts.append(f"kNN {estimate(point['knn'], point['knn_ci'])}")
     return f"{point['name']}: {', '.join(parts)}"
@@ -236,7 +237,9 @@ def _point(cells: Cells, study: Study) -> formats.SeriesPoint:
         "n_members": row["n_members"] if row else None,
         "n_nonmembers": row["n_nonmembers"] if row else None,
         "attacks": [_attack(reports, name) for name in names],
-        "inferences": _inferences(reports),
+        "p_values": group_by_key(
+            (row["attack"], row["p_value"]) for one in reports for row in one["dataset_inference"]
+        ),
         "knn": mean_of(u["knn"] for u in useful),
         "knn_ci": mean_interval(u["knn_ci"] for u in useful),
         "knn_untrained": mean_of(u["untrained"]["knn"] for u in useful),
@@ -260,15 +263,6 @@ def _attack(reports: Sequence[Report], name: str) -> formats.SeriesAttack:
         "untrained": mean_of(row["auc"] for row in beside if row is not None),
         "difference": None,
     }
-
-
-def _inferences(reports: Sequence[Report]) -> list[formats.SeriesInference]:
-    """Attacks on whole data sets on one encoder, over the seeds."""
-    by_attack = group_by_key(
-        (row["attack"], row["p_value"])
-        for report in reports for row in report["dataset_inference"]
-    )  # fmt: skip
-    return [{"name": name, "by_seed": values} for name, values in by_attack.items()]
 
 
 def fill_differences(

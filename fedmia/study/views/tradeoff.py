@@ -38,18 +38,15 @@ def _tpr(point: TradePoint) -> str:
     return columns.over_models(best["tpr"]) if (best := best_of(point)) else DASH
 
 
-def _label(point: Any) -> str:
-    return str(point["label"]) + mark(point["verdicts"])
-
-
 def _auc(row: TradeAttack | None) -> TextCell:
     if row is None or row["auc"]["mean"] is None:
         return TextCell(DASH)
     return number_over_cis(row["auc"]["mean"], row["auc"]["ci"], row["auc_ci_simultaneous"])
 
 
+NAME = Column("defence", lambda p: p["label"] + mark(p["verdicts"]))
 POINTS = (
-    Column("defence", lambda p: TextCell(_label(p), ("on the Pareto front",) * p["front"])),
+    Column("defence", lambda p: TextCell(p["label"], ("on the Pareto front",) * p["front"])),
     Column("epsilon at most", lambda p: epsilon(p)), text_column("best attack", "best"),
     Column(TextCell("mean AUC", ("95 %, simultaneous",)), lambda p: _auc(best_of(p))),
     change("AUC minus undefended, 95 %", "auc_change"), Column("TPR at 1 % FPR, 95 %", _tpr),
@@ -110,7 +107,9 @@ class TradeoffView(StudyPage):
         ]
         return {
             "points": columns.table(POINTS, points, lambda p: "leaks" * (p["label"] == least)),
-            "attacks": columns.table([Column("defence", _label), *attacks], points),
+            "attacks": columns.table(
+                [Column("defence", lambda p: p["label"] + mark(p["verdicts"])), *attacks], points
+            ),
             "groups": columns.table(GROUPS, [{**p, **p["groups"]} for p in points if p["groups"]]),
         }
 
@@ -124,10 +123,7 @@ class TradeoffView(StudyPage):
     def terminal(self, report: TradeoffReport) -> Any:
         """One line a point; those on the front have a star."""
         table = rich.table.Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
-        names = [
-            _short_label(point) + " *" * point["front"] + mark(point["verdicts"])
-            for point in report["points"]
-        ]
+        names = [_short_label(point) + " *" * point["front"] for point in report["points"]]
         longest = max((len(word) for name in names for word in name.split()), default=0)
         table.add_column("defence", min_width=longest, overflow="fold")
         for head in ("best\nattack", "mean AUC, simul-\ntaneous 95 %", "mean kNN, 95 %"):
@@ -179,12 +175,10 @@ def lost(report: TradeoffReport) -> Iterator[tuple[str, str]]:
 
 def _short_label(point: TradePoint) -> str:
     """The defence and its strength without the option's name, which fills a terminal's line."""
-    has_strength = point["strength"] is not None
-    return (
-        point["defense"] + f" {format_grid_value(point['strength'])}"
-        if has_strength
-        else point["label"]
-    )
+    name = point["label"]
+    if point["strength"] is not None:
+        name = f"{point['defense']} {format_grid_value(point['strength'])}"
+    return name + mark(point["verdicts"])
 
 
 def epsilon(point: TradePoint) -> str:
