@@ -103,9 +103,9 @@ def answers(
         elif sets is not None:
             means, sure = "sets", f"{sets['statement']}."
         defences = _defences(used) if encoder is None else BOUGHT
-        todo = [TODO.get(code), AFFECTED.get(vantage), defences]
+        advice = filter(None, [TODO.get(code), AFFECTED.get(vantage), defences])
         means = code if code in TODO else means
-        return {"means": MEANS[means], "sure": sure, "todo": " ".join(filter(None, todo))}
+        return {"means": MEANS[means], "sure": sure, "todo": " ".join(advice)}
     if code == "not-established":
         paired = encoder is not None and bool(controls["untrained"])
         sure, todo = _reach(scored, family, paired)

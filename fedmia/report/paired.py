@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 from fedmia.records import Pair, RunScores, ScoredAttack
 from fedmia.records.attack_rows import OverControlRow, PairedRow
 from fedmia.records.fields import row_of
 from fedmia.statistics.auc import auc, auc_estimate, auc_interval, difference_interval
-from fedmia.statistics.intervals import LEVEL, ONE_SIDED, Interval
+from fedmia.statistics.intervals import LEVEL, ONE_SIDED
 
 OWN = ("placebo", "untrained")  # controls on the same images, the closer one first
 
@@ -79,7 +80,7 @@ def over_control(attack: ScoredAttack, run: RunScores, family: int) -> OverContr
     return None
 
 
-def statement(attack: str, over: str, difference: float, ci: Interval) -> str:
+def statement(attack: str, over: str, difference: float, ci: Sequence[float]) -> str:
     """What the interval of the difference says, in words: adds, adds nothing measurable, less.
 
     Args:

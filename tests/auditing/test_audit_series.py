@@ -7,11 +7,13 @@ import re
 import shlex
 import statistics
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Event
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -25,6 +27,7 @@ from fedmia.options import registry
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import torch_rng
 from fedmia.records import ScoredAttack
+from fedmia.report.figures import canvas
 from fedmia.ssl.base import Recipe
 from fedmia.statistics.auc import difference_interval
 from fedmia.statistics.intervals import LEVEL
@@ -382,3 +385,17 @@ def test_series__is_the_single_audits_and_draws_them(
     assert any("what --mean and --std leave open" in note for note in same["notes"])
     assert (tmp_path / "OUT" / "series.png").read_bytes().startswith(b"\x89PNG")
     assert "<img" in (tmp_path / "OUT" / "series.html").read_text()
+
+
+def test_figure__has_no_empty_panel_where_there_is_no_probe() -> None:
+    attack = {"name": "a", "auc": 0.6, "auc_ci": (0.5, 0.7), "by_seed": [0.6]}
+    bare = {"name": "x", "run": "x", "round": None, "finished": 1, "attacks": [attack]}
+    none = bare | dict.fromkeys(("knn", "knn_ci", "linear", "linear_ci"))
+    probed = none | {"knn": 0.8, "knn_ci": (0.7, 0.9)}
+    for point, panels in ((none, 1), (probed, 2)):
+        drawn: list[Any] = []
+        with warnings.catch_warnings(), patch.object(canvas, "png", drawn.append):
+            warnings.simplefilter("error")
+            compare.draw({"points": [point]})  # type: ignore[typeddict-item]
+        (figure,) = drawn
+        assert len(figure.axes) == panels and figure.axes[0].get_ylabel().startswith("AUC")

@@ -102,6 +102,17 @@ def test_baseline__counts_the_points_in_which_an_attack_lies_over_it(table: list
     assert "similarity lies over combined in 1 of 4 points, under it in 3" in other["sentence"]
 
 
+def test_baseline__marks_points_with_unsound_runs(table: list[Any]) -> None:
+    cells = [SimpleNamespace(grid={"alpha": 1}, key=k) for k in "ab"]
+    points = [{**one, "point": "alpha=1"} for one in table if one["point"] == POINTS[0]]
+    finished = {"a": ("", {"verdict_code": "leaks"}), "b": ("", {"verdict_code": "shift"})}
+    view = Baseline("similarity")
+    for done, name in ((finished, "alpha=1 ‡"), ({"a": finished["a"]}, "alpha=1")):
+        study: Any = SimpleNamespace(table=points, cells=cells, finished=done)
+        (made,) = view.tables(view.report(study)).values()
+        assert {row.cells[0] for row in made.rows} == {name}
+
+
 def test_baseline__pairs_equal_seeds_of_equal_images() -> None:
     rows = [row("", s, "similarity", 0.5 + s / 10) for s in (0, 1, 2, 3)]
     rows += [row("", s, "combined", 0.51 + s / 10 + s / 1000) for s in (3, 1, 0, 7)]

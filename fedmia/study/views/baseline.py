@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, TypedDict
+from typing import ClassVar, NotRequired, TypedDict
 
 from fedmia.config.sweep import label
 from fedmia.report.format import DASH
@@ -35,7 +35,7 @@ class Comparison(formats.TestedDifference):
     attack: str
     measure: str  # AUC, TPR at 1 % FPR
     by_seed: dict[str, float]  # seed -> difference
-    mark: str  # of a point with runs whose AUCs show no leak alone; empty of others
+    mark: NotRequired[str]  # of a point with runs whose AUCs show no leak alone
 
 
 class BaselineReport(TypedDict):
@@ -114,7 +114,6 @@ class Baseline(View):
                     "point": point,
                     "attack": attack,
                     "measure": MEASURES[of[0], of[1]],
-                    "mark": "",
                     "by_seed": {str(seed): value for seed, value in values.items()},
                     **test_difference(values.values()),
                 }
