@@ -5,7 +5,7 @@ from __future__ import annotations
 from fedmia.records import DatasetInferenceResults
 from fedmia.records.client_rows import ClientInferenceRow, InferenceRow, PosersRow
 from fedmia.records.fields import row_of
-from fedmia.report.format import DASH
+from fedmia.report.format import format_p
 from fedmia.report.selection import FEW
 from fedmia.statistics.pvalues import count_alarms, exceeds_false_alarms, holm
 
@@ -69,7 +69,7 @@ def statement(row: InferenceRow) -> str:
     """Whose data set was found, beside the false alarms among posers; without its final stop."""
     tested = [c for c in row["clients"] if c["p_value_holm"] is not None]
     known, posers = [str(c["client"]) for c in detected(row)], row["posers"]
-    together = DASH if row["p_value"] is None else f"{row['p_value']:.4f}"
+    together = format_p(row["p_value"])
     control = (
         f"{posers['alarms']['0.05']} of {posers['n']} posing sets of non-members have p <= 0.05"
     )
@@ -80,9 +80,10 @@ def statement(row: InferenceRow) -> str:
             "The encoder was trained on the set" if known else "No evidence of training on the set"
         )
         (c,) = tested
-        p = f"p = {c['p_value']:.4f}, {CORRECTED} {together}"
+        p = f"p = {format_p(c['p_value'])}, {CORRECTED} {together}"
         if not _is_clean(c):
-            p = f"p = {c['p_value']:.4f}, but on the untrained encoder {c['p_value_untrained']:.4f}"
+            null = format_p(c["p_value_untrained"])
+            p = f"p = {format_p(c['p_value'])}, but on the untrained encoder {null}"
         return f"{finding} ({p}); {control}"
     more = f" and {len(known) - FEW:,} more" if len(known) > FEW else ""
     who = f": {', '.join(known[:FEW])}{more}" if known else ""

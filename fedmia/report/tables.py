@@ -17,6 +17,7 @@ from fedmia.report.format import (
     control_of,
     epsilon,
     estimate,
+    format_p,
     interval,
     lower_bound_text,
     model_of,
@@ -185,21 +186,14 @@ def datasets(row: InferenceRow) -> Table:
         TextCell("p-value, untrained", ("the same test on an untrained encoder",)),
         TextCell("images", ("of the set + non-members of its classes",)),
     ]  # fmt: skip
-    rows, named = [], detected(row)
+    rows, leaking = [], detected(row)
     for c in select_inferred(row["clients"]):
-        p, together, null = map(
-            _format_p, (c["p_value"], c["p_value_holm"], c["p_value_untrained"])
-        )
+        p, together, null = map(format_p, (c["p_value"], c["p_value_holm"], c["p_value_untrained"]))
         difference = number(c["difference"], 4)
         n = _unbroken(f"{c['n']} + {c['n_nonmembers']:,}")
         cells = [str(c["client"]), p, together, difference, null, n]
-        rows.append(TextRow(cells, "leaks" * (c in named)))
+        rows.append(TextRow(cells, "leaks" * (c in leaking)))
     return Table(head, rows)
-
-
-def _format_p(value: float | None) -> str:
-    """`0.0005`, or `4.5e-05` of what so few digits would round away."""
-    return f"{value:.1e}" if value and value < 5e-4 else number(value, 4)
 
 
 def controls(report: Report) -> Table:

@@ -135,8 +135,8 @@ def _decide(
             code,
         )
     if sets is not None:
-        found = f"{sets['statement'][0].lower()}{sets['statement'][1:]}"
-        return f"The encoder leaks membership{doubt}: by {sets['attack']}, {found}", code
+        answer = f"{sets['statement'][0].lower()}{sets['statement'][1:]}"
+        return f"The encoder leaks membership{doubt}: by {sets['attack']}, {answer}", code
     if not scored:
         what = "detected a data set" if inferences else "was scored"
         return f"No leakage established: no attack {what}", "not-established"

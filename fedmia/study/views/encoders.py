@@ -19,7 +19,7 @@ from fedmia.config.tree import to_tree
 from fedmia.records.attack_rows import Interval
 from fedmia.records.rows import Report
 from fedmia.report.figures import canvas
-from fedmia.report.format import DASH, control_of, estimate, interval, number
+from fedmia.report.format import DASH, control_of, estimate, format_p, interval, number
 from fedmia.report.tables import Table, TextCell
 from fedmia.statistics.spread import DIGITS as ROUNDED
 from fedmia.statistics.spread import spread
@@ -127,7 +127,7 @@ class EncodersView(StudyPage):
 def p_values(point: formats.SeriesPoint) -> list[tuple[str, str]]:
     """Each attack on data sets, and `p 0.0300`, one a seed."""
     by_attack = point["p_values"].items()
-    return [(name, f"p {' '.join(number(p, 4) for p in values)}") for name, values in by_attack]
+    return [(name, f"p {' '.join(format_p(p) for p in values)}") for name, values in by_attack]
 
 
 def _finding(point: formats.SeriesPoint) -> str:
