@@ -154,8 +154,8 @@ class Run:
     @property
     @_of_files
     def verdict_code(self) -> str:
-        """`leaks`, `not-established`, `collapsed`, `shift`, `control-failed` or `no-verdict` (it
-        ended before its first round)."""
+        """`leaks`, `leaks-uncontrolled`, `not-established`, `collapsed`, `shift`, `control-failed`
+        or `no-verdict` (it ended before its first round)."""
         return self.records["verdict_code"]
 
     @property
@@ -178,8 +178,10 @@ class Run:
     def attacks(self) -> pd.DataFrame:
         """A row an attack, by `name`.
 
-        Columns: `auc` with its 95 % interval `low`, `high` and that of all intervals together
-        `low_simultaneous`, `high_simultaneous`; `tpr_at_RATE` (also `_low`, `_high`) at each
+        Columns: `auc` with `low_simultaneous`, `high_simultaneous`, on which the verdict rests, and
+        its 95 % interval by itself `low`, `high`; what it adds to its own control, `over_control`
+        with `over_control_low`, `over_control_high`, likewise the verdict's; `tpr_at_RATE`
+        (also `_low`, `_high`) at each
         false-positive rate; `accuracy`, `precision`, `recall` at the attack's own `threshold`; a
         column `auc_CONTROL` for each control of it (`untrained`, `placebo`, `posers`); `access`,
         `vantage`, `round`, `under_attack`, `queries`, `n_members`, `n_nonmembers`.
@@ -197,6 +199,8 @@ class Run:
                 "auc": row["auc"],
                 **_ends("", row["auc_ci"]),
                 **_ends("", row["auc_ci_simultaneous"], "_simultaneous"),
+                "over_control": (over := row.get("over_control")) and over["difference"],
+                **_ends("over_control_", over and over["ci"]),
                 **_rates(row["tpr_at_fpr"], row["tpr_at_fpr_ci"]),
                 **{key: row[key] for key in ("accuracy", "precision", "recall", "threshold")},
                 **{f"auc_{name}": aucs.get(row["name"]) for name, aucs in controls.items()},

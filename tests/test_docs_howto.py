@@ -37,7 +37,10 @@ def test_attack_of_a_client__passes_its_check_and_reads_the_rounds(
     assert view.threat.vantage == "client" and len(view.received) > 0
 
 
-@pytest.mark.parametrize(("code", "status"), [("leaks", 1), ("not-established", 0), ("shift", 3)])
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [("leaks", 1), ("leaks-uncontrolled", 3), ("not-established", 0), ("shift", 3)],
+)
 def test_gate__exits_by_the_verdict(
     code: str, status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

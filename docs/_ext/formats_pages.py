@@ -158,7 +158,10 @@ def report_page() -> str:
 
 
 VERDICTS = {
-    "leaks": "The simultaneous interval of an attack lies over 0.5, and every control holds.",
+    "leaks": "An attack's simultaneous interval lies over 0.5, and its difference to its own "
+    "control over 0, or an attack on whole data sets detects one; and every control holds.",
+    "leaks-uncontrolled": "The same, but no such attack has a control on the same images: the two "
+    "sets may differ by themselves. Run with a control.",
     "shift": "Pixels alone, without the model, tell members from non-members: the two sets differ, "
     "so no attack can show what training left behind. Take sets of one source.",
     "control-failed": "An attack succeeds where there is nothing to leak. The result says nothing "
@@ -166,8 +169,8 @@ VERDICTS = {
     "collapsed": "No leak, of an encoder that gives all images one output. It says nothing about "
     "an encoder that works.",
     "no-verdict": "The run ended before its first round, so there is no trained model to judge.",
-    "not-established": "No interval lies over 0.5. This does not show that nothing leaks: look at "
-    "the smallest leak that so many images could have shown.",
+    "not-established": "No attack is told from 0.5 and from its control. This does not show that "
+    "nothing leaks: look at the smallest leak that so many images could have shown.",
 }
 
 

@@ -66,10 +66,11 @@ def exchange_test(
         observed += weight * (mine.mean() - middle)
         pools.append((pool, k, weight))
     reached = draws = 0
+    further = rng.spawn(1)[0]  # so that how long one set is drawn for moves no other's p-value
     while draws == 0 or (reached == 0 and draws < most):
         differences = np.zeros(DRAWS)
         for pool, k, weight in pools:
-            differences += weight * (_means(pool, k, rng) - pool.mean())
+            differences += weight * (_means(pool, k, further if draws else rng) - pool.mean())
         reached += int((differences >= observed - 1e-9 * max(abs(observed), 1e-300)).sum())
         draws += DRAWS
     return SetComparison((1 + reached) / (1 + draws), observed / n, n, m)

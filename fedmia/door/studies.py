@@ -190,13 +190,16 @@ class StudyResult:
         Returns:
             A row a point and measure (AUC, TPR at 1 % FPR): `difference` with its 95 % interval
             between models `low`, `high`, two-sided `p` of the t test on paired seeds, `p_holm`
-            corrected over these rows, `models`: how many there are.
+            corrected over these rows, `models`: how many there are, `unsound`: how many runs of the
+            point have the verdict `control-failed` or `shift`, so that their AUCs show no leak.
 
         Raises:
             InputError: no run has such an attack.
         """
         import pandas as pd
 
+        from fedmia.config.sweep import label
+        from fedmia.report.verdict import UNSOUND
         from fedmia.study.points import fill_holm
         from fedmia.study.views.baseline import Baseline
 
@@ -204,6 +207,11 @@ class StudyResult:
         rows = [row for row in self._rows if row["attack"] in (one, other)]
         comparisons = list(Baseline(other).comparisons(rows))
         fill_holm(comparisons)
+        unsound = [
+            label(cell["grid"])
+            for cell in self.report.get("cells", ())
+            if cell["results"] and cell["results"]["verdict_code"] in UNSOUND
+        ]
         table = []
         for row in comparisons:
             low, high = row["difference"]["ci"] or (None, None)
@@ -218,6 +226,7 @@ class StudyResult:
                 "p": row["p"],
                 "p_holm": row["p_holm"],
                 "models": row["difference"]["n"],
+                "unsound": unsound.count(row["point"]),
             })  # fmt: skip
         return pd.DataFrame(table)
 

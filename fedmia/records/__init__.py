@@ -419,7 +419,7 @@ class RunScores:
             is void where an interval of theirs excludes 0.5.
         pairs: attacks beside controls that may well leak; only the difference is judged.
         sets: scores of sets of images, reported apart: no verdict rests on them.
-        inferences: of whole data sets, by attack; no verdict rests on them.
+        inferences: of whole data sets, by attack.
         pixels: scores (members, non-members) of a classifier that never sees a model.
         utility: `knn` and `linear` -> the probe of the scored encoder.
         utility_untrained: the same of the untrained encoder.

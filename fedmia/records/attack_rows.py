@@ -25,12 +25,16 @@ class AucRow(TypedDict):
 
     Attributes:
         auc_ci: 95 % confidence interval [low, high] of `auc`; null where there is none.
-        auc_ci_simultaneous: simultaneous interval [low, high] of `auc`.
+        auc_ci_simultaneous: simultaneous interval [low, high] of `auc`; of an attack under test
+            each end holds at 95 % for all attacks together.
         n_members: scored.
         n_nonmembers: number of scored non-members.
     """
 
-    auc: Annotated[float | None, Field(log="auc{_control}/{attack}", log_ends="auc_{end}/{attack}")]
+    auc: Annotated[
+        float | None,
+        Field(log="auc{_control}/{attack}", log_ends="auc_{end}_simultaneous/{attack}"),
+    ]
     auc_ci: Interval | None
     auc_ci_simultaneous: Interval | None
     n_members: Members
@@ -115,6 +119,23 @@ class AttackHead(TypedDict):
     rounds: Annotated[Sequence[int], Field(aside=True)]
 
 
+class OverControlRow(TypedDict):
+    """What an attack adds to its own control on the same images; a leak asks that `ci` lies over 0.
+
+    Attributes:
+        control: `placebo`, else `untrained`.
+        difference: of the AUCs, in [-1, 1].
+        ci: each end holds at 95 %, for all attacks together. On the untrained encoder of a run,
+            whose members were drawn at random, for this attack alone.
+    """
+
+    control: Annotated[str, Field(column="baseline")]
+    difference: Annotated[float, Field("auc_difference")]
+    ci: Annotated[
+        Interval, Field(part="difference", fills=("low_simultaneous", "high_simultaneous"))
+    ]
+
+
 class AttackFacts(TypedDict):
     """What an attack tells at low false-positive rates, and how it came to it.
 
@@ -126,6 +147,7 @@ class AttackFacts(TypedDict):
         choices: option -> value that the attack chose for it on known images.
         threshold: the attack's own, of its score; null where it has none.
         threshold_source: what chose it: shadow or known images; null without a threshold.
+        over_control: absent of an attack that has no control on the same images.
     """
 
     # By target FPR, "0.001", "0.01", "0.1"; null where too few non-members resolve it.
@@ -143,6 +165,7 @@ class AttackFacts(TypedDict):
     threshold_source: str | None
     # At the threshold that is best on the scored images themselves.
     oracle_accuracy: Annotated[float | None, Field(label="best (oracle)")]
+    over_control: NotRequired[OverControlRow]
 
 
 class AttackRow(AttackHead, AucRow, ThresholdRow, RefittedThresholdRow, AttackFacts, TypedDict):

@@ -277,6 +277,8 @@ class InferenceRow(TypedDict):
         paper: where it was published; may be empty.
         clients: one row a client.
         n_clients: number of clients, where `clients` lists only those of the smallest p-values.
+        p_value: the least of the sets that the untrained encoder does not tell as well, corrected
+            for all sets and for the other tests of the verdict; null: there is none.
         void: whether posers, or clients of the untrained encoder, are found more often than by
             chance.
         statement: what was found, one sentence.
@@ -287,5 +289,6 @@ class InferenceRow(TypedDict):
     clients: list[ClientInferenceRow]
     n_clients: NotRequired[int]
     posers: Annotated[PosersRow, Field(control="posers")]
+    p_value: float | None
     void: bool
     statement: str

@@ -142,19 +142,19 @@ class Family(TypedDict):
 
     Attributes:
         level: joint confidence level, such as 0.95.
-        intervals: number of intervals of attacks.
+        intervals: number of tests for a leak: attacks, and attacks on whole data sets.
+        intervals_controls: number of intervals of controls and paired differences, another family.
         intervals_clients: number of intervals of clients, a family of their own.
         intervals_sets: number of intervals of sets, a family of their own.
         method: how they are corrected.
-        widest: width of the widest interval.
     """
 
     level: float
     intervals: int
+    intervals_controls: int
     intervals_clients: int
     intervals_sets: int
     method: str
-    widest: float | None
 
 
 BROKEN = "failed: "  # begins the reason of an attack that broke; others could not run
@@ -270,12 +270,12 @@ class Report(TypedDict):
 
     Attributes:
         verdict: what the report says first, one sentence.
-        verdict_code: `leaks`, `not-established`, `collapsed`, `shift`, `control-failed`, or
-            `no-verdict` of a run that ended before its first round.
+        verdict_code: `leaks`, `leaks-uncontrolled`, `not-established`, `collapsed`, `shift`,
+            `control-failed`, or `no-verdict` of a run that ended before its first round.
         means: what the verdict means, in plain words; absent from reports of older versions.
         sure: how sure it is; absent likewise.
         todo: what to do now; absent likewise.
-        dataset_inference: results by attack; no verdict rests on them.
+        dataset_inference: results by attack.
         utility: accuracies of the probes.
         health: whether the encoder still tells images apart; null: not measured.
         regime: of the scored encoder; null without the attack `similarity`.
@@ -309,8 +309,8 @@ class Report(TypedDict):
     attacks: Annotated[list[AttackRow], Field(subject="attack", family="attacks")]
     sets: Annotated[list[SetRow], Field(subject="set", family="sets")]  # no verdict rests on them
     dataset_inference: list[InferenceRow]
-    paired: Annotated[list[PairedRow], Field(subject="pair", family="attacks")]
-    controls: Annotated[Controls, Field(subject="attack", family="attacks")]
+    paired: Annotated[list[PairedRow], Field(subject="pair", family="controls")]
+    controls: Annotated[Controls, Field(subject="attack", family="controls")]
     utility: Utility
     health: HealthRow | None
     regime: RegimeRow | None

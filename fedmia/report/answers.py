@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from fedmia.records.attack_rows import AttackRow
-from fedmia.records.client_rows import KnownAuc, rows_with_auc
+from fedmia.records.client_rows import InferenceRow, KnownAuc, rows_with_auc
 from fedmia.records.rows import Controls, EncoderRow, Utility
 from fedmia.report.format import estimate, interval, model_of
-from fedmia.report.verdict import NO_VERDICT, failed_control, strongest_leak
+from fedmia.report.verdict import LEAKS, NO_VERDICT, detecting, failed_control, strongest_leak
+from fedmia.statistics.intervals import ONE_SIDED
 from fedmia.statistics.power import images_needed, smallest_detectable_auc
 
 WEAK = 0.55  # the AUC of a leak for which the images needed are counted
@@ -18,6 +19,10 @@ MEANS = {
     "used to train it.",
     "updates": "Someone who sees the clients' updates can tell, better than by guessing, whether "
     "an image was used for training.",
+    "leaks-uncontrolled": "The attacks tell members from other images better than by guessing. "
+    "Without a control on the same images this may be a leak, or the two sets may differ.",
+    "sets": "Someone who has this model and a whole set of images can tell whether the set was "
+    "used to train it.",
     "not-established": "The attacks did not find a leak. This does not show that nothing leaks: "
     "other attacks or more images may find one.",
     "shift": "The two sets of images look different, even without the model. So the attacks cannot "
@@ -44,6 +49,8 @@ BOUGHT = (
     "rounds or with `--defense dpsgd`, and audit it again."
 )
 TODO = {
+    "leaks-uncontrolled": "Run it with a control: a simulation with `--federation.placebo true`, "
+    "an audit on a network whose weights fedmia can draw anew. Until then take it for a leak.",
     "shift": "Take non-members from the same source as the members: the same cameras, sites, "
     "dates and file processing. Then run again.",
     "control-failed": "Look for a difference between members and non-members other than training, "
@@ -62,6 +69,7 @@ AFFECTED = {
 def answers(
     code: str,
     attacks: Sequence[AttackRow],
+    inferences: Sequence[InferenceRow],
     controls: Controls,
     utility: Utility,
     family: int,
@@ -73,9 +81,10 @@ def answers(
     Args:
         code: the verdict's.
         attacks: rows of the attacks.
+        inferences: rows of the attacks on whole data sets.
         controls: rows of the controls.
         utility: probes of the model.
-        family: number of simultaneous intervals.
+        family: number of tests for a leak.
         encoder: of an audit, None of a run.
         used: names of the defences that every honest client of the run uses.
 
@@ -83,18 +92,23 @@ def answers(
         Text by name.
     """
     scored = rows_with_auc(attacks)
-    strongest = strongest_leak(scored) if code == "leaks" else None
-    if strongest is not None:
-        row, auc = strongest
-        vantage = row["threat"]["vantage"]
+    if code in LEAKS:
+        strongest, sets = strongest_leak(scored), detecting(inferences)
+        vantage, means, sure = "outsider", "leaks", ""
+        if strongest is not None:
+            row, auc = strongest
+            vantage = row["threat"]["vantage"]
+            means = "updates" if vantage == "server" else "leaks"
+            sure = f"{_shares(row)} {_model(row, auc, utility)}"
+        elif sets is not None:
+            means, sure = "sets", f"{sets['statement']}."
         defences = _defences(used) if encoder is None else BOUGHT
-        return {
-            "means": MEANS["updates" if vantage == "server" else "leaks"],
-            "sure": f"{_shares(row)} {_model(row, auc, utility)}",
-            "todo": f"{AFFECTED.get(vantage, '')} {defences}".strip(),
-        }
+        advice = filter(None, [TODO.get(code), AFFECTED.get(vantage), defences])
+        means = code if code in TODO else means
+        return {"means": MEANS[means], "sure": sure, "todo": " ".join(advice)}
     if code == "not-established":
-        sure, todo = _reach(scored, family)
+        paired = encoder is not None and bool(controls["untrained"])
+        sure, todo = _reach(scored, family, paired)
         return {"means": MEANS[code], "sure": sure, "todo": todo}
     return {"means": MEANS[code], "sure": _unsound(code, controls), "todo": TODO[code]}
 
@@ -131,13 +145,17 @@ def _model(row: AttackRow, auc: KnownAuc, utility: Utility) -> str:
     return f"{text}."
 
 
-def _reach(scored: Sequence[tuple[AttackRow, KnownAuc]], family: int) -> tuple[str, str]:
-    """How sure a run without an established leak is, and how it could be surer."""
+def _reach(
+    scored: Sequence[tuple[AttackRow, KnownAuc]], family: int, paired: bool
+) -> tuple[str, str]:
+    """How sure a run without an established leak is, and how it could be surer; `paired`: a leak
+    must also lie over its control."""
     if not scored:
         return "No attack was scored.", "Run at least one attack: see the section Not run."
     row = max((row for row, _ in scored), key=lambda r: min(r["n_members"], r["n_nonmembers"]))
     n, m = row["n_members"], row["n_nonmembers"]
-    least, more = smallest_detectable_auc(n, m, family), images_needed(WEAK, family)
+    least = smallest_detectable_auc(n, m, family, level=ONE_SIDED, over_control=paired)
+    more = images_needed(WEAK, family, level=ONE_SIDED, over_control=paired)
     sizes = f"{n} members and {m} non-members"
     sure = f"Not even a perfect attack would have been established with {sizes}."
     if least is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, cast
 
@@ -19,8 +19,8 @@ from fedmia.records import (
     Probe,
     RoundInfo,
     RunScores,
+    ScoredAttack,
 )
-from fedmia.records.attack_rows import AttackRow, PairedRow
 from fedmia.records.client_rows import ClientRow
 from fedmia.records.fields import row_of
 from fedmia.records.rows import (
@@ -32,7 +32,6 @@ from fedmia.records.rows import (
     SweepRow,
     Utility,
     UtilityRow,
-    control_sets,
 )
 from fedmia.report.answers import answers
 from fedmia.report.checks import check
@@ -49,12 +48,12 @@ from fedmia.report.lowerbounds import (
     refutation_sentence,
 )
 from fedmia.report.metrics import attack_row, auc_ci_of, auc_numbers, auc_of
-from fedmia.report.paired import paired_row
+from fedmia.report.paired import over_control, paired_row
 from fedmia.report.per_client import named_rows
 from fedmia.report.regime import ASCENT, regime_row
-from fedmia.report.sets import set_row
-from fedmia.report.verdict import UNSOUND, verdict
-from fedmia.statistics.intervals import LEVEL, wilson
+from fedmia.report.sets import are_enough, set_row
+from fedmia.report.verdict import LEAKS, UNSOUND, verdict
+from fedmia.statistics.intervals import LEVEL, ONE_SIDED, wilson
 
 ONE_MODEL = (
     "All intervals hold for the one model that was trained: they cover the choice of images, "
@@ -85,10 +84,11 @@ def build_report(run: RunScores) -> Report:
         ValueError: scores that are not finite or do not align, naming the attack.
     """
     check(run)
-    family = family_size(run)
-    attacks = [attack_row(a, family) for a in run.attacks]
-    controls = control_rows(run, family)
-    paired = [paired_row(pair, family) for pair in run.pairs]
+    tests, beside = family_sizes(run)
+    attacks = [attack_row(a, tests, ONE_SIDED, over_control(a, run, tests)) for a in run.attacks]
+    controls = control_rows(run, beside)
+    paired = [paired_row(pair, beside) for pair in run.pairs]
+    inferences = [inference_row(i, tests) for i in run.inferences]
     clients, distribution = client_rows(run)
     useful: Utility = {
         **utility(run.utility, run.round),
@@ -98,31 +98,33 @@ def build_report(run: RunScores) -> Report:
     health = health_row(run.health, useful)
     gone = health_sentence(health, useful) if health and health["collapsed"] else None
     failure = None if run.failure is None else format_error(run.failure)
-    verdict_and_code = verdict(
-        attacks, controls, paired, run.pretrain, run.interrupted, gone, failure
+    sentence, code = verdict(
+        attacks, inferences, controls, paired, run.pretrain, run.interrupted, gone, failure
     )
     bounds = bounds_family(run)
     bound, server = attack_bound(run, bounds), aggregation_row(run.aggregation or NO_RULE, bounds)
-    if shout := refutation_sentence(clients, server, bound, verdict_and_code[1] not in UNSOUND):
-        verdict_and_code = (
-            f"{shout}; {verdict_and_code[0][0].lower()}{verdict_and_code[0][1:]}",
-            verdict_and_code[1],
-        )
+    if shout := refutation_sentence(clients, server, bound, code not in UNSOUND):
+        core = f"{sentence[0].lower()}{sentence[1:]}"
+        if code == "not-established":  # what refutes a guarantee is a leak
+            code, core = LEAKS[0], f"by the attacks alone, {core}"
+        sentence = f"{shout}; {core}"
     encoder = encoder_row(run.encoder, run.round)
+    # A run's few sets count in the mean over seeds of a study; an audit stands alone.
+    sets = run.sets if encoder is None or are_enough(run.sets) else []
     used = common_defences(run.clients)
-    texts = answers(verdict_and_code[1], attacks, controls, useful, family, encoder, used)
+    texts = answers(code, attacks, inferences, controls, useful, tests, encoder, used)
     swept = sweep_rows(run.sweep, len(run.attacks)) if run.sweep else None
     whole = row_of(
         Report,
         run,
-        verdict=verdict_and_code[0],
-        verdict_code=verdict_and_code[1],
+        verdict=sentence,
+        verdict_code=code,
         means=texts["means"],
-        sure=texts["sure"],
+        sure=texts["sure"] or f"{shout}.",
         todo=texts["todo"],
         attacks=attacks,
-        sets=[set_row(s, len(run.sets)) for s in run.sets],
-        dataset_inference=[inference_row(i) for i in run.inferences],
+        sets=[set_row(s, len(sets)) for s in sets],
+        dataset_inference=inferences,
         paired=paired,
         controls=controls,
         utility=useful,
@@ -140,11 +142,11 @@ def build_report(run: RunScores) -> Report:
         rounds=[round_row(r) for r in run.rounds],
         family={
             "level": LEVEL,
-            "intervals": family,
+            "intervals": tests,
+            "intervals_controls": beside,
             "intervals_clients": sum(c["auc"] is not None for c in clients),
-            "intervals_sets": len(run.sets),
+            "intervals_sets": len(sets),
             "method": METHOD,
-            "widest": widest_interval(attacks, controls, paired),
         },
         not_run=[{"attack": a, "reason": r} for a, r in run.not_run.items()],
         failure=failure,
@@ -187,32 +189,15 @@ def control_rows(run: RunScores, family: int) -> Controls:
     return cast(Controls, {"untrained": [], **sets, "pixels": pixels})
 
 
-def family_size(run: RunScores) -> int:
-    """How many intervals hold together: each that the verdict or a control may rest on."""
-    scored = [*run.attacks, *(p.attack for p in run.pairs)]
-    scored += [a for attacks in run.controls.values() for a in attacks]
-    count = sum(len(a.scores_members) > 0 and len(a.scores_nonmembers) > 0 for a in scored)
-    return max(count + (run.pixels is not None), 1)
+def family_sizes(run: RunScores) -> tuple[int, int]:
+    """How many tests for a leak hold together, and how many intervals of controls and pairs."""
 
+    def count(attacks: Iterable[ScoredAttack]) -> int:
+        return sum(min(map(len, a.sides)) > 0 for a in attacks)
 
-def widest_interval(
-    attacks: Sequence[AttackRow], controls: Controls, paired: Sequence[PairedRow]
-) -> float | None:
-    """Width of the widest simultaneous interval of the family, None where there is none.
-
-    Args:
-        attacks: rows of the attacks.
-        controls: rows of the controls.
-        paired: rows of the paired differences.
-
-    Returns:
-        The width, in [0, 2].
-    """
-    rows = [*attacks, *chain(*control_sets(controls).values())]
-    intervals = [r["auc_ci_simultaneous"] for r in rows] + [p["ci_simultaneous"] for p in paired]
-    if (pixels := controls["pixels"]) is not None:
-        intervals.append(pixels["auc_ci_simultaneous"])
-    return max((ci[1] - ci[0] for ci in intervals if ci is not None), default=None)
+    sets = sum(any(c.p_value is not None for c in i.clients) for i in run.inferences)
+    beside = count([*(p.attack for p in run.pairs), *chain(*run.controls.values())])
+    return max(count(run.attacks) + sets, 1), max(beside + (run.pixels is not None), 1)
 
 
 def utility(probes: Mapping[str, Probe], turn: int | None = None) -> UtilityRow:

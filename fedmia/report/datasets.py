@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from fedmia.records import DatasetInferenceResults
 from fedmia.records.client_rows import ClientInferenceRow, InferenceRow, PosersRow
 from fedmia.records.fields import row_of
+from fedmia.report.format import format_p
 from fedmia.report.selection import FEW
 from fedmia.statistics.pvalues import count_alarms, exceeds_false_alarms, holm
 
+CORRECTED = "corrected for all tests of this report"
 LEVELS = ("0.01", "0.05")
 SIGNIFICANCE = 0.05  # of the p-values that Holm corrected
 
 
-def inference_row(run: DatasetInferenceResults) -> InferenceRow:
-    """One entry of the report's `dataset_inference`."""
+def inference_row(run: DatasetInferenceResults, family: int) -> InferenceRow:
+    """One entry of the report's `dataset_inference`.
+
+    Args:
+        run: the answers.
+        family: number of tests for a leak, this attack one of them.
+
+    Returns:
+        The row of `report.json`.
+    """
     corrected = holm([c.p_value for c in run.clients])
     null = {c.client: c.p_value for c in run.untrained}
     clients = [
@@ -33,41 +41,54 @@ def inference_row(run: DatasetInferenceResults) -> InferenceRow:
     untrained = [p for p in null.values() if p is not None]
     void = exceeds_false_alarms(posers) or exceeds_false_alarms(untrained)
     counts = {level: count_alarms(posers, float(level)) for level in LEVELS}
-    sentence = statement(clients, posers, void)
-    row: PosersRow = {"n": len(posers), "alarms": counts, "p_values": posers}
-    return row_of(InferenceRow, run, clients=clients, posers=row, void=void, statement=sentence)
+    beside: PosersRow = {"n": len(posers), "alarms": counts, "p_values": posers}
+    least = min((c["p_value_holm"] or 0.0 for c in clients if _is_clean(c)), default=None)
+    row = row_of(
+        InferenceRow, run, clients=clients, posers=beside, void=void, statement="",
+        p_value=least and min(1.0, least * family),
+    )  # fmt: skip
+    row["statement"] = statement(row)
+    return row
 
 
-def statement(clients: Sequence[ClientInferenceRow], posers: Sequence[float], void: bool) -> str:
-    """Whose data set was found, beside the false alarms among posers.
+def detected(row: InferenceRow) -> list[ClientInferenceRow]:
+    """The sets on which the encoder was trained; none where a control failed, or where the least
+    p-value is no leak beside the other tests of the report."""
+    if row["void"] or row["p_value"] is None or row["p_value"] > SIGNIFICANCE:
+        return []
+    return [c for c in row["clients"] if _is_clean(c) and (c["p_value_holm"] or 0) <= SIGNIFICANCE]
 
-    Args:
-        clients: rows of the tested sets.
-        posers: p-values of the posing sets.
-        void: whether a control failed.
 
-    Returns:
-        The sentence, without its final stop.
-    """
-    tested = [c for c in clients if c["p_value_holm"] is not None]
-    detected = [str(c["client"]) for c in tested if (c["p_value_holm"] or 0.0) <= SIGNIFICANCE]
+def _is_clean(row: ClientInferenceRow) -> bool:
+    """Whether a set was tested, and the untrained encoder does not tell it as well."""
+    null = row["p_value_untrained"]
+    return row["p_value_holm"] is not None and (null is None or null > SIGNIFICANCE)
+
+
+def statement(row: InferenceRow) -> str:
+    """Whose data set was found, beside the false alarms among posers; without its final stop."""
+    tested = [c for c in row["clients"] if c["p_value_holm"] is not None]
+    known, posers = [str(c["client"]) for c in detected(row)], row["posers"]
+    together = format_p(row["p_value"])
     control = (
-        f"{count_alarms(posers, 0.05)} of {len(posers)} posing sets of non-members have p <= 0.05"
+        f"{posers['alarms']['0.05']} of {posers['n']} posing sets of non-members have p <= 0.05"
     )
-    if void:
+    if row["void"]:
         return f"Control failed, so no client is named: {control}"
     if len(tested) == 1:
         finding = (
-            "The encoder was trained on the set"
-            if detected
-            else "No evidence of training on the set"
+            "The encoder was trained on the set" if known else "No evidence of training on the set"
         )
-        p = min(c["p_value"] or 0.0 for c in tested)
-        return f"{finding} (p = {p:.4f}); {control}"
-    more = f" and {len(detected) - FEW:,} more" if len(detected) > FEW else ""
-    who = f": {', '.join(detected[:FEW])}{more}" if detected else ""
+        (c,) = tested
+        p = f"p = {format_p(c['p_value'])}, {CORRECTED} {together}"
+        if not _is_clean(c):
+            null = format_p(c["p_value_untrained"])
+            p = f"p = {format_p(c['p_value'])}, but on the untrained encoder {null}"
+        return f"{finding} ({p}); {control}"
+    more = f" and {len(known) - FEW:,} more" if len(known) > FEW else ""
+    who = f": {', '.join(known[:FEW])}{more}" if known else ""
     return (
-        f"The data sets of {len(detected)} of {len(tested)} clients are detected, Holm's p <= "
+        f"The data sets of {len(known)} of {len(tested)} clients are detected, Holm's p <= "
         f"{SIGNIFICANCE}"
-        f"{who}; {control}"
+        f"{who}; the least p, {CORRECTED}: {together}; {control}"
     )

@@ -45,6 +45,11 @@ def interval(value: Interval | None, digits: int = 2) -> str:
     return "" if value is None else f"[{value[0]:.{digits}f}, {value[1]:.{digits}f}]"
 
 
+def format_p(value: float | None) -> str:
+    """`0.0005`, or `4.5e-05` of what so few digits would round away."""
+    return f"{value:.1e}" if value and value < 5e-4 else number(value, 4)
+
+
 def estimate(value: float | None, ci: Interval | None, digits: int = 2) -> str:
     """`0.64 [0.55, 0.72]`, or a dash.
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedmia.records import FloatArray, ScoredAttack
-from fedmia.records.attack_rows import AttackRow, AucRow, ThreatRow
+from fedmia.records.attack_rows import AttackRow, AucRow, OverControlRow, ThreatRow
 from fedmia.records.fields import row_of
 from fedmia.statistics.auc import auc, auc_estimate, auc_interval
 from fedmia.statistics.intervals import LEVEL
@@ -32,13 +32,16 @@ def auc_ci_of(scored: ScoredAttack) -> Sequence[float] | None:
     return auc_numbers(scored.scores_members, scored.scores_nonmembers, 1)["auc_ci"]
 
 
-def auc_numbers(members: FloatArray, nonmembers: FloatArray, family: int) -> AucRow:
+def auc_numbers(
+    members: FloatArray, nonmembers: FloatArray, family: int, level: float = LEVEL
+) -> AucRow:
     """AUC, its 95 % and simultaneous intervals and both n; nulls where a side is empty.
 
     Args:
         members: (n,) scores.
         nonmembers: (m,) scores.
         family: number of simultaneous intervals.
+        level: at which they hold; ONE_SIDED for ends that each hold at LEVEL.
 
     Returns:
         The row of `report.json`.
@@ -48,13 +51,15 @@ def auc_numbers(members: FloatArray, nonmembers: FloatArray, family: int) -> Auc
     return {
         "auc": None if estimate is None else estimate.value,
         "auc_ci": None if estimate is None else auc_interval(estimate),
-        "auc_ci_simultaneous": None if estimate is None else auc_interval(estimate, LEVEL, family),
+        "auc_ci_simultaneous": None if estimate is None else auc_interval(estimate, level, family),
         "n_members": n,
         "n_nonmembers": m,
     }
 
 
-def attack_row(attack: ScoredAttack, family: int) -> AttackRow:
+def attack_row(
+    attack: ScoredAttack, family: int, level: float = LEVEL, over: OverControlRow | None = None
+) -> AttackRow:
     """One entry of the report's `attacks`. `family`: intervals that hold together.
 
     An attack fitted on shadows decides by their threshold, any other by the one that is best on the
@@ -63,6 +68,8 @@ def attack_row(attack: ScoredAttack, family: int) -> AttackRow:
     Args:
         attack: its scores.
         family: number of simultaneous intervals.
+        level: at which they hold.
+        over: what it adds to its own control; None: it has none, or is one.
 
     Returns:
         The row of `report.json`.
@@ -70,7 +77,7 @@ def attack_row(attack: ScoredAttack, family: int) -> AttackRow:
     # float64 first: a midpoint between neighbouring float32 scores is not a float32.
     members = attack.scores_members.astype(np.float64)
     nonmembers = attack.scores_nonmembers.astype(np.float64)
-    numbers = auc_numbers(members, nonmembers, family)
+    numbers = auc_numbers(members, nonmembers, family, level)
     usable = numbers["auc"] is not None
     refitted = best_threshold(attack.known_members, attack.known_nonmembers)
     shadow = attack.shadow_threshold
@@ -94,6 +101,7 @@ def attack_row(attack: ScoredAttack, family: int) -> AttackRow:
         threshold=threshold,
         threshold_source=source,
         oracle_accuracy=oracle_accuracy(members, nonmembers) if usable else None,
+        over_control=over,
     )
 
 

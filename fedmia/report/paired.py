@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
-from fedmia.records import Pair
-from fedmia.records.attack_rows import PairedRow
+from fedmia.records import Pair, RunScores, ScoredAttack
+from fedmia.records.attack_rows import OverControlRow, PairedRow
 from fedmia.records.fields import row_of
-from fedmia.statistics.auc import auc_estimate, auc_interval, difference_interval
-from fedmia.statistics.intervals import LEVEL, Interval
+from fedmia.statistics.auc import auc, auc_estimate, auc_interval, difference_interval
+from fedmia.statistics.intervals import LEVEL, ONE_SIDED
+
+OWN = ("placebo", "untrained")  # controls on the same images, the closer one first
 
 
 def paired_row(pair: Pair, family: int) -> PairedRow:
@@ -52,7 +55,32 @@ def paired_row(pair: Pair, family: int) -> PairedRow:
     )
 
 
-def statement(attack: str, over: str, difference: float, ci: Interval) -> str:
+def over_control(attack: ScoredAttack, run: RunScores, family: int) -> OverControlRow | None:
+    """What an attack adds to its own control, None where it has none on the same images.
+
+    Members of a run are drawn at random, so there the untrained encoder is asked at the level of
+    one attack; an audit's sets may differ, and a placebo costs no power: those at the family's.
+
+    Args:
+        attack: the attack.
+        run: whose control it is.
+        family: number of simultaneous tests.
+
+    Returns:
+        The row of `report.json`.
+    """
+    for name in OWN:
+        for own in run.controls.get(name, ()):
+            sizes = [len(s) for one in (attack, own) for s in one.sides]
+            if own.name == attack.name and sizes[:2] == sizes[2:] and min(sizes) > 0:
+                tests = 1 if name == "untrained" and run.encoder is None else family
+                ci = difference_interval(attack.sides, own.sides, ONE_SIDED, tests)
+                apart = auc(*attack.sides) - auc(*own.sides)
+                return {"control": name, "difference": apart, "ci": ci}
+    return None
+
+
+def statement(attack: str, over: str, difference: float, ci: Sequence[float]) -> str:
     """What the interval of the difference says, in words: adds, adds nothing measurable, less.
 
     Args:

@@ -5,7 +5,14 @@ from __future__ import annotations
 from fedmia.records.client_rows import known_auc, rows_with_auc
 from fedmia.records.rows import Report
 from fedmia.report.lowerbounds import SHOUT
-from fedmia.report.verdict import NO_VERDICT, failed_control, strongest_leak
+from fedmia.report.verdict import (
+    LEAKS,
+    NO_VERDICT,
+    UNCONTROLLED,
+    detecting,
+    failed_control,
+    strongest_leak,
+)
 
 REFUTED = (
     f"{SHOUT}: the images show more leakage than the guarantee of a client or of the server allows."
@@ -38,7 +45,7 @@ def plain_verdict(report: Report) -> str:
         sentences.append(POOLED)
     if (last := report.get("interrupted")) is not None:
         sentences.append(f"The run ended early, after round {last}.")
-    return " ".join(sentences)
+    return " ".join(filter(None, sentences))
 
 
 def is_refuted(report: Report) -> bool:
@@ -70,15 +77,23 @@ def _finding(report: Report, code: str) -> str:
     """What the verdict's code says of this run."""
     scored, controls = rows_with_auc(report["attacks"]), report["controls"]
     pixels = controls["pixels"]
-    if code == "leaks" and (strongest := strongest_leak(scored)) is not None:
+    doubt = f" But {UNCONTROLLED}." * (code == LEAKS[1])
+    if code in LEAKS and (strongest := strongest_leak(scored)) is not None:
         row, auc = strongest
         server = row["threat"]["vantage"] == "server"
         who = "The clients' updates leak" if server else "The model leaks"
         when = ", under attack" if row["under_attack"] else ""
         return (
             f"{who}{when}: between a member and a non-member, the attack {row['name']} picks the "
-            f"member {count_pairs(auc.value)}."
+            f"member {count_pairs(auc.value)}.{doubt}"
         )
+    if code in LEAKS and (sets := detecting(report["dataset_inference"])) is not None:
+        return (
+            f"The model leaks: the attack {sets['attack']} tells of a whole set of images that it "
+            f"was used for training.{doubt}"
+        )
+    if code in LEAKS:  # by a refuted guarantee alone, which is said before
+        return ""
     if code == "shift" and pixels is not None and (alone := known_auc(pixels)) is not None:
         return (
             "Nothing can be said about a leak, since the two sets of images differ by themselves: "
@@ -103,4 +118,6 @@ def _finding(report: Report, code: str) -> str:
     )
     if auc.together[1] < 0.5:
         return f"{sentence} It picks the non-member more often than a guess would."
+    if auc.together[0] > 0.5:
+        return f"{sentence} Its control, where nothing leaks, may do as well."
     return f"{sentence} This may be chance."

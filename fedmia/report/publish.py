@@ -110,7 +110,8 @@ def all_clients(run: RunScores, report: Report) -> tuple[Iterable[ClientRow], li
     """
     if "client_counts" not in report:
         return report["clients"], report["dataset_inference"]
-    inferences = to_json_types([inference_row(one) for one in run.inferences])
+    tests = report["family"]["intervals"]
+    inferences = to_json_types([inference_row(one, tests) for one in run.inferences])
     return map(to_json_types, all_client_rows(run)), inferences
 
 

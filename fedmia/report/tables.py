@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fedmia.records import ALONE
 from fedmia.records.attack_rows import AttackRow, AucRow, Interval, Json
@@ -11,12 +11,13 @@ from fedmia.records.client_rows import InferenceRow
 from fedmia.records.defence_rows import DefenceRow
 from fedmia.records.fields import fields_of
 from fedmia.records.rows import EncoderRow, Report, UtilityRow, control_sets
-from fedmia.report.datasets import SIGNIFICANCE
+from fedmia.report.datasets import detected
 from fedmia.report.format import (
     DASH,
     control_of,
     epsilon,
     estimate,
+    format_p,
     interval,
     lower_bound_text,
     model_of,
@@ -25,6 +26,7 @@ from fedmia.report.format import (
     statements,
 )
 from fedmia.report.selection import has_many_clients, select_clients, select_inferred
+from fedmia.report.verdict import leaks
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,6 @@ def attacks(report: Report) -> Table:
     ]
     rows = []
     for row in most_leaking_first(report["attacks"]):
-        ci = row["auc_ci_simultaneous"]
         controls = [control_of(report, name, row["name"]) for name in sets]
         how = f"{row['threat']['access']}, {row['threat']['vantage']}"
         chosen = ", ".join(f"{option} {value}" for option, value in row["choices"].items())
@@ -103,17 +104,26 @@ def attacks(report: Report) -> Table:
         n = _unbroken(f"{row['n_members']} + {row['n_nonmembers']}")
         cells = [
             TextCell(row["name"], tuple(line for line in more if line)),
-            _auc_cell(row["auc"], row["auc_ci"], ci),
+            _auc_cell(row["auc"], row["auc_ci"], row["auc_ci_simultaneous"]),
             *(
-                _auc_cell(c["auc"], c["auc_ci_simultaneous"]) if c else TextCell(DASH)
-                for c in controls
+                _control_cell(row, name, c) if c else TextCell(DASH)
+                for name, c in zip(sets, controls, strict=True)
             ),
             _threshold_cell(row),
             _tpr_cell(row),
             TextCell(n, ("images", f"{row['queries']:,} queries")),
         ]
-        rows.append(TextRow(cells, "leaks" if ci is not None and ci[0] > 0.5 else ""))
+        rows.append(TextRow(cells, "leaks" * leaks(row)))
     return Table(head, rows)
+
+
+def _control_cell(row: AttackRow, name: str, control: AttackRow) -> TextCell:
+    """A control's AUC; under the attack's own, what the attack adds to it."""
+    cell, over = _auc_cell(control["auc"], control["auc_ci_simultaneous"]), row.get("over_control")
+    if over is None or over["control"] != name:
+        return cell
+    added = f"adds {over['difference']:+.2f} {interval(over['ci'])}"
+    return replace(cell, small=(*cell.small, _unbroken(added)))
 
 
 def _threshold_cell(row: AttackRow) -> TextCell:
@@ -164,7 +174,7 @@ def sets(report: Report) -> Table:
             beside = TextCell(f"{c['name']} {estimate(c['auc'], c['auc_ci'])}", (_unbroken(more),))
         cells = [s["attack"], how, estimate(s["auc"], s["auc_ci"]), interval(together), beside]
         n = f"{s['n_member_sets']} + {s['n_nonmember_sets']} of {s['size']}"
-        rows.append(TextRow([*cells, _unbroken(n)], "leaks" if together[0] > 0.5 else ""))
+        rows.append(TextRow([*cells, _unbroken(n)]))
     return Table([*head, TextCell("sets", ("of members + of non-members",))], rows)
 
 
@@ -176,22 +186,14 @@ def datasets(row: InferenceRow) -> Table:
         TextCell("p-value, untrained", ("the same test on an untrained encoder",)),
         TextCell("images", ("of the set + non-members of its classes",)),
     ]  # fmt: skip
-    rows = []
+    rows, leaking = [], detected(row)
     for c in select_inferred(row["clients"]):
-        p, together, null = map(
-            _format_p, (c["p_value"], c["p_value_holm"], c["p_value_untrained"])
-        )
+        p, together, null = map(format_p, (c["p_value"], c["p_value_holm"], c["p_value_untrained"]))
         difference = number(c["difference"], 4)
-        holm, n = c["p_value_holm"], _unbroken(f"{c['n']} + {c['n_nonmembers']:,}")
-        detected = holm is not None and holm <= SIGNIFICANCE and not row["void"]
+        n = _unbroken(f"{c['n']} + {c['n_nonmembers']:,}")
         cells = [str(c["client"]), p, together, difference, null, n]
-        rows.append(TextRow(cells, "leaks" if detected else ""))
+        rows.append(TextRow(cells, "leaks" * (c in leaking)))
     return Table(head, rows)
-
-
-def _format_p(value: float | None) -> str:
-    """`0.0005`, or `4.5e-05` of what so few digits would round away."""
-    return f"{value:.1e}" if value and value < 5e-4 else number(value, 4)
 
 
 def controls(report: Report) -> Table:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from fedmia.records import ALONE, MEAN
-from fedmia.records.attack_rows import AttackRow, SetRow
+from fedmia.records.attack_rows import AttackRow
 from fedmia.records.fields import fields_of
 from fedmia.records.rows import Report, control_sets
 from fedmia.report.answers import TITLES
@@ -26,8 +23,8 @@ from fedmia.report.format import (
     sentences,
 )
 from fedmia.report.lowerbounds import SHOUT
+from fedmia.report.verdict import leaks
 
-HOW = {MEAN: "mean of image scores", ALONE: "ascent on each set alone"}
 COLOURS = {"leaks": "red"}  # else yellow: no other verdict is good news
 
 
@@ -74,12 +71,11 @@ def attack_table(report: Report) -> Table:
         table.add_column(head, justify="right")
     for row in most_leaking_first(report["attacks"]):
         ci = row["auc_ci_simultaneous"]
-        leaks = ci is not None and ci[0] > 0.5
         controls = [control_of(report, label, row["name"]) for label in sets]
         table.add_row(
-            Text(f"{row['name']}{' *' * row['under_attack']}", style="bold" if leaks else ""),
+            Text(f"{row['name']}{' *' * row['under_attack']}", style="bold" * leaks(row)),
             *[rounds_of(row)] * runs,
-            Text(estimate(row["auc"], ci), style="bold red" if leaks else ""),
+            Text(estimate(row["auc"], ci), style="bold red" * leaks(row)),
             *(number(c["auc"] if c else None) for c in controls),
             *(number(field.value(row)) for field in declared),
             f"{row['n_members']}+{row['n_nonmembers']}",
@@ -107,18 +103,5 @@ def lines(report: Report) -> list[str]:
             f"Classifier on pixels only, without the model: AUC {number(pixels['auc'])} {ci}."
         )
     texts += [sentence for sentence in sentences(report).values() if sentence]
-    if report["sets"]:
-        texts.append(sets_line(report["sets"]))
     texts += [f"{row['attack']}: {row['statement']}." for row in report["dataset_inference"]]
     return texts + defended_lines(report)
-
-
-def sets_line(rows: Sequence[SetRow]) -> str:
-    """The best told apart of sets by the mean of image scores, and all that were climbed alone."""
-    best = max(rows, key=lambda s: s["auc"])
-    parts = [f"{best['attack']} {estimate(best['auc'], best['auc_ci'])} ({HOW[best['judged']]})"]
-    for row in rows:
-        if row["judged"] == ALONE and row is not best:
-            parts.append(f"{row['attack']} {estimate(row['auc'], row['auc_ci'])} ({HOW[ALONE]})")
-    n = f"{best['n_member_sets']} + {best['n_nonmember_sets']} sets of {best['size']} images"
-    return f"Sets of images ({n}), AUC with its 95 % interval: {', '.join(parts)}."

@@ -22,6 +22,7 @@ FloatArray = NDArray[np.floating[Any]]
 IntArray = NDArray[np.integer[Any]]
 Interval = tuple[float, float]
 LEVEL = 0.95
+ONE_SIDED = 2 * LEVEL - 1  # of intervals each end of which is to hold at LEVEL by itself
 
 
 def tail(level: float = LEVEL, family: int = 1) -> float:

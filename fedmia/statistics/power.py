@@ -15,7 +15,7 @@ from __future__ import annotations
 import scipy
 
 from fedmia.statistics.auc import AucEstimate, auc_interval
-from fedmia.statistics.intervals import LEVEL
+from fedmia.statistics.intervals import LEVEL, Interval, mover_difference
 
 POWER = 0.8
 MOST = 10**7  # images a side, at which a search ends
@@ -41,8 +41,9 @@ def planned_variance(auc: float, n: int, m: int) -> float:
 
 
 def smallest_detectable_auc(
-    n: int, m: int, family: int = 1, power: float = POWER, level: float = LEVEL
-) -> float | None:
+    n: int, m: int, family: int = 1, power: float = POWER, level: float = LEVEL,
+    over_control: bool = False,
+) -> float | None:  # fmt: skip
     """The smallest true AUC whose interval (`auc_interval`) lies over 0.5 with probability `power`.
 
     With c the smallest AUC on the scored images whose interval lies over 0.5, it is the A with
@@ -55,6 +56,7 @@ def smallest_detectable_auc(
         family: number of intervals that hold together at `level`, at least 1.
         power: probability that the leak is established, in (0, 1).
         level: confidence level, in (0, 1).
+        over_control: whether the AUC must also lie over that of a control, 0.5 and independent.
 
     Returns:
         the AUC, in (0.5, 1); None where not even a nearly perfect attack would be established.
@@ -70,9 +72,14 @@ def smallest_detectable_auc(
     freedom = sum(sides) ** 2 / (sides[0] ** 2 / (n - 1) + sides[1] ** 2 / (m - 1))
     highest = 1 - 1e-9
 
-    def over_half(auc: float) -> float:
+    def ends(auc: float) -> Interval:
         estimate = AucEstimate(auc, planned_variance(auc, n, m), freedom, float(min(n, m)))
-        return auc_interval(estimate, level, family)[0] - 0.5
+        return auc_interval(estimate, level, family)
+
+    def over_half(auc: float) -> float:
+        if over_control:
+            return mover_difference(auc, ends(auc), 0.5, ends(0.5))[0]
+        return ends(auc)[0] - 0.5
 
     if over_half(highest) <= 0:
         return None
@@ -81,20 +88,26 @@ def smallest_detectable_auc(
     z = float(scipy.stats.norm.ppf(power))
 
     def missing(auc: float) -> float:
-        return auc - z * float(planned_variance(auc, n, m) ** 0.5) - threshold
+        variance = planned_variance(auc, n, m) + over_control * planned_variance(0.5, n, m)
+        return auc - z * float(variance**0.5) - threshold
 
     if missing(highest) <= 0 or missing(0.5) >= 0:
         return None if missing(highest) <= 0 else threshold
     return float(solve(missing, 0.5, highest))
 
 
-def images_needed(auc: float, family: int = 1, power: float = POWER) -> int | None:
+def images_needed(
+    auc: float, family: int = 1, power: float = POWER, level: float = LEVEL,
+    over_control: bool = False,
+) -> int | None:  # fmt: skip
     """The fewest members, with as many non-members, that would show a leak of this AUC.
 
     Args:
         auc: the true AUC, in (0.5, 1).
         family: number of intervals that hold together, at least 1.
         power: probability that the leak is established, in (0, 1).
+        level: confidence level, in (0, 1).
+        over_control: whether the AUC must also lie over that of a control.
 
     Returns:
         images of each side; None where more than ten million would be needed.
@@ -106,7 +119,7 @@ def images_needed(auc: float, family: int = 1, power: float = POWER) -> int | No
         raise ValueError(f"auc must be in (0.5, 1), got {auc}")
 
     def enough(n: int) -> bool:
-        least = smallest_detectable_auc(n, n, family, power)
+        least = smallest_detectable_auc(n, n, family, power, level, over_control)
         return least is not None and least <= auc
 
     low, high = 1, 2

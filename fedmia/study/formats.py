@@ -310,6 +310,8 @@ class SeriesPoint(VerdictCounts):
     n_members: int | None  # scored, of the first seed
     n_nonmembers: int | None
     attacks: list[SeriesAttack]
+    # Attack on data sets -> the verdict's p-value of each seed, corrected for all its tests.
+    p_values: dict[str, list[float | None]]
     knn: float | None
     knn_ci: Interval | None
     knn_untrained: float | None

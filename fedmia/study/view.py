@@ -18,9 +18,12 @@ from fedmia.cli.command import Invocation
 from fedmia.report.page import picture, templates
 from fedmia.report.summary import failures, print_summary, write_files
 from fedmia.report.tables import Table, flat
+from fedmia.report.verdict import UNSOUND
 from fedmia.storage import durable
 from fedmia.study import formats
 from fedmia.study.engine import Study
+
+MARK = " ‡"
 
 
 @dataclass(frozen=True)
@@ -189,7 +192,12 @@ def note_left_out(names: Sequence[str]) -> list[str]:
     return [f"Left out of every mean: {', '.join(names)}."] if names else []
 
 
-def note_doubtful_verdicts(points: Iterable[Mapping[str, Any]], runs: str) -> list[str]:
+def mark(verdicts: Iterable[str]) -> str:
+    """The sign behind the name of runs whose AUCs show no leak alone, whatever they are."""
+    return MARK if set(verdicts) & set(UNSOUND) else ""
+
+
+def note_doubtful_verdicts(points: Iterable[Any], runs: str) -> list[str]:
     """The note on verdicts under which an AUC is no leak alone.
 
     Args:
@@ -199,9 +207,6 @@ def note_doubtful_verdicts(points: Iterable[Mapping[str, Any]], runs: str) -> li
     Returns:
         One note, or none.
     """
-    codes = {code for point in points for code in point["verdicts"]} & {"shift", "control-failed"}
-    sentence = (
-        f"In {runs.lower()} with the verdict {' or '.join(sorted(codes))} an AUC over 0.5 does not "
-        "show a leak"
-    )
-    return [f"{sentence}: see the page of the run."] if codes else []
+    codes = {code for point in points for code in point["verdicts"]} & set(UNSOUND)
+    which = f"{MARK.strip()} In {runs.lower()} with the verdict {' or '.join(sorted(codes))}"
+    return [f"{which} an AUC over 0.5 shows no leak: see the page of the run."] if codes else []

@@ -7,11 +7,13 @@ import re
 import shlex
 import statistics
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Event
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -25,6 +27,7 @@ from fedmia.options import registry
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import torch_rng
 from fedmia.records import ScoredAttack
+from fedmia.report.figures import canvas
 from fedmia.ssl.base import Recipe
 from fedmia.statistics.auc import difference_interval
 from fedmia.statistics.intervals import LEVEL
@@ -275,22 +278,32 @@ def test_differences__hold_together_for_all_attacks_of_all_pairs(
         assert together == difference_interval(*(one.sides for one in pair), family=6) != each
 
 
-def test_sentence__leading_attack_at_both_ends() -> None:
-    def point(name: str, knn: float | None, **aucs: float | None) -> Any:
+def test_sentence__each_encoder_and_of_a_run_the_ends() -> None:
+    def point(name: str, code: str, knn: float | None = None, p: float | None = None,
+              **aucs: float | None) -> Any:  # fmt: skip
+        run, _, turn = name.partition("@")
         rows = [{"name": n, "auc": v, "auc_ci": v and (v - 0.1, v + 0.1)} for n, v in aucs.items()]
-        return {"name": name, "knn": knn, "knn_ci": None, "attacks": rows, "verdicts": {}}
+        sets = {"sets": [p]} if p else {}
+        return {"name": name, "run": run, "round": int(turn) if turn else None, "knn": knn,
+                "knn_ci": None, "attacks": rows, "p_values": sets,
+                "verdicts": {code: 1} if code else {}}  # fmt: skip
 
-    first, last = point("x@0", 0.3, a=0.9, b=0.5), point("x@5", None, a=0.6, b=0.7)
-    middle, lost = point("x@2", 0.4, a=0.99), point("x@9", None, a=None)
-    assert compare.leading([first, last, middle, lost]) == "a"
-    assert compare.leading([middle, first, last, lost]) == "b"
-    assert compare.leading([lost]) is None
+    first, last = point("x@0", "leaks", 0.3, a=0.9, b=0.5), point("x@5", "shift", a=0.6, b=0.7)
+    middle, lost = point("x@2", "leaks", 0.4, a=0.99), point("x@9", "", a=None)
     sentence = compare.sentence([first, middle, last], ["finished", "failed", "not run", "failed"])
     assert sentence == (
-        "b: x@0 AUC 0.50 [0.40, 0.60], kNN 0.30; x@5 AUC 0.70 [0.60, 0.80]; failed: 2; not run: 1."
+        "x@0: leaks, a AUC 0.90 [0.80, 1.00], kNN 0.30; x@5: shift, b AUC 0.70 [0.60, 0.80]; "
+        "failed: 2; not run: 1."
     )
-    assert compare.sentence([first], ["finished"]) == "a: x@0 AUC 0.90 [0.80, 1.00], kNN 0.30."
+    one = compare.sentence([first, lost], ["finished"])
+    assert one == "x@0: leaks, a AUC 0.90 [0.80, 1.00], kNN 0.30."
     assert compare.sentence([lost], ["failed"]) == "no audit is finished; failed: 1."
+    overfit, other = point("o", "leaks", p=0.0005, a=0.64, c=0.5), point("r", "leaks", a=0.5, c=0.6)
+    foreign = compare.sentence([overfit, other, point("z@1", "shift", a=0.5)], ["finished"] * 3)
+    assert foreign == (
+        "o: leaks, a AUC 0.64 [0.54, 0.74], sets p 0.0005; r: leaks, c AUC 0.60 [0.50, 0.70]; "
+        "z@1: shift, a AUC 0.50 [0.40, 0.60]."
+    )
 
 
 def test_notes__seeds_doubtful_verdicts_and_what_is_left_out() -> None:
@@ -372,3 +385,17 @@ def test_series__is_the_single_audits_and_draws_them(
     assert any("what --mean and --std leave open" in note for note in same["notes"])
     assert (tmp_path / "OUT" / "series.png").read_bytes().startswith(b"\x89PNG")
     assert "<img" in (tmp_path / "OUT" / "series.html").read_text()
+
+
+def test_figure__has_no_empty_panel_where_there_is_no_probe() -> None:
+    attack = {"name": "a", "auc": 0.6, "auc_ci": (0.5, 0.7), "by_seed": [0.6]}
+    bare = {"name": "x", "run": "x", "round": None, "finished": 1, "attacks": [attack]}
+    none = bare | dict.fromkeys(("knn", "knn_ci", "linear", "linear_ci"))
+    probed = none | {"knn": 0.8, "knn_ci": (0.7, 0.9)}
+    for point, panels in ((none, 1), (probed, 2)):
+        drawn: list[Any] = []
+        with warnings.catch_warnings(), patch.object(canvas, "png", drawn.append):
+            warnings.simplefilter("error")
+            compare.draw({"points": [point]})  # type: ignore[typeddict-item]
+        (figure,) = drawn
+        assert len(figure.axes) == panels and figure.axes[0].get_ylabel().startswith("AUC")

@@ -111,12 +111,16 @@ def test_codes__are_those_of_the_code(pages: dict[str, str]) -> None:
     source = (ROOT / "fedmia" / "report" / "verdict.py").read_text(encoding="utf-8")
     # What the functions return, in whatever order.
     returned = set(
-        re.findall(r"\"(no-verdict|leaks|shift|control-failed|collapsed|not-established)\"", source)
+        re.findall(
+            r"\"(no-verdict|leaks|leaks-uncontrolled|shift|control-failed|collapsed|not-established)\"",
+            source,
+        )
     )
     formats = module("formats_pages")
     assert returned == set(formats.VERDICTS)
     assert re.findall(r"^\| `([a-z-]+)` \| [A-Z]", formats.verdicts(), re.M) == [
-        *("no-verdict", "shift", "control-failed", "leaks", "collapsed", "not-established")
+        *("no-verdict", "shift", "control-failed", "leaks", "leaks-uncontrolled", "collapsed"),
+        "not-established",
     ]
     for code in ("| 0 |", "| 1 |", "| 2 |", "| 130 |"):
         assert code in pages["run_folder.md"]

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from fedmia.records import Probe, RunScores, ScoredAttack
+from fedmia.records import EncoderInfo, Probe, RunScores, ScoredAttack
 from fedmia.records.privacy import ClientDefence
 from fedmia.report.build import build_report
 from fedmia.report.notebook import DOUBT, LEAKS, html_study, html_summary
@@ -68,11 +68,9 @@ def test_answers__a_defence_of_some_clients_did_not_fail(run: RunScores, scored:
 
 
 def test_answers__no_leak_says_what_could_have_been_shown(run: RunScores, scored: Scored) -> None:
+    attacks = [scored(f"{i}", 0.5, 112, 500, i) for i in range(9)]
     few, many = (
-        build_report(
-            replace(run, attacks=[scored("a", 0.5, 112, 500, 1)], controls=controls, pairs=[])
-        )
-        for controls in ({}, {"untrained": [scored(f"{i}", 0.5, 112, 500, i) for i in range(9)]})
+        build_report(replace(run, attacks=attacks[:k], controls={}, pairs=[])) for k in (1, 9)
     )
     least = [float(r["sure"].partition("has AUC ")[2][:4]) for r in (few, many)]
     assert 0.5 < least[0] < least[1] < 0.7
@@ -80,6 +78,33 @@ def test_answers__no_leak_says_what_could_have_been_shown(run: RunScores, scored
     assert COLOURS.get("not-established") is None
     style = page(few, {}).partition("<style>")[2].partition("</style>")[0]
     assert "not-established" not in style
+
+
+@pytest.mark.parametrize(("n", "m", "more"), [(900, 60, True), (60, 900, True), (900, 900, False)])
+def test_answers__more_images_are_asked_for_where_either_side_is_small(
+    make_run: Callable[..., RunScores], scored: Scored, n: int, m: int, more: bool
+) -> None:
+    none = [scored("a", 0.5, n, m, 1)]
+    todo = build_report(replace(make_run(0.5, n, m), attacks=none, controls={}, pairs=[]))["todo"]
+    assert ("To show a leak of AUC 0.55, score about" in todo) == more
+
+
+def test_answers__an_audit_must_show_its_leak_over_the_control(
+    run: RunScores, scored: Scored
+) -> None:
+    """In a run the members are drawn at random: 0.5 is enough."""
+    audit = EncoderInfo("a file", 1, (), (), 8, (), (), (), "any")
+    alone = replace(run, attacks=[scored("a", 0.5, 112, 500, 1)], pairs=[])
+    own = {"untrained": [scored("a", 0.5, 112, 500, 9)]}
+    least = [
+        float(build_report(one)["sure"].partition("has AUC ")[2][:4])
+        for one in (
+            replace(alone, controls=own),
+            replace(alone, controls=own, encoder=audit),
+            replace(alone, controls={}, encoder=audit),
+        )
+    ]
+    assert least[0] == least[2] < least[1]
 
 
 @pytest.mark.parametrize("failure", [None, "a client failed"])

@@ -11,8 +11,9 @@ import pytest
 
 from fedmia.records import Probe, RoundInfo, RunScores, ScoredAttack
 from fedmia.records.privacy import ClientDefence, Epsilon
-from fedmia.report.build import build_report, family_size
+from fedmia.report.build import build_report, family_sizes
 from fedmia.report.csvs import scores_csv
+from fedmia.statistics.auc import auc_estimate, auc_interval
 
 Make = Callable[..., RunScores]
 
@@ -45,13 +46,15 @@ def test_build_report__holds_what_users_scripts_read(run: RunScores) -> None:
 
 
 def test_family__counts_attacks_controls_pairs_and_pixels(run: RunScores) -> None:
-    assert family_size(run) == 4 + 4 + 1 + 1 + 1
+    assert family_sizes(run) == (4, 4 + 1 + 1 + 1)
     report = build_report(run)
-    assert report["family"]["intervals"] == 11
-    controls = report["controls"]
-    rows = report["attacks"] + controls["untrained"] + controls["placebo"] + [controls["pixels"]]
-    widths = [np.diff(r["auc_ci_simultaneous"])[0] for r in rows]
-    assert report["family"]["widest"] == pytest.approx(max(widths), abs=2e-6)
+    assert (report["family"]["intervals"], report["family"]["intervals_controls"]) == (4, 7)
+    sides = run.attacks[0].sides, run.controls["untrained"][0].sides
+    estimates = [auc_estimate(*one) for one in sides]
+    rows = report["attacks"][0], report["controls"]["untrained"][0]
+    want = auc_interval(estimates[0], 0.9, 4), auc_interval(estimates[1], 0.95, 7)
+    for row, ends in zip(rows, want, strict=True):
+        assert row["auc_ci_simultaneous"] == pytest.approx(ends, abs=2e-6)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
@@ -84,7 +87,6 @@ def test_build_report__empty_run(run: RunScores) -> None:
     )
     assert report["attacks"] == [] and report["verdict_code"] == "not-established"
     assert report["controls"] == {"untrained": [], "pixels": None}
-    assert report["family"]["widest"] is None
 
 
 def test_build_report__one_sided_control_is_null_and_noted(run: RunScores) -> None:
@@ -93,7 +95,7 @@ def test_build_report__one_sided_control_is_null_and_noted(run: RunScores) -> No
     row = report["controls"]["placebo"][0]
     assert row["auc"] is None and row["accuracy"] is None and row["oracle_accuracy"] is None
     assert any(n.startswith("ascent (placebo control): no scores") for n in report["notes"])
-    assert report["verdict_code"] == "leaks"
+    assert report["verdict_code"] == "leaks-uncontrolled"  # half a control is none
 
 
 def test_build_report__constant_scores_are_noted(

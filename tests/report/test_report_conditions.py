@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedmia.records import ClientInference, DatasetInferenceResults, Health, Probe, RunScores
-from fedmia.report.build import family_size, utility, widest_interval
+from fedmia.report.build import family_sizes, utility
 from fedmia.report.clients import client_leaks, declared_attack, distribution, ranking
 from fedmia.report.datasets import inference_row
 from fedmia.report.defended import statement
@@ -34,8 +34,17 @@ def row(name: str, low: float, high: float, auc: float | None = None, **more: An
     return {
         "name": name, "auc": value, "auc_ci": (low, high), "auc_ci_simultaneous": (low, high),
         "n_members": 10, "n_nonmembers": 20, "threat": {"access": "black_box", "vantage": "client"},
-        "under_attack": False, "round": None, "rounds": (),
+        "under_attack": False, "round": None, "rounds": (), "over_control": over(0.01),
     } | more  # fmt: skip
+
+
+def over(low: float) -> Any:
+    """What an attack adds to its placebo."""
+    return {"control": "placebo", "difference": low + 0.05, "ci": (low, low + 0.1)}
+
+
+def without(attack: Any) -> Any:
+    return {k: v for k, v in attack.items() if k != "over_control"}
 
 
 @pytest.mark.parametrize(
@@ -60,29 +69,33 @@ def row(name: str, low: float, high: float, auc: float | None = None, **more: An
         ([row("a", 0.6, 0.7)], {"untrained": [row("c", 0.51, 0.6)], "pixels": row("", 0.1, 0.4)},
          "shift", "Shift between the sets"),
         ([row("a", 0.6, 0.7)], {"pixels": row("", 0.5, 0.6)}, "leaks", "a separates"),
+        ([row("a", 0.51, 0.7, over_control=over(0.0))], {}, "not-established",
+         "but a adds nothing measurable over its placebo control on the same images: +0.05"),
+        ([without(row("a", 0.6, 0.7))], {}, "leaks-uncontrolled", "no control on the same images"),
+        ([without(row("a", 0.7, 0.8)), row("b", 0.6, 0.7)], {}, "leaks", ": b separates"),
     ],
 )  # fmt: skip
 def test_verdict__of_intervals(
     attacks: list[Any], controls: dict[str, Any], code: str, said: str
 ) -> None:
-    sentence = verdict(attacks, NOTHING | controls, [], "none", None)
+    sentence = verdict(attacks, [], NOTHING | controls, [], "none", None)
     assert sentence[1] == code and said in sentence[0]
     assert ("reversed" in sentence[0]) == ("reversed" in said)
 
 
 def test_verdict__what_comes_after_it() -> None:
     none, leak = [row("a", 0.4, 0.6)], [row("a", 0.6, 0.7)]
-    sentence, code = verdict(none, NOTHING, [], "none", None, "all alike")
+    sentence, code = verdict(none, [], NOTHING, [], "none", None, "all alike")
     assert (
         code == "collapsed"
         and sentence.startswith("The encoder has collapsed")
         and "; no leak" in sentence
     )
-    sentence, code = verdict(leak, NOTHING, [], "none", None, "all alike")
+    sentence, code = verdict(leak, [], NOTHING, [], "none", None, "all alike")
     assert code == "leaks" and sentence.endswith("; the encoder has collapsed: all alike.")
-    sentence, _ = verdict(none, NOTHING, [], "pooled", 3)
+    sentence, _ = verdict(none, [], NOTHING, [], "pooled", 3)
     assert sentence.endswith("all private images; the run was interrupted after round 3.")
-    sentence, _ = verdict(none, NOTHING, [], "none", 1, None, "it broke")
+    sentence, _ = verdict(none, [], NOTHING, [], "none", 1, None, "it broke")
     assert sentence.endswith("; the run ended after round 1, since it broke.")
     assert "pooled" not in sentence
 
@@ -169,22 +182,23 @@ def test_inference__of_one_set_and_of_clients() -> None:
         posers = [ClientInference(None, v, 0.0, 5, 6) for v in (0.04, 0.5, None)]
         return DatasetInferenceResults("a", "p", held, posers)
 
-    one = inference_row(sets(0.05))
+    one = inference_row(sets(0.05), 1)
     assert one["statement"] == (
-        "The encoder was trained on the set (p = 0.0500); 1 of 2 posing sets of non-members "
+        "The encoder was trained on the set (p = 0.0500, corrected for all tests of this report "
+        "0.0500); 1 of 2 posing sets of non-members "
         "have p <= 0.05"
     )
-    assert inference_row(sets(0.051))["statement"].startswith("No evidence of training on")
+    assert inference_row(sets(0.051), 1)["statement"].startswith("No evidence of training on")
     assert (one["clients"][0]["n"], one["clients"][0]["n_nonmembers"]) == (5, 7)
     assert (one["posers"]["n"], one["posers"]["p_values"]) == (2, [0.04, 0.5])
-    two = inference_row(sets(0.025, 0.05, None))
+    two = inference_row(sets(0.025, 0.05, None), 1)
     assert "of 2 of 2 clients are detected" in two["statement"] and ": 0, 1; " in two["statement"]
     assert (
         "of 0 of 2 clients are detected, Holm's p <= 0.05; "
-        in (inference_row(sets(0.026, 0.06))["statement"])
+        in (inference_row(sets(0.026, 0.06), 1)["statement"])
     )
     alone = replace(sets(0.5), clients=[ClientInference(None, 0.5, 0.1, 5, 7)])
-    assert inference_row(alone)["clients"][0]["client"] == -1
+    assert inference_row(alone, 1)["clients"][0]["client"] == -1
 
 
 @pytest.mark.parametrize(
@@ -219,21 +233,14 @@ def test_utility__intervals_are_of_the_images_tested() -> None:
     assert (none["knn"], none["knn_ci"], none["linear_ci"], none["n"]) == (None, None, None, 0)
 
 
-def test_family__counts_what_has_both_sides_and_the_widest_is_of_all(run: RunScores) -> None:
+def test_family__counts_what_has_both_sides(run: RunScores) -> None:
     empty = replace(run.attacks[0], name="none", scores_members=np.zeros(0))
     bare = replace(run, attacks=[run.attacks[0], empty], controls={}, pairs=[], pixels=None)
-    assert family_size(bare) == 1 and family_size(replace(bare, attacks=[empty])) == 1
-    assert family_size(replace(bare, pixels=run.pixels, pairs=run.pairs)) == 3
-    wide: Any = {"ci_simultaneous": (-0.2, 0.3)}
-    some: Any = [row("a", 0.4, 0.6)]
-    controls: Any = NOTHING | {"untrained": [row("a", 0.1, 0.4)]}
-    assert widest_interval(some, NOTHING, []) == pytest.approx(0.2)
-    assert widest_interval(some, controls, []) == pytest.approx(0.3)
-    assert widest_interval(some, controls, [wide]) == pytest.approx(0.5)
-    assert widest_interval(some, controls | {"pixels": row("", 0.2, 0.9)}, [wide]) == pytest.approx(
-        0.7
-    )
-    assert widest_interval([], NOTHING, []) is None
+    assert family_sizes(bare) == (1, 1) == family_sizes(replace(bare, attacks=[empty]))
+    assert family_sizes(replace(bare, pixels=run.pixels, pairs=run.pairs)) == (1, 2)
+    asked = DatasetInferenceResults("a", "", [ClientInference(0, 0.5, 0.1, 5, 7)], [])
+    unasked = replace(asked, clients=[ClientInference(0, None, None, 0, 0)])
+    assert family_sizes(replace(bare, inferences=[asked, unasked, asked])) == (3, 1)
 
 
 def test_distribution__counts_each_side_of_its_own() -> None:

@@ -78,7 +78,10 @@ def test_verdict__of_a_leak_that_only_the_server_sees(make_run: Callable[..., Ru
     run = make_run()
     best = replace(run.attacks[1], vantage="server", name="all-for-one")
     verdict = build_report(replace(run, attacks=(best,), pairs=(), controls={}))["verdict"]
-    assert verdict.startswith("The clients' updates leak membership: all-for-one separates")
+    assert verdict.startswith("The clients' updates leak membership, but no control on the same")
+    placebo = {"placebo": [replace(run.controls["placebo"][0], name="all-for-one")]}
+    held = build_report(replace(run, attacks=(best,), pairs=(), controls=placebo))["verdict"]
+    assert held.startswith("The clients' updates leak membership: all-for-one separates")
 
 
 def test_check__as_many_names_as_members(make_run: Callable[..., RunScores]) -> None:

@@ -128,7 +128,8 @@ def test_plain_verdict__says_each_code_in_words(run: RunScores, scored: Scored) 
             replace(alone, controls={"placebo": [high]}),
             "where nothing can leak (control placebo), b still tells",
         ),
-        "leaks": (replace(alone, interrupted=3), "The run ended early, after round 3."),
+        "leaks": (replace(run, interrupted=3), "The run ended early, after round 3."),
+        "leaks-uncontrolled": (alone, "But no control on the same images rules out"),
         "no-verdict": (replace(alone, interrupted=0), "before its first round"),
     }
     for code, (one, phrase) in expected.items():
@@ -142,6 +143,15 @@ def test_plain_verdict__says_each_code_in_words(run: RunScores, scored: Scored) 
     attacked = [scored("c", 0.9, 112, 500, 3, under_attack=True, vantage="server")]
     sentence = plain_verdict(build_report(replace(alone, attacks=attacked, pretrain="pooled")))
     assert sentence.startswith("The clients' updates leak, under attack: ")
+    sets = [[ClientInference(0, p, 0.1, 20, 50)] for p in (0.0005, 0.7, 0.4)]
+    asked = DatasetInferenceResults("dataset-inference", "", *sets)
+    report = build_report(replace(alone, attacks=half, inferences=[asked]))
+    assert report["verdict_code"] == "leaks" and "whole set of images" in plain_verdict(report)
+    assert not TECHNICAL.search(plain_verdict(report))
+    weak, same = scored("c", 0.6, 112, 500, 3), scored("c", 0.54, 112, 500, 6)
+    alike = build_report(replace(alone, attacks=[weak], controls={"placebo": [same]}))
+    assert alike["attacks"][0]["auc_ci_simultaneous"][0] > 0.5
+    assert "Its control, where nothing leaks, may do as well." in plain_verdict(alike)
     none = plain_verdict(build_report(replace(alone, attacks=[])))
     assert none.startswith("No attack was scored")
 

@@ -101,7 +101,7 @@ def test_wrong__sees_a_misspelt_key_and_a_wrong_type(run: RunScores) -> None:
     report: Any = build_report(run)
     report["attacks"][0]["acuracy"] = 0.5
     report["rounds"][4]["leakage"]["similarity"] = "high"
-    del report["family"]["widest"]
+    del report["family"]["method"]
     report["clients"][1]["defence"]["epsilon"]["value"] = [8]
     fields = {line.partition(":")[0] for line in wrong(report, Report, "report")}
     assert fields == {

@@ -14,7 +14,6 @@ from fedmia.records import ALONE, MEAN, Pair, RunScores, ScoredAttack, SetScores
 from fedmia.report.build import build_report
 from fedmia.report.sets import set_row
 from fedmia.report.tables import sets as table
-from fedmia.report.terminal import sets_line
 
 SETS = ImageSets(np.array([[0, 3], [1, 2]]), np.array([[4, 0], [2, 1], [5, 3]]))
 
@@ -109,15 +108,3 @@ def test_report__refuses_broken_sets(
     sets = replace(SetScores("lpla", MEAN, 8, np.zeros(2), np.zeros(2)), **broken)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=f"sets of 'lpla' judged mean: .*{said}"):
         build_report(replace(run, sets=[sets]))
-
-
-def test_terminal__names_the_best_and_those_climbed_alone(run: RunScores) -> None:
-    some = SetScores("similarity", MEAN, 8, np.arange(4.0) + 9, np.arange(5.0))
-    alone = SetScores("ascent-static", ALONE, 8, np.arange(4.0), np.arange(5.0))
-    rows = build_report(replace(run, sets=[some, alone]))["sets"]
-    sentence = sets_line(rows)
-    assert (
-        sentence.startswith("Sets of images (4 + 5 sets of 8 images)")
-        and "similarity 1.00 [" in sentence
-    )
-    assert "ascent-static 0.40 [" in sentence and sentence.endswith("(ascent on each set alone).")

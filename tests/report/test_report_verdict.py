@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from unittest.mock import patch
 
-from fedmia.records import Pair, RunScores, ScoredAttack
+import pytest
+
+from fedmia.records import EncoderInfo, Pair, RunScores, ScoredAttack
 from fedmia.report.build import build_report
+from fedmia.report.paired import over_control
+from fedmia.report.plain import plain_verdict
 from fedmia.report.tables import paired as table
+from fedmia.statistics.auc import difference_interval
 
 Scored = Callable[..., ScoredAttack]
 
@@ -38,14 +44,14 @@ def test_verdict__says_what_ascent_adds_to_its_twin_and_nothing_of_the_loss_befo
         assert "adds nothing measurable over the same rounds without ascent" in sentence
         assert "the loss before" not in sentence
     sentence, code = judge(replace(run, pairs=[before, static]))
-    assert code == "leaks" and "the loss before" not in sentence and "over" not in sentence
+    assert code == "leaks" and "the loss before" not in sentence and " over " not in sentence
     assert len(table(build_report(replace(run, pairs=[twin, before, static]))).rows) == 3
 
 
 def test_verdict__a_model_under_attack_is_named_as_such(run: RunScores, scored: Scored) -> None:
     crafted = scored("ascent", 0.97, 112, 500, 1, under_attack=True)
     nothing = scored("internal", 0.5, 112, 500, 2)
-    sentence, code = judge(replace(run, attacks=[nothing, crafted], controls={}, pairs=[]))
+    sentence, code = judge(replace(run, attacks=[nothing, crafted], pairs=[]))
     assert code == "leaks" and "on the model under attack" in sentence
 
 
@@ -60,11 +66,60 @@ def test_verdict__not_established_says_how_far_it_reaches(run: RunScores, scored
 
 def test_verdict__a_plain_interval_over_half_is_not_enough(run: RunScores, scored: Scored) -> None:
     weak = scored("similarity", 0.6, 112, 500, 3)
-    controls = {"untrained": [scored(f"a{i}", 0.5, 112, 500, 60 + i) for i in range(40)]}
-    crowded = replace(run, attacks=[weak], controls=controls, pairs=[])
+    others = [scored(f"a{i}", 0.5, 112, 500, 60 + i) for i in range(40)]
+    crowded = replace(run, attacks=[weak, *others], controls={}, pairs=[])
     row = build_report(crowded)["attacks"][0]
     assert row["auc_ci"][0] > 0.5 > row["auc_ci_simultaneous"][0]
     assert judge(crowded)[1] == "not-established"
+
+
+def test_verdict__an_attack_counts_beside_its_own_control_alone(
+    run: RunScores, scored: Scored
+) -> None:
+    """An attack at 0.60 whose placebo is at 0.56 is no leak; one with a control at 0.5 is."""
+    weak, same = scored("a", 0.6, 112, 500, 3), scored("a", 0.55, 112, 500, 6)
+    other = scored("b", 0.5, 112, 500, 8)
+    alone = replace(run, attacks=[weak, other], pairs=[], pixels=None)
+    own = {"placebo": [same, replace(other, scores_members=other.scores_members)]}
+    report = build_report(replace(alone, controls=own))
+    row = report["attacks"][0]
+    assert row["auc_ci_simultaneous"][0] > 0.5 and row["over_control"]["ci"][0] < 0
+    assert report["verdict_code"] == "not-established"
+    assert "a adds nothing measurable over its placebo control on the same" in report["verdict"]
+    swapped = {"placebo": [replace(same, name="b"), replace(other, name="a")]}
+    assert build_report(replace(alone, controls=swapped))["verdict_code"] == "leaks"
+
+
+def test_over_control__which_control_and_at_which_level(run: RunScores, scored: Scored) -> None:
+    attack, own = scored("a", 0.6, 112, 500, 3), scored("a", 0.5, 112, 500, 6)
+    both = replace(run, controls={"untrained": [own], "placebo": [replace(own)]})
+    untrained = replace(run, controls={"untrained": [own]})
+    audit = replace(untrained, encoder=EncoderInfo("a", 1, (), (), 8, (), (), (), "any"))
+    rows = [over_control(attack, one, 8) for one in (both, untrained, audit)]
+    assert [row and row["control"] for row in rows] == ["placebo", "untrained", "untrained"]
+    wide, narrow = (difference_interval(attack.sides, own.sides, 0.9, k) for k in (8, 1))
+    assert [row and row["ci"] for row in rows] == [
+        pytest.approx(wide), pytest.approx(narrow), pytest.approx(wide)
+    ]  # fmt: skip
+    fewer = replace(own, scores_members=own.scores_members[:-1])
+    for controls in ({}, {"untrained": [fewer]}, {"posers": [own]}, {"placebo": [other(own)]}):
+        assert over_control(attack, replace(run, controls=controls), 8) is None
+
+
+def other(attack: ScoredAttack) -> ScoredAttack:
+    return replace(attack, name="another")
+
+
+def test_verdict__a_refuted_guarantee_is_a_leak(run: RunScores, scored: Scored) -> None:
+    none = [scored("a", 0.5, 112, 500, 1)]
+    refuted = replace(run, attacks=none, pairs=[])
+    with patch("fedmia.report.build.refutation_sentence", lambda *_: "CLAIM REFUTED: too much"):
+        report = build_report(refuted)
+        shifted = scored("pixels", 0.7, 112, 500, 1).sides
+        assert build_report(replace(refuted, pixels=shifted))["verdict_code"] == "shift"
+    assert report["verdict_code"] == "leaks" and report["sure"] == "CLAIM REFUTED: too much."
+    assert report["verdict"].startswith("CLAIM REFUTED: too much; by the attacks alone, no leakage")
+    assert "No leak" not in plain_verdict(report) and "dpsgd" in report["todo"]
 
 
 def test_verdict__pixels_come_first(run: RunScores, scored: Scored) -> None:
@@ -86,7 +141,8 @@ def test_verdict__pixels_that_score_members_lower_are_a_shift_too(
 
 def test_verdict__names_the_model_that_leaks(run: RunScores, scored: Scored) -> None:
     """The round of a passive attack's model; all in which an active one acted."""
-    alone = replace(run, controls={}, pairs=[])
+    control = {"untrained": [scored("one", 0.5, 112, 500, 9)]}
+    alone = replace(run, controls=control, pairs=[])
     for under, rounds, named in (
         (False, (24,), "500 non-members; on the model of round 24)"),
         (True, (25, 27, 30), "500 non-members; on the model under attack of rounds 25-30)"),

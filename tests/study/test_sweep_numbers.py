@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copy
+import io
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from fedmia.cli.command import parse
 from fedmia.cli.commands import SWEEP
@@ -17,7 +20,7 @@ from fedmia.study.engine import Study
 from fedmia.study.folder import names
 from fedmia.study.formats import SweepReport
 from fedmia.study.points import differences, point_rows
-from fedmia.study.views.sweep import SweepView, notes, results, sentence
+from fedmia.study.views.sweep import SweepView, _lines, notes, results, sentence
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "active.json"
 
@@ -250,9 +253,9 @@ def test_notes__what_a_reader_of_the_means_must_know() -> None:
     for cell, code in zip(told, ("leaks", "shift"), strict=True):
         cell["results"]["verdict_code"] = code
     assert sentence([*told, *lost]) == (
-        "2 of 4 runs are finished; 1 of them leak membership; failed and left out: 2."
+        "2 of 4 runs are finished; 1 of them leak membership; shift: 1; failed and left out: 2."
     )
-    assert sentence(told) == "2 of 2 runs are finished; 1 of them leak membership."
+    assert sentence(told) == "2 of 2 runs are finished; 1 of them leak membership; shift: 1."
 
 
 def test_compare__names_a_run_by_its_own_folder(compared: SweepReport) -> None:
@@ -263,3 +266,39 @@ def test_compare__names_a_run_by_its_own_folder(compared: SweepReport) -> None:
     assert [c["seed"] for c in compared["cells"]] == [0, 1, 2] * 4
     assert compared["timing"]["total_s"] == 2.0 and len(compared["timing"]["runs"]) == 11
     assert not any("One seed" in note for note in compared["notes"])
+
+
+def screen(view: Any, report: Any) -> str:
+    """What the terminal shows of a study."""
+    console = Console(width=160, record=True, file=io.StringIO())
+    console.print(view.terminal(report))
+    view.more(report)(console)
+    return console.export_text()
+
+
+def test_marks__unsound_runs_in_every_comparison(compared: SweepReport) -> None:
+    """A point with a run that failed its control is marked in tables, terminal and figures."""
+    report, place = copy.deepcopy(compared), {"strategy": "fedavg", "partition.alpha": 0.1}
+    assert "‡" not in screen(SweepView(), report) and compared["points"][0]["grid"] == place
+    report["points"][0]["verdicts"] = {"leaks": 2, "control-failed": 1}
+    tables = SweepView().tables(report)
+    for name in ("attacks", "pairs", "sets"):
+        cells = [row.cells[2] for row in tables[name].rows]
+        texts = [cell if isinstance(cell, str) else cell.text for cell in cells]
+        rows = len(report["points"][0][name])  # type: ignore[literal-required]
+        assert rows and [text.endswith(" ‡") for text in texts] == [
+            i < rows for i in range(len(texts))
+        ]
+    ends = {tuple(row.cells[1:3]) for row in tables["differences"].rows}
+    assert ends == {
+        ("fedavg ‡", "fedprox"),
+        ("fedavg", "fedprox"),
+        ("0.1 ‡", "1.0"),
+        ("0.1", "1.0"),
+    }
+    text = screen(SweepView(), report)
+    assert "partition.alpha=0.1 ‡" in text and text.count("‡") == 2
+    assert "‡ In runs with the verdict control-failed an AUC over 0.5 shows no leak" in text
+    report["cells"][0]["results"]["verdict_code"] = "shift"  # type: ignore[index]
+    (first, *others) = [name for name, _ in _lines(report["cells"], lambda results: [])]
+    assert first.endswith("‡") and not any("‡" in name for name in others)

@@ -67,7 +67,7 @@ def table() -> list[Any]:
 
 
 def test_baseline__is_what_a_naive_twin_finds(table: list[Any]) -> None:
-    report = Baseline("similarity").report(SimpleNamespace(table=table))  # type: ignore[arg-type]
+    report = Baseline("similarity").report(SimpleNamespace(table=table, cells=(), finished={}))  # type: ignore[arg-type]
     held = {(r["point"], r["seed"], r["attack"], r["metric"]): r["value"]
             for r in table if r["control"] is None}  # fmt: skip
     naive = []
@@ -90,7 +90,7 @@ def test_baseline__is_what_a_naive_twin_finds(table: list[Any]) -> None:
 
 def test_baseline__counts_the_points_in_which_an_attack_lies_over_it(table: list[Any]) -> None:
     view = Baseline("similarity")
-    report = view.report(SimpleNamespace(table=table))  # type: ignore[arg-type]
+    report = view.report(SimpleNamespace(table=table, cells=(), finished={}))  # type: ignore[arg-type]
     assert report["sentence"] == (
         "combined lies over similarity in 3 of 4 points, under it in 1; internal lies over "
         "similarity in 0 of 4 points (AUC; Holm's p at most 0.05)."
@@ -98,15 +98,28 @@ def test_baseline__counts_the_points_in_which_an_attack_lies_over_it(table: list
     (made,) = view.tables(report).values()
     assert "over all 16" in made.head[-2].small  # type: ignore[union-attr]
     assert view.figures(report)["baseline"][:8] == b"\x89PNG\r\n\x1a\n"
-    other = Baseline("combined").report(SimpleNamespace(table=table))  # type: ignore[arg-type]
+    other = Baseline("combined").report(SimpleNamespace(table=table, cells=(), finished={}))  # type: ignore[arg-type]
     assert "similarity lies over combined in 1 of 4 points, under it in 3" in other["sentence"]
+
+
+def test_baseline__marks_points_with_unsound_runs(table: list[Any]) -> None:
+    cells = [SimpleNamespace(grid={"alpha": 1}, key=k) for k in "ab"]
+    points = [{**one, "point": "alpha=1"} for one in table if one["point"] == POINTS[0]]
+    finished = {"a": ("", {"verdict_code": "leaks"}), "b": ("", {"verdict_code": "shift"})}
+    view = Baseline("similarity")
+    for done, name in ((finished, "alpha=1 ‡"), ({"a": finished["a"]}, "alpha=1")):
+        study: Any = SimpleNamespace(table=points, cells=cells, finished=done)
+        (made,) = view.tables(view.report(study)).values()
+        assert {row.cells[0] for row in made.rows} == {name}
 
 
 def test_baseline__pairs_equal_seeds_of_equal_images() -> None:
     rows = [row("", s, "similarity", 0.5 + s / 10) for s in (0, 1, 2, 3)]
     rows += [row("", s, "combined", 0.51 + s / 10 + s / 1000) for s in (3, 1, 0, 7)]
     rows.append(row("", 2, "combined", 0.9, n_members=19))  # on fewer images
-    (made,) = Baseline("similarity").report(SimpleNamespace(table=rows))["comparisons"]  # type: ignore[arg-type]
+    (made,) = Baseline("similarity").report(SimpleNamespace(table=rows, cells=(), finished={}))[
+        "comparisons"
+    ]  # type: ignore[arg-type]
     assert made["by_seed"] == {"0": 0.01, "1": 0.011, "3": 0.013}
     assert made["difference"]["n"] == 3 and made["p"] == made["p_holm"] < 0.01  # type: ignore[operator]
     assert made["measure"] == "AUC"
@@ -114,7 +127,7 @@ def test_baseline__pairs_equal_seeds_of_equal_images() -> None:
 
 def test_baseline__one_seed_settles_nothing() -> None:
     rows = [row("", 0, "similarity", 0.5), row("", 0, "combined", 0.9)]
-    report = Baseline("similarity").report(SimpleNamespace(table=rows))  # type: ignore[arg-type]
+    report = Baseline("similarity").report(SimpleNamespace(table=rows, cells=(), finished={}))  # type: ignore[arg-type]
     assert report["sentence"].startswith("No difference to similarity")
     assert report["comparisons"][0]["difference"]["mean"] == 0.4
 
@@ -189,7 +202,7 @@ def test_docs__the_view_of_its_own_runs() -> None:
     }  # fmt: skip
     exec(compile(code, "compare_attacks.md", "exec"), names)
     rows = [row("x", s, "similarity", 0.5 + s / 10) for s in (0, 1, 2)]
-    report = (view := names["Worst"]()).report(SimpleNamespace(table=rows))
+    report = (view := names["Worst"]()).report(SimpleNamespace(table=rows, cells=(), finished={}))
     assert report["rows"] == [{"point": "x", "worst": 0.7}]
     assert view.tables(report)["worst"].rows[0].cells == ["x", "0.700"]
 

@@ -8,6 +8,7 @@ from typing import Any
 from fedmia.config.tradeoff import DefensePoint, Tradeoff
 from fedmia.records.defence_rows import EpsilonRow
 from fedmia.records.rows import Report
+from fedmia.report.verdict import LEAKS
 from fedmia.statistics.intervals import LEVEL
 from fedmia.statistics.spread import clip_interval, spread, t_interval
 from fedmia.study import formats
@@ -153,11 +154,11 @@ def at_least_half(auc: float) -> float:
 
 def leaks_measurably(point: TradePoint) -> bool:
     """Whether the best attack's simultaneous interval lies over 0.5; where models of one seed give
-    no interval, whether each run has the verdict `leaks`."""
+    no interval, whether the verdict of each run is a leak."""
     best = best_of(point)
     if best is not None and (ci := best["auc_ci_simultaneous"]) is not None:
         return ci[0] > 0.5
-    return bool(point["verdicts"]) and set(point["verdicts"]) == {"leaks"}
+    return bool(point["verdicts"]) and set(point["verdicts"]) <= set(LEAKS)
 
 
 def beats(other: TradePoint, one: TradePoint) -> bool:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, TypedDict
+from typing import ClassVar, NotRequired, TypedDict
 
+from fedmia.config.sweep import label
 from fedmia.report.format import DASH
 from fedmia.report.tables import Table, TextCell
 from fedmia.statistics.intervals import LEVEL
@@ -14,7 +15,7 @@ from fedmia.study.columns import Column, change, decimal, ends, models, text_col
 from fedmia.study.drawing import forest
 from fedmia.study.engine import Study
 from fedmia.study.points import fill_holm, group_by_key, test_difference
-from fedmia.study.view import View
+from fedmia.study.view import View, mark
 from fedmia.table import Row
 
 # Metric of the table and false-positive rate that it is at -> what it is called.
@@ -34,6 +35,7 @@ class Comparison(formats.TestedDifference):
     attack: str
     measure: str  # AUC, TPR at 1 % FPR
     by_seed: dict[str, float]  # seed -> difference
+    mark: NotRequired[str]  # of a point with runs whose AUCs show no leak alone
 
 
 class BaselineReport(TypedDict):
@@ -83,6 +85,12 @@ class Baseline(View):
     def report(self, study: Study) -> BaselineReport:
         rows = list(self.comparisons(study.table))
         fill_holm(rows)
+        codes = group_by_key(
+            (label(cell.grid), study.finished[cell.key][1]["verdict_code"])
+            for cell in study.cells if cell.key in study.finished
+        )  # fmt: skip
+        for row in rows:
+            row["mark"] = mark(codes.get(row["point"], ()))
         method = f"Holm over {len(rows)} comparisons: points, attacks and measures"
         return {
             "sentence": sentence(rows, self.attack),
@@ -113,8 +121,8 @@ class Baseline(View):
     def tables(self, report: BaselineReport) -> dict[str, Table]:
         over = TextCell("p, Holm", (f"over all {len(report['comparisons'])}",))
         listed = (
-            Column("point", lambda row: row["point"] or DASH), text_column("attack", "attack"),
-            text_column("measure", "measure"),
+            Column("point", lambda row: (row["point"] or DASH) + row["mark"]),
+            text_column("attack", "attack"), text_column("measure", "measure"),
             change(f"minus {report['baseline']}, 95 %", "difference"),
             ends("difference"), decimal("p", "p"), decimal(over, "p_holm"), models("difference"),
         )  # fmt: skip
@@ -123,7 +131,7 @@ class Baseline(View):
     def draw(self, report: BaselineReport) -> dict[str, bytes | None]:
         aucs = (row for row in report["comparisons"] if row["measure"] == "AUC")
         lines = [
-            (point.replace(", ", "\n") or "the experiment",
+            ((point.replace(", ", "\n") or "the experiment") + rows[0]["mark"],
              {row["attack"]: list(row["by_seed"].values()) for row in rows})
             for point, rows in group_by_key((row["point"], row) for row in aucs).items()
         ]  # fmt: skip

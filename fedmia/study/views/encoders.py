@@ -19,7 +19,7 @@ from fedmia.config.tree import to_tree
 from fedmia.records.attack_rows import Interval
 from fedmia.records.rows import Report
 from fedmia.report.figures import canvas
-from fedmia.report.format import DASH, control_of, estimate, interval, number
+from fedmia.report.format import DASH, control_of, estimate, format_p, interval, number
 from fedmia.report.tables import Table, TextCell
 from fedmia.statistics.spread import DIGITS as ROUNDED
 from fedmia.statistics.spread import spread
@@ -29,7 +29,7 @@ from fedmia.study.columns import DIGITS, Column, count, decimal, mean, number_wi
 from fedmia.study.drawing import cross
 from fedmia.study.engine import Study
 from fedmia.study.points import count_codes, group_by_key
-from fedmia.study.view import StudyPage, note_doubtful_verdicts, note_left_out, study_report
+from fedmia.study.view import StudyPage, mark, note_doubtful_verdicts, note_left_out, study_report
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -53,6 +53,7 @@ POINTS = (
     count("test images", "n_probe"), count("members", "n_members"),
     count("non-members", "n_nonmembers"),
     Column(TextCell("verdicts", ("one a seed",)), lambda row: columns.verdicts(row["verdicts"])),
+    Column("data set, p", lambda row: ", ".join(map(" ".join, p_values(row))) or DASH),
     count("failed", "failed"),
 )  # fmt: skip
 MODELS = (
@@ -87,7 +88,10 @@ class EncodersView(StudyPage):
 
     def tables(self, report: formats.SeriesReport) -> dict[str, Table]:
         points: Sequence[Any] = report["points"]
-        rows = [{**row, "encoder": p["name"]} for p in points for row in p["attacks"]]
+        rows = [
+            {**row, "encoder": p["name"] + mark(p["verdicts"])}
+            for p in points for row in p["attacks"]
+        ]  # fmt: skip
         rounds = [
             {**row, "attack": name, "auc": auc}
             for row in report["models"] for name, auc in row["attacks"].items()
@@ -113,22 +117,34 @@ class EncodersView(StudyPage):
             knn = estimate(point["knn"], point["knn_ci"], DIGITS)
             rows = sorted(point["attacks"], key=lambda r: -(r["auc"] or 0.0))
             attacks = [(row["name"], estimate(row["auc"], row["auc_ci"], DIGITS)) for row in rows]
-            lines += [(point["name"], *one, knn) for one in attacks or [(DASH, DASH)]]
-        heads = ("encoder", "attack"), ("AUC, 95 %", "kNN, 95 %")
-        return columns.screen(*heads, lines, once=(0, 3))
+            attacks += p_values(point)
+            code = columns.verdicts(point["verdicts"])
+            lines += [(point["name"], code, *one, knn) for one in attacks or [(DASH, DASH)]]
+        heads = ("encoder", "verdict", "attack"), ("AUC, 95 %", "kNN, 95 %")
+        return columns.screen(*heads, lines, once=(0, 1, 4))
 
 
-def leading(points: Sequence[formats.SeriesPoint]) -> str | None:
-    """The attack with the largest AUC on the last encoder that has one."""
-    for point in reversed(points):
-        known = [row for row in point["attacks"] if row["auc"] is not None]
-        if known:
-            return max(known, key=lambda row: row["auc"] or 0.0)["name"]
-    return None
+def p_values(point: formats.SeriesPoint) -> list[tuple[str, str]]:
+    """Each attack on data sets, and `p 0.0300`, one a seed."""
+    by_attack = point["p_values"].items()
+    return [(name, f"p {' '.join(format_p(p) for p in values)}") for name, values in by_attack]
+
+
+def _finding(point: formats.SeriesPoint) -> str:
+    """An encoder's verdict, its strongest attack, the p-values of its data set, and its kNN."""
+    parts = [columns.verdicts(point["verdicts"]).removesuffix(" 1")]
+    known = [row for row in point["attacks"] if row["auc"] is not None]
+    if known:
+        best = max(known, key=lambda row: row["auc"] or 0.0)
+        parts.append(f"{best['name']} AUC {estimate(best['auc'], best['auc_ci'])}")
+    parts += map(" ".join, p_values(point))
+    if point["knn"] is not None:
+        parts.append(f"kNN {estimate(point['knn'], point['knn_ci'])}")
+    return f"{point['name']}: {', '.join(parts)}"
 
 
 def sentence(points: Sequence[formats.SeriesPoint], states: Sequence[str]) -> str:
-    """The leading attack and the kNN, on the first and on the last encoder.
+    """Verdict and strongest attack of each encoder; of the rounds of one run, of the ends alone.
 
     Args:
         points: the encoders.
@@ -137,17 +153,12 @@ def sentence(points: Sequence[formats.SeriesPoint], states: Sequence[str]) -> st
     Returns:
         The sentence.
     """
-    name, parts = leading(points), []
-    ends = [points[0], points[-1]] if len(points) > 1 else [points[0]]
-    for point in ends if name is not None else []:
-        auc = next((row for row in point["attacks"] if row["name"] == name), None)
-        if auc is not None:
-            line = f"AUC {estimate(auc['auc'], auc['auc_ci'])}"
-            knn = f", kNN {estimate(point['knn'], point['knn_ci'])}"
-            parts.append(f"{point['name']} {line}{knn * (point['knn'] is not None)}")
+    known = [point for point in points if point["verdicts"]]
+    if len({(p["run"], p["round"] is None) for p in known}) == 1 and known[0]["round"] is not None:
+        known = [known[0], *known[1:][-1:]]
+    parts = [_finding(point) for point in known]
     missing = [f"{word}: {states.count(word)}" for word in ("failed", "not run") if word in states]
-    first = [f"{name}: {'; '.join(parts)}"] if parts else ["no audit is finished"]
-    return "; ".join([*first, *missing]) + "."
+    return "; ".join([*(parts or ["no audit is finished"]), *missing]) + "."
 
 
 def notes(
@@ -172,7 +183,7 @@ def notes(
             "variation "
             "between trainings."
         )
-    lines += note_doubtful_verdicts(points, "Audits")  # type: ignore[arg-type]
+    lines += note_doubtful_verdicts(points, "Audits")
     return lines + note_left_out([row["name"] for row in rows if row["state"] != "finished"])
 
 
@@ -226,6 +237,9 @@ def _point(cells: Cells, study: Study) -> formats.SeriesPoint:
         "n_members": row["n_members"] if row else None,
         "n_nonmembers": row["n_nonmembers"] if row else None,
         "attacks": [_attack(reports, name) for name in names],
+        "p_values": group_by_key(
+            (row["attack"], row["p_value"]) for one in reports for row in one["dataset_inference"]
+        ),
         "knn": mean_of(u["knn"] for u in useful),
         "knn_ci": mean_interval(u["knn_ci"] for u in useful),
         "knn_untrained": mean_of(u["untrained"]["knn"] for u in useful),
@@ -350,7 +364,9 @@ def draw(report: formats.SeriesReport) -> Figure | None:
     if not names:
         return None
     figure = canvas.new_figure(8, 6.4)
-    above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
+    probes = 1 + any(point[key] is not None for point in points for key in ("knn", "linear"))
+    panels = figure.subplots(probes, 1, sharex=True, squeeze=False, height_ratios=(3, 2)[:probes])
+    above, below = panels[0, 0], panels[-1, 0]  # without labels there is no probe: one panel
     lines = _lines(points)
     apart = APART * max(1.0, *(x for _, places in lines for x, _ in places))
     for j, (_, places) in enumerate(lines):
@@ -375,15 +391,15 @@ def draw(report: formats.SeriesReport) -> Figure | None:
             look = {"color": canvas.GREY, "linestyle": canvas.DASHES[j % len(canvas.DASHES)]}
             below.plot([], [], **look, label=run)
     canvas.half_line(above)
-    above.set_ylabel("AUC (0.5: no leakage)")
     below.set_ylabel("accuracy")
+    above.set_ylabel("AUC (0.5: no leakage)")
     if all(point["round"] is not None for point in points):
         canvas.whole_rounds(below)
     else:
         below.set_xticks(range(len(points)), [point["name"] for point in points])
         if len(points) > 3:
             below.tick_params("x", labelrotation=20)
-    for axes in (above, below):
+    for axes in panels[:, 0]:
         axes.legend(loc="best", ncols=2)
     return figure
 

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from rich.console import Console
 
-from fedmia.config.sweep import Sweep, format_grid_value, label
+from fedmia.config.sweep import Sweep, format_grid_value, label, tree_key
 from fedmia.records.rows import Report, control_sets
 from fedmia.report.format import DASH, control_of, number
 from fedmia.report.tables import Table, TextCell
@@ -30,7 +30,14 @@ from fedmia.study.columns import (
 from fedmia.study.drawing import forest
 from fedmia.study.engine import Study
 from fedmia.study.points import differences, group_by_key, group_by_point, point_rows
-from fedmia.study.view import StudyPage, View, note_left_out, study_report
+from fedmia.study.view import (
+    StudyPage,
+    View,
+    mark,
+    note_doubtful_verdicts,
+    note_left_out,
+    study_report,
+)
 
 MAIN = ("attacks", "roc", "rounds")  # figures of a run, the first that it has stands for it
 MEASURES = {"auc": "AUC", "knn": "weighted kNN", "linear": "linear probe",
@@ -55,8 +62,7 @@ POINTS = (
     count(columns.MODELS, "finished"), count("failed", "failed"),
 )  # fmt: skip
 DIFFERENCES = (
-    text_column("option", "option"), Column("from", lambda row: format_grid_value(row["first"])),
-    Column("to", lambda row: format_grid_value(row["second"])),
+    text_column("option", "option"), text_column("from", "from"), text_column("to", "to"),
     Column("where", lambda row: label(row["others"]) or DASH),
     Column("of", lambda row: MEASURES[row["measure"]]), text_column("attack", "attack"),
     change("mean difference, 95 %", "difference"), models("difference"),
@@ -91,14 +97,16 @@ class SweepView(StudyPage):
             for cell in study.by_point()
         ]
         sections = {name: view.report(study) for name, view in self.views.items()}
+        points = point_rows(cells)
         after = {
-            "cells": cells, "points": point_rows(cells), "differences": list(differences(cells)),
+            "cells": cells, "points": points, "differences": list(differences(cells)),
             **({"views": sections} if sections else {}),
         }  # fmt: skip
         tree = sweep.tree()
         return study_report(  # type: ignore[no-any-return]
-            study, sentence(cells), {"grid": tree["grid"]}, after, notes(cells, sweep), tree
-        )
+            study, sentence(cells), {"grid": tree["grid"]}, after,
+            notes(cells, sweep) + note_doubtful_verdicts(points, "Runs"), tree,
+        )  # fmt: skip
 
     def tables(self, report: formats.SweepReport) -> dict[str, Table]:
         places = [
@@ -108,14 +116,28 @@ class SweepView(StudyPage):
 
         def listed(name: str) -> list[Any]:
             points: Sequence[Any] = report["points"]
-            return [{**row, "grid": point["grid"]} for point in points for row in point[name]]
+            key = "name" if name == "attacks" else "attack"
+            return [
+                {**row, key: row[key] + mark(point["verdicts"]), "grid": point["grid"]}
+                for point in points for row in point[name]
+            ]  # fmt: skip
+
+        def marked(row: Any, end: str) -> str:
+            grid = tree_key({**row["others"], row["option"]: row[end]})
+            return format_grid_value(row[end]) + marks[grid]
+
+        marks = {tree_key(point["grid"]): mark(point["verdicts"]) for point in report["points"]}
+        changes = [
+            {**row, "from": marked(row, "first"), "to": marked(row, "second")}
+            for row in report["differences"]
+        ]
 
         return {
             "attacks": columns.table([*places, *attacks(report)], listed("attacks")),
             "pairs": columns.table([*places, *PAIRS], listed("pairs")),
             "sets": columns.table([*places, *SETS], listed("sets")),
             "points": columns.table([*places, *POINTS], report["points"]),
-            "differences": columns.table(DIFFERENCES, report["differences"]),
+            "differences": columns.table(DIFFERENCES, changes),
         }
 
     def draw(self, report: formats.SweepReport) -> dict[str, bytes | None]:
@@ -126,10 +148,12 @@ class SweepView(StudyPage):
         }
 
     def more(self, report: formats.SweepReport) -> Callable[[Console], None]:
-        """The runs that failed, and the sentence of each section."""
+        """The runs that failed, what the mark says, and the sentence of each section."""
 
         def lines(console: Console) -> None:
             super(SweepView, self).more(report)(console)
+            for note in note_doubtful_verdicts(report["points"], "Runs"):
+                console.print(note, highlight=False, markup=False, soft_wrap=True)
             for own in report.get("views", {}).values():
                 console.print(own["sentence"], highlight=False, markup=False, soft_wrap=True)
 
@@ -152,7 +176,8 @@ class SweepView(StudyPage):
             for row in point["pairs"]:
                 less = columns.signed(row["difference"])
                 rows.append((_pair(row), less, row["difference"]["n"]))
-            place, leaks = label(point["grid"]) or DASH, point["verdicts"].get("leaks", 0)
+            leaks = point["verdicts"].get("leaks", 0)
+            place = (label(point["grid"]) or DASH) + mark(point["verdicts"])
             lines += [(place, name, value, str(n), str(leaks)) for name, value, n in rows]
         heads = ("mean AUC, 95 %\nbetween models", "models", "leak")
         return columns.screen(("point", "attack"), heads, lines, once=(0, 4))
@@ -161,8 +186,10 @@ class SweepView(StudyPage):
 def sentence(cells: Sequence[formats.CellRow]) -> str:
     """How many runs are finished, and how many of them leak."""
     results = [cell["results"] for cell in cells if cell["results"] is not None]
-    leaks = sum(one["verdict_code"] == "leaks" for one in results)
+    codes = Counter(one["verdict_code"] for one in results)
+    leaks = codes.pop("leaks", 0)
     line = f"{len(results)} of {len(cells)} runs are finished; {leaks} of them leak membership"
+    line += "".join(f"; {code}: {n}" for code, n in codes.items() if code != "not-established")
     failed = sum(cell["state"] == "failed" for cell in cells)
     return line + (f"; failed and left out: {failed}." if failed else ".")
 
@@ -273,7 +300,8 @@ def _lines(
     """Each point with the values of its models, as `forest` draws them."""
     return [
         (
-            label(cells_of_point[0]["grid"]).replace(", ", "\n") or "the experiment",
+            (label(cells_of_point[0]["grid"]).replace(", ", "\n") or "the experiment")
+            + mark(c["results"]["verdict_code"] for c in cells_of_point if c["results"]),
             group_by_key(
                 one for cell in cells_of_point if cell["results"] for one in values(cell["results"])
             ),

@@ -21,7 +21,7 @@ from fedmia.study.drawing import cross
 from fedmia.study.engine import Study
 from fedmia.study.points import group_by_key
 from fedmia.study.tradeoff_format import TradeAttack, TradeoffReport, TradePoint
-from fedmia.study.view import StudyPage, note_doubtful_verdicts, study_report
+from fedmia.study.view import StudyPage, mark, note_doubtful_verdicts, study_report
 from fedmia.study.views import _trades
 from fedmia.study.views._choice import COSTS, WITHIN, choose, sentence
 from fedmia.study.views._trades import attack_of, best_of, place
@@ -44,6 +44,7 @@ def _auc(row: TradeAttack | None) -> TextCell:
     return number_over_cis(row["auc"]["mean"], row["auc"]["ci"], row["auc_ci_simultaneous"])
 
 
+NAME = Column("defence", lambda p: p["label"] + mark(p["verdicts"]))
 POINTS = (
     Column("defence", lambda p: TextCell(p["label"], ("on the Pareto front",) * p["front"])),
     Column("epsilon at most", lambda p: epsilon(p)), text_column("best attack", "best"),
@@ -106,7 +107,9 @@ class TradeoffView(StudyPage):
         ]
         return {
             "points": columns.table(POINTS, points, lambda p: "leaks" * (p["label"] == least)),
-            "attacks": columns.table([text_column("defence", "label"), *attacks], points),
+            "attacks": columns.table(
+                [Column("defence", lambda p: p["label"] + mark(p["verdicts"])), *attacks], points
+            ),
             "groups": columns.table(GROUPS, [{**p, **p["groups"]} for p in points if p["groups"]]),
         }
 
@@ -140,13 +143,15 @@ class TradeoffView(StudyPage):
         table.caption = f"* on the Pareto front   {DAGGER} {NO_GUARANTEE}"
         if report["choice"]["least"] is not None:
             table.caption += f"\n{COSTS}"
+        for note in note_doubtful_verdicts(report["points"], "Runs"):
+            table.caption += f"\n{note}"
         table.caption_justify = "left"
         return table
 
 
 def notes(swept: formats.SweepReport) -> list[str]:
     """What a reader of the means must know."""
-    lines = swept["notes"] + note_doubtful_verdicts(swept["points"], "Runs")  # type: ignore[arg-type]
+    lines = list(swept["notes"])
     if any("collapsed" in point["verdicts"] for point in swept["points"]):
         lines.append(
             "A collapsed encoder gives all images one output: it leaks little and is of no use."
@@ -170,12 +175,10 @@ def lost(report: TradeoffReport) -> Iterator[tuple[str, str]]:
 
 def _short_label(point: TradePoint) -> str:
     """The defence and its strength without the option's name, which fills a terminal's line."""
-    has_strength = point["strength"] is not None
-    return (
-        point["defense"] + f" {format_grid_value(point['strength'])}"
-        if has_strength
-        else point["label"]
-    )
+    name = point["label"]
+    if point["strength"] is not None:
+        name = f"{point['defense']} {format_grid_value(point['strength'])}"
+    return name + mark(point["verdicts"])
 
 
 def epsilon(point: TradePoint) -> str:
