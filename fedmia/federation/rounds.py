@@ -122,7 +122,17 @@ class FederatedRun:
             if self.checkpoint:
                 self.checkpoint.wait_for_writes()
         if self._unsaved is not None:
-            self.snapshots.save("main", self._unsaved)
+            self._keep_last(self._unsaved)
+
+    def _keep_last(self, last: Snapshot) -> None:
+        """Keep the last finished round of `main`, unless training had diverged by then."""
+        try:
+            self.probe(last.state)
+        except FederationError:
+            whole = self.snapshots.rounds("main")[-1]
+            self.rounds[:] = [info for info in self.rounds if info.round <= whole]
+        else:
+            self.snapshots.save("main", last)
 
     def branches(self) -> list[str]:
         """The branches whose rounds need clients, in their order."""
@@ -429,14 +439,17 @@ class FederatedRun:
         its kNN accuracy, where it is probed."""
         main, knn = branch == "main", None
         evaluated = round in self.schedule.evaluated()
+        if evaluated and main:  # before it is kept: a model that diverged is not scored
+            with self.watch.part("probes"):
+                try:
+                    knn = self.probe(state)
+                except FederationError as error:
+                    raise FederationError(f"round {round}: {error}") from None
         if evaluated:
             self.keep(branch, round, state)
             self._unsaved = None
         elif main:
             self._unsaved = self._snapshot(branch, round, state)
-        if evaluated and main:
-            with self.watch.part("probes"):
-                knn = self.probe(state)
         if main:
             self.rounds.append(RoundInfo(round, attacked, loss, knn))
         return knn

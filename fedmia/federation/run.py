@@ -408,6 +408,7 @@ def federate(
     failure_policy = FailurePolicy(
         options.clients, options.on_failure, options.client_timeout, least,
         partial(_indispensable, split, frozenset(experiment.malicious_clients)), say=display.line,
+        hint=divergence_hint(client_context),
     )  # fmt: skip
     run = FederatedRun(
         experiment,
@@ -448,6 +449,24 @@ def federate(
         tuple(failure_policy.faults), gone,
         str(run.failure) if run.failure else None, archive, run.aggregation,
     )  # fmt: skip
+
+
+def divergence_hint(client_context: ClientContext) -> str:
+    """What helps where training diverged, with the values in force.
+
+    Args:
+        client_context: what all clients of the run share.
+
+    Returns:
+        `a lower train.lr=0.03 helps`, with all else that may be the cause.
+    """
+    causes = [f"a lower {opt('train.lr', f'{client_context.train.first_rate:g}')}"]
+    rate = client_context.strategy[1].get("server_lr", 1.0)
+    if rate != 1:
+        causes.insert(0, f"a lower {opt('strategy.server_lr', f'{rate:g}')}")
+    causes += ["a weaker defence"] * bool(client_context.defenses)
+    causes += ["a milder attack"] * (client_context.attack is not None)
+    return f"{' or '.join(causes)} helps"
 
 
 def _indispensable(split: Split, malicious: frozenset[int], gone: frozenset[int]) -> str | None:
