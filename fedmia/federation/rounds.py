@@ -27,6 +27,7 @@ from fedmia.federation.checkpoint import (
     server_state,
 )
 from fedmia.federation.forks import Fork
+from fedmia.federation.inline import LocalGrid
 from fedmia.federation.ledger import Ledger
 from fedmia.federation.schedule import RoundRecorder, Schedule
 from fedmia.options.errors import prefix_errors
@@ -109,6 +110,8 @@ class FederatedRun:
         It returns early, with the finished rounds, when the user interrupts the run or the failure
         policy ends it.
         """
+        if isinstance(grid, LocalGrid):
+            grid.on_reply = self._note_reply
         try:
             for branch in self.branches():
                 self._run_branch(grid, branch)
@@ -133,6 +136,13 @@ class FederatedRun:
             self.rounds[:] = [info for info in self.rounds if info.round <= whole]
         else:
             self.snapshots.save("main", last)
+
+    def _note_reply(self, branch: str, client: int) -> None:
+        """Show how far the round is: a client takes as long as it has images."""
+        sizes = [len(part) for part in self.client_context.branch_parts(branch)]
+        share = self.experiment.federation.participation
+        clients = max(1, int(len(sizes) * share + 0.5))
+        self.display.reply(sizes[client] / (sum(sizes) * share), clients)
 
     def branches(self) -> list[str]:
         """The branches whose rounds need clients, in their order."""

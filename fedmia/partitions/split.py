@@ -137,7 +137,7 @@ def make_split(
 
     Args:
         data: the source's images, decoded or not.
-        options: sizes of the roles.
+        options: sizes of the roles; without a number of members every image gets one.
         partition: deals members, and apart from them the reserve, to clients.
         clients: number of clients, >= 1, malicious ones included.
         malicious: how many of the last clients attack; they hold images of the reserve.
@@ -161,6 +161,9 @@ def make_split(
     takers, what = (clients, malicious), data.name
     if partition.owned:
         takers, what = (honest, 0), f"what is left of {data.name} for these clients"
+    whole = own if partition.trains_on_all() else None
+    options = options.fill(*takers, placebo, len(order), what, whole)
+    check_clients(options, clients, malicious)
     sizes = role_sizes(options, *takers, placebo, len(order), what)
     ends = np.cumsum([sizes.members, sizes.nonmembers, sizes.test, sizes.public, sizes.reserve])
     members, nonmembers, test, public, reserve = np.split(order, ends)[:5]
@@ -206,7 +209,7 @@ def _find_distinct(data: ImageSet | EncodedSet, kinds: IntArray) -> IntArray:
 
 
 def _pools(
-    order: IntArray, kinds: IntArray, honest: int, partition: Partition, members: int
+    order: IntArray, kinds: IntArray, honest: int, partition: Partition, members: int | None
 ) -> tuple[IntArray, IntArray, int]:
     """(images of every role but the attackers' own, these, how many of the former honest clients
     own), in the given order; what honest clients own stands first.
@@ -220,7 +223,7 @@ def _pools(
     own, theirs = order[(whose >= 0) & (whose < honest)], order[whose >= honest]
     if not partition.trains_on_all():
         return own, theirs, len(own)
-    if len(own) != members:
+    if members not in (None, len(own)):
         raise InputError(
             f"the honest clients own {len(own)} distinct images and train on all: "
             f"{opt('split.members')} must be {len(own)}, got {members}"

@@ -11,6 +11,7 @@ from typing import Self
 from rich.console import Console
 from rich.progress import (
     BarColumn,
+    MofNCompleteColumn,
     Progress,
     Task,
     TextColumn,
@@ -22,6 +23,7 @@ from fedmia.options.session import short_name
 from fedmia.runtime.heartbeat import INTERVAL, REFRESH, Heartbeat, format_seconds, notebook_line
 
 FEW = 3  # attacks that are not worth an estimate of their time
+SURE = 10.0  # seconds of rounds that give an estimate of all
 
 # Of a round: its branch and number, mean loss, kNN accuracy, seconds.
 Rounds = Callable[[str, int, float | None, float | None, float], None]
@@ -47,7 +49,6 @@ class ProgressBars:
         interval: float = INTERVAL, clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
         console = Console(stderr=True)
-        done = TextColumn("{task.completed:.0f}/{task.total:.0f}")
         time_left = TimeRemainingColumn(elapsed_when_finished=over)
         columns = (*more_columns, TimeElapsedColumn(), TextColumn("left"), time_left)
         silent = quiet or not console.is_terminal
@@ -57,7 +58,7 @@ class ProgressBars:
         self._heart: Heartbeat | None = None
         self._open, self._step = 0, ""
         self._bar = Progress(
-            TextColumn("{task.description}"), BarColumn(), done, *columns,
+            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), *columns,
             console=console, disable=silent, get_time=clock,
         )  # fmt: skip
 
@@ -136,7 +137,7 @@ class ProgressBars:
 
 def describe_task(task: Task) -> str:
     """`main rounds 3/30, loss 5.100`: what a task does, and how much of it is done."""
-    text = f"{task.description} {task.completed:.0f}/{task.total or 0:.0f}"
+    text = f"{task.description} {int(task.completed)}/{task.total or 0:.0f}"
     return f"{text}, {task.fields['seen']}" if task.fields.get("seen") else text
 
 
@@ -161,6 +162,8 @@ class Display(ProgressBars):
         super().__init__(quiet, TextColumn("{task.fields[seen]}"))
         self._also = also
         self._task = self._bar.add_task("rounds", total=rounds, seen="")
+        self._rounds, self._replies, self._share = 0, 0, 0.0
+        self._loss, self._estimated = "", False
 
     def round(
         self, branch: str, round: int, loss: float | None, knn: float | None, seconds: float
@@ -176,9 +179,30 @@ class Display(ProgressBars):
         """
         loss_text = "" if loss is None else f"loss {loss:.3f}"
         loss_text += "" if knn is None else f"  kNN {knn:.2f}"
-        self._bar.update(self._task, advance=1, description=f"{branch} rounds", seen=loss_text)
+        self._rounds, self._replies, self._share = self._rounds + 1, 0, 0.0
+        self._loss = loss_text
+        self._show_rounds(description=f"{branch} rounds", seen=loss_text)
         if self._also is not None:
             self._also(branch, round, loss, knn, seconds)
+
+    def reply(self, share: float, clients: int) -> None:
+        """One more client of the round at work is done.
+
+        Args:
+            share: its part of the round's work.
+            clients: of the round.
+        """
+        self._replies, self._share = self._replies + 1, min(self._share + share, 0.99)
+        done = f"client {min(self._replies, clients)}/{clients}"
+        self._show_rounds(seen=f"{self._loss}, {done}" if self._loss else done)
+
+    def _show_rounds(self, **fields: str) -> None:
+        """Show how many rounds are done, and once, as soon as it can be told, what all take."""
+        self._bar.update(self._task, completed=self._rounds + self._share, **fields)
+        task = self._bar.tasks[self._task]
+        if not self._estimated and (task.elapsed or 0.0) > SURE and (left := seconds_left(task)):
+            self._estimated = True
+            self.line(f"the rounds take about {format_seconds(left)} more, then come the attacks")
 
     def say(self, what: str) -> None:
         """Show the step that follows the rounds."""
@@ -209,6 +233,7 @@ class Display(ProgressBars):
 
     def skip(self, rounds: int) -> None:
         """Count rounds that an earlier process finished."""
+        self._rounds = rounds
         self._bar.update(self._task, completed=rounds, skipped=rounds)
 
 

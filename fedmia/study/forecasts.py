@@ -32,7 +32,9 @@ def study_forecasts(
     """
     lines = dict[str, dict[str, str]]()  # of each defence, by its settings
     for experiment in experiments:
-        images = experiment.split.members // max(1, len(experiment.honest_clients))
+        if (members := experiment.split.members) is None:  # as many as its images leave
+            continue
+        images = members // max(1, len(experiment.honest_clients))
         names = [layer.name for layer in experiment.defense]
         for layer in experiment.defense:
             defense = layer.build("defense")
