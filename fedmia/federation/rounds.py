@@ -131,7 +131,8 @@ class FederatedRun:
         """Keep the last finished round of `main`, unless training had diverged by then."""
         try:
             self.probe(last.state)
-        except FederationError:
+        except FederationError as error:
+            self.failure = self.failure and FederationError(f"round {last.round}: {error}")
             whole = self.snapshots.rounds("main")[-1]
             self.rounds[:] = [info for info in self.rounds if info.round <= whole]
         else:

@@ -87,10 +87,9 @@ def test_child__looks_where_the_study_does_and_not_here(
     monkeypatch.setattr(sys, "path", [str(ROOT), *(p for p in sys.path if p)])
     for name in ("attack", "norm_attack_here:Norm"), None:
         line = list(command("fedmia.cli.main", "--version"))
-        with subprocess.Popen(  # which ends, with all of its group, as soon as its input does
-            line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            start_new_session=True,
-        ) as process:  # fmt: skip
+        pipes = dict.fromkeys(("stdin", "stdout"), subprocess.PIPE)
+        # It ends, with all of its group, as soon as its input does.
+        with subprocess.Popen(line, text=True, start_new_session=True, **pipes) as process:
             assert process.stdout and process.stdout.read().startswith("fedmia ")
             assert process.wait() == 0
         if name:
