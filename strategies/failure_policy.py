@@ -56,7 +56,7 @@ class FailurePolicy:
     gone: set[int] = field(default_factory=set)
     faults: list[Fault] = field(default_factory=list)
     say: Callable[[str], None] = lambda line: None
-    hint: str = f"a lower {opt('train.lr')} helps"
+    hint: str = f"a lower {opt('train.lr')} helps if training diverged"
 
     def select_present(self, cohort: Iterable[int]) -> list[int]:
         """The clients of a cohort that were not dropped."""

@@ -204,7 +204,7 @@ class ReplyReader:
     names: Mapping[int, int]
     round: int
     first: tuple[int, set[str]] | None = None
-    hint: str = ""
+    hint: str = "training diverged"
 
     def __call__(self, message: Message) -> Update:
         """The update in a reply.
@@ -240,8 +240,7 @@ class ReplyReader:
             if tensor.shape != own.shape or tensor.dtype != own.dtype:
                 raise RejectedReply(f"sent a '{name}' of another shape or type")
             if not all_finite(tensor):
-                advice = f"; if training diverged, {self.hint}" if self.hint else ""
-                raise RejectedReply(f"sent a '{name}' that is not finite{advice}")
+                raise RejectedReply(f"sent a '{name}' that is not finite; {self.hint}")
 
 
 def all_finite(tensor: Tensor) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from fedmia.options.errors import InputError, opt
 from fedmia.options.option import Options, option
@@ -25,7 +25,7 @@ class SplitOptions(Options):
     members: int | None = option(
         None,
         "images that honest clients train on, in total (none: 200 of digits and synthetic; of your "
-        f"own images five eighths or more, to {MOST_MEMBERS})",
+        f"own images those that the other roles leave, to {MOST_MEMBERS})",
         ge=2,
     )
     nonmembers: int | None = option(
@@ -46,36 +46,6 @@ class SplitOptions(Options):
         f"own images to {MOST_SCORED}, where split.members is not given)",
         ge=2, omitted=True,
     )  # fmt: skip
-
-    def fill(
-        self, clients: int, malicious: int, placebo: bool, distinct: int, name: str,
-        whole: int | None,
-    ) -> SplitOptions:  # fmt: skip
-        """The same sizes with a number of members where none is given: every image has a role.
-
-        Arguments as of `role_sizes`; where clients train on all that they own, it is `whole`.
-
-        Raises:
-            InputError: too few images.
-        """
-        if self.members is not None:
-            return self
-        members, honest, left = whole, clients - malicious, distinct - self.public
-        if members is None:
-            out, test = self.nonmembers, self.test
-            out = max(self.known + FEWEST, min(MOST_NONMEMBERS, left // 4)) if out is None else out
-            test = max(FEWEST, min(MOST_TEST, left // 8)) if test is None else test
-            others = clients if placebo else malicious
-            members = min(MOST_MEMBERS, (left - out - test) * honest // (honest + others))
-            if members < (least := honest + max(self.known, honest)):
-                also = ", the placebo as many," * placebo
-                raise InputError(
-                    f"{name} has {distinct} distinct images: {out} non-members, {test} test and "
-                    f"{self.public} public{also} leave {max(0, members)} members, {least} needed; "
-                    f"fewer clients or a lower {opt('split.known', self.known)} need fewer"
-                )
-        scored = min(MOST_SCORED, members - self.known) if self.scored is None else self.scored
-        return replace(self, members=members, scored=scored)
 
 
 @dataclass(frozen=True)
@@ -106,7 +76,12 @@ def check_clients(options: SplitOptions, clients: int, malicious: int) -> None:
             f"{malicious} malicious of {clients} clients leaves no honest client "
             f"(malicious must be < clients)"
         )
-    if options.members is None:  # they will be as many as there are images for
+    if options.nonmembers is not None and options.nonmembers < options.known + FEWEST:
+        raise InputError(
+            f"{opt('split.nonmembers', options.nonmembers)} must be at least {FEWEST} more than "
+            f"{opt('split.known', options.known)}"
+        )
+    if options.members is None:
         return
     if options.members < 2 * honest:
         raise InputError(
@@ -125,11 +100,6 @@ def check_clients(options: SplitOptions, clients: int, malicious: int) -> None:
             f"{opt('split.scored', options.scored)}: of {options.members} members {options.known} "
             f"are known, so at most {options.members - options.known} can be scored"
         )
-    if options.nonmembers is not None and options.nonmembers < options.known + FEWEST:
-        raise InputError(
-            f"{opt('split.nonmembers', options.nonmembers)} must be at least {FEWEST} more than "
-            f"{opt('split.known', options.known)}"
-        )
 
 
 def role_sizes(
@@ -137,29 +107,39 @@ def role_sizes(
 ) -> Sizes:
     """Fixed sizes as asked; of what they leave, at most a quarter to test, then non-members.
 
+    Without a number of members a quarter of the images are kept for non-members and an eighth for
+    test, or their limits; the others are members, and the reserve that goes with them.
+
     Arguments as of `make_split`; there are `distinct` images, of a source called `name`.
 
     Raises:
         InputError: too few images; the message holds the sum.
     """
     honest = clients - malicious
-    assert options.members is not None  # filled in
-    reserve = round(options.members * (clients if placebo else malicious) / honest)
+    takers = clients if placebo else malicious
     least_test = FEWEST if options.test is None else options.test
     least_out = options.known + FEWEST if options.nonmembers is None else options.nonmembers
-    fixed = options.members + reserve + options.public
+    if (members := options.members) is None:
+        left = distinct - options.public
+        out = options.nonmembers or max(least_out, min(MOST_NONMEMBERS, left // 4))
+        left -= out + (options.test or min(MOST_TEST, left // 8))
+        most = min(MOST_MEMBERS, left * honest // (honest + takers))
+        members = max(most, honest + max(honest, options.known))
+    reserve = round(members * takers / honest)
+    fixed = members + reserve + options.public
     needed = fixed + least_out + least_test
     if needed > distinct:
         raise InputError(
-            f"{options.members} members + {reserve} reserve + {least_out} non-members + "
+            f"{members} members + {reserve} reserve + {least_out} non-members + "
             f"{least_test} test + {options.public} public = {needed} images needed, {name} has "
             f"{distinct} distinct"
         )
     available = distinct - fixed
     test, nonmembers = options.test, options.nonmembers
     if test is None:
-        share = available // 4 if nonmembers is None else available - nonmembers
+        share = available // 4 if options.members else (distinct - options.public) // 8
+        share = share if nonmembers is None else available - nonmembers
         test = max(least_test, min(MOST_TEST, share, available - least_out))
     if nonmembers is None:
         nonmembers = min(max(MOST_NONMEMBERS, least_out), available - test)
-    return Sizes(options.members, nonmembers, test, options.public, reserve)
+    return Sizes(members, nonmembers, test, options.public, reserve)

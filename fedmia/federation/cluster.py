@@ -81,23 +81,19 @@ def connect(address: str | None) -> bool:
         except OSError as error:
             raise InputError(f"{option}: nothing answers there ({error})") from error
     here = {"address": "local", "num_cpus": count_cores(), "include_dashboard": False}
-    config = JobConfig()
+    where, config = {"address": address} if address else here, JobConfig()
     # Or its workers would look into the working folder before all else: they get `sys.path`.
     config._client_job = True
     try:
-        ray.init(
-            **(here if address is None else {"address": address}),
-            log_to_driver=False, logging_level=logging.ERROR, job_config=config,
-        )  # fmt: skip
+        ray.init(**where, log_to_driver=False, logging_level=logging.ERROR, job_config=config)
     except Exception as error:  # it raises what comes: OSError, RuntimeError, plain Exception
         ray.shutdown()
-        first = str(error).strip().splitlines()[0]
-        what, hint = "no Ray cluster that can be joined", ""
-        if address is None:
-            what, hint = "Ray cannot be started", f"; {opt('backend', 'inline')} needs no Ray"
-        if "AF_UNIX" in first:
-            hint = "; set TMPDIR to a folder with a shorter path, such as /tmp"
-        raise InputError(f"{option}: {what} ({first}){hint}") from error
+        why = str(error).strip().partition("\n")[0] or type(error).__name__
+        hint = f"{opt('backend', 'inline')} needs no Ray"
+        if "AF_UNIX" in why:
+            hint = "set TMPDIR to a folder with a shorter path, such as /tmp"
+        what = "no Ray cluster that can be joined" if address else "Ray cannot be started"
+        raise InputError(f"{option}: {what} ({why}); {hint}") from error
     return True
 
 

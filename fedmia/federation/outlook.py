@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 
 from fedmia.data._sizes import MOST_MEMBERS, MOST_SCORED
@@ -45,9 +46,7 @@ def describe_start(prepared: PreparedRun) -> list[str]:
             f" and hardly learn: more {opt('split.members')}, fewer {opt('federation.clients')} or "
             f"a smaller {opt('train.batch_size')} help"
         )
-    rounds = {
-        "main": experiment.federation.rounds, "zero": experiment.attack_rounds,
-        "placebo": experiment.federation.rounds * bool(split.placebo_parts),
-    }  # fmt: skip
-    planned = " + ".join(f"{count} {branch}" for branch, count in rounds.items() if count)
-    return [*lines, f"rounds: {planned}"]
+    rounds, attacked = experiment.federation.rounds, experiment.attack_rounds
+    planned = [f"{rounds} main", f"{attacked} zero", f"{rounds} placebo"]
+    ran = True, bool(attacked), bool(split.placebo_parts)
+    return [*lines, f"rounds: {' + '.join(itertools.compress(planned, ran))}"]

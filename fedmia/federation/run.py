@@ -408,7 +408,7 @@ def federate(
     failure_policy = FailurePolicy(
         options.clients, options.on_failure, options.client_timeout, least,
         partial(_indispensable, split, frozenset(experiment.malicious_clients)), say=display.line,
-        hint=divergence_hint(client_context),
+        hint=f"{divergence_hint(client_context)} if training diverged",
     )  # fmt: skip
     run = FederatedRun(
         experiment,
@@ -460,13 +460,12 @@ def divergence_hint(client_context: ClientContext) -> str:
     Returns:
         `a lower train.lr=0.03 helps`, with all else that may be the cause.
     """
-    causes = [f"a lower {opt('train.lr', f'{client_context.train.first_rate:g}')}"]
-    rate = client_context.strategy[1].get("server_lr", 1.0)
-    if rate != 1:
-        causes.insert(0, f"a lower {opt('strategy.server_lr', f'{rate:g}')}")
-    causes += ["a weaker defence"] * bool(client_context.defenses)
-    causes += ["a milder attack"] * (client_context.attack is not None)
-    return f"{' or '.join(causes)} helps"
+    rates = {"strategy.server_lr": client_context.strategy[1].get("server_lr", 1.0)}
+    rates |= {"train.lr": client_context.train.first_rate}
+    helps = [f"a lower {opt(path, f'{rate:g}')}" for path, rate in rates.items() if rate != 1]
+    helps += ["a weaker defence"] * bool(client_context.defenses)
+    helps += ["a milder attack"] * (client_context.attack is not None)
+    return f"{' or '.join(helps)} helps"
 
 
 def _indispensable(split: Split, malicious: frozenset[int], gone: frozenset[int]) -> str | None:

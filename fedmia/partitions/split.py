@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedmia.data._sizes import SplitOptions, check_clients, role_sizes
+from fedmia.data._sizes import MOST_SCORED, SplitOptions, check_clients, role_sizes
 from fedmia.data.encoded import EncodedSet
 from fedmia.data.images import ImageSet, IntArray
 from fedmia.options.errors import InputError, opt
@@ -161,10 +161,10 @@ def make_split(
     takers, what = (clients, malicious), data.name
     if partition.owned:
         takers, what = (honest, 0), f"what is left of {data.name} for these clients"
-    whole = own if partition.trains_on_all() else None
-    options = options.fill(*takers, placebo, len(order), what, whole)
-    check_clients(options, clients, malicious)
-    sizes = role_sizes(options, *takers, placebo, len(order), what)
+    members = own if partition.trains_on_all() else options.members
+    sizes = role_sizes(replace(options, members=members), *takers, placebo, len(order), what)
+    most = options.scored or (MOST_SCORED if options.members is None else sizes.members)
+    check_clients(replace(options, members=sizes.members), clients, malicious)
     ends = np.cumsum([sizes.members, sizes.nonmembers, sizes.test, sizes.public, sizes.reserve])
     members, nonmembers, test, public, reserve = np.split(order, ends)[:5]
     if partition.trains_on_all():  # clients of the placebo are as large as those of the run
@@ -178,8 +178,8 @@ def make_split(
     stream = rng(seed, "partition-reserve")
     reserve_parts = _deal_images(kinds, reserve, partition, receivers, stream) if receivers else ()
     known, scored = _choose_known(honest_parts, options.known, rng(seed, "known"))
-    if options.scored is not None and options.scored < len(scored):
-        scored = np.sort(rng(seed, "scored").choice(scored, options.scored, replace=False))
+    if most < len(scored):
+        scored = np.sort(rng(seed, "scored").choice(scored, most, replace=False))
     return Split(
         parts=(*honest_parts, *reserve_parts[receivers - malicious :]),
         malicious=malicious,

@@ -57,12 +57,14 @@ class ProgressBars:
         self._line: Callable[[str], None] | None = None
         self._heart: Heartbeat | None = None
         self._open, self._step = 0, ""
+        self._status = console.status("data")
         self._bar = Progress(
             TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), *columns,
             console=console, disable=silent, get_time=clock,
         )  # fmt: skip
 
     def __enter__(self) -> Self:
+        self._status.stop()
         self._bar.start()
         self._start_heart()
         self._step = ""
@@ -78,9 +80,12 @@ class ProgressBars:
         """The lines of a whole command: also while it reads its images and writes its report."""
         self._step = "data"
         self._start_heart()
+        if not self._bar.disable:
+            self._status.start()
         try:
             yield
         finally:
+            self._status.stop()
             self._stop_heart()
 
     def _start_heart(self) -> None:
@@ -153,7 +158,7 @@ class Display(ProgressBars):
     """The rounds of a run.
 
     Args:
-        rounds: number of rounds of all branches.
+        rounds: number of rounds of all branches; 0: `plan` will tell it.
         quiet: show nothing.
         also: called after each round with the arguments of `round`.
     """
@@ -162,8 +167,7 @@ class Display(ProgressBars):
         super().__init__(quiet, TextColumn("{task.fields[seen]}"))
         self._also = also
         self._task = self._bar.add_task("rounds", total=rounds, seen="")
-        self._rounds, self._replies, self._share = 0, 0, 0.0
-        self._loss, self._estimated = "", False
+        self._replies, self._loss, self._estimated = 0, "", False
 
     def round(
         self, branch: str, round: int, loss: float | None, knn: float | None, seconds: float
@@ -179,11 +183,15 @@ class Display(ProgressBars):
         """
         loss_text = "" if loss is None else f"loss {loss:.3f}"
         loss_text += "" if knn is None else f"  kNN {knn:.2f}"
-        self._rounds, self._replies, self._share = self._rounds + 1, 0, 0.0
-        self._loss = loss_text
-        self._show_rounds(description=f"{branch} rounds", seen=loss_text)
+        self._replies, self._loss = 0, loss_text
+        done = int(self._bar.tasks[self._task].completed) + 1
+        self._show_rounds(done, description=f"{branch} rounds", seen=loss_text)
         if self._also is not None:
             self._also(branch, round, loss, knn, seconds)
+
+    def plan(self, rounds: int) -> None:
+        """How many rounds all branches have, once that is known."""
+        self._bar.update(self._task, total=rounds)
 
     def reply(self, share: float, clients: int) -> None:
         """One more client of the round at work is done.
@@ -192,13 +200,13 @@ class Display(ProgressBars):
             share: its part of the round's work.
             clients: of the round.
         """
-        self._replies, self._share = self._replies + 1, min(self._share + share, 0.99)
-        done = f"client {min(self._replies, clients)}/{clients}"
-        self._show_rounds(seen=f"{self._loss}, {done}" if self._loss else done)
+        self._replies, done = self._replies + 1, self._bar.tasks[self._task].completed
+        seen = f"{self._loss}, client {min(self._replies, clients)}/{clients}".removeprefix(", ")
+        self._show_rounds(min(done + share, int(done) + 0.99), seen=seen)
 
-    def _show_rounds(self, **fields: str) -> None:
+    def _show_rounds(self, completed: float, **fields: str) -> None:
         """Show how many rounds are done, and once, as soon as it can be told, what all take."""
-        self._bar.update(self._task, completed=self._rounds + self._share, **fields)
+        self._bar.update(self._task, completed=completed, **fields)
         task = self._bar.tasks[self._task]
         if not self._estimated and (task.elapsed or 0.0) > SURE and (left := seconds_left(task)):
             self._estimated = True
@@ -233,7 +241,6 @@ class Display(ProgressBars):
 
     def skip(self, rounds: int) -> None:
         """Count rounds that an earlier process finished."""
-        self._rounds = rounds
         self._bar.update(self._task, completed=rounds, skipped=rounds)
 
 
