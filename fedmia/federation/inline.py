@@ -62,7 +62,6 @@ class LocalGrid(Grid):
         store: local states of the clients.
         timeout: seconds that a client may work on an order; then it is given up.
         ahead: orders that may be out at once.
-        on_reply: called with branch and client of each reply.
     """
 
     def __init__(
@@ -74,6 +73,7 @@ class LocalGrid(Grid):
         self.clients = clients
         self.ahead = max(16, 4 * workers)
         self.store = store
+        # Called with branch and client of each reply.
         self.on_reply: Callable[[str, int], None] = lambda branch, client: None
         self._timeout = timeout
         self._names = itertools.count()
