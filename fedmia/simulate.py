@@ -115,29 +115,27 @@ def run_experiment(invocation: Invocation, watch: Stopwatch, stop: Event) -> Out
     ):
         return Outcome(cast(Report, finished_report))
     observing = RunObservers(invocation.observe, invocation.out)
-    with watch.part("data"):
-        prepared = prepare(invocation.settings)
-    note = bfloat16_note(invocation.settings.device, invocation.settings.train.precision)
-    for line in filter(None, [note, *prepared.data.notes]):
-        if not (invocation.quiet or invocation.json):
-            print(f"fedmia: {line}", file=sys.stderr)
-    place = OutFolder(invocation.out, "another run", lambda config: invocation.resume)
-    tree = to_tree(invocation.settings)
-    if not invocation.resume:
-        place.begin(tree)
-    with observing, open_checkpoint(prepared, place) as checkpoint:
-        observing.begin(tree)
-        display = Display(
-            prepared.total_rounds(), invocation.quiet or invocation.json, observing.round
-        )
-        with display.beating():
+    display = Display(0, invocation.quiet or invocation.json, observing.round)
+    with display.beating():
+        with watch.part("data"):
+            prepared = prepare(invocation.settings)
+        display.plan(prepared.total_rounds())
+        note = bfloat16_note(invocation.settings.device, invocation.settings.train.precision)
+        for line in filter(None, [note, *prepared.data.notes]):
+            display.line(line)
+        place = OutFolder(invocation.out, "another run", lambda config: invocation.resume)
+        tree = to_tree(invocation.settings)
+        if not invocation.resume:
+            place.begin(tree)
+        with observing, open_checkpoint(prepared, place) as checkpoint:
+            observing.begin(tree)
             scores = execute(prepared, place.folder, watch, stop, display, checkpoint=checkpoint)
             report = publish(scores, place.folder, watch)
-        observing.report(report)
-        whole = scores.interrupted is None and scores.failure is None
-        if checkpoint and whole and not scores.failed:  # else --resume scores those again
-            checkpoint.delete()
-            SnapshotStore(checkpoint.root.parent / SNAPSHOTS).drop_controls()
+            observing.report(report)
+            whole = scores.interrupted is None and scores.failure is None
+            if checkpoint and whole and not scores.failed:  # else --resume scores those again
+                checkpoint.delete()
+                SnapshotStore(checkpoint.root.parent / SNAPSHOTS).drop_controls()
     code = INTERRUPTED if stop.is_set() else FAILED if scores.failed else 0
     resumable = stop.is_set() and checkpoint is not None and checkpoint.exists()
     return Outcome(report, code, scores.failure, resumable)

@@ -239,7 +239,7 @@ class FederatedStrategy(Options, Strategy):
             # 3. Each client trains on its own images (`clients.app`) and uploads an update, which
             #    is checked as it arrives. A client that fails is asked again, or dropped.
             client_of_node = {self.nodes[client]: client for client in cohort}
-            reader = ReplyReader(self._global, client_of_node, round)
+            reader = ReplyReader(self._global, client_of_node, round, hint=failure_policy.hint)
             updates = collect_updates(grid, orders, reader, failure_policy, course.branch)
             # 4. Aggregate the updates into the new global model, in the order of partition ids.
             metrics = self._aggregate_updates(updates, observe)

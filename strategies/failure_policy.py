@@ -45,6 +45,7 @@ class FailurePolicy:
         gone: clients that were dropped.
         faults: what happened, in order.
         say: shows a line to the user: each fault that the run survives, as it happens.
+        hint: what helps where training diverged.
     """
 
     clients: int
@@ -55,6 +56,7 @@ class FailurePolicy:
     gone: set[int] = field(default_factory=set)
     faults: list[Fault] = field(default_factory=list)
     say: Callable[[str], None] = lambda line: None
+    hint: str = f"a lower {opt('train.lr')} helps if training diverged"
 
     def select_present(self, cohort: Iterable[int]) -> list[int]:
         """The clients of a cohort that were not dropped."""

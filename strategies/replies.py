@@ -12,7 +12,6 @@ from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 from torch import Tensor
 
-from fedmia.options.errors import opt
 from fedmia.ssl.base import State
 from fedmia.storage.arrays import tensors
 from fedmia.storage.snapshot import Update
@@ -198,12 +197,14 @@ class ReplyReader:
         names: partition id of each node.
         round: number of the round, from 1.
         first: client and tensors of the round's first update, which all others must have too.
+        hint: what helps where training diverged.
     """
 
     received: State
     names: Mapping[int, int]
     round: int
     first: tuple[int, set[str]] | None = None
+    hint: str = "training diverged"
 
     def __call__(self, message: Message) -> Update:
         """The update in a reply.
@@ -236,12 +237,10 @@ class ReplyReader:
             raise RejectedReply(f"sent other tensors than client {self.first[0]}: {odd[:3]}")
         for name, tensor in state.items():
             own = self.received[name]
-            fits = tensor.shape == own.shape and tensor.dtype == own.dtype
-            if not fits or not all_finite(tensor):
-                raise RejectedReply(
-                    f"sent a '{name}' that is not finite or of another shape or type; a lower "
-                    f"{opt('train.lr')} or a milder attack helps if training diverged"
-                )
+            if tensor.shape != own.shape or tensor.dtype != own.dtype:
+                raise RejectedReply(f"sent a '{name}' of another shape or type")
+            if not all_finite(tensor):
+                raise RejectedReply(f"sent a '{name}' that is not finite; {self.hint}")
 
 
 def all_finite(tensor: Tensor) -> bool:

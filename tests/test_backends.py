@@ -171,7 +171,8 @@ def test_client_that_raises__exit_code_1_and_one_line(backend: str, tmp_path: Pa
     flags = (
         "--clients 4 --rounds 2 --train.local_epochs 1 --model.width 4 "
         "--split.members 32 --split.nonmembers 60 --split.known 8 --split.test 20 --device cpu "
-        f"--attacks none --defense outside:Boom --defended-clients 2 --backend {backend} --out RUN"
+        f"--attacks none --defense outside:Boom --defended-clients 2 --backend {backend} "
+        "--quiet --out RUN"
     )
     path = os.pathsep.join([str(ROOT), str(tmp_path)])
     done = subprocess.run(

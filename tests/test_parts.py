@@ -14,6 +14,7 @@ from clients.honest import Honest
 from fedmia.options import registry
 from fedmia.report.figures import draw
 from fedmia.simulate import main
+from strategies.fedavg import FedAvg
 
 Report = dict[str, Any]
 Capture = pytest.CaptureFixture[str]
@@ -157,14 +158,39 @@ def test_client_that_raises__one_line_names_it_and_exit_code_1(
     monkeypatch.setattr(draw, "draw_all", lambda scores, report: {})  # slow, tested elsewhere
     assert main(shlex.split(f"{FRESH}--attacks none --out {tmp_path / 'RUN'}")) == 1
     out, err = capsys.readouterr()
-    assert err.count("\n") == 1 and "Traceback" not in err
+    assert err.count("fedmia: the run failed: ") == 1 and "Traceback" not in err
     assert "round 2: client 2 failed" in err and "out of memory on device 3" in err
     assert "the run ended after round 1" in " ".join(out.split())
     assert json.loads((tmp_path / "RUN" / "report.json").read_text())["interrupted"] == 1
 
 
 def test_training_that_diverges__is_one_line_with_what_helps(capsys: Capture) -> None:
-    assert main(shlex.split(f"{FRESH}--attacks none --train.lr 1e30")) == 1
+    assert main(shlex.split(f"{FRESH}--attacks none --train.lr 1e30 --quiet")) == 1
     out, err = capsys.readouterr()
     assert out == "" and err.count("\n") == 1
-    assert "training diverged" in err and "--train.lr" in err
+    assert "round 1: training diverged" in err and "a lower --train.lr 1e+30 helps" in err
+
+
+@pytest.mark.parametrize("evaluated", ["every", "last"])
+def test_server_that_diverges__is_named_and_the_finished_rounds_are_reported_on(
+    evaluated: str, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From round 3 on the server's rate is what blows the model up, in a scored round or not."""
+    plain = FedAvg.aggregate
+
+    def aggregate(self: FedAvg, received: Any, updates: Any) -> Any:
+        calls.append(1)
+        return plain(self if len(calls) > 2 else FedAvg(), received, updates)
+
+    calls = list[int]()
+    monkeypatch.setattr(FedAvg, "aggregate", aggregate)
+    monkeypatch.setattr(draw, "draw_all", lambda scores, report: {})
+    flags = FRESH.replace("--rounds 2", "--rounds 4")
+    flags += f"--quiet --attacks similarity --strategy.server_lr 1e30 {CHEAP}"
+    flags += f"--federation.snapshots {4 if evaluated == 'every' else 2}"
+    assert main(shlex.split(f"{flags} --out {tmp_path / 'RUN'}")) == 1
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1 and "--strategy.server_lr 1e+30 or a lower --train.lr" in err
+    assert "fedmia: the run failed: round 3: training diverged: " in err
+    report = json.loads((tmp_path / "RUN" / "report.json").read_text())
+    assert report["interrupted"] == 2 and [row["round"] for row in report["rounds"]] == [1, 2]

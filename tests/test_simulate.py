@@ -332,7 +332,9 @@ def test_report__no_path_and_no_backend_outside_config(folder: Path, report: Rep
 def test_terminal__table_verdict_and_where_the_report_is(tmp_path: Path, capsys: Capture) -> None:
     assert run(f"{FRESH}{SIMILARITY} --out {tmp_path / 'RUN'}") == 0
     out, err = capsys.readouterr()
-    assert err == ""  # no terminal, no progress bar
+    lines = err.splitlines()
+    assert lines[0].endswith(" of 1,797 images of digits used: 32 members, 60 nonmembers, 20 test")
+    assert lines[-1] == "fedmia: rounds: 2 main" and len(lines) == 5  # no terminal, no progress bar
     assert "similarity" in out and " verdict " in out and "report.html" in out
 
 

@@ -19,8 +19,10 @@ def split_dataset(spec: str) -> tuple[str, str | None]:
     name, _, after = spec.partition(":")
     path: str | None = after
     if name not in known:
-        top = name.partition(".")[0] or "?"
-        outside = ":" in spec and (top == session.MODULE or importlib.util.find_spec(top))
+        top, outside = name.partition(".")[0] or "?", ":" in spec
+        if outside and top != session.MODULE:
+            registry.search_working_folder()
+            outside = importlib.util.find_spec(top) is not None
         if not outside:
             kinds = {".npz": "npz", ".parquet": "parquet"}
             kind = "folder" if Path(spec).is_dir() else kinds.get(Path(spec).suffix.lower())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 from fedmia.attacks.base import ActiveAttack
@@ -21,6 +21,9 @@ from fedmia.partitions.split import SplitOptions
 from fedmia.runtime.device import DEVICES, check_device
 from fedmia.ssl.train import Train
 from fedmia.threat import Threat
+
+GENERATED = ("digits", "synthetic")  # sources of no file, of which the default trains on
+MEMBERS = 200
 
 
 @dataclass(frozen=True)
@@ -199,6 +202,8 @@ class Experiment(Settings):
             parse_points(self.sweep)
         granted_threat(self.attacker)  # a role that attacks nothing is refused
         check_device(self.device)
+        if self.split.members is None and self.data.plugin in GENERATED:
+            object.__setattr__(self, "split", replace(self.split, members=MEMBERS))
         object.__setattr__(self, "ssl", self.data.fill_views(self.ssl))
         own_rate = registry.load("ssl", self.ssl.name).lr
         object.__setattr__(self, "train", self.train.fill_rate(own_rate))

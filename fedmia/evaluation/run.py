@@ -26,6 +26,7 @@ from fedmia.evaluation.steps.budgets import allot, sweep
 from fedmia.evaluation.steps.controls import POSERS, pixels
 from fedmia.evaluation.steps.failures import Failures
 from fedmia.federation.checkpoint import Checkpoint
+from fedmia.federation.outlook import describe_start
 from fedmia.federation.run import (
     FederationResult,
     Nodes,
@@ -69,7 +70,7 @@ def execute(
         FederationError: a client failed in the first round; nothing is reported.
     """
     with tempfile.TemporaryDirectory(prefix="fedmia-") as temporary, bars as display:
-        for line in forecasts(prepared):
+        for line in [*describe_start(prepared), *forecasts(prepared)]:
             display.line(format_error(line, prepared.experiment.spelling))
         folder = Path(temporary)
         client_context = make_client_context(prepared, folder, stop)

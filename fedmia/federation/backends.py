@@ -62,13 +62,13 @@ def run_ray(
         say: shows a line to the user: where the clients train.
 
     Raises:
-        InputError: no cluster answers there, or it holds no client.
+        InputError: Ray cannot be started or joined, or it holds no client.
     """
     os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
     logging.getLogger("flwr").setLevel(logging.CRITICAL)  # what fails is said once, in one line
     from fedmia.federation.cluster import ClientResources, RayGrid, connect, disconnect
 
-    connect(address)
+    ours = connect(address)
     try:
         with closing(
             RayGrid(
@@ -82,4 +82,5 @@ def run_ray(
         ) as grid:
             server(grid)
     finally:
-        disconnect()
+        if ours:
+            disconnect()

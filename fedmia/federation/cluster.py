@@ -13,9 +13,10 @@ import heapq
 import logging
 import os
 import socket
+import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,7 +25,9 @@ import ray
 import torch
 from flwr.app import Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
+from ray import cloudpickle
 from ray.exceptions import GetTimeoutError, OutOfMemoryError, RayActorError, RayError
+from ray.job_config import JobConfig
 
 from clients.app import client_app
 from clients.client_context import ClientContext
@@ -46,33 +49,52 @@ from strategies.failure_policy import FederationError
 
 START = 120.0  # seconds in which a first worker is ready
 KNOCK = 5.0  # seconds in which a cluster's port answers
-QUIET: dict[str, Any] = {"include_dashboard": False, "log_to_driver": False}
 
 
-def connect(address: str | None) -> None:
+def connect(address: str | None) -> bool:
     """Start Ray here, or join the cluster at `address` (`auto`, `HOST:PORT`).
 
+    Args:
+        address: of the cluster; None: the session of Ray that this process has, or a new one.
+
+    Returns:
+        Whether it is ours to end: not one that the caller's own program began.
+
     Raises:
-        InputError: no Ray answers there.
+        InputError: Ray cannot be started or joined.
     """
     os.environ.setdefault("RAY_DEDUP_LOGS", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # or Ray prints a warning
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    if address is None:
-        ray.init(address="local", num_cpus=count_cores(), logging_level=logging.ERROR, **QUIET)
-        return
-    option = opt("ray_address", address)
-    if address != "auto":
+    if ray.is_initialized():
+        if address in (None, "auto"):
+            return False
+        raise InputError(
+            f"{opt('ray_address', address)}: this process is in a Ray session already; end it by "
+            "ray.shutdown(), or leave the address out to train there"
+        )
+    option = opt("backend", "ray") if address is None else opt("ray_address", address)
+    if address is not None and address != "auto":
         host, _, port = address.rpartition(":")
         try:
             socket.create_connection((host, int(port)), KNOCK).close()
         except OSError as error:
             raise InputError(f"{option}: nothing answers there ({error})") from error
+    here = {"address": "local", "num_cpus": count_cores(), "include_dashboard": False}
+    where, config = {"address": address} if address else here, JobConfig()
+    # Or its workers would look into the working folder before all else: they get `sys.path`.
+    config._client_job = True
     try:
-        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-    except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
-        first = str(error).strip().splitlines()[0]
-        raise InputError(f"{option}: no Ray cluster that can be joined ({first})") from error
+        ray.init(**where, log_to_driver=False, logging_level=logging.ERROR, job_config=config)
+    except Exception as error:  # it raises what comes: OSError, RuntimeError, plain Exception
+        ray.shutdown()
+        why = str(error).strip().partition("\n")[0] or type(error).__name__
+        hint = f"{opt('backend', 'inline')} needs no Ray"
+        if "AF_UNIX" in why:
+            hint = "set TMPDIR to a folder with a shorter path, such as /tmp"
+        what = "no Ray cluster that can be joined" if address else "Ray cannot be started"
+        raise InputError(f"{option}: {what} ({why}); {hint}") from error
+    return True
 
 
 def disconnect() -> None:
@@ -157,22 +179,21 @@ class Worker:
     """An actor: one client after the other, each from the state that comes with its order.
 
     Args:
-        client_context: what all clients of the run share.
+        path: where the process that holds the run finds modules: there may be plugins.
+        packed: what all clients of the run share, and the classes of the Python session that it
+            was started in, by name.
         images: uint8 (N, C, H, W) of all images.
         share: what one client takes of a machine.
-        classes: of the Python session that the run was started in, by name.
 
     Raises:
         InputError: a GPU is named as the device, and torch finds none here.
     """
 
     def __init__(
-        self,
-        client_context: ClientContext,
-        images: ByteArray,
-        share: ClientResources,
-        classes: Mapping[str, type],
+        self, path: Collection[str], packed: bytes, images: ByteArray, share: ClientResources
     ) -> None:
+        sys.path += [folder for folder in path if folder not in sys.path]
+        client_context, classes = cloudpickle.loads(packed)
         session.receive(classes)
         TaskIdentity.task_id = TaskIdentity.run_id = 1
         TaskIdentity.node_id = SERVER
@@ -247,10 +268,10 @@ class RayGrid(LocalGrid):
         workers = min(clients, fit)
         super().__init__(clients, workers, store, timeout)
         self._told = (
-            ray.put(client_context),
+            [folder or os.getcwd() for folder in sys.path],
+            ray.put(cloudpickle.dumps((client_context, dict(session.classes())))),
             ray.put(np.ascontiguousarray(client_context.images)),
             share,
-            dict(session.classes()),
         )
         self._kind: Any = ray.remote(
             num_cpus=share.cpus, num_gpus=share.claim, max_restarts=0, max_task_retries=0

@@ -73,6 +73,8 @@ class LocalGrid(Grid):
         self.clients = clients
         self.ahead = max(16, 4 * workers)
         self.store = store
+        # Called with branch and client of each reply.
+        self.on_reply: Callable[[str, int], None] = lambda branch, client: None
         self._timeout = timeout
         self._names = itertools.count()
         self._changed = Condition()
@@ -169,6 +171,7 @@ class LocalGrid(Grid):
             done = [self._done.pop(name) for name in sorted(wanted_ids & self._done.keys())]
         for order, _, state in done:  # which waits for `accept`
             self._brought[order.message.metadata.dst_node_id] = order, state.new
+            self.on_reply(branch_of(order.message), self.client(order))
         return [reply for _, reply, _ in done]
 
     @abstractmethod

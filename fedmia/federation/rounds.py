@@ -28,6 +28,7 @@ from fedmia.federation.checkpoint import (
     server_state,
 )
 from fedmia.federation.forks import Fork
+from fedmia.federation.inline import LocalGrid
 from fedmia.federation.ledger import Ledger
 from fedmia.federation.schedule import RoundRecorder, Schedule
 from fedmia.options.errors import prefix_errors
@@ -112,6 +113,8 @@ class FederatedRun:
         It returns early, with the finished rounds, when the user interrupts the run or the failure
         policy ends it.
         """
+        if isinstance(grid, LocalGrid):
+            grid.on_reply = self._note_reply
         try:
             for branch in self.branches():
                 self._run_branch(grid, branch)
@@ -125,7 +128,25 @@ class FederatedRun:
             if self.checkpoint:
                 self.checkpoint.wait_for_writes()
         if self._unsaved is not None:
-            self.snapshots.save("main", self._unsaved)
+            self._keep_last(self._unsaved)
+
+    def _keep_last(self, last: Snapshot) -> None:
+        """Keep the last finished round of `main`, unless training had diverged by then."""
+        try:
+            self.probe(last.state)
+        except FederationError as error:
+            self.failure = self.failure and FederationError(f"round {last.round}: {error}")
+            whole = self.snapshots.rounds("main")[-1]
+            self.rounds[:] = [info for info in self.rounds if info.round <= whole]
+        else:
+            self.snapshots.save("main", last)
+
+    def _note_reply(self, branch: str, client: int) -> None:
+        """Show how far the round is: a client takes as long as it has images."""
+        sizes = [len(part) for part in self.client_context.branch_parts(branch)]
+        share = self.experiment.federation.participation
+        clients = max(1, int(len(sizes) * share + 0.5))
+        self.display.reply(sizes[client] / (sum(sizes) * share), clients)
 
     def branches(self) -> list[str]:
         """The branches whose rounds need clients, in their order."""
@@ -438,14 +459,17 @@ class FederatedRun:
         its kNN accuracy, where it is probed."""
         main, knn = branch == "main", None
         evaluated = round in self.schedule.evaluated()
+        if evaluated and main:  # before it is kept: a model that diverged is not scored
+            with self.watch.part("probes"):
+                try:
+                    knn = self.probe(state)
+                except FederationError as error:
+                    raise FederationError(f"round {round}: {error}") from None
         if evaluated:
             self.keep(branch, round, state)
             self._unsaved = None
         elif main:
             self._unsaved = self._snapshot(branch, round, state)
-        if evaluated and main:
-            with self.watch.part("probes"):
-                knn = self.probe(state)
         if main:
             self.rounds.append(RoundInfo(round, attacked, loss, knn))
         return knn

@@ -429,6 +429,7 @@ def federate(
     failure_policy = FailurePolicy(
         options.clients, options.on_failure, options.client_timeout, least,
         partial(_indispensable, split, frozenset(experiment.malicious_clients)), say=display.line,
+        hint=f"{divergence_hint(client_context)} if training diverged",
     )  # fmt: skip
     run = FederatedRun(
         experiment,
@@ -469,6 +470,23 @@ def federate(
         tuple(failure_policy.faults), gone,
         str(run.failure) if run.failure else None, archive, run.aggregation,
     )  # fmt: skip
+
+
+def divergence_hint(client_context: ClientContext) -> str:
+    """What helps where training diverged, with the values in force.
+
+    Args:
+        client_context: what all clients of the run share.
+
+    Returns:
+        `a lower train.lr=0.03 helps`, with all else that may be the cause.
+    """
+    rates = {"strategy.server_lr": client_context.strategy[1].get("server_lr", 1.0)}
+    rates |= {"train.lr": client_context.train.first_rate}
+    helps = [f"a lower {opt(path, f'{rate:g}')}" for path, rate in rates.items() if rate != 1]
+    helps += ["a weaker defence"] * bool(client_context.defenses)
+    helps += ["a milder attack"] * (client_context.attack is not None)
+    return f"{' or '.join(helps)} helps"
 
 
 def _indispensable(split: Split, malicious: frozenset[int], gone: frozenset[int]) -> str | None:

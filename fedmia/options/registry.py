@@ -13,7 +13,9 @@ import dataclasses
 import functools
 import importlib
 import inspect
+import os
 import pkgutil
+import sys
 from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
@@ -151,6 +153,18 @@ def _name_of_file(file: str) -> str:
     return file.replace("_", "-")
 
 
+def search_working_folder() -> None:
+    """Let Python also find modules in the working folder, as `python -m` does and a console script
+    does not.
+
+    It comes last, and after our own packages: no folder in it takes the place of any of them.
+    """
+    for package in {package.partition(".")[0] for package, *_ in KINDS.values()}:
+        importlib.import_module(package)
+    if not {"", here := os.getcwd()} & {*sys.path}:
+        sys.path.append(here)
+
+
 def load_outside(kind: str, name: str) -> Any:
     """Import what a user names from outside fedmia.
 
@@ -173,6 +187,7 @@ def load_outside(kind: str, name: str) -> Any:
                 f"have; pass {session.short_name(name)} as an object again (in Python)"
             )
         return known[attribute]
+    search_working_folder()
     try:
         return getattr(importlib.import_module(module_name), attribute)
     except (ImportError, AttributeError, SyntaxError, ValueError) as error:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedmia.data._sizes import SplitOptions, check_clients, role_sizes
+from fedmia.data._sizes import MOST_SCORED, SplitOptions, check_clients, role_sizes
 from fedmia.data.encoded import EncodedSet
 from fedmia.data.images import ImageSet, IntArray
 from fedmia.options.errors import InputError, opt
@@ -137,7 +137,7 @@ def make_split(
 
     Args:
         data: the source's images, decoded or not.
-        options: sizes of the roles.
+        options: sizes of the roles; without a number of members every image gets one.
         partition: deals members, and apart from them the reserve, to clients.
         clients: number of clients, >= 1, malicious ones included.
         malicious: how many of the last clients attack; they hold images of the reserve.
@@ -161,7 +161,10 @@ def make_split(
     takers, what = (clients, malicious), data.name
     if partition.owned:
         takers, what = (honest, 0), f"what is left of {data.name} for these clients"
-    sizes = role_sizes(options, *takers, placebo, len(order), what)
+    members = own if partition.trains_on_all() else options.members
+    sizes = role_sizes(replace(options, members=members), *takers, placebo, len(order), what)
+    most = options.scored or (MOST_SCORED if options.members is None else sizes.members)
+    check_clients(replace(options, members=sizes.members), clients, malicious)
     ends = np.cumsum([sizes.members, sizes.nonmembers, sizes.test, sizes.public, sizes.reserve])
     members, nonmembers, test, public, reserve = np.split(order, ends)[:5]
     if partition.trains_on_all():  # clients of the placebo are as large as those of the run
@@ -175,8 +178,8 @@ def make_split(
     stream = rng(seed, "partition-reserve")
     reserve_parts = _deal_images(kinds, reserve, partition, receivers, stream) if receivers else ()
     known, scored = _choose_known(honest_parts, options.known, rng(seed, "known"))
-    if options.scored is not None and options.scored < len(scored):
-        scored = np.sort(rng(seed, "scored").choice(scored, options.scored, replace=False))
+    if most < len(scored):
+        scored = np.sort(rng(seed, "scored").choice(scored, most, replace=False))
     return Split(
         parts=(*honest_parts, *reserve_parts[receivers - malicious :]),
         malicious=malicious,
@@ -206,7 +209,7 @@ def _find_distinct(data: ImageSet | EncodedSet, kinds: IntArray) -> IntArray:
 
 
 def _pools(
-    order: IntArray, kinds: IntArray, honest: int, partition: Partition, members: int
+    order: IntArray, kinds: IntArray, honest: int, partition: Partition, members: int | None
 ) -> tuple[IntArray, IntArray, int]:
     """(images of every role but the attackers' own, these, how many of the former honest clients
     own), in the given order; what honest clients own stands first.
@@ -220,7 +223,7 @@ def _pools(
     own, theirs = order[(whose >= 0) & (whose < honest)], order[whose >= honest]
     if not partition.trains_on_all():
         return own, theirs, len(own)
-    if len(own) != members:
+    if members not in (None, len(own)):
         raise InputError(
             f"the honest clients own {len(own)} distinct images and train on all: "
             f"{opt('split.members')} must be {len(own)}, got {members}"

@@ -11,6 +11,7 @@ from typing import Self
 from rich.console import Console
 from rich.progress import (
     BarColumn,
+    MofNCompleteColumn,
     Progress,
     Task,
     TextColumn,
@@ -22,6 +23,7 @@ from fedmia.options.session import short_name
 from fedmia.runtime.heartbeat import INTERVAL, REFRESH, Heartbeat, format_seconds, notebook_line
 
 FEW = 3  # attacks that are not worth an estimate of their time
+SURE = 10.0  # seconds of rounds that give an estimate of all
 
 # Of a round: its branch and number, mean loss, kNN accuracy, seconds.
 Rounds = Callable[[str, int, float | None, float | None, float], None]
@@ -47,7 +49,6 @@ class ProgressBars:
         interval: float = INTERVAL, clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
         console = Console(stderr=True)
-        done = TextColumn("{task.completed:.0f}/{task.total:.0f}")
         time_left = TimeRemainingColumn(elapsed_when_finished=over)
         columns = (*more_columns, TimeElapsedColumn(), TextColumn("left"), time_left)
         silent = quiet or not console.is_terminal
@@ -56,12 +57,14 @@ class ProgressBars:
         self._line: Callable[[str], None] | None = None
         self._heart: Heartbeat | None = None
         self._open, self._step = 0, ""
+        self._status = console.status("data")
         self._bar = Progress(
-            TextColumn("{task.description}"), BarColumn(), done, *columns,
+            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), *columns,
             console=console, disable=silent, get_time=clock,
         )  # fmt: skip
 
     def __enter__(self) -> Self:
+        self._status.stop()
         self._bar.start()
         self._start_heart()
         self._step = ""
@@ -77,9 +80,12 @@ class ProgressBars:
         """The lines of a whole command: also while it reads its images and writes its report."""
         self._step = "data"
         self._start_heart()
+        if not self._bar.disable:
+            self._status.start()
         try:
             yield
         finally:
+            self._status.stop()
             self._stop_heart()
 
     def _start_heart(self) -> None:
@@ -136,7 +142,7 @@ class ProgressBars:
 
 def describe_task(task: Task) -> str:
     """`main rounds 3/30, loss 5.100`: what a task does, and how much of it is done."""
-    text = f"{task.description} {task.completed:.0f}/{task.total or 0:.0f}"
+    text = f"{task.description} {int(task.completed)}/{task.total or 0:.0f}"
     return f"{text}, {task.fields['seen']}" if task.fields.get("seen") else text
 
 
@@ -152,7 +158,7 @@ class Display(ProgressBars):
     """The rounds of a run.
 
     Args:
-        rounds: number of rounds of all branches.
+        rounds: number of rounds of all branches; 0: `plan` will tell it.
         quiet: show nothing.
         also: called after each round with the arguments of `round`.
     """
@@ -161,6 +167,7 @@ class Display(ProgressBars):
         super().__init__(quiet, TextColumn("{task.fields[seen]}"))
         self._also = also
         self._task = self._bar.add_task("rounds", total=rounds, seen="")
+        self._replies, self._loss, self._estimated = 0, "", False
 
     def round(
         self, branch: str, round: int, loss: float | None, knn: float | None, seconds: float
@@ -176,9 +183,34 @@ class Display(ProgressBars):
         """
         loss_text = "" if loss is None else f"loss {loss:.3f}"
         loss_text += "" if knn is None else f"  kNN {knn:.2f}"
-        self._bar.update(self._task, advance=1, description=f"{branch} rounds", seen=loss_text)
+        self._replies, self._loss = 0, loss_text
+        done = int(self._bar.tasks[self._task].completed) + 1
+        self._show_rounds(done, description=f"{branch} rounds", seen=loss_text)
         if self._also is not None:
             self._also(branch, round, loss, knn, seconds)
+
+    def plan(self, rounds: int) -> None:
+        """How many rounds all branches have, once that is known."""
+        self._bar.update(self._task, total=rounds)
+
+    def reply(self, share: float, clients: int) -> None:
+        """One more client of the round at work is done.
+
+        Args:
+            share: its part of the round's work.
+            clients: of the round.
+        """
+        self._replies, done = self._replies + 1, self._bar.tasks[self._task].completed
+        seen = f"{self._loss}, client {min(self._replies, clients)}/{clients}".removeprefix(", ")
+        self._show_rounds(min(done + share, int(done) + 0.99), seen=seen)
+
+    def _show_rounds(self, completed: float, **fields: str) -> None:
+        """Show how many rounds are done, and once, as soon as it can be told, what all take."""
+        self._bar.update(self._task, completed=completed, **fields)
+        task = self._bar.tasks[self._task]
+        if not self._estimated and (task.elapsed or 0.0) > SURE and (left := seconds_left(task)):
+            self._estimated = True
+            self.line(f"the rounds take about {format_seconds(left)} more, then come the attacks")
 
     def say(self, what: str) -> None:
         """Show the step that follows the rounds."""

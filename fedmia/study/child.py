@@ -1,11 +1,13 @@
-"""A run of a study in a process of its own: `python -m fedmia.study.child MODULE [ARGUMENT ..]`.
+"""A run of a study in a process of its own.
 
-The same as `python -m MODULE`, but that it ends when the study does, by kill -9 too.
+The same as `python -m MODULE [ARGUMENT ..]`, but that it ends when the study does, by kill -9 too,
+and finds modules where the study does: `-m` would first look into the working folder.
 """
 
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -14,6 +16,11 @@ from fedmia.cli.commands import AUDIT
 from fedmia.cli.flags import FlagStyle
 from fedmia.study.processes import end_with_the_study
 
+PROGRAM = """import sys
+sys.path[:] = dict.fromkeys([*sys.argv[1].split(chr(10)), *sys.path])
+from fedmia.study.child import main
+sys.exit(main(*sys.argv[2:]))
+"""
 # The report of an audit speaks of flags, not of a file that the study wrote.
 OPTIONS: dict[str, dict[str, Any]] = {"fedmia.audit": {"spelling": FlagStyle(AUDIT, {})}}
 
@@ -28,11 +35,15 @@ def command(module: str, *arguments: object) -> Sequence[str]:
     Returns:
         The arguments, that of Python first.
     """
-    line = (sys.executable, "-m", "fedmia.study.child", module, *arguments, "--quiet")
+    path = [folder or os.getcwd() for folder in sys.path]
+    if path[-1] == os.getcwd():  # for plugins; our own packages come before
+        path.pop()
+    line = (sys.executable, "-P", "-c", PROGRAM, "\n".join(path), module, *arguments, "--quiet")
     return [str(part) for part in line]
 
 
-if __name__ == "__main__":
+def main(module: str, *arguments: str) -> int:
+    """Run a command's module in this process, to its exit code."""
     end_with_the_study()
-    name, *rest = sys.argv[1:]
-    sys.exit(importlib.import_module(name).main(rest, **OPTIONS.get(name, {})))
+    code: int = importlib.import_module(module).main(arguments, **OPTIONS.get(module, {}))
+    return code

@@ -9,6 +9,7 @@ from fedmia.config.experiment import Experiment
 from fedmia.config.plugin_lists import address_layer
 from fedmia.config.sweep import Sweep
 from fedmia.config.tradeoff import Tradeoff
+from fedmia.data._sizes import MOST_MEMBERS
 from fedmia.options.errors import Spelling, format_error
 
 Respell = Callable[[str, Spelling], Spelling]  # of a defence's name and the spelling of a run
@@ -32,7 +33,9 @@ def study_forecasts(
     """
     lines = dict[str, dict[str, str]]()  # of each defence, by its settings
     for experiment in experiments:
-        images = experiment.split.members // max(1, len(experiment.honest_clients))
+        # Without a number the most: what it cannot guarantee, nobody's fewer images can.
+        members = experiment.split.members or MOST_MEMBERS
+        images = members // max(1, len(experiment.honest_clients))
         names = [layer.name for layer in experiment.defense]
         for layer in experiment.defense:
             defense = layer.build("defense")

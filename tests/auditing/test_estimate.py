@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
 import numpy as np
 import pytest
 import torch
 
 from fedmia import library
+from fedmia.attacks.base import Attack, Known
 from fedmia.evaluation import encoder as evaluation
+from fedmia.evaluation.audits import estimate
 from fedmia.nets.smallnet import SmallNet
 from fedmia.runtime.progress import AuditDisplay
+from fedmia.threat import Threat
 
 ATTACKS = ["similarity", "lpla", "internal", "grad-norm", "encodermi-v", "dataset-inference"]
 
@@ -24,6 +30,43 @@ def audit(quiet: bool) -> object:
         SmallNet(width=4).build(3, 16), images(0), images(1), attacks=ATTACKS, quiet=quiet,
         known=10, size=16,
     )  # fmt: skip
+
+
+class Slow(Attack):
+    """Takes 3 s for each known member and .25 s for each score, by the clock of the test."""
+
+    paper: ClassVar[str] = "none"
+    needs: ClassVar[Threat] = Threat("black_box", "outsider")
+
+    def __init__(self, clock: list[float]) -> None:
+        self.clock = clock
+
+    def asks_shadows(self) -> bool:
+        return False
+
+    def fit(self, view: object, known: Known, rng: object) -> None:
+        self.clock[0] += 3 * len(known.members)
+
+    def score(self, view: object, images: torch.Tensor) -> np.ndarray:
+        self.clock[0] += 0.25 * len(images)
+        return np.zeros(len(images))
+
+
+def test_rehearsal__is_scaled_up_to_all_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the encoder and on its control: the fit on 20 known members, the scores of 60 images and,
+    for a threshold, of 2 x 20 known ones."""
+    clock = [100.0]
+    monkeypatch.setattr(estimate, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
+    pixels = torch.zeros(60, 1, 1, 1)
+    suite: Any = SimpleNamespace(
+        scorer=SimpleNamespace(known=Known(pixels[:20], pixels[:20]), candidates=pixels, seed=0),
+        released=SimpleNamespace(access="black_box"),
+        build=lambda name: Slow(clock),
+        view=lambda *given: None,
+    )
+    rehearsal = estimate.rehearse(suite, ["similarity"])
+    assert rehearsal.seconds == {"similarity": 2 * (3 * 20 + 0.25 * (60 + 2 * 20))}
+    assert rehearsal.total() == 170 and clock == [100.0 + 3 * 8 + 0.25 * 16]
 
 
 @pytest.mark.slow

@@ -232,6 +232,40 @@ def test_split__test_halves_and_automatic_sizes():
     assert small["known_nonmembers"] + small["scored_nonmembers"] == 621
 
 
+DEFAULT = SplitOptions(known=12)
+
+
+@pytest.mark.parametrize(
+    ("images", "placebo", "roles"),  # members, placebo, non-members, test; 6 clients, 1 malicious
+    [
+        (900, False, (469, 0, 225, 112)),  # and as much for the malicious client as others have
+        (900, True, (255, 255, 227, 112)),
+        (24000, False, (5000, 0, 2000, 1000)),
+        (90, False, (47, 0, 23, 11)),
+    ],
+)
+def test_split__without_a_number_of_members_all_images_have_a_role(images, placebo, roles):
+    counts = split_of(distinct_images(images), DEFAULT, placebo=placebo).counts()
+    outside = counts["known_nonmembers"] + counts["scored_nonmembers"]
+    test = counts["test_fit"] + counts["test_eval"]
+    assert (counts["members"], counts["placebo"], outside, test) == roles
+    used = sum(roles) + counts["attackers"]
+    assert used == images if images < 9000 else used == 9000
+    assert counts["scored_members"] == min(2000, counts["members"] - 12)
+
+
+def test_split__without_a_number_too_few_images_are_refused_with_the_sum():
+    needed = r"17 members \+ 3 reserve \+ 14 non-members \+ 2 test \+ 0 public = 36 images needed"
+    with pytest.raises(InputError, match=f"{needed}, toy has 35 distinct"):
+        split_of(distinct_images(35), DEFAULT, placebo=False)
+    assert split_of(distinct_images(36), DEFAULT, placebo=False).counts()["members"] == 17
+
+
+def test_split__a_number_of_members_scores_all_of_them():
+    split = split_of(distinct_images(9000), SplitOptions(members=3000), placebo=False)
+    assert len(split.scored_members) == 2960
+
+
 def test_split__too_few_images_shows_the_sum():
     options = SplitOptions(members=300, nonmembers=400, known=48, test=50, public=7)
     with pytest.raises(InputError) as caught:

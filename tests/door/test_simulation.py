@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +23,7 @@ from fedmia.door.arguments import build_settings
 from fedmia.door.plugins import name_plugin
 from fedmia.door.studies import name_values
 from fedmia.options.option import option
+from fedmia.runtime.progress import Display
 from fedmia.simulate import main
 from fedmia.threat import BlackBox, Threat
 
@@ -202,11 +202,16 @@ def test_bad_input_is_one_line_and_leaves_nothing(
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.slow(seconds=20)
-def test_an_interrupt_reports_on_the_finished_rounds() -> None:
-    options = TINY | {"rounds": 2000, "federation": {"snapshots": 1}}
-    timer = threading.Timer(6, lambda: os.kill(os.getpid(), signal.SIGINT))
-    timer.start()
-    run = fedmia.run_simulation(**options)
-    assert 0 < run.records["interrupted"] < 2000
+def test_an_interrupt_reports_on_the_finished_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C as round 3 ends, by the run's own word and by no clock."""
+    plain = Display.round
+
+    def interrupt(self: Display, branch: str, round: int, *rest: Any) -> None:
+        plain(self, branch, round, *rest)
+        if round == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(Display, "round", interrupt)
+    run = fedmia.run_simulation(**TINY | {"rounds": 8, "federation": {"snapshots": 1}})
+    assert run.records["interrupted"] == 3
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

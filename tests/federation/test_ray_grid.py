@@ -179,8 +179,13 @@ def test_worker__trains_on_the_first_gpu_that_it_sees(
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
     monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", caps.append)
     context = prepared_context(device)
-    worker = cluster.Worker(context, np.zeros(0), ClientResources(1.0, share, device), {})
+    worker = worker_of(context, share)
     assert worker._site.device == own and caps == ([] if cap is None else [cap])
+
+
+def worker_of(context: ClientContext, gpus: float) -> cluster.Worker:
+    packed = cluster.cloudpickle.dumps((context, {}))
+    return cluster.Worker([], packed, np.zeros(0), ClientResources(1.0, gpus, context.device))
 
 
 def prepared_context(device: str) -> ClientContext:
@@ -193,7 +198,7 @@ def test_worker__refuses_a_gpu_that_its_machine_lacks() -> None:
     if torch.cuda.is_available():
         pytest.skip("torch finds a CUDA GPU here")
     with pytest.raises(InputError, match="device=cuda: torch finds no CUDA GPU on "):
-        cluster.Worker(prepared_context("cuda"), np.zeros(0), ClientResources(1.0, 0.5, "cuda"), {})
+        worker_of(prepared_context("cuda"), 0.5)
 
 
 def test_contents__are_those_of_the_round_and_stored_once(start: Callable[..., RayGrid]) -> None:

@@ -36,10 +36,12 @@ def test_partitions__of_numbers_alone_take_them(name: str) -> None:
     assert len(split.parts) == 4
 
 
-def test_probes__of_one_class_do_not_run() -> None:
+def test_probes__of_one_class_do_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """But a model that diverged is found all the same."""
     nothing: Any = None  # neither the model nor the split is asked
-    probes = Probes(nothing, DATA.labels, nothing)
-    assert probes.knn({}) is None
+    probes, asked = Probes(nothing, DATA.labels, nothing), list[Any]()
+    monkeypatch.setattr(Probes, "features", lambda self, state: asked.append(state))
+    assert probes.knn({}) is None and asked == [{}]
     assert {n: (p.value, p.n) for n, p in probes.both({}).items()} == {
         "knn": (None, 0), "linear": (None, 0)
     }  # fmt: skip

@@ -11,8 +11,8 @@ from torch import Tensor
 from clients.client_context import ClientContext
 from fedmia.data.images import IntArray
 from fedmia.evaluation.steps.probes import NO_PROBES, probe
+from fedmia.federation.run import divergence_hint
 from fedmia.options import registry
-from fedmia.options.errors import opt
 from fedmia.partitions.split import Split
 from fedmia.probes.utility import knn_accuracy, mean_cosine
 from fedmia.records import Health, Probe
@@ -67,7 +67,7 @@ class Probes:
         if not all(bool(f.isfinite().all()) for f in features):
             raise FederationError(
                 f"training diverged{self._strengths()}: the model answers with numbers that are "
-                f"not finite; a lower {opt('train.lr')}, a weaker defence or a milder attack helps"
+                f"not finite; {divergence_hint(self.client_context)}"
             )
         return features[0], ours, features[1], theirs
 
@@ -110,8 +110,13 @@ class Probes:
         return len(np.unique(self.labels)) < 2
 
     def knn(self, state: State) -> float | None:
-        """Weighted-kNN accuracy in [0, 1]."""
-        return None if self.idle else knn_accuracy(*self.features(state))
+        """Weighted-kNN accuracy in [0, 1]; None where no probe runs.
+
+        Raises:
+            FederationError: training diverged.
+        """
+        features = self.features(state)
+        return None if self.idle else knn_accuracy(*features)
 
     def both(self, state: State) -> dict[str, Probe]:
         """Accuracy of the kNN and of the linear probe."""

@@ -1,0 +1,52 @@
+"""What a run is about to do, said before its first round."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+
+from fedmia.data._sizes import MOST_MEMBERS, MOST_SCORED
+from fedmia.federation.run import PreparedRun
+from fedmia.options.errors import opt
+
+
+def describe_start(prepared: PreparedRun) -> list[str]:
+    """Images in use, clients, cuts and rounds of a run.
+
+    Args:
+        prepared: settings, images and their roles.
+
+    Returns:
+        One line each; none where the images are elsewhere.
+    """
+    experiment, split, counts = prepared.experiment, prepared.split, prepared.split.counts()
+    if not split.distinct:
+        return []
+    counts["nonmembers"] = counts["known_nonmembers"] + counts["scored_nonmembers"]
+    counts["test"] = counts["test_fit"] + counts["test_eval"]
+    roles = ("members", "nonmembers", "test", "attackers", "placebo", "public")
+    listed = ", ".join(f"{counts[role]:,} {role}" for role in roles if counts[role])
+    limit = (
+        f"; by default at most {MOST_MEMBERS:,} members, of which {MOST_SCORED:,} are scored: "
+        f"{opt('split.members')} and {opt('split.scored')} take more"
+    ) * (experiment.split.members is None and counts["members"] >= MOST_SCORED)
+    sizes = sorted(len(part) for part in split.parts[: split.honest])
+    lines = [
+        f"{len(split.used):,} of {split.distinct:,} images of {prepared.data.name} used: "
+        f"{listed}{limit}",
+        f"{len(sizes)} clients train on {sizes[0]} (least), {statistics.median(sizes):g} (median), "
+        f"{sizes[-1]} (most) images each",
+    ]
+    spec, batch = experiment.ssl.build("ssl"), experiment.train.batch_size
+    if noted := [size for size in sizes if spec.notes(size)]:
+        lines.append(f"{len(noted)} of {len(sizes)} clients: {spec.notes(noted[0])[0]}")
+    if few := [size for size in sizes if size < batch]:
+        lines.append(
+            f"WARNING: {len(few)} of {len(sizes)} clients have fewer images than a batch of {batch}"
+            f" and hardly learn: more {opt('split.members')}, fewer {opt('federation.clients')} or "
+            f"a smaller {opt('train.batch_size')} help"
+        )
+    rounds, attacked = experiment.federation.rounds, experiment.attack_rounds
+    planned = [f"{rounds} main", f"{attacked} zero", f"{rounds} placebo"]
+    ran = True, bool(attacked), bool(split.placebo_parts)
+    return [*lines, f"rounds: {' + '.join(itertools.compress(planned, ran))}"]

@@ -1,0 +1,111 @@
+"""The installed command in a folder of the user's: its plugins are found, and hide none of ours."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedmia.options import registry
+from fedmia.options.errors import InputError
+from fedmia.study.child import command
+
+ROOT = Path(__file__).resolve().parents[2]
+# What the console script runs, and where it looks for modules: never in the working folder.
+SCRIPT = [
+    sys.executable,
+    "-P",
+    "-c",
+    "import sys; from fedmia.cli.main import main; sys.exit(main())",
+]
+ATTACK = """
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fedmia.attacks import Attack
+from fedmia.threat import Threat
+
+@dataclass
+class Norm(Attack):
+    "Length of the embedding."
+
+    paper: ClassVar[str] = "none yet"
+    needs: ClassVar[Threat] = Threat("black_box", "outsider")
+
+    def score(self, view, images):
+        return view.embed_views(images, 2).norm(dim=2).mean(dim=1).double().numpy()
+"""
+DATA = """
+from fedmia.data.synthetic import Synthetic
+
+class Mine(Synthetic):
+    "Images of one's own."
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with plugins, and with folders that are called as packages of ours."""
+    (tmp_path / "norm_attack_here.py").write_text(ATTACK)
+    (tmp_path / "data_here.py").write_text(DATA)
+    for name in ("clients", "strategies", "fedmia"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise ImportError('not ours')\n")
+    return tmp_path
+
+
+def call(folder: Path, line: str) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        [*SCRIPT, *line.split()], cwd=folder, env=env, capture_output=True, text=True, timeout=300
+    )
+
+
+def test_plugins_here__are_found_after_all_else(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "path", [p for p in sys.path if p])
+    before = list(sys.path)
+    registry.load("attack", "similarity")
+    assert sys.path == before, "a plugin of our own needs no other folder"
+    assert registry.load("attack", "norm_attack_here:Norm").__name__ == "Norm"
+    assert sys.path == [*before, str(folder)]
+    with pytest.raises(InputError, match="cannot load attack 'absent:Norm': No module named"):
+        registry.load("attack", "absent:Norm")
+    assert sys.path == [*before, str(folder)], "once"
+
+
+def test_child__looks_where_the_study_does_and_not_here(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether the study has loaded a plugin from here or not."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "path", [str(ROOT), *(p for p in sys.path if p)])
+    for name in ("attack", "norm_attack_here:Norm"), None:
+        line = list(command("fedmia.cli.main", "--version"))
+        pipes = dict.fromkeys(("stdin", "stdout"), subprocess.PIPE)
+        # It ends, with all of its group, as soon as its input does.
+        with subprocess.Popen(line, text=True, start_new_session=True, **pipes) as process:
+            assert process.stdout and process.stdout.read().startswith("fedmia ")
+            assert process.wait() == 0
+        if name:
+            registry.load(*name)
+
+
+@pytest.mark.slow(seconds=25)
+@pytest.mark.parametrize(
+    "line",
+    [
+        "simulate --attacks norm_attack_here:Norm --dataset data_here:Mine",
+        "simulate --attacks norm_attack_here:Norm --backend ray",
+        "sweep --attacks norm_attack_here:Norm --seeds 2 --out SWEEP",
+    ],
+)
+def test_commands__use_the_plugins_of_the_folder(folder: Path, line: str) -> None:
+    done = call(folder, f"{line} --config smoke --quiet")
+    assert done.returncode == 0, done.stderr
+    assert "norm_attack_here:Norm has AUC" in done.stdout or "2 of 2 runs" in done.stdout
