@@ -18,6 +18,7 @@ from PIL import Image
 from torch import nn
 
 from fedmia.testing.material import textures
+from tests.bank import _alone
 from tests.pages.installed import Installed
 from tests.pages.reading import blocks, text_of
 
@@ -149,6 +150,11 @@ class Materials:
             shutil.copy(source, target)
 
     def make(self, name: str) -> Path:
+        """The path of one, made by the first worker that asks."""
+        with _alone(self.root.with_suffix(".lock")):
+            return self._made(name)
+
+    def _made(self, name: str) -> Path:
         """The path of one, made where it is missing."""
         path = self.root / name
         if not path.exists():
@@ -160,7 +166,7 @@ class Materials:
         """A run of few images."""
         for name in self.made:
             if name in flags:
-                self.make(name)
+                self._made(name)
         done = self.installed.run([*shlex.split(flags), "--out", str(path)], self.root)
         assert done.returncode == 0, done.stderr
 
@@ -171,6 +177,6 @@ class Materials:
 
     def _audit(self, path: Path) -> None:
         """An audit of an encoder that was never trained."""
-        encoder, trained, others = map(self.make, ("model.pt2", "TRAINED", "OTHERS"))
+        encoder, trained, others = map(self._made, ("model.pt2", "TRAINED", "OTHERS"))
         flags = f"fedmia audit --encoder {encoder} --members folder:{trained} --attacks similarity"
         self._run(path, f"{flags} --nonmembers folder:{others} --known 8 --quiet")

@@ -14,8 +14,6 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.bank import _alone
-from tests.pages.installed import Installed
 from tests.pages.materials import Materials
 from tests.pages.reading import PAGES, commands, text_of, words_of
 
@@ -74,18 +72,6 @@ def stem(name: str) -> str:
     return re.escape(name) if name == "gate.py" else re.escape(module)
 
 
-@pytest.fixture(scope="session")
-def materials(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Materials]:
-    own = tmp_path_factory.getbasetemp()
-    root = (own.parent if own.name.startswith("popen-") else own) / "pages"
-    installed = Installed(root / "installed")
-    with _alone(root / "installed.lock"):
-        if not (root / "ready").exists():
-            installed.install()
-            (root / "ready").touch()
-    yield Materials(installed, root / "materials")
-
-
 def test_commands__are_all_in_the_table() -> None:
     listed = shown()
     assert len(listed) > 80
@@ -130,9 +116,6 @@ def test_installed__is_the_wheel_and_not_the_clone(materials: Materials, tmp_pat
 @pytest.mark.parametrize("command", RUN, ids=lambda command: command[:80])
 def test_command__runs(command: str, materials: Materials, tmp_path: Path) -> None:
     words = smallest(command)
-    with _alone(materials.root.with_suffix(".lock")):
-        for name in read_by(words, iter(materials.made)):
-            materials.make(name)
     for name in read_by(words, iter(materials.made)):
         materials.copy(name, tmp_path)
     done = materials.installed.run(words, tmp_path)
