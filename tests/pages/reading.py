@@ -15,6 +15,7 @@ PAGES = sorted(
 )
 BLOCK = re.compile(r"^ *```([^\s`]*)[^\n]*\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
 SHELL, PROGRAM = ("bash", "console", "sh"), r"(?:fedmia|python|bash|pip) "
+SHOWN = re.compile(r"fedmia \w+(?: --[\w.-]+ [^\s-]\S*)+")  # in what a command printed
 SPAN = re.compile(rf"(?<!`)`({PROGRAM}[^`]+)`(?!`)")
 SCRIPTS = {f"scripts/{name}.sh": name for name in ("audit", "sweep", "tradeoff")}
 SCRIPTS["scripts/run.sh"] = "simulate"
@@ -44,8 +45,9 @@ def blocks(text: str, *languages: str) -> list[str]:
 
 
 def commands(text: str) -> list[str]:
-    """The commands of a page: each line of its blocks for a shell, and each that a sentence holds
-    whole. A command of one or two words is a name, and dots leave something out.
+    """The commands of a page: each line of its blocks for a shell, each that a sentence holds
+    whole, and each that printed text advises. A command of one or two words is a name, and dots
+    leave something out.
 
     Args:
         text: of the page.
@@ -54,7 +56,8 @@ def commands(text: str) -> list[str]:
     whole = [re.sub(r"\s#\s.*", "", line).removeprefix("$ ") for line in lines if line.strip()]
     spans = [" ".join(span.split()) for span in SPAN.findall(BLOCK.sub("", text))]
     named = [span for span in spans if len(span.split()) > 2 and ".." not in span]
-    return list(dict.fromkeys(" ".join(line.split()) for line in (*whole, *named)))
+    printed = SHOWN.findall(" ".join("".join(blocks(text, "text")).split()))
+    return list(dict.fromkeys(" ".join(line.split()) for line in (*whole, *named, *printed)))
 
 
 def words_of(command: str) -> list[str]:

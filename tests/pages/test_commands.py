@@ -94,6 +94,7 @@ def test_smallest__keeps_every_flag_of_the_page() -> None:
         ("```bash\nfedmia a \\\n  --b c\n$ fedmia d  # why\n```\n", ["fedmia a --b c", "fedmia d"]),
         ("`fedmia x --out\nA`, `fedmia x`, `fedmia x --y ..`.", ["fedmia x --out A"]),
         ("```python\nfedmia.x\n```\n", []),
+        ("```text\nTry fedmia x --y\n1,2 --out A on it.\n```\n", ["fedmia x --y 1,2 --out A"]),
     ],
 )  # fmt: skip
 def test_commands__reads(text: str, found: list[str]) -> None:
