@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +58,7 @@ def with_flags(words: list[str], flags: Mapping[str, Any]) -> list[str]:
     return words
 
 
-def read_by(words: list[str], names: Iterator[str]) -> list[str]:
+def read_by(words: list[str], names: Iterable[str]) -> list[str]:
     """Which of the names a command reads: all that it says but for the value of --out."""
     out = words.index("--out") + 1 if "--out" in words else 0
     said = " ".join(word for nth, word in enumerate(words) if nth != out or not out)
@@ -89,7 +89,7 @@ def test_smallest__keeps_every_flag_of_the_page() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "listed"),
     [
         ("```bash\nfedmia a \\\n  --b c\n$ fedmia d  # why\n```\n", ["fedmia a --b c", "fedmia d"]),
         ("`fedmia x --out\nA`, `fedmia x`, `fedmia x --y ..`.", ["fedmia x --out A"]),
@@ -97,8 +97,8 @@ def test_smallest__keeps_every_flag_of_the_page() -> None:
         ("```text\nTry fedmia x --y\n1,2 --out A on it.\n```\n", ["fedmia x --y 1,2 --out A"]),
     ],
 )  # fmt: skip
-def test_commands__reads(text: str, found: list[str]) -> None:
-    assert commands(text) == found
+def test_commands__reads(text: str, listed: list[str]) -> None:
+    assert commands(text) == listed
 
 
 @pytest.mark.pages
@@ -117,7 +117,7 @@ def test_installed__is_the_wheel_and_not_the_clone(materials: Materials, tmp_pat
 @pytest.mark.parametrize("command", RUN, ids=lambda command: command[:80])
 def test_command__runs(command: str, materials: Materials, tmp_path: Path) -> None:
     words = smallest(command)
-    for name in read_by(words, iter(materials.made)):
+    for name in read_by(words, materials.made):
         materials.copy(name, tmp_path)
     done = materials.installed.run(words, tmp_path)
     output = done.stdout + done.stderr
