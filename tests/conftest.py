@@ -28,6 +28,8 @@ gc.disable()
 
 def pytest_configure(config: pytest.Config) -> None:
     """The process that only hands tests to others imports none of what they need."""
+    mark = "pages: each command that a page shows, by an installed wheel; slow, a step of .ci/run"
+    config.addinivalue_line("markers", mark)
     if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
         return
     import torch

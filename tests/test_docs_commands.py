@@ -1,31 +1,22 @@
-"""Every command on a page is one that fedmia, the repository or a tool has, flags included."""
+"""Every command on a page is one that fedmia, the repository or a tool has, flags included; what
+pages say of commands and attacks."""
 
 from __future__ import annotations
 
 import re
 import shlex
-from pathlib import Path
 
 import pytest
 
 from fedmia.cli.command import parse
 from fedmia.cli.commands import COMMANDS
+from fedmia.options import registry
 from fedmia.options.errors import InputError
+from tests.pages.reading import PAGES, ROOT, commands, text_of, words_of
 
-ROOT = Path(__file__).resolve().parents[1]
-PAGES = sorted(str(p.relative_to(ROOT)) for p in (ROOT / "docs").glob("**/*.md"))
-SCRIPTS = {"run": "simulate", "audit": "audit", "sweep": "sweep", "tradeoff": "tradeoff"}
 # What a reader has and this repository has not: a class of their own, a run.
-YOURS = r"cannot load \w+ '[\w.]+:\w+'|is no run"
-BLOCK = re.compile(r"^```(?:bash|console|sh)\n(.*?)^```", re.DOTALL | re.MULTILINE)
-
-
-def commands(page: str) -> list[list[str]]:
-    """The words of each command in a page's blocks of commands."""
-    lines = "".join(BLOCK.findall(page)).replace("\\\n", " ").splitlines()
-    found = [shlex.split(line.removeprefix("$ "), comments=True) for line in lines
-             if re.match(r"(\$ )?(fedmia|python|bash) ", line)]  # fmt: skip
-    return [words for words in found if words]
+YOURS = r"cannot load \w+ '[\w.]+:\w+'|is no run|--encoder is missing"
+OF_A_CLONE = re.compile("(fedmia|python|bash) ")
 
 
 def complaint(words: list[str]) -> str | None:
@@ -42,8 +33,6 @@ def complaint(words: list[str]) -> str | None:
         rest = rest[2:]
     elif program == "fedmia":
         name, *rest = rest
-    elif program == "bash" and rest[0].removeprefix("scripts/").removesuffix(".sh") in SCRIPTS:
-        name, rest = SCRIPTS[Path(rest[0]).stem], rest[1:]
     else:  # `gate.py` stands on the page
         here = (ROOT / rest[0]).is_file() or rest[0].startswith("-") or "/" not in rest[0]
         return None if here else f"there is no {rest[0]}"
@@ -62,14 +51,32 @@ def complaint(words: list[str]) -> str | None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_commands__are_those_of_the_command_line(page: str) -> None:
-    listed = commands((ROOT / page).read_text(encoding="utf-8"))
+    listed = [words_of(line) for line in commands(text_of(page)) if OF_A_CLONE.match(line)]
     assert not [(words, said) for words in listed if (said := complaint(words))]
 
 
-def test_commands__on_the_pages_are_read() -> None:
-    """No slip of the pattern lets every page pass."""
-    of_howto = [commands((ROOT / p).read_text(encoding="utf-8")) for p in PAGES if "howto/" in p]
-    assert sum(map(len, of_howto)) > 20
+def test_pages__say_how_many_attacks_there_are() -> None:
+    """Of all; pages of findings and errata count those of a run."""
+    pages = [page for page in PAGES if not re.search("findings|errata", page)]
+    numbers = [n for page in pages for n in re.findall(r"\b(\d+) attacks", text_of(page))]
+    assert len(numbers) >= 3
+    assert set(numbers) == {str(len(registry.names("attack")))}
+
+
+def test_pages__say_beside_overfit_that_the_server_sees_all_images() -> None:
+    """A reader of the number must not take it for what a federation leaks."""
+    presets = [f"configs/{name}.yaml" for name in ("overfit", "overfit-cifar10")]
+    texts = {page: text_of(page) for page in PAGES if page != "docs/errata.md"}
+    shown = [page for page, text in texts.items() if re.search("--config overfit", text)]
+    assert len(shown) > 5
+    assert not [page for page in (*shown, *presets) if "private images" not in
+                " ".join(text_of(page).split()).replace(" # ", " ")]  # fmt: skip
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_page__leaves_no_sentence_open(page: str) -> None:
+    """A colon is followed by what it announces."""
+    assert not re.search(r"[^:\s]:\n\s*(\n#|\Z)", text_of(page))
 
 
 @pytest.mark.parametrize(

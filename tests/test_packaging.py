@@ -19,6 +19,7 @@ import fedmia
 from fedmia.attacks import Known
 from fedmia.options import registry
 from fedmia.options.seeding import rng
+from tests.pages.installed import copy_source
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -171,19 +172,9 @@ def test_readme__example_runs_from_its_folder(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_packages__hold_every_module_template_and_preset(tmp_path: Path) -> None:
-    skipped = {".git", ".venv", "build", "__pycache__", "snapshots"}
-    for name in (*PACKAGES, "configs"):
-        for file in (ROOT / name).rglob("*"):
-            if file.is_file() and not skipped & set(file.parts):
-                target = tmp_path / "source" / file.relative_to(ROOT)
-                target.parent.mkdir(parents=True, exist_ok=True)
-                target.write_bytes(file.read_bytes())
-    for name in ("pyproject.toml", "README.md", "LICENSE", "MANIFEST.in"):
-        (tmp_path / "source" / name).write_bytes((ROOT / name).read_bytes())
+    source = copy_source(tmp_path / "source")
     build = "from setuptools.build_meta import *; build_wheel('..'); build_sdist('..')"
-    done = subprocess.run(
-        [sys.executable, "-c", build], cwd=tmp_path / "source", capture_output=True, text=True
-    )
+    done = subprocess.run([sys.executable, "-c", build], cwd=source, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     (wheel,) = tmp_path.glob("*.whl")
     assert wheel.name.startswith(f"fedmia-{fedmia.__version__}-py3")

@@ -12,7 +12,7 @@ from fedmia.cli.command import FAILED, INTERRUPTED, Invocation
 from fedmia.config.reproduce import Reproduce
 from fedmia.options.errors import InputError, opt
 from fedmia.reproduction.claims import judge_claims
-from fedmia.reproduction.drawing import draw
+from fedmia.reproduction.drawing import draw, mark
 from fedmia.reproduction.entries import Entry, TableCell, jobs_of, select
 from fedmia.reproduction.jobs import PAPER, JobFolder, run_jobs
 from fedmia.reproduction.tables import readings_of, table_rows, write_claims, write_table
@@ -94,32 +94,36 @@ def write_all(
             command += f" --targets {config.targets}"
         facts: dict[str, Any] = {"command": command, **made_on}
         paths.append(write_table(entry, config.scale, rows, facts, tables))
+        pictures = drawn_by_paper(entry, cells, folder)
         drawn = entry.figure in ("lines", "bars")
         if drawn and (picture := draw(entry.title, rows, entry.figure)) is not None:
-            write({tables / f"{entry.name}.png": picture})
-        copy_figures(entry, cells, folder, tables)
+            pictures[f"{entry.name}.png"] = picture
+        for name, one in pictures.items():
+            write({tables / name: mark(one) if config.scale == "smoke" else one})
         numbered.append((entry, cells, readings))
     claims = judge_claims(numbered)
     if claims:
-        write_claims(claims, folder.root)
+        write_claims(claims, config.scale, folder.root)
         paths.append(folder.root / "claims.md")
     return paths
 
 
-def copy_figures(entry: Entry, cells: Sequence[TableCell], folder: JobFolder, tables: Path) -> None:
-    """Copy the figures that `fedmia paper` drew of a run, of the first target of each row.
+def drawn_by_paper(entry: Entry, cells: Sequence[TableCell], folder: JobFolder) -> dict[str, bytes]:
+    """Read the figures that `fedmia paper` drew of a run, of the first target of each row.
 
     Args:
         entry: `figure` names the file of `fedmia paper`, as `fig-5`.
         cells: of the entry.
         folder: of the jobs.
-        tables: where the copies go.
+
+    Returns:
+        File name -> PNG bytes.
     """
-    if not entry.figure.startswith("fig-"):
-        return
-    for cell in cells:
+    pictures = {}
+    for cell in cells if entry.figure.startswith("fig-") else ():
         for job in cell.jobs[:1]:
             drawn = folder.path(job) / "results" / f"{entry.figure}.png"
             if job.kind == PAPER and drawn.is_file():
                 place = "-".join(filter(None, [entry.name, cell.level, cell.row]))
-                write({tables / f"{place.replace(' ', '-')}.png": drawn.read_bytes()})
+                pictures[f"{place.replace(' ', '-')}.png"] = drawn.read_bytes()
+    return pictures

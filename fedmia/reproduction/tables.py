@@ -143,28 +143,30 @@ def markdown(entry: Entry, scale: str, rows: Rows, facts: Row) -> str:
     )
 
 
-def claims_text(claims: Sequence[ClaimResult]) -> str:
+def claims_text(claims: Sequence[ClaimResult], scale: str) -> str:
     """The claims as Markdown, a table a paper.
 
     Args:
         claims: as `judge_claims` returns them.
+        scale: at which they were judged.
 
     Returns:
         The text.
     """
     papers = list(dict.fromkeys(claim.paper for claim in claims))
-    return _render("reproduced_claims", claims=claims, papers=papers)
+    return _render("reproduced_claims", claims=claims, papers=papers, scale=scale)
 
 
-def write_claims(claims: Sequence[ClaimResult], folder: Path) -> None:
+def write_claims(claims: Sequence[ClaimResult], scale: str, folder: Path) -> None:
     """Write claims.json and claims.md.
 
     Args:
         claims: as `judge_claims` returns them.
+        scale: at which they were judged.
         folder: of the files.
     """
     text = json.dumps([asdict(claim) for claim in claims], indent=1) + "\n"
-    write({folder / "claims.json": text, folder / "claims.md": claims_text(claims)})
+    write({folder / "claims.json": text, folder / "claims.md": claims_text(claims, scale)})
 
 
 def _render(template: str, **content: Any) -> str:

@@ -13,7 +13,9 @@ from fedmia.reproduction.entries import read_entries
 
 def test_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--list"]) == 0
-    assert "encodermi-table-2" in capsys.readouterr().out
+    page = capsys.readouterr().out
+    assert "encodermi-table-2" in page and "31 seconds a table" in page
+    assert max(map(len, page.split("\n\n")[0].splitlines())) < 100
 
 
 @pytest.mark.parametrize(

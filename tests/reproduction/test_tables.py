@@ -187,7 +187,8 @@ def test_rows__say_what_is_not_finished_failed_or_not_run(tmp_path: Path) -> Non
     folder = JobFolder(tmp_path)
     done, waiting, broken = (TableJob("audit", {"seed": seed}) for seed in range(3))
     finished(folder, done, 0.6)
-    cells = [a_cell(done), a_cell(waiting), a_cell(broken), a_cell(reason="no such file")]
+    half = a_cell(done, waiting)  # its mean is that of the targets so far
+    cells = [a_cell(done), a_cell(waiting), half, a_cell(broken), a_cell(reason="no such file")]
     states = []
     for cell in cells:
         rows = table_rows([cell], readings_of([cell], folder), folder, {broken.key: "diverged"})
@@ -195,6 +196,7 @@ def test_rows__say_what_is_not_finished_failed_or_not_run(tmp_path: Path) -> Non
     assert states == [
         ("finished", "", 0.6),
         ("not finished", "", None),
+        ("not finished", "", 0.6),
         ("failed", "diverged", None),
         ("not run", "no such file", None),
     ]
@@ -299,3 +301,6 @@ def test_loss_at_equal_accuracy__on_lines_of_known_slope() -> None:
     assert loss_at_equal_accuracy(rows, "laplace", "logistic") == pytest.approx(0.2)
     assert loss_at_equal_accuracy(rows, "gaussian", "logistic") is None
     assert loss_at_equal_accuracy([none, *logistic], "laplace", "logistic") is None
+    # At 0.75, between the best point of laplace and the head without noise: 0.1 - 0.02.
+    near = [none, *laplace, row("logistic", 0.75, 0.02)]
+    assert loss_at_equal_accuracy(near, "laplace", "logistic") == pytest.approx(0.08)

@@ -1,0 +1,182 @@
+"""What the commands of the pages read: images, an encoder, runs, classes of the reader."""
+
+from __future__ import annotations
+
+import io
+import json
+import shlex
+import shutil
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from PIL import Image
+from torch import nn
+
+from fedmia.testing.material import textures
+from tests.bank import _alone
+from tests.pages.installed import Installed
+from tests.pages.reading import blocks, text_of
+
+SMOKE = "fedmia simulate --config smoke --quiet"
+
+
+def pixels(count: int, seed: int, size: int = 16) -> np.ndarray:
+    """Images (count, size, size, 3) that differ from one another and from those of other seeds."""
+    small = textures(count, seed).permute(0, 2, 3, 1).numpy()
+    noise = np.random.default_rng(seed).integers(0, 8, (count, size, size, 3), dtype=np.uint8)
+    return small.repeat(size // 8, 1).repeat(size // 8, 2) // 2 + noise
+
+
+def folder(path: Path, count: int, seed: int, gray: bool = False, classes: int = 0) -> None:
+    """A folder of PNG files."""
+    for nth, image in enumerate(pixels(count, seed)):
+        place = path / str(nth % classes) if classes else path
+        place.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image[..., 0] if gray else image).save(place / f"{nth}.png")
+
+
+def parquet(path: Path, count: int, seed: int, owners: int = 0) -> None:
+    """A parquet file as Hugging Face writes it."""
+    files = []
+    for image in pixels(count, seed):
+        file = io.BytesIO()
+        Image.fromarray(image).save(file, "PNG")
+        files.append({"bytes": file.getvalue(), "path": None})
+    columns: dict[str, list] = {"img": files, "label": [n % 4 for n in range(count)]}
+    if owners:
+        columns["writer_id"] = [f"w{n % owners}" for n in range(count)]
+    pq.write_table(pa.table(columns), path)
+
+
+def both_parts(path: Path) -> None:
+    """A folder of CIFAR-10's two files, with other images."""
+    path.mkdir()
+    parquet(path / "cifar10-train.parquet", 600, 7)
+    parquet(path / "cifar10-test.parquet", 200, 8)
+
+
+def arrays(path: Path, seed: int) -> None:
+    """A NumPy archive of images and labels."""
+    np.savez(path, x=pixels(400, seed, 8)[..., 0], y=np.arange(400) % 4)
+
+
+def program(path: Path) -> None:
+    """An exported encoder of RGB images of 16 pixels."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(3, 8, 3, 2), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten())
+    batch = {0: torch.export.Dim("batch", min=1)}
+    exported = torch.export.export(
+        net.eval(), (torch.zeros(2, 3, 16, 16),), dynamic_shapes=(batch,)
+    )
+    torch.export.save(exported, path)
+
+
+def weights(path: Path) -> None:
+    """Weights of a small network of timm."""
+    import timm
+
+    torch.save(timm.create_model("resnet10t").state_dict(), path)
+
+
+def code(path: Path, page: str, containing: str, **renamed: str) -> None:
+    """A block of Python of a page, as a file."""
+    (one,) = [c for c in blocks(text_of(page), "python") if containing in c]
+    for old, new in renamed.items():
+        one = one.replace(old, new)
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(one)
+
+
+class Materials:
+    """Files and folders by the names that the pages give them, each made once.
+
+    Args:
+        installed: whose commands make runs.
+        root: folder of all of them.
+    """
+
+    def __init__(self, installed: Installed, root: Path) -> None:
+        self.installed = installed
+        self.root = root
+        run, audit = self._run, self._audit
+        self.made: dict[str, Callable[[Path], None]] = {
+            "RUN": partial(run, flags=f"{SMOKE} --attacker active"),
+            "CIFAR": partial(run, flags=f"{SMOKE} --dataset parquet:cifar10-train.parquet"),
+            "DIR": self._two_runs,
+            "AUDIT": audit,
+            "TRAINED": partial(folder, count=60, seed=1),
+            "OTHERS": partial(folder, count=60, seed=2),
+            "GRAY_TRAINED": partial(folder, count=60, seed=1, gray=True),
+            "GRAY_OTHERS": partial(folder, count=60, seed=2, gray=True),
+            "IMAGES": partial(folder, count=200, seed=3, classes=4),
+            "DATA": both_parts,
+            "PATH": both_parts,
+            "cifar10-train.parquet": partial(parquet, count=600, seed=7),
+            "femnist.parquet": partial(parquet, count=300, seed=4, owners=4),
+            "OWN.npz": partial(arrays, seed=5),
+            "PUBLIC.npz": partial(arrays, seed=6),
+            "parts.json": lambda path: (
+                path.write_text(json.dumps([list(range(k, 400, 3)) for k in range(3)])) and None
+            ),
+            "model.pt2": program,
+            "FILE.pth": weights,
+            "gate.py": partial(code, page="docs/howto/ci_gate.md", containing="verdict_code"),
+            "norm_attack.py": partial(code, page="README.md", containing="class Norm"),
+            "drift_attack.py": partial(
+                code, page="docs/howto/write_an_attack.md", containing="class Drift"
+            ),
+            "mine/attack.py": partial(
+                code, page="README.md", containing="class Norm", **{"class Norm": "class Mine"}
+            ),
+        }
+
+    def copy(self, name: str, into: Path) -> None:
+        """Put one into a folder.
+
+        Args:
+            name: of the file or folder.
+            into: where it shall lie.
+        """
+        source, target = self.make(name), into / name
+        target.parent.mkdir(exist_ok=True)
+        if source.is_dir():
+            shutil.copytree(source, target)
+        else:
+            shutil.copy(source, target)
+
+    def make(self, name: str) -> Path:
+        """The path of one, made by the first worker that asks."""
+        with _alone(self.root.with_suffix(".lock")):
+            return self._made(name)
+
+    def _made(self, name: str) -> Path:
+        """The path of one, made where it is missing."""
+        path = self.root / name
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self.made[name](path)
+        return path
+
+    def _run(self, path: Path, flags: str) -> None:
+        """A run of few images."""
+        for name in self.made:
+            if name in flags:
+                self._made(name)
+        done = self.installed.run([*shlex.split(flags), "--out", str(path)], self.root)
+        assert done.returncode == 0, done.stderr
+
+    def _two_runs(self, path: Path) -> None:
+        """What the attacker of knowing_the_defence.md makes: two federations of its own."""
+        for name in ("knows", "naive"):
+            self._run(path / name, f"{SMOKE} --seed {1 + (name == 'naive')}")
+
+    def _audit(self, path: Path) -> None:
+        """An audit of an encoder that was never trained."""
+        encoder, trained, others = map(self._made, ("model.pt2", "TRAINED", "OTHERS"))
+        flags = f"fedmia audit --encoder {encoder} --members folder:{trained} --attacks similarity"
+        self._run(path, f"{flags} --nonmembers folder:{others} --known 8 --quiet")
