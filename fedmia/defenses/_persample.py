@@ -141,8 +141,8 @@ def check_layers(
     from opacus import GradSampleModule
 
     trial, draw = copy.deepcopy(method).train(), torch_rng(0, "trial")
-    views = tuple(torch.rand(2, channels, size, size, generator=draw) for _ in range(2))
-    views = tuple(view.requires_grad_() for view in views)
+    noise = torch.rand(2, 2, channels, size, size, generator=draw)
+    views: Batch = noise[0].requires_grad_(), noise[1].requires_grad_()
     try:
         moved = torch.autograd.grad(rows(trial, views)[0].sum(), views, allow_unused=True)
         mixes = any(grad is not None and bool(grad[1].any()) for grad in moved)
