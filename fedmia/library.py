@@ -90,7 +90,7 @@ def view(
         InputError: an encoder that takes no such images or returns something else, or access
             that it does not grant.
     """
-    options = {"mean": mean, "std": std, "device": device, "embedding": embedding}
+    options: dict[str, Any] = {"mean": mean, "std": std, "device": device, "embedding": embedding}
     load_options = LoadOptions(size=size, seed=seed, access=access, **options)
     released = load_module(encoder, load_options, channels=channels)
     own = None if held is None else as_tensor(held, "held")

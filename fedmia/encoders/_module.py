@@ -82,8 +82,8 @@ def copy_module(module: nn.Module, where: str) -> Any:
     module = strip_wrappers(module)
     try:
         every = [t for part in module.modules() for _, t in named_tensors(vars(part))]
-        kept = {id(t): t.detach().clone() for t in every if not t.is_leaf}
-        copied = copy.deepcopy(module, kept)
+        detached = {id(t): t.detach().clone() for t in every if not t.is_leaf}
+        copied = copy.deepcopy(module, detached)
     except Exception as error:  # whatever the user's own attributes raise
         raise InputError(
             f"{where} cannot be copied ({first_line(error)}); a function that builds it and loads "

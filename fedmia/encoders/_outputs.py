@@ -47,8 +47,8 @@ def named_tensors(outputs: Any, name: str = "") -> Iterator[tuple[str, Tensor]]:
             yield name or "output", outputs
         return
     if isinstance(outputs, tuple | list):
-        named = hasattr(outputs, "_asdict")
-        outputs = outputs._asdict() if named else dict(enumerate(outputs))
+        fields = getattr(outputs, "_asdict", None)
+        outputs = dict(enumerate(outputs)) if fields is None else fields()
     if isinstance(outputs, Mapping):
         for key, value in outputs.items():
             yield from named_tensors(value, f"{name}.{key}" if name else str(key))
@@ -84,38 +84,38 @@ def choose_outputs(outputs: Any, context: LoadContext) -> OutputNames:
     """
     where, embedding = context.where, context.load_options.embedding
     every = dict(named_tensors(outputs))
-    named = {n: t for n, t in every.items() if 2 <= t.ndim <= 4}
-    if not named:
+    tensors = {n: t for n, t in every.items() if 2 <= t.ndim <= 4}
+    if not tensors:
         shapes = ", ".join(str(tuple(v.shape)) for v in every.values())
         raise InputError(
             f"{where} returns {shapes or 'no float tensor'}; an encoder returns vectors (B, D), "
             "maps (B, D, h, w) or tokens (B, N, D)"
         )
-    listed = ", ".join(f"'{n}' (B, {', '.join(map(str, t.shape[1:]))})" for n, t in named.items())
-    usable = [n for n in named if len(named) == 1 or not ASIDE.search(n)]
-    maps = [n for n in usable if named[n].ndim == 4 and named[n].shape[2:] != (1, 1)]
-    tokens = [n for n in usable if named[n].ndim == 3]
+    listed = ", ".join(f"'{n}' (B, {', '.join(map(str, t.shape[1:]))})" for n, t in tensors.items())
+    usable = [n for n in tensors if len(tensors) == 1 or not ASIDE.search(n)]
+    maps = [n for n in usable if tensors[n].ndim == 4 and tensors[n].shape[2:] != (1, 1)]
+    tokens = [n for n in usable if tensors[n].ndim == 3]
     vectors = [n for n in usable if n not in (*maps, *tokens)]
     known = [n for e in EMBEDDINGS for n in usable if n.rpartition(".")[2] == e]
     chosen = known[:1] or vectors or maps[-1:] or tokens
     if embedding is not None:
-        if embedding not in named:
-            raise unknown_name("output", embedding, named)
+        if embedding not in tensors:
+            raise unknown_name("output", embedding, tensors)
         chosen = [embedding]
     elif len(chosen) != 1 or (
-        not known and _may_be_mask(named[chosen[0]], [named[n] for n in (*maps, *tokens)])
+        not known and _may_be_mask(tensors[chosen[0]], [tensors[n] for n in (*maps, *tokens)])
     ):
         raise InputError(
             f"{where} returns {listed}, and which of them is the embedding is not known: "
             f"{opt('embedding', 'NAME')} tells, or return it alone"
         )
     vector = chosen[0]
-    if embedding is None and (len(named) > 1 or ASIDE.search(vector)):
+    if embedding is None and (len(tensors) > 1 or ASIDE.search(vector)):
         context.notes.append(
             f"{where} returns {listed}: '{vector}' is audited; {opt('embedding')} names another."
         )
-    own = [vector] if vector in maps or is_map(named[vector]) else maps
-    return OutputNames(vector, own[-1] if own and named[vector].ndim != 3 else None)
+    own = [vector] if vector in maps or is_map(tensors[vector]) else maps
+    return OutputNames(vector, own[-1] if own and tensors[vector].ndim != 3 else None)
 
 
 def _may_be_mask(vector: Tensor, beside: Sequence[Tensor]) -> bool:

@@ -340,8 +340,8 @@ def find_form(spec: str) -> tuple[EncoderForm, str]:
 def why_unread(path: str | Path) -> str:
     """Why a path names no file of weights, and the way out."""
     if Path(path).suffix in NUMPY:
-        made = "torch.save({n: torch.from_numpy(a) for n, a in numpy.load(F).items()}, 'F.pth')"
-        return f"arrays of NumPy are not read: {made} makes weights of F"
+        way_out = "torch.save({n: torch.from_numpy(a) for n, a in numpy.load(F).items()}, 'F.pth')"
+        return f"arrays of NumPy are not read: {way_out} makes weights of F"
     pattern = "; a pattern is not expanded: each audit reads one file, named in full"
     return f"no such file{pattern * glob.has_magic(str(path))}"
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import nn
 
@@ -66,7 +68,7 @@ def wrap(context: LoadContext, module: nn.Module, channels: int | None = None) -
     counts = (channels,) if channels else (convs[0],) if convs else CHANNELS
     if isinstance(module, Encoder):
         context.load_options.refuse_constants(f"the encoder of {context.where}")
-    network = module
+    network: Any = module
     if isinstance(module, Encoder | Backbone):
         tried = find_input_size(context, module, counts)
     else:

@@ -65,8 +65,8 @@ class Session(Program):
             out = self.session.run(None, fed)
         except Exception as error:
             raise RuntimeError(first_line(error)) from None
-        named = zip([one.name for one in self.session.get_outputs()], out, strict=True)
-        return {n: torch.from_numpy(v).to(pixels.device) for n, v in named if hasattr(v, "dtype")}
+        outputs = zip([one.name for one in self.session.get_outputs()], out, strict=True)
+        return {n: torch.from_numpy(v).to(pixels.device) for n, v in outputs if hasattr(v, "dtype")}
 
 
 class OnnxFile(EncoderForm):

@@ -229,9 +229,9 @@ def _settle(
             f"{opt('checkpoint_key')} must name one of the file's networks, which have the same "
             f"tensors: {listed}"
         )
-    taken = averages[0] if averages else match
-    note = f"The file holds the networks {listed}: '{names[id(taken)]}' was taken; "
-    return replace(taken, notes=(f"{note}{opt('checkpoint_key')} takes another.",))
+    choice = averages[0] if averages else match
+    note = f"The file holds the networks {listed}: '{names[id(choice)]}' was taken; "
+    return replace(choice, notes=(f"{note}{opt('checkpoint_key')} takes another.",))
 
 
 def _others(

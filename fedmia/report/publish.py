@@ -77,11 +77,15 @@ def show(report: Report, folder: Path | None, *, json: bool, quiet: bool) -> Non
         console.print(f"Report: {folder / 'report.html'}", highlight=False, soft_wrap=True)
 
 
-def say_not_run(report: Report, *_: object, quiet: bool, **__: object) -> None:
+def say_not_run(
+    report: Report, folder: Path | None = None, *, json: bool = False, quiet: bool
+) -> None:
     """Say on standard error why attacks did not run, where no table says it.
 
     Args:
         report: of the run or the audit.
+        folder: not read; as of `show`.
+        json: not read; as of `show`.
         quiet: whether to leave out those that nothing is broken of.
     """
     for names, reason in group_by_reason(report).items():

@@ -1,4 +1,4 @@
-"""Encoders of which an attacker has the outputs alone: what is asked of them, and their controls."""
+"""Encoders of which an attacker has the outputs alone: what is asked of them, their controls."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     )  # fmt: skip
     monkeypatch.setitem(sys.modules, "transformers", module)
     (tmp_path / "config.json").write_text("{}")
-    (tmp_path / "model.safetensors").write_bytes(b"")
+    (tmp_path / "model.safetensors").write_bytes(b"weights")
     normal = {"image_mean": [0.5, 0.4, 0.3], "image_std": [0.2, 0.3, 0.4], "size": SIDE}
     (tmp_path / "preprocessor_config.json").write_text(json.dumps(normal))
 

@@ -145,7 +145,7 @@ def test_hf__folders_without_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (tmp_path / "pytorch_model.bin").write_bytes(b"")
     with pytest.raises(InputError, match="no weights in .*: it has no model.safetensors"):
         load(f"hf:{tmp_path}")
-    (tmp_path / "model.safetensors").write_bytes(b"")
+    (tmp_path / "model.safetensors").write_bytes(b"weights")
     with pytest.raises(InputError, match=r"needs the extra: pip install '\.\[hf\]'"):
         load(f"hf:{tmp_path}")
 
