@@ -25,9 +25,6 @@ ALIASES = [
     ("fedmia.encoders.base", "Wanted", "fedmia.encoders.base", "LoadOptions"),
     ("fedmia.storage.snapshot", "Local", "fedmia.storage.snapshot", "StrategyContext"),
     ("fedmia.storage.snapshot", "LocalState", "fedmia.storage.snapshot", "ClientState"),
-    ("fedmia.study.columns", "said", "fedmia.study.columns", "text_column"),
-    ("fedmia.study.columns", "plain", "fedmia.study.columns", "decimal"),
-    ("fedmia.study.points", "together", "fedmia.study.points", "group_by_key"),
 ]
 
 
