@@ -143,7 +143,8 @@ class Family(TypedDict):
     Attributes:
         level: joint confidence level, such as 0.95.
         intervals: number of tests for a leak: attacks, and attacks on whole data sets.
-        intervals_controls: number of intervals of controls and paired differences, another family.
+        intervals_controls: number of two-sided intervals, of controls and paired differences
+            beside those of the attacks: another family.
         intervals_clients: number of intervals of clients, a family of their own.
         intervals_sets: number of intervals of sets, a family of their own.
         method: how they are corrected.

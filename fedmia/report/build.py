@@ -190,14 +190,18 @@ def control_rows(run: RunScores, family: int) -> Controls:
 
 
 def family_sizes(run: RunScores) -> tuple[int, int]:
-    """How many tests for a leak hold together, and how many intervals of controls and pairs."""
+    """How many tests for a leak hold together, and how many two-sided intervals.
+
+    These are of controls, pixels, pairs and of the attacks beside them: that attacks may well leak
+    costs the controls no more false alarms.
+    """
 
     def count(attacks: Iterable[ScoredAttack]) -> int:
         return sum(min(map(len, a.sides)) > 0 for a in attacks)
 
     sets = sum(any(c.p_value is not None for c in i.clients) for i in run.inferences)
-    beside = count([*(p.attack for p in run.pairs), *chain(*run.controls.values())])
-    return max(count(run.attacks) + sets, 1), max(beside + (run.pixels is not None), 1)
+    rows = [*run.attacks, *(p.attack for p in run.pairs), *chain(*run.controls.values())]
+    return max(count(run.attacks) + sets, 1), max(count(rows) + (run.pixels is not None), 1)
 
 
 def utility(probes: Mapping[str, Probe], turn: int | None = None) -> UtilityRow:

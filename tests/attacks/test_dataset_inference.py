@@ -89,6 +89,12 @@ def test_exchange__draws_on_where_nobody_is_as_high() -> None:
     rest = draw.normal(size=40)
     high = exchange_test(np.full(8, 9.0), zeros[:8], rest, zeros, draw, most=9 * DRAWS - 5)
     assert high.p_value == 1 / (1 + 9 * DRAWS)
+    left = []  # of the stream that the next set draws from
+    for most in (DRAWS, 9 * DRAWS):
+        stream = rng(3)
+        exchange_test(np.full(8, 9.0), zeros[:8], rest, zeros, stream, most=most)
+        left.append(stream.integers(0, 1 << 30))
+    assert left[0] == left[1]
     once, more = (
         exchange_test(np.full(8, 0.2), zeros[:8], rest, zeros, np.random.default_rng(2), most=m)
         for m in (DRAWS, 9 * DRAWS)
@@ -227,7 +233,7 @@ def test_inference__finds_the_client_whose_images_are_known(
     inferences = inference(_Bright(), known, of, 0, view, None)
     assert [c.client for c in inferences.clients] == [0, 1, 2]
     p_values = [c.p_value for c in inferences.clients]
-    assert p_values[1] == 1 / (1 + DRAWS) and min(p_values[0], p_values[2]) > 0.001  # type: ignore[type-var]
+    assert p_values[1] <= 1 / (1 + 10 * DRAWS) and min(p_values[0], p_values[2]) > 0.001  # type: ignore[type-var]
     alarms = sum((p.p_value or 1) <= 0.05 for p in inferences.posers)
     assert binom.sf(alarms - 1, len(inferences.posers), 0.05) > 1e-3 and not inferences.untrained
 

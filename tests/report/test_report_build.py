@@ -46,13 +46,13 @@ def test_build_report__holds_what_users_scripts_read(run: RunScores) -> None:
 
 
 def test_family__counts_attacks_controls_pairs_and_pixels(run: RunScores) -> None:
-    assert family_sizes(run) == (4, 4 + 1 + 1 + 1)
+    assert family_sizes(run) == (4, 4 + 4 + 1 + 1 + 1)
     report = build_report(run)
-    assert (report["family"]["intervals"], report["family"]["intervals_controls"]) == (4, 7)
+    assert (report["family"]["intervals"], report["family"]["intervals_controls"]) == (4, 11)
     sides = run.attacks[0].sides, run.controls["untrained"][0].sides
     estimates = [auc_estimate(*one) for one in sides]
     rows = report["attacks"][0], report["controls"]["untrained"][0]
-    want = auc_interval(estimates[0], 0.9, 4), auc_interval(estimates[1], 0.95, 7)
+    want = auc_interval(estimates[0], 0.9, 4), auc_interval(estimates[1], 0.95, 11)
     for row, ends in zip(rows, want, strict=True):
         assert row["auc_ci_simultaneous"] == pytest.approx(ends, abs=2e-6)
 

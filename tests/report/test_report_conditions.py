@@ -237,7 +237,7 @@ def test_family__counts_what_has_both_sides(run: RunScores) -> None:
     empty = replace(run.attacks[0], name="none", scores_members=np.zeros(0))
     bare = replace(run, attacks=[run.attacks[0], empty], controls={}, pairs=[], pixels=None)
     assert family_sizes(bare) == (1, 1) == family_sizes(replace(bare, attacks=[empty]))
-    assert family_sizes(replace(bare, pixels=run.pixels, pairs=run.pairs)) == (1, 2)
+    assert family_sizes(replace(bare, pixels=run.pixels, pairs=run.pairs)) == (1, 3)
     asked = DatasetInferenceResults("a", "", [ClientInference(0, 0.5, 0.1, 5, 7)], [])
     unasked = replace(asked, clients=[ClientInference(0, None, None, 0, 0)])
     assert family_sizes(replace(bare, inferences=[asked, unasked, asked])) == (3, 1)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fedmia.options.seeding import rng
-from fedmia.report.build import family_sizes
+from fedmia.report.build import build_report, family_sizes
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 SCRIPT = runpy.run_path(str(BENCHMARKS / "verdict.py"))
@@ -19,12 +19,19 @@ CELLS: list[dict[str, Any]] = RESULT["cells"]
 
 
 @pytest.mark.parametrize(
-    ("kind", "sizes"), [("active", (8, 21)), ("run", (8, 10)), ("audit", (8, 17))]
+    ("kind", "sizes"), [("active", (8, 28)), ("run", (8, 17)), ("audit", (8, 24))]
 )
 def test_simulate__has_the_families_of_such_a_report(kind: str, sizes: tuple[int, int]) -> None:
     run = SCRIPT["simulate"](rng(0, "test"), kind, 0.5, leak=0.9)
     assert family_sizes(run) == sizes and SCRIPT["code_before"](run) == "leaks"
     assert SCRIPT["code_before"](SCRIPT["simulate"](rng(0, "t"), kind, 0.5, pixels=0.9)) == "shift"
+
+
+@pytest.mark.parametrize("auc", [0.5, 0.57, 0.65])
+def test_code__is_that_of_the_report(auc: float) -> None:
+    for i, kind in enumerate(SCRIPT["KINDS"]):
+        run = SCRIPT["simulate"](rng(i, "test"), kind, 0.5, leak=auc)
+        assert SCRIPT["code_after"](run) == build_report(run)["verdict_code"]
 
 
 def test_cell__is_that_of_the_committed_simulation() -> None:
