@@ -161,8 +161,8 @@ def make_split(
     takers, what = (clients, malicious), data.name
     if partition.owned:
         takers, what = (honest, 0), f"what is left of {data.name} for these clients"
-    members = own if partition.trains_on_all() else options.members
-    sizes = role_sizes(replace(options, members=members), *takers, placebo, len(order), what)
+    count = own if partition.trains_on_all() else options.members
+    sizes = role_sizes(replace(options, members=count), *takers, placebo, len(order), what)
     most = options.scored or (MOST_SCORED if options.members is None else sizes.members)
     check_clients(replace(options, members=sizes.members), clients, malicious)
     ends = np.cumsum([sizes.members, sizes.nonmembers, sizes.test, sizes.public, sizes.reserve])

@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Self
+from typing import Any, Self
 
 from rich.console import Console
 from rich.progress import (
@@ -201,10 +201,10 @@ class Display(ProgressBars):
             clients: of the round.
         """
         self._replies, done = self._replies + 1, self._bar.tasks[self._task].completed
-        seen = f"{self._loss}, client {min(self._replies, clients)}/{clients}".removeprefix(", ")
-        self._show_rounds(min(done + share, int(done) + 0.99), seen=seen)
+        text = f"{self._loss}, client {min(self._replies, clients)}/{clients}".removeprefix(", ")
+        self._show_rounds(min(done + share, int(done) + 0.99), seen=text)
 
-    def _show_rounds(self, completed: float, **fields: str) -> None:
+    def _show_rounds(self, completed: float, **fields: Any) -> None:
         """Show how many rounds are done, and once, as soon as it can be told, what all take."""
         self._bar.update(self._task, completed=completed, **fields)
         task = self._bar.tasks[self._task]
