@@ -29,11 +29,10 @@ from fedmia.options.values import escape_name
 
 @dataclass(frozen=True)
 class Npz(Dataset):
-    """A NumPy archive of images `x`, (N, H, W, C), (N, C, H, W) or (N, H, W), and labels `y`:
-    `npz:PATH`.
+    """A NumPy archive of images `x` and labels `y`: `npz:PATH`.
 
-    `x` is uint8, or floats from 0 to 1; `y` integers or text. Without `y`, or an array that is
-    called label or class, the images have no labels.
+    `x` is (N, H, W, C), (N, C, H, W) or (N, H, W), uint8 or floats from 0 to 1; `y` integers or
+    text. Without `y`, or an array that is called label or class, the images have no labels.
     """
 
     takes_path: ClassVar[bool] = True

@@ -223,7 +223,7 @@ def test_seen__updates_of_kept_rounds_and_what_they_started_from(tmp_path: Path)
     store = SnapshotStore(tmp_path)
     run = SimpleNamespace(
         schedule=SimpleNamespace(updates_kept=lambda: {2}), snapshots=store, holder=1,
-        _crafted=None, _fork=None,
+        _crafted=None, _fork=None, _trained=[0, 0],
     )  # fmt: skip
     for branch, round in (("main", 1), ("main", 2), ("zero", 2), ("placebo", 2)):
         for client in (0, 1):
@@ -233,6 +233,7 @@ def test_seen__updates_of_kept_rounds_and_what_they_started_from(tmp_path: Path)
             FederatedRun._note_update(run, course, received, update)  # type: ignore[arg-type]
         assert (run._crafted is None) == (branch == "main")
     assert run._crafted is not None and float(run._crafted["w"]) == 12.0
+    assert run._trained == [2, 2]  # rounds of `main` alone
     for branch, rounds in (("main", [2]), ("zero", []), ("placebo", [2])):
         assert list(store.before(branch)) == rounds
         assert {c: float(s["w"]) for c, s in store.updates(branch, 2).items()} == (
