@@ -38,8 +38,10 @@ KINDS = {"image": "encoded images", "label": "integers or text", "partition": "t
 
 @dataclass(frozen=True)
 class Parquet(FileDataset):
-    """A parquet file of encoded images, as Hugging Face stores them, or a folder of its parts:
-    `parquet:PATH`."""
+    """A parquet file of encoded images, or a folder of its parts: `parquet:PATH`.
+
+    Its columns are those of Hugging Face.
+    """
 
     takes_path: ClassVar[bool] = True
     columns: ClassVar[str] = "columns of the file"
