@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+import itertools
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -117,6 +118,28 @@ def read_images(value: Any, what: str) -> LabelledArrays:
     )
 
 
+def number_items(items: Iterable[Any], what: str, batched: bool) -> Iterator[Any]:
+    """The items in turn; arguments as of `stack_items`.
+
+    Raises:
+        InputError: reading one fails; it names the number of that item or batch.
+    """
+    rest = iter(items)
+    for number in itertools.count():
+        try:
+            item = next(rest)
+        except StopIteration:
+            return
+        except InputError:
+            raise
+        except Exception as error:  # the user's own code, or the bytes of an image
+            why = (str(error).strip().splitlines() or [""])[-1]  # workers put a traceback before
+            kind = "batch" if batched else "item"
+            text = f"{what}: {kind} {number} cannot be read: {type(error).__name__}: {why}"
+            raise InputError(text) from error
+        yield item
+
+
 def is_array(value: Any) -> bool:
     """Whether a value is an array of images, not one image."""
     return isinstance(value, Tensor | np.ndarray) and value.ndim >= 3
@@ -137,7 +160,7 @@ def stack_items(items: Iterable[Any], what: str, batched: bool) -> LabelledArray
         InputError: no images, or images of several shapes.
     """
     images, labels = list[ByteArray](), list[Any]()
-    for item in items:
+    for item in number_items(items, what, batched):
         pair = isinstance(item, tuple | list) and len(item) >= 2
         image = to_array(item[0] if pair else item[0] if isinstance(item, tuple | list) else item)
         images.append(to_uint8(image if batched else image[None], what))

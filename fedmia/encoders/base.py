@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -78,6 +78,13 @@ class LoadedEncoder:
     fixed_size: bool
     notes: list[str] = field(default_factory=list)
     weights: Weights = field(default_factory=lambda: Weights("torch module"))
+
+    def note_precision(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Note those that are not of the precision that all weights are brought to."""
+        kinds = {t.dtype for t in tensors if t.is_floating_point()} - {torch.get_default_dtype()}
+        if kinds:
+            named = ", ".join(sorted(str(kind).removeprefix("torch.") for kind in kinds))
+            self.notes.append(f"Weights in {named} are kept as float32.")
 
 
 @dataclass(frozen=True)
