@@ -118,12 +118,8 @@ def read_images(value: Any, what: str) -> LabelledArrays:
     )
 
 
-def number_items(items: Iterable[Any], what: str, batched: bool) -> Iterator[Any]:
-    """The items in turn; arguments as of `stack_items`.
-
-    Raises:
-        InputError: reading one fails; it names the number of that item or batch.
-    """
+def _number_items(items: Iterable[Any], what: str, batched: bool) -> Iterator[Any]:
+    """The items in turn; InputError with the number of the one that cannot be read."""
     rest = iter(items)
     for number in itertools.count():
         try:
@@ -160,7 +156,7 @@ def stack_items(items: Iterable[Any], what: str, batched: bool) -> LabelledArray
         InputError: no images, or images of several shapes.
     """
     images, labels = list[ByteArray](), list[Any]()
-    for item in number_items(items, what, batched):
+    for item in _number_items(items, what, batched):
         pair = isinstance(item, tuple | list) and len(item) >= 2
         image = to_array(item[0] if pair else item[0] if isinstance(item, tuple | list) else item)
         images.append(to_uint8(image if batched else image[None], what))

@@ -83,8 +83,8 @@ class LoadedEncoder:
         """Note those that are not of the precision that all weights are brought to."""
         kinds = {t.dtype for t in tensors if t.is_floating_point()} - {torch.get_default_dtype()}
         if kinds:
-            named = ", ".join(sorted(str(kind).removeprefix("torch.") for kind in kinds))
-            self.notes.append(f"Weights in {named} are kept as float32.")
+            names = ", ".join(sorted(str(kind).removeprefix("torch.") for kind in kinds))
+            self.notes.append(f"Weights in {names} are kept as float32.")
 
 
 @dataclass(frozen=True)
