@@ -149,11 +149,13 @@ def test_damaged_unnamed(workers: int) -> None:
 def test_mixed_sizes(tmp_path: Path, capsys: Capture) -> None:
     """pytorch/pytorch/issues/1904: a folder of photographs of several sizes."""
     shapes = [(16, 16), (20, 28), (12, 40)]
-    mixed = [pictures(1, i, *shapes[i % 3])[0] for i in range(12)]
-    folder = write_folder(tmp_path / "mixed", mixed)
-    line = refusal(f"simulate {SMALL} --dataset folder:{folder} --out {tmp_path / 'R'}", capsys)
+    mixed = [pictures(1, i, *shapes[i % 3])[0] for i in range(24)]
+    folder = write_folder(tmp_path / "mixed", mixed[:12])
+    others = write_folder(tmp_path / "others", mixed[12:])
+    few = "--split.members 4 --split.nonmembers 4 --split.known 2 --split.test 2"
+    line = refusal(f"simulate {SMALL} {few} --dataset folder:{folder}", capsys)
     assert "pixels" in line and "give --size to crop and resize" in line
-    sides = f"--members folder:{folder} --nonmembers folder:{folder}"
+    sides = f"--members folder:{folder} --nonmembers folder:{others}"
     line = refusal(f"audit --encoder {__name__}:make_net {sides} --out {tmp_path / 'A'}", capsys)
     assert "give --size to crop and resize" in line and not (tmp_path / "A").exists()
 
