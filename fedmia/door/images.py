@@ -131,8 +131,8 @@ def _number_items(items: Iterable[Any], what: str, batched: bool) -> Iterator[An
         except Exception as error:  # the user's own code, or the bytes of an image
             why = (str(error).strip().splitlines() or [""])[-1]  # workers put a traceback before
             kind = "batch" if batched else "item"
-            text = f"{what}: {kind} {number} cannot be read: {type(error).__name__}: {why}"
-            raise InputError(text) from error
+            why = f"{type(error).__name__}: {why.removeprefix(f'{type(error).__name__}: ')}"
+            raise InputError(f"{what}: {kind} {number} cannot be read: {why}") from error
         yield item
 
 

@@ -399,7 +399,7 @@ def started(command: str, until: str, out: Path) -> Iterator[subprocess.Popen[st
 @pytest.mark.parametrize(
     ("command", "until"),
     [
-        (f"sweep {LONG} --seeds 3 --jobs 2", "runs/*/checkpoint/*"),
+        (f"sweep {LONG} --seeds 3 --jobs 2", "**/checkpoint/*"),
         (f"simulate {LONG} --backend ray", "checkpoint/*"),
     ],
 )
@@ -421,7 +421,7 @@ def test_slurm_term(
     number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     """Lightning-AI/pytorch-lightning/issues/1455: a cluster ends a job by SIGTERM."""
-    flags = f"simulate {SMALL} --rounds 4".split()
+    flags = f"simulate {SMALL}".replace("--rounds 1", "--rounds 4").split()
     assert main([*flags, "--out", str(tmp_path / "WHOLE")]) == 0
     noted = FederatedRun._note
 
@@ -519,7 +519,8 @@ class Keeper(Dataset[tuple[Tensor, int]]):
 def test_module_in_dataset(one_ray: None) -> None:
     """pytorch/vision/issues/9195: a data set that keeps a module, in other processes."""
     split = {"members": 20, "nonmembers": 20, "known": 4, "test": 10}
-    model = lambda: nn.Sequential(make_net())  # noqa: E731
+    conv = {"in_channels": 3, "out_channels": 8, "kernel_size": 3}
+    model = lambda: nn.Conv2d(**conv)  # noqa: E731
     here, there = (
         fedmia.run_simulation(dataset=Keeper(), model=model, split=split, backend=one, **TINY)
         for one in ("inline", "ray")
