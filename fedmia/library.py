@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from fedmia.attacks.base import Attack
+from fedmia.data._pixels import resize_all
 from fedmia.data._source import check_labels, renumber_labels
 from fedmia.data.base import Views
 from fedmia.data.images import UNLABELLED, ImageSet
@@ -177,7 +178,8 @@ def audit(
     if not 2 <= len(labels) <= len(given_images):
         raise InputError(f"labels must be of {' and '.join(given_images)}, got {len(labels)}")
     sides = zip_longest(given_images.items(), labels)
-    sets = {side: build_image_set(as_tensor(x, side), y, side) for (side, x), y in sides}
+    size = settings.get("size")
+    sets = {side: build_image_set(as_tensor(x, side), y, side, size) for (side, x), y in sides}
     names, attack_options = split_attacks(attacks)
     called = name or encoder_name(encoder)
     for constant in {"mean", "std"} & settings.keys():
@@ -237,13 +239,14 @@ def split_attacks(
     return tuple(names), options
 
 
-def build_image_set(images: Tensor, labels: Any, side: str) -> ImageSet:
+def build_image_set(images: Tensor, labels: Any, side: str, size: int | None = None) -> ImageSet:
     """Images of one side of an audit as an `ImageSet`.
 
     Args:
         images: uint8 (N, C, S, S).
         labels: (N,) integers or text, or None.
         side: what errors call the images.
+        size: pixels a side to crop and resize to; None: they stay.
 
     Returns:
         The images with labels 0..classes-1, zeros where there are none.
@@ -251,6 +254,8 @@ def build_image_set(images: Tensor, labels: Any, side: str) -> ImageSet:
     Raises:
         InputError: images that are not square, or labels that `check_labels` refuses.
     """
+    if isinstance(size, int) and size > 0:  # else refused with the other settings
+        images = torch.from_numpy(resize_all(images.numpy(), size, side))
     height, width = images.shape[2:]
     if height != width:
         raise InputError(f"{side} must be square images, got {height}x{width} pixels")

@@ -227,7 +227,7 @@ def folder_page() -> str:
             str(command.DISK_FAILED),
             "A file could not be written or read: a disk that is full, read-only or gone.",
         ),
-        (str(command.INTERRUPTED), "Interrupted by Ctrl-C."),
+        (str(command.INTERRUPTED), "Interrupted by Ctrl-C, SIGTERM or SIGUSR1."),
     ]
     return (
         "# Files of a run, and exit codes\n\n## Files of a run's folder\n\n"

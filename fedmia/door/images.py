@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+import itertools
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -123,6 +124,24 @@ def read_images(value: Any, what: str, pixel_range: Range = None) -> LabelledArr
     )
 
 
+def _number_items(items: Iterable[Any], what: str, batched: bool) -> Iterator[Any]:
+    """The items in turn; InputError with the number of the one that cannot be read."""
+    rest = iter(items)
+    for number in itertools.count():
+        try:
+            item = next(rest)
+        except StopIteration:
+            return
+        except InputError:
+            raise
+        except Exception as error:  # the user's own code, or the bytes of an image
+            why = (str(error).strip().splitlines() or [""])[-1]  # workers put a traceback before
+            kind = "batch" if batched else "item"
+            why = f"{type(error).__name__}: {why.removeprefix(f'{type(error).__name__}: ')}"
+            raise InputError(f"{what}: {kind} {number} cannot be read: {why}") from error
+        yield item
+
+
 def is_array(value: Any) -> bool:
     """Whether a value is an array of images, not one image."""
     return isinstance(value, Tensor | np.ndarray) and value.ndim >= 3
@@ -146,7 +165,7 @@ def stack_items(
         InputError: no images, images of several sizes, or labels that are none.
     """
     images, labels, modes = list[ByteArray](), list[Any](), list[str]()
-    for item in items:
+    for item in _number_items(items, what, batched):
         parts = item if isinstance(item, tuple | list) else (item,)
         image = parts[0]
         if hasattr(image, "getbands"):  # Pillow's

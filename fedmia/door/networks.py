@@ -39,10 +39,10 @@ class FactoryNet(Net):
         context = LoadContext(self.called, options)
         training = module.training
         backbone, _ = hook_backbone(context, module.eval(), (channels,))
-        module.train(training)
         if not hasattr(backbone, "width"):
             with torch.no_grad():
                 backbone.width = backbone(torch.zeros(1, channels, size, size)).shape[1]
+        module.train(training)
         return backbone
 
 

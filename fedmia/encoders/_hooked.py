@@ -162,9 +162,10 @@ def find_input_size(
         if len(took) == 2 or side and not took:
             break
     if not took:
-        what = f"{opt('size', side)}: {where} fails on" if side else f"{where} fails on blank"
-        hint = "" if side else f"; {opt('size')} tells the size that it takes"
-        raise InputError(f"{what} images of {errors[0]}{hint}")
+        raise InputError(
+            f"{where} fails on {'' if side else 'blank '}images of {errors[0]}; {opt('size')} "
+            "tells the size that it takes"
+        )
     return TrialPass(*took[0], fixed=len(took) == 1)
 
 

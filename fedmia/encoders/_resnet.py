@@ -9,8 +9,9 @@ from typing import Any
 from torch import Tensor, nn
 
 from fedmia.encoders._hooked import SIZES
+from fedmia.encoders.base import LoadOptions
 from fedmia.nets.base import group_count
-from fedmia.options.errors import InputError
+from fedmia.options.errors import InputError, opt
 
 FIRST, SECOND = "layer1.0.conv1.weight", "layer1.0.conv2.weight"
 STAGES = 4
@@ -50,13 +51,23 @@ def sizes(module: nn.Module) -> tuple[int, ...]:
     return SMALL if isinstance(stem, nn.Conv2d) and stem.stride == (1, 1) else SIZES
 
 
-def adapt(module: nn.Module, tensors: Mapping[str, Tensor], relu: bool, padding: int) -> list[str]:
+def adapt(
+    module: nn.Module,
+    tensors: Mapping[str, Tensor],
+    relu: bool,
+    padding: int,
+    options: LoadOptions,
+) -> list[str]:
     """Give a ResNet of torchvision's or timm's names the stem and the norms of a file; notes.
 
     Args:
         tensors: by canonical names.
         relu: whether a ReLU follows the first norm.
         padding: of a 3x3 first convolution.
+        options: the user's; they name the file.
+
+    Raises:
+        InputError: the norms lack statistics and the user does not allow that.
     """
     conv, stem = getattr(module, "conv1", None), tensors.get("conv1.weight")
     if not isinstance(conv, nn.Conv2d) or stem is None or stem.ndim != 4:
@@ -76,6 +87,13 @@ def adapt(module: nn.Module, tensors: Mapping[str, Tensor], relu: bool, padding:
         adapted.add_module("act1" if hasattr(module, "act1") else "relu", nn.Identity())
         notes.append("No ReLU follows the first norm, as in the code that numbers its layers so.")
     if "bn1.weight" in tensors and "bn1.running_mean" not in tensors:
+        if not options.allow_missing:
+            raise InputError(
+                f"weights '{options.checkpoint}': no running_mean and running_var beside bn1.weight"
+                ": the file lacks the buffers of batch norms (model.state_dict() has them, "
+                "model.parameters() has not), or its norms are of groups; "
+                f"{opt('allow_missing')} takes them for group norms"
+            )
         _group_norms(module)
         notes.append("The file's norms keep no statistics: taken for group norms of 32 groups.")
     return notes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -228,6 +228,13 @@ class LoadContext:
     load_options: LoadOptions
     notes: list[str] = field(default_factory=list)
     weights: Weights = field(default_factory=lambda: Weights("torch module"))
+
+    def note_precision(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Note those that are not of the precision that all weights are brought to."""
+        kinds = {t.dtype for t in tensors if t.is_floating_point()} - {torch.get_default_dtype()}
+        if kinds:
+            names = ", ".join(sorted(str(kind).removeprefix("torch.") for kind in kinds))
+            self.notes.append(f"Weights in {names} are kept as float32.")
 
 
 def channel_constants(values: Sequence[float] | float | None) -> tuple[float, ...] | None:

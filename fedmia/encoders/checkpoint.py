@@ -60,7 +60,7 @@ def load_checkpoint(context: LoadContext, module: nn.Module, *, adapt: bool = Fa
     notes += how
     if adapt:
         relu = _resnet.canonical_names(match.trunk)[1]
-        notes += _resnet.adapt(module, renamed, relu, match.scheme.padding)
+        notes += _resnet.adapt(module, renamed, relu, match.scheme.padding, context.load_options)
         notes += _vit.set_heads(module, renamed, match.scheme.form)
         notes += _vit.use_quick_gelu(module) if match.scheme.form == OPENAI else []
         own = module.state_dict()
@@ -92,6 +92,7 @@ def load_tensors(
             if fitted.shape != tensor.shape and is_positions(name):
                 notes.append(f"Positions '{name}' were resampled to the size of the images.")
     _check(context, own, tensors, ready, match)
+    context.note_precision(ready.values())
     module.load_state_dict(ready, strict=False)
     head = read_head(match.head)
     if match.head and head is None:

@@ -62,6 +62,7 @@ def wrap(context: LoadContext, module: nn.Module, channels: int | None = None) -
     Raises:
         InputError: it takes no images, or returns something else.
     """
+    context.note_precision(module.state_dict().values())
     module = copy_module(module, context.where)
     module.to("cpu", torch.get_default_dtype()).eval()  # blank pixels are tried there
     convs = [m.in_channels for m in module.modules() if isinstance(m, nn.Conv2d)]

@@ -97,7 +97,7 @@ def read(path: Path) -> Any:
     check_file_type(path, "weights")
     try:
         if path.suffix == ".safetensors":
-            return load_file(path)
+            return _refuse_adapters(path, load_file(path))
         if zipfile.is_zipfile(path):
             bounded.check_zip(f"weights '{path}'", path)
         with torch.serialization.safe_globals(_stand_ins()), warnings.catch_warnings():
@@ -110,7 +110,7 @@ def read(path: Path) -> Any:
                 content = _script(path)
         size = sum(t.numel() * t.itemsize for t in _list_tensors(content))
         bounded.check_unfolded(f"weights '{path}'", size, path.stat().st_size)
-        return content
+        return _refuse_adapters(path, content)
     except InputError:
         raise
     # What torch makes of bytes that are no file of its own has no common class.
@@ -120,6 +120,20 @@ def read(path: Path) -> Any:
         zipfile.BadZipFile, zlib.error, struct.error,
     ) as error:  # fmt: skip
         raise _refusal(path, error) from None
+
+
+def _refuse_adapters(path: Path, content: Any) -> Any:
+    """The content, unless a tensor of it belongs to an adapter: without it the network that the
+    file names would be another one."""
+    for name, value in content.items() if isinstance(content, dict) else ():
+        if isinstance(value, Tensor) and "lora_" in str(name):
+            raise InputError(
+                f"weights '{path}': '{name}' is of a LoRA adapter, which changes the weights of "
+                "another file: merge it into them (peft: merge_and_unload()) and save the "
+                "state_dict() of the whole"
+            )
+        _refuse_adapters(path, value)
+    return content
 
 
 def _list_tensors(content: Any) -> Iterator[Tensor]:

@@ -53,7 +53,9 @@ class WeightsFile(EncoderForm):
                 f"{match.advice(source, path.name) or usual + opt('checkpoint', source)}"
             )
         net: Any = build_seeded(lambda: _resnet.build(tensors, path.name), load_options.seed)
-        context.notes += _resnet.adapt(net, tensors, relu, match.scheme.padding)
+        context.notes += _resnet.adapt(
+            net, tensors, relu, match.scheme.padding, context.load_options
+        )
         context.weights = load_tensors(context, net, match, tensors)
         sizes = _resnet.sizes(net)
         return load_white_box(

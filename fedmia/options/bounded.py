@@ -83,7 +83,10 @@ def check_array(where: str, file: Any, length: int) -> None:
     except Exception as error:  # of Python's own parser, which NumPy reads a header by
         raise ValueError(f"no header of NumPy: {error}") from None
     if kind.hasobject:
-        raise InputError(f"{where} holds Python objects, which may run code; nothing was read")
+        raise InputError(
+            f"{where} holds Python objects, which may run code; nothing was read. Save numbers or "
+            "text: np.stack makes one array of images of one size"
+        )
     size = kind.itemsize
     for side in shape:
         size *= side

@@ -133,4 +133,6 @@ _Loader.add_implicit_resolver(
 def _reason(error: Exception) -> str:
     mark = getattr(error, "problem_mark", None)
     problem = getattr(error, "problem", None) or str(error) or "nested too deeply"
+    if "'\\t'" in problem:
+        problem = "a tab, where YAML takes spaces alone"
     return f"{problem} (line {mark.line + 1})" if mark else problem

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from fedmia.data.images import ByteArray
 from fedmia.options.option import Options, option
@@ -241,7 +243,8 @@ class Job:
         layout = layout_for(self.device)
         view1, view2 = (v.contiguous(memory_format=layout) for v in (view1, view2))
         half = self.train.precision == "bfloat16"
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=half):
+        autocast = torch.autocast(self.device.type, torch.bfloat16, enabled=half)
+        with autocast, running_statistics(self.method, len(view1)):
             return self.method.step_losses(view1, view2).float()
 
     def run(self) -> dict[str, float]:
@@ -268,6 +271,33 @@ class Job:
             count += len(losses)
         total = sum(torch.stack(sums).tolist()) if sums else 0.0
         return {"loss": total / max(count, 1), "seconds": time.perf_counter() - started}
+
+
+@contextmanager
+def running_statistics(method: nn.Module, images: int) -> Iterator[None]:
+    """Let batch norms read their running statistics where one image has one value a channel: torch
+    refuses to compute any of it. The last batch of an epoch may be one image.
+
+    Args:
+        method: what is trained.
+        images: of the batch.
+
+    Yields:
+        Nothing.
+    """
+
+    def choose(layer: nn.Module, inputs: tuple[Tensor]) -> None:
+        layer.train(inputs[0].numel() > inputs[0].shape[1])
+
+    layers = [m for m in method.modules() if isinstance(m, _BatchNorm) and m.training]
+    layers = layers if images == 1 else []
+    hooks = [layer.register_forward_pre_hook(choose) for layer in layers]
+    try:
+        yield
+    finally:
+        for hook, layer in zip(hooks, layers, strict=True):
+            hook.remove()
+            layer.train()
 
 
 def group_views(pixels: Tensor, augment: Augment, batches: Iterable[BatchViews]) -> Iterator[Batch]:
