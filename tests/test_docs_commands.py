@@ -11,6 +11,7 @@ import pytest
 from fedmia.cli.command import parse
 from fedmia.cli.commands import COMMANDS
 from fedmia.options.errors import InputError
+from papers.commands import COMMANDS as OF_PAPERS
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted(str(p.relative_to(ROOT)) for p in (ROOT / "docs").glob("**/*.md"))
@@ -37,9 +38,12 @@ def complaint(words: list[str]) -> str | None:
     program, *rest = words
     if program == "python" and rest[:1] == ["-m"]:
         package, _, name = rest[1].partition(".")
-        if package != "fedmia":
+        if package not in ("fedmia", "papers"):
             return None  # a command of another package
         rest = rest[2:]
+        if package == "papers":
+            name = rest[0] if rest[0] in ("head", "run") else "tables"
+            rest = rest if name == "tables" else rest[1:]
     elif program == "fedmia":
         name, *rest = rest
     elif program == "bash" and rest[0].removeprefix("scripts/").removesuffix(".sh") in SCRIPTS:
@@ -51,10 +55,11 @@ def complaint(words: list[str]) -> str | None:
         return None
     if name.startswith("cli."):
         return None if (ROOT / "fedmia" / f"{name.replace('.', '/')}.py").is_file() else name
-    if name not in COMMANDS:
+    commands = {**COMMANDS, **OF_PAPERS}
+    if name not in commands:
         return f"there is no command {name}"
     try:
-        parse(COMMANDS[name], rest)
+        parse(commands[name], rest)
     except InputError as error:
         return None if re.search(YOURS, str(error)) else str(error)
     return None

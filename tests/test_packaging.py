@@ -172,7 +172,7 @@ def test_readme__example_runs_from_its_folder(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_packages__hold_every_module_template_and_preset(tmp_path: Path) -> None:
     skipped = {".git", ".venv", "build", "__pycache__", "snapshots"}
-    for name in (*PACKAGES, "configs"):
+    for name in (*PACKAGES, "configs", "papers"):
         for file in (ROOT / name).rglob("*"):
             if file.is_file() and not skipped & set(file.parts):
                 target = tmp_path / "source" / file.relative_to(ROOT)
@@ -197,7 +197,10 @@ def test_packages__hold_every_module_template_and_preset(tmp_path: Path) -> None
         sources = {n.partition("/")[2] for n in archive.getnames()}
     declared = {"fedmia/cli/commands.yaml", "fedmia/cli/index.json"}
     assert declared <= held & sources
-    assert templates | modules <= sources
+    clone = {p.relative_to(ROOT).as_posix() for p in ROOT.glob("papers/**/*.*")}
+    clone = {name for name in clone if not skipped & set(name.split("/"))}
+    assert templates | modules | clone <= sources and len(clone) > 30
+    assert not [name for name in held if "papers/" in name and not name.endswith(".yaml")]
     data = f"fedmia-{fedmia.__version__}.data/data/share/fedmia/"
     presets = {f"{data}{p.relative_to(ROOT).as_posix()}" for p in ROOT.glob("configs/**/*.yaml")}
     assert presets == {n for n in held if n.startswith(data)}

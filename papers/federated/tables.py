@@ -1,0 +1,213 @@
+"""Tables II, III and IV of the paper from one run, as rows and as text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypedDict
+
+import numpy as np
+
+from fedmia.records import FloatArray, ScoredAttack
+from fedmia.records.attack_rows import Interval, ThresholdRow
+from fedmia.report.format import estimate
+from fedmia.report.metrics import attack_row
+from fedmia.report.tables import Table, TextCell, TextRow
+from papers.federated.reading import SnapshotFeatures, SnapshotScores
+
+CLASSIFIERS: Mapping[str, str] = {"svm": "SVM", "lr": "LR", "lda": "LDA"}
+PAPER = "the paper, "
+# Accuracy, precision and recall that the paper states.
+TABLE_2: Mapping[str, tuple[float, float, float]] = {
+    "CIFAR-10": (0.914, 0.897, 0.943),
+    "CIFAR-100": (0.932, 0.911, 0.964),
+    "SVHN": (0.905, 0.901, 0.924),
+}
+TABLE_3: Mapping[str, tuple[str, str]] = {
+    "encoder": ("68.1 %, 14.8 %, 5.9 %", "18.1 %, 7.7 %, 5.1 %"),
+    "avgpool": ("1.5 %, 1.0 %, 0.7 %", "0.3 %, 0.3 %, 0.2 %"),
+    "layer4": ("36.7 %, 11.1 %, 5.4 %", "4.4 %, 1.2 %, 0.5 %"),
+}
+TABLE_4: Mapping[tuple[str, str], tuple[float, float, float]] = {
+    ("CIFAR-10", "SVM"): (0.854, 0.857, 0.872),
+    ("CIFAR-10", "LR"): (0.854, 0.843, 0.868),
+    ("CIFAR-10", "LDA"): (0.912, 0.942, 0.890),
+    ("CIFAR-100", "SVM"): (0.912, 0.859, 0.100),
+    ("CIFAR-100", "LR"): (0.902, 0.846, 0.100),
+    ("CIFAR-100", "LDA"): (0.951, 0.946, 0.963),
+    ("SVHN", "SVM"): (0.757, 0.697, 0.963),
+    ("SVHN", "LR"): (0.747, 0.688, 0.963),
+    ("SVHN", "LDA"): (0.864, 0.836, 0.927),
+}
+
+
+class MethodRates(ThresholdRow, TypedDict):
+    """One attack or classifier at a threshold chosen on the attacker's known images; rates and AUC
+    in [0, 1], each interval of 95 % by itself.
+
+    Attributes:
+        auc: in [0, 1].
+        auc_ci: its 95 % interval.
+        n_members: scored members.
+        n_nonmembers: scored non-members.
+    """
+
+    auc: float | None
+    auc_ci: Interval | None
+    n_members: int
+    n_nonmembers: int
+
+
+class Confidence(TypedDict):
+    """Mean of the three largest softmax outputs of a layer, in [0, 1], and its standard error.
+
+    Attributes:
+        layer: its name.
+        members: mean of the members.
+        members_se: its standard error.
+        nonmembers: mean of the non-members.
+        nonmembers_se: its standard error.
+        n_members: scored members.
+        n_nonmembers: scored non-members.
+    """
+
+    layer: str
+    members: list[float]
+    members_se: list[float]
+    nonmembers: list[float]
+    nonmembers_se: list[float]
+    n_members: int
+    n_nonmembers: int
+
+
+def rates(scored: ScoredAttack) -> MethodRates:
+    """What the paper's tables and the figures by round say of an attack, beside its AUC."""
+    row: Mapping[str, Any] = attack_row(scored, 1)
+    picked: Any = {name: row[name] for name in MethodRates.__annotations__}
+    return picked  # type: ignore[no-any-return]
+
+
+def table_2(scores: SnapshotScores) -> MethodRates:
+    """The cosine similarity attack: the three largest pairwise cosines in one classifier."""
+    return rates(scores.methods["similarity"])
+
+
+def table_3(reading: SnapshotFeatures) -> list[Confidence]:
+    """Mean confidences of the encoder's output, the pooled features and the last layer."""
+    rows: list[Confidence] = []
+    for layer in shown_layers(reading):
+        members, nonmembers = map(np.exp, reading.scored(layer))
+        mean, se = zip(_mean(members), _mean(nonmembers), strict=True)
+        rows.append(
+            {
+                "layer": layer,
+                "members": mean[0], "members_se": se[0],
+                "nonmembers": mean[1], "nonmembers_se": se[1],
+                "n_members": len(members), "n_nonmembers": len(nonmembers),
+            }
+        )  # fmt: skip
+    return rows
+
+
+def shown_layers(reading: SnapshotFeatures) -> tuple[str, ...]:
+    """The layers of Table III and Fig. 7: encoder, avgpool, and the last layer before them."""
+    return reading.layers[:-4:-1]
+
+
+def _mean(values: FloatArray) -> tuple[list[float], list[float]]:
+    spread = values.std(axis=0, ddof=1) if len(values) > 1 else np.full(values.shape[1], np.nan)
+    return values.mean(axis=0).tolist(), (spread / np.sqrt(max(len(values), 1))).tolist()
+
+
+def table_4(scores: SnapshotScores) -> dict[str, MethodRates]:
+    """The three classifiers on the combined features, by name."""
+    return {name: rates(scores.classifiers[name]) for name in CLASSIFIERS}
+
+
+# -- as text ---------------------------------------------------------------------------------------
+
+
+def text_2(row: MethodRates, run: str) -> Table:
+    """Table II, the run above the datasets of the paper.
+
+    Args:
+        row: rates of the run.
+        run: its name.
+
+    Returns:
+        The table.
+    """
+    rows = [TextRow([run, *_numbers(row)])]
+    rows += [
+        TextRow([f"{PAPER}{name}", "", *format_numbers(paper_values), ""])
+        for name, paper_values in TABLE_2.items()
+    ]
+    return Table(["", "AUC", "accuracy", "precision", "recall", "n"], rows)
+
+
+def text_3(rows: Sequence[Confidence], run: str) -> Table:
+    """Table III, each layer of the run above the paper's (CIFAR-10).
+
+    Args:
+        rows: confidences of the run's layers.
+        run: its name.
+
+    Returns:
+        The table.
+    """
+    lines = []
+    for row in rows:
+        sides = [
+            ", ".join(f"{100 * m:.1f} % ± {196 * s:.1f}" for m, s in zip(mean, se, strict=True))
+            for mean, se in (
+                (row["members"], row["members_se"]), (row["nonmembers"], row["nonmembers_se"]),
+            )
+        ]  # fmt: skip
+        lines.append(
+            TextRow([row["layer"], run, *sides, _n(row["n_members"], row["n_nonmembers"])])
+        )
+        if (paper_values := TABLE_3.get(row["layer"])) is not None:
+            lines.append(TextRow([row["layer"], f"{PAPER}CIFAR-10", *paper_values, ""]))
+    return Table(["layer", "", "members", "non-members", "n"], lines)
+
+
+def text_4(rows: Mapping[str, MethodRates], run: str) -> Table:
+    """Table IV, the run's classifiers above the paper's.
+
+    Args:
+        rows: rates of the run's classifiers, by name.
+        run: its name.
+
+    Returns:
+        The table.
+    """
+    lines = [TextRow([run, CLASSIFIERS[name], *_numbers(row)]) for name, row in rows.items()]
+    for (data, name), paper_values in TABLE_4.items():
+        lines.append(TextRow([f"{PAPER}{data}", name, "", *format_numbers(paper_values), ""]))
+    return Table(["", "classifier", "AUC", "accuracy", "precision", "recall", "n"], lines)
+
+
+def _numbers(row: Mapping[str, Any]) -> list[str]:
+    names = ("auc", "accuracy", "precision", "recall")
+    known = [estimate(row[name], row[f"{name}_ci"], 3) for name in names]
+    return [*known, _n(row["n_members"], row["n_nonmembers"])]
+
+
+def format_numbers(values: Sequence[float]) -> list[str]:
+    """The paper's values with three digits after the point, one cell each."""
+    return [f"{value:.3f}" for value in values]
+
+
+def _n(members: int, nonmembers: int) -> str:
+    return f"{members:,} + {nonmembers:,}"
+
+
+def markdown(table: Table) -> str:
+    """The table in Markdown, a line a row."""
+    lines = [table.head, ["---"] * len(table.head), *(row.cells for row in table.rows)]
+    return "\n".join("| " + " | ".join(map(plain, cells)) + " |" for cells in lines) + "\n"
+
+
+def plain(cell: str | TextCell) -> str:
+    """A cell in one line, in which no bar ends it."""
+    text = cell if isinstance(cell, str) else " ".join(filter(None, [cell.text, *cell.small]))
+    return text.replace("|", "\\|")
