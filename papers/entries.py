@@ -68,7 +68,7 @@ class Entry:
         title: what it shows.
         figure: how its numbers are drawn: `lines`, `bars` or nothing.
         open: choice that the paper leaves open -> what is chosen here.
-        claims: what the paper says of it, as `papers.claims` reads them.
+        claims: what the paper says of it, as `papers.claims.over_targets` reads them.
         layers: the trees of the file, and of the entry, that cells are made of.
     """
 
@@ -162,8 +162,10 @@ def select(names: Sequence[str]) -> list[Entry]:
     return [e for e in entries.values() if chosen & {"all", e.paper, e.name}]
 
 
-def _printed(numbers: Sequence[Sequence[float | None]] | None, i: int, j: int) -> float | None:
-    number = numbers[i][j] if numbers else None
+def _printed(numbers: Sequence[Sequence[Any]] | None, i: int, j: int) -> float | None:
+    number: Any = numbers[i][j] if numbers else None
+    if isinstance(number, list):  # accuracy, precision, recall; or the three highest confidences
+        number = number[0]
     return None if number is None else float(number)
 
 

@@ -19,7 +19,6 @@ from pathlib import Path
 from threading import Event, Timer
 from typing import Any
 
-from fedmia.cli.command import DISK_FAILED
 from fedmia.config.audit import Audit
 from fedmia.config.tree import from_tree
 from fedmia.evaluation.audits.resume import same_audit
@@ -224,16 +223,15 @@ def run_jobs(
     def starts(task: StudyProcess) -> None:
         began[task.name] = time.perf_counter()
 
-    def ended(task: StudyProcess, code: int) -> None:
-        if code == DISK_FAILED:  # so would all others
-            raise durable.DiskError(explain_exit(code, task.log, {}))
-        job, seconds = ordered[task.name], time.perf_counter() - began[task.name]
+    def ended(task: StudyProcess, code: int) -> str | None:
+        seconds, reason = time.perf_counter() - began[task.name], None
         if code:
-            failed[job.key] = explain_exit(code, task.log, {str(folder.root): "OUT"})
+            reason = explain_exit(code, task.log, {str(folder.root): "OUT"})
         else:
-            folder.finish(job, seconds)
-        how = "done" if not code else f"failed: {failed[job.key]}"
-        say(f"{next(count)}/{len(waiting)} {job.key} {how} ({seconds:.0f} s)")
+            folder.finish(ordered[task.name], seconds)
+        how = "done" if reason is None else f"failed: {reason}"
+        say(f"{next(count)}/{len(waiting)} {task.name} {how} ({seconds:.0f} s)")
+        return reason
 
     with _time_limit(minutes, stop):
         for depth in sorted({job.depth for job in waiting}):
@@ -245,7 +243,8 @@ def run_jobs(
                 elif not stop.is_set():
                     log = folder.path(job) / "log.txt"
                     tasks.append(StudyProcess(job.key, folder.start(job), log, 1))
-            run_all(tasks, max(1, min(side_by_side, len(tasks))), starts, ended, stop)
+            at_once = max(1, min(side_by_side, len(tasks)))
+            failed |= run_all(tasks, at_once, starts, ended, stop)
     return failed
 
 

@@ -14,7 +14,7 @@ from fedmia.runtime.cores import count_cores
 from fedmia.runtime.device import resolve_device
 from fedmia.runtime.environment import describe
 from fedmia.storage.durable import explain, write
-from papers.claims import judge_claims
+from papers.claims.over_targets import judge_claims
 from papers.drawing import draw
 from papers.entries import Entry, TableCell, jobs_of, select
 from papers.jobs import PAPER, JobFolder, run_jobs

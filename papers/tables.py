@@ -12,7 +12,7 @@ from fedmia.report import csvs
 from fedmia.report.page import templates
 from fedmia.storage.durable import make_folder, write
 from papers.cells import Reading, Row, Rows, read_cell
-from papers.claims import ClaimResult, Readings
+from papers.claims.over_targets import ClaimResult, Readings
 from papers.entries import Entry, TableCell
 from papers.jobs import JobFolder
 from papers.pages import TEMPLATES

@@ -30,7 +30,6 @@ PUBLIC = {
     "fedmia/testing/material.py": {"held"},
     "fedmia/threat/blackbox.py": {"held"},
     "fedmia/threat/whitebox.py": {"held"},
-    "papers/federated/claims.py": {"HELD"},
     "strategies/krum.py": {"taken"},
 }
 

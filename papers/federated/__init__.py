@@ -2,6 +2,6 @@
 Contrastive Learning", from the folder of one run.
 
 The command `python -m papers run` imports it, through `papers.federated.view`.
-Start with `gather.gather_results`; `tables`, `curves`, `feature_pairs` and `claims` show its
+Start with `gather.gather_results`; `tables`, `curves` and `feature_pairs` show its
 results.
 """

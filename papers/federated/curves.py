@@ -13,7 +13,7 @@ from fedmia.report.figures import canvas
 from fedmia.report.figures.rounds import shade_attacked
 from fedmia.statistics.thresholds import best_threshold, roc
 from fedmia.study.drawing import band
-from papers.federated.claims import PAPER
+from papers.claims.of_ascent import PAPER
 from papers.federated.reading import FEATURES, SnapshotFeatures
 from papers.federated.static_ascent import StaticAscentScores
 from papers.federated.tables import MethodRates

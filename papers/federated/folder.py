@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Event
@@ -14,76 +14,35 @@ from fedmia.config.experiment import Experiment
 from fedmia.evaluation.federated.snapshots import Evaluation
 from fedmia.federation.run import FederationResult, make_client_context, prepare
 from fedmia.options.errors import InputError, style_of_file
-from fedmia.records import Curves
-from fedmia.records.rows import RoundRow
-from fedmia.runs import Run
+from fedmia.runs import Run, open_run
 from fedmia.storage.manifest import REPORT
 from fedmia.storage.runfolder import RunFolder
 from fedmia.storage.snapshot import MemoryStore, SnapshotStore
 
 
-@dataclass(frozen=True)
-class ReopenedRun:
-    """A run whose snapshots can be attacked again.
-
-    Attributes:
-        folder: of the run.
-        experiment: its settings.
-        evaluation: what its attacker holds of each snapshot, and the images to score.
-        rounds: evaluated rounds of which a snapshot was kept, in order.
-        scored_at: the round that passive attacks score: the last before a crafted update.
-        history: the report's rounds, in which those under attack are named.
-        curves: losses by attacked round, None where no active attack was scored.
-    """
-
-    folder: Path
-    experiment: Experiment
-    evaluation: Evaluation
-    rounds: tuple[int, ...]
-    scored_at: int
-    history: Sequence[RoundRow]
-    curves: Curves | None
-
-
 @contextmanager
-def reopen_run(run: Run, device: str) -> Iterator[ReopenedRun]:
-    """A finished run, while the context is open.
+def reopen_run(run: Run, device: str) -> Iterator[Evaluation]:
+    """The attacks of a finished run on its stored models, while the context is open.
 
     Args:
         run: a finished run.
         device: where its models are placed.
 
     Yields:
-        The run with its data and roles, split again from its settings.
+        What its attacker holds of each model, and the images to score, dealt again.
 
     Raises:
         InputError: its data cannot be read again.
     """
-    history, experiment = run.records["rounds"], replace(settings(run), device=device)
-    files = RunFolder(run.folder)
+    experiment, files = replace(settings(run), device=device), RunFolder(run.folder)
     check_gpu(device)
     with TemporaryDirectory(prefix="fedmia-") as work:
         with style_of_file(files.config):
             prepared = prepare(experiment)
             client_context = make_client_context(prepared, Path(work), Event())
-        store = SnapshotStore(files.snapshots)
-        done = FederationResult(
-            prepared, client_context, MemoryStore(), store, [], True, gone=files.dropped()
-        )
-        stored_rounds = [r for r in done.schedule.evaluated() if r in store.rounds("main")]
-        if not stored_rounds:
-            raise InputError(f"run '{run.folder}' holds no snapshots in snapshots/main")
-        attacked = {r["round"] for r in history if r["under_attack"]}
-        clean = [r for r in stored_rounds if r not in attacked]
-        yield ReopenedRun(
-            folder=run.folder,
-            experiment=experiment,
-            evaluation=Evaluation(done, {n: dict(o) for n, o in experiment.attack.items()}),
-            rounds=tuple(stored_rounds),
-            scored_at=(clean or stored_rounds)[-1],
-            history=history,
-            curves=run.curves,
-        )
+        store, gone = SnapshotStore(files.snapshots), files.dropped()
+        done = FederationResult(prepared, client_context, MemoryStore(), store, [], True, gone=gone)
+        yield Evaluation(done, {n: dict(o) for n, o in experiment.attack.items()})
 
 
 def settings(run: Run) -> Experiment:
@@ -110,7 +69,7 @@ def open_finished_run(folder: Path, trust_plugins: bool) -> Run:
     Raises:
         InputError: no run, or one that was not finished.
     """
-    files = RunFolder(folder, trust_plugins)
-    if "rounds" not in files.report():
+    run = open_run(folder, trust_plugins=trust_plugins)
+    if "rounds" not in run.records:
         raise InputError(f"{REPORT} of run '{folder}' is no report of a run")
-    return Run(files)
+    return run

@@ -9,12 +9,15 @@ from typing import Any
 
 import numpy as np
 
+from fedmia.evaluation.federated.snapshots import Evaluation
 from fedmia.evaluation.run import run_side_by_side
+from fedmia.options.errors import InputError
 from fedmia.records import Curves
 from fedmia.records.rows import RoundRow
 from fedmia.report.build import to_json_types
-from papers.federated.claims import claims
-from papers.federated.folder import ReopenedRun
+from fedmia.runs import Run
+from papers.claims.of_ascent import claims
+from papers.federated.folder import settings
 from papers.federated.reading import SnapshotFeatures, SnapshotScores, read_features, score_snapshot
 from papers.federated.static_ascent import StaticAscentScores, score_static_ascent
 from papers.federated.tables import MethodRates, rates, table_2, table_3, table_4
@@ -54,40 +57,50 @@ class PaperResults:
         return {**layer_rates, "feature": self.methods()["similarity"]}
 
 
-def gather_results(run: ReopenedRun, beside: Mapping[str, Curves]) -> PaperResults:
+def gather_results(run: Run, evaluation: Evaluation, beside: Mapping[str, Curves]) -> PaperResults:
     """Read, judge and climb every evaluated round; rounds run side by side.
 
     Args:
-        run: the reopened run.
+        run: a finished run.
+        evaluation: of the run opened again.
         beside: curves of other runs, by strategy.
 
     Returns:
         Features and scores of all its evaluated rounds.
+
+    Raises:
+        InputError: no model was kept.
     """
+    history, stored = run.records["rounds"], evaluation.snapshots.rounds("main")
+    rounds = [r for r in evaluation.run.schedule.evaluated() if r in stored]
+    if not rounds:
+        raise InputError(f"run '{run.folder}' holds no snapshots in snapshots/main")
+    attacked = {r["round"] for r in history if r["under_attack"]}
+    at = ([r for r in rounds if r not in attacked] or rounds)[-1]
     work: dict[str, Callable[[], Any]] = {
-        str(r): partial(_score_round, run, r, by_step=r == run.scored_at) for r in run.rounds
+        str(r): partial(_score_round, evaluation, r, by_step=r == at) for r in rounds
     }
-    by_round = run_side_by_side(work, run.evaluation.client_context.threads)
-    features, scores, static_ascents = zip(*(by_round[str(r)] for r in run.rounds), strict=True)
-    own = {} if run.curves is None else {run.experiment.strategy.name: run.curves}
+    by_round = run_side_by_side(work, evaluation.client_context.threads)
+    features, scores, static_ascents = zip(*(by_round[str(r)] for r in rounds), strict=True)
+    own = {} if run.curves is None else {settings(run).strategy.name: run.curves}
     return PaperResults(
-        at=run.rounds.index(run.scored_at),
+        at=rounds.index(at),
         features=features,
         scores=scores,
         static_ascents=static_ascents,
-        history=run.history,
+        history=history,
         curves=run.curves,
         by_strategy=own | dict(beside),
     )
 
 
 def _score_round(
-    run: ReopenedRun, round: int, *, by_step: bool
+    evaluation: Evaluation, round: int, *, by_step: bool
 ) -> tuple[SnapshotFeatures, SnapshotScores, StaticAscentScores]:
-    snapshot = run.evaluation.snapshots.load("main", round)
-    features = read_features(run.evaluation, snapshot)
-    scores = score_snapshot(run.evaluation, snapshot, features)
-    return features, scores, score_static_ascent(run.evaluation, snapshot, by_step=by_step)
+    snapshot = evaluation.snapshots.load("main", round)
+    features = read_features(evaluation, snapshot)
+    scores = score_snapshot(evaluation, snapshot, features)
+    return features, scores, score_static_ascent(evaluation, snapshot, by_step=by_step)
 
 
 def numbers(results: PaperResults) -> dict[str, Any]:

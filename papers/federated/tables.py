@@ -13,31 +13,10 @@ from fedmia.report.format import estimate
 from fedmia.report.metrics import attack_row
 from fedmia.report.tables import Table, TextCell, TextRow
 from papers.federated.reading import SnapshotFeatures, SnapshotScores
+from papers.listing import read_files
 
 CLASSIFIERS: Mapping[str, str] = {"svm": "SVM", "lr": "LR", "lda": "LDA"}
 PAPER = "the paper, "
-# Accuracy, precision and recall that the paper states.
-TABLE_2: Mapping[str, tuple[float, float, float]] = {
-    "CIFAR-10": (0.914, 0.897, 0.943),
-    "CIFAR-100": (0.932, 0.911, 0.964),
-    "SVHN": (0.905, 0.901, 0.924),
-}
-TABLE_3: Mapping[str, tuple[str, str]] = {
-    "encoder": ("68.1 %, 14.8 %, 5.9 %", "18.1 %, 7.7 %, 5.1 %"),
-    "avgpool": ("1.5 %, 1.0 %, 0.7 %", "0.3 %, 0.3 %, 0.2 %"),
-    "layer4": ("36.7 %, 11.1 %, 5.4 %", "4.4 %, 1.2 %, 0.5 %"),
-}
-TABLE_4: Mapping[tuple[str, str], tuple[float, float, float]] = {
-    ("CIFAR-10", "SVM"): (0.854, 0.857, 0.872),
-    ("CIFAR-10", "LR"): (0.854, 0.843, 0.868),
-    ("CIFAR-10", "LDA"): (0.912, 0.942, 0.890),
-    ("CIFAR-100", "SVM"): (0.912, 0.859, 0.100),
-    ("CIFAR-100", "LR"): (0.902, 0.846, 0.100),
-    ("CIFAR-100", "LDA"): (0.951, 0.946, 0.963),
-    ("SVHN", "SVM"): (0.757, 0.697, 0.963),
-    ("SVHN", "LR"): (0.747, 0.688, 0.963),
-    ("SVHN", "LDA"): (0.864, 0.836, 0.927),
-}
 
 
 class MethodRates(ThresholdRow, TypedDict):
@@ -123,6 +102,13 @@ def table_4(scores: SnapshotScores) -> dict[str, MethodRates]:
     return {name: rates(scores.classifiers[name]) for name in CLASSIFIERS}
 
 
+def printed_rows(table: str) -> dict[str, list[Any]]:
+    """The numbers that the paper prints in a table, as `table-2`: label of a row -> its cells."""
+    entry = read_files()["federated"]["entries"][f"federated-{table}"]
+    labels = [row["label"] for row in entry["rows"]]
+    return dict(zip(labels, entry["theirs"], strict=True))
+
+
 # -- as text ---------------------------------------------------------------------------------------
 
 
@@ -139,7 +125,7 @@ def text_2(row: MethodRates, run: str) -> Table:
     rows = [TextRow([run, *_numbers(row)])]
     rows += [
         TextRow([f"{PAPER}{name}", "", *format_numbers(paper_values), ""])
-        for name, paper_values in TABLE_2.items()
+        for name, paper_values in printed_rows("table-2").items()
     ]
     return Table(["", "AUC", "accuracy", "precision", "recall", "n"], rows)
 
@@ -165,8 +151,9 @@ def text_3(rows: Sequence[Confidence], run: str) -> Table:
         lines.append(
             TextRow([row["layer"], run, *sides, _n(row["n_members"], row["n_nonmembers"])])
         )
-        if (paper_values := TABLE_3.get(row["layer"])) is not None:
-            lines.append(TextRow([row["layer"], f"{PAPER}CIFAR-10", *paper_values, ""]))
+        if (paper_values := printed_rows("table-3").get(row["layer"])) is not None:
+            sides = [", ".join(f"{100 * value:.1f} %" for value in side) for side in paper_values]
+            lines.append(TextRow([row["layer"], f"{PAPER}CIFAR-10", *sides, ""]))
     return Table(["layer", "", "members", "non-members", "n"], lines)
 
 
@@ -181,8 +168,9 @@ def text_4(rows: Mapping[str, MethodRates], run: str) -> Table:
         The table.
     """
     lines = [TextRow([run, CLASSIFIERS[name], *_numbers(row)]) for name, row in rows.items()]
-    for (data, name), paper_values in TABLE_4.items():
-        lines.append(TextRow([f"{PAPER}{data}", name, "", *format_numbers(paper_values), ""]))
+    for data, by_classifier in printed_rows("table-4").items():
+        for name, values in zip(CLASSIFIERS.values(), by_classifier, strict=False):
+            lines.append(TextRow([f"{PAPER}{data}", name, "", *format_numbers(values), ""]))
     return Table(["", "classifier", "AUC", "accuracy", "precision", "recall", "n"], lines)
 
 

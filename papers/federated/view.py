@@ -23,7 +23,8 @@ from fedmia.report.tables import Table
 from fedmia.storage import durable
 from fedmia.storage.outfolder import OutFolder
 from fedmia.study.view import View
-from papers.federated import claims, curves, feature_pairs
+from papers.claims import of_ascent
+from papers.federated import curves, feature_pairs
 from papers.federated.folder import open_finished_run, reopen_run, settings
 from papers.federated.gather import PaperResults, gather_results, numbers
 from papers.federated.settings import Paper
@@ -72,7 +73,7 @@ class PaperView(View):
             f"Table IV. Classifiers on the combined features ({at})": text_4(
                 report["table_4"], run
             ),
-            f"What the paper says of ascent (static: {at})": claims.text(report["claims"]),
+            f"What the paper says of ascent (static: {at})": of_ascent.text(report["claims"]),
         }
 
 
@@ -87,9 +88,9 @@ def make(invocation: Invocation) -> int:
     main = open_finished_run(folder, config.trust_plugins)  # before a folder is made in it
     place = OutFolder(invocation.out or folder / "paper", "another run", lambda c: "run" in load(c))
     beside = compared(config, settings(main).strategy.name)
-    with reopen_run(main, config.device) as run:
-        results = gather_results(run, beside)
-        data = run.evaluation.run.prepared.data.name
+    with reopen_run(main, config.device) as evaluation:
+        results = gather_results(main, evaluation, beside)
+        data = evaluation.run.prepared.data.name
     place.begin(to_tree(config))
     assert place.folder is not None
     report = {"run": folder.resolve().name, "data": data, **PaperView().report(results)}
@@ -98,7 +99,7 @@ def make(invocation: Invocation) -> int:
         sys.stdout.write(json_text(report))
     elif not invocation.quiet:
         page = place.folder / "paper.html"
-        rows = (map(plain, row.cells) for row in claims.text(report["claims"]).rows)
+        rows = (map(plain, row.cells) for row in of_ascent.text(report["claims"]).rows)
         text_lines = [f"{place}: {verdict}. {numbers}" for place, _, verdict, numbers, _ in rows]
         text_lines.append(f"Tables and figures: {page}")
         Console().print(*text_lines, sep="\n", markup=False, highlight=False, soft_wrap=True)

@@ -7,7 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 from threading import Event
-from typing import Any
 
 import numpy as np
 import pytest
@@ -86,13 +85,9 @@ def test_full_disk__ends_the_jobs_and_what_was_begun_stays(
     folder = jobs.JobFolder(tmp_path / "OUT")
     one = jobs.TableJob(jobs.ENCODER, {"data": {"name": "digits"}})
 
-    def ends(tasks: Any, count: int, began: Any, ended: Any, stop: Event) -> None:
-        for task in tasks:
-            began(task)
-            task.log.write_text("fedmia: the run failed: cannot write 'x': No space\n")
-            ended(task, DISK_FAILED)
-
-    monkeypatch.setattr(jobs, "run_all", ends)
+    line = "fedmia: the run failed: cannot write 'x': No space"
+    ended = [sys.executable, "-c", f"import sys; print({line!r}); sys.exit({DISK_FAILED})"]
+    monkeypatch.setattr(folder, "start", lambda job: folder.path(job).mkdir() or ended)
     with pytest.raises(DiskError, match="^cannot write 'x': No space$"), folder.locked():
         jobs.run_jobs([one], folder, 1, Event(), None, print)
     assert folder.path(one).is_dir() and folder.done(one) is None

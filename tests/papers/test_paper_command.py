@@ -29,7 +29,7 @@ def test_run__with_and_without_its_flag() -> None:
     [
         ([], "--run is missing: the folder of a finished run"),
         (["one", "two"], "--run is given twice"),
-        (["nowhere"], "folder 'nowhere' holds no finished run: no config.yaml in it"),
+        (["nowhere"], "folder 'nowhere' is no run: no config.yaml in it"),
         (["one", "--device", "gpu"], "--device"),
     ],
 )

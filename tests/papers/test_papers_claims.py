@@ -11,8 +11,9 @@ from sklearn.metrics import roc_auc_score
 
 from fedmia.records import Curves, FloatArray, ScoredAttack
 from fedmia.report.tables import TextCell
-from papers.federated import claims
-from papers.federated.claims import HELD, NOT_HELD, NOT_RUN, UNDECIDED, Claim
+from papers.claims import FAILS, HOLDS, NOT_RUN, UNDECIDED
+from papers.claims import of_ascent as claims
+from papers.claims.of_ascent import Claim
 from papers.federated.static_ascent import StaticAscentScores
 from tests.papers import planted
 
@@ -73,12 +74,12 @@ def of(place: str, climb: StaticAscentScores | None = None, curves: Curves | Non
 @pytest.mark.parametrize(
     ("members", "others", "verdict"),
     [
-        (1 + noise(MANY), 3 + noise(MANY, 1), HELD),
-        (3 + noise(MANY), 1 + noise(MANY, 1), NOT_HELD),  # members and non-members swapped
-        (1 + noise(MANY), 1 + noise(MANY, 1), NOT_HELD),  # by less than 0.55 of the pairs
+        (1 + noise(MANY), 3 + noise(MANY, 1), HOLDS),
+        (3 + noise(MANY), 1 + noise(MANY, 1), FAILS),  # members and non-members swapped
+        (1 + noise(MANY), 1 + noise(MANY, 1), FAILS),  # by less than 0.55 of the pairs
         (1 + noise(FEW), 1.1 + noise(FEW, 1), UNDECIDED),
-        (1 + noise(20_000), 1.06 + noise(20_000, 1), HELD),  # by little, of so many for sure
-        (np.r_[1 + noise(MANY), np.full(60, 90.0)], 2 + noise(MANY, 1), NOT_HELD),  # means say no
+        (1 + noise(20_000), 1.06 + noise(20_000, 1), HOLDS),  # by little, of so many for sure
+        (np.r_[1 + noise(MANY), np.full(60, 90.0)], 2 + noise(MANY, 1), FAILS),  # means say no
     ],
 )
 def test_fig_10__every_verdict(members: FloatArray, others: FloatArray, verdict: str) -> None:
@@ -89,7 +90,7 @@ def test_fig_10__some_few_images_that_blow_up_carry_no_claim() -> None:
     others = 1 + noise(MANY, 1)
     others[:6] += 500.0
     found = of("Fig. 10", climbed(1 + noise(MANY), others))
-    assert found["numbers"][0]["difference_ci"][0] > 0 and found["verdict"] == NOT_HELD
+    assert found["numbers"][0]["difference_ci"][0] > 0 and found["verdict"] == FAILS
 
 
 def test_fig_10__unsettled_means_keep_it_open() -> None:
@@ -123,9 +124,9 @@ def test_fig_10__the_loss_before_the_climb_stands_beside_it() -> None:
 @pytest.mark.parametrize(
     ("others", "shift", "verdict", "accuracy", "hindsight"),
     [
-        (5 + noise(MANY, 1), 0, HELD, 1, 1),
-        (noise(MANY, 1), 0, NOT_HELD, None, None),
-        (-5 + noise(MANY, 1), 0, NOT_HELD, None, 0.5),  # members and non-members swapped
+        (5 + noise(MANY, 1), 0, HOLDS, 1, 1),
+        (noise(MANY, 1), 0, FAILS, None, None),
+        (-5 + noise(MANY, 1), 0, FAILS, None, 0.5),  # members and non-members swapped
         (5 + noise(MANY, 1), 20, UNDECIDED, 0.5, 1),  # what is known is no guide
     ],
 )
@@ -149,11 +150,11 @@ def test_fig_12__few_images_leave_it_open() -> None:
 @pytest.mark.parametrize(
     ("curves", "verdict"),
     [
-        (changing(-2, -0.5), HELD),
-        (changing(-2, 3), HELD),  # "potentially increasing"
-        (changing(-0.5, -2), NOT_HELD),  # members and non-members swapped
-        (changing(0.5, 2), NOT_HELD),  # members' loss rises
-        (changing(-2, -2), NOT_HELD),
+        (changing(-2, -0.5), HOLDS),
+        (changing(-2, 3), HOLDS),  # "potentially increasing"
+        (changing(-0.5, -2), FAILS),  # members and non-members swapped
+        (changing(0.5, 2), FAILS),  # members' loss rises
+        (changing(-2, -2), FAILS),
         (changing(0, 3), UNDECIDED),  # members' loss stays
         (changing(-0.1, 2, 5), UNDECIDED),
     ],
@@ -164,9 +165,9 @@ def test_fig_13__every_verdict_from_the_upload(curves: Curves, verdict: str) -> 
 
 def test_fig_13__from_before_the_attack_is_another_question() -> None:
     """Uploads were at 5, losses before the attack at 4: down to 4.5 is up by half."""
-    assert of(BEFORE, None, changing(-0.5, 2))["verdict"] == NOT_HELD
-    assert of(UPLOAD, None, changing(-0.5, 2))["verdict"] == HELD
-    assert of(BEFORE, None, changing(-2, 2))["verdict"] == HELD
+    assert of(BEFORE, None, changing(-0.5, 2))["verdict"] == FAILS
+    assert of(UPLOAD, None, changing(-0.5, 2))["verdict"] == HOLDS
+    assert of(BEFORE, None, changing(-2, 2))["verdict"] == HOLDS
 
 
 def test_fig_13__numbers_with_ascent_and_without() -> None:
@@ -186,11 +187,11 @@ def test_fig_13__numbers_with_ascent_and_without() -> None:
 @pytest.mark.parametrize(
     ("curves", "verdict", "supported"),
     [
-        (changing(-2, -4), HELD, "line 25"),
-        (changing(-4, -2), NOT_HELD, "Sec. V-B4"),  # members and non-members swapped
-        (changing(-2, -2), NOT_HELD, "neither"),
-        (changing(-0.9, 0), NOT_HELD, "Sec. V-B4"),  # since before the attack nothing fell
-        (changing(-2, 4), HELD, "both"),  # one falls, the other rises by more
+        (changing(-2, -4), HOLDS, "line 25"),
+        (changing(-4, -2), FAILS, "Sec. V-B4"),  # members and non-members swapped
+        (changing(-2, -2), FAILS, "neither"),
+        (changing(-0.9, 0), FAILS, "Sec. V-B4"),  # since before the attack nothing fell
+        (changing(-2, 4), HOLDS, "both"),  # one falls, the other rises by more
         (changing(-2, -2.1, 5), UNDECIDED, "neither"),
     ],
 )

@@ -14,14 +14,8 @@ from fedmia.options.yamlfile import dump, load
 from fedmia.statistics.spread import t_interval
 from fedmia.storage.manifest import FORMAT
 from papers.cells import Reading, loss_at_equal_accuracy, read_cell, read_path
-from papers.claims import (
-    FAILS,
-    HOLDS,
-    NOT_RUN,
-    UNDECIDED,
-    differences,
-    judge_claims,
-)
+from papers.claims import FAILS, HOLDS, NOT_RUN, UNDECIDED
+from papers.claims.over_targets import differences, judge_claims
 from papers.entries import Entry, TableCell, jobs_of, read_entries, select
 from papers.jobs import DONE, JobFolder, TableJob
 from papers.listing import list_page, read_files, read_sources

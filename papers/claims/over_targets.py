@@ -17,10 +17,10 @@ from typing import Any
 from fedmia.statistics.spread import p_value, t_interval
 from fedmia.study.points import BySeed, paired_differences
 from papers.cells import Reading
+from papers.claims import FAILS, HOLDS, NOT_RUN, UNDECIDED
 from papers.entries import Entry, TableCell
 
 Readings = Mapping[tuple[str, str, str], Reading]  # (level, row, column) -> its number
-HOLDS, FAILS, UNDECIDED, NOT_RUN = "held", "not held", "undecided", "not run"
 
 
 @dataclass(frozen=True)
