@@ -144,28 +144,17 @@ def markdown(entry: Entry, scale: str, rows: Rows, facts: Row) -> str:
     )
 
 
-def claims_text(claims: Sequence[ClaimResult]) -> str:
-    """The claims as Markdown, a table a paper.
-
-    Args:
-        claims: as `judge_claims` returns them.
-
-    Returns:
-        The text.
-    """
-    papers = list(dict.fromkeys(claim.paper for claim in claims))
-    return _render("reproduced_claims", claims=claims, papers=papers)
-
-
 def write_claims(claims: Sequence[ClaimResult], folder: Path) -> None:
-    """Write claims.json and claims.md.
+    """Write claims.json and claims.md, a table a paper.
 
     Args:
         claims: as `judge_claims` returns them.
         folder: of the files.
     """
     text = json.dumps([asdict(claim) for claim in claims], indent=1) + "\n"
-    write({folder / "claims.json": text, folder / "claims.md": claims_text(claims)})
+    papers = list(dict.fromkeys(claim.paper for claim in claims))
+    page = _render("reproduced_claims", claims=claims, papers=papers)
+    write({folder / "claims.json": text, folder / "claims.md": page})
 
 
 def _render(template: str, **content: Any) -> str:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from rich.console import Console
@@ -17,12 +16,11 @@ from fedmia.options.errors import InputError, opt
 from fedmia.options.yamlfile import load
 from fedmia.records import Curves
 from fedmia.report.figures import active, canvas
-from fedmia.report.page import templates
+from fedmia.report.page import picture, templates
 from fedmia.report.publish import json_text
 from fedmia.report.tables import Table
 from fedmia.storage import durable
 from fedmia.storage.outfolder import OutFolder
-from fedmia.study.view import View
 from papers.claims import of_ascent
 from papers.federated import curves, feature_pairs
 from papers.federated.folder import open_finished_run, reopen_run, settings
@@ -54,27 +52,15 @@ CAPTIONS: Mapping[str, str] = {
 }
 
 
-@dataclass(frozen=True)
-class PaperView(View):
-    """Tables II to IV, what the paper says of ascent, and Figs. 5 to 13, of one run."""
-
-    captions: ClassVar[Mapping[str, str]] = CAPTIONS
-
-    def report(self, study: Any) -> dict[str, Any]:
-        """The numbers of what was gathered of one run (`papers.federated.gather.PaperResults`)."""
-        return numbers(study)
-
-    def tables(self, report: Mapping[str, Any]) -> dict[str, Table]:
-        """By their titles."""
-        run, at = f"{report['run']} ({report['data']})", f"round {report['round']}"
-        return {
-            f"Table II. Cosine similarity, top-3 pairwise ({at})": text_2(report["table_2"], run),
-            f"Table III. Top-3 confidences, mean ± 95 % ({at})": text_3(report["table_3"], run),
-            f"Table IV. Classifiers on the combined features ({at})": text_4(
-                report["table_4"], run
-            ),
-            f"What the paper says of ascent (static: {at})": of_ascent.text(report["claims"]),
-        }
+def tables(report: Mapping[str, Any]) -> dict[str, Table]:
+    """Tables II to IV, and what the paper says of ascent, by their titles."""
+    run, at = f"{report['run']} ({report['data']})", f"round {report['round']}"
+    return {
+        f"Table II. Cosine similarity, top-3 pairwise ({at})": text_2(report["table_2"], run),
+        f"Table III. Top-3 confidences, mean ± 95 % ({at})": text_3(report["table_3"], run),
+        f"Table IV. Classifiers on the combined features ({at})": text_4(report["table_4"], run),
+        f"What the paper says of ascent (static: {at})": of_ascent.text(report["claims"]),
+    }
 
 
 def make(invocation: Invocation) -> int:
@@ -93,7 +79,7 @@ def make(invocation: Invocation) -> int:
         data = evaluation.run.prepared.data.name
     place.begin(to_tree(config))
     assert place.folder is not None
-    report = {"run": folder.resolve().name, "data": data, **PaperView().report(results)}
+    report = {"run": folder.resolve().name, "data": data, **numbers(results)}
     write(place.folder, report, figures(results))
     if invocation.json:
         sys.stdout.write(json_text(report))
@@ -185,10 +171,10 @@ def write(folder: Path, report: dict[str, Any], drawings: Mapping[str, bytes | s
     report["not_drawn"] = {
         name: drawing for name, drawing in drawings.items() if isinstance(drawing, str)
     }
-    view = PaperView()
-    tables_by_title = view.tables(report)
+    tables_by_title = tables(report)
+    captioned = {name: picture(CAPTIONS[name], png) for name, png in pictures.items()}
     page = templates(TEMPLATES).get_template("paper.j2").render(
-        report=report, tables=tables_by_title, captions=CAPTIONS, pictures=view.pictures(pictures)
+        report=report, tables=tables_by_title, captions=CAPTIONS, pictures=captioned
     )  # fmt: skip
     files = {
         "tables.json": json_text(report).encode(),

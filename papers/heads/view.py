@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from rich.console import Console
 
@@ -16,30 +16,23 @@ from fedmia.defenses.heads.release import CLASSICAL, ReleaseSetting, assumptions
 from fedmia.encoders.base import LoadedEncoder
 from fedmia.options.errors import format_error
 from fedmia.options.seeding import rng
-from fedmia.records.attack_rows import Interval
 from fedmia.records.privacy import MEANINGFUL
-from fedmia.report.figures import canvas
 from fedmia.report.format import DASH, estimate, interval, number
-from fedmia.report.lowerbounds import SHOUT, canary_bound
+from fedmia.report.lowerbounds import canary_bound
 from fedmia.report.tables import Table, TextCell, flat
 from fedmia.runtime.environment import describe
 from fedmia.statistics.spread import Spread, clip_interval, spread, t_interval
 from fedmia.study import columns, formats
 from fedmia.study.columns import Column
-from fedmia.study.drawing import band, cross
-from fedmia.study.points import group_by_key
 from fedmia.study.view import StudyPage
+from papers.heads import figures
 from papers.heads.format import HeadAttack, HeadReport, HeadRow
 from papers.heads.measure import HeadTrials
+from papers.heads.sentence import sentence
 from papers.heads.settings import Head
 from papers.heads.trial import CONFIDENCE, KNOWING, NAIVE, AttackRates, HeadTrial, ReleaseResult
 from papers.pages import TEMPLATES
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-TOLERABLE = 0.05  # utility loss that the paper calls small
 ATTACKS: Mapping[str, str] = {
     NAIVE: "fitted on shadow heads without noise",
     KNOWING: "fitted on shadow heads under the same noise",
@@ -127,81 +120,6 @@ def attack_rows(heads: Sequence[Mapping[str, AttackRates]], family: int) -> list
         }
         for name in heads[0]
     ]
-
-
-def leaks(row: HeadRow) -> list[HeadAttack]:
-    """Attacks whose simultaneous interval lies over 0.5."""
-    return [a for a in row["attacks"] if (ci := a["auc_ci_simultaneous"]) and ci[0] > 0.5]
-
-
-def sentence(head_rows: Sequence[HeadRow], heads: int) -> str:
-    """What a head leaks without noise, and what each mechanism takes to stop it.
-
-    Args:
-        head_rows: without noise first.
-        heads: how many.
-
-    Returns:
-        The sentence.
-    """
-    plain, noised = head_rows[0], head_rows[1:]
-    wrong = [r for r in noised if (bound := r["lower_bound"]) and bound["refuted"]]
-    names = ", ".join(f"{r['mechanism']} at {r['epsilon']:g}" for r in wrong)
-    parts = [f"{SHOUT} by canaries: {names}."] if wrong else []
-    cheapest = [_cheapest(name, rows) for name, rows in by_mechanism(noised).items()]
-    parts += [_sentence_without_noise(plain, heads), *cheapest, _sentence_stopped(noised)]
-    return " ".join(parts)
-
-
-def _sentence_without_noise(plain: HeadRow, heads: int) -> str:
-    naive = plain["attacks"][0]
-    sentence = (
-        f"Without noise the attack has AUC {number(naive['auc']['mean'])} "
-        f"{_ci(naive['auc_ci_simultaneous'])}, accuracy "
-        f"{estimate(naive['accuracy']['mean'], naive['accuracy']['ci'])}, mean over {heads} heads"
-    )
-    return sentence + (": the heads leak." if leaks(plain) else ": no leak is established.")
-
-
-def _ci(ci: Interval | None) -> str:
-    return "(no interval)" if ci is None else f"[{ci[0]:.2f}, {ci[1]:.2f}] (simultaneous)"
-
-
-def by_mechanism(noised: Sequence[HeadRow]) -> dict[str, list[HeadRow]]:
-    """The rows of each mechanism."""
-    return group_by_key((str(row["mechanism"]), row) for row in noised)
-
-
-def _cheapest(name: str, head_rows: Sequence[HeadRow]) -> str:
-    """The least epsilon at which a mechanism costs at most TOLERABLE of utility."""
-    tolerable = [r for r in head_rows if (r["utility_loss"]["mean"] or 0.0) <= TOLERABLE]
-    if not tolerable:
-        return f"{name} costs over {TOLERABLE:.0%} of utility at every epsilon tried."
-    least = min(tolerable, key=lambda r: r["epsilon"] or 0.0)
-    worst = max((a["auc"]["mean"] or 0.0) for a in least["attacks"])
-    doubt = "" if least["meaningful"] else ", no meaningful guarantee"
-    return (
-        f"{name} keeps utility within {TOLERABLE:.0%} from epsilon {least['epsilon']:g} on{doubt}; "
-        f"the best attack there has AUC {worst:.2f}."
-    )
-
-
-def _sentence_stopped(noised: Sequence[HeadRow]) -> str:
-    """Whether any epsilon that means something leaves a leak, and the utility it costs."""
-    small = [r for r in noised if r["meaningful"]]
-    if not small:
-        return ""
-    leaking = [r for r in small if leaks(r)]
-    best = min(small, key=lambda r: r["utility_loss"]["mean"] or 0.0)
-    who = f"{best['mechanism']} at {best['epsilon']:g}"
-    format_error = (
-        f"Of all settings with epsilon at most {MEANINGFUL:g}, {who} costs least utility: "
-    )
-    format_error += f"{best['utility_loss']['mean'] or 0.0:.0%}; "
-    names = ", ".join(f"{r['mechanism']} at {r['epsilon']:g}" for r in leaking)
-    return format_error + (
-        f"a leak remains under {names}." if leaking else "no leak is established at these settings."
-    )
 
 
 def notes(config: Head, released: LoadedEncoder, shadows: int) -> list[str]:
@@ -351,7 +269,7 @@ class HeadView(StudyPage):
         }
 
     def draw(self, report: HeadReport) -> dict[str, bytes | None]:
-        return {"fig-1": utility(report), "fig-2": protection(report)}
+        return {"fig-1": figures.utility(report), "fig-2": figures.protection(report)}
 
     def values(self, report: HeadReport, out: Path) -> dict[str, Any]:
         about = {"Settings": flat(report["config"]), "Versions": flat(report["versions"])}
@@ -373,89 +291,3 @@ class HeadView(StudyPage):
     def more(self, report: HeadReport) -> Callable[[Console], None]:
         line = "AUC of each attack; * no meaningful guarantee."
         return lambda console: console.print(line, style="dim")
-
-
-# -- the figures -----------------------------------------------------------------------------------
-
-
-SIDES = (NAIVE, KNOWING)
-Points = Sequence[tuple[float, Spread]]
-
-
-@canvas.drawn
-def utility(report: HeadReport) -> Figure | None:
-    """Fig. 1: utility loss at each epsilon, mean over heads with its 95 % band."""
-    figure, axes = canvas.one(6.6, 4.3)
-    for i, (name, rows) in enumerate(_mechanisms(report)):
-        _line(axes, i, name, [(r["epsilon"] or 0.0, r["utility_loss"]) for r in rows])
-    axes.axhline(0, color=canvas.GREY, linewidth=1, linestyle=(0, (4, 3)), zorder=0)
-    _epsilons(axes, report)
-    axes.set_ylabel("utility loss")
-    axes.set_title(f"Utility loss by privacy budget ({report['heads']} heads)")
-    canvas.legend(axes, 4)
-    return figure
-
-
-@canvas.drawn
-def protection(report: HeadReport) -> Figure | None:
-    """Fig. 2: accuracy of the attack at each epsilon (top) and at each utility loss (bottom), of
-    the paper's attacker and of one that noises its shadows as the release is noised."""
-    figure = canvas.new_figure(9.6, 7.4)
-    grid: Any = figure.subplots(2, 2, sharey=True)
-    plain = report["rows"][0]["attacks"][0]["accuracy"]
-    for axes, attack in zip(grid[0], SIDES, strict=True):
-        for i, (name, rows) in enumerate(_mechanisms(report)):
-            _line(axes, i, name, [(r["epsilon"] or 0.0, _accuracy(r, attack)) for r in rows])
-        _epsilons(axes, report)
-        axes.set_title(attack)
-    for axes, attack in zip(grid[1], SIDES, strict=True):
-        for i, (_, rows) in enumerate(_mechanisms(report)):
-            _cloud(axes, i, rows, attack)
-        axes.set_xlabel("utility loss")
-        axes.grid(axis="both")
-    for axes in grid.flat:
-        canvas.half_line(axes)
-        if plain["mean"] is not None:
-            axes.axhline(plain["mean"], color=canvas.INK, linewidth=1, zorder=0, label="no noise")
-    for axes in grid[:, 0]:
-        axes.set_ylabel("attack's accuracy")
-    canvas.legend(grid[0][0], 5)
-    return figure
-
-
-def _mechanisms(report: HeadReport) -> Iterable[tuple[str, Sequence[HeadRow]]]:
-    """Rows of each mechanism, by rising epsilon."""
-    for name, rows in by_mechanism(report["rows"][1:]).items():
-        yield name, sorted(rows, key=lambda r: r["epsilon"] or 0.0)
-
-
-def _accuracy(row: HeadRow, attack: str) -> Spread:
-    return next(a["accuracy"] for a in row["attacks"] if a["name"] == attack)
-
-
-def _line(axes: Axes, i: int, name: str, points: Points) -> None:
-    """Means, with their 95 % band."""
-    xs, means, cis = zip(*((x, s["mean"], s["ci"]) for x, s in points), strict=True)
-    band(axes, xs, means, cis, canvas.look(i), 0.15, linewidth=1.6, label=name)
-
-
-def _cloud(axes: Axes, i: int, rows: Sequence[HeadRow], attack: str) -> None:
-    """Utility loss across, accuracy upwards, both with their 95 % intervals; joined by epsilon."""
-    look, pairs = canvas.look(i), [(r["utility_loss"], _accuracy(r, attack)) for r in rows]
-    places: list[Any] = [(loss["mean"], right["mean"]) for loss, right in pairs]
-    for at, (loss, right) in zip(places, pairs, strict=True):
-        cross(axes, at, loss["ci"], right["ci"], color=look["color"], alpha=0.35, linewidth=2)
-    axes.plot(*zip(*places, strict=True), **look, markersize=5, linewidth=1.2)
-
-
-def _epsilons(axes: Axes, report: HeadReport) -> None:
-    """Epsilon across on a log scale; where it means nothing, grey."""
-    axes.set_xscale("log")
-    most = max(r["epsilon"] or 0.0 for r in report["rows"][1:])
-    if most > MEANINGFUL:
-        axes.axvspan(
-            MEANINGFUL, most * 1.15, color=canvas.GREY, alpha=0.12, linewidth=0, zorder=0,
-            label="no meaningful guarantee",
-        )  # fmt: skip
-    axes.grid(axis="y")
-    axes.set_xlabel("epsilon")

@@ -15,6 +15,7 @@ from fedmia.records.privacy import MEANINGFUL
 from papers.__main__ import main as command
 from papers.heads import attack
 from papers.heads import view as compare
+from papers.heads.sentence import leaks, sentence
 from papers.heads.settings import Head
 from papers.heads.trial import CONFIDENCE, NAIVE, AttackRates, HeadTrial, ReleaseResult
 
@@ -86,7 +87,7 @@ def test_compare__one_correction_for_all_aucs() -> None:
     one, many = (r["attacks"][0] for r in (alone, together))
     assert one["auc_ci_simultaneous"] == pytest.approx(one["auc"]["ci"], abs=1e-6)
     assert many["auc_ci_simultaneous"][0] < one["auc_ci_simultaneous"][0]  # type: ignore[index]
-    assert compare.leaks(together) and compare.count_aucs(24) == 78
+    assert leaks(together) and compare.count_aucs(24) == 78
 
 
 def heads_at(epsilon: float | None, aucs: tuple[float, float], loss: float) -> Any:
@@ -104,7 +105,7 @@ def test_leaks__are_those_whose_whole_interval_lies_over_a_half() -> None:
         ((0.6, 0.4), [NAIVE]), ((0.499, 0.7), [CONFIDENCE]), ((0.499, 0.3), []),
         ((0.7, 0.8), [NAIVE, CONFIDENCE]),
     ):  # fmt: skip
-        assert [a["name"] for a in compare.leaks(heads_at(1.0, aucs, 0.1))] == names
+        assert [a["name"] for a in leaks(heads_at(1.0, aucs, 0.1))] == names
 
 
 def test_row__states_delta_of_the_gaussian_alone_and_what_means_something() -> None:
@@ -129,17 +130,12 @@ def test_sentence__least_epsilon_at_a_tolerable_cost_and_what_is_left() -> None:
         heads_at(5.0, (0.7, 0.55), 0.06), heads_at(25.0, (0.6, 0.8), 0.05),
         heads_at(50.0, (0.9, 0.8), 0.01),
     ]  # fmt: skip
-    sentence = compare.sentence(rows, 10)
-    assert (
-        sentence.startswith("Without noise the attack has AUC 0.90")
-        and "the heads leak." in sentence
-    )
-    assert (
-        "gaussian keeps utility within 5% from epsilon 25 on, no meaningful guarantee" in sentence
-    )
-    assert "the best attack there has AUC 0.80." in sentence
-    assert "gaussian at 5 costs least utility: 6%; a leak remains under gaussian at 5." in sentence
-    few = compare.sentence(rows[:2], 10)
+    text = sentence(rows, 10)
+    assert text.startswith("Without noise the attack has AUC 0.90") and "the heads leak." in text
+    assert "gaussian keeps utility within 5% from epsilon 25 on, no meaningful guarantee" in text
+    assert "the best attack there has AUC 0.80." in text
+    assert "gaussian at 5 costs least utility: 6%; a leak remains under gaussian at 5." in text
+    few = sentence(rows[:2], 10)
     assert "gaussian costs over 5% of utility at every epsilon tried." in few
     assert few.endswith("no leak is established at these settings.")
 
