@@ -56,6 +56,7 @@ def test_main__a_command_is_given_its_own_arguments(
     capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["fedmia"])
+    monkeypatch.delitem(sys.modules, "fedmia.sweep", raising=False)  # runpy warns of a second one
     with pytest.raises(SystemExit) as ended:
         main(["sweep", "--version"])
     assert ended.value.code == 0 and capsys.readouterr().out.startswith("fedmia ")
