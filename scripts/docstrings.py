@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("fedmia", "clients", "strategies")
+PACKAGES = ("fedmia", "clients", "strategies", "papers")
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 # Decorators whose functions take no arguments of their own, or are documented elsewhere.
 EXEMPT = {"property", "cached_property", "overload", "setter"}

@@ -13,7 +13,7 @@ import tokenize
 from collections import Counter
 from pathlib import Path
 
-PACKAGES = ("fedmia", "clients", "strategies")
+PACKAGES = ("fedmia", "clients", "strategies", "papers")
 SILENT = {
     tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
     tokenize.ENCODING, tokenize.ENDMARKER,
@@ -40,8 +40,8 @@ def code_lines(source: str) -> int:
 
 
 def area(path: Path) -> str:
-    """`fedmia/report` of a file below it; `fedmia` of one that lies there itself."""
-    return "/".join(path.parts[:2] if len(path.parts) > 2 else path.parts[:1])
+    """`fedmia/report` of a file below it; `fedmia`, `clients`, .. of the others."""
+    return "/".join(path.parts[: 2 if len(path.parts) > 2 and path.parts[0] == "fedmia" else 1])
 
 
 def count(root: Path) -> tuple[Counter[str], Counter[str], Counter[str]]:

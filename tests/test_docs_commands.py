@@ -12,6 +12,7 @@ from fedmia.cli.command import parse
 from fedmia.cli.commands import COMMANDS
 from fedmia.options import registry
 from fedmia.options.errors import InputError
+from papers.commands import COMMANDS as OF_PAPERS
 from tests.pages.reading import PAGES, ROOT, commands, text_of, words_of
 
 # What a reader has and this repository has not: a class of their own, a run.
@@ -28,9 +29,12 @@ def complaint(words: list[str]) -> str | None:
     program, *rest = words
     if program == "python" and rest[:1] == ["-m"]:
         package, _, name = rest[1].partition(".")
-        if package != "fedmia":
+        if package not in ("fedmia", "papers"):
             return None  # a command of another package
         rest = rest[2:]
+        if package == "papers":
+            name = rest[0] if rest[0] in ("head", "run") else "tables"
+            rest = rest if name == "tables" else rest[1:]
     elif program == "fedmia":
         name, *rest = rest
     else:  # `gate.py` stands on the page
@@ -40,10 +44,11 @@ def complaint(words: list[str]) -> str | None:
         return None
     if name.startswith("cli."):
         return None if (ROOT / "fedmia" / f"{name.replace('.', '/')}.py").is_file() else name
-    if name not in COMMANDS:
+    commands = {**COMMANDS, **OF_PAPERS}
+    if name not in commands:
         return f"there is no command {name}"
     try:
-        parse(COMMANDS[name], rest)
+        parse(commands[name], rest)
     except InputError as error:
         return None if re.search(YOURS, str(error)) else str(error)
     return None

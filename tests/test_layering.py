@@ -28,14 +28,13 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("fedmia.federation",),
     ("fedmia.evaluation",),
     ("fedmia.runs",),
-    ("fedmia.testing", "fedmia.heads", "fedmia.flower"),
-    ("fedmia.study", "fedmia.papers"),
+    ("fedmia.testing", "fedmia.flower"),
+    ("fedmia.study",),
     ("fedmia.library", "fedmia.simulate", "fedmia.audit"),
-    ("fedmia.sweep", "fedmia.tradeoff", "fedmia.head", "fedmia.paper", "fedmia.door"),
-    ("fedmia.reproduction",),
-    ("fedmia.reproduce",),
+    ("fedmia.sweep", "fedmia.tradeoff", "fedmia.door"),
+    ("papers",),
 )
-OURS = ("fedmia", "clients", "strategies")
+OURS = ("fedmia", "clients", "strategies", "papers")
 PURE = (
     "fedmia.data", "fedmia.nets", "fedmia.partitions", "fedmia.ssl", "fedmia.attacks",
     "fedmia.probes", "fedmia.encoders", "fedmia.report", "fedmia.threat", "fedmia.records",
@@ -44,8 +43,8 @@ PURE = (
     "fedmia.storage.snapshot", "fedmia.options", "fedmia.config", "fedmia.cli", "fedmia.settings",
     "fedmia.shadows", "fedmia.audit", "fedmia.runtime",
     "fedmia.evaluation.steps", "fedmia.evaluation.audits", "fedmia.evaluation.encoder",
-    "fedmia.observers", "fedmia.heads", "fedmia.lowerbounds", "fedmia.statistics", "fedmia.table",
-    *(f"fedmia.study.{name}" for name in ("audits", "heads", "views.encoders", "views.head")),
+    "fedmia.observers", "papers.heads", "fedmia.lowerbounds", "fedmia.statistics", "fedmia.table",
+    "fedmia.study.audits", "fedmia.study.views.encoders",
 )  # fmt: skip
 REPORTING = ("fedmia.report.build", "fedmia.report.figures.draw", "fedmia.report.publish",
              "fedmia.report.terminal")  # fmt: skip

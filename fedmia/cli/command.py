@@ -218,7 +218,7 @@ def read_config(command: Command, file: Path, above: tuple[Path, ...] = ()) -> d
         InputError: a file that cannot be read, or whose base is itself.
     """
     tree = normalize(command.settings, load(file))
-    if not command.presets or "base" not in tree:
+    if "base" not in tree:
         return tree
     name, whole = str(tree.pop("base")), (*above, file.resolve())
     near = file.parent / name

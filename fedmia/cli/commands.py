@@ -1,4 +1,4 @@
-"""The commands that `commands.yaml` declares."""
+"""The commands that a file such as `commands.yaml` declares."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from fedmia.cli.flags import Command
 from fedmia.options.yamlfile import Tree, load
 
 
-def _commands(file: Path) -> dict[str, Command]:
+def read_commands(file: Path) -> dict[str, Command]:
     """Every command by its name. A command that runs experiments also has their short flags, and
     their headings after its own."""
     trees = load(file)
-    shared = trees.pop("experiment")
+    shared = trees.pop("experiment", {})
     return {name: _command(tree, shared) for name, tree in trees.items()}
 
 
@@ -22,7 +22,6 @@ def _command(tree: Tree, shared: Tree) -> Command:
     return Command(**tree)
 
 
-COMMANDS = _commands(Path(__file__).with_name("commands.yaml"))
+COMMANDS = read_commands(Path(__file__).with_name("commands.yaml"))
 SIMULATE, AUDIT, SWEEP = COMMANDS["simulate"], COMMANDS["audit"], COMMANDS["sweep"]
-TRADEOFF, HEAD, PAPER = COMMANDS["tradeoff"], COMMANDS["head"], COMMANDS["paper"]
-REPRODUCE = COMMANDS["reproduce"]
+TRADEOFF = COMMANDS["tradeoff"]

@@ -55,7 +55,7 @@ def schema_page(command: Command) -> str:
     """The text of `--schema`: the JSON Schema of the command's YAML file."""
     from fedmia.config.schema import settings_schema  # it reads every plugin
 
-    more = ["base"] if command.presets else []
+    more = ["base"] if "config" in command.own else []
     title = command.usage.partition("[")[0].removeprefix("usage: ").strip()
     return json.dumps(settings_schema(command.settings, title, more), indent=1)
 

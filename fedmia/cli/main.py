@@ -12,6 +12,12 @@ from fedmia.cli.commands import COMMANDS
 from fedmia.options.errors import InputError, suggest_nearest
 
 LIST = "list"
+# What these commands did is no part of the package: a clone has it.
+IN_A_CLONE = {
+    "reproduce": ("the tables of the papers are", "python -m papers TABLE"),
+    "head": ("the trial of released heads is", "python -m papers head"),
+    "paper": ("tables and figures of a run are", "python -m papers run RUN"),
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -54,6 +60,9 @@ def _page(first: str, rest: list[str]) -> str:
         if len(rest) > 1:
             raise InputError(f"fedmia {LIST} takes one kind, got '{' '.join(rest)}'")
         return help.list_page(rest[0] if rest else "")
+    if first in IN_A_CLONE:
+        what, command = IN_A_CLONE[first]
+        raise InputError(f"fedmia {first}: {what} `{command}`, in a clone")
     known = [*COMMANDS, LIST]
     what = f"option {first}" if first.startswith("-") else f"command '{first}'"
     hint = suggest_nearest(first.lstrip("-"), known)

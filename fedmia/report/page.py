@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
+from pathlib import Path
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, FileSystemLoader, PackageLoader, StrictUndefined
 
 from fedmia.records.rows import Report
 from fedmia.report import tables
@@ -49,10 +50,11 @@ CAPTIONS_OF_ACT: Mapping[str, str] = {
 }
 
 
-def templates() -> Environment:
-    """The templates of all pages; they escape what they are given."""
+def templates(*folders: Path) -> Environment:
+    """The templates of all pages, and those in `folders`; they escape what they are given."""
     environment = Environment(
-        loader=PackageLoader("fedmia.report"), autoescape=True, undefined=StrictUndefined,
+        loader=ChoiceLoader([PackageLoader("fedmia.report"), FileSystemLoader(folders)]),
+        autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
     )  # fmt: skip
     environment.filters |= {

@@ -12,7 +12,7 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
-from fedmia.cli.command import DISK_FAILED, FAILED, INTERRUPTED, Invocation
+from fedmia.cli.command import FAILED, INTERRUPTED, Invocation
 from fedmia.config.sweep import Cell, RunBatch, label
 from fedmia.options.errors import InputError, opt
 from fedmia.options.yamlfile import Tree
@@ -20,7 +20,7 @@ from fedmia.records.rows import Report
 from fedmia.runtime.cores import count_cores
 from fedmia.runtime.device import resolve_device
 from fedmia.runtime.progress import SweepDisplay
-from fedmia.storage.durable import DiskError, explain
+from fedmia.storage.durable import explain
 from fedmia.study.folder import StudyFolder, names
 from fedmia.study.processes import StudyProcess, explain_exit, run_all
 from fedmia.table import Row, load_rows
@@ -181,12 +181,9 @@ def _run(
     """Do what is not finished; the reason of each run that failed, by the key of its settings."""
     finished = folder.finished()
     waiting = {folder.names[c.key]: c for c in runs.cells if c.key not in finished}
-    failed: dict[str, str] = {}
     jobs = side_by_side(runs)
 
-    def ended(task: StudyProcess, code: int) -> None:
-        if code == DISK_FAILED:  # so would all others
-            raise DiskError(explain_exit(code, task.log, {}))
+    def ended(task: StudyProcess, code: int) -> str | None:
         cell = waiting[task.name]
         hidden = {f" in {folder.config(cell)}": "", str(folder.unfinished): "unfinished"}
         # A run of which an attack alone failed is whole but for it, and its report says so.
@@ -194,9 +191,9 @@ def _run(
         if code and reason is not None:
             reason = explain_exit(code, task.log, hidden)
         if reason is not None:
-            failed[cell.key] = reason
             folder.give_up(cell)
         display.ended(task.name, reason)
+        return reason
 
     def task(name: str, cell: Cell[Any]) -> StudyProcess:
         config, run_folder, log = folder.begin(cell)
@@ -206,5 +203,5 @@ def _run(
 
     with SweepDisplay(len(waiting), quiet) as display:
         tasks = [task(name, cell) for name, cell in waiting.items()]
-        run_all(tasks, jobs, lambda task: display.began(task.name), ended, stop)
-    return failed
+        failed = run_all(tasks, jobs, lambda task: display.began(task.name), ended, stop)
+    return {waiting[name].key: reason for name, reason in failed.items()}

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Thread
 
+from fedmia.cli.command import DISK_FAILED
 from fedmia.runtime.cores import bind_cores, share_cores
+from fedmia.storage.durable import DiskError
 
 LIMITS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 PAUSE = 0.02  # seconds between two looks
@@ -40,9 +42,9 @@ def run_all(
     tasks: Sequence[StudyProcess],
     jobs: int,
     began: Callable[[StudyProcess], None],
-    ended: Callable[[StudyProcess, int], None],
+    ended: Callable[[StudyProcess, int], str | None],
     stop: Event,
-) -> None:
+) -> dict[str, str]:
     """Run the tasks in order, at most `jobs` at once, each on its share of the cores; when `stop`
     is set, kill those that run.
 
@@ -50,10 +52,17 @@ def run_all(
         tasks: in the order to start them.
         jobs: most processes at once.
         began: called before a task's process starts.
-        ended: takes a task and the exit code of its process (negative: the signal that killed it);
-            not called for those that `stop` ended.
+        ended: takes a task and the exit code of its process (negative: the signal that killed it),
+            and says why it failed, or None; not called for those that `stop` ended.
         stop: set to end all processes.
+
+    Returns:
+        Name of each task that failed -> why.
+
+    Raises:
+        DiskError: a process could not read or write a file; so could no other.
     """
+    failed: dict[str, str] = {}
     waiting, running = deque(tasks), list[tuple[StudyProcess, subprocess.Popen[bytes], list[int]]]()
     free = share_cores(min(jobs, len(tasks)))
     try:
@@ -70,10 +79,14 @@ def run_all(
                     running.remove((task, process, share))
                     free.append(share)
                     _end(process)
-                    ended(task, code)
+                    if code == DISK_FAILED:
+                        raise DiskError(explain_exit(code, task.log, {}))
+                    if (reason := ended(task, code)) is not None:
+                        failed[task.name] = reason
     finally:
         for _, process, _ in running:
             _end(process)
+    return failed
 
 
 def explain_exit(code: int, log: Path, hidden: Mapping[str, str]) -> str:

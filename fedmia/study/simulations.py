@@ -20,7 +20,6 @@ from fedmia.study.forecasts import respell_for, study_forecasts
 from fedmia.study.run import run_study
 from fedmia.study.view import StudyPage, View
 from fedmia.study.views.baseline import Baseline
-from fedmia.study.views.paper import PaperView
 from fedmia.study.views.sweep import SweepView
 from fedmia.study.views.tradeoff import TradeoffView
 
@@ -64,7 +63,7 @@ def sections(config: Sweep) -> dict[str, View]:
     """
     views: dict[str, View] = {name: registry.build("view", name, {}) for name in config.views}
     for name, view in views.items():
-        if isinstance(view, StudyPage | PaperView | Baseline):
+        if isinstance(view, StudyPage | Baseline):
             raise InputError(f"{opt('views', name)}: it has a command or a flag of its own")
     if config.baseline is not None:
         views["baseline"] = Baseline(session.short_name(config.baseline))  # as reports call it

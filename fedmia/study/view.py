@@ -79,10 +79,12 @@ class StudyPage(View):
     Attributes:
         file: name of them, and of the page's template.
         beside: figures that are files of their own, too: name -> path in the folder.
+        folders: where its template lies, if not among those of the reports.
     """
 
     file: ClassVar[str]
     beside: ClassVar[Mapping[str, str]] = {}
+    folders: ClassVar[Sequence[Path]] = ()
 
     def values(self, report: Any, out: Path) -> dict[str, Any]:
         """What else the template asks for; `out`: folder of the runs.
@@ -122,7 +124,7 @@ class StudyPage(View):
             "missing": [(c["name"], c["reason"] or c["state"]) for c in cells if not c["path"]],
             "about": flat(report["config"]),
         }
-        template = templates().get_template(f"{self.file}.j2")
+        template = templates(*self.folders).get_template(f"{self.file}.j2")
         return template.render(report=report, **values | self.values(report, out))
 
     def write(self, report: Any, out: Path) -> Path:

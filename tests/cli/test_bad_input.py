@@ -187,17 +187,6 @@ REFUSED = {
         ("--federation.placebo none", "--federation.placebo must be bool or auto, got 'none'"),
     ],
     "tradeoff": [("--defenses gausian", "unknown defence 'gausian'; did you mean 'gaussian'?")],
-    "head": [
-        ("--data digits", "--encoder is missing"),
-        (f"{BROUGHT}--epsilons 0,1", "epsilons must be > 0"),
-        (f"{BROUGHT}--epsilons 1,1", "--epsilons: 1.0 is given twice"),
-        (f"{BROUGHT}--mechanisms logistik", "did you mean 'logistic'"),
-        (f"{BROUGHT}--delta 1", "delta must be < 1"),
-        (f"{BROUGHT}--images 600", "--images 600: a head, those asked about"),
-        (f"{BROUGHT}--seeds 1", "seeds must be >= 2"),
-        (f"{BROUGHT}--data nonesuch", "unknown dataset 'nonesuch'"),
-        ("--encoder nowhere", "unknown encoder 'nowhere'"),
-    ],
 }
 
 

@@ -303,7 +303,7 @@ def test_plugins__none_has_an_option_called_name() -> None:
     [
         p.relative_to(PRESETS).with_suffix("").as_posix()
         for p in PRESETS.rglob("*.yaml")
-        if p.parent.name not in {"sweeps", "tradeoffs", "audits", "heads"}
+        if p.parent.name not in {"sweeps", "tradeoffs", "audits"}
     ],
 )
 def test_presets__are_valid_and_differ_from_the_defaults(name: str) -> None:

@@ -56,9 +56,20 @@ def test_main__a_command_is_given_its_own_arguments(
     capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["fedmia"])
+    monkeypatch.delitem(sys.modules, "fedmia.sweep", raising=False)  # runpy warns of a second one
     with pytest.raises(SystemExit) as ended:
-        main(["paper", "--version"])
+        main(["sweep", "--version"])
     assert ended.value.code == 0 and capsys.readouterr().out.startswith("fedmia ")
+
+
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [("reproduce", "papers TABLE"), ("head", "papers head"), ("paper", "papers run RUN")],
+)
+def test_main__a_command_of_the_clone_is_named(name: str, command: str, capsys: Capture) -> None:
+    assert main([name, "--out", "x"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"fedmia: error: fedmia {name}: ") and f"`python -m {command}`" in line
 
 
 def test_list__shows_each_preset_once_and_what_it_is() -> None:

@@ -42,8 +42,6 @@ MISTYPED_FLAGS = [
     ("audit", "--member", "--members"),
     ("sweep", "--cleints", "--clients"),
     ("tradeoff", "--defences", "--defenses"),
-    ("head", "--epsilon", "--epsilons"),
-    ("paper", "--besides", "--beside"),
 ]
 MISTYPED_OPTIONS = [
     ("--ssl.quue 3", "unknown option --ssl.quue: ssl 'moco' has no 'quue'; did you mean 'que"),

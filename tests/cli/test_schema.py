@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,12 +15,15 @@ from fedmia.cli.presets import PRESETS
 from fedmia.options import registry
 from fedmia.options.option import option_fields
 from fedmia.options.yamlfile import load
+from papers.commands import COMMANDS as OF_PAPERS
 
 jsonschema = pytest.importorskip("jsonschema", reason="nbformat, of the test extra, brings it")
+ROOT = Path(__file__).resolve().parents[2]
+EVERY = {**COMMANDS, **OF_PAPERS}
 FILES = {
     **{p: "simulate" for p in [*PRESETS.glob("*.yaml"), *PRESETS.glob("papers/*.yaml")]},
     **dict.fromkeys(PRESETS.glob("papers/audits/*.yaml"), "audit"),
-    **dict.fromkeys(PRESETS.glob("papers/heads/*.yaml"), "head"),
+    **dict.fromkeys((ROOT / "papers/heads/presets").glob("*.yaml"), "head"),
     **dict.fromkeys(PRESETS.glob("sweeps/*.yaml"), "sweep"),
     **dict.fromkeys(PRESETS.glob("tradeoffs/*.yaml"), "tradeoff"),
 }
@@ -28,7 +32,7 @@ FILES = {
 @cache
 def schema(command: str) -> dict[str, Any]:
     """What `python -m fedmia.COMMAND --schema` prints."""
-    content: dict[str, Any] = json.loads(parse(COMMANDS[command], ["--schema"]).page or "")
+    content: dict[str, Any] = json.loads(parse(EVERY[command], ["--schema"]).page or "")
     return content
 
 
@@ -75,7 +79,7 @@ def test_presets__fit(file: Any) -> None:
         ("tradeoff", {"strengths": {"gaussian": 1}}),
         ("head", {"mechanisms": ["none"]}),
         ("head", {"epsilons": [0.0]}),
-        ("paper", {"device": "tpu"}),
+        ("run", {"device": "tpu"}),
     ],
     ids=str,
 )
@@ -115,9 +119,9 @@ def property_names(tree: Any) -> set[str]:
     return inner | set(tree.get("properties", ()))
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", EVERY)
 def test_every_option__appears_with_its_help(command: str) -> None:
-    shape, known = COMMANDS[command].shape, property_names(schema(command))
+    shape, known = EVERY[command].shape, property_names(schema(command))
     assert {last for path in shape.options for last in path.split(".")} <= known
     assert set(shape.lists) <= known
 

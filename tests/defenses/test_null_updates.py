@@ -22,10 +22,10 @@ from fedmia.defenses._persample import (
 from fedmia.defenses._sensitivity import sampled_sensitivity
 from fedmia.defenses.base import PreparationContext
 from fedmia.defenses.gaussian import Gaussian
+from fedmia.defenses.heads.sensitivity import sample_sensitivity
+from fedmia.defenses.heads.stack import HeadStack
 from fedmia.defenses.laplace import Laplace
 from fedmia.defenses.logistic import Logistic
-from fedmia.heads.sensitivity import sample_sensitivity
-from fedmia.heads.stack import HeadStack
 from fedmia.nets.smallnet import SmallNet
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng, torch_rng

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.pages.reading import ROOT
 
-SOURCES = ("fedmia", "clients", "strategies", "configs")
+SOURCES = ("fedmia", "clients", "strategies", "configs", "papers")
 FILES = ("pyproject.toml", "README.md", "LICENSE", "MANIFEST.in")
 
 

@@ -20,7 +20,7 @@ from torch import nn
 from fedmia.testing.material import textures
 from tests.bank import _alone
 from tests.pages.installed import Installed
-from tests.pages.reading import blocks, text_of
+from tests.pages.reading import ROOT, blocks, text_of
 
 SMOKE = "fedmia simulate --config smoke --quiet"
 
@@ -125,6 +125,7 @@ class Materials:
             ),
             "model.pt2": program,
             "FILE.pth": weights,
+            "papers": lambda path: shutil.copytree(ROOT / "papers", path) and None,  # of a clone
             "gate.py": partial(code, page="docs/howto/ci_gate.md", containing="verdict_code"),
             "norm_attack.py": partial(code, page="README.md", containing="class Norm"),
             "drift_attack.py": partial(

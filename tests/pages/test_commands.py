@@ -40,9 +40,11 @@ def smallest(command: str) -> list[str]:
         command = re.sub(rf"(?<!\w){old}(?!\w)", new, command)
     words = words_of(command)
     own: Mapping[str, Any] | None = entry.get("flags", {})
-    if words[0] != "fedmia" or own is None:
+    of_papers = words[:3] == ["python", "-m", "papers"]
+    if (words[0] != "fedmia" and not of_papers) or own is None:
         return words
-    return with_flags(words, TABLE["smallest"].get(words[1], {}) | dict(own))
+    name = words[3] if of_papers else words[1]
+    return with_flags(words, TABLE["smallest"].get(name, {}) | dict(own))
 
 
 def with_flags(words: list[str], flags: Mapping[str, Any]) -> list[str]:

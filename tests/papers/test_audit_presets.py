@@ -18,7 +18,9 @@ from fedmia.cli.commands import COMMANDS, SIMULATE
 from fedmia.config.compatibility import check_experiment
 from fedmia.config.experiment import Experiment
 from fedmia.options import registry
+from papers.commands import HEAD
 
+HEADS = Path(__file__).resolve().parents[2] / "papers/heads/presets"
 FEW = (
     "--dataset digits --device cpu --quiet --rounds 2 --train.local_epochs 1 --split.members 20 "
     "--split.nonmembers 30 --split.known 8 --split.test 20 --federation.snapshots 1 "
@@ -155,7 +157,7 @@ def test_audits_of_the_others__have_the_papers_attacks() -> None:
      ("cifar100", "parquet:cifar100-train.parquet", 10_000, 500), ("stl10", "stl10", 3250, 250)],
 )  # fmt: skip
 def test_heads__are_of_table_1(name: str, data: str, size: int, pairs: int) -> None:
-    head = parse(COMMANDS["head"], ["--config", f"papers/heads/{name}"]).settings
+    head = parse(HEAD, ["--config", str(HEADS / f"{name}.yaml")]).settings
     assert (head.data, head.images, head.samples) == (data, size, pairs)
     assert head.delta == 1e-5 and head.mechanisms == ("logistic", "laplace", "gaussian")
     assert (head.epochs, head.batch_size, head.hidden) == (20, 25, 0)

@@ -13,7 +13,7 @@ from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
 from fedmia.config.experiment import Experiment
 from fedmia.report.figures import draw
-from fedmia.study.views.paper import CAPTIONS
+from papers.federated.view import CAPTIONS
 
 DATA = ("cifar10", "cifar100", "svhn")
 

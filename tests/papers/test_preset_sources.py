@@ -8,12 +8,15 @@ from pathlib import Path
 import pytest
 
 from fedmia.cli.command import parse
-from fedmia.cli.commands import COMMANDS
+from fedmia.cli.commands import AUDIT, SIMULATE
 from fedmia.cli.presets import PRESETS, describe_preset
 from fedmia.config.compatibility import check_experiment
+from papers.commands import HEAD
 
-FILES = sorted(PRESETS.glob("papers/**/*.yaml"))
-COMMAND = {"papers": "simulate", "audits": "audit", "heads": "head"}
+ROOT = Path(__file__).resolve().parents[2]
+HEADS = sorted(ROOT.glob("papers/heads/presets/*.yaml"))
+FILES = [*sorted(PRESETS.glob("papers/**/*.yaml")), *HEADS]
+COMMAND = {"papers": SIMULATE, "audits": AUDIT, "presets": HEAD}
 KEY = re.compile(r"^( *)([\w-]+):(?= |$)(.*)$")
 # A place in a paper, a file of official code, or the word that says there is none.
 SOURCE = re.compile(
@@ -23,7 +26,7 @@ SOURCE = re.compile(
 
 
 def name_of(file: Path) -> str:
-    return file.relative_to(PRESETS).with_suffix("").as_posix()
+    return str(file) if file in HEADS else file.relative_to(PRESETS).with_suffix("").as_posix()
 
 
 def unsourced(text: str) -> list[str]:
@@ -60,20 +63,24 @@ def test_unsourced__finds_what_has_none() -> None:
 @pytest.mark.parametrize("file", FILES, ids=name_of)
 def test_preset__resolves_under_its_name(file: Path) -> None:
     """As `--config NAME` of its command, whose page of presets describes it."""
-    command = COMMANDS[COMMAND[file.parent.name]]
+    command = COMMAND[file.parent.name]
     settings = parse(command, ["--config", name_of(file)]).settings
-    if command is COMMANDS["simulate"]:
+    if command is SIMULATE:
         check_experiment(settings)
     else:
         assert settings.encoder == "RUN"
-    assert describe_preset(name_of(file)).startswith(("Chen", "Liu", "Sun", "Zhu", "Yang", "The"))
-    assert name_of(file) in (parse(COMMANDS["simulate"], ["--list", "preset"]).page or "")
+    if command is not HEAD:
+        about = describe_preset(name_of(file))
+        assert about.startswith(("Chen", "Liu", "Sun", "Zhu", "Yang", "The"))
+        assert name_of(file) in (parse(SIMULATE, ["--list", "preset"]).page or "")
 
 
 @pytest.mark.parametrize("file", FILES, ids=name_of)
 def test_preset__commands_in_it_parse(file: Path) -> None:
     """The line of an audit or of heads that a preset of a run gives."""
     text = file.read_text(encoding="utf-8")
-    for command, name in re.findall(r"fedmia (audit|head) --config (\S+) --encoder RUN", text):
+    for name in re.findall(r"fedmia audit --config (\S+) --encoder RUN", text):
         assert (PRESETS / f"{name}.yaml").is_file()
-        assert parse(COMMANDS[command], ["--config", name, "--encoder", "RUN"]).settings
+        assert parse(AUDIT, ["--config", name, "--encoder", "RUN"]).settings
+    for path in re.findall(r"papers head --config (\S+) --encoder RUN", text):
+        assert parse(HEAD, ["--config", str(ROOT / path), "--encoder", "RUN"]).settings

@@ -142,7 +142,6 @@ def test_baseline__one_seed_settles_nothing() -> None:
          "runs in this sweep"),
         ("--views sweep --out {out}", "--views sweep: it has a command or a flag of its own"),
         ("--views baseline --out {out}", "--views baseline: it has a command or a flag of its own"),
-        ("--views paper --out {out}", "--views paper: it has a command or a flag of its own"),
         ("--views baselin --out {out}", "unknown view 'baselin'; did you mean 'baseline'?"),
         ("--views fedmia.sweep:main --out {out}", "view 'fedmia.sweep:main' is not a View"),
     ],
@@ -180,9 +179,7 @@ def test_sweep__shows_the_sections_that_were_asked_for(
 
 
 def test_view__is_a_plugin() -> None:
-    assert {"sweep", "encoders", "tradeoff", "head", "paper", "baseline"} <= {
-        *registry.names("view")
-    }
+    assert {"sweep", "encoders", "tradeoff", "baseline"} <= {*registry.names("view")}
     assert registry.load("view", "tests.study.outside_view:Worst") is Worst
 
 

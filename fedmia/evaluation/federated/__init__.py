@@ -1,5 +1,5 @@
 """What the attacker of a federation sees of its models, and notes while the rounds pass.
 
-`fedmia.evaluation.run` and `fedmia.papers` import it. Start with `snapshots.py`, the attacks on the
-models of finished rounds; `recorder.py` and `trajectories.py` serve the active attack.
+`fedmia.evaluation.run` imports it. Start with `snapshots.py`, the attacks on the models of finished
+rounds; `recorder.py` and `trajectories.py` serve the active attack.
 """

@@ -1,0 +1,204 @@
+"""The number of a cell, read off what its jobs wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedmia.options.bounded import read_json
+from fedmia.options.errors import InputError
+from fedmia.statistics.spread import clip_interval, t_interval
+from fedmia.study.points import BySeed
+from papers.entries import TableCell
+from papers.jobs import AUDIT, ENCODER, FEDERATION, HEAD, JobFolder
+
+FILES = {AUDIT: "report.json", FEDERATION: "report.json", HEAD: "head.json", ENCODER: "losses.json"}
+Row = Mapping[str, Any]
+Rows = Sequence[Row]
+SHARES = {"accuracy", "auc", "precision", "recall", "tpr", "knn", "linear", "utility"}
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One number.
+
+    Attributes:
+        value: None where the job has no such number.
+        low, high: its 95 % interval, None without one.
+        interval: what the interval covers: `images`, `targets`, `heads` or nothing.
+        n_members, n_nonmembers: images scored a side, None where none are.
+        by_seed: the number of each target that has one, by the seed of the target.
+    """
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    interval: str = ""
+    n_members: int | None = None
+    n_nonmembers: int | None = None
+    by_seed: BySeed = field(default_factory=dict)
+
+
+def read_cell(cell: TableCell, folder: JobFolder) -> Reading | None:
+    """The number of a cell over its targets.
+
+    Args:
+        cell: with its jobs.
+        folder: where they are kept.
+
+    Returns:
+        The mean over the targets that are finished, with Student's interval over targets where
+        there are several, else the interval over images; None where no target is finished.
+    """
+    readings = {
+        seed: read_path(FILES.get(job.kind, "tables.json"), folder.path(job) / "results", cell.read)
+        for seed, job in enumerate(cell.jobs)
+        if folder.done(job) is not None
+    }
+    by_seed = {seed: r.value for seed, r in readings.items() if r.value is not None}
+    if not by_seed:
+        return next(iter(readings.values()), None)
+    one, values = readings[min(by_seed)], list(by_seed.values())
+    if len(values) == 1:
+        return replace(one, by_seed=by_seed)
+    ci = t_interval(values)
+    if _is_share(cell.read):
+        ci = clip_interval(ci)
+    low, high = ci or (None, None)
+    mean = sum(values) / len(values)
+    return Reading(mean, low, high, "targets", one.n_members, one.n_nonmembers, by_seed)
+
+
+def _is_share(path: str) -> bool:
+    """Whether a number lies in [0, 1] by what it is: a loss or a difference may be negative."""
+    what = path.rpartition("/")[2].partition("@")[0]
+    return what in SHARES or path.startswith("table_3/")
+
+
+def read_path(file: str, results: Path, path: str) -> Reading:
+    """One number of a file of results.
+
+    Args:
+        file: its name.
+        results: folder that holds it.
+        path: of the number. In report.json `ATTACK/METRIC` (`lpla/tpr@0.001`), `utility/knn`,
+            `untrained/ATTACK/auc`; in head.json `MECHANISM@EPSILON/accuracy`, `none/utility`,
+            `sensitivity/l1`, `laplace~logistic/utility_loss` (`loss_at_equal_accuracy`); else the
+            keys and places of lists, parted by slashes.
+
+    Returns:
+        The number; its value is None where the file lacks it or holds null.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
+    try:
+        content = read_json(results / file)
+    except (OSError, ValueError):
+        raise InputError(f"{results / file} cannot be read: delete its folder") from None
+    first, *keys = path.split("/")
+    if file == FILES[AUDIT]:
+        return _of_report(content, first, keys)
+    if file == FILES[HEAD] and first != "sensitivity":
+        return _of_head(content, first, keys)
+    *above, last = first, *keys
+    return _reading(_down(content, above), last)
+
+
+def _of_report(report: Mapping[str, Any], first: str, keys: Sequence[str]) -> Reading:
+    if first == "utility":
+        return _reading(report["utility"], keys[-1])
+    rows = report["attacks"]
+    if first == "untrained":
+        rows, (first, *keys) = report["controls"]["untrained"] or (), keys
+    row = next((row for row in rows if row["name"] == first), None)
+    metric, _, rate = keys[-1].partition("@")
+    if row is not None and metric == "tpr":
+        ci = row["tpr_at_fpr_ci"].get(rate)
+        row = {**row, "tpr": row["tpr_at_fpr"].get(rate), "tpr_ci": ci}
+    return _reading(row, metric)
+
+
+def _of_head(content: Mapping[str, Any], first: str, keys: Sequence[str]) -> Reading:
+    costly, both, cheap = first.partition("~")
+    if both:
+        return Reading(loss_at_equal_accuracy(content["rows"], costly, cheap))
+    mechanism, _, epsilon = first.partition("@")
+    rows = [row for row in content["rows"] if (row["mechanism"] or "none") == mechanism]
+    if epsilon:
+        rows = [row for row in rows if float(row["epsilon"]) == float(epsilon)]
+    row: Any = next(iter(rows), None)
+    if row is None:
+        return Reading(None)
+    if keys[-1] in ("auc", "accuracy"):
+        row = next(one for one in row["attacks"] if one["name"] == "shadow")
+    return _spread(row[keys[-1]])
+
+
+def loss_at_equal_accuracy(rows: Rows, costly: str, cheap: str) -> float | None:
+    """How much more utility one mechanism loses than another where attacks do equally well.
+
+    Each epsilon of a mechanism is a point: accuracy of the shadow attack, utility loss. The curve
+    through the points of `costly` is linear between them and ends at the head without noise.
+
+    Args:
+        rows: of head.json.
+        costly: mechanism whose loss is interpolated.
+        cheap: mechanism at whose accuracies the losses are compared.
+
+    Returns:
+        Mean difference of the losses, `costly` less `cheap`, over the points of `cheap` whose
+        accuracy lies on the curve of `costly`; None where none does.
+    """
+
+    def points(*mechanisms: str | None) -> list[tuple[float, float]]:
+        return sorted(
+            (attack["accuracy"]["mean"], row["utility_loss"]["mean"])
+            for row in rows
+            for attack in row["attacks"]
+            if attack["name"] == "shadow"
+            and row["mechanism"] in mechanisms
+            and attack["accuracy"]["mean"] is not None
+        )
+
+    curve = np.array(points(costly, None))
+    differences = [
+        float(np.interp(accuracy, *curve.T)) - loss
+        for accuracy, loss in points(cheap)
+        if len(curve) > 1 and curve[0, 0] <= accuracy <= curve[-1, 0]
+    ]
+    return float(np.mean(differences)) if differences else None
+
+
+def _down(content: Any, keys: Sequence[str]) -> Any:
+    for key in keys:
+        if content is None:
+            return None
+        if isinstance(content, list):
+            place = int(key)
+            content = content[place] if -len(content) <= place < len(content) else None
+        else:
+            content = content.get(key)
+    return content
+
+
+def _reading(row: Any, key: str) -> Reading:
+    if row is None:
+        return Reading(None)
+    value = _down(row, [key])
+    if isinstance(value, Mapping):
+        return _spread(value)
+    if not isinstance(row, Mapping):
+        return Reading(value)
+    low, high = row.get(f"{key}_ci") or (None, None)
+    sizes = row.get("n_members", row.get("n")), row.get("n_nonmembers")
+    return Reading(value, low, high, "images" if low is not None else "", *sizes)
+
+
+def _spread(row: Mapping[str, Any]) -> Reading:
+    low, high = row.get("ci") or (None, None)
+    return Reading(row["mean"], low, high, "heads" if low is not None else "", row.get("n"))

@@ -1,0 +1,243 @@
+"""One encoder trained on one machine: `python -m papers.central CONFIG FOLDER`.
+
+The folder is that of a run (settings, models by epoch), so that an audit opens it by its path. The
+images lie beside the models. Neither flwr nor ray is imported.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from torch.optim import Optimizer
+
+from fedmia.cli.command import DISK_FAILED, print_bad_input
+from fedmia.config.compatibility import norm_kind
+from fedmia.config.tree import from_tree, to_tree
+from fedmia.data.images import ImageSet
+from fedmia.defenses._stack import DefenseStack, central_stack
+from fedmia.defenses.base import RunConditions
+from fedmia.options.errors import InputError, opt
+from fedmia.options.seeding import rng, torch_rng
+from fedmia.options.yamlfile import dump, load
+from fedmia.runtime.device import resolve_device
+from fedmia.runtime.environment import describe
+from fedmia.ssl.base import Recipe, SSLMethod, State
+from fedmia.ssl.progress import load_training, training_state
+from fedmia.ssl.train import Job, make_optimizer
+from fedmia.storage import durable
+from fedmia.storage.manifest import CONFIG, FORMAT, SNAPSHOTS
+from fedmia.storage.snapshot import Snapshot, SnapshotStore, read_tensors, write_tensors
+from papers.central_settings import Central
+
+BRANCH = "main"  # where an audit looks for the models of a run
+PROGRESS = "progress.safetensors"
+LOSSES = "losses.json"  # mean loss by epoch, and seconds of the training; written last
+SIDES = ("members", "nonmembers")
+# Losses by epoch, the defences' memory, seconds.
+Progress = tuple[list[float], dict[str, Any], float]
+PAUSE = 20.0  # seconds between two writings of the progress
+
+
+def draw_images(config: Central) -> tuple[ImageSet, ImageSet]:
+    """The members and the non-members: a random part of the source each, none in both.
+
+    Args:
+        config: names the source, the sizes of both sides and the seed.
+
+    Returns:
+        Members and non-members. The non-members do not depend on the number of members, so that
+        encoders of several sizes are attacked on the same ones.
+
+    Raises:
+        InputError: the source cannot be read or has too few images.
+    """
+    source, request = config.data.source(), config.data.request(config.seed)
+    encoded = source.encoded(request)  # decodes the images that are used, and no others
+    pool = source.load(request) if encoded is None else encoded
+    if config.members + config.nonmembers > len(pool):
+        raise InputError(
+            f"{opt('members', config.members)}: {config.data.name} has {len(pool)} images, and "
+            f"{config.nonmembers} of them are non-members"
+        )
+    order = rng(config.seed, "central", "images").permutation(len(pool))
+    parts = np.sort(order[-config.members :]), np.sort(order[: config.nonmembers])
+    members, nonmembers = (
+        pool.take(part) if isinstance(pool, ImageSet) else pool.pick(part)[0] for part in parts
+    )
+    return members, nonmembers
+
+
+def build_method(config: Central, members: ImageSet) -> SSLMethod:
+    """The method before its first step.
+
+    Args:
+        config: names network and method.
+        members: the images to be trained on.
+
+    Returns:
+        The method on the CPU.
+
+    Raises:
+        InputError: the size of the images does not suit the network.
+    """
+    source = config.data.source()
+    mean, std = config.data.mean or source.mean, config.data.std or source.std
+    net = config.model.build("model").build(members.channels, members.size)
+    recipe = Recipe(tuple(mean), tuple(std), len(members))
+    method: SSLMethod = config.ssl.build("ssl").build(
+        net, recipe, torch_rng(config.seed, "central", "method")
+    )
+    method.begin_first_round()
+    return method
+
+
+def train_encoder(
+    config: Central, folder: Path, stop: Callable[[], bool] = lambda: False
+) -> list[float]:
+    """Train an encoder, or go on with its training, and keep its models.
+
+    Args:
+        config: the complete settings.
+        folder: of the encoder; what an interrupted training left there is gone on with.
+        stop: asked before each step; True ends the training, which can be gone on with.
+
+    Returns:
+        The mean loss of each epoch that is done.
+
+    Raises:
+        InputError: the images cannot be had, or the training diverged.
+    """
+    torch.set_num_threads(config.threads)
+    members, nonmembers = draw_images(config)
+    device = torch.device(resolve_device(config.device))
+    store = SnapshotStore(folder / SNAPSHOTS)
+    method = build_method(config, members)
+    if not (folder / CONFIG).is_file():
+        _begin(config, folder, (members, nonmembers), store, method)
+    method.to(device)
+    optimizer = make_optimizer(method, config.train)
+    losses, memory, seconds = _resume(folder, method, optimizer)
+    guard = _guard(config)
+    steps = -(-len(members) // config.train.batch_size)
+    began = written = time.perf_counter()
+    for epoch in range(len(losses), config.epochs):
+        job = Job(
+            method=method,
+            optimizer=optimizer,
+            images=members.images,
+            augment=config.ssl.build("ssl").augment,
+            train=config.train,
+            rng=rng(config.seed, "train", epoch + 1, 0),
+            step=epoch * steps,
+            total_steps=config.epochs * steps,
+            device=device,
+            stop=stop,
+        )
+        loss = (job.run() if guard is None else guard.train(job, memory))["loss"]
+        if stop():
+            return losses
+        if not math.isfinite(loss):
+            raise InputError(
+                f"the encoder diverged in epoch {epoch + 1} (its loss is {loss}); give a lower "
+                f"{opt('train.lr', config.train.lr)}"
+            )
+        losses.append(loss)
+        if epoch + 1 in config.keep:
+            store.save(BRANCH, Snapshot(epoch + 1, _on_cpu(method.shared_state()), {}))
+        if time.perf_counter() - written > PAUSE and epoch + 1 < config.epochs:
+            spent = seconds + time.perf_counter() - began
+            durable.force_all(store.take_unforced())
+            about = {"losses": losses, "memory": memory, "seconds": spent}
+            tensors = _on_cpu(training_state(method, optimizer))
+            write_tensors(tensors, folder / PROGRESS, about)
+            written = time.perf_counter()
+    store.save(BRANCH, Snapshot(config.epochs, _on_cpu(method.shared_state()), {}))
+    seconds += time.perf_counter() - began
+    durable.force_all(store.take_unforced())
+    facts = {"losses": losses, "seconds": round(seconds, 3)}
+    durable.write({folder / LOSSES: json.dumps(facts)})
+    (folder / PROGRESS).unlink(missing_ok=True)
+    return losses
+
+
+def _begin(
+    config: Central,
+    folder: Path,
+    sides: tuple[ImageSet, ImageSet],
+    store: SnapshotStore,
+    method: SSLMethod,
+) -> None:
+    """Write images and the untrained model, then the settings, which say that both are there."""
+    durable.make_folder(folder)
+    for name, images in zip(SIDES, sides, strict=True):
+        pixels = np.ascontiguousarray(images.images.transpose(0, 2, 3, 1))
+        with durable.replacing(folder / f"{name}.npz") as (partial,), partial.open("wb") as file:
+            np.savez(file, x=pixels, y=images.labels)
+    store.save(BRANCH, Snapshot(0, _on_cpu(method.shared_state()), {}))
+    durable.force_all(store.take_unforced())
+    source = config.data.source()
+    tree = to_tree(config)
+    # An audit normalises as the training did, also where the source cannot be read again.
+    tree["data"] |= {
+        "mean": list(config.data.mean or source.mean),
+        "std": list(config.data.std or source.std),
+        "size": sides[0].size,
+    }
+    text = dump(tree, {"format": FORMAT, **describe()})
+    durable.write({folder / CONFIG: text})
+
+
+def _guard(config: Central) -> DefenseStack | None:
+    """The defences of the training, None without any."""
+    layers = [(one.name, one.build("defense")) for one in config.defense]
+    norm = norm_kind(config.model.options, config.ssl.options)
+    setting = RunConditions(norm, config.ssl.build("ssl"))
+    return central_stack(layers, setting, "defense.name")
+
+
+def _resume(folder: Path, method: SSLMethod, optimizer: Optimizer) -> Progress:
+    path = folder / PROGRESS
+    if not path.is_file():
+        return [], {}, 0.0
+    tensors, about = read_tensors(path)
+    load_training(method, tensors, optimizer)
+    return list(about["losses"]), dict(about["memory"]), float(about["seconds"])
+
+
+def _on_cpu(tensors: State) -> State:
+    return {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Train the encoder that a settings file describes.
+
+    Args:
+        argv: the settings' file and the folder; flags are ignored.
+
+    Returns:
+        0, 2 for bad input, or 74 for a disk that failed.
+    """
+    config, folder = [a for a in (sys.argv[1:] if argv is None else argv) if a[:2] != "--"]
+    try:
+        train_encoder(from_tree(Central, load(Path(config))), Path(folder))
+    except InputError as error:
+        return print_bad_input(error)
+    except (OSError, SafetensorError) as error:
+        with suppress(OSError):  # a log on that very disk
+            print(f"fedmia: the run failed: {error}", file=sys.stderr)
+        return DISK_FAILED
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

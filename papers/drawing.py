@@ -1,0 +1,100 @@
+"""The figure of an entry: its columns over its rows, ours with intervals, theirs beside."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedmia.report.figures import canvas
+from papers.cells import Rows
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MADE_UP = "Smoke: made-up images. Our numbers here mean nothing."
+BAND = 32  # pixels above a picture that this line takes
+LONGEST = 5  # letters of a label that stands upright beside others
+
+
+@canvas.drawn
+def draw(title: str, rows: Rows, kind: str) -> Figure | None:
+    """The numbers of one entry, a plot a level of leak.
+
+    Args:
+        title: of the figure.
+        rows: of its table.
+        kind: `lines` (rows are values of one quantity) or `bars`.
+
+    Returns:
+        The figure as PNG bytes, None where no number is known.
+    """
+    known = [row for row in rows if row["ours"] is not None]
+    levels = list(dict.fromkeys(row["level"] for row in known))
+    if not levels:
+        return None
+    figure = canvas.new_figure(5.6 * len(levels) + 1, 4.2)
+    for place, level in enumerate(levels):
+        axes = figure.add_subplot(1, len(levels), place + 1)
+        _plot(axes, [row for row in known if row["level"] == level], kind)
+        axes.set_title(level or title, fontsize=9)
+        canvas.legend(axes)
+    if levels != [""]:
+        figure.suptitle(title, fontsize=10)
+    return figure
+
+
+def mark(picture: bytes) -> bytes:
+    """Write over a picture that its images are made up.
+
+    Args:
+        picture: as PNG bytes.
+
+    Returns:
+        The picture below the line, as PNG bytes.
+    """
+    from matplotlib.font_manager import findfont
+    from PIL import Image, ImageDraw, ImageFont
+
+    drawn = Image.open(io.BytesIO(picture)).convert("RGB")
+    marked = Image.new("RGB", (drawn.width, drawn.height + BAND), "white")
+    marked.paste(drawn, (0, BAND))
+    font = ImageFont.truetype(findfont("DejaVu Sans"), BAND // 2)
+    ImageDraw.Draw(marked).text((BAND // 4, BAND // 4), MADE_UP, canvas.RED, font)
+    data = io.BytesIO()
+    marked.save(data, "PNG")
+    return data.getvalue()
+
+
+def _plot(axes: Axes, rows: Rows, kind: str) -> None:
+    labels = list(dict.fromkeys(row["row"] for row in rows))
+    columns = list(dict.fromkeys(row["column"] for row in rows))
+    step = (0.8 if kind == "bars" else 0.2) / len(columns)
+    for nth, column in enumerate(columns):
+        here = [row for row in rows if row["column"] == column]
+        shift = (nth - (len(columns) - 1) / 2) * step
+        places = [labels.index(row["row"]) + shift for row in here]
+        values, low, high = (
+            np.array([row["ours"] if row[name] is None else row[name] for row in here])
+            for name in ("ours", "low", "high")
+        )
+        errors = np.stack([values - low, high - values])
+        look = canvas.look(nth)
+        if kind == "bars":
+            axes.bar(
+                places, values, step, yerr=errors, color=look["color"], label=column, capsize=2
+            )
+        else:
+            axes.errorbar(places, values, errors, **look, label=column, capsize=2)
+        printed = [
+            (p, r["theirs"]) for p, r in zip(places, here, strict=True) if r["theirs"] is not None
+        ]
+        if printed:
+            x, y = zip(*printed, strict=True)
+            axes.scatter(x, y, marker="x", color=canvas.INK, zorder=3,
+                         label="the paper" if nth == 0 else None)  # fmt: skip
+    turned = len(labels) > LONGEST or max(map(len, labels)) > 2 * LONGEST
+    axes.set_xticks(range(len(labels)), labels, rotation=25 if turned else 0,
+                    ha="right" if turned else "center")  # fmt: skip

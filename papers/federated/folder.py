@@ -1,0 +1,75 @@
+"""A finished run opened again: its data and roles dealt anew from its settings and its seed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Event
+
+from fedmia.config.compatibility import check_gpu
+from fedmia.config.experiment import Experiment
+from fedmia.evaluation.federated.snapshots import Evaluation
+from fedmia.federation.run import FederationResult, make_client_context, prepare
+from fedmia.options.errors import InputError, style_of_file
+from fedmia.runs import Run, open_run
+from fedmia.storage.manifest import REPORT
+from fedmia.storage.runfolder import RunFolder
+from fedmia.storage.snapshot import MemoryStore, SnapshotStore
+
+
+@contextmanager
+def reopen_run(run: Run, device: str) -> Iterator[Evaluation]:
+    """The attacks of a finished run on its stored models, while the context is open.
+
+    Args:
+        run: a finished run.
+        device: where its models are placed.
+
+    Yields:
+        What its attacker holds of each model, and the images to score, dealt again.
+
+    Raises:
+        InputError: its data cannot be read again.
+    """
+    experiment, files = replace(settings(run), device=device), RunFolder(run.folder)
+    check_gpu(device)
+    with TemporaryDirectory(prefix="fedmia-") as work:
+        with style_of_file(files.config):
+            prepared = prepare(experiment)
+            client_context = make_client_context(prepared, Path(work), Event())
+        store, gone = SnapshotStore(files.snapshots), files.dropped()
+        done = FederationResult(prepared, client_context, MemoryStore(), store, [], True, gone=gone)
+        yield Evaluation(done, {n: dict(o) for n, o in experiment.attack.items()})
+
+
+def settings(run: Run) -> Experiment:
+    """The settings that a simulation was started with.
+
+    Raises:
+        InputError: it is an audit's folder.
+    """
+    if not isinstance(run.settings, Experiment):
+        raise InputError(f"folder '{run.folder}' holds an audit, no finished run")
+    return run.settings
+
+
+def open_finished_run(folder: Path, trust_plugins: bool) -> Run:
+    """The finished run in `folder`.
+
+    Args:
+        folder: of the run.
+        trust_plugins: whether plugins named by the folder are imported.
+
+    Returns:
+        The run.
+
+    Raises:
+        InputError: no run, or one that was not finished.
+    """
+    run = open_run(folder, trust_plugins=trust_plugins)
+    if "rounds" not in run.records:
+        raise InputError(f"{REPORT} of run '{folder}' is no report of a run")
+    return run

@@ -1,0 +1,139 @@
+"""All that the tables and figures are made of: every evaluated round read, judged and climbed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from fedmia.evaluation.federated.snapshots import Evaluation
+from fedmia.evaluation.run import run_side_by_side
+from fedmia.options.errors import InputError
+from fedmia.records import Curves
+from fedmia.records.rows import RoundRow
+from fedmia.report.build import to_json_types
+from fedmia.runs import Run
+from papers.claims.of_ascent import claims
+from papers.federated.folder import settings
+from papers.federated.reading import SnapshotFeatures, SnapshotScores, read_features, score_snapshot
+from papers.federated.static_ascent import StaticAscentScores, score_static_ascent
+from papers.federated.tables import MethodRates, rates, table_2, table_3, table_4
+
+
+@dataclass(frozen=True)
+class PaperResults:
+    """A run's evaluated rounds, in order, one entry a round in each list.
+
+    Attributes:
+        at: index of the round that passive attacks score.
+        features: of each evaluated round.
+        scores: of each evaluated round.
+        static_ascents: of each evaluated round.
+        history: the report's rounds.
+        curves: losses by attacked round, None without an active attack.
+        by_strategy: curves of this run and of those beside it.
+    """
+
+    at: int
+    features: Sequence[SnapshotFeatures]
+    scores: Sequence[SnapshotScores]
+    static_ascents: Sequence[StaticAscentScores]
+    history: Sequence[RoundRow]
+    curves: Curves | None
+    by_strategy: Mapping[str, Curves]
+
+    def methods(self) -> dict[str, list[tuple[int, MethodRates]]]:
+        """(round, rates) of the five methods of Fig. 8."""
+        names = self.scores[0].methods
+        return {n: [(j.round, rates(j.methods[n])) for j in self.scores] for n in names}
+
+    def layers(self) -> dict[str, list[tuple[int, MethodRates]]]:
+        """(round, rates) of every layer, and of the cosine similarity attack as `feature`."""
+        names = self.scores[0].layers
+        layer_rates = {n: [(j.round, rates(j.layers[n])) for j in self.scores] for n in names}
+        return {**layer_rates, "feature": self.methods()["similarity"]}
+
+
+def gather_results(run: Run, evaluation: Evaluation, beside: Mapping[str, Curves]) -> PaperResults:
+    """Read, judge and climb every evaluated round; rounds run side by side.
+
+    Args:
+        run: a finished run.
+        evaluation: of the run opened again.
+        beside: curves of other runs, by strategy.
+
+    Returns:
+        Features and scores of all its evaluated rounds.
+
+    Raises:
+        InputError: no model was kept.
+    """
+    history, stored = run.records["rounds"], evaluation.snapshots.rounds("main")
+    rounds = [r for r in evaluation.run.schedule.evaluated() if r in stored]
+    if not rounds:
+        raise InputError(f"run '{run.folder}' holds no snapshots in snapshots/main")
+    attacked = {r["round"] for r in history if r["under_attack"]}
+    at = ([r for r in rounds if r not in attacked] or rounds)[-1]
+    work: dict[str, Callable[[], Any]] = {
+        str(r): partial(_score_round, evaluation, r, by_step=r == at) for r in rounds
+    }
+    by_round = run_side_by_side(work, evaluation.client_context.threads)
+    features, scores, static_ascents = zip(*(by_round[str(r)] for r in rounds), strict=True)
+    own = {} if run.curves is None else {settings(run).strategy.name: run.curves}
+    return PaperResults(
+        at=rounds.index(at),
+        features=features,
+        scores=scores,
+        static_ascents=static_ascents,
+        history=history,
+        curves=run.curves,
+        by_strategy=own | dict(beside),
+    )
+
+
+def _score_round(
+    evaluation: Evaluation, round: int, *, by_step: bool
+) -> tuple[SnapshotFeatures, SnapshotScores, StaticAscentScores]:
+    snapshot = evaluation.snapshots.load("main", round)
+    features = read_features(evaluation, snapshot)
+    scores = score_snapshot(evaluation, snapshot, features)
+    return features, scores, score_static_ascent(evaluation, snapshot, by_step=by_step)
+
+
+def numbers(results: PaperResults) -> dict[str, Any]:
+    """The tables and the numbers behind the figures, as `tables.json` holds them."""
+    at, attacked = results.at, {r["round"] for r in results.history if r["under_attack"]}
+    climb = results.static_ascents[at]
+    rounds = []
+    for reading, scores, each in zip(
+        results.features, results.scores, results.static_ascents, strict=True
+    ):
+        members, others = (side.mean(axis=0) for side in reading.scored("combined"))
+        rounds.append(
+            {
+                "round": reading.round,
+                "under_attack": reading.round in attacked,
+                "mean_similarity": {"members": members[0], "nonmembers": others[0]},
+                "mean_loss": {"members": members[1], "nonmembers": others[1]},
+                "methods": {name: rates(s) for name, s in scores.methods.items()},
+                "layers": {name: rates(s) for name, s in scores.layers.items()},
+                "ascent_static": {**rates(each.scored), "choices": each.scored.choices},
+            }
+        )
+    sides = {"members": climb.members, "nonmembers": climb.nonmembers}
+    steps = {k: np.asarray(v).mean(axis=1) for k, v in sides.items() if v is not None}
+    report: dict[str, Any] = to_json_types(
+        {
+            "round": results.features[at].round,
+            "table_2": table_2(results.scores[at]),
+            "table_3": table_3(results.features[at]),
+            "table_4": table_4(results.scores[at]),
+            "rounds": rounds,
+            "mean_loss_by_step": steps,
+            "claims": claims(climb, results.curves),
+        }
+    )
+    return report

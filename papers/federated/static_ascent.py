@@ -1,0 +1,60 @@
+"""The static climb on a run's snapshots: what Figs. 10 to 12 of the paper show."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from fedmia.attacks.ascent_static import AscentStatic
+from fedmia.evaluation.federated.snapshots import Evaluation
+from fedmia.records import FloatArray, ScoredAttack
+from fedmia.storage.snapshot import Snapshot
+from fedmia.threat.signals import Signals
+from papers.federated.reading import configured_attack
+
+NAME = "ascent-static"
+
+
+@dataclass(frozen=True)
+class StaticAscentScores:
+    """The static attack on one snapshot.
+
+    Attributes:
+        round: of the snapshot.
+        scored: the scores of the attack.
+        members: (G + 1, n) loss of each member before the ascent and after each step; None unless
+            asked for.
+        nonmembers: (G + 1, m), the same of the non-members.
+    """
+
+    round: int
+    scored: ScoredAttack
+    members: FloatArray | None = None
+    nonmembers: FloatArray | None = None
+
+
+def score_static_ascent(
+    evaluation: Evaluation, snapshot: Snapshot, *, by_step: bool = False
+) -> StaticAscentScores:
+    """Score the static attack on a snapshot, with the options that the run gave it.
+
+    Args:
+        evaluation: of the reopened run.
+        snapshot: the model of one round.
+        by_step: whether to keep the loss after each step.
+
+    Returns:
+        The scores, with the losses where `by_step`.
+    """
+    view, built = evaluation.observed.view(snapshot, Signals()), list[AscentStatic]()
+
+    def build(_: str) -> AscentStatic:
+        built.append(replace(configured_attack(evaluation, NAME), reading="rise"))
+        return built[-1]
+
+    scorer = replace(evaluation.scorer, build=build)
+    scored = scorer.score_attack(NAME, view)
+    if not by_step:
+        return StaticAscentScores(snapshot.round, scored)
+    losses = built[0].by_step(view, scorer.candidates)  # the first one built was fitted on all
+    members, nonmembers = scorer.split_sides(losses.T)
+    return StaticAscentScores(snapshot.round, scored, members.T, nonmembers.T)

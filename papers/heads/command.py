@@ -1,0 +1,36 @@
+"""Released heads, from their settings to `head.json` and its page."""
+
+from __future__ import annotations
+
+import time
+
+import torch
+
+from fedmia.cli.command import Invocation
+from fedmia.config.tree import to_tree
+from fedmia.runtime.cores import count_cores
+from fedmia.runtime.progress import HeadDisplay
+from fedmia.storage.outfolder import OutFolder
+from papers.heads.measure import measure, prepare
+from papers.heads.view import HeadView
+
+
+def run_heads(invocation: Invocation) -> int:
+    """Load, train, attack, report; the exit code.
+
+    Raises:
+        InputError: no such encoder or data, too few images, or an occupied folder.
+    """
+    began, config = time.perf_counter(), invocation.settings
+    place = OutFolder(invocation.out, "another run")
+    torch.set_num_threads(config.threads or count_cores())
+    released, images = prepare(config)
+    with HeadDisplay(config.seeds, invocation.quiet or invocation.json) as display:
+        heads = measure(config, released, images, display.ended)
+    view = HeadView()
+    report = view.report(heads)
+    report["timing"] = {"total_s": time.perf_counter() - began}
+    place.begin(to_tree(config))
+    page = None if place.folder is None else view.write(report, place.folder)
+    view.show(report, invocation, page)
+    return 0

@@ -1,0 +1,263 @@
+"""Trainings, audits, heads and federations, each made once in a process of its own.
+
+A job is named by the digest of its settings, so that every table that asks for an encoder finds the
+one that is there, and a command that is repeated makes only what is missing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from threading import Event, Timer
+from typing import Any
+
+from fedmia.config.audit import Audit
+from fedmia.config.tree import from_tree
+from fedmia.evaluation.audits.resume import same_audit
+from fedmia.options.bounded import read_json
+from fedmia.options.errors import InputError, opt
+from fedmia.options.yamlfile import Tree, dump
+from fedmia.runtime.environment import describe
+from fedmia.storage import durable
+from fedmia.storage.manifest import CHECKPOINT, CONFIG
+from fedmia.storage.outfolder import lock
+from fedmia.storage.runfolder import RunFolder
+from fedmia.study.child import command
+from fedmia.study.processes import StudyProcess, explain_exit, run_all
+
+DONE = "done.json"  # of a finished job: its seconds and where it took place; written last
+SETTINGS = "settings.yaml"  # of a job, as its command reads them
+ENCODER = "encoder"  # kinds of jobs
+AUDIT = "audit"
+HEAD = "head"
+FEDERATION = "federation"
+PAPER = "paper"  # tables and figures of a federation's run
+
+
+@dataclass(frozen=True)
+class TableJob:
+    """One process and the folder that it fills.
+
+    Attributes:
+        kind: `ENCODER`, `FEDERATION`, `AUDIT`, `HEAD` or `PAPER`.
+        tree: the settings of its command, without paths of what it needs.
+        needs: the job whose folder it reads; None for trainings.
+        epoch: of the encoder that it reads; None: the last one.
+    """
+
+    kind: str
+    tree: Tree = field(hash=False)
+    needs: TableJob | None = None
+    epoch: int | None = None
+
+    @cached_property
+    def key(self) -> str:
+        """Name of its folder: a digest of all that decides its numbers."""
+        above = "" if self.needs is None else self.needs.key
+        text = json.dumps([self.kind, self.tree, above, self.epoch], sort_keys=True)
+        return f"{self.kind}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+    @property
+    def depth(self) -> int:
+        """Number of jobs in its chain: a job runs after all that have fewer."""
+        return len(tuple(self.chain()))
+
+    def chain(self) -> Iterator[TableJob]:
+        """What it needs, first things first, and itself."""
+        if self.needs is not None:
+            yield from self.needs.chain()
+        yield self
+
+
+class JobFolder:
+    """The folder of all jobs: a subfolder each, and a file in it that says that it is finished.
+
+    Args:
+        root: of the results; made where it is missing.
+        data_dir: folder of the data sets' files, None where no job reads one.
+        device: `cpu` or `cuda`, on which the jobs run.
+    """
+
+    def __init__(self, root: Path, data_dir: Path | None = None, device: str = "cpu") -> None:
+        self.root, self.jobs = root, root / "jobs"
+        self.data_dir, self.device = data_dir, device
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep a second command out of the folder.
+
+        Raises:
+            InputError: another one is at work in it, or it cannot be made.
+        """
+        where = opt("out", str(self.root))
+        if self.root.is_dir() and any(self.root.iterdir()) and not self.jobs.is_dir():
+            raise InputError(f"{where} holds something else; name a new folder")
+        try:
+            durable.make_folder(self.jobs)
+        except durable.DiskError as error:
+            raise InputError(f"{where} cannot be made: {error.reason}") from None
+        with lock(self.jobs / ".lock", f"{where}: another reproduction is at work in it"):
+            yield
+
+    def path(self, job: TableJob) -> Path:
+        """Folder of a job."""
+        return self.jobs / job.key
+
+    def done(self, job: TableJob) -> dict[str, Any] | None:
+        """Seconds, hardware and versions of a finished job, None where it is not finished."""
+        try:
+            facts: dict[str, Any] = read_json(self.path(job) / DONE)
+        except (OSError, ValueError):
+            return None
+        return facts
+
+    def finish(self, job: TableJob, seconds: float) -> None:
+        """Write that a job is finished, once all that it made is on the disk.
+
+        Args:
+            job: whose process ended well.
+            seconds: that it took.
+
+        Raises:
+            DiskError: it cannot be written.
+        """
+        facts = {"kind": job.kind, "settings": job.tree, "seconds": round(seconds, 2), **describe()}
+        durable.force_tree(self.path(job))
+        durable.write({self.path(job) / DONE: json.dumps(facts, indent=1)})
+
+    def start(self, job: TableJob) -> Sequence[str]:
+        """Write the settings of a job, and clear what cannot be gone on with; its command line."""
+        folder = self.path(job)
+        results = folder / "results"
+        durable.make_folder(folder, self.jobs)
+        settings = folder / SETTINGS
+        if job.kind == PAPER:
+            assert job.needs is not None
+            shutil.rmtree(results, ignore_errors=True)
+            run_path = self.path(job.needs) / "results"
+            return command("papers.__main__", "run", run_path, "--out", results)
+        tree = {**job.tree, **self._sources(job)}
+        durable.write({settings: dump(tree)})
+        if job.kind == FEDERATION:
+            run = RunFolder(results)
+            if (results / CHECKPOINT).is_dir() or run.finished() is not None:
+                return command("fedmia.simulate", "--resume", results)
+            shutil.rmtree(results, ignore_errors=True)
+            return command("fedmia.simulate", "--config", settings, "--out", results)
+        if job.kind == ENCODER:
+            return command("papers.central", settings, results)
+        # An audit goes on if it is this one: folder or device may have changed since.
+        if job.kind == HEAD or not same_audit(from_tree(Audit, tree))(results / CONFIG):
+            shutil.rmtree(results, ignore_errors=True)
+        module = ("papers.__main__", "head") if job.kind == HEAD else ("fedmia.audit",)
+        return command(*module, "--config", settings, "--out", results)
+
+    def _sources(self, job: TableJob) -> Tree:
+        """What the settings of a job say of the folder that it reads."""
+        own: Tree = {"device": self.device}
+        if job.needs is None:
+            return {**own, "data": {**job.tree["data"], **self._located(job.tree["data"]["name"])}}
+        if job.kind == AUDIT:
+            own |= {"cache": str(self.jobs / "shadows"), "threads": 1}
+            if job.tree.get("shadow_data") is not None:
+                place = self._located(job.tree["shadow_data"])
+                own["shadow_data"] = place["name"]
+                own |= {"data_dir": place["dir"]} if "dir" in place else {}
+        above = self.path(job.needs) / "results"
+        own["encoder"] = str(above) if job.epoch is None else f"{above}@{job.epoch}"
+        if job.needs.kind == FEDERATION:
+            return own
+        members, nonmembers = (f"npz:{above / n}.npz" for n in ("members", "nonmembers"))
+        if job.kind == HEAD:
+            return {**own, "data": nonmembers}
+        return {**own, "members": members, "nonmembers": nonmembers}
+
+    def _located(self, source: str) -> Tree:
+        """Name and folder of a data source whose files lie in the folder of data sets."""
+        plugin, _, file = source.partition(":")
+        if self.data_dir is None or plugin in ("digits", "synthetic"):
+            return {"name": source}
+        if file:
+            return {"name": f"{plugin}:{self.data_dir / file}"}
+        return {"name": source, "dir": str(self.data_dir)}
+
+
+def run_jobs(
+    jobs: Sequence[TableJob],
+    folder: JobFolder,
+    side_by_side: int,
+    stop: Event,
+    minutes: float | None,
+    say: Callable[[str], None],
+) -> Mapping[str, str]:
+    """Make the jobs that are not finished, and what they need.
+
+    Args:
+        jobs: to be made.
+        folder: where they are kept.
+        side_by_side: processes at once.
+        stop: set to end; what was begun can be gone on with.
+        minutes: after which `stop` is set; None: never.
+        say: takes a line for the user.
+
+    Returns:
+        Key of each job that failed -> why. Those that `stop` ended are not among them.
+
+    Raises:
+        DiskError: a file could not be written or read; what was begun can be gone on with.
+    """
+    ordered = {job.key: job for one in jobs for job in one.chain()}
+    waiting = [job for job in ordered.values() if folder.done(job) is None]
+    waiting.sort(key=lambda job: job.kind != FEDERATION)  # the longest first, so no core waits
+    failed, began = dict[str, str](), dict[str, float]()
+    count = itertools.count(1)
+
+    def starts(task: StudyProcess) -> None:
+        began[task.name] = time.perf_counter()
+
+    def ended(task: StudyProcess, code: int) -> str | None:
+        seconds, reason = time.perf_counter() - began[task.name], None
+        if code:
+            reason = explain_exit(code, task.log, {str(folder.root): "OUT"})
+        else:
+            folder.finish(ordered[task.name], seconds)
+        how = "done" if reason is None else f"failed: {reason}"
+        say(f"{next(count)}/{len(waiting)} {task.name} {how} ({seconds:.0f} s)")
+        return reason
+
+    with _time_limit(minutes, stop):
+        for depth in sorted({job.depth for job in waiting}):
+            tasks = []
+            for job in (one for one in waiting if one.depth == depth):
+                broken = next((above.key for above in job.chain() if above.key in failed), None)
+                if broken is not None:
+                    failed[job.key] = f"{broken} failed"
+                elif not stop.is_set():
+                    log = folder.path(job) / "log.txt"
+                    tasks.append(StudyProcess(job.key, folder.start(job), log, 1))
+            at_once = max(1, min(side_by_side, len(tasks)))
+            failed |= run_all(tasks, at_once, starts, ended, stop)
+    return failed
+
+
+@contextmanager
+def _time_limit(minutes: float | None, stop: Event) -> Iterator[None]:
+    """Set `stop` after so many minutes inside; None: never."""
+    if minutes is None:
+        yield
+        return
+    timer = Timer(60 * minutes, stop.set)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

@@ -1,0 +1,56 @@
+"""`python -m papers --list`: the tables of every paper, and what is left out. Reads YAML alone."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from fedmia.options.yamlfile import load
+
+FOLDER = Path(__file__).with_name("tables")
+TIMES = (
+    "Time: --scale smoke 6 to 31 seconds a table, five minutes for all, on one core; --scale\n"
+    "small an hour and a half for all, on two cores; --scale paper was never measured: a GPU."
+)
+SOURCES = "sources"  # the file of the data sets by their names, which is of no paper
+
+
+@functools.cache  # files of the package do not change while the process runs
+def read_files() -> Mapping[str, Any]:
+    """What the file of each paper holds, by the paper's name."""
+    return {p.stem: load(p) for p in sorted(FOLDER.glob("*.yaml")) if p.stem != SOURCES}
+
+
+@functools.cache  # read for every cell
+def read_sources() -> Mapping[str, Any]:
+    """The data sets by name: section `data` of the settings, and the file that they need."""
+    return load(FOLDER / f"{SOURCES}.yaml")
+
+
+def list_page() -> str:
+    """Every table by paper, what `small` leaves out of it, and what no table shows."""
+    lines = ["Tables (python -m papers TABLE)", TIMES]
+    for paper, file in read_files().items():
+        lines += ["", f"{paper}: {file['title']}"]
+        for name, entry in file["entries"].items():
+            lines.append(f"  {name:32} {entry['place']}: {entry['title']}")
+            lines += [f"  {'':32} {text}" for text in _limits(entry)]
+        lines += [f"  left out: {what}: {why}" for what, why in file.get("left_out", {}).items()]
+    files = [f"{name} ({one['file']})" for name, one in read_sources().items() if "file" in one]
+    return "\n".join([*lines, "", f"Files in --data-dir: {', '.join(files)}."])
+
+
+def _limits(entry: Mapping[str, Any]) -> Iterator[str]:
+    for scale, here in entry.get("scales", {}).items():
+        if "not_run" in here:
+            yield f"{scale}: not run: {here['not_run']}"
+            continue
+        for axis in ("rows", "columns"):
+            if axis in here:
+                rest = [one["label"] for one in entry[axis] if one["label"] not in here[axis]]
+                run, others = "; ".join(here[axis]), "; ".join(rest)
+                only = f"only {run} (the rest: {here['reason']})"
+                without = f"not {others} ({here['reason']})"
+                yield f"{scale}: {min(only, without, key=len)}"

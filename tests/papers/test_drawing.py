@@ -1,0 +1,66 @@
+"""Pictures and claims of made-up images say so; those of real ones are as they were drawn."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from papers import drawing, run
+from papers.claims.over_targets import judge_claims
+from papers.entries import Entry, TableCell
+from papers.jobs import PAPER, JobFolder, TableJob
+from papers.settings import Reproduce
+from papers.tables import write_claims
+
+
+def pixels(picture: bytes) -> np.ndarray:
+    return np.array(Image.open(io.BytesIO(picture)).convert("RGB")).astype(int)
+
+
+def test_mark__a_line_in_red_over_the_same_picture() -> None:
+    row = {"level": "", "row": "SVHN", "column": "LpLA", "ours": 0.5, "theirs": 0.7}
+    drawn = drawing.draw("t", [row | {"low": None, "high": None}], "bars")
+    assert drawn is not None
+    before, after = pixels(drawn), pixels(drawing.mark(drawn))
+    band, rest = after[: drawing.BAND], after[drawing.BAND :]
+    assert (rest == before).all()
+    red, green, _ = band[(band != 255).any(axis=2)].T
+    assert len(red) > 500 and (red >= green).all()
+    written = band.min(axis=2).min(axis=0) < 255  # the line ends before the picture does
+    assert not written[-5:].any()
+
+
+@pytest.mark.parametrize("scale", ["smoke", "small"])
+def test_write_all__marks_every_picture_of_smoke(
+    scale: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "draw", lambda title, rows, kind: b"drawn")
+    monkeypatch.setattr(run, "mark", lambda picture: b"marked " + picture)
+    folder, job = JobFolder(tmp_path), TableJob(PAPER, {})
+    results = folder.path(job) / "results"
+    results.mkdir(parents=True)
+    (results / "fig-5.png").write_bytes(b"copied")
+    cells = [TableCell("a row", "c", "", "", (job,), None, None)]
+    entries = [
+        Entry(name, "p", "Fig. 1", "t", figure)
+        for name, figure in (("one", "bars"), ("two", "fig-5"), ("none", ""))
+    ]
+    config = Reproduce(tables=("one",), scale=scale)
+    run.write_all([(entry, cells) for entry in entries], config, folder, {})
+    written = {p.name: p.read_bytes() for p in (tmp_path / "tables").glob("*.png")}
+    before = b"marked " if scale == "smoke" else b""
+    assert written == {"one.png": before + b"drawn", "two-a-row.png": before + b"copied"}
+
+
+def test_claims__of_smoke_mean_nothing(tmp_path: Path) -> None:
+    claim = {"says": "A over .5", "better": "A", "over": 0.5}
+    cells = [TableCell("row", "A", "", "", (), None, None)]
+    claims = judge_claims([(Entry("t", "p", "Table 1", "t", claims=(claim,)), cells, {})])
+    for scale, known in (("smoke", True), ("small", False)):
+        write_claims(claims, scale, tmp_path)
+        page = (tmp_path / "claims.md").read_text(encoding="utf-8")
+        assert ("These verdicts mean nothing." in page) is known

@@ -1,0 +1,57 @@
+"""`python -m papers run` as its users call it: wrong input in one line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fedmia.cli.command import parse
+from papers.__main__ import main
+from papers.commands import RUN
+
+Capture = pytest.CaptureFixture[str]
+
+
+def refused(arguments: list[str], capsys: Capture) -> str:
+    assert main(["run", *arguments]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    return line
+
+
+def test_run__with_and_without_its_flag() -> None:
+    assert parse(RUN, ["RUN", "--out", "there"]).settings == parse(RUN, ["--run=RUN"]).settings
+    assert parse(RUN, ["a=b"]).settings.run == "a=b"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "--run is missing: the folder of a finished run"),
+        (["one", "two"], "--run is given twice"),
+        (["nowhere"], "folder 'nowhere' is no run: no config.yaml in it"),
+        (["one", "--device", "gpu"], "--device"),
+    ],
+)
+def test_input__is_refused_in_one_line(arguments: list[str], said: str, capsys: Capture) -> None:
+    assert said in refused(arguments, capsys)
+
+
+def test_run__whose_data_are_gone(tmp_path: Path, capsys: Capture) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text("data: parquet:gone.parquet\n", encoding="utf-8")
+    assert "holds no finished run: no report.json" in refused([str(tmp_path)], capsys)
+    (tmp_path / "report.json").write_text('{"rounds": []}', encoding="utf-8")
+    said = refused([str(tmp_path)], capsys)
+    assert "gone.parquet" in said and not (tmp_path / "paper").exists()
+    (tmp_path / "report.json").write_text("[]", encoding="utf-8")
+    assert "is no report of a run" in refused([str(tmp_path)], capsys)
+
+
+def test_beside__a_run_without_an_active_attack(tmp_path: Path, capsys: Capture) -> None:
+    for name in ("run", "other"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.yaml").write_text("seed: 0\n", encoding="utf-8")
+        (tmp_path / name / "report.json").write_text('{"rounds": []}', encoding="utf-8")
+    arguments = [str(tmp_path / "run"), "--beside", str(tmp_path / "other")]
+    assert "no client attacked actively to its end" in refused(arguments, capsys)

@@ -1,0 +1,229 @@
+"""The paper's sentences about ascent on planted climbs and curves: every verdict, and a swap."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.stats import ttest_1samp, ttest_ind
+from sklearn.metrics import roc_auc_score
+
+from fedmia.records import Curves, FloatArray, ScoredAttack
+from fedmia.report.tables import TextCell
+from papers.claims import FAILS, HOLDS, NOT_RUN, UNDECIDED
+from papers.claims import of_ascent as claims
+from papers.claims.of_ascent import Claim
+from papers.federated.static_ascent import StaticAscentScores
+from tests.papers import planted
+
+FEW, MANY = 20, 600
+UPLOAD, BEFORE, LINE_25 = "Fig. 13, from the upload", "Fig. 13, from before", "Alg. 1, line 25"
+
+
+def noise(n: int, seed: int = 0) -> FloatArray:
+    """The same quantiles whatever the seed, in another order: nothing is left to a draw."""
+    values = np.sin(np.arange(1, n + 1))
+    return np.random.default_rng(seed).permutation(values - values.mean())
+
+
+def climbed(members: FloatArray, others: FloatArray, shift: float = 0.0) -> StaticAscentScores:
+    """Losses at 1 before the climb, which rise by so much; the attacker's known images rise by
+    `shift` more."""
+    sides = [np.stack([np.ones(len(r)), 1 + r / 2, 1 + r]) for r in (members, others)]
+    scored = ScoredAttack(
+        "ascent-static", "", "white_box", "outsider", -members, -others,
+        known_members=-members[:40] - shift, known_nonmembers=-others[:40] - shift,
+    )  # fmt: skip
+    return StaticAscentScores(2, scored, *sides)
+
+
+def curved(
+    before: tuple[FloatArray, FloatArray],
+    sent: tuple[FloatArray, FloatArray],
+    after: tuple[FloatArray, FloatArray],
+) -> Curves:
+    """Two attacked rounds alike; without the ascent every loss stays what it was before."""
+    return Curves(
+        act="ascent",
+        rounds=np.array([3, 4]),
+        members=np.stack([after[0]] * 2),
+        nonmembers=np.stack([after[1]] * 2),
+        control_members=np.stack([before[0]] * 2),
+        control_nonmembers=np.stack([before[1]] * 2),
+        before_members=before[0],
+        before_nonmembers=before[1],
+        after_members=sent[0],
+        after_nonmembers=sent[1],
+    )
+
+
+def changing(members: float, others: float, n: int = MANY) -> Curves:
+    """Uploads at a loss of 5, which changes by so much, give or take 1; before the attack it was
+    4."""
+    level = np.full(n, 5.0)
+    after = level + members + noise(n), level + others + noise(n, 1)
+    return curved((level - 1, level - 1), (level, level), after)
+
+
+def of(place: str, climb: StaticAscentScores | None = None, curves: Curves | None = None) -> Claim:
+    (results,) = [one for one in claims.claims(climb, curves) if one["place"] == place]
+    return results
+
+
+@pytest.mark.parametrize(
+    ("members", "others", "verdict"),
+    [
+        (1 + noise(MANY), 3 + noise(MANY, 1), HOLDS),
+        (3 + noise(MANY), 1 + noise(MANY, 1), FAILS),  # members and non-members swapped
+        (1 + noise(MANY), 1 + noise(MANY, 1), FAILS),  # by less than 0.55 of the pairs
+        (1 + noise(FEW), 1.1 + noise(FEW, 1), UNDECIDED),
+        (1 + noise(20_000), 1.06 + noise(20_000, 1), HOLDS),  # by little, of so many for sure
+        (np.r_[1 + noise(MANY), np.full(60, 90.0)], 2 + noise(MANY, 1), FAILS),  # means say no
+    ],
+)
+def test_fig_10__every_verdict(members: FloatArray, others: FloatArray, verdict: str) -> None:
+    assert of("Fig. 10", climbed(members, others))["verdict"] == verdict
+
+
+def test_fig_10__some_few_images_that_blow_up_carry_no_claim() -> None:
+    others = 1 + noise(MANY, 1)
+    others[:6] += 500.0
+    found = of("Fig. 10", climbed(1 + noise(MANY), others))
+    assert found["numbers"][0]["difference_ci"][0] > 0 and found["verdict"] == FAILS
+
+
+def test_fig_10__unsettled_means_keep_it_open() -> None:
+    """All but one pair in 600 say so, but one member blew up: the means tell nothing."""
+    members = 1 + noise(MANY)
+    members[0] += 5000
+    assert of("Fig. 10", climbed(members, 3 + noise(MANY, 1)))["verdict"] == UNDECIDED
+
+
+def test_contrast__welch_and_mann_whitney_by_others_hands() -> None:
+    draw = np.random.default_rng(3)
+    ours, theirs = draw.exponential(1, 40), draw.exponential(3, 90)
+    found = claims.contrast("x", ours, theirs)
+    want = ttest_ind(theirs, ours, equal_var=False).confidence_interval()
+    assert found["difference_ci"] == pytest.approx((want.low, want.high))
+    one = ttest_1samp(ours, 0).confidence_interval()
+    assert found["members_ci"] == pytest.approx((one.low, one.high))
+    truth = np.repeat([0, 1], [40, 90])
+    assert found["auc"] == pytest.approx(roc_auc_score(truth, np.concatenate([ours, theirs])))
+    assert found["median_members"] == np.median(ours)
+    assert found["median_nonmembers"] == np.median(theirs)
+
+
+def test_fig_10__the_loss_before_the_climb_stands_beside_it() -> None:
+    climb = climbed(1 + noise(MANY), 3 + noise(MANY, 1))
+    rise, before = of("Fig. 10", climb)["numbers"]
+    assert rise["members"] == pytest.approx(1) and rise["nonmembers"] == pytest.approx(3)
+    assert before["members"] == before["nonmembers"] == 1 and before["auc"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("others", "shift", "verdict", "accuracy", "hindsight"),
+    [
+        (5 + noise(MANY, 1), 0, HOLDS, 1, 1),
+        (noise(MANY, 1), 0, FAILS, None, None),
+        (-5 + noise(MANY, 1), 0, FAILS, None, 0.5),  # members and non-members swapped
+        (5 + noise(MANY, 1), 20, UNDECIDED, 0.5, 1),  # what is known is no guide
+    ],
+)
+def test_fig_12__every_verdict(
+    others: FloatArray, shift: float, verdict: str, accuracy: float | None, hindsight: float | None
+) -> None:
+    found = of("Fig. 12", climbed(noise(MANY), others, shift))
+    numbers = found["numbers"][0]
+    assert found["verdict"] == verdict
+    assert numbers["hindsight_before"] == 0.5  # all losses were equal
+    assert accuracy is None or numbers["accuracy"] == accuracy
+    assert hindsight is None or numbers["hindsight"] == pytest.approx(hindsight, abs=0.01)
+    assert ("hindsight" in found["remark"]) == (verdict == UNDECIDED)
+
+
+def test_fig_12__few_images_leave_it_open() -> None:
+    """All right, of so few that it might have been luck."""
+    assert of("Fig. 12", climbed(noise(8), 5 + noise(8, 1)))["verdict"] == UNDECIDED
+
+
+@pytest.mark.parametrize(
+    ("curves", "verdict"),
+    [
+        (changing(-2, -0.5), HOLDS),
+        (changing(-2, 3), HOLDS),  # "potentially increasing"
+        (changing(-0.5, -2), FAILS),  # members and non-members swapped
+        (changing(0.5, 2), FAILS),  # members' loss rises
+        (changing(-2, -2), FAILS),
+        (changing(0, 3), UNDECIDED),  # members' loss stays
+        (changing(-0.1, 2, 5), UNDECIDED),
+    ],
+)
+def test_fig_13__every_verdict_from_the_upload(curves: Curves, verdict: str) -> None:
+    assert of(UPLOAD, None, curves)["verdict"] == verdict
+
+
+def test_fig_13__from_before_the_attack_is_another_question() -> None:
+    """Uploads were at 5, losses before the attack at 4: down to 4.5 is up by half."""
+    assert of(BEFORE, None, changing(-0.5, 2))["verdict"] == FAILS
+    assert of(UPLOAD, None, changing(-0.5, 2))["verdict"] == HOLDS
+    assert of(BEFORE, None, changing(-2, 2))["verdict"] == HOLDS
+
+
+def test_fig_13__numbers_with_ascent_and_without() -> None:
+    curves = changing(-2, 3)
+    curves = replace(curves, members=curves.members + [[0.0], [4.0]])  # more in the second round
+    curves = replace(curves, control_members=np.stack([np.full(MANY, 3.0), np.full(MANY, 1.0)]))
+    upload, without = of(UPLOAD, None, curves)["numbers"]
+    assert (upload["members"], upload["nonmembers"]) == pytest.approx((-2, 3))
+    assert (without["members"], without["nonmembers"]) == (-1, 0)
+    before, without = of(BEFORE, None, curves)["numbers"]
+    assert (before["members"], before["nonmembers"]) == pytest.approx((1, 4))
+    assert (without["members"], without["nonmembers"]) == (-2, 0)
+    alone = replace(curves, control_members=None)
+    assert len(of(UPLOAD, None, alone)["numbers"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("curves", "verdict", "supported"),
+    [
+        (changing(-2, -4), HOLDS, "line 25"),
+        (changing(-4, -2), FAILS, "Sec. V-B4"),  # members and non-members swapped
+        (changing(-2, -2), FAILS, "neither"),
+        (changing(-0.9, 0), FAILS, "Sec. V-B4"),  # since before the attack nothing fell
+        (changing(-2, 4), HOLDS, "both"),  # one falls, the other rises by more
+        (changing(-2, -2.1, 5), UNDECIDED, "neither"),
+    ],
+)
+def test_line_25__against_the_section(curves: Curves, verdict: str, supported: str) -> None:
+    found = of(LINE_25, None, curves)
+    assert found["verdict"] == verdict
+    assert found["remark"] == f"this run supports {supported}"
+
+
+def test_claims__say_why_they_were_not_run() -> None:
+    climb, curves = climbed(noise(9), 2 + noise(9)), changing(-2, -1)
+    overflowed = replace(curves, members=np.full_like(curves.members, np.nan))
+    for none in (None, planted.loss_curves(), replace(curves, act="inversion"), overflowed):
+        found = claims.claims(climb, none)
+        assert [c["verdict"] == NOT_RUN for c in found] == [False, False, True, True, True]
+        assert all("no client's ascent" in c["remark"] and not c["numbers"] for c in found[2:])
+    blank, one = replace(climb, members=None), climbed(noise(9)[:1], noise(9))
+    for absent in (None, blank, one, climbed(noise(9) + np.nan, noise(9))):
+        found = claims.claims(absent, curves)
+        assert [c["verdict"] == NOT_RUN for c in found] == [True, True, False, False, False]
+        assert all("no static climb" in c["remark"] for c in found[:2])
+
+
+def test_text__verdict_numbers_and_rule() -> None:
+    table = claims.text(claims.claims(climbed(1 + noise(MANY), 3 + noise(MANY, 1)), None))
+    assert len(table.rows) == 5 and all(len(r.cells) == len(table.head) for r in table.rows)
+    place, said, verdict, numbers, rule = table.rows[0].cells
+    assert (place, verdict) == ("Fig. 10", "held") and "surpasses" in str(said)
+    assert isinstance(numbers, TextCell) and "0.55" in str(rule)
+    rise, before = numbers.small
+    assert rise.startswith("Rise of the loss, steps 2: members 1 [0.9")
+    assert "non-members 3 [2.9" in rise and "difference 2 [1.9" in rise
+    assert before.startswith("Loss before the climb: members 1 [1, 1] (1), ")
+    last = table.rows[4].cells
+    assert str(last[2]).startswith("not run: no client's ascent") and last[3] == TextCell("")

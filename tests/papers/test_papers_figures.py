@@ -1,0 +1,293 @@
+"""Figures 5 to 13 on planted data: what is drawn, without its pixels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedmia.attacks._classifier import decide, fit_classifier
+from fedmia.report.curves import from_npz, to_npz
+from fedmia.report.figures import canvas
+from papers.federated import curves, feature_pairs
+from papers.federated import view as make
+from papers.federated.gather import PaperResults, numbers
+from tests.papers.planted import (
+    MEMBERS,
+    NONMEMBERS,
+    Evaluation,
+    climb,
+    judged,
+    loss_curves,
+    reading,
+)
+
+HISTORY: Any = [
+    {"round": 1, "under_attack": False},
+    {"round": 2, "under_attack": True},
+]
+
+
+@pytest.fixture(scope="module")
+def results() -> PaperResults:
+    """Rounds 0 and 2; the first is scored."""
+    evaluation = Evaluation()
+    readings = [reading(evaluation, r) for r in (0, 2)]
+    return PaperResults(
+        at=0,
+        features=readings,
+        scores=[judged(evaluation, r) for r in readings],
+        static_ascents=[climb(0), climb(2)],
+        history=HISTORY,
+        curves=loss_curves(),
+        by_strategy={
+            "fedavg": loss_curves(),
+            "fedprox": replace(loss_curves(), control_members=None),
+        },
+    )
+
+
+@pytest.fixture
+def figures(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
+    """Figures as they are drawn."""
+    figures: list[Any] = []
+    monkeypatch.setattr(canvas, "png", lambda figure: figures.append(figure) or b"png")
+    yield figures
+
+
+def drawn(axes: Any, label: str) -> list[list[float]]:
+    """(x, y) of each point of the line with that label."""
+    (line,) = [one for one in axes.lines if one.get_label() == label]
+    points: list[list[float]] = line.get_xydata().tolist()
+    return points
+
+
+def close(points: list[list[float]], want: list[tuple[float, Any]]) -> bool:
+    return np.allclose(points, want, rtol=0, atol=1e-9)
+
+
+@pytest.mark.slow
+def test_figures__say_what_a_run_did_not_do(
+    results: PaperResults, figures: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module, name in (
+        (curves, "thresholds"),
+        (feature_pairs, "confidences"),
+        (feature_pairs, "combined"),
+    ):
+        monkeypatch.setattr(module, name, lambda _: b"png")
+    few = replace(
+        results, features=results.features[:1], scores=results.scores[:1],
+        static_ascents=results.static_ascents[:1],
+        curves=None, by_strategy={},
+    )  # fmt: skip
+    drawings = make.figures(few)
+    assert list(drawings) == list(make.CAPTIONS) == [f"fig-{i}" for i in range(5, 14)]
+    assert {n for n, one in drawings.items() if one == make.ONE_ROUND} == {
+        "fig-5",
+        "fig-6",
+        "fig-8",
+    }
+    assert drawings["fig-13"] == make.NO_CURVES and drawings["fig-9"] == b"png"
+
+
+def test_write__names_what_was_not_drawn(results: PaperResults, tmp_path: Path) -> None:
+    config = {"run": "<mine>", "data": "digits", **numbers(results)}
+    make.write(tmp_path, config, {"fig-5": b"png", "fig-13": make.NO_CURVES})
+    page = (tmp_path / "paper.html").read_text(encoding="utf-8")
+    assert f"Not drawn: {make.NO_CURVES}." in page and "&lt;mine&gt;" in page
+    assert page.count("<table") == 4 and page.count("data:image/png;base64,") == 1
+    text = (tmp_path / "tables.md").read_text(encoding="utf-8")
+    assert f"- Fig. 13: {make.NO_CURVES}" in text and "Fig. 5" not in text
+    assert "| Fig. 10 | The loss of non-member data" in text and "## What the paper says" in text
+    assert (tmp_path / "fig-5.png").read_bytes() == b"png"
+    assert not (tmp_path / "fig-13.png").exists()
+
+
+def test_overfitting__means_of_loss_and_similarity(
+    results: PaperResults, figures: list[Any]
+) -> None:
+    curves.overfitting(results.features, HISTORY)
+    loss, similarity = figures[0].axes
+    for axes, column in ((loss, 1), (similarity, 0)):
+        for i, label in enumerate(("members", "non-members")):
+            want = [(r.round, r.scored("combined")[i][:, column].mean()) for r in results.features]
+            assert close(drawn(axes, label), want)
+
+
+def test_by_round__accuracy_beside_auc(results: PaperResults, figures: list[Any]) -> None:
+    rows = results.layers()
+    curves.by_round(rows, HISTORY, "By layer", "feature")
+    accuracy, auc = figures[0].axes
+    assert (accuracy.get_ylabel(), auc.get_ylabel()) == ("balanced accuracy", "AUC")
+    for name, rounds in rows.items():
+        assert close(drawn(accuracy, name), [(r, row["accuracy"]) for r, row in rounds])
+        assert close(drawn(auc, name), [(r, row["auc"]) for r, row in rounds])
+    assert rows["feature"] == results.methods()["similarity"]
+    assert list(rows) == ["layer1", "layer2", "avgpool", "encoder", "feature"]
+
+
+def test_by_step__mean_loss_and_its_rise_after_each_step(figures: list[Any]) -> None:
+    curves.by_step(climb(7))
+    axes, rise = figures[0].axes
+    assert drawn(axes, "members") == [[0, 1], [1, 2], [2, 3]]
+    assert drawn(axes, "non-members") == [[0, 1], [1, 3], [2, 5]]
+    assert drawn(rise, "members") == [[0, 0], [1, 1], [2, 2]]
+    assert drawn(rise, "non-members") == [[0, 0], [1, 2], [2, 4]]
+    assert "round 7" in figures[0].get_suptitle()
+    assert (axes.get_yscale(), rise.get_yscale()) == ("linear", "linear")
+
+
+def test_by_step__a_rise_over_decades_is_drawn_on_a_log_scale(figures: list[Any]) -> None:
+    flat = climb()
+    assert flat.nonmembers is not None
+    curves.by_step(replace(flat, nonmembers=1 + 40 * (flat.nonmembers - 1)))
+    axes, rise = figures[0].axes
+    assert (axes.get_yscale(), rise.get_yscale()) == ("symlog", "symlog")
+
+
+def test_before_and_after__first_and_last_step(figures: list[Any]) -> None:
+    make.before_and_after(climb())
+    members, others = figures[0].axes
+    assert [members.get_title(loc="left"), others.get_title(loc="left")] == [
+        f"{MEMBERS} members",
+        f"{NONMEMBERS} non-members",
+    ]
+    assert members.get_xscale() == "linear"
+
+
+def test_before_and_after__losses_over_decades_on_a_log_scale(figures: list[Any]) -> None:
+    flat = climb()
+    assert flat.nonmembers is not None
+    losses = flat.nonmembers * np.geomspace(0.01, 100, NONMEMBERS)
+    make.before_and_after(replace(flat, nonmembers=losses))
+    assert [axes.get_xscale() for axes in figures[0].axes] == ["log", "log"]
+
+
+def test_thresholds__own_threshold_and_accuracy(figures: list[Any]) -> None:
+    curves.thresholds([climb(0), climb(9)])
+    (axes,) = figures[0].axes
+    curve = np.array(drawn(axes, "round 9"))
+    assert curve[:, 1].max() == 1  # all members rise by 2, all others by about 4
+    dots = [one for one in axes.lines if one.get_marker() == "o"]
+    assert [d.get_xydata().tolist() for d in dots] == [[[3, 1]], [[3, 1]]]
+    assert drawn(axes, "the paper: over 0.80") == [[0, 0.8], [1, 0.8]]
+    assert axes.get_ylim()[1] > 0.8 and axes.get_xscale() == "linear"
+
+
+def test_thresholds__rises_over_decades_share_a_log_scale(figures: list[Any]) -> None:
+    rises = np.geomspace(0.001, 100, NONMEMBERS)
+    curves.thresholds([replace(climb(), scored=replace(climb().scored, scores_nonmembers=-rises))])
+    (axes,) = figures[0].axes
+    assert axes.get_xscale() == "symlog" and axes.get_xlim()[1] > 50
+
+
+def test_federated__rounds_under_the_act_and_by_aggregation(
+    results: PaperResults, figures: list[Any]
+) -> None:
+    curves.federated(loss_curves(), results.by_strategy)
+    ours, compared = figures[0].axes
+    assert drawn(ours, "members") == [[3, 1], [4, 2]]
+    assert drawn(ours, "non-members") == [[3, 3], [4, 4]]
+    labels = compared.get_legend_handles_labels()[1]
+    assert labels == ["fedavg, ascent", "fedavg, no ascent", "fedprox, ascent"]
+    assert drawn(compared, "fedavg, no ascent") == [[3, 9], [4, 9]]
+    assert ours.get_legend_handles_labels()[1] == ["non-members", "members"]
+
+
+def test_federated__before_the_attack_and_right_after_the_climb(figures: list[Any]) -> None:
+    whole = replace(
+        loss_curves(),
+        before_nonmembers=np.full(NONMEMBERS, 2.5),
+        after_members=np.full(MEMBERS, 200.0),
+        after_nonmembers=np.full(NONMEMBERS, 300.0),
+    )
+    curves.federated(whole, {"fedavg": whole})
+    ours, _ = figures[0].axes
+    before, upload = (
+        [line.get_xydata().tolist() for line in ours.lines if line.get_marker() == marker]
+        for marker in ("D", "*")
+    )
+    assert before == [[[2, (MEMBERS - 1) / 4]], [[2, 2.5]]]
+    assert upload == [[[3, 200]], [[3, 300]]]
+    labels = ours.get_legend_handles_labels()[1]
+    assert labels == ["non-members", "members", "before the attack", "first upload"]
+    assert ours.get_yscale() == "symlog"
+
+
+def scattered(axes: Any) -> dict[str, np.ndarray]:
+    """(N, 2) points of each side of a scatter plot."""
+    return {one.get_label(): np.asarray(one.get_offsets()) for one in axes.collections}
+
+
+def test_confidences__a_row_a_layer_two_at_a_time(
+    results: PaperResults, figures: list[Any]
+) -> None:
+    feature_pairs.confidences(results.features[0])
+    axes = figures[0].axes
+    assert [one.get_title(loc="left") for one in axes[::3]] == ["encoder", "avgpool", "layer2"]
+    assert {one.name for one in axes} == {"rectilinear"} and len(axes) == 9
+    want = np.log10([0.5, 0.25, 0.125])
+    for panel, pair in zip(axes[:3], [(0, 1), (0, 2), (1, 2)], strict=True):
+        points = scattered(panel)
+        assert len(points["members"]) == MEMBERS and len(points["non-members"]) == NONMEMBERS
+        assert points["members"][0] == pytest.approx(want[list(pair)])
+
+
+def test_combined__pairs_the_line_and_the_scores(results: PaperResults, figures: list[Any]) -> None:
+    features = results.features[0]
+    members, others = features.scored("combined")
+    model = fit_classifier("lda", *features.known_features("combined"))
+    feature_pairs.combined(features)
+    *pairs, scores = figures[0].axes
+    middle = np.concatenate([members, others]).mean(axis=0)
+    for panel, (across, up) in zip(pairs, [(0, 1), (0, 2), (1, 2)], strict=True):
+        assert np.array_equal(scattered(panel)["members"], members[:, [across, up]])
+        assert len(panel.get_xticks()) <= 5  # no room for more long numbers
+        assert np.array_equal(scattered(panel)["non-members"], others[:, [across, up]])
+        ends = np.tile(middle, (2, 1))
+        (line,) = (one for one in panel.lines if one.get_label() == feature_pairs.UNDECIDED)
+        ends[:, [across, up]] = line.get_xy1(), line.get_xy2()
+        assert decide(model, ends) == pytest.approx(0, abs=1e-9)
+    values = decide(model, others), decide(model, members)
+    ends_of_all = np.concatenate(values).min(), np.concatenate(values).max()
+    for patch, side in zip(scores.patches, values, strict=True):
+        share = 100 * np.histogram(side, 30, ends_of_all)[0].max() / len(side)
+        assert patch.get_xy()[:, 1].max() == pytest.approx(share)
+    assert "over 0: member" in scores.get_xlabel()
+
+
+@pytest.mark.parametrize("classifier", ["lda", "lr"])
+def test_plane__where_the_classifier_is_undecided(classifier: str) -> None:
+    draw = np.random.default_rng(0)
+    truth = np.repeat([1, 0], 40)
+    features = draw.normal(size=(80, 3)) * [0.01, 5, 0.3] + truth[:, None] * [0.01, -4, 0.2]
+    model = fit_classifier(classifier, features, truth)
+    normal, offset = feature_pairs.plane(model)
+    some = draw.normal(size=(200, 3)) * [0.02, 8, 0.5]
+    assert decide(model, some) == pytest.approx(some @ normal - offset, abs=1e-9)
+
+
+def test_numbers__rounds_steps_and_tables(results: PaperResults) -> None:
+    content = numbers(results)
+    assert [(r["round"], r["under_attack"]) for r in content["rounds"]] == [(0, False), (2, True)]
+    assert content["mean_loss_by_step"] == {"members": [1, 2, 3], "nonmembers": [1, 3, 5]}
+    assert content["rounds"][0]["ascent_static"]["accuracy"] == 1
+    assert content["rounds"][0]["methods"]["similarity"] == content["table_2"]
+    assert content["round"] == 0
+    assert [c["verdict"] for c in content["claims"]] == ["held", "held", *["not run"] * 3]
+
+
+def test_curves__survive_their_file(tmp_path: Path) -> None:
+    before = loss_curves()
+    (tmp_path / "curves.npz").write_bytes(to_npz(before))
+    after = from_npz(tmp_path / "curves.npz")
+    assert after.act == "ascent" and after.after_members is None
+    assert np.array_equal(after.rounds, before.rounds)
+    assert np.array_equal(after.members, before.members)
+    assert np.array_equal(after.before_members, before.before_members)
+    assert to_npz(before) == to_npz(loss_curves())

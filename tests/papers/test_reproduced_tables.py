@@ -1,0 +1,300 @@
+"""Every table of the five papers plans at every scale; numbers, claims and states of cells."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedmia.options.errors import InputError
+from fedmia.options.yamlfile import dump, load
+from fedmia.statistics.spread import t_interval
+from fedmia.storage.manifest import FORMAT
+from papers.cells import Reading, loss_at_equal_accuracy, read_cell, read_path
+from papers.claims import FAILS, HOLDS, NOT_RUN, UNDECIDED
+from papers.claims.over_targets import differences, judge_claims
+from papers.entries import Entry, TableCell, jobs_of, read_entries, select
+from papers.jobs import DONE, JobFolder, TableJob
+from papers.listing import list_page, read_files, read_sources
+from papers.tables import markdown, readings_of, table_rows
+
+PAPERS = {"encodermi", "federated", "logistic", "lpla", "partcrop"}
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> Path:
+    """A folder where every data set seems to lie: planning reads no image."""
+    for source in read_sources().values():
+        (tmp_path / source["file"]).touch()
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", sorted(read_entries()))
+def test_entry__plans_at_every_scale(name: str, data_dir: Path) -> None:
+    entry = read_entries()[name]
+    for scale in ("smoke", "small", "paper"):
+        cells = entry.cells(scale, data_dir)
+        assert all(bool(cell.jobs) != bool(cell.reason) for cell in cells)
+        if scale != "small":
+            assert any(cell.jobs for cell in cells), scale
+        for job in jobs_of(cells):
+            assert str(data_dir) not in str(job.tree)  # no path decides a key
+
+
+def test_entries__one_primary_claim_a_paper() -> None:
+    primaries = [e.paper for e in read_entries().values() for c in e.claims if c.get("primary")]
+    assert sorted(primaries) == sorted(PAPERS)
+    assert {entry.paper for entry in read_entries().values()} == PAPERS
+
+
+@pytest.mark.slow
+def test_list__shows_every_entry_and_what_is_left_out() -> None:
+    page = list_page()
+    assert all(name in page for name in read_entries())
+    assert "small: only CIFAR-10, v2 (the rest: cut before the runs, for time)" in page
+    assert "paper: not epsilon 100; epsilon 1000 (of another scale)" in page
+    assert not re.search(r"(not|only) +\(", page)  # a scale that leaves out nothing
+    for file in read_files().values():
+        for what, why in file["left_out"].items():
+            assert f"{what}: {why}" in page and len(why) > 10
+
+
+def test_files__hold_no_key_that_nothing_reads() -> None:
+    """A comma in a sentence without quotes makes a key of its end."""
+    laid = {"audit", "data", "encoder", "epoch", "federation", "head", "kind", "read"}
+    scale = laid | {"rows", "columns", "reason", "not_run", "levels", "targets"}
+    entry = laid - {"epoch"} | {"place", "title", "figure", "open", "scales", "rows", "columns"}
+    for file in read_files().values():
+        assert set(file) <= laid | {"title", "scales", "open", "entries", "left_out"}
+        for own in file["entries"].values():
+            assert set(own) <= entry | {"theirs", "theirs_sd", "claims"}
+            for claim in own.get("claims", ()):
+                assert set(claim) <= {"says", "better", "over", "rows", "primary"}, claim
+            for here in own.get("scales", {}).values():
+                assert set(here) <= scale, here
+            for one in [*own["rows"], *own["columns"]]:
+                assert set(one) <= laid | {"label", "attack", "levels"}, one
+
+
+def test_unknown_table__names_the_nearest() -> None:
+    with pytest.raises(InputError, match="unknown table 'encodermi-table-22'; did you mean"):
+        select(["encodermi-table-22"])
+
+
+def test_key__depends_on_all_that_decides_numbers() -> None:
+    encoder = TableJob("encoder", {"seed": 0})
+    other = TableJob("encoder", {"seed": 1})
+    audits = [
+        TableJob("audit", {"known": 8}, encoder),
+        TableJob("audit", {"known": 8}, other),
+        TableJob("audit", {"known": 8}, encoder, 3),
+        TableJob("audit", {"known": 9}, encoder),
+    ]
+    assert len({one.key for one in [encoder, other, *audits]}) == 6
+    assert TableJob("audit", {"known": 8}, TableJob("encoder", {"seed": 0})).key == audits[0].key
+
+
+def finished(folder: JobFolder, job: TableJob, auc: float | None) -> None:
+    results = folder.path(job) / "results"
+    results.mkdir(parents=True)
+    row = {
+        "name": "lpla",
+        "auc": auc,
+        "auc_ci": [auc - 0.1, auc + 0.1] if auc is not None else None,
+        "n_members": 5,
+        "n_nonmembers": 7,
+        "difference": auc,
+        "tpr_at_fpr": {"0.1": 0.3},
+        "tpr_at_fpr_ci": {"0.1": [0.1, 0.6]},
+    }
+    report = {"attacks": [row], "utility": {"knn": 0.4, "knn_ci": [0.3, 0.5], "n": 50}}
+    (results / "report.json").write_text(json.dumps(report))
+    (folder.path(job) / DONE).write_text(json.dumps({"seconds": 2.0}))
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_reason__names_the_flag_and_no_folder_of_this_machine(given: bool, tmp_path: Path) -> None:
+    (entry,) = select(["encodermi-table-1"])
+    reasons = {cell.reason for cell in entry.cells("small", tmp_path if given else None)}
+    assert all("--data-dir" in one and str(tmp_path) not in one for one in reasons)
+    assert not any("\N{MATHEMATICAL LEFT ANGLE BRACKET}" in one for one in reasons)
+
+
+def a_cell(*jobs: TableJob, read: str = "lpla/auc", reason: str = "") -> TableCell:
+    return TableCell("row", "column", "", read, jobs, 0.9, None, reason)
+
+
+def test_cell__a_share_ends_at_0_and_1_and_a_difference_does_not(tmp_path: Path) -> None:
+    folder = JobFolder(tmp_path)
+    jobs = [TableJob("audit", {"seed": seed}) for seed in range(2)]
+    for job, value in zip(jobs, (0.1, 0.3), strict=True):
+        finished(folder, job, value)
+    half = 12.7062 * 0.1  # Student, 1 degree of freedom
+    for what, ends in (("auc", (0.0, 1.0)), ("difference", (0.2 - half, 0.2 + half))):
+        reading = read_cell(a_cell(*jobs, read=f"lpla/{what}"), folder)
+        assert reading is not None and (reading.low, reading.high) == pytest.approx(ends, abs=1e-4)
+
+
+def test_audit__goes_on_where_it_was_and_begins_again_where_it_moved(tmp_path: Path) -> None:
+    cells = read_entries()["encodermi-table-2"].cells("smoke", None)
+    job = next(job for job in jobs_of(cells) if job.kind == "audit")
+
+    def start(root: Path) -> Path:
+        with (folder := JobFolder(root)).locked():
+            folder.start(job)
+        return folder.path(job)
+
+    begun = start(tmp_path / "one")
+    scores = begun / "results" / "scores"
+    scores.mkdir(parents=True)
+    settings = load(begun / "settings.yaml")
+    (begun / "results" / "config.yaml").write_text(dump(settings, {"format": FORMAT}))
+    start(tmp_path / "one")
+    assert scores.is_dir()
+    (tmp_path / "one").rename(tmp_path / "two")
+    assert not (start(tmp_path / "two") / "results").exists()
+
+
+def test_cell__mean_and_interval_over_targets(tmp_path: Path) -> None:
+    folder = JobFolder(tmp_path)
+    jobs = [TableJob("audit", {"seed": seed}) for seed in range(3)]
+    for job, auc in zip(jobs, (0.6, 0.7, 0.8), strict=True):
+        finished(folder, job, auc)
+    one = read_cell(a_cell(jobs[0]), folder)
+    assert one == Reading(0.6, 0.5, 0.7, "images", 5, 7, {0: 0.6})
+    three = read_cell(a_cell(*jobs), folder)
+    # Student, 2 degrees of freedom: 4.3027 * .1 / sqrt(3) = .2484
+    assert three is not None and three.interval == "targets" and three.value == pytest.approx(0.7)
+    assert (three.low, three.high) == (
+        pytest.approx(0.4516, abs=1e-4),
+        pytest.approx(0.9484, abs=1e-4),
+    )
+    rate = read_path("report.json", folder.path(jobs[0]) / "results", "lpla/tpr@0.1")
+    assert (rate.value, rate.low, rate.high) == (0.3, 0.1, 0.6)
+    assert read_path("report.json", folder.path(jobs[0]) / "results", "utility/knn").value == 0.4
+
+
+def test_rows__say_what_is_not_finished_failed_or_not_run(tmp_path: Path) -> None:
+    folder = JobFolder(tmp_path)
+    done, waiting, broken = (TableJob("audit", {"seed": seed}) for seed in range(3))
+    finished(folder, done, 0.6)
+    half = a_cell(done, waiting)  # its mean is that of the targets so far
+    cells = [a_cell(done), a_cell(waiting), half, a_cell(broken), a_cell(reason="no such file")]
+    states = []
+    for cell in cells:
+        rows = table_rows([cell], readings_of([cell], folder), folder, {broken.key: "diverged"})
+        states.append((rows[0]["state"], rows[0]["reason"], rows[0]["ours"]))
+    assert states == [
+        ("finished", "", 0.6),
+        ("not finished", "", None),
+        ("not finished", "", 0.6),
+        ("failed", "diverged", None),
+        ("not run", "no such file", None),
+    ]
+
+
+def readings(better: tuple[float, ...], worse: tuple[float, ...]) -> Any:
+    return {
+        ("", "row", name): Reading(values[0], by_seed=dict(enumerate(values)))
+        for name, values in (("A", better), ("B", worse))
+    }
+
+
+@pytest.mark.parametrize(
+    "worse, verdict",
+    [((0.5, 0.51, 0.49), HOLDS), ((0.9, 0.91, 0.89), FAILS), ((0.6, 0.8, 0.7), UNDECIDED)],
+)
+def test_claim__by_the_interval_over_targets(worse: tuple[float, ...], verdict: str) -> None:
+    claim = {"says": "A over B", "primary": True, "better": "A", "over": "B"}
+    entry = Entry("t", "p", "Table 1", "t", claims=(claim,))
+    cells = [TableCell("row", name, "", "", (TableJob("audit", {}),), None, None) for name in "AB"]
+    (result,) = judge_claims([(entry, cells, readings((0.7, 0.72, 0.69), worse))])
+    assert result.verdict == verdict and result.targets == 3
+
+
+def test_claims__intervals_hold_together_over_what_is_run() -> None:
+    """The primary claim over its levels, others over claims and levels; what is not run adds
+    nothing."""
+    primary = {"says": "A over B", "primary": True, "better": "A", "over": "B"}
+    another = {"says": "A over .5", "better": "A", "over": 0.5}
+    entries = []
+    for name, jobs, claims in (
+        ("run", (TableJob("audit", {}),), (primary, another)),
+        ("cut", (), (another,)),
+    ):
+        cells = [TableCell("row", c, level, "", jobs, None, None) for c in "AB" for level in "xyz"]
+        numbers = {
+            (level, "row", column): Reading(values[0], by_seed=dict(enumerate(values)))
+            for level in "xyz"
+            for column, values in (("A", (0.7, 0.72, 0.69)), ("B", (0.6, 0.61, 0.6)))
+        }
+        entry = Entry(name, "paper", "Table 1", "t", claims=claims)
+        entries.append((entry, cells, numbers if jobs else {}))
+    results = judge_claims(entries)
+    apart = {"A over B": (0.1, 0.11, 0.09), "A over .5": (0.2, 0.22, 0.19)}
+    for result in results[:6]:
+        want = t_interval(apart[result.says], 3)
+        assert (result.low, result.high) == pytest.approx(want), result
+    assert [result.verdict for result in results[6:]] == [NOT_RUN] * 3
+    assert {(result.low, result.targets) for result in results[6:]} == {(None, 0)}
+
+
+def test_claim__targets_are_paired_and_never_of_unequal_number() -> None:
+    claim = {"better": "A", "over": "B"}
+    cells = [TableCell("row", name, "", "", (), None, None) for name in "AB"]
+    paired = differences(claim, "", cells, readings((0.7, 0.8), (0.6, 0.5)))
+    assert paired == pytest.approx([0.1, 0.3])
+    assert differences(claim, "", cells, readings((0.7, 0.8), (0.6,))) == []
+
+
+def test_claim__targets_are_paired_by_their_seeds() -> None:
+    """Never by place: an attack may lack the number of one target, a baseline that of another."""
+    claim: Any = {"better": "A", "over": "B"}
+    cells = [TableCell(row, name, "", "", (), None, None) for row in "12" for name in "AB"]
+    numbers: Any = {
+        ("", "1", "A"): Reading(0.7, by_seed={0: 0.7, 1: 0.8}),
+        ("", "1", "B"): Reading(0.6, by_seed={1: 0.5, 2: 0.8}),
+    }
+    assert differences(claim, "", cells, numbers) == []
+    numbers["", "2", "A"] = Reading(0.9, by_seed={0: 0.9, 2: 0.6})
+    numbers["", "2", "B"] = Reading(0.9, by_seed={2: 0.5, 0: 0.1})
+    assert differences(claim, "", cells, numbers) == pytest.approx([0.8, 0.1])
+    assert differences({**claim, "over": 0.5}, "", cells, numbers) == []  # rows of other targets
+    assert differences({**claim, "over": "C"}, "", cells, numbers) == []
+
+
+def test_cell__lacks_the_target_whose_attack_has_no_number(tmp_path: Path) -> None:
+    folder = JobFolder(tmp_path)
+    jobs = [TableJob("audit", {"seed": seed}) for seed in range(3)]
+    for job, auc in zip(jobs, (None, 0.7, 0.8), strict=True):
+        finished(folder, job, auc)
+    cells = [a_cell(*jobs)]
+    numbers = readings_of(cells, folder)
+    assert numbers["", "row", "column"].by_seed == {1: 0.7, 2: 0.8}
+    (row,) = table_rows(cells, numbers, folder, {})
+    assert (row["targets"], row["seeds"]) == (2, "1, 2")
+    facts = {"command": "c", "hardware": {"cpu": "x", "cores": 2}, "versions": {"torch": "2"}}
+    page = markdown(Entry("t", "p", "Table 1", "t"), "small", [row], facts)
+    assert "Targets a cell: 2 (seeds 1, 2).\n" in page
+    assert "Brackets: 95 % interval over targets.\n" in page
+
+
+def test_loss_at_equal_accuracy__on_lines_of_known_slope() -> None:
+    def row(mechanism: str | None, accuracy: float | None, loss: float) -> dict[str, Any]:
+        attacks = [{"name": "shadow", "accuracy": {"mean": accuracy}}]
+        return {"mechanism": mechanism, "utility_loss": {"mean": loss}, "attacks": attacks}
+
+    none = row(None, 0.8, 0.0)
+    laplace = [row("laplace", 0.7, 0.2), row("laplace", 0.5, 0.6)]  # loss = 2 (0.8 - accuracy)
+    logistic = [row("logistic", 0.6, 0.1), row("logistic", 0.7, 0.1), row("logistic", 0.4, 0.9)]
+    rows = [none, *logistic, *laplace, row("gaussian", None, 0.1)]
+    # At 0.6: 0.4 - 0.1; at 0.7: 0.2 - 0.1; 0.4 lies outside of the curve.
+    assert loss_at_equal_accuracy(rows, "laplace", "logistic") == pytest.approx(0.2)
+    assert loss_at_equal_accuracy(rows, "gaussian", "logistic") is None
+    assert loss_at_equal_accuracy([none, *logistic], "laplace", "logistic") is None
+    # At 0.75, between the best point of laplace and the head without noise: 0.1 - 0.02.
+    near = [none, *laplace, row("logistic", 0.75, 0.02)]
+    assert loss_at_equal_accuracy(near, "laplace", "logistic") == pytest.approx(0.08)
