@@ -18,7 +18,7 @@ import torch
 import yaml
 
 from fedmia import audit as audit_command
-from fedmia import head, paper, simulate
+from fedmia import simulate
 from fedmia.config.audit import Audit as AuditSettings
 from fedmia.config.experiment import Experiment
 from fedmia.encoders.base import load
@@ -28,6 +28,7 @@ from fedmia.storage.manifest import FORMAT
 from fedmia.storage.runfolder import RunFolder, outside_plugins
 from fedmia.storage.snapshot import SnapshotStore
 from fedmia.table import COLUMNS
+from papers.__main__ import main as papers
 from tests.auditing.conftest import Audit, Sides, archives, audit  # noqa: F401
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -325,15 +326,15 @@ def strange(copy: Path, foreign: Path) -> Path:
         (audit_command.main, "--encoder {run}@2 --attacks similarity --seeds 2 --out {out}"),
         (audit_command.main, "{sides} --encoder tests.auditing.brought:tiny --attacks similarity "
                              "--shadow-encoders {run}"),
-        (head.main, "--encoder {run} --data synthetic"),
-        (paper.main, "{run}"),
+        (papers, "head --encoder {run} --data synthetic"),
+        (papers, "run {run}"),
     ],
 )  # fmt: skip
 def test_plugins__of_a_folder_are_refused_by_every_command(
     main: Callable[[list[str]], int], line: str, strange: Path, foreign: Path,
     archives: Sides, tmp_path: Path, capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    if main is head.main:  # of a run it takes the encoder alone
+    if line.startswith("head"):  # of a run it takes the encoder alone
         rewrite(strange, model={"name": NAMED.replace("Foreign", "Net"), "width": 4})
     out = tmp_path / "OUT"
     told = line.format(run=strange, out=out, sides=archives.flags)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from matplotlib.image import imread
 
-from fedmia import audit, paper
+from fedmia import audit
 from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
 from fedmia.evaluation.steps.failures import Failures
@@ -21,6 +21,7 @@ from fedmia.federation.run import prepare
 from fedmia.report.figures import canvas, draw
 from fedmia.runs import open_run
 from fedmia.simulate import main
+from papers.__main__ import main as papers
 from tests.bank import EVERY_ATTACK, Bank
 
 Report = dict[str, Any]
@@ -109,7 +110,7 @@ def test_paper__every_table_and_figure_of_a_finished_run(
     """The attacks are the run's own, so each number that report.json holds too is the same."""
     monkeypatch.setattr(canvas, "png", lambda figure: b"png")
     out = tmp_path / "paper"
-    assert paper.main([str(folder), "--out", str(out), "--json", "--device", "cpu"]) == 0
+    assert papers(["run", str(folder), "--out", str(out), "--json", "--device", "cpu"]) == 0
     report_json = strict(capsys.readouterr().out)
     assert report_json == strict((out / "tables.json").read_text(encoding="utf-8"))
     figures = {f"fig-{i}.png" for i in range(5, 14)}

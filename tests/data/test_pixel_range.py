@@ -16,14 +16,14 @@ import fedmia
 from fedmia.cli.commands import AUDIT, SIMULATE
 from fedmia.config.audit import Audit
 from fedmia.config.experiment import Experiment
-from fedmia.config.head import Head
 from fedmia.config.tree import from_tree, to_tree
 from fedmia.door import auditing
 from fedmia.door.arguments import build_settings
 from fedmia.evaluation.audits.sources import find_images, load_images, take
 from fedmia.federation.run import prepare
-from fedmia.heads import measure
 from fedmia.options.errors import InputError
+from papers.heads import measure
+from papers.heads.settings import Head
 
 DEEP = np.random.default_rng(0).integers(0, 4096, (60, 8, 8), dtype=np.uint16)
 BYTES = np.rint(DEEP / 4095 * 255).astype(np.uint8)[:, None]

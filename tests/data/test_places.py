@@ -191,7 +191,7 @@ def test_parquet__rows_of_paths_are_refused_with_the_line_that_converts_them(
         (POINTER, "is a Git LFS pointer, not the file: `git lfs pull` fetches"),
         (b"<!DOCTYPE html>", "is the page of a web server"),
         (b"", "is empty"),
-        (gzip.compress(b"PAR1"), "is compressed with gzip: unpack it"),
+        (gzip.compress(b"PAR1", mtime=0), "is compressed with gzip: unpack it"),
     ],
 )
 def test_sources__name_what_a_file_is(

@@ -128,7 +128,7 @@ MISFITS = {
     "a Git LFS pointer": b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n",
     "the page of a web server": b"<!DOCTYPE html><html>404</html>",
     "empty": b"",
-    "compressed with gzip": gzip.compress(b"weights"),
+    "compressed with gzip": gzip.compress(b"weights", mtime=0),
 }
 
 

@@ -22,7 +22,7 @@ POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:0a\nsize 1234
         (b"\n <!DOCTYPE html>\n<html>", "page"),
         (b"\xef\xbb\xbf<HTML>", "page"),
         (b"<?xml version='1.0'?><Error><Code>AccessDenied</Code></Error>", "page"),
-        (gzip.compress(b"images"), "gzip"),
+        (gzip.compress(b"images", mtime=0), "gzip"),
     ],
 )
 def test_what_is_no_file_of_data_is_named_with_its_place(

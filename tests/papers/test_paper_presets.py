@@ -49,7 +49,8 @@ def test_preset__and_its_twin_have_the_papers_structure(data: str) -> None:
 def test_small_twin__gives_the_papers_tables_and_figures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from fedmia import paper, simulate
+    from fedmia import simulate
+    from papers.__main__ import main as papers
 
     file = Path(os.environ["FEDMIA_DATA"], "cifar10-test.parquet")
     run = tmp_path / "RUN"
@@ -64,7 +65,7 @@ def test_small_twin__gives_the_papers_tables_and_figures(
     with monkeypatch.context() as patch:  # the run's own figures are tested elsewhere
         patch.setattr(draw, "draw_all", lambda scores, report: {})
         assert simulate.main([*shlex.split(flags), "--out", str(run)]) == 0
-    assert paper.main([str(run), "--quiet"]) == 0
+    assert papers(["run", str(run), "--quiet"]) == 0
     assert {p.stem for p in (run / "paper").glob("*.png")} == set(CAPTIONS)
     content = json.loads((run / "paper" / "tables.json").read_text(encoding="utf-8"))
     report = json.loads((run / "report.json").read_text(encoding="utf-8"))
