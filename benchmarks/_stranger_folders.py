@@ -38,7 +38,7 @@ from fedmia.shadows.train import train_shadows
 from fedmia.simulate import run_experiment
 from fedmia.ssl.train import Train
 
-STORED = Path(__file__).parents[1] / "tests" / "stored" / "run-0.1.0"
+STORED = Path(__file__).parents[1] / "tests" / "stored" / "run"
 UNFINISHED = (
     "--dataset synthetic --data.images 120 --data.pixels 8 --clients 2 --rounds 2 --model smallnet "
     "--model.width 2 --train.local_epochs 1 --train.batch_size 8 --split.members 16 "

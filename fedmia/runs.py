@@ -160,18 +160,18 @@ class Run:
 
     @property
     def means(self) -> str:
-        """What the verdict means, in plain words; empty in a report of an older version."""
-        return self.records.get("means", "")
+        """What the verdict means, in plain words."""
+        return self.records["means"]
 
     @property
     def sure(self) -> str:
         """How sure that is: how many members the best attack finds, or the least that shows."""
-        return self.records.get("sure", "")
+        return self.records["sure"]
 
     @property
     def todo(self) -> str:
         """What to do next."""
-        return self.records.get("todo", "")
+        return self.records["todo"]
 
     @cached_property
     @_of_files

@@ -290,8 +290,7 @@ def load_rows(folder: Path, report: Callable[[], Report]) -> list[Row]:
 
     Args:
         folder: of the run.
-        report: reads its report, from which the rows are made where an earlier version of fedmia
-            wrote no table.
+        report: reads its report, from which the rows are made where the folder has no table.
 
     Returns:
         The rows.

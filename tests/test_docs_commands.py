@@ -16,7 +16,7 @@ from papers.commands import COMMANDS as OF_PAPERS
 from tests.pages.reading import PAGES, ROOT, commands, text_of, words_of
 
 # What a reader has and this repository has not: a class of their own, a run.
-YOURS = r"cannot load \w+ '[\w.]+:\w+'|is no run|--encoder is missing"
+YOURS = r"cannot load \w+ '[\w.]+:\w+'|is no run|--(encoder|run) is missing"
 OF_A_CLONE = re.compile("(fedmia|python|bash) ")
 
 
@@ -33,7 +33,7 @@ def complaint(words: list[str]) -> str | None:
             return None  # a command of another package
         rest = rest[2:]
         if package == "papers":
-            name = rest[0] if rest[0] in ("head", "run") else "tables"
+            name = rest[0] if rest[:1] in (["head"], ["run"]) else "tables"
             rest = rest if name == "tables" else rest[1:]
     elif program == "fedmia":
         name, *rest = rest

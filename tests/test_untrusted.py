@@ -31,7 +31,7 @@ from fedmia.table import read
 from strategies.fedavg import FedAvg
 from strategies.replies import RejectedReply
 
-STORED = Path(__file__).parent / "stored" / "run-0.1.0"
+STORED = Path(__file__).parent / "stored" / "run"
 
 
 def index(files: dict[str, Any], clients: list[Any]) -> dict[str, Any]:

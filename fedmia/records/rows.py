@@ -122,7 +122,7 @@ class RoundRow(TypedDict):
         loss: mean training loss of the honest clients.
         knn: kNN accuracy of the global encoder, in [0, 1].
         leakage_ci: 95 % confidence interval of each AUC in `leakage`.
-        layers_ci: 95 % confidence interval of each AUC in `layers`; absent from older reports.
+        layers_ci: 95 % confidence interval of each AUC in `layers`.
     """
 
     round: Round
@@ -273,7 +273,7 @@ class Report(TypedDict):
         verdict: what the report says first, one sentence.
         verdict_code: `leaks`, `leaks-uncontrolled`, `not-established`, `collapsed`, `shift`,
             `control-failed`, or `no-verdict` of a run that ended before its first round.
-        means: what the verdict means, in plain words; absent from reports of older versions.
+        means: what the verdict means, in plain words.
         sure: how sure it is; absent likewise.
         todo: what to do now; absent likewise.
         dataset_inference: results by attack.

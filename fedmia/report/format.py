@@ -76,7 +76,7 @@ def epsilon(defence: DefencePart) -> str:
         f"delta {spent['delta']:g}, {spent['rounds']} round{'s' * (spent['rounds'] != 1)}",
     )
     text = "no finite epsilon" if value is None else f"epsilon {value:.3g}"
-    text += f" for one {unit}" if (unit := spent.get("unit")) else ""  # of old reports: none
+    text += f" for one {unit}" if (unit := spent["unit"]) else ""
     if value is None or value > MEANINGFUL:
         return f"{name}, no meaningful guarantee ({text}, {rest})"
     return f"{name}, {text} ({rest}): {spent['standing']} (noise: {spent['noise_source']})"
@@ -181,7 +181,7 @@ def sentences(report: Report) -> dict[str, str | None]:
     """What is said beside the tables, by what it is about; None where there is nothing to say."""
     return {
         "utility": utility_sentence(report),
-        "regime": regime_sentence(report.get("regime")),  # of old reports: none
+        "regime": regime_sentence(report["regime"]),
         "health": collapsed_sentence(report),
         "aggregation": aggregation_sentence(report),
         "clients": clients_sentence(report),

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-FORMAT = 2  # of a folder; its config.yaml says it under `_run`. Folders of fedmia 0.1.0 say none: 1
-OLDEST = 1  # that is still read
+FORMAT = 1  # of a folder; its config.yaml says it under `_run`
 
 CONFIG = "config.yaml"  # complete settings, and where and with what the run took place
 REPORT = "report.json"
@@ -12,7 +11,7 @@ SCORES = "scores.csv"  # a row an image, a column an attack
 CLIENTS = "clients.csv"  # of more clients than the page shows
 SWEEP = "sweep.csv"  # of an audit's sweep
 CURVES = "curves.npz"  # losses by round of an active attack
-TABLE = "table.parquet"  # every number of the report, a row each; from format 2 on
+TABLE = "table.parquet"  # every number of the report, a row each
 TABLE_TEXT = "table.csv"  # the same
 FIGURES = "figures"  # NAME.png
 SNAPSHOTS = "snapshots"  # models by branch and round

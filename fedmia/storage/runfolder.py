@@ -22,7 +22,6 @@ from fedmia.storage.manifest import (
     CHECKPOINT_INDEX,
     CONFIG,
     FORMAT,
-    OLDEST,
     REPORT,
     SNAPSHOTS,
 )
@@ -140,14 +139,12 @@ class RunFolder:
         tree = load_all(self.config)
         about = tree.pop(RUN_KEY, None)
         about = about if isinstance(about, Mapping) else {}
-        version = about.get("format", 1)
-        if not isinstance(version, int) or not OLDEST <= version <= FORMAT:
-            age = "too new" if isinstance(version, int) and version > FORMAT else "too old"
+        version = about.get("format", FORMAT)
+        if version != FORMAT:
             raise InputError(
-                f"folder '{self.path}' is of format {version}, {age} for this fedmia, which reads "
-                f"{OLDEST} to {FORMAT}"
+                f"folder '{self.path}' is of format {version}; this fedmia reads {FORMAT}"
             )
-        return version, tree
+        return FORMAT, tree
 
     def report(self) -> dict[str, Any]:
         """Its report.json.

@@ -68,7 +68,10 @@ def refused(audit: Audit, flags: str, out: Path) -> str:
         ("--encoder tests.auditing.brought:tin", "cannot load encoder"),
         ("--encoder tests.auditing.brought:grey", "the images have 3 channels"),
         ("--encoder tests.auditing.brought:broken", "is not finite for 16 of 16 images (NaN or"),
-        ("--encoder tests.auditing.brought:rigid --size 16", "--size 16: tests.auditing.brought"),
+        (
+            "--encoder tests.auditing.brought:rigid --size 16",
+            "brought:rigid fails on images of 3x16x16",
+        ),
         ("--members synthetic", "--members is given without --nonmembers"),
         ("--nonmembers digits --members= ", "--members must be"),
         ("--members npz:gone.npz --nonmembers digits", "--members: npz: no such file"),

@@ -21,7 +21,7 @@ from fedmia.options.yamlfile import dump
 from fedmia.records.rows import Report
 from fedmia.report.figures import draw
 
-STORED = Path(__file__).parents[1] / "stored" / "run-0.1.0"
+STORED = Path(__file__).parents[1] / "stored" / "run"
 # Of each command everything once, in the least time; what is drawn is laid over it.
 SMALLEST: dict[str, dict[str, Any]] = {
     "simulate": {
