@@ -232,8 +232,7 @@ def folder_page() -> str:
     return (
         "# Files of a run, and exit codes\n\n## Files of a run's folder\n\n"
         f"{table(('File', 'What it holds'), cells)}\n"
-        f"The folder's format is version {manifest.FORMAT}; folders from version "
-        f"{manifest.OLDEST} on can be opened.\n\n## Exit codes\n\n"
+        f"The folder's format is version {manifest.FORMAT}; no other is read.\n\n## Exit codes\n\n"
         f"{table(('Code', 'Meaning'), codes)}\n"
         "A verdict is no exit code. A gate in continuous integration reads `verdict_code` of "
         "[report.json](report_json.md#verdict-codes).\n"

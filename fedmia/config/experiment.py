@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from fedmia.attacks.base import ActiveAttack
 from fedmia.config.choices import Layer, PluginChoice, Values
@@ -43,7 +43,6 @@ class Federation(Options):
         "learning rate of honest clients in attacked rounds: schedule (train.schedule continues) "
         "or constant (the first rate again, a jump where the schedule has fallen)",
         choices=("schedule", "constant"),
-        gone={"matched": "an attack matches honest clients, by attack.NAME.lr matched"},
     )
     participation: float = option(1.0, "share of the clients that train in a round", gt=0, le=1)
     batch_norm: str = option(
@@ -85,20 +84,11 @@ class Federation(Options):
 class Pretrain(Options):
     """What a server does before the first federated round."""
 
-    gone: ClassVar[Mapping[str, str]] = {
-        "rounds": f"{opt('federation.rounds')} counts all federated rounds, and a server's own "
-        f"training is {opt('pretrain.epochs')} long"
-    }
-
     mode: str = option(
         "none",
         "none; pooled: the server trains on all clients' private images; public: on non-member "
         "images apart from all others",
         choices=("none", "pooled", "public"),
-        gone={
-            "federated": f"federated rounds are {opt('federation.rounds')}, of which the last "
-            f"{opt('federation.attack_rounds')} may be attacked"
-        },
     )
     epochs: int = option(0, "epochs of the server's training (100 with --pretrain)", ge=0)
 

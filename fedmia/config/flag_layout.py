@@ -10,7 +10,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fedmia.config.forms import MappingForm, PluginForm, SectionForm, field_forms
+from fedmia.config.forms import MappingForm, PluginForm, field_forms
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,6 @@ class FlagLayout:
 
     Attributes:
         options: path of every option that depends on no plugin -> placeholder and help, in order.
-        gone: paths of options that sections had once; reading says what one asks for instead.
         heads: beginnings of flags whose options depend on a plugin or a class -> path of the field.
         named_options: fields whose options follow a plugin's name: `--attack.NAME.OPTION`.
         plugins: fields of a plugin, or of options by plugins' names -> kind, and default name.
@@ -27,7 +26,6 @@ class FlagLayout:
     """
 
     options: Mapping[str, Sequence[str]]
-    gone: Sequence[str]
     heads: Mapping[str, str]
     named_options: Sequence[str]
     plugins: Mapping[str, Sequence[str]]
@@ -51,7 +49,7 @@ class FlagLayout:
             plugin, _, last = rest.rpartition(".")
             return (head.replace("-", "_"), plugin, last.replace("-", "_"))
         path = path.replace("-", "_")
-        if path in self.options or path in self.gone:
+        if path in self.options:
             return tuple(path.split("."))
         head, _, last = path.rpartition(".")
         return (*self.heads[head].split("."), last) if last and head in self.heads else None
@@ -65,15 +63,12 @@ def flag_layout(root: type) -> FlagLayout:
     each = {name: form.kind for name, form in opens.items() if form.kind and not form.of}
     plugins = {name: form for name, form in fields.items() if isinstance(form, PluginForm)}
     several = [name for name, form in plugins.items() if form.several]
-    sections = {name: form.cls for name, form in fields.items() if isinstance(form, SectionForm)}
-    gone = {name: getattr(cls, "gone", {}) for name, cls in sections.items()}
     return FlagLayout(
         options={
             path: (hole, about)
             for name, form in fields.items()
             for path, hole, about in form.options(name)
         },
-        gone=[f"{name}.{old}" for name, once in gone.items() for old in once],
         heads={k: v for name, form in fields.items() for k, v in form.heads(name).items()},
         named_options=[*each, *several],
         plugins={

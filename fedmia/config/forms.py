@@ -441,14 +441,11 @@ def read_options(
         for name, one in field_forms(cls).items()
         if name not in without
     }
-    gone = {name: why for cls in classes for name, why in getattr(cls, "gone", {}).items()}
     flat = find_flat_field(known)
     values: Tree = {}
     rest: Tree = {}
     for key, value in tree.items():
         where = f"{path}.{key}" if path else str(key)
-        if key in gone:
-            raise InputError(f"{opt(where)} is no more: {gone[key]}")
         if flat is not None and (key not in known or key == flat):
             rest[key] = value
         elif key not in known:

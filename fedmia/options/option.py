@@ -14,7 +14,7 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from fedmia.options.errors import InputError, format_error, format_value, unknown_name
 
@@ -38,7 +38,6 @@ def option(
     lt: float | None = None,
     le: float | None = None,
     choices: Sequence[str] | None = None,
-    gone: Mapping[str, str] | None = None,
     omitted: bool = False,
 ) -> Any:
     """A dataclass field that is an option, with its help text and what its value may be.
@@ -51,14 +50,13 @@ def option(
         lt: the value must be less.
         le: the value must be as small or smaller.
         choices: the only values that it may have.
-        gone: value that was a choice once -> what to ask for instead.
         omitted: whether a tree of the settings leaves it out while it has its default.
 
     Returns:
         The dataclass field.
     """
     limits: dict[str, Any] = {"help": help, "gt": gt, "ge": ge, "lt": lt, "le": le}
-    limits |= {"choices": choices, "gone": gone, "omitted": omitted}
+    limits |= {"choices": choices, "omitted": omitted}
     return dataclasses.field(default=default, metadata=limits)
 
 
@@ -80,14 +78,9 @@ def options_of(name: str, kind: str, flat: bool = False) -> Any:
 class Options:
     """Base of dataclasses made of `option` fields: types, ranges and choices hold once built.
 
-    Attributes:
-        gone: options that it had once -> what one asks for instead.
-
     Raises:
         InputError: on construction, naming the field, its value and what is allowed.
     """
-
-    gone: ClassVar[Mapping[str, str]] = {}
 
     def __post_init__(self) -> None:
         for field, kind in option_fields(type(self)):
@@ -168,7 +161,7 @@ def check_limits(where: str, value: Any, limits: Mapping[str, Any]) -> None:
     Args:
         where: the option, for the error.
         value: to check.
-        limits: metadata of the option's field: `gt`, `ge`, `lt`, `le`, `choices`, `gone`.
+        limits: metadata of the option's field: `gt`, `ge`, `lt`, `le`, `choices`.
 
     Raises:
         InputError: the value is not finite, out of range, or none of the choices.
@@ -194,8 +187,6 @@ def check_limits(where: str, value: Any, limits: Mapping[str, Any]) -> None:
             scaled = key == "le" and bound == 1 and "mean of each channel" in limits.get("help", "")
             why = f": give {value:g}/255 = {value / 255:.3f}" if scaled and value <= 255 else ""
             raise InputError(f"{where} must be {word} {bound}, got {value!r}{why}")
-    if value in (limits.get("gone") or {}):
-        raise InputError(f"{where} {value} is no more: {limits['gone'][value]}")
     choices = limits.get("choices")
     if choices and value not in choices:
         raise unknown_name(f"{where} value", str(value), choices)

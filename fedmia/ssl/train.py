@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -26,8 +25,6 @@ from fedmia.ssl.optimizers import OPTIMIZERS, RATES, build, clip_gradients, set_
 AUGMENTED, NUMBERS = 2048, 1 << 23
 
 DROPS = (0.6, 0.8)  # shares of a run, MoCo v1's epochs 120 and 160 of 200
-
-LAYOUT_CHOSEN = "the memory layout is chosen by the device"
 
 Batch = tuple[Tensor, Tensor]  # two views of each image, (B, C, H, W) each
 BatchViews = tuple[NDArray[np.int64], NDArray[np.float32]]  # images (B,) and uniforms (2, B, P)
@@ -81,8 +78,6 @@ class Train(Options):
     precision: str = option(
         "float32", "arithmetic of training (never of scores)", choices=("float32", "bfloat16")
     )
-
-    gone: ClassVar[Mapping[str, str]] = {"channels_last": LAYOUT_CHOSEN}
 
     @property
     def first_rate(self) -> float:

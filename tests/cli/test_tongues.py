@@ -84,10 +84,8 @@ def test_wrong_option__is_named_as_it_was_given(
 def test_wrong_file__is_named_once(tmp_path: Path) -> None:
     file = tmp_path / "settings.yaml"
     file.write_text("pretrain: {rounds: 3}\nfederation: {rounds: 4}\n")
-    assert refused(SIMULATE, "--config", str(file)) == (
-        f"pretrain.rounds in {file} is no more: federation.rounds counts all federated rounds, and "
-        "a server's own training is pretrain.epochs long"
-    )
+    said = refused(SIMULATE, "--config", str(file))
+    assert said.startswith(f"unknown option pretrain.rounds in {file}") and said.count("file") < 2
     file.write_text("encoder: x.onnx\nprecision: bfloat16\n")
     assert refused(AUDIT, "--config", str(file)).startswith(f"precision: bfloat16 in {file}: an ")
 
