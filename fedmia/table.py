@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypedDict, cast
 
@@ -296,12 +296,3 @@ def load_rows(folder: Path, report: Callable[[], Report]) -> list[Row]:
         The rows.
     """
     return read(folder) if (folder / TABLE).is_file() else flatten(report())
-
-
-def repeated_keys(rows: Iterable[Row]) -> list[tuple[object, ...]]:
-    """Keys that more than one row has: none in a sound table."""
-    counts: dict[tuple[object, ...], int] = {}
-    for row in rows:
-        key = tuple(cast(Mapping[str, Any], row)[name] for name in KEY)
-        counts[key] = counts.get(key, 0) + 1
-    return [key for key, n in counts.items() if n > 1]

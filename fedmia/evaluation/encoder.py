@@ -258,7 +258,6 @@ def gather(suite: EncoderAttackSuite, *notes: str, **measured: Any) -> RunScores
         audit,
         attacks=suite.scores,
         controls={UNTRAINED: suite.controls},
-        sets=suite.scorer.sets,
         posing=True,
         subject=f"the encoder {released.name}",
         member_ids=audit_split.member_ids,

@@ -51,7 +51,7 @@ from fedmia.report.metrics import attack_row, auc_ci_of, auc_numbers, auc_of
 from fedmia.report.paired import over_control, paired_row
 from fedmia.report.per_client import named_rows
 from fedmia.report.regime import ASCENT, regime_row
-from fedmia.report.sets import are_enough, set_row
+from fedmia.report.sets import set_row
 from fedmia.report.verdict import LEAKS, UNSOUND, verdict
 from fedmia.statistics.intervals import LEVEL, ONE_SIDED, wilson
 
@@ -109,8 +109,6 @@ def build_report(run: RunScores) -> Report:
             code, core = LEAKS[0], f"by the attacks alone, {core}"
         sentence = f"{shout}; {core}"
     encoder = encoder_row(run.encoder, run.round)
-    # A run's few sets count in the mean over seeds of a study; an audit stands alone.
-    sets = run.sets if encoder is None or are_enough(run.sets) else []
     used = common_defences(run.clients)
     texts = answers(code, attacks, inferences, controls, useful, tests, encoder, used)
     swept = sweep_rows(run.sweep, len(run.attacks)) if run.sweep else None
@@ -123,7 +121,7 @@ def build_report(run: RunScores) -> Report:
         sure=texts["sure"] or f"{shout}.",
         todo=texts["todo"],
         attacks=attacks,
-        sets=[set_row(s, len(sets)) for s in sets],
+        sets=[set_row(s, len(run.sets)) for s in run.sets],
         dataset_inference=inferences,
         paired=paired,
         controls=controls,
@@ -145,7 +143,7 @@ def build_report(run: RunScores) -> Report:
             "intervals": tests,
             "intervals_controls": beside,
             "intervals_clients": sum(c["auc"] is not None for c in clients),
-            "intervals_sets": len(sets),
+            "intervals_sets": len(run.sets),
             "method": METHOD,
         },
         not_run=[{"attack": a, "reason": r} for a, r in run.not_run.items()],

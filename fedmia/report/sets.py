@@ -2,22 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from fedmia.records import SetScores
 from fedmia.records.attack_rows import SetControl, SetRow
 from fedmia.records.fields import row_of
 from fedmia.statistics.auc import AucEstimate, auc_estimate, auc_interval, difference_interval
 from fedmia.statistics.intervals import LEVEL
-from fedmia.statistics.power import smallest_detectable_auc
-
-MOST = 0.75  # an AUC that sets of one model must be able to show
-
-
-def are_enough(sets: Sequence[SetScores]) -> bool:
-    """Whether so many sets could show an AUC of MOST under all attacks together."""
-    least = [smallest_detectable_auc(len(s.members), len(s.nonmembers), len(sets)) for s in sets]
-    return all(auc is not None and auc <= MOST for auc in least)
 
 
 def set_row(sets: SetScores, family: int) -> SetRow:

@@ -122,8 +122,8 @@ def _control_cell(row: AttackRow, name: str, control: AttackRow) -> TextCell:
     cell, over = _auc_cell(control["auc"], control["auc_ci_simultaneous"]), row.get("over_control")
     if over is None or over["control"] != name:
         return cell
-    added = f"adds {over['difference']:+.2f} {interval(over['ci'])}"
-    return replace(cell, small=(*cell.small, _unbroken(added)))
+    added = f"adds {over['difference']:+.2f}", interval(over["ci"])
+    return replace(cell, small=(*cell.small, " ".join(map(_unbroken, added))))
 
 
 def _threshold_cell(row: AttackRow) -> TextCell:

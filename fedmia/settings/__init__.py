@@ -4,6 +4,6 @@ Plugins inside and outside of fedmia import it. The code lives in `fedmia.option
 `fedmia/options/option.py`.
 """
 
-from fedmia.settings.option import Options, option
+from fedmia.options.option import Options, option
 
 __all__ = ["Options", "option"]

@@ -24,7 +24,7 @@ from tests.encoders.conftest import SIZE, make_tiny, save_onnx, save_pt2
 OPTIONS: dict[str, Any] = {"size": SIZE, "mean": 0.5, "std": 0.25}
 ATTACKS = ("similarity", "lpla", "grad-norm")
 FACTORY = "tests.encoders.conftest:Tiny"
-RUN = Path(__file__).resolve().parents[1] / "stored" / "run-0.1.0"
+RUN = Path(__file__).resolve().parents[1] / "stored" / "run"
 REFUSED = "needs white_box access as outsider, the attacker has black_box"
 
 

@@ -23,7 +23,7 @@ from fedmia.encoders.torchfile import read
 from fedmia.options.errors import InputError
 from tests.encoders.conftest import make_tiny
 
-STORED = Path(__file__).resolve().parents[1] / "stored" / "run-0.1.0"
+STORED = Path(__file__).resolve().parents[1] / "stored" / "run"
 
 
 class Planted:

@@ -10,7 +10,7 @@ import pytest
 
 from fedmia.data.sets import ImageSets
 from fedmia.evaluation.steps.sets import set_scores
-from fedmia.records import ALONE, MEAN, EncoderInfo, Pair, RunScores, ScoredAttack, SetScores
+from fedmia.records import ALONE, MEAN, Pair, RunScores, ScoredAttack, SetScores
 from fedmia.report.build import build_report
 from fedmia.report.sets import set_row
 from fedmia.report.tables import sets as table
@@ -108,16 +108,3 @@ def test_report__refuses_broken_sets(
     sets = replace(SetScores("lpla", MEAN, 8, np.zeros(2), np.zeros(2)), **broken)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=f"sets of 'lpla' judged mean: .*{said}"):
         build_report(replace(run, sets=[sets]))
-
-
-@pytest.mark.parametrize(
-    ("members", "others", "kept"), [(8, 20, False), (64, 64, True), (64, 8, False)]
-)
-def test_report__an_audit_leaves_out_sets_that_could_show_nothing(
-    run: RunScores, members: int, others: int, kept: bool
-) -> None:
-    sets = [SetScores("lpla", MEAN, 8, np.arange(members) + 0.5, np.arange(others) * 1.0)]
-    audit = EncoderInfo("a file", 1, (), (), 8, (), (), (), "any")
-    report = build_report(replace(run, sets=sets, encoder=audit))
-    assert len(report["sets"]) == report["family"]["intervals_sets"] == kept
-    assert len(build_report(replace(run, sets=sets))["sets"]) == 1  # one of a study's models

@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import itertools
 import json
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -17,7 +18,7 @@ from fedmia.records import ALONE, AttackSweep, RunScores, ScoredAttack, SetScore
 from fedmia.records.rows import Report
 from fedmia.report.build import build_report
 from fedmia.storage.manifest import TABLE_TEXT
-from fedmia.table import COLUMNS, KEY, Row, flatten, read, repeated_keys, write
+from fedmia.table import COLUMNS, KEY, Row, flatten, read, write
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 NAMES = ("active", "server", "audit")
@@ -27,6 +28,12 @@ ASIDE = {
     "shape", "mean", "std", "faults",
 }  # fmt: skip
 LISTED = ("rounds", "clients")  # identifiers, where they are lists of numbers
+
+
+def repeated_keys(rows: Iterable[Row]) -> list[tuple[object, ...]]:
+    """Keys that more than one row has."""
+    counts = Counter(tuple(cast(Any, row)[name] for name in KEY) for row in rows)
+    return [key for key, n in counts.items() if n > 1]
 
 
 def golden(name: str) -> Report:

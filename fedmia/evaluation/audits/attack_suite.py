@@ -239,22 +239,19 @@ class EncoderAttackSuite(AttackSuite[str]):
     def score_model(self, model: str, name: str) -> ScoredAttack:
         """Score one attack on one model.
 
-        Sets are scored on the encoder alone, and only where queries are free.
-
         Args:
             model: `released` or `untrained`.
             name: name of the attack, as in the registry.
 
         Returns:
-            The scores, with those of sets where the attack gives them.
+            The scores.
         """
         known, budget = self.known[name], self.budget
         if model == UNTRAINED:
             return self.score(model, name, known, budget, rounds=())
         turn, shadows = self.released.weights.round, self.shadows
-        sets = self.scorer.sets if budget is None else None
         rounds = () if turn is None else (turn,)
-        scored = self.score(model, name, known, budget, sets=sets, rounds=rounds)
+        scored = self.score(model, name, known, budget, rounds=rounds)
         if shadows is None or not (self.build(name).asks_shadows() and shadows.paired()):
             return scored
         view = self.view(model, name, known, budget, naive=True)
