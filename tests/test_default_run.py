@@ -36,5 +36,8 @@ def judge(report: dict[str, Any]) -> None:
             assert low <= 0.5 <= high, (control, row["name"])
     low, high = report["controls"]["pixels"]["auc_ci_simultaneous"]
     assert low <= 0.5 <= high
-    assert report["family"]["widest"] <= 0.25
+    rows = [*report["attacks"], *report["controls"]["untrained"], *report["controls"]["placebo"]]
+    ends = [row["auc_ci_simultaneous"] for row in rows]
+    ends += [pair["ci_simultaneous"] for pair in report["paired"]]
+    assert max(high - low for low, high in [*ends, (low, high)]) <= 0.25
     assert report["timing"]["overhead_s"] < 0.05 * report["timing"]["total_s"]
