@@ -248,7 +248,8 @@ def _others(
             head = scheme.head and outer + scheme.head.removeprefix(base)
             for one in _split(replace(scheme, trunk=place, head=head), table, short):
                 both = ((match.trunk[n], t) for n, t in one.trunk.items() if n in match.trunk)
-                if score(one) >= points and not all(torch.equal(a, t) for a, t in both):
+                # A tensor with NaN is itself, and equals nothing.
+                if score(one) >= points and not all(a is t or torch.equal(a, t) for a, t in both):
                     yield replace(one, entry=entry)
                     break
 

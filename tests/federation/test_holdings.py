@@ -28,7 +28,8 @@ CARRIED, REBUILT, PASSING = "carried", "rebuilt", "passing"
 HOLDINGS: Mapping[str, Mapping[str, str]] = {
     "FederatedRun": {
         "head": CARRIED, "forked": CARRIED, "rounds": CARRIED, "store": CARRIED,
-        "aggregation": CARRIED, "round_recorder": CARRIED, "failure_policy": CARRIED,
+        "aggregation": CARRIED, "_trained": CARRIED, "round_recorder": CARRIED,
+        "failure_policy": CARRIED,
         "snapshots": CARRIED,
         "watch": CARRIED,
         "experiment": REBUILT, "client_context": REBUILT, "split": REBUILT, "probe": REBUILT,
@@ -40,7 +41,7 @@ HOLDINGS: Mapping[str, Mapping[str, str]] = {
     "FailurePolicy": {
         "gone": CARRIED, "faults": CARRIED,
         "clients": REBUILT, "on_failure": REBUILT, "timeout": REBUILT, "least": REBUILT,
-        "indispensable": REBUILT, "say": REBUILT,
+        "indispensable": REBUILT, "say": REBUILT, "hint": REBUILT,
     },
     "TrajectoryRecorder": {
         "readings": CARRIED, "queries": CARRIED,
@@ -106,6 +107,7 @@ def restored_is_what_was_held(live: FederatedRun, readings: Any, queries: Any) -
         assert all(t.equal(controls[1][n]) for n, t in controls[0].items())
     assert other.rounds == live.rounds
     assert other.aggregation == live.aggregation is not None
+    assert other._trained == live._trained and any(live._trained)
     after = other.round_recorder.notes()  # type: ignore[union-attr]
     assert after[1] == queries and after[0].keys() == readings.keys()
     assert all(t.nan_to_num().equal(after[0][n].nan_to_num()) for n, t in readings.items())
@@ -116,5 +118,5 @@ def restored_is_what_was_held(live: FederatedRun, readings: Any, queries: Any) -
             assert all(t.equal(two.tensors[n]) for n, t in one.tensors.items())
     assert {n for n, how in HOLDINGS["FederatedRun"].items() if how == CARRIED} == {
         "head", "forked", "rounds", "store", "round_recorder", "failure_policy", "snapshots",
-        "watch", "aggregation",
+        "watch", "aggregation", "_trained",
     }  # fmt: skip
