@@ -142,7 +142,7 @@ class FederatedRun:
             self.snapshots.save("main", last)
 
     def _note_reply(self, branch: str, client: int) -> None:
-        """Show how far the round is: a client takes as long as it has images, where that is known."""
+        """Show how far the round is: a client takes as long as it has images (unknown: one)."""
         sizes = [len(part) or 1 for part in self.client_context.branch_parts(branch)]
         share = self.experiment.federation.participation
         clients = max(1, int(len(sizes) * share + 0.5))
