@@ -13,6 +13,7 @@ import pytest
 from tests.bank import Bank
 from tests.longest import pytest_collection_modifyitems  # noqa: F401
 from tests.one_ray import _ends_ray, no_ray, one_ray  # noqa: F401
+from tests.snapshots import pytest_addoption, snapshot  # noqa: F401
 
 if TYPE_CHECKING:
     from torch import Tensor
