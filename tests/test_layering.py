@@ -190,6 +190,26 @@ def test_imports__run_in_no_circle() -> None:
     assert circle({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": set()}) == ["b", "c", "b"]
 
 
+def private_imports(file: Path) -> list[str]:
+    """Private names of ours that a test imports, but for private modules of the package that its
+    folder tests."""
+    folder, wrong = file.relative_to(ROOT / "tests").parts[0], []
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and within(f"{node.module}", OURS):
+            for parts in ([*f"{node.module}".split("."), alias.name] for alias in node.names):
+                for at, part in enumerate(parts):
+                    module = ROOT.joinpath(*parts[: at + 1]).with_suffix(".py").is_file()
+                    own = module and folder in parts[:at]
+                    if part.startswith("_") and not part.endswith("__") and not own:
+                        wrong.append(f"{file.name}: {'.'.join(parts)}")
+    return wrong
+
+
+def test_tests__import_no_private_names() -> None:
+    files = sorted((ROOT / "tests").rglob("*.py"))
+    assert not [name for file in files for name in private_imports(file)]
+
+
 def test_root__holds_commands_and_what_all_share() -> None:
     root = [p for p in (ROOT / "fedmia").glob("*.py")]
     assert len(root) <= 13
