@@ -168,19 +168,6 @@ def test_svhn__reads_a_local_folder(tmp_path, monkeypatch):
     assert np.array_equal(data.images, rows) and data.labels.tolist() == [1, 0, 2, 1]
 
 
-def test_stl10__reads_a_local_folder(tmp_path, monkeypatch):
-    folder = tmp_path / "stl10_binary"
-    folder.mkdir()
-    # The files hold each channel column by column.
-    rows = RNG.integers(0, 256, (2, 3, 96, 96), dtype=np.uint8)
-    (folder / "train_X.bin").write_bytes(rows.transpose(0, 1, 3, 2).tobytes())
-    (folder / "train_y.bin").write_bytes(bytes([2, 1]))
-    (folder / "class_names.txt").write_text("a\nb\n")
-    monkeypatch.setattr("torchvision.datasets.STL10._check_integrity", lambda self: True)
-    data = Stl10().load(request(data_dir=tmp_path))
-    assert np.array_equal(data.images, rows) and data.labels.tolist() == [1, 0]
-
-
 def stl10_binary(folder: Path, **counts: int) -> dict[str, np.ndarray]:
     """Files PART_X.bin of so many images, each channel column by column; the images."""
     (folder / "stl10_binary").mkdir()
@@ -189,6 +176,15 @@ def stl10_binary(folder: Path, **counts: int) -> dict[str, np.ndarray]:
         file = folder / "stl10_binary" / f"{part}_X.bin"
         file.write_bytes(rows.transpose(0, 1, 3, 2).tobytes())
     return images
+
+
+def test_stl10__reads_a_local_folder(tmp_path, monkeypatch):
+    rows = stl10_binary(tmp_path, train=2)["train"]
+    (tmp_path / "stl10_binary" / "train_y.bin").write_bytes(bytes([2, 1]))
+    (tmp_path / "stl10_binary" / "class_names.txt").write_text("a\nb\n")
+    monkeypatch.setattr("torchvision.datasets.STL10._check_integrity", lambda self: True)
+    data = Stl10().load(request(data_dir=tmp_path))
+    assert np.array_equal(data.images, rows) and data.labels.tolist() == [1, 0]
 
 
 def test_stl10__unlabelled_images_are_read_one_by_one(tmp_path, monkeypatch):
