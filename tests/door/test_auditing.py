@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import numpy as np
@@ -88,6 +89,7 @@ def test_own_attack_and_a_run_whose_folder_lives_as_long_as_it_does() -> None:
     assert "similarity" in shown and "<script" not in shown and "report.html" in shown
     assert folder.is_dir()
     del federated, audited
+    gc.collect()
     assert not folder.parent.exists()
 
 
