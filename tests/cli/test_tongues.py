@@ -152,22 +152,8 @@ def test_new_option__is_one_field(tmp_path: Path) -> None:
 def test_settings__pickle_with_the_tongue_in_which_they_were_given() -> None:
     settings = parse(SIMULATE, ["--clients", "4"]).settings
     back: Experiment = pickle.loads(pickle.dumps(settings))
-    assert (
-        back == settings
-        and format_error(opt("federation.clients", 4), back.spelling) == "--clients 4"
-    )
-
-
-def test_opt__marks_survive_in_another_error() -> None:
-    inner = InputError(f"{opt('data.size', 3)} is\ntoo small")
-    outer = InputError(
-        f"{opt('members')}: {map_options(inner.text, lambda path: path.replace('data', 'members'))}"
-    )
-    assert str(outer) == "members: members.size=3 is too small"
-    assert outer.paths == ("members", "members.size") and inner.paths == ("data.size",)
-    assert format_error(outer.text, lambda path, value: f"<{path}|{value}>") == (
-        "<members|None>: <members.size|3> is too small"
-    )
+    assert back == settings
+    assert format_error(opt("federation.clients", 4), back.spelling) == "--clients 4"
 
 
 def test_error__keeps_its_options_apart_from_its_words() -> None:
@@ -176,6 +162,9 @@ def test_error__keeps_its_options_apart_from_its_words() -> None:
     assert error.options == [("federation.rounds", "3"), ("clients", None), ("x", "1,2")]
     assert str(error) == "federation.rounds=3 of clients is x=1,2"
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
+    outer = InputError(f"{opt('grid')}: {map_options(error.text, str.upper)}")
+    assert str(outer) == "grid: FEDERATION.ROUNDS=3 of CLIENTS is X=1,2"
+    assert outer.paths == ("grid", "FEDERATION.ROUNDS", "CLIENTS", "X")
     error.spelling = lambda path, value: f"--{path}"
     assert str(error) == "--federation.rounds of --clients is --x"
 

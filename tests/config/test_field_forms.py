@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from fedmia.cli.commands import COMMANDS
-from fedmia.config.choices import PluginChoice
 from fedmia.config.fields import mapping
 from fedmia.config.flag_layout import flag_layout
 from fedmia.config.forms import (
@@ -56,11 +55,6 @@ def test_merge__another_plugin_drops_the_options_of_the_one_before() -> None:
     merged = merge(Small, lower, {"method": "moco"}, lambda tree: ())
     assert merged == {"method": "moco", "method_options": {}}
     assert merge(Small, lower, {"own": {}}, lambda tree: ()) == {**lower, "own": {}}
-
-
-def test_chosen__writes_out_every_option() -> None:
-    whole = PluginChoice("dirichlet", {"alpha": 0.3}).complete("partition")
-    assert whole.name == "dirichlet" and whole.options["alpha"] == 0.3
 
 
 def test_prefixed__says_where_an_error_is_and_keeps_its_options() -> None:

@@ -12,6 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
+from fedmia.config.experiment import Experiment
+from fedmia.config.tree import from_tree
 from fedmia.data.base import Dataset, Request
 from fedmia.data.images import ImageSet
 from fedmia.options.errors import InputError
@@ -56,3 +58,14 @@ def refusal(source: Dataset, path: Path | None, size: int | None = None) -> str:
 def channels_first(pixels: np.ndarray) -> np.ndarray:
     """Pixels (.., H, W, at most 4) or (.., H, W) with their channels before height and width."""
     return np.moveaxis(pixels, -1, -3) if pixels.shape[-1] <= 4 else pixels[..., None, :, :]
+
+
+def experiment_on(folder: Path, **data: Any) -> Experiment:
+    """Two clients on the images of a folder, under options of the data."""
+    tree = {
+        "data": {"name": f"folder:{folder}", **data},
+        "split": {"members": 30, "nonmembers": 12, "known": 2, "test": 4},
+        "partition": "iid",
+        "federation": {"clients": 2, "placebo": False},
+    }
+    return from_tree(Experiment, tree)

@@ -24,7 +24,7 @@ from fedmia.federation.run import prepare
 from fedmia.options.errors import InputError
 from papers.heads import measure
 from papers.heads.settings import Head
-from tests.data.material import write_image
+from tests.data.material import experiment_on, write_image
 
 DEEP = np.random.default_rng(0).integers(0, 4096, (60, 8, 8), dtype=np.uint16)
 BYTES = np.rint(DEEP / 4095 * 255).astype(np.uint8)[:, None]
@@ -38,26 +38,17 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def experiment(folder: Path, **data: Any) -> Experiment:
-    split = {"members": 30, "nonmembers": 12, "known": 2, "test": 4}
-    return from_tree(
-        Experiment,
-        {"data": {"name": f"folder:{folder}", **data}, "split": split, "partition": "iid",
-         "attacker": "none", "federation": {"clients": 2, "placebo": False}},
-    )  # fmt: skip
-
-
 def test_simulate__scales_the_images_of_a_folder(folder: Path) -> None:
-    prepared = prepare(experiment(folder, pixel_range=list(LIMITS)))
+    prepared = prepare(experiment_on(folder, pixel_range=list(LIMITS)))
     used = np.sort(prepared.split.used)
     assert np.array_equal(prepared.data.images[used], BYTES[used])
     with pytest.raises(InputError, match=r"data\.pixel_range=LOW,HIGH"):
-        prepare(experiment(folder))
+        prepare(experiment_on(folder))
 
 
 def test_settings__leave_it_out_where_it_is_not_given(folder: Path) -> None:
-    assert "pixel_range" not in to_tree(experiment(folder))["data"]
-    tree = to_tree(experiment(folder, pixel_range=list(LIMITS)))
+    assert "pixel_range" not in to_tree(experiment_on(folder))["data"]
+    tree = to_tree(experiment_on(folder, pixel_range=list(LIMITS)))
     assert tree["data"]["pixel_range"] == list(LIMITS)
     assert from_tree(Experiment, tree).data.request(0).pixel_range == LIMITS
 

@@ -8,14 +8,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedmia.config.experiment import Experiment
-from fedmia.config.tree import from_tree
 from fedmia.data.base import Request
 from fedmia.data.folder import Folder
 from fedmia.data.images import ImageSet
 from fedmia.federation.run import prepare
 from fedmia.options.errors import InputError
-from tests.data.material import refusal, write_image
+from tests.data.material import experiment_on, refusal, write_image
 
 
 @pytest.fixture
@@ -60,16 +58,7 @@ def test_simulate__names_the_option_and_leaves_them_out_with_it(folder: Path) ->
         pixels = np.random.default_rng(at).integers(0, 256, (8, 8), np.uint8)
         write_image(folder / f"{at}.png", pixels)
 
-    def settings(skip: bool) -> Experiment:
-        data = {"name": f"folder:{folder}", "skip_unreadable": skip}
-        split = {"members": 30, "nonmembers": 12, "known": 2, "test": 4}
-        return from_tree(
-            Experiment,
-            {"data": data, "split": split, "partition": "iid", "attacker": "none",
-             "federation": {"clients": 2, "placebo": False}},
-        )  # fmt: skip
-
     with pytest.raises(InputError, match=r"7 images .*data\.skip_unreadable leaves them out"):
-        prepare(settings(False))
-    prepared = prepare(settings(True))
+        prepare(experiment_on(folder))
+    prepared = prepare(experiment_on(folder, skip_unreadable=True))
     assert sum("7 images" in note and "left out" in note for note in prepared.notes) == 1
