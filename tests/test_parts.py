@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from clients.client_round import ClientRound
-from clients.honest import Honest
 from fedmia.options import registry
 from fedmia.report.figures import draw
 from fedmia.simulate import main
@@ -123,27 +122,6 @@ def test_defense__its_epsilon_stands_with_the_defended_clients(name: str, capsys
     assert epsilon["rounds"] == 2 and epsilon["value"] > 0
     if "epsilon" in more:
         assert epsilon["value"] <= 50 * 1.01
-
-
-@pytest.mark.slow
-def test_client_that_raises__one_line_names_it_and_exit_code_1(
-    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plain = Honest.work
-
-    def work(role: Honest, client_round: ClientRound) -> Any:
-        if client_round.task.client == 2 and client_round.task.round == 2:
-            raise RuntimeError("out of memory\non device 3")
-        return plain(role, client_round)
-
-    monkeypatch.setattr(Honest, "work", work)
-    monkeypatch.setattr(draw, "draw_all", lambda scores, report: {})  # slow, tested elsewhere
-    assert main(shlex.split(f"{TINY}--attacks none --out {tmp_path / 'RUN'}")) == 1
-    out, err = capsys.readouterr()
-    assert err.count("fedmia: the run failed: ") == 1 and "Traceback" not in err
-    assert "round 2: client 2 failed" in err and "out of memory on device 3" in err
-    assert "the run ended after round 1" in " ".join(out.split())
-    assert json.loads((tmp_path / "RUN" / "report.json").read_text())["interrupted"] == 1
 
 
 def test_training_that_diverges__is_one_line_with_what_helps(capsys: Capture) -> None:

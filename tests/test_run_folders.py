@@ -376,13 +376,6 @@ def test_audit__imports_what_is_trusted(
     assert done.code == 0, done.err
 
 
-def test_help__shows_the_flag(capsys: pytest.CaptureFixture[str]) -> None:
-    assert audit_command.main(["--help"]) == 0
-    assert "--trust-plugins" in capsys.readouterr().out
-    assert audit_command.main(["--trust-plugin"]) == 2
-    assert "did you mean '--trust-plugins'" in capsys.readouterr().err
-
-
 def test_outside_plugins__wherever_settings_may_name_one() -> None:
     own = {
         "data": {"name": "parquet:/a/b:c.parquet"}, "partition": {"name": "file:clients.csv"},

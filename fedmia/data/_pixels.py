@@ -99,7 +99,7 @@ class ImageDecoder:
             files: what to call each image, and its bytes or where they lie.
 
         Raises:
-            InputError: an image is not 8-bit.
+            InputError: an image's values are out of the range.
         """
         bad: list[int] = []
         workers = min(8, count_cores())

@@ -40,26 +40,22 @@ class KeywordStyle:
 
     def __call__(self, path: str, value: str | None) -> str:
         path = self.command.alias.get(path, path)
-        in_file = (
-            self.file is not None
-            and has_option(self.lower, path)
-            and not has_option(self.upper, path)
-        )
-        if in_file:
+        in_file = has_option(self.lower, path) and not has_option(self.upper, path)
+        if self.file is not None and in_file:
             return f"{path} in {self.file}" if value is None else f"{path}: {value} in {self.file}"
         name = {v: k for k, v in self.command.short.items()}.get(path, path)
         return name if value is None else f"{name}={value}"
 
 
 def has_option(tree: Any, path: str) -> bool:
-    """Whether a tree has an option.
+    """Whether a tree of settings holds an option.
 
     Args:
-        tree: nested mappings.
-        path: of the option, its parts joined by dots.
+        tree: nested mappings; anything else holds none.
+        path: of the option, such as `attack.similarity.views`.
 
     Returns:
-        Whether it is there.
+        True where the tree gives it a value.
     """
     if not isinstance(tree, Mapping):
         return False
@@ -199,8 +195,6 @@ def place(command: Command, name: str, value: Any) -> tuple[str, ...]:
         return tuple(command.shape.heads[name].split("."))
     if path := command.shape.place(command.short.get(name, name)):
         return path
-    if isinstance(value, Mapping) and name in command.shape.heads:  # a section by name: shadow
-        return tuple(command.shape.heads[name].split("."))
     known = [*command.short, *command.shape.options, *sections]
     raise InputError(f"unknown option {opt(name)}{suggest_nearest(name, known)}")
 

@@ -92,8 +92,8 @@ def _parts(text: str) -> tuple[str | OptionMention, ...]:
 
 
 def _join_parts(parts: Iterable[str | OptionMention], spelling: Spelling) -> str:
-    format_error = (part if isinstance(part, str) else spelling(*part) for part in parts)
-    return " ".join("".join(format_error).split())
+    words = (part if isinstance(part, str) else spelling(*part) for part in parts)
+    return " ".join("".join(words).split())
 
 
 def spell_in_python(path: str, value: str | None) -> str:
@@ -187,9 +187,9 @@ def suggest_nearest(name: str, known: Iterable[str], paths: Mapping[str, str] = 
     """The end of an error that suggests a name.
 
     Args:
-        name: that is not known.
-        known: names.
-        paths: name -> what stands in its place, for names that lie elsewhere.
+        name: as the user wrote it; case does not matter.
+        known: what could be meant.
+        paths: further names -> what the message says for each, as where it lies.
 
     Returns:
         `; did you mean 'x'?` with the nearest known name; empty: none is near.

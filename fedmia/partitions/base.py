@@ -125,7 +125,7 @@ class RandomPartition(Partition):
 
         Args:
             labels: int64 (N,), the class of each image.
-            clients: number of clients, >= 1.
+            clients: number of clients, >= 2.
             rng: the only source of randomness.
 
         Returns:

@@ -12,28 +12,12 @@ import pytest
 from fedmia.options import registry
 from fedmia.options.errors import InputError
 from fedmia.study.child import command
+from tests.cli.test_bad_input import OWN_ATTACK
 
 ROOT = Path(__file__).resolve().parents[2]
 # What the console script runs, and where it looks for modules: never in the working folder.
 PROGRAM = "import sys; from fedmia.cli.main import main; sys.exit(main())"
 SCRIPT = [sys.executable, "-P", "-c", PROGRAM]
-ATTACK = """
-from dataclasses import dataclass
-from typing import ClassVar
-
-from fedmia.attacks import Attack
-from fedmia.threat import Threat
-
-@dataclass
-class Norm(Attack):
-    "Length of the embedding."
-
-    paper: ClassVar[str] = "none yet"
-    needs: ClassVar[Threat] = Threat("black_box", "outsider")
-
-    def score(self, view, images):
-        return view.embed_views(images, 2).norm(dim=2).mean(dim=1).double().numpy()
-"""
 DATA = """
 from fedmia.data.synthetic import Synthetic
 
@@ -45,7 +29,7 @@ class Mine(Synthetic):
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A folder with plugins, and with folders that are called as packages of ours."""
-    (tmp_path / "norm_attack_here.py").write_text(ATTACK)
+    (tmp_path / "norm_attack_here.py").write_text(OWN_ATTACK)
     (tmp_path / "data_here.py").write_text(DATA)
     for name in ("clients", "strategies", "fedmia"):
         (tmp_path / name).mkdir()

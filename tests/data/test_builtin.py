@@ -19,7 +19,6 @@ from fedmia.data.stl10 import PlanarImage, Stl10
 from fedmia.data.svhn import Svhn
 from fedmia.data.synthetic import Synthetic
 from fedmia.options.errors import InputError
-from fedmia.options.option import option_fields
 
 RNG = np.random.default_rng(0)
 
@@ -232,10 +231,3 @@ def test_archive__absent_without_a_network(tmp_path, monkeypatch, source, subset
     assert message.startswith(f"{source.__name__.lower()}: ") and "\n" not in message
     assert not (tmp_path / "deep").exists()
     assert capsys.readouterr().out == ""
-
-
-@pytest.mark.parametrize("source", [Cifar10, Cifar100, Svhn, Stl10])
-def test_archive__subset_is_checked(source):
-    with pytest.raises(InputError, match="trains"):
-        source(subset="trains")
-    assert [f.name for f, _ in option_fields(source)] == ["subset"]

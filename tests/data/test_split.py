@@ -257,12 +257,8 @@ def test_split__a_number_of_members_scores_all_of_them():
 
 def test_split__too_few_images_shows_the_sum():
     options = SplitOptions(members=300, nonmembers=400, known=48, test=50, public=7)
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(InputError, match="300 .* 360 .* 400 .* 50 .* 7 public = 1117 .* has 900 "):
         split_of(options=options)
-    assert str(caught.value) == (
-        "300 members + 360 reserve + 400 non-members + 50 test + 7 public = 1117 images needed, "
-        "toy has 900 distinct"
-    )
 
 
 def test_split__exactly_enough_images():

@@ -12,22 +12,12 @@ import pytest
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.manager import KernelManager
 
-OWN = """
-from dataclasses import dataclass
-from typing import ClassVar
+from tests.cli.test_bad_input import OWN_ATTACK
+
+OWN = f"""
 import fedmia
-from fedmia.attacks import Attack
-from fedmia.threat import Threat
-
-@dataclass
-class Length(Attack):
-    "Length of the embedding."
-    paper: ClassVar[str] = "none"
-    needs: ClassVar[Threat] = Threat("black_box", "outsider")
-    def score(self, view, images):
-        return view.embed(images).norm(dim=1).double().numpy()
-
-tiny = dict(config="smoke", clients=2, rounds=1, attacker="none", attacks=["similarity", Length])
+{OWN_ATTACK}
+tiny = dict(config="smoke", clients=2, rounds=1, attacker="none", attacks=["similarity", Norm])
 """
 
 
@@ -79,11 +69,11 @@ def test_a_class_of_a_cell_runs_shows_itself_and_can_be_interrupted(
     run_cell(client, OWN)
     shown = run_cell(client, "run = fedmia.run_simulation(**tiny, out='RUN')\nrun")
     (result,) = (a["data"] for a in shown if a["kind"] == "execute_result")
-    assert "Length" in result["text/html"] and "<script" not in result["text/html"]
+    assert "Norm" in result["text/html"] and "<script" not in result["text/html"]
     name = run_cell(client, "print(run.settings.attacks[1])")[-1]["text"]
-    assert name.startswith("python:Length@")
+    assert name.startswith("python:Norm@")
     run_cell(client, OWN)  # the cell again: the same source, the same name
-    run_cell(client, "fedmia.run_simulation(resume='RUN', attacks=['similarity', Length])")
+    run_cell(client, "fedmia.run_simulation(resume='RUN', attacks=['similarity', Norm])")
 
     long = "run = fedmia.run_simulation(**{**tiny, 'rounds': 3000})"
     message = client.execute(long)
