@@ -174,7 +174,6 @@ def test_packages__hold_every_module_template_and_preset(tmp_path: Path) -> None
 # A notebook's claim is that it runs: as much training as that takes.
 SMALLER = {
     r'"local_epochs": \d+': '"local_epochs": 1',
-    r"\bsteps=\d+": "steps=9",
     r'seeds=3(?=, out="defences")': "seeds=1",
     r"\bseeds=3\b": "seeds=2",
     r'(?<="overfit",)': " pretrain_epochs=9,",
