@@ -227,15 +227,8 @@ def _check_honest(experiment: Experiment, clients: tuple[int, ...], where: str) 
 
 
 def norm_kind(model: Mapping[str, Any], ssl: Mapping[str, Any]) -> str:
-    """Which norm the encoder has, by the options of the encoder and of the method.
-
-    Args:
-        model: the encoder's options.
-        ssl: the self-supervised method's options.
-
-    Returns:
-        `group` or `batch`.
-    """
+    """Which norm the encoder has, `group` or `batch`, by the options of the encoder and of the
+    method."""
     norm = str(model.get("norm", "group"))
     return "batch" if norm == "split" or ssl.get("head_norm") == "batch" else norm
 

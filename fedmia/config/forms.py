@@ -372,9 +372,13 @@ class MappingForm(Form):
         return {path: path, **inner} if self.classes else {}
 
 
-@functools.cache  # a class does not change while the process runs
-def field_forms(cls: Any) -> dict[str, Form]:
+def field_forms(cls: type) -> dict[str, Form]:
     """The form of each field that a user may give, by its name, in order."""
+    return _forms(cls)
+
+
+@functools.cache  # a class does not change while the process runs
+def _forms(cls: Any) -> dict[str, Form]:
     fields: dict[str, Form] = {}
     kinds = {one.name: kind for one, kind in option_fields(cls)}
     # A command's own data source is named before it takes options.

@@ -97,15 +97,7 @@ def _join_parts(parts: Iterable[str | OptionMention], spelling: Spelling) -> str
 
 
 def spell_in_python(path: str, value: str | None) -> str:
-    """Spell an option as a keyword argument: `known`, `known=50`.
-
-    Args:
-        path: of the option in the settings.
-        value: its text, or None.
-
-    Returns:
-        The text.
-    """
+    """Spell an option as a keyword argument: `known`, `known=50`."""
     return path if value is None else f"{path}={value}"
 
 
@@ -204,11 +196,11 @@ def unknown_name(what: str, name: str, known: Iterable[str]) -> InputError:
 
     Args:
         what: kind of thing that the name should be.
-        name: that is not known.
-        known: names.
+        name: as the user wrote it.
+        known: the names that there are, in any order.
 
     Returns:
-        The error, with the nearest name and the list of the known ones.
+        The error, with the nearest name and the sorted list of the known ones.
     """
     listed = sorted(known)
     return InputError(
