@@ -31,19 +31,15 @@ class Norm(Attack):
 REFUSED = {
     "simulate": """
 --nothing.like.it 3
---attack.similarity 3
 smoke
 -c 3
 --clients
---clients --seed 3
 --quiet=yes
 --clients 3 --clients 3
 --out A --out B
 --clients 3 --federation.clients 4
 --seeds 3
 --out=
---list nothing
---config no-such.yaml
 --config .
 --attacks similarity,similarity
 --attacks internal --attack.similarity.views 3
@@ -53,7 +49,6 @@ smoke
 --observe tensorbord
 --observe=
 --std 0
---federation.placebo maybe
 --federation.placebo 1
 --federation.placebo none
 --mean 0.1 --std 1,1,1
@@ -61,7 +56,6 @@ smoke
 --data.image_column x
 --dataset parquet
 --dataset digits:x
---dataset tinyimagenet:/no/such/folder
 --dataset folder:/no/such/folder
 --partition.alpa 1
 --partition natural --partition.column ward
@@ -125,11 +119,8 @@ smoke smoke
 --defenses dpsgd --attacks none
 --defenses dpsgd --clients 1
 --defenses gaussian,dpsgd --ssl simclr
---defenses gaussian --defended-clients 10
---defenses dpsgd --strengths dpsgd
 --defenses dpsgd --strengths dpsgd=
 --defenses dpsgd --strengths dpsgd=1,-1
---defenses dpsgd --strengths dpsgd=x
 --defenses dpsgd --strengths dpsgd=1,1.0
 --defenses dpsgd --strengths dpsgd=1 --strengths dpsgd=2
 --defenses dpsgd --strengths dpsgd.epsilom=1

@@ -93,17 +93,12 @@ def test_parse__every_option_is_reachable_by_its_short_and_its_dotted_flag(
     "same",
     [
         ("--clients 4", "--clients=4", "--federation.clients 4", "--federation.clients=4"),
-        ("--train.local_epochs 3", "--train.local-epochs 3"),
         ("--pretrain pooled --pretrain-epochs 2", "--pretrain.mode pooled --pretrain.epochs=2"),
         ("--pretrain public --split.public 9",
          "--pretrain public --split.public 9 --pretrain-epochs 100"),
-        ("--attack-rounds 2", "--federation.attack_rounds 2"),
         ("--defended-clients none", "--defended_clients=none", ""),
-        ("--dataset synthetic", "--data.name synthetic"),
         ("--attacks similarity --attack.similarity.views 4",
          "--attack.similarity.views=4 --attacks=similarity"),
-        ("--dataset parquet:x --data.image-column img",
-         "--dataset=parquet:x --data.image_column img"),
     ],
 )  # fmt: skip
 def test_parse__spellings_of_the_same(same: tuple[str, ...]) -> None:

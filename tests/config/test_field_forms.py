@@ -1,4 +1,4 @@
-"""The forms of a field: four, whichever command; what each says of itself is what flags reach."""
+"""The forms of a field: what each says of itself is what flags reach."""
 
 from __future__ import annotations
 
@@ -7,26 +7,12 @@ from typing import Any
 
 import pytest
 
-from fedmia.cli.commands import COMMANDS
 from fedmia.config.fields import mapping
 from fedmia.config.flag_layout import flag_layout
-from fedmia.config.forms import (
-    MappingForm,
-    PluginForm,
-    ScalarForm,
-    SectionForm,
-    Settings,
-    field_forms,
-)
+from fedmia.config.forms import Settings, field_forms
 from fedmia.config.tree import from_tree, merge, to_tree
 from fedmia.options.errors import InputError, opt, prefix_errors
 from fedmia.options.option import option, options_of
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_forms__are_four(command: str) -> None:
-    forms = {type(form) for form in field_forms(COMMANDS[command].settings).values()}
-    assert forms <= {ScalarForm, SectionForm, PluginForm, MappingForm} and ScalarForm in forms
 
 
 @dataclass(frozen=True)
