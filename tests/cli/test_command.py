@@ -207,10 +207,6 @@ def test_list__within_80_columns() -> None:
     assert parse(AUDIT, ["--list", "dataset", "--quiet"]).page == catalogue.list_page("dataset")
 
 
-def test_version__is_a_page() -> None:
-    assert (asked("--version").page or "").startswith("fedmia ")
-
-
 def test_short_flags__stand_for_options_that_exist() -> None:
     for command in (SIMULATE, AUDIT):
         shape = flag_layout(command.settings)
@@ -251,8 +247,3 @@ def test_presets__overfit_is_a_whole_attack_on_ten_clients(name: str) -> None:
     assert settings.attacks == expand_attacks(("main",), "active")
     assert settings.pretrain.mode == "pooled" and settings.train.schedule == "constant"
     assert (settings.attack_rounds, settings.federation.rounds) == (6, 8)
-
-
-def test_list__says_options_by_their_path() -> None:
-    page = " ".join(catalogue.list_page("defense", 80).split())
-    assert "learning rate under the noise (none: train.lr, but no more" in page

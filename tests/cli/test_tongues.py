@@ -167,13 +167,3 @@ def test_error__keeps_its_options_apart_from_its_words() -> None:
     assert outer.paths == ("grid", "FEDERATION.ROUNDS", "CLIENTS", "X")
     error.spelling = lambda path, value: f"--{path}"
     assert str(error) == "--federation.rounds of --clients is --x"
-
-
-def test_messages__hold_no_private_use_characters() -> None:
-    root = Path(__file__).resolve().parents[2]
-    files = [
-        p for name in ("fedmia", "clients", "strategies") for p in root.glob(f"{name}/**/*.py")
-    ]
-    private = re.compile("[\ue000-\uf8ff]|\\\\u[ef][0-8]", re.I)
-    assert files and not [p for p in files if private.search(p.read_text(encoding="utf-8"))]
-    assert not private.search(opt("federation.rounds", 3))

@@ -324,17 +324,3 @@ def test_without__takes_the_images_of_those_clients_and_no_others():
         assert image in split.parts[owner]
     for name in ("known_nonmembers", "scored_nonmembers", "test_fit", "test_eval", "public"):
         np.testing.assert_array_equal(getattr(remaining, name), getattr(split, name))
-
-
-def test_counts__of_each_role():
-    split = split_of(options=dataclasses.replace(SMALL, public=7), malicious=2)
-    counts = split.counts()
-    assert counts == {
-        "distinct": 900, "duplicates_removed": 0, "members": 60, "known_members": 12,
-        "scored_members": 48, "known_nonmembers": 12, "public": 7,
-        "scored_nonmembers": len(split.scored_nonmembers),
-        "attackers": len(split.parts[4]) + len(split.parts[5]),
-        "placebo": sum(map(len, split.placebo_parts)),
-        "test_fit": len(split.test_fit), "test_eval": len(split.test_eval),
-    }  # fmt: skip
-    assert counts["attackers"] == 30 and len(split.placebo_parts) == 4  # two of four honest ones

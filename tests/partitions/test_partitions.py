@@ -108,13 +108,6 @@ def test_dirichlet__hopeless_alpha_names_alpha_clients_images(alpha):
         assert part in str(caught.value)
 
 
-@pytest.mark.parametrize("law", [Dirichlet, Quantity])
-@pytest.mark.parametrize("alpha", [0.0, -1.0, float("nan"), float("inf")])
-def test_partition__alpha_out_of_range_is_refused(law, alpha):
-    with pytest.raises(InputError, match="alpha"):
-        law(alpha=alpha)
-
-
 @pytest.mark.parametrize(("clients", "classes"), [(5, 2), (9, 2), (7, 3), (10, 1), (30, 4)])
 def test_shards__each_client_holds_that_many_classes(clients, classes):
     labels = np.arange(600) % 10
