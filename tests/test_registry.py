@@ -65,35 +65,25 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_names__a_file_is_a_plugin_and_underscores_are_dashes(package: Path) -> None:
+def test_load__a_file_is_a_plugin_and_underscores_are_dashes(package: Path) -> None:
     assert registry.names("partition") == ["by-halves"]
-
-
-def test_load__finds_the_class_of_the_file(package: Path) -> None:
     cls = registry.load("partition", "by-halves")
     assert cls.__name__ == "ByHalves" and issubclass(cls, Partition)
     assert registry.summary(cls) == "Deals by halves."
     assert registry.paper(cls) == "Nobody, 1900"
 
 
-@pytest.mark.parametrize("name", ["by_halves", "by-halfs", "base", "_shared", "empty", ""])
-def test_load__unknown_name_lists_the_known(package: Path, name: str) -> None:
-    with pytest.raises(InputError, match=r"unknown partition .*known: by-halves"):
-        registry.load("partition", name)
-
-
-def test_load__nearest_name_is_suggested(package: Path) -> None:
-    with pytest.raises(InputError, match="did you mean 'by-halves'"):
-        registry.load("partition", "by-halfs")
-
-
-FIRST, SECOND = "class One(Partition):\n", "class Two(Partition):\n"
+def test_load__unknown_name_lists_the_known(package: Path) -> None:
+    for name in ("by_halves", "by-halfs", "base", "_shared", "empty", ""):
+        with pytest.raises(InputError, match=r"unknown partition .*known: by-halves"):
+            registry.load("partition", name)
 
 
 def pair(first: str | None, second: str | None) -> str:
     """Two plugins, each with a name or without."""
     text = TWO
-    for line, name in ((FIRST, first), (SECOND, second)):
+    for cls, name in (("One", first), ("Two", second)):
+        line = f"class {cls}(Partition):\n"
         text = text.replace(line, line + (f'    name = "{name}"\n' if name else ""))
     return text
 
@@ -129,12 +119,6 @@ def test_load__of_a_family_imports_its_file_alone(package: Path) -> None:
             registry.load("partition", wrong)
 
 
-def test_load__class_outside_the_repository(package: Path) -> None:
-    path = f"{package.name}.by_halves:ByHalves"
-    plugin = registry.build("partition", path, {"share": 0.25})
-    assert plugin.share == 0.25
-
-
 @pytest.mark.parametrize(
     ("path", "reason"),
     [
@@ -149,7 +133,9 @@ def test_load__outside_class_that_does_not_fit(path: str, reason: str) -> None:
         registry.load("partition", path)
 
 
-def test_build__unknown_option_and_value_out_of_range(package: Path) -> None:
+def test_build__by_options_of_a_name_or_of_a_class_outside_the_repository(package: Path) -> None:
+    path = f"{package.name}.by_halves:ByHalves"
+    assert registry.build("partition", path, {"share": 0.25}).share == 0.25
     with pytest.raises(InputError, match="option of partition 'by-halves' 'shear'.*'share'"):
         registry.build("partition", "by-halves", {"shear": 0.1})
     with pytest.raises(InputError, match="partition 'by-halves': ByHalves.share must be < 1"):

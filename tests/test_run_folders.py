@@ -350,11 +350,7 @@ def test_resume__imports_what_is_trusted(
     assert "No leakage established" in capsys.readouterr().out and foreign.exists()
 
 
-def test_audit__imports_what_it_names_itself(
-    audit: Audit,
-    strange: Path,
-    foreign: Path,
-) -> None:
+def test_audit__imports_what_it_names_itself(audit: Audit, strange: Path, foreign: Path) -> None:
     line = f"--encoder {strange} --known 2 --attacks {NAMED} --attack.{NAMED}.views 2"
     done = audit(line, own_images=True)
     assert done.code == 0 and foreign.exists(), done.err
@@ -362,11 +358,7 @@ def test_audit__imports_what_it_names_itself(
 
 @pytest.mark.slow
 def test_audit__imports_what_is_trusted(
-    audit: Audit,
-    strange: Path,
-    foreign: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    audit: Audit, strange: Path, foreign: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a study of audits, each in a process of its own, too."""
     monkeypatch.setenv("PYTHONPATH", f"{ROOT}{os.pathsep}{tmp_path}")
@@ -374,13 +366,6 @@ def test_audit__imports_what_is_trusted(
     assert audit(line, own_images=True).code == 0 and foreign.exists()
     done = audit(line + "--seeds 2", tmp_path / "OUT", own_images=True)
     assert done.code == 0, done.err
-
-
-def test_help__shows_the_flag(capsys: pytest.CaptureFixture[str]) -> None:
-    assert audit_command.main(["--help"]) == 0
-    assert "--trust-plugins" in capsys.readouterr().out
-    assert audit_command.main(["--trust-plugin"]) == 2
-    assert "did you mean '--trust-plugins'" in capsys.readouterr().err
 
 
 def test_outside_plugins__wherever_settings_may_name_one() -> None:

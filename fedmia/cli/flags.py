@@ -134,7 +134,7 @@ class ParsedFlags:
 
 @dataclass(frozen=True)
 class FlagStyle:
-    """Spells options as flags for a user who typed flags over a file (a `Tongue`).
+    """Spells options as flags for a user who typed flags over a file (a `Spelling`).
 
     Attributes:
         command: the command as its front ends read it.
@@ -259,11 +259,11 @@ def _add_lists(command: Command, parsed: ParsedFlags, key: str, text: str) -> No
     hole = command.shape.lists[key][0].partition("=")[0]
     if hole == "OPTION":
         cell = parsed.tree.setdefault(key, [{}])[0]
-        return _add(cell, key, _option(command, key, text), text, hole)
+        _add(cell, key, _option(command, key, text), text, hole)
+        return
     for one in text.split(";"):
         cell = parsed.tree.setdefault(key, {})
         _add(cell, key, one.partition("=")[0].strip(), one, hole)
-    return None
 
 
 def _option(command: Command, key: str, text: str) -> str:

@@ -169,9 +169,7 @@ def row(term: str, text: str, width: int) -> Iterator[str]:
     wrapped = textwrap.wrap(text, max(20, width - _LEFT), break_on_hyphens=False) or [""]
     if len(term) + 4 > _LEFT:
         yield f"  {term}"
-        term = ""
     else:
         yield f"  {term}".ljust(_LEFT) + wrapped.pop(0)
-        term = ""
     for line in wrapped:
         yield " " * _LEFT + line

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 import sysconfig
 from pathlib import Path
 
@@ -16,8 +15,6 @@ PRESETS = (
     if (BESIDE / "smoke.yaml").is_file()
     else Path(sysconfig.get_path("data")) / "share" / "fedmia" / "configs"
 )
-# Old names of presets, with what to use instead.
-RENAMED = {"cifar10-overfit": ("cifar10-one-holder", "ten clients are 'overfit-cifar10'")}
 
 
 def preset_names(patterns: tuple[str, ...]) -> list[str]:
@@ -55,9 +52,6 @@ def find_config(name: str, presets: tuple[str, ...]) -> Path:
         return path
     if not presets:
         raise InputError(f"--config '{name}' cannot be read: no such file")
-    if name in RENAMED:
-        old, (name, beside) = name, RENAMED[name]
-        print(f"fedmia: preset '{old}' is now '{name}'; {beside}", file=sys.stderr)
     known = preset_names(presets)
     if name in known:
         return PRESETS / f"{name}.yaml"

@@ -173,11 +173,8 @@ def _check_machine(experiment: Experiment) -> None:
     """Refuse options of Ray without Ray, and shares of a GPU that Ray does not know."""
     address = experiment.ray_address
     if experiment.backend != "ray":
-        for name, default in (
-            ("ray_address", None),
-            ("cpus_per_client", None),
-            ("gpus_per_client", 0),
-        ):
+        defaults = {"ray_address": None, "cpus_per_client": None, "gpus_per_client": 0}
+        for name, default in defaults.items():
             if (value := getattr(experiment, name)) != default:
                 raise missing_option(name, "backend", "ray", value_text=value)
     for name in ("cpus_per_client", "gpus_per_client"):
@@ -230,15 +227,8 @@ def _check_honest(experiment: Experiment, clients: tuple[int, ...], where: str) 
 
 
 def norm_kind(model: Mapping[str, Any], ssl: Mapping[str, Any]) -> str:
-    """Which norm the encoder has, by the options of the encoder and of the method.
-
-    Args:
-        model: the encoder's options.
-        ssl: the self-supervised method's options.
-
-    Returns:
-        `group` or `batch`.
-    """
+    """Which norm the encoder has, `group` or `batch`, by the options of the encoder and of the
+    method."""
     norm = str(model.get("norm", "group"))
     return "batch" if norm == "split" or ssl.get("head_norm") == "batch" else norm
 

@@ -96,14 +96,7 @@ class Data(Options):
         return Request(path, place, self.size, seed, pixel_range=self.pixel_range)
 
     def fill_views(self, ssl: PluginChoice) -> PluginChoice:
-        """The method with the source's options of views where its own are not given.
-
-        Args:
-            ssl: the method that trains on these images.
-
-        Returns:
-            The same method.
-        """
+        """The method with the source's options of views where its own are not given."""
         views = {k: v for k, v in vars(self.source().views).items() if k in ssl.options}
         own = {k: v for k, v in ssl.options.items() if v is not None}
         return replace(ssl, options={**ssl.options, **views, **own})

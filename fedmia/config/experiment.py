@@ -250,7 +250,7 @@ class Experiment(Settings):
 
     @property
     def honest_clients(self) -> tuple[int, ...]:
-        """Ids of all other clients."""
+        """Ids of the clients that do not take the attacker's role: the first ones."""
         return tuple(range(self.federation.clients - len(self.malicious_clients)))
 
     def layer_client_ids(self, layer: Layer) -> tuple[int, ...]:
@@ -273,7 +273,7 @@ def expand_attacks(names: tuple[str, ...], attacker: str, sums: bool = False) ->
         sums: whether the server sees only sums of updates.
 
     Returns:
-        Names of attacks in order; `("none",)` where there is none.
+        Names of attacks in order, each once; of `("none",)` no name.
 
     Raises:
         InputError: an unknown attack, or one that is named twice.
@@ -292,8 +292,8 @@ def attack_names(tree: Mapping[str, Any]) -> tuple[str, ...]:
     """Names of the attacks that a tree of an experiment runs."""
     names = convert(opt("attacks"), tree.get("attacks", Experiment.attacks), tuple[str, ...])
     where, section = "secure_aggregation", tree.get("federation")
-    placebo = section.get(where, False) if isinstance(section, Mapping) else False
-    sums = convert(opt(f"federation.{where}"), placebo, bool)
+    value = section.get(where, False) if isinstance(section, Mapping) else False
+    sums = convert(opt(f"federation.{where}"), value, bool)
     return expand_attacks(names, str(tree.get("attacker", Experiment.attacker)), sums)
 
 

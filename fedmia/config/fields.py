@@ -10,14 +10,9 @@ from fedmia.config.forms import MappingForm, PluginForm, SectionForm
 
 
 def section(cls: type, head: str | None = None) -> Any:
-    """A field that holds a section; its defaults are those of the section's class.
+    """A field that holds a section of the dataclass `cls`, whose defaults it has.
 
-    Args:
-        cls: dataclass of the section.
-        head: the option that one value alone stands for, or None.
-
-    Returns:
-        A dataclass field.
+    `head` is the option that one value alone stands for.
     """
     return field(default_factory=cls, metadata={"form": SectionForm(cls, head)})
 
@@ -34,9 +29,6 @@ def plugin(kind: str, default: str, about: str) -> Any:
         kind: of the plugin, as of `fedmia.options.registry`.
         default: name of the default plugin.
         about: help text.
-
-    Returns:
-        A dataclass field.
     """
     return field(default=PluginChoice(default), metadata={"form": PluginForm(kind, about, default)})
 

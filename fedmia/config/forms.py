@@ -1,8 +1,8 @@
 """The forms that a field of a command's settings may have, each read and written in one place.
 
 A command's settings are one frozen dataclass. Its fields are options, sections, plugins or
-mappings; `tree`, `shape`, the command line and the JSON Schema read these four off it, so that a
-new option is one field of one dataclass.
+mappings; `tree`, `flag_layout`, the command line and the JSON Schema read these four off it, so
+that a new option is one field of one dataclass.
 """
 
 from __future__ import annotations
@@ -294,7 +294,7 @@ class MappingForm(Form):
     Attributes:
         kind: its keys name plugins of this kind, each with options; with `of` they are options of
             the one plugin of this kind that the option `of` beside it names.
-        of: that option, or None.
+        of: that option, or empty.
         default: the value of that option where none is given.
         flat: they stand among the options beside it, not in a mapping of their own.
         classes: its keys are options of these dataclasses; it holds only those that are given.
@@ -435,12 +435,8 @@ def read_options(
     Raises:
         InputError: an unknown key (with the nearest one), a wrong type, a value out of range.
     """
-    known = {
-        name: one
-        for cls in classes
-        for name, one in field_forms(cls).items()
-        if name not in without
-    }
+    fields = [one for cls in classes for one in field_forms(cls).items()]
+    known = {name: one for name, one in fields if name not in without}
     flat = find_flat_field(known)
     values: Tree = {}
     rest: Tree = {}

@@ -142,18 +142,7 @@ def plain_layers(layers: Sequence[Any]) -> Layers | None:
 
 
 def copy_mapping(path: str, value: Any) -> Tree:
-    """A copy of a mapping, its keys as text.
-
-    Args:
-        path: of the mapping in the settings, for errors.
-        value: the mapping.
-
-    Returns:
-        A dictionary.
-
-    Raises:
-        InputError: the value is no mapping.
-    """
+    """A copy of a mapping, its keys as text; InputError, which names `path`, for anything else."""
     if not isinstance(value, Mapping):
         raise InputError(f"{opt(path)} must be a mapping of options, got {value!r}")
     return {str(key): own for key, own in value.items()}

@@ -38,8 +38,5 @@ def missing_option(path: str, other: str, value: Any, value_text: Any = ...) -> 
         other: path of the option that is missing.
         value: what the missing option would hold, or a placeholder.
         value_text: the value of the option that was given; `...`: it is not shown.
-
-    Returns:
-        The error.
     """
     return InputError(f"{opt(path, value_text)} needs {opt(other, value)}")

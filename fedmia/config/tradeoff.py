@@ -153,11 +153,7 @@ class Tradeoff(RepeatedRuns):
             yield DefensePoint(name, measure, value, kind)
 
     def _values(self, cls: type, key: str, measure: str) -> Sequence[Any]:
-        """The strengths under `key`, converted to the type of their option.
-
-        Raises:
-            InputError: no such option, no values, one twice, or one out of its range.
-        """
+        """The strengths under `key`, converted to the type of their option."""
         kinds = {one.name: (one, kind) for one, kind in option_fields(cls)}
         if measure not in kinds:
             raise InputError(

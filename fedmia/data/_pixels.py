@@ -99,7 +99,7 @@ class ImageDecoder:
             files: what to call each image, and its bytes or where they lie.
 
         Raises:
-            InputError: an image is not 8-bit.
+            InputError: an image's values are out of the range.
         """
         bad: list[int] = []
         workers = min(8, count_cores())
@@ -227,14 +227,7 @@ def conversion_notes(where: str, modes: Iterable[str]) -> list[str]:
 
 
 def list_unreadable(names: Sequence[str]) -> str:
-    """How many images these are, and the first of them: `3 images (a.png, b.png, c.png)`.
-
-    Args:
-        names: what to call each.
-
-    Returns:
-        The words.
-    """
+    """How many images these are, and the first of them: `3 images (a.png, b.png, c.png)`."""
     more = ", .." if len(names) > MOST_NAMED else ""
     plural = "" if len(names) == 1 else "s"
     return f"{len(names)} image{plural} ({', '.join(names[:MOST_NAMED])}{more})"

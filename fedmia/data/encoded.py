@@ -44,7 +44,7 @@ class EncodedSet(LabelledImages):
         return len(self.files)
 
     @cached_property
-    def _gallery(self) -> ImageDecoder:
+    def _decoder(self) -> ImageDecoder:
         return ImageDecoder(self.where, len(self), self.size, self.pixel_range)
 
     @cached_property
@@ -59,7 +59,7 @@ class EncodedSet(LabelledImages):
         Raises:
             InputError: none can be decoded, or values are out of the range.
         """
-        bad = self._gallery.unreadable(self.files)
+        bad = self._decoder.unreadable(self.files)
         if not bad:
             return self
         listed = list_unreadable([self.files[i][0] for i in bad])
@@ -85,9 +85,9 @@ class EncodedSet(LabelledImages):
         them turned out to be the same.
 
         Raises:
-            InputError: as `Gallery.add`.
+            InputError: as `ImageDecoder.add`.
         """
-        self._add(self._gallery, indices, indices)
+        self._add(self._decoder, indices, indices)
         images = self._set()
         return images, self._find_differences(images.images[indices], indices)
 
@@ -95,7 +95,7 @@ class EncodedSet(LabelledImages):
         """The images at `indices` alone, in that order; and as `decode`.
 
         Raises:
-            InputError: as `Gallery.add`.
+            InputError: as `ImageDecoder.add`.
         """
         few = ImageDecoder(self.where, len(indices), self.size, self.pixel_range)
         self._add(few, indices, np.arange(len(indices)))
@@ -110,7 +110,7 @@ class EncodedSet(LabelledImages):
         try:
             decoder.add([self.files[i] for i in indices], places)
         except UnreadableError as error:
-            bad = [self.files[i][0] for i in self._gallery.unreadable(self.files)]
+            bad = [self.files[i][0] for i in self._decoder.unreadable(self.files)]
             if len(bad) == 1:
                 raise
             why = f"{self.where}: {list_unreadable(bad)} cannot be decoded; the first: {error.why}"
@@ -128,13 +128,13 @@ class EncodedSet(LabelledImages):
         """Every image, decoded.
 
         Raises:
-            InputError: as `Gallery.add`.
+            InputError: as `ImageDecoder.add`.
         """
-        self._add(self._gallery, np.arange(len(self)), np.arange(len(self)))
+        self._add(self._decoder, np.arange(len(self)), np.arange(len(self)))
         return self._set()
 
     def _set(self) -> ImageSet:
-        images, notes = self._gallery.images(), (*self.notes, *self._gallery.notes())
+        images, notes = self._decoder.images(), (*self.notes, *self._decoder.notes())
         return ImageSet(images, self.labels, self.name, self.classes, self.column, notes)
 
 

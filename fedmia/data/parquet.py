@@ -195,11 +195,10 @@ def _read(
             row = contents.index(None)
             why = f"{where}: row {first + row} has no value in '{image}'"
             if paths is not None and paths[row].is_valid:
-                source, target = (
-                    f"Dataset.from_parquet({str(path)!r})",
-                    f"{path.stem}-whole.parquet",
+                line = embedding_line(
+                    f"Dataset.from_parquet({str(path)!r})", f"{path.stem}-whole.parquet"
                 )
-                why += f" but the path '{paths[row]}'; {embedding_line(source, target)}"
+                why += f" but the path '{paths[row]}'; {line}"
             raise InputError(why)
         shard = f"{path.name}, " * (start > 0)
         files += [(f"{shard}row {first + i}", content) for i, content in enumerate(contents)]

@@ -89,11 +89,7 @@ class Stl10(TorchvisionDataset):
 
 
 def _images(path: Path) -> int:
-    """How many images the file holds.
-
-    Raises:
-        InputError: none, or a part of one.
-    """
+    """How many images the file holds; InputError for none, or a part of one."""
     count, rest = divmod(path.stat().st_size, BYTES)
     if rest or not count:
         raise InputError(

@@ -40,26 +40,22 @@ class KeywordStyle:
 
     def __call__(self, path: str, value: str | None) -> str:
         path = self.command.alias.get(path, path)
-        in_file = (
-            self.file is not None
-            and has_option(self.lower, path)
-            and not has_option(self.upper, path)
-        )
-        if in_file:
+        in_file = has_option(self.lower, path) and not has_option(self.upper, path)
+        if self.file is not None and in_file:
             return f"{path} in {self.file}" if value is None else f"{path}: {value} in {self.file}"
         name = {v: k for k, v in self.command.short.items()}.get(path, path)
         return name if value is None else f"{name}={value}"
 
 
 def has_option(tree: Any, path: str) -> bool:
-    """Whether a tree has an option.
+    """Whether a tree of settings holds an option.
 
     Args:
-        tree: nested mappings.
-        path: of the option, its parts joined by dots.
+        tree: nested mappings; anything else holds none.
+        path: of the option, such as `attack.similarity.views`.
 
     Returns:
-        Whether it is there.
+        True where the tree gives it a value.
     """
     if not isinstance(tree, Mapping):
         return False
@@ -75,14 +71,14 @@ def build_settings(
     """The checked settings of a command.
 
     Args:
-        command: the command.
+        command: such as `SIMULATE`.
         config: preset, YAML file or tree that the options are laid over; None: the defaults.
         options: keyword arguments: a short flag with `_` for `-`, a path with dots, or a section
             with a mapping. Plugins and images may be objects.
         trust_plugins: whether plugins from outside that the folder of a run names are imported.
 
     Returns:
-        The settings.
+        An instance of the command's settings.
 
     Raises:
         InputError: an unknown option (the message has the nearest one), a value that it does not
@@ -90,7 +86,7 @@ def build_settings(
     """
     style = KeywordStyle(command)
     with option_style(style):
-        lower, file = lower_tree(command, config)
+        lower, file = _lower_tree(command, config)
         upper = normalize(command.settings, options_tree(command, options, lower))
     style = KeywordStyle(command, file, lower, upper)
     with option_style(style):
@@ -100,19 +96,8 @@ def build_settings(
     return settings
 
 
-def lower_tree(command: Command, config: Config) -> tuple[Tree, Path | None]:
-    """The tree under the options, and the file that it is of.
-
-    Args:
-        command: the command.
-        config: preset, YAML file, tree or None.
-
-    Returns:
-        The tree, normalized, and the file or None.
-
-    Raises:
-        InputError: no such file or preset, or wrong settings in it.
-    """
+def _lower_tree(command: Command, config: Config) -> tuple[Tree, Path | None]:
+    """The tree under the options, normalized, and the file that it is of, if it is of one."""
     if config is None:
         return {}, None
     if isinstance(config, Mapping):
@@ -127,24 +112,24 @@ def options_tree(command: Command, options: Mapping[str, Any], lower: Tree | Non
     """Keyword arguments as a tree of plain values.
 
     Args:
-        command: the command.
+        command: of whose settings they are.
         options: as for `build_settings`.
         lower: what they are laid over; it may give the range of images in memory.
 
     Returns:
-        The tree.
+        The tree, not normalized.
 
     Raises:
         InputError: an unknown option, or one that is given twice.
     """
     tree: Tree = {}
     # Images last: the range of their values may come after them.
-    for name, value in sorted(options.items(), key=lambda one: place(command, *one) in IMAGES):
-        path = place(command, name, value)
+    for name, value in sorted(options.items(), key=lambda one: _place(command, *one) in IMAGES):
+        path = _place(command, name, value)
         limits = image_range(value if path == ("data",) else {}, tree, lower or {})
         if path == ("data",) and isinstance(value, Mapping) and "name" in value:
             value = {**value, "name": name_images(value["name"], "data", limits)}
-        for keys, plain in plain_values(command, path, value, limits):
+        for keys, plain in _plain_values(command, path, value, limits):
             branch = tree
             for key in keys[:-1]:
                 branch = branch.setdefault(key, {})
@@ -176,20 +161,8 @@ def image_range(*trees: Any) -> Range:
     return cast(Range, convert("pixel_range", limits, tuple[float, ...] | None))
 
 
-def place(command: Command, name: str, value: Any) -> tuple[str, ...]:
-    """The keys of an option in the tree.
-
-    Args:
-        command: the command.
-        name: of the keyword argument.
-        value: a mapping names a section.
-
-    Returns:
-        The keys.
-
-    Raises:
-        InputError: there is no such option.
-    """
+def _place(command: Command, name: str, value: Any) -> tuple[str, ...]:
+    """The keys of an option in the tree; a mapping as its value may name a section."""
     sections = {path.partition(".")[0] for path in command.shape.options}
     if name in sections | set(command.shape.named_options) | set(command.shape.lists):
         whole = isinstance(value, Mapping | list | tuple) or name not in command.short
@@ -199,26 +172,14 @@ def place(command: Command, name: str, value: Any) -> tuple[str, ...]:
         return tuple(command.shape.heads[name].split("."))
     if path := command.shape.place(command.short.get(name, name)):
         return path
-    if isinstance(value, Mapping) and name in command.shape.heads:  # a section by name: shadow
-        return tuple(command.shape.heads[name].split("."))
     known = [*command.short, *command.shape.options, *sections]
     raise InputError(f"unknown option {opt(name)}{suggest_nearest(name, known)}")
 
 
-def plain_values(
+def _plain_values(
     command: Command, path: tuple[str, ...], value: Any, limits: Range = None
 ) -> Iterable[tuple[tuple[str, ...], Any]]:
-    """(keys, plain value) of one argument: objects become names and options.
-
-    Args:
-        command: the command.
-        path: keys of the option.
-        value: plain, or an object.
-        limits: the range of pixel values of images in memory.
-
-    Yields:
-        Keys and plain value.
-    """
+    """(keys, plain value) of one argument: objects become names and options."""
     kinds = plugin_kinds(command)
     if path in IMAGES[1:]:
         yield path, name_images(value, path[0], limits)
@@ -241,14 +202,7 @@ def plain_values(
 
 
 def plugin_kinds(command: Command) -> dict[str, str]:
-    """Options of a command that name a plugin, or several as defences do -> kind of plugin.
-
-    Args:
-        command: the command.
-
-    Returns:
-        Name of the option -> kind.
-    """
+    """Options of a command that name a plugin, or several as defences do -> kind of plugin."""
     one = {name: kind for name, (kind, default) in command.shape.plugins.items() if default}
     several = {n: n for n in command.shape.named_options if n in command.shape.heads}
     return {**one, **several}

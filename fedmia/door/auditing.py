@@ -68,27 +68,16 @@ def audit_encoder(
             source = str(encoder.folder if isinstance(encoder, Run) else encoder)
             images = {"members": members, "nonmembers": others}
             options |= {name: value for name, value in images.items() if value is not None}
-            audit_by_name(source, attacks, folder.path, quiet, options)
+            _audit_by_name(source, attacks, folder.path, quiet, options)
         else:
             audit_object(encoder, members, others, attacks, folder.path, quiet, options)
         return folder.open(trust_plugins=True)
 
 
-def audit_by_name(
+def _audit_by_name(
     encoder: str, attacks: Any, out: Path, quiet: bool, options: dict[str, Any]
 ) -> None:
-    """Audit an encoder that the command line can name.
-
-    Args:
-        encoder: as after `--encoder`.
-        attacks: as of `audit_encoder`.
-        out: folder of the results.
-        quiet: show no progress.
-        options: of the command.
-
-    Raises:
-        InputError: bad input, or no attack could run.
-    """
+    """Audit an encoder that the command line can name, under options of the command."""
     from fedmia.audit import run_audit
 
     watch = Stopwatch(time.perf_counter())
@@ -120,10 +109,10 @@ def audit_object(
     """Audit a module in memory.
 
     Args:
-        encoder: the module.
-        members: as of `audit_encoder`.
-        others: likewise.
-        attacks: likewise.
+        encoder: as of `audit_encoder`, as are `members`, `others` and `attacks`.
+        members: images that it was trained on.
+        others: images that it was not trained on.
+        attacks: which to run.
         out: folder of the results.
         quiet: show no progress.
         options: of `fedmia.library.audit`.
@@ -135,7 +124,7 @@ def audit_object(
     size, limits = options.get("size"), image_range(options)
     with option_style(KeywordStyle(AUDIT)):
         sets = [
-            images_in_memory(images, name, size, limits)
+            _images_in_memory(images, name, size, limits)
             for images, name in ((members, "members"), (others, "others"))
         ]
     labels[:2] = [own.labels if y is None else y for y, own in zip(labels, sets, strict=False)]
@@ -143,7 +132,7 @@ def audit_object(
         labels[:2] = [None, None]
     if not isinstance(attacks, str) and not listed(attacks):
         attacks = [attacks]
-    objects = attacks if isinstance(attacks, str) else [instance(one) for one in attacks]
+    objects = attacks if isinstance(attacks, str) else [_instance(one) for one in attacks]
     inside, outside = sets
     audit_in_memory(
         encoder, inside.images, outside.images, attacks=objects, labels=labels,
@@ -151,7 +140,7 @@ def audit_object(
     )  # fmt: skip
 
 
-def instance(attack: Any) -> Any:
+def _instance(attack: Any) -> Any:
     """An attack as a name or an instance; a class stands for its default options."""
     if not isinstance(attack, str):
         from fedmia.door.plugins import name_plugin
@@ -160,23 +149,10 @@ def instance(attack: Any) -> Any:
     return attack() if isinstance(attack, type) else attack
 
 
-def images_in_memory(
+def _images_in_memory(
     images: Any, name: str, size: int | None, limits: Range = None
 ) -> LabelledArrays:
-    """Images of one side of an audit.
-
-    Args:
-        images: as of `audit_encoder`.
-        name: of the argument, for errors.
-        size: pixels a side that a data source resizes to; None: their own.
-        limits: pixel values that become 0 and 255, as of `scale_values`.
-
-    Returns:
-        The images, and labels or None.
-
-    Raises:
-        InputError: no images.
-    """
+    """Images of one side of an audit and their labels, from memory or from a data source."""
     if images is None:
         raise InputError(f"{name} is missing: images that a module was (not) trained on")
     if not isinstance(images, str | Path):

@@ -108,16 +108,16 @@ def read_images(value: Any, what: str, pixel_range: Range = None) -> LabelledArr
     """
     if isinstance(value, Tensor | np.ndarray):
         return LabelledArrays(arrange_images(to_array(value), what, pixel_range), None)
-    if isinstance(value, tuple | list) and len(value) == 2 and is_array(value[0]):
+    if isinstance(value, tuple | list) and len(value) == 2 and _is_array(value[0]):
         images = arrange_images(to_array(value[0]), what, pixel_range)
         if value[1] is None:
             return LabelledArrays(images, None)
         own = to_array(value[1]) if isinstance(value[1], Tensor) else value[1]
         return LabelledArrays(images, check_labels(own, len(images), f"labels of {what}"))
     if hasattr(value, "__getitem__") and hasattr(value, "__len__"):
-        return stack_items((value[i] for i in range(len(value))), what, False, pixel_range)
+        return _stack_items((value[i] for i in range(len(value))), what, False, pixel_range)
     if isinstance(value, Iterable):
-        return stack_items(iter(value), what, True, pixel_range)
+        return _stack_items(iter(value), what, True, pixel_range)
     raise InputError(
         f"{what} must be images: an array or a tensor, a torch Dataset or DataLoader, a folder as "
         f"a pathlib.Path, or the name of a data source; got {type(value).__name__}"
@@ -142,28 +142,16 @@ def _number_items(items: Iterable[Any], what: str, batched: bool) -> Iterator[An
         yield item
 
 
-def is_array(value: Any) -> bool:
+def _is_array(value: Any) -> bool:
     """Whether a value is an array of images, not one image."""
     return isinstance(value, Tensor | np.ndarray) and value.ndim >= 3
 
 
-def stack_items(
+def _stack_items(
     items: Iterable[Any], what: str, batched: bool, pixel_range: Range = None
 ) -> LabelledArrays:
-    """The items of a Dataset, or the batches of a DataLoader, as arrays.
-
-    Args:
-        items: images, or pairs of image and label.
-        what: how errors call them.
-        batched: whether each item is a batch.
-        pixel_range: as of `scale_values`.
-
-    Returns:
-        Images and labels; gray images beside colour ones become colour.
-
-    Raises:
-        InputError: no images, images of several sizes, or labels that are none.
-    """
+    """The items of a Dataset, or the batches of a DataLoader, as arrays; gray images beside colour
+    ones become colour."""
     images, labels, modes = list[ByteArray](), list[Any](), list[str]()
     for item in _number_items(items, what, batched):
         parts = item if isinstance(item, tuple | list) else (item,)

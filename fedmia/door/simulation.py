@@ -75,7 +75,7 @@ def run_simulation(
     watch = Stopwatch(time.perf_counter())
     names = tuple(observe.split(",") if isinstance(observe, str) else observe)
     if resume is not None:
-        settings = resumed_settings(Path(resume), config, out, options, trust_plugins)
+        settings = _resumed_settings(Path(resume), config, out, options, trust_plugins)
     else:
         settings = build_settings(SIMULATE, config, options, trust_plugins)
     with results_folder(resume or out) as folder, interrupts("rounds") as stop, own_threads():
@@ -95,24 +95,11 @@ def run_simulation(
         return folder.open(trust_plugins=True)
 
 
-def resumed_settings(
+def _resumed_settings(
     folder: Path, config: Config, out: str | Path | None, options: dict[str, Any], trust: bool
 ) -> Any:
-    """The settings of a run that is continued.
-
-    Args:
-        folder: of the run.
-        config: must be None.
-        out: must be None.
-        options: objects that the run was started with, and no other option.
-        trust: whether plugins from outside are imported.
-
-    Returns:
-        Its `Experiment`.
-
-    Raises:
-        InputError: no run, another option, or an object that it was not started with.
-    """
+    """The settings of a run that is continued; `options` may hold the objects that it was started
+    with, and nothing else, `config` and `out` nothing at all."""
     run = RunFolder(folder, trust)
     if config is not None or out is not None:
         name = "config" if config is not None else "out"
@@ -124,26 +111,17 @@ def resumed_settings(
     again = options_tree(SIMULATE, options)  # gives the objects their names
     tree = run.tree()
     for path, value in again.items():
-        if (difference := find_difference(path, tree.get(path), value)) is not None:
+        if (difference := _find_difference(path, tree.get(path), value)) is not None:
             raise InputError(
                 f"resume goes on with the settings of '{folder}', where {difference}; leave it out"
             )
     return build_settings(SIMULATE, run.config, {}, trust)
 
 
-def find_difference(path: str, whole: Any, part: Any) -> str | None:
-    """Where some settings differ from the complete ones of a run.
-
-    Args:
-        path: of the option.
-        whole: its value in the complete settings.
-        part: its value here; a plugin may be its name alone.
-
-    Returns:
-        `path is A, not B` for the first difference, or None.
-    """
+def _find_difference(path: str, whole: Any, part: Any) -> str | None:
+    """`path is A, not B` for the first difference of `part` from the complete settings `whole`."""
     if isinstance(part, dict) and isinstance(whole, dict):
-        inner = (find_difference(f"{path}.{k}", whole.get(k), v) for k, v in part.items())
+        inner = (_find_difference(f"{path}.{k}", whole.get(k), v) for k, v in part.items())
         return next(filter(None, inner), None)
     if isinstance(whole, dict) and isinstance(part, str):
         whole = whole.get("name")

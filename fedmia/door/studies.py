@@ -83,7 +83,7 @@ def open_study(folder: str | Path, *, trust_plugins: bool = False) -> StudyResul
     """Open the folder of a study that `run_study` or `fedmia sweep` wrote.
 
     Args:
-        folder: its path.
+        folder: where `sweep.json` lies.
         trust_plugins: as of `open_run`, for each of its runs.
 
     Returns:
@@ -236,11 +236,7 @@ class StudyResult:
         return read(self.folder)
 
     def _attack(self, attack: Any) -> str:
-        """The name of an attack in the runs.
-
-        Raises:
-            InputError: no run has it.
-        """
+        """The name of an attack in the runs; InputError where no run has it."""
         name = attack if isinstance(attack, str) else name_plugin("attack", attack)["name"]
         names = sorted({row["attack"] for row in self._rows if row["attack"]})
         matches = [n for n in names if n in (name, session.short_name(name))]
@@ -270,24 +266,12 @@ def name_values(grid: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
         place = SWEEP.short.get(path, path)  # `clients` is short for `federation.clients`
         head = place.removesuffix(".name")
         kind = kinds.get(head)
-        plain[place] = [v if kind is None else plugin_name(kind, head, v) for v in values]
+        plain[place] = [v if kind is None else _plugin_name(kind, head, v) for v in values]
     return plain
 
 
-def plugin_name(kind: str, path: str, value: Any) -> str:
-    """The name of a plugin that is a value of a grid.
-
-    Args:
-        kind: of the plugin.
-        path: of the option.
-        value: a name, a class, or an instance whose options are the defaults.
-
-    Returns:
-        The name.
-
-    Raises:
-        InputError: options that a name alone would lose.
-    """
+def _plugin_name(kind: str, path: str, value: Any) -> str:
+    """The name of a plugin that is a value of a grid, which has no options of its own."""
     plugin = name_plugin(kind, value)
     if options := [name for name in plugin if name != "name"]:
         raise InputError(

@@ -92,20 +92,12 @@ def _parts(text: str) -> tuple[str | OptionMention, ...]:
 
 
 def _join_parts(parts: Iterable[str | OptionMention], spelling: Spelling) -> str:
-    format_error = (part if isinstance(part, str) else spelling(*part) for part in parts)
-    return " ".join("".join(format_error).split())
+    words = (part if isinstance(part, str) else spelling(*part) for part in parts)
+    return " ".join("".join(words).split())
 
 
 def spell_in_python(path: str, value: str | None) -> str:
-    """Spell an option as a keyword argument: `known`, `known=50`.
-
-    Args:
-        path: of the option in the settings.
-        value: its text, or None.
-
-    Returns:
-        The text.
-    """
+    """Spell an option as a keyword argument: `known`, `known=50`."""
     return path if value is None else f"{path}={value}"
 
 
@@ -187,9 +179,9 @@ def suggest_nearest(name: str, known: Iterable[str], paths: Mapping[str, str] = 
     """The end of an error that suggests a name.
 
     Args:
-        name: that is not known.
-        known: names.
-        paths: name -> what stands in its place, for names that lie elsewhere.
+        name: as the user wrote it; case does not matter.
+        known: what could be meant.
+        paths: further names -> what the message says for each, as where it lies.
 
     Returns:
         `; did you mean 'x'?` with the nearest known name; empty: none is near.
@@ -204,11 +196,11 @@ def unknown_name(what: str, name: str, known: Iterable[str]) -> InputError:
 
     Args:
         what: kind of thing that the name should be.
-        name: that is not known.
-        known: names.
+        name: as the user wrote it.
+        known: the names that there are, in any order.
 
     Returns:
-        The error, with the nearest name and the list of the known ones.
+        The error, with the nearest name and the sorted list of the known ones.
     """
     listed = sorted(known)
     return InputError(

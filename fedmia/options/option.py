@@ -18,9 +18,9 @@ from typing import Any
 
 from fedmia.options.errors import InputError, format_error, format_value, unknown_name
 
-# Name of a limit, its sign in messages, and whether a value is within it.
 LONGEST = 200  # characters of a value of a wrong type, in a message
 LARGEST = 3.4e38  # of float32, in which the tensors are
+# Name of a limit, its sign in messages, and whether a value is within it.
 LIMITS: Sequence[tuple[str, str, Callable[[Any, Any], bool]]] = (
     ("gt", ">", operator.gt),
     ("ge", ">=", operator.ge),
@@ -174,7 +174,7 @@ def check_limits(where: str, value: Any, limits: Mapping[str, Any]) -> None:
         return
     if isinstance(value, float) and not math.isfinite(value):
         raise InputError(f"{where} must be finite, got {value}")
-    if isinstance(value, float) and math.isfinite(value) and abs(value) > LARGEST:
+    if isinstance(value, float) and abs(value) > LARGEST:
         raise InputError(f"{where} must be at most {LARGEST:g} in size, got {value!r}")
     if isinstance(value, int) and abs(value) >= 1 << 63:  # arrays hold no larger ones
         raise InputError(

@@ -47,14 +47,8 @@ def seed_words(seed: int, *keys: str | int) -> list[int]:
 
 
 def draw_seed(generator: torch.Generator) -> int:
-    """A seed for another stream, also where tensors are built without memory.
-
-    Args:
-        generator: on the CPU; moves on by one draw.
-
-    Returns:
-        An integer in [0, 2^62).
-    """
+    """A seed in [0, 2^62) for another stream, also where tensors are built without memory; the
+    generator, on the CPU, moves on by one draw."""
     return int(torch.randint(2**62, (), generator=generator, device="cpu"))
 
 

@@ -44,7 +44,7 @@ def source_of(cls: type) -> str:
     """The source code of a class, with the plain values that it reads from outside.
 
     Args:
-        cls: a class.
+        cls: of any module, or of a notebook.
 
     Returns:
         Text that changes when the class does.
@@ -137,11 +137,7 @@ def receive(more: Mapping[str, type]) -> None:
 
 
 def write(path: Path) -> None:
-    """Write the classes for the runs of a study. Only they read the file.
-
-    Args:
-        path: of the file.
-    """
+    """Write the classes for the runs of a study. Only they read the file."""
     import cloudpickle  # type: ignore[import-untyped]
 
     path.write_bytes(cloudpickle.dumps(dict(classes())))

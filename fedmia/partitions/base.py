@@ -27,11 +27,11 @@ class Partition(Options, ABC):
     by_classes: ClassVar[bool] = False
 
     def check(self, source: Dataset, name: str) -> None:
-        """Whether images of the data source called `name` can be dealt so, before it is read.
+        """Refuse a data source whose images cannot be dealt so, before it is read.
 
         Args:
-            source: the data source.
-            name: its name.
+            source: where the images come from.
+            name: by which the settings call it.
 
         Raises:
             InputError: the source has no columns and one is wanted, or an option is missing.
@@ -75,15 +75,7 @@ class Partition(Options, ABC):
         return data.labels
 
     def notes(self, data: ImageSet, clients: int) -> list[str]:
-        """Notes for the report: who the clients are.
-
-        Args:
-            data: the images.
-            clients: number of clients.
-
-        Returns:
-            One sentence each.
-        """
+        """Notes for the report, one sentence each: who the clients are."""
         return []
 
     @abstractmethod
@@ -125,7 +117,7 @@ class RandomPartition(Partition):
 
         Args:
             labels: int64 (N,), the class of each image.
-            clients: number of clients, >= 1.
+            clients: number of clients, >= 2.
             rng: the only source of randomness.
 
         Returns:

@@ -12,32 +12,12 @@ import pytest
 from fedmia.options import registry
 from fedmia.options.errors import InputError
 from fedmia.study.child import command
+from tests.cli.test_bad_input import OWN_ATTACK
 
 ROOT = Path(__file__).resolve().parents[2]
 # What the console script runs, and where it looks for modules: never in the working folder.
-SCRIPT = [
-    sys.executable,
-    "-P",
-    "-c",
-    "import sys; from fedmia.cli.main import main; sys.exit(main())",
-]
-ATTACK = """
-from dataclasses import dataclass
-from typing import ClassVar
-
-from fedmia.attacks import Attack
-from fedmia.threat import Threat
-
-@dataclass
-class Norm(Attack):
-    "Length of the embedding."
-
-    paper: ClassVar[str] = "none yet"
-    needs: ClassVar[Threat] = Threat("black_box", "outsider")
-
-    def score(self, view, images):
-        return view.embed_views(images, 2).norm(dim=2).mean(dim=1).double().numpy()
-"""
+PROGRAM = "import sys; from fedmia.cli.main import main; sys.exit(main())"
+SCRIPT = [sys.executable, "-P", "-c", PROGRAM]
 DATA = """
 from fedmia.data.synthetic import Synthetic
 
@@ -49,19 +29,12 @@ class Mine(Synthetic):
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A folder with plugins, and with folders that are called as packages of ours."""
-    (tmp_path / "norm_attack_here.py").write_text(ATTACK)
+    (tmp_path / "norm_attack_here.py").write_text(OWN_ATTACK)
     (tmp_path / "data_here.py").write_text(DATA)
     for name in ("clients", "strategies", "fedmia"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text("raise ImportError('not ours')\n")
     return tmp_path
-
-
-def call(folder: Path, line: str) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    return subprocess.run(
-        [*SCRIPT, *line.split()], cwd=folder, env=env, capture_output=True, text=True, timeout=300
-    )
 
 
 def test_plugins_here__are_found_after_all_else(
@@ -96,16 +69,17 @@ def test_child__looks_where_the_study_does_and_not_here(
             registry.load(*name)
 
 
-@pytest.mark.slow(seconds=25)
+@pytest.mark.slow(seconds=15)
 @pytest.mark.parametrize(
     "line",
-    [
-        "simulate --attacks norm_attack_here:Norm --dataset data_here:Mine",
-        "simulate --attacks norm_attack_here:Norm --backend ray",
-        "sweep --attacks norm_attack_here:Norm --seeds 2 --out SWEEP",
-    ],
+    ["simulate --dataset data_here:Mine --backend ray --out RUN", "sweep --seeds 2 --out SWEEP"],
 )
 def test_commands__use_the_plugins_of_the_folder(folder: Path, line: str) -> None:
-    done = call(folder, f"{line} --config smoke --quiet")
+    small = "--config smoke --clients 2 --rounds 1 --attacker none --quiet"
+    done = subprocess.run(
+        [*SCRIPT, *f"{line} --attacks norm_attack_here:Norm {small}".split()], cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "norm_attack_here:Norm has AUC" in done.stdout or "2 of 2 runs" in done.stdout

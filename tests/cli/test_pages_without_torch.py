@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from fedmia.cli import help, index
 from fedmia.cli.command import parse
 from fedmia.cli.commands import COMMANDS
 from fedmia.options.errors import InputError
+from tests.snapshots import Snapshot
 
 ROOT = Path(__file__).resolve().parents[2]
 # Both names bound to None: to import either is an ImportError. Each command line after the first
@@ -37,93 +37,55 @@ for command, *sys.argv[1:] in json.load(sys.stdin):
     done.append((code, out.getvalue(), err.getvalue()))
 json.dump(done, sys.stdout)
 """
-MISTYPED_FLAGS = [
-    ("simulate", "--cleints", "--clients"),
-    ("audit", "--member", "--members"),
-    ("sweep", "--cleints", "--clients"),
-    ("tradeoff", "--defences", "--defenses"),
+MISTYPED = [
+    "cli.main simulate --cleints 3",
+    "simulate --cleints 3",
+    "audit --member 3",
+    "sweep --cleints 3",
+    "tradeoff --defences 3",
+    "simulate --ssl.quue 3",
+    "simulate --partition iid --partition.alpha 3",
+    "simulate --config smoke --attack.similarity.vews 3",
 ]
-MISTYPED_OPTIONS = [
-    ("--ssl.quue 3", "unknown option --ssl.quue: ssl 'moco' has no 'quue'; did you mean 'que"),
-    (
-        "--partition iid --partition.alpha 3",
-        "--partition.alpha is no option of partition 'iid', but of dirichlet",
-    ),
-    (
-        "--config smoke --attack.similarity.vews 3",
-        "unknown option --attack.similarity.vews: attack 'similarity' has no 'vews'; did you "
-        "mean 'views'?",
-    ),
-]
-Ran = Callable[..., tuple[int, str, str]]
 
 
-@pytest.fixture(scope="module")
-def ran() -> Ran:
-    """`ran(command, *flags)`: exit code and what is printed of a command in a Python that has no
-    torch; it is started once, for all command lines of this file."""
-    lines = [(c, flag) for c in COMMANDS for flag in ("--help", "--version")]
-    lines += [(command, flag, "3") for command, flag, _ in MISTYPED_FLAGS]
-    lines += [("simulate", *flags.split()) for flags, _ in MISTYPED_OPTIONS]
+def test_pages_and_mistyped_options__need_no_torch(snapshot: Snapshot) -> None:
+    pages = [(command, flag) for command in COMMANDS for flag in ("--help", "--version")]
+    lines = [*pages, *(tuple(line.split()) for line in MISTYPED)]
     done = subprocess.run(
         [sys.executable, "-c", BARE], input=json.dumps([(f"fedmia.{c}", *f) for c, *f in lines]),
         cwd=ROOT, capture_output=True, text=True, timeout=60, env={**os.environ, "COLUMNS": "80"},
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
-    of = dict(zip(lines, map(tuple, json.loads(done.stdout)), strict=True))
-    return lambda *line: of[line]
+    results = dict(zip(lines, map(tuple, json.loads(done.stdout)), strict=True))
+    for command in COMMANDS:
+        page = help.help_page(COMMANDS[command], 80) + "\n"
+        assert results[command, "--help"] == (0, page, "")
+        assert results[command, "--version"][1].startswith("fedmia ")
+    wrong = [results[line] for line in lines[len(pages) :]]
+    assert {(code, out) for code, out, _ in wrong} == {(2, "")}
+    snapshot("".join(error for *_, error in wrong))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("command", COMMANDS)
-def test_pages__need_no_torch(command: str, ran: Ran) -> None:
-    assert ran(command, "--help") == (0, help.help_page(COMMANDS[command], 80) + "\n", "")
-    assert ran(command, "--version")[1].startswith("fedmia ")
-
-
-@pytest.mark.parametrize(("command", "flag", "nearest"), MISTYPED_FLAGS)
-def test_mistyped_flag__is_refused_without_torch(
-    command: str, flag: str, nearest: str, ran: Ran
-) -> None:
-    hint = f"unknown option {flag}; did you mean '{nearest}'? (--help shows them all)"
-    assert ran(command, flag, "3") == (2, "", f"fedmia: error: {hint}\n")
-
-
-@pytest.mark.parametrize(("flags", "line"), MISTYPED_OPTIONS)
-def test_mistyped_option_of_a_plugin__is_refused_without_torch(
-    flags: str, line: str, ran: Ran
-) -> None:
-    code, out, error = ran("simulate", *flags.split())
-    assert (code, out) == (2, "") and error.startswith(f"fedmia: error: {line}")
-
-
-@pytest.mark.parametrize(
-    "flags",
-    ["--ssl.quue 3", "--ssl mocov2 --ssl.quue 3", "--partition.alpa 1", "--strategy.mu 1"],
-)
-def test_refuse_options__says_what_the_settings_would(flags: str) -> None:
+def test_refuse_options__says_what_the_settings_would_and_leaves_the_rest_to_them() -> None:
     command = COMMANDS["simulate"]
-    with pytest.raises(InputError) as early:
-        flag_reader.refuse_options(command, flag_reader.read(command, flags.split()))
-    with pytest.raises(InputError) as late:
-        parse(command, flags.split())
-    early.value.spelling = late.value.spelling
-    assert str(early.value) == str(late.value)
-
-
-@pytest.mark.parametrize(
-    "flags",
-    [
+    for flags in (
+        "--ssl.quue 3", "--ssl mocov2 --ssl.quue 3", "--partition.alpa 1", "--strategy.mu 1"
+    ):  # fmt: skip
+        with pytest.raises(InputError) as early:
+            flag_reader.refuse_options(command, flag_reader.read(command, flags.split()))
+        with pytest.raises(InputError) as late:
+            parse(command, flags.split())
+        early.value.spelling = late.value.spelling
+        assert str(early.value) == str(late.value)
+    for flags in (
         "--ssl package.module:Class --ssl.own 3",
         "--config smoke --partition.alpha 3",
         "--attack.package.module:Class.own 3",
         "--partition file:clients.json",
         "--ssl no-such --ssl.own 3",
-    ],
-)
-def test_refuse_options__leaves_what_it_cannot_know_to_the_settings(flags: str) -> None:
-    command = COMMANDS["simulate"]
-    flag_reader.refuse_options(command, flag_reader.read(command, flags.split()))
+    ):
+        flag_reader.refuse_options(command, flag_reader.read(command, flags.split()))
 
 
 def test_index__is_what_the_settings_and_the_roles_say() -> None:

@@ -50,17 +50,8 @@ LEFT = {
 }  # fmt: skip
 # What takes long, or reads files that are not there.
 SLOW = (
-    "resnet",
-    "vgg",
-    "vit",
-    "cifar",
-    "stl10",
-    "svhn",
-    "tinyimagenet",
-    "folder",
-    "npz",
-    "parquet",
-)
+    "resnet", "vgg", "vit", "cifar", "stl10", "svhn", "tinyimagenet", "folder", "npz", "parquet",
+)  # fmt: skip
 MOST_OPTIONS = {"simulate": 4, "audit": 2}
 
 

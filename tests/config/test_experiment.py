@@ -11,15 +11,12 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
 
 from fedmia.attacks.base import ActiveAttack
 from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
 from fedmia.config.compatibility import check_experiment
 from fedmia.config.experiment import (
-    Data,
     Experiment,
     Federation,
     Layer,
@@ -36,32 +33,7 @@ from fedmia.options.yamlfile import dump, load
 from fedmia.partitions.split import SplitOptions
 from fedmia.runtime import environment
 from fedmia.threat import Threat
-
-DEFENSE = '''
-from dataclasses import dataclass
-from fedmia.defenses.base import Defense
-from fedmia.options.errors import InputError
-from fedmia.options.option import option
-
-@dataclass(frozen=True)
-class Wall(Defense):
-    """A defence that refuses batch norm."""
-
-    epsilon: float = option(8.0, "budget", gt=0)
-
-    def check(self, setting):
-        if setting.norm == "batch":
-            raise InputError("batch norm couples the images; use --model.norm group")
-'''
-
-
-@pytest.fixture
-def wall(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Name of a defence outside the repository."""
-    module = f"wall_{tmp_path.name}".replace("-", "_")
-    (tmp_path / f"{module}.py").write_text(DEFENSE)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    return f"{module}:Wall"
+from tests.snapshots import Snapshot
 
 
 def experiment_of(tree: dict[str, Any]) -> Experiment:
@@ -74,11 +46,6 @@ def refused(tree: dict[str, Any]) -> str:
         check_experiment(experiment_of(tree))
     assert "\n" not in str(caught.value)
     return str(caught.value)
-
-
-def test_experiment__defaults_pass_the_checks() -> None:
-    check_experiment(Experiment())
-    check_experiment(Experiment(attacker="active"))
 
 
 def test_experiment__every_option_of_every_choice_is_written_out() -> None:
@@ -97,44 +64,35 @@ def test_experiment__chosen_builds_what_it_names() -> None:
     assert type(built) is registry.load("ssl", "mocov2") and built.temperature == 0.3
 
 
-VIEW_OPTIONS = ("crop_min", "flip", "jitter")
-
-
 @pytest.mark.parametrize(
-    ("data", "given", "want"),
+    ("method", "data", "given", "want"),
     [
-        ("digits", {}, (0.9, 0.0, 0.25)),
-        ("cifar10", {}, (0.2, 0.5, 1.0)),
-        ("synthetic", {}, (0.2, 0.5, 1.0)),
-        ("digits", {"crop_min": 0.3}, (0.3, 0.0, 0.25)),
-        ("digits", {"flip": 0.5, "jitter": 0.0}, (0.9, 0.5, 0.0)),
-        ("cifar10", {"flip": 0.0}, (0.2, 0.0, 1.0)),
-        ("digits", {"crop_min": None}, (0.9, 0.0, 0.25)),
+        ("moco", "digits", {}, (0.9, 0.0, 0.25)),
+        ("mocov2", "cifar10", {}, (0.2, 0.5, 1.0)),
+        ("moco", "synthetic", {}, (0.2, 0.5, 1.0)),
+        ("mocov2", "digits", {"crop_min": 0.3}, (0.3, 0.0, 0.25)),
+        ("moco", "digits", {"flip": 0.5, "jitter": 0.0}, (0.9, 0.5, 0.0)),
+        ("moco", "cifar10", {"flip": 0.0}, (0.2, 0.0, 1.0)),
+        ("moco", "digits", {"crop_min": None}, (0.9, 0.0, 0.25)),
     ],
 )
-@pytest.mark.parametrize("method", ["moco", "mocov2"])
 def test_views__are_the_data_sources_where_not_given(
     method: str, data: str, given: dict[str, float | None], want: tuple[float, ...]
 ) -> None:
     experiment = experiment_of({"data": data, "ssl": {"name": method, **given}})
-    assert tuple(experiment.ssl.options[name] for name in VIEW_OPTIONS) == want
+    names = ("crop_min", "flip", "jitter")
+    assert tuple(experiment.ssl.options[name] for name in names) == want
     augment = experiment.ssl.build("ssl").augment
     assert (augment.crop_min, augment.flip) == want[:2]
     assert augment.brightness == pytest.approx(0.4 * want[2])
     assert experiment_of(to_tree(experiment)) == experiment  # written out, so a run can be repeated
 
 
-def test_views__a_flag_overrides_them() -> None:
-    flags = ["--dataset", "digits", "--ssl.crop_min", "0.5", "--ssl.flip", "0.1"]
-    experiment = parse(SIMULATE, flags).settings
-    assert tuple(experiment.ssl.options[name] for name in VIEW_OPTIONS) == (0.5, 0.1, 0.25)
-
-
 def test_views__an_operation_that_the_data_forbids_is_refused() -> None:
     settings = parse(SIMULATE, ["--dataset", "digits", "--ssl.operations", "blur,crop"]).settings
     augment = settings.ssl.build("ssl").augment
     assert augment.operations == ("blur", "crop") and augment.blur_p == 0.5
-    with pytest.raises(InputError, match="ssl 'moco': .*operations: the recipe has no flip to be"):
+    with pytest.raises(InputError, match="no flip"):
         parse(SIMULATE, ["--dataset", "digits", "--ssl.operations", "crop,flip"])
 
 
@@ -151,53 +109,36 @@ def test_experiment__pickles_and_replaces() -> None:
     assert other.attacks == experiment.attacks and other.seed == 5
 
 
-def test_roles__the_last_clients_attack_and_the_honest_defend(wall: str) -> None:
-    experiment = Experiment(
-        attacker="active", malicious=2, federation=Federation(clients=5), defense=(Layer(wall),)
-    )
+def test_roles__the_last_clients_attack_and_the_honest_defend() -> None:
+    five, layers = Federation(clients=5), (Layer("gaussian"),)
+    experiment = Experiment(attacker="active", malicious=2, federation=five, defense=layers)
     assert experiment.malicious_clients == (3, 4)
     assert experiment.honest_clients == (0, 1, 2) == experiment.defended
     assert dataclasses.replace(experiment, defended_clients=(2, 0)).defended == (0, 2)
-
-
-def test_roles__malicious_is_ignored_without_an_attacker() -> None:
-    experiment = Experiment(malicious=99)
-    check_experiment(experiment)
-    assert experiment.malicious_clients == () and len(experiment.honest_clients) == 10
-
-
-def test_roles__the_server_is_no_client(wall: str) -> None:
-    experiment = Experiment(attacker="server", malicious=99, defense=(Layer(wall),))
-    check_experiment(experiment)
-    assert experiment.malicious_clients == () and experiment.defended == tuple(range(10))
-    assert "ascent" not in expand_attacks(("all",), "server")
-    with pytest.raises(InputError, match="'ascent' needs attacker=active"):
-        check_experiment(Experiment(attacker="server", attacks=("ascent",)))
+    for role in ("none", "server"):  # no client attacks
+        experiment = Experiment(attacker=role, malicious=99, defense=layers)
+        check_experiment(experiment)
+        assert experiment.malicious_clients == ()
+        assert experiment.defended == tuple(range(10)) == experiment.honest_clients
 
 
 def test_attacks__main_and_all_are_what_the_role_permits() -> None:
-    everything = registry.names("attack")
-    active = {n for n in everything if issubclass(registry.load("attack", n), ActiveAttack)}
-    assert active and active < set(everything)
-    kinds = {n: registry.load("attack", n) for n in everything}
-    main = {n for n in active if kinds[n].main}
+    kinds = {name: registry.load("attack", name) for name in registry.names("attack")}
+    active = {name for name, cls in kinds.items() if issubclass(cls, ActiveAttack)}
+    main = {name for name in active if kinds[name].main}
     assert main < active and len(main) == 1  # one fits into a federation
-    for asked in ("main", "all"):
-        assert active & set(expand_attacks((asked,), "active")) == main
-    assert set(expand_attacks(("all",), "active")) >= {
-        n
-        for n in everything
-        if n not in active and kinds[n].needs.vantage != "server" and not kinds[n].uses_shadows
-    }
-    assert not active & set(Experiment(attacker="passive").attacks)
-    outsiders = {n for n, c in kinds.items() if c.needs.vantage == "outsider"}
-    alone = {n for n in outsiders - active if not kinds[n].uses_shadows}
+    for names in ("main", "all"):
+        assert active & set(expand_attacks((names,), "active")) == main
+    trained = {name for name, cls in kinds.items() if not cls.uses_shadows} - active
+    clients = {name for name in trained if kinds[name].needs.vantage != "server"}
+    alone = {name for name in trained if kinds[name].needs.vantage == "outsider"}
+    assert set(expand_attacks(("all",), "active")) == clients | main
     assert set(expand_attacks(("all",), "none")) == alone
-    assert set(Experiment().attacks) == {n for n in alone if kinds[n].main}
+    assert not active & set(expand_attacks(("all",), "server"))
+    assert set(Experiment().attacks) == {name for name in alone if kinds[name].main}
     assert expand_attacks(("none",), "active") == ()
     more = expand_attacks(("lpla", "main", "similarity"), "none")
-    assert more[0] == "lpla" and set(more) == {"lpla", *Experiment().attacks}
-    assert more.count("similarity") == 1
+    assert more[0] == "lpla" and sorted(more) == sorted({"lpla", *Experiment().attacks})
 
 
 @pytest.mark.parametrize(
@@ -217,18 +158,17 @@ def test_refusal__by_declared_needs(vantage: str, role: str, words: str | None) 
     assert reason is None if words is None else reason is not None and words in format_error(reason)
 
 
-def test_round_trip__dict_and_yaml_are_exact(tmp_path: Path, wall: str) -> None:
-    experiment = experiment_of(
-        {
-            "seed": 7,
-            "attacker": "active",
-            "data": {"name": "digits", "mean": [0.1], "std": [1 / 3]},
-            "partition": {"name": "dirichlet", "alpha": 1e-05},
-            "defense": {"name": wall, "epsilon": 3},
-            "defended_clients": "0-4,7",
-            "train": {"lr": 0.1 + 0.2},
-        }
-    )
+def test_round_trip__dict_and_yaml_are_exact(tmp_path: Path) -> None:
+    tree = {
+        "seed": 7,
+        "attacker": "active",
+        "data": {"name": "digits", "mean": [0.1], "std": [1 / 3], "dir": "\x85\u2028 folder: #1"},
+        "partition": {"name": "dirichlet", "alpha": 1e-05},
+        "defense": {"name": "dpsgd", "epsilon": 3},
+        "defended_clients": "0-4,7",
+        "train": {"lr": 0.1 + 0.2},
+    }
+    experiment = experiment_of(tree)
     assert experiment.defended_clients == (0, 1, 2, 3, 4, 7)
     assert experiment_of(to_tree(experiment)) == experiment
     file = tmp_path / "config.yaml"
@@ -236,24 +176,6 @@ def test_round_trip__dict_and_yaml_are_exact(tmp_path: Path, wall: str) -> None:
     assert "_run" in yaml.safe_load(file.read_text())
     again = experiment_of(load(file))
     assert again == experiment and dump(to_tree(again)) == dump(to_tree(experiment))
-
-
-@pytest.mark.slow
-@settings(max_examples=25, deadline=None)
-@example(lr=1.0, clients=1, std=[1.0], name="\x85\u2028 folder: #1")
-@given(
-    lr=st.floats(1e-12, 1e12),
-    clients=st.integers(1, 10**6),
-    std=st.lists(st.floats(1e-9, 9), min_size=1, max_size=3),
-    name=st.text(min_size=1).filter(lambda t: t.lower() != "none"),
-)
-def test_round_trip__any_values(lr: float, clients: int, std: list[float], name: str) -> None:
-    tree = {"train": {"lr": lr}, "federation": {"clients": clients}, "data": {"std": std}}
-    experiment = experiment_of(tree)
-    experiment = dataclasses.replace(
-        experiment, data=Data(std=experiment.data.std, dir=name), attacks=("similarity",), attack={}
-    )
-    assert experiment_of(yaml.safe_load(dump(to_tree(experiment)))) == experiment
 
 
 def test_to_dict__holds_no_out_and_only_plain_values() -> None:
@@ -279,144 +201,63 @@ def test_from_dict__short_and_long_forms_are_the_same() -> None:
     assert experiment_of({"attacks": "similarity, internal"}).attacks == ("similarity", "internal")
 
 
-@pytest.mark.parametrize(
-    ("tree", "message"),
-    [
-        ({"sead": 1}, "unknown option sead; did you mean 'seed'?"),
-        ({"federation": {"cleints": 3}}, "unknown option federation.cleints; did you mean"),
-        ({"federation": 3}, "federation must be a mapping of options, got 3"),
-        ({"federation": {"clients": "3"}}, "federation.clients must be int, got '3'"),
-        ({"federation": {"clients": 0}}, "federation.clients must be >= 1, got 0"),
-        ({"federation": {"rounds": 0}}, "federation.rounds must be >= 1, got 0"),
-        ({"seed": True}, "seed must be int, got True"),
-        ({"attacks": None}, "attacks must be list of str, got None"),
-        ({"attacks": ["similarty"]}, "unknown attack 'similarty'; did you mean 'similarity'?"),
-        ({"attacks": ["similarity", "similarity"]}, "attack 'similarity' is named twice"),
-        (
-            {"attacks": ["internal"], "attack": {"similarity": {}}},
-            "options for attack 'similarity'",
-        ),
-        ({"attack": {"similarity": {"view": 2}}}, "unknown option attack.similarity.view"),
-        ({"attack": {"similarity": {"views": 1}}}, "attack.similarity.views must be >= 2, got 1"),
-        ({"attack": {"nothing": {}}}, "unknown attack 'nothing'"),
-        (
-            {"partition": {"name": "iid", "alpha": 1.0}},
-            "partition.alpha is no option of partition 'iid', but of d",
-        ),
-        ({"partition": {"name": "dirichlet", "alpha": 0}}, "partition.alpha must be > 0, got 0.0"),
-        ({"partition": {"name": 3}}, "partition.name must be str, got 3"),
-        ({"partition": None}, "partition must be a mapping of options, got None"),
-        ({"strategy": "fedavgg"}, "unknown strategy 'fedavgg'; did you mean 'fedavg'?"),
-        ({"data": "digit"}, "unknown dataset 'digit'; did you mean 'digits'?"),
-        ({"data": "parqet:x"}, "unknown dataset 'parqet'; did you mean 'parquet'?"),
-        ({"data": "parquet"}, "dataset 'parquet' needs a path"),
-        ({"data": "digits:x"}, "dataset 'digits' takes no path"),
-        ({"data": {"image_column": "x"}}, "data.image_column is no option of dataset 'digits'"),
-        ({"data": {"mean": 0.5}}, "data.mean must be list of float or none, got 0.5"),
-        ({"data": {"std": [0.0]}}, "data.std must be > 0, got 0.0"),
-        ({"data": {"mean": [0.1, 0.2]}}, "data.mean takes 1 or 3 values"),
-        ({"data": {"mean": [0.1], "std": [1, 1, 1]}}, "data.mean has 1 values and data.std 3"),
-        ({"device": "gpu"}, "device must be auto, cpu, cuda or cuda:N, got 'gpu'"),
-        ({"device": "cuda:99"}, "device=cuda:99: "),
-        ({"defense": {"epsilon": 3}}, "defense.epsilon needs defense.name=NAME"),
-        ({"defended_clients": [0]}, "defended_clients=0 needs defense.name=NAME"),
-        (
-            {"pretrain": {"mode": "none", "epochs": 3}},
-            "pretrain.mode=none leaves nothing for pretrain.epochs=3",
-        ),
-        (
-            {"pretrain": {"mode": "pooled", "epochs": 0}},
-            "pretrain.mode=pooled needs pretrain.epochs >= 1",
-        ),
-        ({"pretrain": {"mode": "public", "epochs": 1}}, "pretrain.mode=public needs split.public"),
-    ],
-)
-def test_bad_input__one_line_names_the_value(tree: dict[str, Any], message: str) -> None:
-    assert refused(tree).startswith(message)
+# What no flag can say; those that one can are in tests/cli/test_bad_input.py.
+REFUSED: list[dict[str, Any]] = [
+    {"federation": 3},
+    {"federation": {"clients": "3"}},
+    {"seed": True},
+    {"attacks": None},
+    {"partition": None},
+    {"partition": {"name": 3}},
+    {"data": {"mean": 0.5}},
+    {"defense": 3},
+    {"defense": [{"epsilon": 3}]},
+    {"defense": [{"name": "dpsgd", "clients": [12]}]},
+    {"defense": [{"name": "dpsgd", "clients": []}]},
+    {"defense": [{"name": "dpsgd", "clients": "abc"}]},
+    {"defense": "dpsgd", "defended_clients": []},
+    {"attacks": ["ascent"], "attacker": "server"},
+    {"attacker": "active", "malicious": 7, "federation": {"clients": 3}},
+]
 
 
-@pytest.mark.parametrize(("clients", "malicious"), [(1, 1), (3, 3), (3, 7)])
-def test_check__an_honest_client_must_remain(clients: int, malicious: int) -> None:
-    tree = {"attacker": "active", "malicious": malicious, "federation": {"clients": clients}}
-    message = refused(tree)
-    assert (
-        "no honest client, so no images to attack" in message
-        and f"federation.clients={clients} " in message
-    )
-    check_experiment(experiment_of({**tree, "attacker": "none", "attacks": "none"}))
+def test_bad_input__one_line_names_the_value(snapshot: Snapshot) -> None:
+    snapshot("\n".join(f"{tree}: {refused(tree).partition(' (known')[0]}" for tree in REFUSED))
+    assert refused({"device": "cuda:99"}).startswith("device=cuda:99: ")
 
 
-def test_check__ascent_needs_the_active_attacker() -> None:
-    for role in ("none", "passive"):
-        message = refused({"attacks": ["ascent"], "attacker": role})
-        assert "needs attacker=active" in message and message.endswith(f"attacker={role}")
+def test_check__what_suits_one_another_passes() -> None:
+    check_experiment(Experiment())
+    check_experiment(Experiment(attacker="active"))
+    alone = {"malicious": 3, "federation": {"clients": 3}, "attacks": "none"}
+    check_experiment(experiment_of(alone))
     check_experiment(experiment_of({"attacks": ["ascent"], "attacker": "active"}))
+    public, forty = Pretrain("public", 2), SplitOptions(public=40)
+    check_experiment(Experiment(pretrain=public, split=forty, defense=(Layer("dpsgd"),)))
+    check_experiment(Experiment(pretrain=Pretrain("pooled", 2)))
 
 
 @pytest.mark.parametrize(
-    ("named", "words"),
+    ("content", "why"),
     [
-        ([10], "no client 10; the clients are 0-9"),
-        ([9], "client 9 is malicious; the honest ones are 0-8"),
-        ([1, 1], "names client 1 twice"),
-        ([], "names no client"),
+        (b"", "holds nothing"),
+        (b"[1, 2]", "holds list"),
+        (b"seed: [1", "not valid YAML"),
+        (b"train:\n  lr: 1\n  lr: 2", "'lr' is written twice (line 3)"),
+        (b"1: 2", "'1' is not a name (line 1)"),
+        (b"seed: !!python/object:os.system x", "not valid YAML"),
+        (b"seed: \xff", "not UTF-8"),
+        (None, "cannot read"),
     ],
 )
-def test_check__defended_clients(wall: str, named: list[int], words: str) -> None:
-    tree = {"defense": wall, "attacker": "active", "defended_clients": named}
-    assert words in refused(tree)
-
-
-def test_check__defence_is_asked_about_the_norm(wall: str) -> None:
-    check_experiment(experiment_of({"defense": wall}))
-    message = refused({"defense": wall, "model": {"norm": "batch"}})
-    assert "batch norm" in message and wall in message
-
-
-def test_check__pooled_pretraining_refuses_any_defence(wall: str) -> None:
-    pooled = {"pretrain": {"mode": "pooled", "epochs": 2}}
-    check_experiment(experiment_of(pooled))
-    assert "private images" in refused({**pooled, "defense": wall})
-    public = {"pretrain": {"mode": "public", "epochs": 2}, "split": {"public": 40}}
-    check_experiment(experiment_of({**public, "defense": wall}))
-
-
-@pytest.mark.parametrize("epsilon", [0, -1.0, float("nan")])
-def test_bad_input__epsilon(wall: str, epsilon: float) -> None:
-    assert "defense.epsilon must be" in refused({"defense": {"name": wall, "epsilon": epsilon}})
-
-
-def test_check__public_pretraining_with_public_images() -> None:
-    check_experiment(Experiment(pretrain=Pretrain("public", 2), split=SplitOptions(public=40)))
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "must hold a mapping of options, holds nothing"),
-        ("[1, 2]", "must hold a mapping of options, holds list"),
-        ("seed: [1", "is not valid YAML"),
-        ("seed: 1\nseed: 2", "key 'seed' is written twice (line 2)"),
-        ("train:\n  lr: 1\n  lr: 2", "key 'lr' is written twice (line 3)"),
-        ("1: 2", "key '1' is not a name (line 1)"),
-        ("seed: !!python/object:os.system x", "is not valid YAML"),
-    ],
-)
-def test_load__bad_files_are_named(tmp_path: Path, text: str, message: str) -> None:
+def test_load__bad_files_are_named(tmp_path: Path, content: bytes | None, why: str) -> None:
     file = tmp_path / "bad.yaml"
-    file.write_text(text)
+    if content is not None:
+        file.write_bytes(content)
     with pytest.raises(InputError) as caught:
         load(file)
-    assert message in str(caught.value) and str(file) in str(caught.value)
+    assert why in str(caught.value) and str(file) in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_load__unreadable_files_are_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="cannot read config file .*none.yaml"):
-        load(tmp_path / "none.yaml")
-    (tmp_path / "bytes.yaml").write_bytes(b"seed: \xff")
-    with pytest.raises(InputError, match="not UTF-8"):
-        load(tmp_path / "bytes.yaml")
 
 
 def test_load__exponents_without_a_dot_are_numbers(tmp_path: Path) -> None:

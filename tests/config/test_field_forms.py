@@ -1,4 +1,4 @@
-"""The forms of a field: four, whichever command; what each says of itself is what flags reach."""
+"""The forms of a field: what each says of itself is what flags reach."""
 
 from __future__ import annotations
 
@@ -7,27 +7,12 @@ from typing import Any
 
 import pytest
 
-from fedmia.cli.commands import COMMANDS
-from fedmia.config.choices import PluginChoice
 from fedmia.config.fields import mapping
 from fedmia.config.flag_layout import flag_layout
-from fedmia.config.forms import (
-    MappingForm,
-    PluginForm,
-    ScalarForm,
-    SectionForm,
-    Settings,
-    field_forms,
-)
+from fedmia.config.forms import Settings, field_forms
 from fedmia.config.tree import from_tree, merge, to_tree
 from fedmia.options.errors import InputError, opt, prefix_errors
 from fedmia.options.option import option, options_of
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_forms__are_four(command: str) -> None:
-    forms = {type(form) for form in field_forms(COMMANDS[command].settings).values()}
-    assert forms <= {ScalarForm, SectionForm, PluginForm, MappingForm} and ScalarForm in forms
 
 
 @dataclass(frozen=True)
@@ -56,11 +41,6 @@ def test_merge__another_plugin_drops_the_options_of_the_one_before() -> None:
     merged = merge(Small, lower, {"method": "moco"}, lambda tree: ())
     assert merged == {"method": "moco", "method_options": {}}
     assert merge(Small, lower, {"own": {}}, lambda tree: ()) == {**lower, "own": {}}
-
-
-def test_chosen__writes_out_every_option() -> None:
-    whole = PluginChoice("dirichlet", {"alpha": 0.3}).complete("partition")
-    assert whole.name == "dirichlet" and whole.options["alpha"] == 0.3
 
 
 def test_prefixed__says_where_an_error_is_and_keeps_its_options() -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from pathlib import Path
 
 import pytest
 
-from fedmia.cli import help as catalogue
 from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE, TRADEOFF
 from fedmia.cli.presets import PRESETS
@@ -18,6 +16,7 @@ from fedmia.options import registry
 from fedmia.options.errors import InputError
 from fedmia.options.option import check_limits, check_type, option_fields
 from fedmia.options.yamlfile import dump
+from tests.snapshots import Snapshot
 
 DPSGD = registry.load("defense", "dpsgd")
 
@@ -26,13 +25,6 @@ def built(line: str) -> Tradeoff:
     settings = parse(TRADEOFF, shlex.split(line)).settings
     assert isinstance(settings, Tradeoff)
     return settings
-
-
-def refused(line: str) -> str:
-    with pytest.raises(InputError) as caught:
-        parse(TRADEOFF, shlex.split(line))
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
 
 
 def test_points__are_the_runs_that_simulate_would_do() -> None:
@@ -66,7 +58,6 @@ def test_defended_clients__are_those_of_the_clients_defences_alone() -> None:
     settings = built("--defenses gaussian,fedprox --strengths gaussian=1 --defended-clients 0-4")
     defended = [cell.first.defended for cell in settings.sweep.cells[:3]]
     assert defended == [(), (0, 1, 2, 3, 4), ()]
-    assert "client 10; the clients are" in refused("--defenses gaussian --defended-clients 10")
 
 
 def test_defaults__give_way_to_what_is_asked_for(tmp_path: Path) -> None:
@@ -94,58 +85,14 @@ def test_file__holds_a_whole_trade_off_and_reads_back(tmp_path: Path) -> None:
     assert [c.key for c in built(str(again)).sweep.cells] == [c.key for c in settings.sweep.cells]
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("--defenses gausian", "unknown defence 'gausian'; did you mean 'gaussian'? (known: "),
-        ("--defenses dpsgd,none,dpsgd", "--defenses: 'dpsgd' is named twice"),
-        ("--defenses none", "--defenses names no defence, so nothing is compared"),
-        ("", "--defenses names no defence, so nothing is compared"),
-        ("--defenses fedavg", "--defenses: defense=none and strategy=fedavg are the same run"),
-        ("--defenses dpsgd --strengths laplace=1", "--strengths laplace: no such defence is "
-         "compared (--defenses dpsgd)"),
-        ("--defenses dpsgd --strengths dpsg=1", "--strengths dpsg: no such defence is compared; "
-         "did you mean 'dpsgd'?"),
-        ("--defenses dpsgd --strengths dpsgd=1,-1", "--strengths dpsgd=-1: noise_multiplier must "
-         "be >= 0, got -1.0"),
-        ("--defenses dpsgd --strengths dpsgd=x", "--strengths dpsgd=x: noise_multiplier must be "
-         "float or none, got 'x'"),
-        ("--defenses dpsgd --strengths dpsgd=1,1.0", "--strengths dpsgd=1.0: noise_multiplier is "
-         "given twice"),
-        ("--defenses dpsgd --strengths dpsgd.epsilom=1", "--strengths dpsgd.epsilom: no such "
-         "option; did you mean 'epsilon'?"),
-        ("--defenses dpsgd --strengths 'dpsgd=1;dpsgd.epsilon=1'", "--strengths dpsgd and "
-         "--strengths dpsgd.epsilon are two strengths of one defence"),
-        ("--defenses dpsgd --strengths dpsgd=1 --strengths dpsgd=2", "--strengths dpsgd is given "
-         "twice"),
-        ("--defenses dpsgd --strengths dpsgd", "--strengths must be NAME=VALUE,VALUE,.., got"),
-        ("--defenses dpsgd --strengths dpsgd=", "--strengths dpsgd needs a list of values"),
-        ("--defenses fedprox --strengths fedprox=1", "--strengths fedprox: strategy 'fedprox' has "
-         "no measure of strength; name an option of it, fedprox.OPTION"),
-        ("--defenses dpsgd --seeds 0", "--seeds must be >= 1, got 0"),
-        ("--defenses dpsgd --attacks none", "--attacker passive --attacks none: no attack is run"),
-        ("--defenses dpsgd --defense gaussian", "--defense gaussian: --defenses says what is"),
-        ("--defenses gaussian,dpsgd --ssl simclr", "--defenses dpsgd noise_multiplier="),
-        ("--defenses dpsgd --clinets 3", "unknown option --clinets; did you mean '--clients'?"),
-        ("--defenses dpsgd --clients 1", "--clients 1 --attacker passive"),
-    ],
-)  # fmt: skip
-def test_bad_input__is_one_line_before_anything_runs(line: str, message: str) -> None:
-    assert refused(line).startswith(message)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("strengths: {gaussian: 1}", "strengths.gaussian in {file} needs a list of values, got 1"),
-        ("strengths: {gaussian: [-1]}", "strengths: gaussian=-1 in {file}: scale must be >= 0"),
-        ("strengths: 3", "strengths in {file} must be a mapping"),
-    ],
-)
-def test_file__mistakes_name_it(tmp_path: Path, text: str, message: str) -> None:
-    file = tmp_path / "t.yaml"
-    file.write_text(f"defenses: [gaussian]\n{text}\n")
-    assert refused(str(file)).startswith(message.format(file=file))
+def test_file__mistakes_name_it(tmp_path: Path, snapshot: Snapshot) -> None:
+    file, said = tmp_path / "t.yaml", list[str]()
+    for text in ("strengths: {gaussian: 1}", "strengths: {gaussian: [-1]}", "strengths: 3"):
+        file.write_text(f"defenses: [gaussian]\n{text}\n")
+        with pytest.raises(InputError) as caught:
+            built(str(file))
+        said.append(str(caught.value))
+    snapshot("\n".join(said))
 
 
 DEFENDING = [
@@ -165,10 +112,3 @@ def test_strengths__are_values_of_the_option_that_they_are_of(kind: str, name: s
     for value in cls.strengths:
         check_type(f"{name}.strengths", value, kinds[cls.strength])
         check_limits(f"{name}.strengths", value, options[cls.strength].metadata)
-
-
-def test_help__says_every_option_within_80_columns() -> None:
-    page = catalogue.help_page(TRADEOFF, 80)
-    assert max(map(len, page.splitlines())) <= 80
-    for name in ("out", "config", "strengths", "defenses", "seeds", "jobs", "clients", "train.lr"):
-        assert re.search(rf"^  --{name} ", page, re.M), name

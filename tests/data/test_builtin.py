@@ -19,7 +19,6 @@ from fedmia.data.stl10 import PlanarImage, Stl10
 from fedmia.data.svhn import Svhn
 from fedmia.data.synthetic import Synthetic
 from fedmia.options.errors import InputError
-from fedmia.options.option import option_fields
 
 RNG = np.random.default_rng(0)
 
@@ -168,19 +167,6 @@ def test_svhn__reads_a_local_folder(tmp_path, monkeypatch):
     assert np.array_equal(data.images, rows) and data.labels.tolist() == [1, 0, 2, 1]
 
 
-def test_stl10__reads_a_local_folder(tmp_path, monkeypatch):
-    folder = tmp_path / "stl10_binary"
-    folder.mkdir()
-    # The files hold each channel column by column.
-    rows = RNG.integers(0, 256, (2, 3, 96, 96), dtype=np.uint8)
-    (folder / "train_X.bin").write_bytes(rows.transpose(0, 1, 3, 2).tobytes())
-    (folder / "train_y.bin").write_bytes(bytes([2, 1]))
-    (folder / "class_names.txt").write_text("a\nb\n")
-    monkeypatch.setattr("torchvision.datasets.STL10._check_integrity", lambda self: True)
-    data = Stl10().load(request(data_dir=tmp_path))
-    assert np.array_equal(data.images, rows) and data.labels.tolist() == [1, 0]
-
-
 def stl10_binary(folder: Path, **counts: int) -> dict[str, np.ndarray]:
     """Files PART_X.bin of so many images, each channel column by column; the images."""
     (folder / "stl10_binary").mkdir()
@@ -189,6 +175,15 @@ def stl10_binary(folder: Path, **counts: int) -> dict[str, np.ndarray]:
         file = folder / "stl10_binary" / f"{part}_X.bin"
         file.write_bytes(rows.transpose(0, 1, 3, 2).tobytes())
     return images
+
+
+def test_stl10__reads_a_local_folder(tmp_path, monkeypatch):
+    rows = stl10_binary(tmp_path, train=2)["train"]
+    (tmp_path / "stl10_binary" / "train_y.bin").write_bytes(bytes([2, 1]))
+    (tmp_path / "stl10_binary" / "class_names.txt").write_text("a\nb\n")
+    monkeypatch.setattr("torchvision.datasets.STL10._check_integrity", lambda self: True)
+    data = Stl10().load(request(data_dir=tmp_path))
+    assert np.array_equal(data.images, rows) and data.labels.tolist() == [1, 0]
 
 
 def test_stl10__unlabelled_images_are_read_one_by_one(tmp_path, monkeypatch):
@@ -236,10 +231,3 @@ def test_archive__absent_without_a_network(tmp_path, monkeypatch, source, subset
     assert message.startswith(f"{source.__name__.lower()}: ") and "\n" not in message
     assert not (tmp_path / "deep").exists()
     assert capsys.readouterr().out == ""
-
-
-@pytest.mark.parametrize("source", [Cifar10, Cifar100, Svhn, Stl10])
-def test_archive__subset_is_checked(source):
-    with pytest.raises(InputError, match="trains"):
-        source(subset="trains")
-    assert [f.name for f, _ in option_fields(source)] == ["subset"]

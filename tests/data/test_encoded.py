@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import io
-
 import numpy as np
 import pytest
-from PIL import Image
 
 from fedmia.data import _pixels
 from fedmia.data.encoded import EncodedSet
 from fedmia.data.images import ImageSet
 from fedmia.partitions.iid import IID
 from fedmia.partitions.split import Split, SplitOptions, decode_split, make_split
+from tests.data.material import encode
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (120, 4, 4, 3), dtype=np.uint8)
 LABELS = np.arange(120) % 3
-
-
-def png(pixels: np.ndarray, level: int = 6) -> bytes:
-    buffer = io.BytesIO()
-    Image.fromarray(pixels).save(buffer, "PNG", compress_level=level)
-    return buffer.getvalue()
 
 
 def stored(files: list[bytes]) -> EncodedSet:
@@ -37,7 +29,7 @@ def roles(found: ImageSet | EncodedSet, nonmembers: int = 10) -> Split:
 def test_decoded__roles_are_those_of_the_images_and_no_other_is_decoded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    files = [png(x) for x in PIXELS]
+    files = [encode(x) for x in PIXELS]
     whole = stored(files).all()
     assert np.array_equal(whole.images, PIXELS.transpose(0, 3, 1, 2))
     want, calls, decode = roles(whole), [], _pixels.ImageDecoder._decode
@@ -56,8 +48,8 @@ def test_decoded__roles_are_those_of_the_images_and_no_other_is_decoded(
 
 
 def test_decoded__copies_that_are_encoded_otherwise_have_one_role() -> None:
-    copies = [png(x, level=0) for x in PIXELS[:80]]
-    files = [png(x) for x in PIXELS[:80]] + copies
+    copies = [encode(x, compress_level=0) for x in PIXELS[:80]]
+    files = [encode(x) for x in PIXELS[:80]] + copies
     assert len(set(files)) == 160
     data, got = decode_split(stored(files), roles)
     shown = {x.tobytes() for x in data.images[got.used]}
@@ -66,6 +58,6 @@ def test_decoded__copies_that_are_encoded_otherwise_have_one_role() -> None:
 
 
 def test_decoded__byte_equal_copies_are_found_without_decoding() -> None:
-    files = [png(x) for x in PIXELS[:80]] * 2
+    files = [encode(x) for x in PIXELS[:80]] * 2
     assert roles(stored(files)).duplicates_removed == roles(stored(files).all()).duplicates_removed
     assert roles(stored(files)).duplicates_removed == 80

@@ -24,6 +24,7 @@ from fedmia.federation.run import prepare
 from fedmia.options.errors import InputError
 from papers.heads import measure
 from papers.heads.settings import Head
+from tests.data.material import experiment_on, write_image
 
 DEEP = np.random.default_rng(0).integers(0, 4096, (60, 8, 8), dtype=np.uint16)
 BYTES = np.rint(DEEP / 4095 * 255).astype(np.uint8)[:, None]
@@ -33,30 +34,21 @@ LIMITS = (0.0, 4095.0)
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     for at, pixels in enumerate(DEEP):
-        Image.fromarray(pixels).save(tmp_path / f"{at:02d}.png")
+        write_image(tmp_path / f"{at:02d}.png", pixels)
     return tmp_path
 
 
-def experiment(folder: Path, **data: Any) -> Experiment:
-    split = {"members": 30, "nonmembers": 12, "known": 2, "test": 4}
-    return from_tree(
-        Experiment,
-        {"data": {"name": f"folder:{folder}", **data}, "split": split, "partition": "iid",
-         "attacker": "none", "federation": {"clients": 2, "placebo": False}},
-    )  # fmt: skip
-
-
 def test_simulate__scales_the_images_of_a_folder(folder: Path) -> None:
-    prepared = prepare(experiment(folder, pixel_range=list(LIMITS)))
+    prepared = prepare(experiment_on(folder, pixel_range=list(LIMITS)))
     used = np.sort(prepared.split.used)
     assert np.array_equal(prepared.data.images[used], BYTES[used])
     with pytest.raises(InputError, match=r"data\.pixel_range=LOW,HIGH"):
-        prepare(experiment(folder))
+        prepare(experiment_on(folder))
 
 
 def test_settings__leave_it_out_where_it_is_not_given(folder: Path) -> None:
-    assert "pixel_range" not in to_tree(experiment(folder))["data"]
-    tree = to_tree(experiment(folder, pixel_range=list(LIMITS)))
+    assert "pixel_range" not in to_tree(experiment_on(folder))["data"]
+    tree = to_tree(experiment_on(folder, pixel_range=list(LIMITS)))
     assert tree["data"]["pixel_range"] == list(LIMITS)
     assert from_tree(Experiment, tree).data.request(0).pixel_range == LIMITS
 
@@ -125,7 +117,7 @@ def test_python__what_was_converted_stands_in_the_report(tmp_path: Path) -> None
     assert [note.partition(":")[0] for note in notes] == ["members", "others"]
 
 
-def test_head__scales_its_images(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_head__scales_its_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Loaded(Exception):
         """Ends the test where the images are loaded."""
 
@@ -136,11 +128,8 @@ def test_head__scales_its_images(folder: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(measure, "load", lambda *a, **more: released)
     monkeypatch.setattr(measure, "split_images", split)
     for at in range(30):
-        (folder / str(at % 2)).mkdir(exist_ok=True)
-        (folder / f"{at:02d}.png").rename(folder / str(at % 2) / f"{at:02d}.png")
-    for at in range(30, 60):
-        (folder / f"{at:02d}.png").unlink()
+        write_image(tmp_path / str(at % 2) / f"{at:02d}.png", DEEP[at])
     with pytest.raises(InputError, match=" give pixel_range=LOW,HIGH"):
-        measure.prepare(Head(encoder="e", data=f"folder:{folder}"))
+        measure.prepare(Head(encoder="e", data=f"folder:{tmp_path}"))
     with pytest.raises(Loaded, match="30"):
-        measure.prepare(Head(encoder="e", data=f"folder:{folder}", pixel_range=LIMITS))
+        measure.prepare(Head(encoder="e", data=f"folder:{tmp_path}", pixel_range=LIMITS))

@@ -38,11 +38,9 @@ def split_of(data=DATA, options=SMALL, law=None, clients=6, malicious=1, placebo
 def arrays(split: Split) -> dict[str, list[int] | list[list[int]]]:
     """Every field as plain lists, for comparison."""
     results = {}
-    for field in dataclasses.fields(split):
-        value = getattr(split, field.name)
-        results[field.name] = (
-            [v.tolist() for v in value] if isinstance(value, tuple) else np.asarray(value).tolist()
-        )
+    for name, value in vars(split).items():
+        several = isinstance(value, tuple)
+        results[name] = [v.tolist() for v in value] if several else np.asarray(value).tolist()
     return results
 
 
@@ -74,15 +72,8 @@ def test_split__roles_are_disjoint_and_of_the_sizes_asked(
         assert too_few or isinstance(law, Shards) and "at least 2 needed" in str(error)
         return
     members_found = np.concatenate(split.parts[:honest])
-    roles = [
-        *split.parts,
-        *split.placebo_parts,
-        split.known_nonmembers,
-        split.scored_nonmembers,
-        split.test_fit,
-        split.test_eval,
-        split.public,
-    ]
+    names = ("known_nonmembers", "scored_nonmembers", "test_fit", "test_eval", "public")
+    roles = [*split.parts, *split.placebo_parts, *(getattr(split, name) for name in names)]
     everything = np.concatenate(roles)
     assert len(set(everything.tolist())) == len(everything)
     assert len(split.parts) == clients and len(split.placebo_parts) == (honest if placebo else 0)
@@ -91,11 +82,9 @@ def test_split__roles_are_disjoint_and_of_the_sizes_asked(
     assert len(split.known_members) == len(split.known_nonmembers) == known
     assert len(split.scored_members) == members - known
     assert len(split.public) == public
-    assert all(
-        split.owner[i] == c
-        for c in range(honest)
-        for i in np.flatnonzero(np.isin(split.members, split.parts[c]))
-    )
+    for client in range(honest):
+        owned = np.isin(split.members, split.parts[client])
+        assert np.all(split.owner[owned] == client)
     if test is not None:
         assert len(split.test_fit) + len(split.test_eval) == test
     if nonmembers is not None:
@@ -133,7 +122,7 @@ def test_split__each_member_is_as_likely_known_as_any_other():
 
 @pytest.mark.slow
 def test_split__scored_members_are_drawn_evenly_over_images_and_move_nothing_else():
-    counts, draws, whole = np.zeros(900), 200, split_of(placebo=False)
+    counts, draws, whole = np.zeros(900), 120, split_of(placebo=False)
     for seed in range(draws):
         split = split_of(options=dataclasses.replace(SMALL, scored=20), placebo=False, seed=seed)
         assert len(split.scored_members) == 20 and split.counts()["scored_members"] == 20
@@ -155,7 +144,7 @@ def test_split__scored_members_are_drawn_evenly_over_images_and_move_nothing_els
 @pytest.mark.slow
 def test_split__a_score_of_the_class_alone_gives_no_more_false_alarms():
     # Known members drawn evenly over clients: .080 of these draws.
-    labels, draws = np.repeat(np.arange(10), 180), 1500
+    labels, draws = np.repeat(np.arange(10), 180), 800
     data = ImageSet(distinct_images(1800).images, labels, "toy")
     missed = 0
     for seed in range(draws):
@@ -268,21 +257,16 @@ def test_split__a_number_of_members_scores_all_of_them():
 
 def test_split__too_few_images_shows_the_sum():
     options = SplitOptions(members=300, nonmembers=400, known=48, test=50, public=7)
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(InputError, match="300 .* 360 .* 400 .* 50 .* 7 public = 1117 .* has 900 "):
         split_of(options=options)
-    assert str(caught.value) == (
-        "300 members + 360 reserve + 400 non-members + 50 test + 7 public = 1117 images needed, "
-        "toy has 900 distinct"
-    )
 
 
 def test_split__exactly_enough_images():
     options = SplitOptions(members=60, nonmembers=768, known=10, test=None)
     split = split_of(options=options, clients=1, malicious=0, placebo=False)
     assert len(split.scored_nonmembers) == 758 and len(split.test_eval) == 36
-    tight = split_of(
-        data=distinct_images(60 + 14 + 2), clients=1, malicious=0, placebo=False
-    ).counts()
+    data = distinct_images(60 + 14 + 2)
+    tight = split_of(data, clients=1, malicious=0, placebo=False).counts()
     assert (tight["scored_nonmembers"], tight["test_fit"], tight["test_eval"]) == (2, 1, 1)
 
 
@@ -303,9 +287,6 @@ def test_split__refuses(options, clients, malicious, message):
     with pytest.raises(InputError, match=message) as caught:
         split_of(options=options, clients=clients, malicious=malicious)
     assert "\n" not in str(caught.value)
-
-
-def test_split__a_client_of_one_image_is_refused():
     with pytest.raises(InputError, match=r"gives client \d of 5 1 images, at least 2 needed"):
         split_of(law=Quantity(alpha=0.01, min_size=1))
 
@@ -343,17 +324,3 @@ def test_without__takes_the_images_of_those_clients_and_no_others():
         assert image in split.parts[owner]
     for name in ("known_nonmembers", "scored_nonmembers", "test_fit", "test_eval", "public"):
         np.testing.assert_array_equal(getattr(remaining, name), getattr(split, name))
-
-
-def test_counts__of_each_role():
-    split = split_of(options=dataclasses.replace(SMALL, public=7), malicious=2)
-    counts = split.counts()
-    assert counts == {
-        "distinct": 900, "duplicates_removed": 0, "members": 60, "known_members": 12,
-        "scored_members": 48, "known_nonmembers": 12, "public": 7,
-        "scored_nonmembers": len(split.scored_nonmembers),
-        "attackers": len(split.parts[4]) + len(split.parts[5]),
-        "placebo": sum(map(len, split.placebo_parts)),
-        "test_fit": len(split.test_fit), "test_eval": len(split.test_eval),
-    }  # fmt: skip
-    assert counts["attackers"] == 30 and len(split.placebo_parts) == 4  # two of four honest ones

@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedmia.config.experiment import Experiment
-from fedmia.config.tree import from_tree
 from fedmia.data.base import Request
 from fedmia.data.folder import Folder
 from fedmia.data.images import ImageSet
 from fedmia.federation.run import prepare
 from fedmia.options.errors import InputError
+from tests.data.material import experiment_on, refusal, write_image
 
 
 @pytest.fixture
@@ -22,17 +21,14 @@ def folder(tmp_path: Path) -> Path:
     """12 images of 8x8 pixels, seven of which are broken: the odd ones and the first."""
     rng = np.random.default_rng(0)
     for at in range(12):
-        file = tmp_path / f"{at:02d}.png"
-        Image.fromarray(rng.integers(0, 256, (8, 8), np.uint8)).save(file)
+        write_image(file := tmp_path / f"{at:02d}.png", rng.integers(0, 256, (8, 8), np.uint8))
         if at % 2 or at == 0:
             file.write_bytes(file.read_bytes()[:60])
     return tmp_path
 
 
 def test_unreadable__the_error_counts_all_and_names_five(folder: Path) -> None:
-    with pytest.raises(InputError) as caught:
-        Folder().load(Request(str(folder), None, None, 0))
-    line = str(caught.value)
+    line = refusal(Folder(), folder)
     assert "7 images (" in line and "cannot be decoded" in line
     assert [f"{n:02d}.png" in line for n in (0, 1, 3, 5, 7, 9, 11)] == [True] * 5 + [False] * 2
 
@@ -60,18 +56,9 @@ def test_simulate__names_the_option_and_leaves_them_out_with_it(folder: Path) ->
     """What a run prepares before its first round: the files left out stand in its notes."""
     for at in range(12, 72):
         pixels = np.random.default_rng(at).integers(0, 256, (8, 8), np.uint8)
-        Image.fromarray(pixels).save(folder / f"{at}.png")
-
-    def settings(skip: bool) -> Experiment:
-        data = {"name": f"folder:{folder}", "skip_unreadable": skip}
-        split = {"members": 30, "nonmembers": 12, "known": 2, "test": 4}
-        return from_tree(
-            Experiment,
-            {"data": data, "split": split, "partition": "iid", "attacker": "none",
-             "federation": {"clients": 2, "placebo": False}},
-        )  # fmt: skip
+        write_image(folder / f"{at}.png", pixels)
 
     with pytest.raises(InputError, match=r"7 images .*data\.skip_unreadable leaves them out"):
-        prepare(settings(False))
-    prepared = prepare(settings(True))
+        prepare(experiment_on(folder))
+    prepared = prepare(experiment_on(folder, skip_unreadable=True))
     assert sum("7 images" in note and "left out" in note for note in prepared.notes) == 1

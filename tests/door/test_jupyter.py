@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,22 +12,12 @@ import pytest
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.manager import KernelManager
 
-OWN = """
-from dataclasses import dataclass
-from typing import ClassVar
+from tests.cli.test_bad_input import OWN_ATTACK
+
+OWN = f"""
 import fedmia
-from fedmia.attacks import Attack
-from fedmia.threat import Threat
-
-@dataclass
-class Length(Attack):
-    "Length of the embedding."
-    paper: ClassVar[str] = "none"
-    needs: ClassVar[Threat] = Threat("black_box", "outsider")
-    def score(self, view, images):
-        return view.embed(images).norm(dim=1).double().numpy()
-
-tiny = dict(config="smoke", clients=2, rounds=1, attacker="none", attacks=["similarity", Length])
+{OWN_ATTACK}
+tiny = dict(config="smoke", clients=2, rounds=1, attacker="none", attacks=["similarity", Norm])
 """
 
 
@@ -43,8 +34,10 @@ def kernel(tmp_path: Path) -> Iterator[tuple[KernelManager, BlockingKernelClient
     manager.shutdown_kernel(now=True)
 
 
-def answers(client: BlockingKernelClient, message: str, seconds: float) -> list[dict[str, Any]]:
-    """What the kernel publishes for a cell until it is idle again."""
+def answers(
+    client: BlockingKernelClient, message: str, until: str = "", seconds: float = 120
+) -> list[dict[str, Any]]:
+    """What the kernel publishes for a cell until it shows a text like this, or is idle again."""
     published: list[dict[str, Any]] = []
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -55,12 +48,14 @@ def answers(client: BlockingKernelClient, message: str, seconds: float) -> list[
         if one["msg_type"] == "status" and content["execution_state"] == "idle":
             return published
         published.append(content)
+        if until and re.search(until, str(content)):
+            return published
     raise AssertionError("the cell did not end")
 
 
-def run_cell(client: BlockingKernelClient, code: str, seconds: float = 120) -> list[dict[str, Any]]:
+def run_cell(client: BlockingKernelClient, code: str) -> list[dict[str, Any]]:
     """Run a cell; what it published, an error of it raised."""
-    published = answers(client, client.execute(code), seconds)
+    published = answers(client, client.execute(code))
     errors = [a for a in published if a["kind"] == "error"]
     assert not errors, "\n".join(errors[0]["traceback"])
     return published
@@ -74,17 +69,17 @@ def test_a_class_of_a_cell_runs_shows_itself_and_can_be_interrupted(
     run_cell(client, OWN)
     shown = run_cell(client, "run = fedmia.run_simulation(**tiny, out='RUN')\nrun")
     (result,) = (a["data"] for a in shown if a["kind"] == "execute_result")
-    assert "Length" in result["text/html"] and "<script" not in result["text/html"]
+    assert "Norm" in result["text/html"] and "<script" not in result["text/html"]
     name = run_cell(client, "print(run.settings.attacks[1])")[-1]["text"]
-    assert name.startswith("python:Length@")
+    assert name.startswith("python:Norm@")
     run_cell(client, OWN)  # the cell again: the same source, the same name
-    run_cell(client, "fedmia.run_simulation(resume='RUN', attacks=['similarity', Length])")
+    run_cell(client, "fedmia.run_simulation(resume='RUN', attacks=['similarity', Norm])")
 
     long = "run = fedmia.run_simulation(**{**tiny, 'rounds': 3000})"
     message = client.execute(long)
-    time.sleep(8)
+    answers(client, message, until=r"rounds [1-9]\d*/3000")
     manager.interrupt_kernel()
-    published = answers(client, message, 120)
+    published = answers(client, message)
     assert not [a for a in published if a["kind"] == "error"]
     finished = int(run_cell(client, "print(run.records['interrupted'])")[-1]["text"])
     assert 0 < finished < 3000

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -52,14 +51,8 @@ def own_attack(factor: float = 1.0) -> type[Attack]:
     return Length
 
 
-class Bare(Attack):
-    """An attack whose author forgot @dataclass."""
-
-    paper: ClassVar[str] = "none"
-    needs: ClassVar[Threat] = Threat("black_box", "outsider")
-
-    def score(self, view: BlackBox, images: Tensor) -> NDArray[np.float64]:
-        return view.embed(images).norm(dim=1).double().numpy()
+# An attack whose author forgot @dataclass.
+Bare = type("Bare", (Attack,), {"score": lambda self, view, images: None})
 
 
 def network(channels: int) -> nn.Module:
@@ -88,18 +81,6 @@ def test_the_numbers_are_those_of_the_command_line(tmp_path: Path) -> None:
     assert configs[0] == configs[1]
 
 
-@pytest.mark.slow
-def test_a_run_without_a_folder_keeps_it_as_long_as_it_lives() -> None:
-    run = fedmia.run_simulation(**TINY)
-    folder = run.folder
-    assert len(run.scores) and folder.is_dir()
-    shown = run._repr_html_()
-    assert all(text and text[:20] in shown for text in (run.verdict, run.means, run.sure))
-    assert "similarity" in shown and "<script" not in shown and "report.html" in shown
-    del run
-    assert not folder.parent.exists()
-
-
 def test_own_images_network_and_attack(tmp_path: Path) -> None:
     kind = own_attack()
     options = TINY | {"attacks": ["similarity", kind(power=2.0)]}
@@ -113,22 +94,6 @@ def test_own_images_network_and_attack(tmp_path: Path) -> None:
     assert run.images.members.shape[1:] == (1, 10, 10)
     again = fedmia.run_simulation(**options)
     assert again.scores.equals(run.scores)
-
-
-@pytest.mark.slow
-def test_another_source_has_another_name(tmp_path: Path) -> None:
-    options = TINY | {"out": tmp_path / "RUN", "attacks": [own_attack()]}
-    fedmia.run_simulation(**options)
-    same = fedmia.run_simulation(resume=tmp_path / "RUN", attacks=[own_attack()])
-    assert list(same.attacks.index) == ["Length"]
-
-    class Other(own_attack()):  # type: ignore[misc]
-        """Not the class that the run was started with."""
-
-    with pytest.raises(
-        fedmia.InputError, match="attacks is .*python:Length@.* not .*python:Other@"
-    ):
-        fedmia.run_simulation(resume=tmp_path / "RUN", attacks=[Other])
 
 
 def test_names_change_with_what_a_class_or_function_does() -> None:
@@ -165,23 +130,30 @@ def test_defences_are_names_classes_or_instances(form: Any) -> None:
 
 
 @pytest.mark.slow
-def test_a_class_that_is_gone_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fedmia.run_simulation(**TINY | {"out": tmp_path / "RUN", "attacks": [own_attack(3.0)]})
+def test_own_classes_of_a_folder_are_passed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "RUN"
+    fedmia.run_simulation(**TINY | {"out": out, "attacks": [own_attack()]})
+    same = fedmia.run_simulation(resume=out, attacks=[own_attack()])
+    assert list(same.attacks.index) == ["Length"]
+
+    class Other(own_attack()):  # type: ignore[misc]
+        """Not the class that the run was started with."""
+
+    with pytest.raises(fedmia.InputError, match="python:Length@.* not .*python:Other@"):
+        fedmia.run_simulation(resume=out, attacks=[Other])
     monkeypatch.setattr("fedmia.options.session._CLASSES", {})
-    run = fedmia.open_run(tmp_path / "RUN", trust_plugins=True)
+    run = fedmia.open_run(out, trust_plugins=True)
     assert list(run.attacks.index) == ["Length"]  # a folder is data
-    with pytest.raises(fedmia.InputError, match="python:Length@.*pass Length again"):
-        _ = run.settings
-    with pytest.raises(fedmia.InputError, match="pass Length again"):
-        fedmia.run_simulation(resume=tmp_path / "RUN")
+    for use in (lambda: run.settings, lambda: fedmia.run_simulation(resume=out)):
+        with pytest.raises(fedmia.InputError, match="pass Length again"):
+            use()
 
 
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ({"cliens": 3}, "unknown option cliens; did you mean 'clients'?"),
-        ({"clients": 0}, "clients must be >= 1, got 0"),
-        ({"partition": {"alpha": -1}}, "partition.alpha must be > 0, got -1.0"),
         ({"model": nn.Identity()}, "model must be a function that returns a new module"),
         ({"attacks": [Bare()]}, "Bare must be a dataclass: it lacks @dataclass"),
         ({"attacks": [3]}, "attack must be a name, a class or an instance of Attack, got 3"),
@@ -189,7 +161,6 @@ def test_a_class_that_is_gone_is_named(tmp_path: Path, monkeypatch: pytest.Monke
         ({"dataset": np.full((4, 1, 8, 8), np.nan)}, "dataset must be images, .* from nan to nan"),
         ({"dataset": np.zeros((4, 5, 8, 8))}, r"C 1 or 3; got float64 \(4, 5, 8, 8\)"),
         ({"resume": "RUN", "out": "OTHER"}, "resume goes on .*: out cannot be given too"),
-        ({"resume": "NOSUCH"}, "resume='NOSUCH' is no run"),
     ],
 )
 def test_bad_input_is_one_line_and_leaves_nothing(
@@ -203,15 +174,18 @@ def test_bad_input_is_one_line_and_leaves_nothing(
 
 
 def test_an_interrupt_reports_on_the_finished_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C as round 3 ends, by the run's own word and by no clock."""
-    plain = Display.round
+    """Ctrl-C as round 3 ends, by the run's own word and by no clock.
+
+    What handled it before does so again; a job in the background begins with it ignored.
+    """
+    plain, before = Display.round, signal.getsignal(signal.SIGINT)
 
     def interrupt(self: Display, branch: str, round: int, *rest: Any) -> None:
         plain(self, branch, round, *rest)
         if round == 3:
-            os.kill(os.getpid(), signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)  # to this thread, at once
 
     monkeypatch.setattr(Display, "round", interrupt)
     run = fedmia.run_simulation(**TINY | {"rounds": 8, "federation": {"snapshots": 1}})
     assert run.records["interrupted"] == 3
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGINT) is before

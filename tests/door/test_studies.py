@@ -11,32 +11,32 @@ import pandas as pd
 import pytest
 
 import fedmia
+from fedmia.door.studies import name_values
 from fedmia.report.notebook import DOUBT, LEAKS
 from fedmia.table import COLUMNS
 from tests.door.test_simulation import TINY, network, own_attack, pixels
 
 
-@pytest.mark.slow(seconds=60)
+@pytest.mark.slow(seconds=30)
 def test_own_attack_data_and_network_in_a_study(tmp_path: Path) -> None:
     kind = own_attack()
     options = TINY | {"attacks": ["similarity", kind], "dataset": pixels(), "model": network}
     options |= {"split": {"members": 20, "nonmembers": 20}}
-    grid = {"partition.alpha": [0.5, 2.0]}
+    grid = {"partition.alpha": [0.5]}
     study = fedmia.run_study(**options, grid=grid, seeds=2, out=tmp_path / "STUDY")
-    assert len(study.runs) == 4 and not study.failed
+    assert len(study.runs) == 2 and not study.failed
     table = study.compare(kind, "similarity")
     aucs = table[table["measure"] == "AUC"].set_index("point")["difference"]
-    for alpha in ("0.5", "2.0"):
-        runs = [study.runs[f"partition.alpha={alpha}_seed={seed}"] for seed in (0, 1)]
-        means = [run.attacks["auc"]["Length"] - run.attacks["auc"]["similarity"] for run in runs]
-        assert aucs[f"partition.alpha={alpha}"] == pytest.approx(np.mean(means), abs=1e-5)
+    runs = [study.runs[f"partition.alpha=0.5_seed={seed}"] for seed in (0, 1)]
+    means = [run.attacks["auc"]["Length"] - run.attacks["auc"]["similarity"] for run in runs]
+    assert aucs["partition.alpha=0.5"] == pytest.approx(np.mean(means), abs=1e-5)
     assert study.compare("Length", "similarity").equals(table)
     with pytest.raises(fedmia.InputError, match="unknown attack of this study 'Lenght'; did you"):
         study.compare("Lenght", "similarity")
     shown = study._repr_html_()
     assert study.sentence in shown and "<script" not in shown
     mean = np.mean([run.attacks["auc"]["Length"] for run in runs])
-    assert f"partition.alpha={alpha}" in shown and f">{mean:.2f}<" in shown
+    assert "partition.alpha=0.5" in shown and f">{mean:.2f}<" in shown
     again = fedmia.open_study(tmp_path / "STUDY")
     assert again.table.equals(study.table)
 
@@ -60,7 +60,5 @@ def test_study__is_shown_by_the_verdicts_of_its_runs(tmp_path: Path) -> None:
 
 
 def test_grid__takes_short_flags_as_run_simulation_does() -> None:
-    from fedmia.door.studies import name_values
-
     plain = name_values({"clients": [3, 4], "partition.alpha": [1]})
     assert plain == {"federation.clients": [3, 4], "partition.alpha": [1]}

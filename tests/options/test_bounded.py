@@ -7,12 +7,17 @@ import zipfile
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from fedmia.options import bounded
 from fedmia.options.bounded import (
     LEVELS,
     ROOM,
+    ROWS,
     TIMES,
+    batch_rows,
     check_array,
     check_unfolded,
     check_zip,
@@ -62,6 +67,17 @@ def test_array__honest_ones_of_any_shape_pass_and_one_byte_less_does_not() -> No
     file.seek(0)
     with pytest.raises(InputError, match="promises"):
         check_array("a", file, array.nbytes - 1)
+
+
+def test_rows__fewer_are_read_at_once_where_a_value_may_be_large(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pq.write_table(pa.table({"image": [bytes(1000), b"x"]}), path := tmp_path / "a.parquet")
+    metadata = pq.read_metadata(path)
+    largest = metadata.row_group(0).column(0).total_uncompressed_size
+    assert batch_rows("f", metadata, 999) == ROWS
+    monkeypatch.setattr(bounded, "BATCH", 7 * largest)
+    assert batch_rows("f", metadata, 999) == 7
 
 
 def test_yaml__an_alias_counts_as_what_it_stands_for(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from fedmia.options.errors import InputError, format_value
 from fedmia.options.option import Options, check_type, option, option_fields, type_name
 from fedmia.options.values import Text, convert, from_text, plain
+from tests.snapshots import Snapshot
 
 
 @dataclass(frozen=True)
@@ -33,61 +34,41 @@ def test_options__defaults_are_accepted_and_listed_in_order() -> None:
     assert (Knobs().speed, Knobs(speed=2).speed) == ("auto", 2)
 
 
-@pytest.mark.parametrize(
-    ("bad", "message"),
-    [
-        ({"count": 0}, "Knobs.count must be >= 1, got 0"),
-        ({"count": 10}, "Knobs.count must be <= 9, got 10"),
-        ({"count": True}, "Knobs.count must be int, got True"),
-        ({"count": 2.0}, "Knobs.count must be int, got 2.0"),
-        ({"rate": 0}, "Knobs.rate must be > 0, got 0"),
-        ({"rate": 2.0}, "Knobs.rate must be < 2, got 2.0"),
-        ({"rate": math.nan}, "Knobs.rate must be finite, got nan"),
-        ({"rate": "1"}, "Knobs.rate must be float, got '1'"),
-        ({"mode": "quik"}, "unknown Knobs.mode value 'quik'; did you mean 'quick'?"),
-        ({"sizes": (1, -1)}, "Knobs.sizes must be >= 0, got -1"),
-        ({"sizes": [1]}, "Knobs.sizes must be list of int or none, got [1]"),
-        ({"speed": "fast"}, "Knobs.speed must be float or auto, got 'fast'"),
-        ({"speed": 0.0}, "Knobs.speed must be > 0, got 0.0"),
-    ],
-)
-def test_options__refused_with_field_and_value(bad: dict[str, object], message: str) -> None:
-    with pytest.raises(InputError) as caught:
-        Knobs(**bad)  # type: ignore[arg-type]
-    assert str(caught.value).startswith(message)
-    assert "\n" not in str(caught.value)
+def test_options__refused_with_field_and_value(snapshot: Snapshot) -> None:
+    values: dict[str, tuple[object, ...]] = {
+        "count": (0, 10, True, 2.0),
+        "rate": (0, 2.0, math.nan, "1"),
+        "mode": ("quik",),
+        "sizes": ((1, -1), [1]),
+        "speed": ("fast", 0.0),
+    }
+    said = list[str]()
+    for name, wrong in values.items():
+        for value in wrong:
+            with pytest.raises(InputError) as caught:
+                Knobs(**{name: value})  # type: ignore[arg-type]
+            said.append(str(caught.value))
+    snapshot("\n".join(said))
 
 
-@pytest.mark.parametrize(
-    ("kind", "name"),
-    [
-        (int, "int"),
-        (float | None, "float or none"),
-        (tuple[str, ...], "list of str"),
-        (tuple[float, float], "2 floats"),
-        (int | Literal["auto"], "int or auto"),
-    ],
-)
-def test_type_name__reads_as_words(kind: object, name: str) -> None:
-    assert type_name(kind) == name
+def test_type_name__reads_as_words() -> None:
+    kinds = (int, float | None, tuple[str, ...], tuple[float, float], int | Literal["auto"])
+    words = ["int", "float or none", "list of str", "2 floats", "int or auto"]
+    assert list(map(type_name, kinds)) == words
 
 
 @pytest.mark.parametrize(
     ("text", "kind", "value"),
     [
         ("3", int, 3),
-        ("-3", int, -3),
         ("3", float, 3.0),
         ("1e-3", float, 1e-3),
         ("TRUE", bool, True),
-        ("false", bool, False),
         ("none", int | None, None),
         ("none", str, "none"),
         ("none", tuple[int, ...] | None, None),
         ("0-2,7", tuple[int, ...], (0, 1, 2, 7)),
-        (" 1 , 2 ", tuple[int, ...], (1, 2)),
         ("a-b,c", tuple[str, ...], ("a-b", "c")),
-        ("0.4,0.5", tuple[float, ...] | None, (0.4, 0.5)),
         ("", tuple[int, ...], ()),
         ("7", int | str, 7),
         ("x7", int | str, "x7"),
@@ -104,15 +85,12 @@ def test_from_text__known_answers(text: str, kind: object, value: object) -> Non
     ("text", "kind"),
     [
         ("1.5", int),
-        ("1_000", int),
-        ("", int),
         ("x", float),
         ("yes", bool),
         ("", str),
         ("4-2", tuple[int, ...]),
         ("0-99999999", tuple[int, ...]),
         ("1,,2", tuple[int, ...]),
-        ("a,b", tuple[float, ...]),
         ("fast", float | Literal["auto"]),
     ],
 )

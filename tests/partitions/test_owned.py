@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedmia.config.compatibility import check_experiment
 from fedmia.config.experiment import Experiment
 from fedmia.config.tree import from_tree, to_tree
 from fedmia.data.digits import Digits
@@ -73,14 +72,9 @@ def test_natural__integers_keep_their_order_and_notes_name_the_clients():
 
 
 def test_natural__needs_a_column_that_the_source_has():
-    with pytest.raises(InputError, match="partition natural needs partition.column"):
-        Natural().check(Npz(), "npz")
-    with pytest.raises(InputError) as caught:
-        Natural("site").check(Digits(), "digits")
-    assert str(caught.value) == (
-        "partition natural needs a data source with columns (folder, npz, parquet); digits has "
-        "none; partition.name=file:PATH tells the client of each of its images"
-    )
+    for law, source in ((Natural(), Npz()), (Natural("site"), Digits())):
+        with pytest.raises(InputError, match="natural needs"):
+            law.check(source, "source")
     Natural("site").check(Npz(), "npz")
     with pytest.raises(InputError, match="toy hands over no 'site'"):
         Natural("site").kinds(images_of(None, 4), 2)
@@ -124,34 +118,13 @@ def test_file__clients_of_json_are_in_the_order_of_their_numbers(tmp_path):
     assert owners[:12] == owners[20:] == [*range(12)]
 
 
-@pytest.mark.parametrize(
-    ("content", "why"),
-    [
-        (b"image;client\n0;0\n", "separates its columns by ';', and must by a comma"),
-        (b"\xef\xbb\xbfimage\tclient\n0\t0\n", "separates its columns by '\\t', and must"),
-        ("image,client\n0,0\n".encode("utf-16"), "is not in UTF-8 (byte 0)"),
-        (b"image,client\n0,\xe9\n", "is not in UTF-8 (byte 15)"),
-    ],
-)
-def test_file__names_the_separator_or_encoding(tmp_path, content, why):
-    (tmp_path / "a.csv").write_bytes(content)
-    with pytest.raises(InputError) as caught:
-        File(str(tmp_path / "a.csv")).kinds(images_of(None, 9), 1)
-    assert why in str(caught.value)
-
-
-@pytest.mark.parametrize("dtype", [np.int8, np.int64])
-def test_file__npy_is_one_client_an_image(tmp_path, dtype):
-    np.save(tmp_path / "a.npy", np.array(OWNERS, dtype))
-    assert File(str(tmp_path / "a.npy")).kinds(images_of(None, 9), 3).tolist() == OWNERS
-
-
-def test_file__many_clients_of_a_vector_are_all_read(tmp_path):
-    owners = np.random.default_rng(0).integers(-1, 300, 5000)
-    owners[:300] = np.arange(300)
-    np.save(tmp_path / "a.npy", owners)
-    found = File(str(tmp_path / "a.npy")).kinds(images_of(None, 5000), 300)
-    assert np.array_equal(found, owners)
+@pytest.mark.parametrize(("dtype", "clients"), [(np.int8, 3), (np.int64, 300)])
+def test_file__npy_is_one_client_an_image(tmp_path, dtype, clients):
+    owners = np.random.default_rng(0).integers(-1, clients, 5000)
+    owners[:clients] = np.arange(clients)
+    np.save(tmp_path / "a.npy", owners.astype(dtype))
+    law = File(str(tmp_path / "a.npy"))
+    assert np.array_equal(law.kinds(images_of(None, 5000), clients), owners)
 
 
 @pytest.mark.parametrize(
@@ -171,12 +144,16 @@ def test_file__many_clients_of_a_vector_are_all_read(tmp_path):
         ("a.csv", "client,image\n0,1\n", "must begin with the line image,client"),
         ("a.csv", "image,client\n0,0\n1,a\n", "line 3 is '1,a'"),
         ("a.csv", "image,client\n0,0\n1,9\n", "names client 9, and has 2 images only"),
+        ("a.csv", "image;client\n0;0\n", "separates its columns by ';', and must by a comma"),
+        ("a.csv", "\ufeffimage\tclient\n0\t0\n", "separates its columns by '\\t', and must"),
+        ("a.csv", "image,client\n0,0\n".encode("utf-16"), "is not in UTF-8 (byte 0)"),
+        ("a.csv", b"image,client\n0,\xe9\n", "is not in UTF-8 (byte 15)"),
         ("a.npy", "no array", "is no .npy file of integers"),
     ],
 )  # fmt: skip
 def test_file__says_what_is_wrong_in_one_line(tmp_path, name, text, message):
     path = tmp_path / name
-    path.write_text(text)
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
     with pytest.raises(InputError) as caught:
         File(str(path)).kinds(images_of(None, 9), 2)
     assert str(caught.value).startswith(f"partition file: {path} ")
@@ -191,12 +168,8 @@ def test_file__other_arrays_and_other_files_are_refused(tmp_path):
     np.save(tmp_path / "b.npy", np.array({0: [1]}, object), allow_pickle=True)
     with pytest.raises(InputError, match="is no .npy file of integers"):
         File(str(tmp_path / "b.npy")).kinds(data, 1)
-    with pytest.raises(InputError, match="does not exist"):
-        File(str(tmp_path / "c.json")).kinds(data, 1)
     with pytest.raises(InputError, match="a pickle is never loaded"):
         File("net_dataidx_map.pkl")
-    with pytest.raises(InputError, match="partition file needs a path: partition.name=file:PATH"):
-        File().check(Digits(), "digits")
 
 
 # the promises of every partition, for those that are given
@@ -250,14 +223,10 @@ def test_split__members_and_nonmembers_are_of_one_mixture_of_clients():
         np.bincount(kinds[i], minlength=5) / len(i)
         for i in (split.members, split.scored_nonmembers)
     ]
+    ours = [split_of(data, Natural("writer"), 5, 1, placebo).members for placebo in (False, True)]
+    assert np.array_equal(*ours)
     expected = np.array([500, 100, 150, 90, 60]) / 900
     assert np.abs(mixes[0] - expected).max() < 0.15 and np.abs(mixes[1] - expected).max() < 0.05
-
-
-def test_split__members_do_not_change_with_the_placebo():
-    data, law = images_of(WRITERS), Natural("writer")
-    ours = [split_of(data, law, 5, 1, placebo).members for placebo in (False, True)]
-    assert np.array_equal(*ours)
 
 
 @pytest.mark.parametrize("whole", [False, True])
@@ -289,24 +258,19 @@ def test_split__clients_train_on_all_where_asked(tmp_path):
     rest += split.placebo_parts
     assert not set(np.concatenate(rest)) & {i for part in parts for i in part}
     assert split.whose is None  # so clients are compared by class
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(InputError, match="own 60 .*: split.members must be 60, got 50"):
         make_split(data, SplitOptions(members=50, known=12), law, 3, 1, True, 0)
-    assert str(caught.value) == (
-        "the honest clients own 60 distinct images and train on all: split.members must be 60, "
-        "got 50"
-    )
     with pytest.raises(InputError, match="has 3 clients, .*=2 asks for fewer, whose images would"):
         law.kinds(data, 2)
 
 
 def test_split__too_few_images_of_the_clients_show_the_sum(tmp_path):
     law = write(tmp_path / "a.json", [[*range(30)], [*range(30, 60)]])
-    with pytest.raises(InputError) as caught:
-        split_of(images_of(None), law, 2, 0, False)
-    assert str(caught.value) == (
-        "60 members + 0 reserve + 14 non-members + 40 test + 0 public = 114 images needed, what "
-        "is left of toy for these clients has 60 distinct"
+    sum_ = (
+        r"60 .* 0 .* 14 .* 40 .* 0 public = 114 images needed, what is left of toy .* 60 distinct"
     )
+    with pytest.raises(InputError, match=sum_):
+        split_of(images_of(None), law, 2, 0, False)
 
 
 # settings
@@ -315,22 +279,8 @@ def test_split__too_few_images_of_the_clients_show_the_sum(tmp_path):
 def test_settings__a_path_after_the_name_is_the_files(tmp_path):
     short = from_tree(Experiment, {"partition": "file:some/where:a.json", "attacks": "none"})
     assert short.partition.options == {"path": "some/where:a.json", "whole": False}
-    assert to_tree(short)["partition"] == {
-        "name": "file",
-        "path": "some/where:a.json",
-        "whole": False,
-    }
+    assert to_tree(short)["partition"] == {"name": "file", **short.partition.options}
     assert from_tree(Experiment, to_tree(short)) == short
-    with pytest.raises(InputError, match="two paths"):
-        from_tree(Experiment, {"partition": {"name": "file:a.json", "path": "b.json"}})
-    with pytest.raises(InputError, match=r"a\.pkl is no \.json, \.csv or \.npy file"):
-        from_tree(Experiment, {"partition": "file:a.pkl"})
-    for tree, message in (
-        ({"partition": "file"}, "needs a path"),
-        ({"partition": {"name": "natural", "column": "site"}}, "digits has none"),
-    ):
-        with pytest.raises(InputError, match=message):
-            check_experiment(from_tree(Experiment, {**tree, "attacks": "none"}))
 
 
 def test_prepare__reads_the_column_and_says_who_is_who(tmp_path):
