@@ -118,11 +118,11 @@ def _match_names(
     ways = [(_resnet.canonical_names(trunk)[0] if _resnet.is_resnet(own) else trunk, list[str]())]
     ways += [(_vit.canonical_names(trunk), [])] * (_vit.BLOCK in own)
     for prefix in dict.fromkeys(("", match.scheme.trunk)):
-        ways.append((_convert(module, {prefix + n: t for n, t in trunk.items()}), [CONVERTED]))
+        ways.append((convert_names(module, {prefix + n: t for n, t in trunk.items()}), [CONVERTED]))
     return max(((sum(n in own for n in g), g, how) for g, how in ways), key=lambda way: way[0])
 
 
-def _convert(module: nn.Module, tensors: Tensors) -> dict[str, Tensor]:
+def convert_names(module: nn.Module, tensors: Tensors) -> dict[str, Tensor]:
     """`tensors` by the names of a model of timm's, as its own code converts those of public code.
 
     None where it has no converter. What that leaves out keeps its name, and what would make

@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import os
+import sys
+import types
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from fedmia.encoders.base import load
+from fedmia.options.errors import InputError
+
 SIZE = 16
+
+
+def refused(match: str, *spec: str | Path, **options: Any) -> None:
+    """The encoder is refused in one line that has `match`."""
+    with pytest.raises(InputError, match=match) as error:
+        load(*map(str, spec), **options)
+    assert "\n" not in str(error.value)
 
 
 class Tiny(nn.Module):
@@ -65,6 +78,14 @@ def save_onnx(module: nn.Module, path: Path, batch: int | None = None, channels:
 
 
 SAVERS: dict[str, Callable[..., str]] = {"pt2": save_pt2, "onnx": save_onnx}
+
+
+@pytest.fixture
+def code(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """An importable module `usercode`, to put factories into."""
+    module = types.ModuleType("usercode")
+    monkeypatch.setitem(sys.modules, "usercode", module)
+    return module
 
 
 @pytest.fixture(scope="session")

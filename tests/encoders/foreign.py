@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -82,14 +81,10 @@ def layer_scale() -> Made:
     return Made(renamed(net.state_dict(), (r"ls([12])\.gamma", r"gamma_\1")), net, None)
 
 
-def swiglu() -> dict[str, Any]:
+def dinov2_giant() -> Made:
     from timm.layers import SwiGLUPacked
 
-    return {"mlp_layer": SwiGLUPacked, "act_layer": nn.SiLU}
-
-
-def dinov2_giant() -> Made:
-    net = vit(init_values=0.1, **swiglu())
+    net = vit(init_values=0.1, mlp_layer=SwiGLUPacked, act_layer=nn.SiLU)
     tensors = renamed(net.state_dict(), (r"mlp\.fc1", "mlp.w12"), (r"mlp\.fc2", "mlp.w3"))
     return Made(tensors | {"mask_token": torch.ones(1, 192)}, net, None)
 
@@ -193,12 +188,6 @@ LOADED: dict[str, Callable[[], Made]] = {
     "VISSL": vissl,
     "SwAV": swav,
 }
-
-
-def write(made: Made, path: Path) -> Made:
-    """Save what the file holds."""
-    torch.save(made.contents, path)
-    return made
 
 
 def dinov3(zero: bool = False, patch: int = 8) -> tuple[Made, nn.Module]:
