@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import types
 from typing import Any
 
 import pytest
@@ -18,6 +16,7 @@ from fedmia.encoders.describe import describe
 from fedmia.library import view
 from fedmia.ssl.base import Encoder
 from fedmia.threat import BlackBox
+from tests.encoders.test_modules import Patches
 
 RESAMPLED = "multiples of {} pixels, positions resampled"
 
@@ -61,22 +60,8 @@ def test_crops__torchvisions_vit(monkeypatch: pytest.MonkeyPatch) -> None:
     assert torch.equal(table, resample_table(state["encoder.pos_embedding"], 17))  # its own stay
 
 
-class Whole(nn.Module):
-    """A transformer's shape that goes by no learned table."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.embed = nn.Conv2d(3, 8, 4, 4)
-        self.places = nn.Parameter(torch.ones(1, 16, 8))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return (self.embed(x).flatten(2).transpose(1, 2) + self.places)[:, 0]
-
-
-def test_crops__one_size_alone_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    module: Any = types.ModuleType("usercode")
-    module.make = Whole
-    monkeypatch.setitem(sys.modules, "usercode", module)
+def test_crops__one_size_alone_is_said(code: Any) -> None:
+    code.make = Patches  # goes by no table of a known name
     released = load("usercode:make", size=16)
     assert released.fixed_size and describe(released, 16).crops == "16 pixels alone"
     assert describe(load("torchvision:resnet18", size=32), 32).crops == "any"
