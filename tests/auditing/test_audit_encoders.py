@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -25,13 +22,6 @@ class Dropping(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return nn.functional.dropout(self.tiny(x), 0.5)
-
-
-class Planted:
-    """A pickle that makes a folder when it is read by one who trusts it."""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return os.mkdir, ("planted",)
 
 
 @pytest.mark.slow
@@ -92,22 +82,3 @@ def test_encoder__one_that_draws_anew_stops_the_audit_unless_allowed(
     assert done.code == 2 and not (tmp_path / "A").exists()
     assert "answers the same image differently" in done.err and "--allow-random" in done.err
     assert audit(f"{flags} --allow-random", tmp_path / "A").code == 0
-
-
-@pytest.mark.parametrize("kind", ["cut", "other", "code", "folder", "empty"])
-def test_encoder__what_is_no_encoder_is_said_in_one_line(
-    kind: str, audit: Audit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Exit code 2, and nothing is written or run."""
-    monkeypatch.chdir(tmp_path)
-    file = tmp_path / "w.pth"
-    state: Any = tiny().state_dict()
-    torch.save({"state_dict": state} | ({"args": Planted()} if kind == "code" else {}), file)
-    if kind == "cut":
-        file.write_bytes(file.read_bytes()[:800])
-    spec = {"folder": f"hf:{tmp_path}", "empty": f"timm:{tmp_path / 'sub'}"}.get(kind, str(file))
-    (tmp_path / "sub").mkdir()
-    (tmp_path / "sub" / "config.json").write_text(json.dumps({"architecture": "test_vit"}))
-    done = audit(f"--encoder {spec} --attacks lpla", tmp_path / "A")
-    assert done.code == 2 and not (tmp_path / "A").exists() and not (tmp_path / "planted").exists()
-    assert done.err.count("\n") == 1 and done.err.startswith("fedmia: error: ")

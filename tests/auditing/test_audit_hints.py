@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
-import pytest
 from PIL import Image
 
-from tests.auditing.conftest import MEMBERS, NONMEMBERS, Audit, Sides, sides, textures, write
+from tests.auditing.conftest import MEMBERS, NONMEMBERS, Audit, Sides, sides, textures
 
 
 def pictures(folder: Path, broken: int) -> Sides:
@@ -45,26 +43,3 @@ def test_unreadable_images__the_error_names_the_flag_and_the_report_counts(
     split = done.report["split"]
     assert split["known_members"] + split["scored_members"] == MEMBERS - 3
     assert "3 images" in done.err and any("3 images" in note for note in done.report["notes"])
-
-
-@pytest.mark.parametrize("command", ["members", "nonmembers"])
-def test_a_folder_for_a_dataset__say_how(
-    command: str, audit: Audit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "train_images").mkdir()
-    monkeypatch.chdir(tmp_path)
-    sources = {"members": "digits", "nonmembers": "digits", command: "train_images"}
-    flags = " ".join(f"--{name} {source}" for name, source in sources.items())
-    done = audit(flags, tmp_path / "A")
-    assert done.code == 2 and "a folder of this name is folder:train_images" in done.err
-
-
-def test_few_images__no_option_is_named_that_nobody_gave(audit: Audit, tmp_path: Path) -> None:
-    few = textures(3, seed=1)
-    file = write(tmp_path / "few.npz", few.images, np.asarray(few.labels))
-    other = textures(40, seed=2)
-    rest = write(tmp_path / "rest.npz", other.images, np.asarray(other.labels))
-    done = audit(f"--members npz:{file} --nonmembers npz:{rest}", tmp_path / "A")
-    assert done.code == 2
-    assert "3 members and 40 non-members are too few: at least 8 of each" in done.err
-    assert "--known 0" not in done.err
