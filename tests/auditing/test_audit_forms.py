@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -12,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from fedmia.simulate import main as simulate
 from tests.auditing.brought import tiny
-from tests.auditing.conftest import PIXELS, Audit, Sides, sides
+from tests.auditing.conftest import PIXELS, RUN, Audit, Sides, sides
+from tests.bank import Bank
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -95,15 +94,11 @@ for line in sys.argv[1].split(";"):
 
 
 @pytest.mark.slow
-def test_process__of_its_own_and_no_federation_installed(archives: Sides, tmp_path: Path) -> None:
+def test_process__of_its_own_and_no_federation_installed(
+    archives: Sides, bank: Bank, tmp_path: Path
+) -> None:
     """An export and a run with explicit images; a run's own images need Flower, and say so."""
-    path, run = export("pt2", tmp_path), tmp_path / "RUN"
-    flags = (
-        "--dataset synthetic --data.pixels 8 --data.images 60 --data.classes 2 --clients 1 "
-        "--rounds 1 --split.members 12 --split.known 4 --attacks none "
-        "--train.local_epochs 1 --model.width 4 --ssl.dim 8 --quiet"
-    )
-    assert simulate([*shlex.split(flags), "--out", str(run)]) == 0
+    path, run = export("pt2", tmp_path), bank.run(RUN)
     more = "--attacks lpla --threads 1 --device cpu --quiet"
     lines = [
         f"--encoder {path} {archives.flags} {more}",

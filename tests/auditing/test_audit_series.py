@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import statistics
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -17,7 +16,6 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-import torch
 import yaml
 
 from fedmia.cli.command import parse
@@ -39,6 +37,7 @@ from fedmia.study.views import encoders as compare
 from fedmia.study.views.encoders import EncodersView, models
 from tests.auditing.conftest import Audit, Sides, numbers
 from tests.report.test_report_rows import wrong
+from tests.snapshots import Snapshot
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "audit.json"
 ROUNDS = (0, 2, 5)
@@ -156,45 +155,32 @@ def test_series__one_json_and_one_page(serial: Serial, tmp_path: Path) -> None:
         (row,) = point["attacks"]
         first = 0.5 + 0.02 * point["round"]
         assert row["by_seed"] == pytest.approx([first, first + 0.01])
-        assert row["auc"] == pytest.approx(statistics.fmean(row["by_seed"]))
+        assert row["auc"] == pytest.approx(np.mean(row["by_seed"]))
         assert row["auc_ci"] == pytest.approx([0.45, 0.8])  # the mean of both seeds' ends
         assert (row["difference"] is None) == (point["round"] == 5)
-    out = tmp_path / "OUT"
-    values, ends = [], []
+    out, values, ends = tmp_path / "OUT", [], []
     for seed in (0, 1):
         (same, a), (also, b) = (
             read(out / "cells" / f"encoder=RUN@{turn}_seed={seed}" / "scores.csv")
             for turn in (0, 5)
         )
         assert same == also and len(a["similarity"].scores_members) == 20
-        ends.append(difference_interval(a["similarity"].sides, b["similarity"].sides))
-        aucs = [
-            torch.tensor(
-                x["similarity"].scores_members[:, None] > x["similarity"].scores_nonmembers
-            )
-            for x in (a, b)
-        ]
-        values.append(float(aucs[0].float().mean() - aucs[1].float().mean()))
+        pair = a["similarity"].sides, b["similarity"].sides
+        ends.append(difference_interval(*pair))
+        first, last = (np.mean(members[:, None] > others) for members, others in pair)
+        values.append(first - last)
     apart = found["points"][0]["attacks"][0]["difference"]
-    assert apart["last"] == "RUN@5" and apart["difference"] == pytest.approx(
-        statistics.fmean(values), abs=1e-6
-    )
-    assert apart["ci"] == pytest.approx(
-        [statistics.fmean(e) for e in zip(*ends, strict=True)], abs=1e-6
-    )
-    assert (
-        apart["ci_simultaneous"][0] < apart["ci"][0] < apart["ci"][1] < apart["ci_simultaneous"][1]
-    )
+    assert apart["last"] == "RUN@5"
+    assert apart["difference"] == pytest.approx(np.mean(values), abs=1e-6)
+    assert apart["ci"] == pytest.approx(np.mean(ends, axis=0), abs=1e-6)
+    assert sorted([*apart["ci"], *apart["ci_simultaneous"]])[1:3] == apart["ci"]
     lost = [f"Not run: {r['attack']}: {r['reason']}" for r in golden["not_run"]]
     assert lost and set(lost) <= set(found["notes"])
     page = (out / "series.html").read_text()
     assert 'href="cells/encoder%3DRUN%402_seed%3D1/report.html"' in page
-    untitled = re.findall(r"<th>(.*?)</th>", page)
-    assert not untitled, untitled  # each column says what it is
-    assert set(re.findall(r'href="#([^"]+)"', page)) == set(
-        re.findall(r'section id="([^"]+)"', page)
-    )
-
+    assert not re.findall(r"<th>(.*?)</th>", page)  # each column says what it is
+    sections = set(re.findall(r'section id="([^"]+)"', page))
+    assert set(re.findall(r'href="#([^"]+)"', page)) == sections
     other = [p | {"run": "OTHER", "knn": p["knn"] + 0.1} for p in found["points"][1:]]
     assert found["models"] == [] and [row["round"] for row in models(found["points"] + other)] == [
         2, 5,
@@ -202,34 +188,6 @@ def test_series__one_json_and_one_page(serial: Serial, tmp_path: Path) -> None:
     (row,) = models([found["points"][1], other[0]])
     assert row["knn"]["mean"] == pytest.approx(found["points"][1]["knn"] + 0.05)
     assert row["knn"]["n"] == row["attacks"]["similarity"]["n"] == 2
-
-
-def test_differences__hold_together_over_all_attacks_and_encoders(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Two attacks on three rounds: four differences from the last one."""
-    draw = np.random.default_rng(0)
-
-    def sides() -> Any:
-        return {
-            name: ScoredAttack(name, "", "", "", draw.normal(0.5, 1, 30), draw.normal(0, 1, 40))
-            for name in ("similarity", "lira")
-        }
-
-    audits = {turn: sides() for turn in ROUNDS}
-    monkeypatch.setattr(compare, "both_of", lambda one, other, done: (audits[one], audits[other]))
-    points: Any = [
-        {"run": "RUN", "round": turn, "name": f"RUN@{turn}", "attacks": [{"name": n} for n in one]}
-        for turn, one in audits.items()
-    ]
-    compare.fill_differences(points, [[turn] for turn in ROUNDS], None)  # type: ignore[list-item, arg-type]
-    for point in points[:-1]:
-        for row in point["attacks"]:
-            both = audits[point["round"]][row["name"]], audits[ROUNDS[-1]][row["name"]]
-            for key, family in (("ci", 1), ("ci_simultaneous", 4)):
-                want = difference_interval(*(one.sides for one in both), LEVEL, family)
-                assert row["difference"][key] == pytest.approx(want, abs=1e-6)
-    assert all("difference" not in row for row in points[-1]["attacks"])
 
 
 @pytest.mark.parametrize("other", ["0,1,,0,1.0", "1,0,,0,1.0"])  # another image, another truth
@@ -278,7 +236,7 @@ def test_differences__hold_together_for_all_attacks_of_all_pairs(
         assert together == difference_interval(*(one.sides for one in pair), family=6) != each
 
 
-def test_sentence__each_encoder_and_of_a_run_the_ends() -> None:
+def test_sentence__each_encoder_and_of_a_run_the_ends(snapshot: Snapshot) -> None:
     def point(name: str, code: str, knn: float | None = None, p: float | None = None,
               **aucs: float | None) -> Any:  # fmt: skip
         run, _, turn = name.partition("@")
@@ -290,33 +248,27 @@ def test_sentence__each_encoder_and_of_a_run_the_ends() -> None:
 
     first, last = point("x@0", "leaks", 0.3, a=0.9, b=0.5), point("x@5", "shift", a=0.6, b=0.7)
     middle, lost = point("x@2", "leaks", 0.4, a=0.99), point("x@9", "", a=None)
-    sentence = compare.sentence([first, middle, last], ["finished", "failed", "not run", "failed"])
-    assert sentence == (
-        "x@0: leaks, a AUC 0.90 [0.80, 1.00], kNN 0.30; x@5: shift, b AUC 0.70 [0.60, 0.80]; "
-        "failed: 2; not run: 1."
-    )
-    one = compare.sentence([first, lost], ["finished"])
-    assert one == "x@0: leaks, a AUC 0.90 [0.80, 1.00], kNN 0.30."
-    assert compare.sentence([lost], ["failed"]) == "no audit is finished; failed: 1."
+    failed = ["finished", "failed", "not run", "failed"]
     overfit, other = point("o", "leaks", p=0.0005, a=0.64, c=0.5), point("r", "leaks", a=0.5, c=0.6)
-    foreign = compare.sentence([overfit, other, point("z@1", "shift", a=0.5)], ["finished"] * 3)
-    assert foreign == (
-        "o: leaks, a AUC 0.64 [0.54, 0.74], sets p 0.0005; r: leaks, c AUC 0.60 [0.50, 0.70]; "
-        "z@1: shift, a AUC 0.50 [0.40, 0.60]."
-    )
+    for points, states in (
+        ([first, middle, last], failed),
+        ([first, lost], ["finished"]),
+        ([lost], ["failed"]),
+        ([overfit, other, point("z@1", "shift", a=0.5)], ["finished"] * 3),
+    ):
+        snapshot(compare.sentence(points, states))
 
 
-def test_notes__seeds_doubtful_verdicts_and_what_is_left_out() -> None:
+def test_notes__seeds_doubtful_verdicts_and_what_is_left_out(snapshot: Snapshot) -> None:
     def point(*codes: str) -> Any:
         return {"verdicts": dict.fromkeys(codes, 1)}
 
     cell: Any = {"name": "c", "state": "finished"}
     assert compare.notes([point("leaks")], [cell], 1) == []
-    seeds, doubt, lost = compare.notes(
+    for note in compare.notes(
         [point("leaks", "shift"), point("control-failed")], [cell, cell | {"state": "not run"}], 2
-    )
-    assert seeds.startswith("2 seeds audit") and "control-failed or shift" in doubt
-    assert lost == "Left out of every mean: c."
+    ):
+        snapshot(note)
     missing = {"not_run": [{"attack": "lira", "reason": "no shadows"}]}
     done: Any = SimpleNamespace(finished={"a": ("", missing), "b": ("", {"not_run": []})})
     assert compare.not_run(done) == ["Not run, in 1 of 2 audits: lira: no shadows"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +14,6 @@ from PIL import Image
 
 from fedmia.cli.command import parse
 from fedmia.cli.commands import AUDIT
-from fedmia.data import _pixels
 from fedmia.data.images import NO_PROBES, digests
 from fedmia.evaluation.audits.images import AuditSplit, deal
 from fedmia.options.errors import InputError
@@ -63,21 +63,20 @@ def dealt(line: str) -> AuditSplit:
 
 
 @pytest.fixture
-def seen(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What has been decoded."""
-    names: list[str] = []
-    decode = _pixels.ImageDecoder._decode
+def seen(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """The files that have been decoded."""
+    contents, plain = list[bytes](), Image.open
 
-    def counted(self: _pixels.ImageDecoder, item: _pixels.Encoded) -> object:
-        names.append(f"{self.name} {item[0]}")
-        return decode(self, item)
+    def counted(file: io.BytesIO, **how: Any) -> Image.Image:
+        contents.append(file.getvalue())
+        return plain(file, **how)
 
-    monkeypatch.setattr(_pixels.ImageDecoder, "_decode", counted)
-    return names
+    monkeypatch.setattr(Image, "open", counted)
+    return contents
 
 
 @pytest.mark.parametrize("kind", ["folder", "parquet"])
-def test_sources__decode_only_what_a_role_uses(kind: str, tmp_path: Path, seen: list[str]) -> None:
+def test_sources__decode_only_what_a_role_uses(kind: str, tmp_path: Path, seen: list[bytes]) -> None:
     line = flags(kind, tmp_path) + "--known 3 --limit 5 "
     roles = dealt(line)
     assert len(seen) == len(set(seen)) == 2 * (3 + 5)

@@ -13,32 +13,23 @@ import yaml
 
 from fedmia.encoders.base import load
 from fedmia.encoders.describe import probe_encoder
-from fedmia.report.figures import draw
-from fedmia.simulate import main
 from fedmia.storage.snapshot import SnapshotStore
+from tests.auditing.conftest import RUN
+from tests.bank import Bank
 from tests.encoders.conftest import refused
 
 ROOT = Path(__file__).resolve().parents[2]
-FLAGS = (
-    "--dataset synthetic --data.pixels 8 --data.images 60 --data.classes 2 --clients 1 --rounds 2 "
-    "--split.members 12 --split.known 4 --attacks none --train.local_epochs 1 "
-    "--model.width 4 --ssl.dim 8 --quiet"
-)
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def run(bank: Bank) -> Path:
     """A finished run of one client and two rounds."""
-    folder = tmp_path_factory.mktemp("runs") / "tiny"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(draw, "draw_all", lambda scores, report: {})
-        assert main([*FLAGS.split(), "--out", str(folder)]) == 0
-    return folder
+    return bank.run(RUN)
 
 
 def test_run__is_its_snapshot(run: Path) -> None:
     released = load(str(run))
-    assert (released.name, released.access) == ("tiny@2", "white_box")
+    assert (released.name, released.access) == ("RUN@2", "white_box")
     assert (released.channels, released.size, released.fixed_size) == (3, 8, False)
     assert released.method.encoder.map_layer == "layer4"
     for turn, method in ((2, released.method), (0, released.untrained())):
@@ -88,7 +79,7 @@ def test_run__size_that_nothing_tells(copy: Path) -> None:
 
 
 def test_run__broken_folders(run: Path, copy: Path, tmp_path: Path) -> None:
-    refused("is no run: .*runs inside it: tiny", run.parent)
+    refused("is no run: .*runs inside it: RUN", run.parent)
     (tmp_path / "empty").mkdir()
     refused("is no run", tmp_path / "empty")
     config = (copy / "config.yaml").read_text()
