@@ -76,7 +76,9 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
 
 
 @pytest.mark.parametrize("kind", ["folder", "parquet"])
-def test_sources__decode_only_what_a_role_uses(kind: str, tmp_path: Path, seen: list[bytes]) -> None:
+def test_sources__decode_only_what_a_role_uses(
+    kind: str, tmp_path: Path, seen: list[bytes]
+) -> None:
     line = flags(kind, tmp_path) + "--known 3 --limit 5 "
     roles = dealt(line)
     assert len(seen) == len(set(seen)) == 2 * (3 + 5)

@@ -179,9 +179,7 @@ def test_factory__fedmias_own_keep_their_layers(code: Any, pictures: Tensor) -> 
         (Dropping, "differently when it is asked again, from layer 'avgpool' on.*allow_random"),
     ],
 )
-def test_factory__what_is_no_encoder(
-    value: Any, message: str, code: Any, pictures: Tensor
-) -> None:
+def test_factory__what_is_no_encoder(value: Any, message: str, code: Any, pictures: Tensor) -> None:
     code.make = value
     with pytest.raises(InputError, match=message):
         probe_encoder(load("usercode:make"), pictures)
