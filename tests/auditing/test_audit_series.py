@@ -28,7 +28,6 @@ from fedmia.records import ScoredAttack
 from fedmia.report.figures import canvas
 from fedmia.ssl.base import Recipe
 from fedmia.statistics.auc import difference_interval
-from fedmia.statistics.intervals import LEVEL
 from fedmia.storage.snapshot import Snapshot, SnapshotStore
 from fedmia.study.audits import encoders as run_study
 from fedmia.study.formats import SeriesReport
@@ -37,7 +36,7 @@ from fedmia.study.views import encoders as compare
 from fedmia.study.views.encoders import EncodersView, models
 from tests.auditing.conftest import Audit, Sides, numbers
 from tests.report.test_report_rows import wrong
-from tests.snapshots import Snapshot
+from tests.snapshots import Snapshot as Check
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "audit.json"
 ROUNDS = (0, 2, 5)
@@ -236,7 +235,7 @@ def test_differences__hold_together_for_all_attacks_of_all_pairs(
         assert together == difference_interval(*(one.sides for one in pair), family=6) != each
 
 
-def test_sentence__each_encoder_and_of_a_run_the_ends(snapshot: Snapshot) -> None:
+def test_sentence__each_encoder_and_of_a_run_the_ends(snapshot: Check) -> None:
     def point(name: str, code: str, knn: float | None = None, p: float | None = None,
               **aucs: float | None) -> Any:  # fmt: skip
         run, _, turn = name.partition("@")
@@ -259,7 +258,7 @@ def test_sentence__each_encoder_and_of_a_run_the_ends(snapshot: Snapshot) -> Non
         snapshot(compare.sentence(points, states))
 
 
-def test_notes__seeds_doubtful_verdicts_and_what_is_left_out(snapshot: Snapshot) -> None:
+def test_notes__seeds_doubtful_verdicts_and_what_is_left_out(snapshot: Check) -> None:
     def point(*codes: str) -> Any:
         return {"verdicts": dict.fromkeys(codes, 1)}
 
