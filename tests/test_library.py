@@ -314,7 +314,7 @@ def test_audit__trains_shadows(sides: tuple[Tensor, Tensor]) -> None:
         (dict(nonmembers=material.textures(9)[:, :1]), "images of 3x8x8, nonmembers of 1x8x8"),
         (
             dict.fromkeys(("members", "nonmembers"), SAME),
-            "members and nonmembers share 9 byte-equal",
+            "nonmembers share 9 byte-equal",
         ),
         (dict(encoder=made(1)), "the images have 3 channels, Sequential takes 1"),
         (dict(known=23), "24 members and 30 non-members are too few for known=23"),
