@@ -97,7 +97,7 @@ def test_audit__of_large_images_keeps_within_its_bound(
     drawn at once, 1,115 if passes were of eight images in place of one."""
     pytest.importorskip("timm")
     out = tmp_path / "large.json"
-    flags = "--model test_resnet --size 768 --images 8 --known 4 --views 2 --crops 2 --threads 1"
+    flags = "--model test_resnet --size 768 --images 4 --known 4 --views 2 --crops 2 --threads 1"
     monkeypatch.syspath_prepend(str(SCRIPT.parent))
     monkeypatch.setattr(sys, "argv", [str(SCRIPT), *flags.split(), "--out", str(out)])
     with pytest.raises(SystemExit) as ended:
