@@ -19,8 +19,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def export(kind: str, folder: Path) -> Path:
-    """The tiny encoder as a file, for any number of images of 8x8 pixels."""
+    """The tiny encoder as a file, for any number of images of 8x8 pixels, and its weights."""
     module, path = tiny().eval(), folder / f"tiny.{kind}"
+    torch.save(module.state_dict(), folder / "tiny.pth")
     shapes = ({0: torch.export.Dim("batch")},)
     example = (torch.zeros(2, 3, PIXELS, PIXELS),)
     if kind == "pt2":
@@ -45,6 +46,9 @@ def test_export__is_a_black_box(kind: str, audit: Audit, tmp_path: Path) -> None
     assert done.report["subject"] == f"the encoder {path.name}"
     assert done.report["split"]["access"] == "black_box"
     assert [len(done.report["controls"][k]) for k in ("untrained", "posers")] == [2, 2]
+    flags = f"--encoder tests.auditing.brought:tiny --checkpoint {tmp_path}/tiny.pth"
+    aucs = [row["auc"] for row in audit(flags, tmp_path / "B").report["attacks"]]
+    assert [row["auc"] for row in done.report["attacks"]] == pytest.approx(aucs, abs=0.02)
 
 
 @pytest.mark.slow
