@@ -66,7 +66,12 @@ def test_unpack__builds_records_alone_of_their_types() -> None:
     for name in ("np", "dataclass", "replace", "twins", "Any", "__name__"):
         with pytest.raises((ValueError, TypeError), match="is no record"):
             unpack({"of": name, "is": {}}, {})
-    odd = ({"round": "1"}, {"round": 1.5}, {"leakage": {"dict": [["a", 1]]}}, {"loss": {"list": []}})
+    odd = (
+        {"round": "1"},
+        {"round": 1.5},
+        {"leakage": {"dict": [["a", 1]]}},
+        {"loss": {"list": []}},
+    )
     for values in odd:
         with pytest.raises(InputError, match="RoundInfo"):
             unpack({"of": "RoundInfo", "is": {**whole["is"], **values}}, {})

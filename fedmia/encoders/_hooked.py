@@ -103,11 +103,7 @@ def capture_outputs(module: nn.Module, names: Sequence[str]) -> Iterator[Fired]:
 
 
 def refuse_large(where: str, size: int) -> None:
-    """Refuse a size in pixels that a file names, and whose maps would take gigabytes.
-
-    Raises:
-        InputError: it is more than `LARGEST`, or less than 1.
-    """
+    """Refuse a size in pixels that a file names, and whose maps would take gigabytes."""
     if not 1 <= size <= LARGEST:
         raise InputError(
             f"{where} names images of {size}x{size} pixels; its file may name 1 to {LARGEST} "

@@ -61,8 +61,8 @@ class PositionGrid(NamedTuple):
     def __call__(self, module: nn.Module, x: Tensor) -> Any:
         """The module's outputs for (B, C, H, H), H a multiple of the patch.
 
-        At its own size it runs as it is. Elsewhere each table is resampled as `resampled` does,
-        while the pass lasts.
+        At its own size it runs as it is. Elsewhere each table is resampled as `resample_table`
+        does, while the pass lasts.
         """
         if x.shape[2] == self.side:
             return module(x)

@@ -396,16 +396,8 @@ def first_line(error: BaseException) -> str:
 
 
 def unknown_model_error(library: str, name: str, known: Sequence[str]) -> InputError:
-    """The error for a model that a library lacks. The full list is too long to print.
-
-    Args:
-        library: its name.
-        name: of the model.
-        known: names of the models that the library has.
-
-    Returns:
-        The error, with the nearest name.
-    """
+    """The error for a model that a library lacks, with the nearest name of `known`: all of them are
+    too many to print."""
     return InputError(
         f"unknown {library} model '{name}'{suggest_nearest(name, known)} ({len(known)} are known)"
     )

@@ -172,7 +172,16 @@ def _vision(config: Any) -> Any:
 def read_preprocessing(
     folder: Path, model: Any, notes: list[str]
 ) -> tuple[int | None, Constants | None]:
-    """Size and normalisation that the model's own image processor gives, None where unknown."""
+    """Size and normalisation that the model's own image processor gives, None where unknown.
+
+    Args:
+        folder: may hold a preprocessor_config.json.
+        model: whose configuration tells the size where the processor does not.
+        notes: gets a line where there is no processor.
+
+    Returns:
+        Pixels a side; mean and deviation.
+    """
     size, path = getattr(_vision(model.config), "image_size", None), "preprocessor_config.json"
     processor: Mapping[str, Any] = {}
     if (folder / path).is_file():

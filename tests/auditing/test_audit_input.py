@@ -113,6 +113,14 @@ def test_known__too_few_for_an_attack_is_said_of_it_alone(audit: Audit, tmp_path
     assert "Not run: lpla: lpla needs at least 2 known" in " ".join(done.out.split())
 
 
+def test_gray_images__the_error_names_channels_and_they_do(audit: Audit, tmp_path: Path) -> None:
+    gray = sides(tmp_path, channels=1)
+    line = refused(audit, gray.flags, tmp_path / "A")
+    assert "--channels rgb repeats the gray channel" in line
+    done = audit(f"{gray.flags} --channels rgb", tmp_path / "A")
+    assert done.code == 0 and done.report["split"]["channels"] == 3
+
+
 def test_size__follows_an_encoder_that_takes_one_only(audit: Audit, tmp_path: Path) -> None:
     other = sides(tmp_path, pixels=12)
     done = audit(f"--encoder tests.auditing.brought:rigid {other.flags}", tmp_path / "AUDIT")

@@ -112,6 +112,20 @@ def test_sources__one_that_cannot_be_decoded_is_named_with_its_flag(tmp_path: Pa
         dealt(line)
 
 
+def test_sources__unreadable_ones_are_left_out_where_that_is_asked_and_counted(
+    audit: Audit, tmp_path: Path
+) -> None:
+    line = flags("folder", tmp_path, members=[b"no image"] * 3)
+    done = audit(line, tmp_path / "A")
+    assert done.code == 2 and not (tmp_path / "A").exists()
+    assert "3 images (" in done.err and "--skip-unreadable leaves them out" in done.err
+    done = audit(f"{line} --skip-unreadable", tmp_path / "A")
+    assert done.code == 0, done.err
+    split = done.report["split"]
+    assert split["known_members"] + split["scored_members"] == MEMBERS
+    assert "3 images" in done.err and any("3 images" in note for note in done.report["notes"])
+
+
 @pytest.mark.parametrize("kind", ["folder", "parquet", "npz"])
 def test_sources__without_labels_are_audited_without_probes(
     kind: str, audit: Audit, tmp_path: Path

@@ -1,7 +1,5 @@
 """Files of encoders in the forms of public code, from random weights with the official key names.
 
-    python -m tests.encoders.forms FOLDER
-
 The networks are torchvision's and timm's; how each code base wraps, names and saves them is
 transcribed here, and `Form.make` returns what the wrapped network computes.
 """
@@ -10,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import copy
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -241,10 +238,3 @@ def make(form: str, path: Path) -> Made:
         drawn = FORMS[form]()
         torch.save(drawn.contents, path)
     return drawn
-
-
-if __name__ == "__main__":
-    folder = Path(sys.argv[1])
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in FORMS:
-        make(name, folder / f"{name.replace(' ', '-')}.pth")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,8 +15,6 @@ from fedmia.storage.snapshot import SnapshotStore
 from tests.auditing.conftest import RUN
 from tests.bank import Bank
 from tests.encoders.conftest import refused
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -97,18 +93,3 @@ def test_run__broken_folders(run: Path, copy: Path, tmp_path: Path) -> None:
     shutil.rmtree(copy / "snapshots" / "main")
     refused("holds no snapshots", copy)
     refused("holds its own weights", run, checkpoint=Path("w.pt"))
-
-
-@pytest.mark.slow
-def test_run__where_no_federation_is_installed(run: Path) -> None:
-    program = (
-        "import sys\n"
-        "for name in ('flwr', 'ray', 'opacus', 'onnx', 'timm'): sys.modules[name] = None\n"
-        "from fedmia.encoders.base import load\n"
-        f"assert load({str(run)!r}).size == 8\n"
-        "assert not {'clients', 'strategies'} & set(sys.modules)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 0, done.stderr[-2000:]

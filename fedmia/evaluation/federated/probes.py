@@ -110,11 +110,7 @@ class Probes:
         return len(np.unique(self.labels)) < 2
 
     def knn(self, state: State) -> float | None:
-        """Weighted-kNN accuracy in [0, 1]; None where no probe runs.
-
-        Raises:
-            FederationError: training diverged.
-        """
+        """Weighted-kNN accuracy in [0, 1]; None where no probe runs."""
         features = self.features(state)
         return None if self.idle else knn_accuracy(*features)
 
