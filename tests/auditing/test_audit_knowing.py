@@ -119,12 +119,6 @@ def test_shadow_federations__bad_input_is_one_line(
     done = audit(f"{flags}{tmp_path}/cut", own_images=True)
     assert done.code == 2 and "Traceback" not in done.err
     assert "shadow encoders: " in done.err and "is not valid YAML" in done.err
-    gray = textures(60, channels=1, seed=3)
-    file = write(tmp_path / "gray.npz", gray.images, gray.labels)
-    run = tmp_path / "gray"
-    assert simulate(f"{FEDERATION}--dataset npz:{file} --out {run}".split()) == 0
-    done = audit(f"{flags}{run}", own_images=True)
-    assert done.code == 2 and "trained on images of (1, 8, 8), the audited" in done.err
 
 
 @pytest.mark.slow

@@ -55,12 +55,6 @@ def renamed(tensors: State, *rules: tuple[str, str]) -> dict[str, Tensor]:
     return state
 
 
-def wide(width: int, heads: int = 16) -> Made:
-    """A MAE of a width where a head is no 64 channels."""
-    net = vit(width, heads)
-    return Made({"model": net.state_dict() | {"mask_token": torch.ones(1, 1, 8)}}, net, None)
-
-
 def qk_norm() -> Made:
     net = vit(64, 2, qk_norm=True)
     return Made(net.state_dict(), net, None)
@@ -171,7 +165,6 @@ def squeezing() -> Made:
 
 
 LOADED: dict[str, Callable[[], Made]] = {
-    "MAE ViT-Huge": partial(wide, 1280),
     "ViT with qk_norm": qk_norm,
     "DINOv2 with registers": registers,
     "layer scale as gamma_1": layer_scale,
@@ -302,9 +295,6 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "distilled DeiT": (distilled, "no ViT that its shapes tell; name it with timm:NAME"),
     "a width of any number of heads": (
         lambda: vit(64, 2).state_dict(), "no ViT that its shapes tell; name it with timm:NAME",
-    ),
-    "a width that no table has": (
-        lambda: vit(1088, 17).state_dict(), "no ViT that its shapes tell; name it with timm:NAME",
     ),
     "BEiT": (
         lambda: beit()[0].contents, "as timm:beit_base_patch16_224, with checkpoint=.*file.pth"

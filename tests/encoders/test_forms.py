@@ -14,6 +14,7 @@ from torchvision import models
 
 from fedmia.encoders._vit import set_heads
 from fedmia.encoders.base import LoadedEncoder, load
+from fedmia.encoders.describe import describe
 from fedmia.nets.resnet import BasicBlock, Bottleneck, ResNet
 from tests.encoders.conftest import refused
 from tests.encoders.forms import FORMS, SIZE, Made, make, spread, vit
@@ -68,8 +69,13 @@ def test_form__what_a_file_holds_is_told(tmp_path: Path) -> None:
     pytest.importorskip("timm")
     file = tmp_path / "dino.pth"
     made = make("dino", file)
-    weights = load(str(file)).weights
-    assert weights.form == "DINO"
+    released = load(str(file), mean=0.5, std=0.25)
+    weights, row = released.weights, describe(released, SIZE)
+    assert weights.form == row.form == "DINO" and row.size == SIZE
+    assert (row.mean, row.std) == ([0.5] * 3, [0.25] * 3)
+    assert row.outputs == [
+        ("map", "map", (192, 4, 4)), ("avgpool", "pooled", (192,)), ("encoder", "projection", (8,)),
+    ]  # fmt: skip
     assert weights.dropped == ("head.last_layer.weight_g", "head.last_layer.weight_v")
     head = made.head.state_dict() if made.head else {}
     assert weights.loaded == len(made.backbone.state_dict()) + len(head)

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import save_file
 from torch import Tensor, nn
 from torchvision import models
 
@@ -285,23 +284,6 @@ def test_extra__that_is_missing_is_named(
     for name in ("model.safetensors", "net.onnx"):
         (tmp_path / name).write_bytes(b"weights")
     refused(rf"pip install '\.\[{extra}\]'", spec.replace("FOLDER", str(tmp_path)))
-
-
-def test_checkpoint__wrappers_are_stripped(tmp_path: Path, code: Any, pictures: Tensor) -> None:
-    code.make = Tiny
-    weights = make_tiny().state_dict()
-    key = {f"module.encoder_k.{n}": torch.zeros_like(t) for n, t in weights.items()}
-    query = {f"module.encoder_q.{n}": t for n, t in weights.items()}
-    torch.save({"epoch": 3, "state_dict": {**key, **query}}, tmp_path / "moco.pth")
-    save_file(weights, tmp_path / "plain.safetensors")
-    outs = []
-    for file in ("moco.pth", "plain.safetensors"):
-        released = load("usercode:make", checkpoint=tmp_path / file, seed=5)
-        assert (released.weights.loaded, released.weights.missing) == (16, ())
-        outs.append(released.method.encoder(pictures.float() / 255))
-    code.make = make_tiny
-    outs.append(load("usercode:make").method.encoder(pictures.float() / 255))
-    assert torch.equal(outs[0], outs[2]) and torch.equal(outs[1], outs[2])
 
 
 def test_checkpoint__what_does_not_fit(tmp_path: Path) -> None:

@@ -85,13 +85,6 @@ def test_read__options_beside_the_weights_pass(
     assert type(content["hyper_parameters"]) is OrderedDict
 
 
-def test_read__omegaconf_passes(tmp_path: Path) -> None:
-    omegaconf = pytest.importorskip("omegaconf")
-    cfg = omegaconf.OmegaConf.create({"a": {"b": [1, 2.5, "x", None, True]}, "c": "${a.b}"})
-    torch.save({"state_dict": make_tiny().state_dict(), "hyper_parameters": cfg}, tmp_path / "w.pt")
-    assert "fc.weight" in read(tmp_path / "w.pt")["state_dict"]
-
-
 def test_read__what_is_no_file_of_weights(tmp_path: Path) -> None:
     whole, archive, module = io.BytesIO(), io.BytesIO(), io.BytesIO()
     torch.save({"state_dict": make_tiny().state_dict()}, whole)

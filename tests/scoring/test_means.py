@@ -111,24 +111,6 @@ def test_fewer_known_images__are_fewer_that_the_attacker_holds(run: Run) -> None
 
 
 @pytest.mark.slow
-def test_sweep__scores_every_passive_attack_at_each_value(run: Run) -> None:
-    results = scored(asking(run, sweep="known=3,12,13"))
-    rows = build_report(results)["sweep"]
-    assert [(r["value"], r["attack"]) for r in rows] == [
-        (value, name) for value in (3, 12, 13) for name in ("similarity", "lpla")
-    ]
-    whole = {row["name"]: row for row in build_report(scored(run))["attacks"]}
-    for row in rows:
-        if row["value"] == 13:
-            assert row["not_run"] == "only 12 images a side are known"
-            continue
-        assert row["known"] == row["value"] and row["not_run"] is None
-        # Similarity learns nothing; LpLA with all that is known is the attack itself.
-        same = row["auc"] == whole[row["attack"]]["auc"]
-        assert same == (row["attack"] == "similarity" or row["value"] == 12)
-
-
-@pytest.mark.slow
 def test_sweep__of_budgets(run: Run) -> None:
     rows = build_report(scored(asking(run, sweep="query_budget=10,1000")))["sweep"]
     assert all("needs at least" in row["not_run"] for row in rows[:2])
