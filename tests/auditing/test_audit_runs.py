@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
 
 from fedmia import audit as command
@@ -19,6 +20,7 @@ from fedmia.attacks.lpla import LpLA
 from fedmia.attacks.similarity import Similarity
 from fedmia.cli.command import DISK_FAILED
 from fedmia.evaluation.steps.scorer import Scorer
+from tests.auditing.brought import tiny
 from tests.auditing.conftest import Audit, numbers, sides, textures, write
 from tests.storage.disk import failing
 
@@ -197,20 +199,7 @@ def test_out__other_options_are_refused_and_other_attacks_added(
 
 
 @pytest.mark.slow
-def test_out__half_a_file_of_scores_is_computed_again(
-    audit: Audit, tmp_path: Path, monkeypatch: Patch
-) -> None:
-    first = audit("", tmp_path / "AUDIT")
-    file = tmp_path / "AUDIT" / "attacks" / "released-lpla.safetensors"
-    file.write_bytes(file.read_bytes()[:200])
-    computed = counted(monkeypatch)
-    again = audit("", tmp_path / "AUDIT")
-    assert again.code == 0 and computed == ["lpla"]
-    assert numbers(again.report) == numbers(first.report)
-
-
-@pytest.mark.slow
-def test_full_disk__one_line_and_finished_attacks_stay(
+def test_full_disk__one_line_and_finished_attacks_stay_but_for_half_a_file(
     audit: Audit, tmp_path: Path, monkeypatch: Patch
 ) -> None:
     whole, out = audit("", tmp_path / "WHOLE"), tmp_path / "AUDIT"
@@ -224,20 +213,29 @@ def test_full_disk__one_line_and_finished_attacks_stay(
     assert computed == ["lpla", "similarity", "lpla"]  # the last two on the control
     again = audit("", out)
     assert len(computed) == 3 and numbers(again.report) == numbers(whole.report)
+    file = out / "attacks" / "released-lpla.safetensors"
+    file.write_bytes(file.read_bytes()[:200])
+    again = audit("", out)
+    assert computed[3:] == ["lpla"] and numbers(again.report) == numbers(whole.report)
 
 
 @pytest.mark.slow
-def test_out__other_images_under_the_same_name_are_scored_anew(
+def test_out__other_images_or_weights_under_the_same_name_are_scored_anew(
     audit: Audit, tmp_path: Path, monkeypatch: Patch
 ) -> None:
-    here = sides(tmp_path)
-    audit(here.flags, tmp_path / "AUDIT")
-    changed = textures(26, seed=9)
+    here, changed, weights = sides(tmp_path), textures(26, seed=9), tmp_path / "w.pth"
+    flags = f"{here.flags} --encoder tests.auditing.brought:tiny --checkpoint {weights}"
+    torch.save(tiny().state_dict(), weights)
+    audit(flags, tmp_path / "AUDIT")
     computed = counted(monkeypatch)
-    for labels in (changed.labels, changed.labels[::-1]):
-        write(here.members, changed.images, labels)
+    for change in (
+        lambda: write(here.members, changed.images, changed.labels),
+        lambda: write(here.members, changed.images, changed.labels[::-1]),
+        lambda: torch.save(tiny().state_dict(), weights),
+    ):
+        change()
         for _ in range(2):
-            assert audit(here.flags, tmp_path / "AUDIT").code == 0
+            assert audit(flags, tmp_path / "AUDIT").code == 0
         assert computed == ["similarity", "lpla"] * 2
         computed.clear()
 

@@ -48,8 +48,6 @@ text = open(config).read()
 turn = int(re.search(r"encoder: .*@(\\d+)", text)[1])
 seed = int(re.search(r"^seed: (\\d+)", text, re.M)[1])
 print(f"{turn} {seed}", file=open(tell, "a"))
-if os.path.exists(f"{tell}-{turn}"):
-    sys.exit("fedmia: error: told to")
 os.makedirs(folder, exist_ok=True)
 open(os.path.join(folder, "config.yaml"), "w").write(text)
 report = json.load(open(golden))
@@ -279,25 +277,6 @@ def test_means__of_what_is_known() -> None:
     assert compare.mean_of([0.5, None, 0.25]) == 0.375 and compare.mean_of([None]) is None
     assert compare.mean_interval([(0.1, 0.5), None, (0.2, 0.9)]) == (0.15, 0.7)
     assert compare.mean_interval([None]) is None
-
-
-@pytest.mark.slow
-def test_again__does_what_is_new_and_what_failed_and_knows_other_weights(
-    serial: Serial, run: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "begun-2").touch()
-    assert serial("", "@0,2") == 1
-    series = written(tmp_path)
-    assert [c["state"] for c in series["cells"]] == ["finished", "failed"]
-    assert series["cells"][1]["reason"] == "told to" and series["points"][1]["attacks"] == []
-    (tmp_path / "begun-2").unlink()
-    begun(tmp_path)
-    assert serial("--seeds 2", "@0,2,5") == 0
-    assert begun(tmp_path) == ["0 1", "2 0", "2 1", "5 0", "5 1"]
-    assert serial("--seeds 2", "@0,2,5") == 0 and begun(tmp_path) == []
-    keep(run, 2, 99)
-    with pytest.raises(InputError, match="holds encoder=RUN@2_seed=0, which .* does not ask for"):
-        serial("--seeds 2", "@0,2,5")
 
 
 @pytest.mark.parametrize(

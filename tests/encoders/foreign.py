@@ -164,22 +164,14 @@ def squeezing() -> Made:
     return Made({"state_dict": net.state_dict() | extra}, net, None)
 
 
-LOADED: dict[str, Callable[[], Made]] = {
-    "ViT with qk_norm": qk_norm,
-    "DINOv2 with registers": registers,
-    "layer scale as gamma_1": layer_scale,
-    "DINOv2 giant's SwiGLU": dinov2_giant,
-    "DINOv2 training, teacher": dinov2_training,
-    "DINOv2 training, model": dinov2_model,
-    "I-JEPA": ijepa,
-    "I-JEPA encoder": partial(ijepa, "encoder"),
-    "MAE fine-tuned": mae_tuned,
-    "mmselfsup ViT": mmselfsup,
-    "mmselfsup ViT, older": partial(mmselfsup, last="norm1"),
-    "mmselfsup MoCo v3 small": partial(mmselfsup, 384, 12, sines=True),
-    "solo-learn MoCo v3 tiny": solo_vit,
-    "VISSL": vissl,
-    "SwAV": swav,
+PLAIN: tuple[Callable[[], Made], ...] = (
+    qk_norm, registers, layer_scale, dinov2_giant, dinov2_training, dinov2_model, ijepa, mae_tuned,
+    mmselfsup, solo_vit, vissl, swav,
+)  # fmt: skip
+LOADED: dict[str, Callable[[], Made]] = {form.__name__: form for form in PLAIN} | {
+    "ijepa encoder": partial(ijepa, "encoder"),
+    "mmselfsup older": partial(mmselfsup, last="norm1"),
+    "mmselfsup moco v3": partial(mmselfsup, 384, 12, sines=True),
 }
 
 

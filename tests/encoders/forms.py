@@ -211,23 +211,14 @@ def kuangliu() -> Made:
     )
 
 
-FORMS: dict[str, Callable[[], Made]] = {
-    "moco-v1": moco_v1,
-    "moco-v2": moco_v2,
-    "moco-v2 encoder_k": moco_key,
-    "moco-notebook": moco_notebook,
-    "moco-v3 resnet": moco_v3_resnet,
-    "moco-v3 vit": moco_v3_vit,
-    "simsiam": simsiam,
-    "dino": dino,
-    "dino student": lambda: dino("student"),
-    "dino resnet": lambda: dino("teacher", resnet),
-    "mae": mae,
-    "solo-learn": solo_learn,
-    "lightly": lightly,
-    "lightly cifar": lambda: lightly(cifar=True),
-    "simclr": simclr,
-    "kuangliu": kuangliu,
+PLAIN: tuple[Callable[[], Made], ...] = (
+    moco_v1, moco_v2, moco_key, moco_notebook, moco_v3_resnet, moco_v3_vit, simsiam, dino, mae,
+    solo_learn, lightly, simclr, kuangliu,
+)  # fmt: skip
+FORMS: dict[str, Callable[[], Made]] = {form.__name__: form for form in PLAIN} | {
+    "dino_student": lambda: dino("student"),
+    "dino_resnet": lambda: dino("teacher", resnet),
+    "lightly_cifar": lambda: lightly(cifar=True),
 }
 
 

@@ -43,7 +43,7 @@ def saved(contents: Any, tmp_path: Path) -> Path:
 @pytest.mark.parametrize("form", foreign.LOADED)
 def test_foreign__loads_whole_and_computes_the_same(form: str, tmp_path: Path) -> None:
     made = foreign.LOADED[form]()
-    path = tmp_path / ("file.torch" if form == "VISSL" else "file.pth")
+    path = tmp_path / ("file.torch" if form == "vissl" else "file.pth")
     torch.save(made.contents, path)
     check(load(str(path), key=made.key), made)
 

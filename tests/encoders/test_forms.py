@@ -19,7 +19,7 @@ from fedmia.nets.resnet import BasicBlock, Bottleneck, ResNet
 from tests.encoders.conftest import refused
 from tests.encoders.forms import FORMS, SIZE, Made, make, spread, vit
 
-QUICK = ("moco-v2", "lightly cifar", "dino", "moco-v3 vit")
+QUICK = ("moco_v2", "lightly_cifar", "dino", "moco_v3_vit")
 
 
 def check(released: LoadedEncoder, made: Made) -> None:

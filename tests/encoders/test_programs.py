@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from fedmia.encoders.base import IMAGENET, LoadedEncoder, load
 from fedmia.encoders.describe import probe_encoder
 from fedmia.options.errors import InputError
-from tests.encoders.conftest import SIZE, make_tiny, refused, save_pt2
+from tests.encoders.conftest import SIZE, make_tiny, refused, save_program
 
 Saved = Callable[[str, str], str]
 ONNX = pytest.param("onnx", marks=pytest.mark.slow)
@@ -102,7 +102,7 @@ def test_program__rubbish_is_refused(kind: str, tmp_path: Path) -> None:
 def test_program__nan_is_named(tmp_path: Path, pictures: Tensor) -> None:
     module = make_tiny()
     nn.init.constant_(module.fc.bias, float("nan"))
-    released = load(save_pt2(module, tmp_path / "nan.pt2"))
+    released = load(save_program(module, tmp_path / "nan.pt2"))
     with pytest.raises(InputError, match="layer 'avgpool' is not finite for 7 of 7 images"):
         probe_encoder(released, pictures)
     with pytest.raises(InputError, match="no untrained control"):
@@ -121,7 +121,7 @@ def test_program__two_inputs_are_no_encoder(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_program__of_one_channel_and_of_any_size(tmp_path: Path, pictures: Tensor) -> None:
-    released = load(save_pt2(make_tiny(1), tmp_path / "gray.pt2", None, 1))
+    released = load(save_program(make_tiny(1), tmp_path / "gray.pt2", None, 1))
     assert released.channels == 1 and probe_encoder(released, pictures[:, :1]) == []
     assert released.method.encoder.mean.flatten().tolist() == [0.5]
     dims = {0: torch.export.Dim("b"), 2: torch.export.Dim.AUTO, 3: torch.export.Dim.AUTO}
