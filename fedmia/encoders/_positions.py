@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from fedmia.encoders.base import FAILURES
 
 NAMES = ("pos_embed", "pos_embedding", "positional_embedding", "position_embeddings")
-PREFIX = 16  # most class and register tokens that have a position
+PREFIX = 16  # most class and register tokens
 
 
 def is_positions(name: str) -> bool:

@@ -117,12 +117,9 @@ class LoadOptions:
     access: str | None = None
 
     def __post_init__(self) -> None:
-        for name, values in (
-            ("mean", channel_constants),
-            ("std", channel_constants),
-            ("device", torch.device),
-        ):
-            object.__setattr__(self, name, values(getattr(self, name)))
+        for name in ("mean", "std"):
+            object.__setattr__(self, name, channel_constants(getattr(self, name)))
+        object.__setattr__(self, "device", torch.device(self.device))
 
     def refuse_constants(self, whose: str) -> None:
         """Raise InputError where a normalisation or an output is named to an encoder that holds its
@@ -308,20 +305,14 @@ def forms() -> list[EncoderForm]:
     return sorted(built, key=lambda form: form.order)
 
 
-def load_outside_form(name: str) -> EncoderForm:
-    """The form that `package.module:Class` names."""
-    from fedmia.options import registry
-
-    built: EncoderForm = registry.build("encoder", name, {})
-    return built
-
-
 def find_form(spec: str) -> tuple[EncoderForm, str]:
     """The form that takes `spec`, and what its `load` is given.
 
     Raises:
         InputError: no form takes it, or a file that is not there.
     """
+    from fedmia.options import registry
+
     known = forms()
     for form in sorted(known, key=lambda form: not form.prefix):  # a prefix comes before all else
         if form.takes(spec):
@@ -335,7 +326,7 @@ def find_form(spec: str) -> tuple[EncoderForm, str]:
             return form, spec.removeprefix(f"{form.prefix}:") if form.prefix else spec
     module, *rest = spec.split(":", 2)
     if len(rest) == 2 and all(map(str.isidentifier, [*module.split("."), rest[0]])):
-        return load_outside_form(f"{module}:{rest[0]}"), rest[1]
+        return registry.build("encoder", f"{module}:{rest[0]}", {}), rest[1]
     missing = " (no such folder)" if "/" in spec or "@" in spec else ""
     if Path(spec).is_file() or Path(spec).suffix in NUMPY:
         why = f"; {why_unread(spec)}" if Path(spec).suffix in NUMPY else ""

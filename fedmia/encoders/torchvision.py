@@ -53,11 +53,9 @@ class TorchvisionModel(EncoderForm):
         known = models.list_models(module=models)
         if source not in known:
             raise unknown_model_error("torchvision", source, known)
-        options = (
-            {"image_size": load_options.size}
-            if load_options.size and source.startswith("vit_")
-            else {}
-        )
+        options, side = dict[str, int](), load_options.size
+        if side and source.startswith("vit_"):
+            options["image_size"] = side
 
         def make() -> nn.Module:
             with warnings.catch_warnings():
@@ -71,10 +69,8 @@ class TorchvisionModel(EncoderForm):
                 network.__class__ = type("AnySize", (models.VisionTransformer,), members)
             return network
 
-        context, module = (
-            LoadContext(f"torchvision:{source}", load_options),
-            build_seeded(make, load_options.seed),
-        )
+        context = LoadContext(f"torchvision:{source}", load_options)
+        module = build_seeded(make, load_options.seed)
         load_weights(context, module)
         first = next(m for m in module.modules() if isinstance(m, nn.Conv2d))
         channels, sizes = first.in_channels, _resnet.sizes(module)

@@ -181,10 +181,8 @@ class ProvidedShadows:
             )
         target = run_of(self.audit)
         if target is not None and self.shadow_records:
-            theirs, own = (
-                describe_defenses(target.facts()),
-                max((t.defense for t in self.shadow_records), key=len),
-            )
+            theirs = describe_defenses(target.facts())
+            own = max((t.defense for t in self.shadow_records), key=len)
             if join_names(theirs) != join_names(own):
                 notes.append(
                     f"The run was trained under {join_names(theirs)}, the shadow encoders under "

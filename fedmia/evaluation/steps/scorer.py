@@ -122,7 +122,7 @@ class Scorer:
                 ids, columns = (
                     by_client[0],
                     self.split_sides(by_client[1].T),
-                )  # (K,), (n, K) and (m, K)
+                )  # (K,), (n, K), (m, K)
                 named_client = ids[columns[0].argmax(axis=1)]
                 own |= side_fields("by_client", columns)
                 own |= {"client_ids": ids, "named_members": named_client}
