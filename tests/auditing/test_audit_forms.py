@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from tests.auditing.brought import tiny
-from tests.auditing.conftest import PIXELS, RUN, Audit, Sides, sides
+from tests.auditing.conftest import PIXELS, RUN, Audit, Sides
 from tests.bank import Bank
 from tests.encoders.conftest import save_program
 
@@ -52,21 +52,6 @@ def test_precision__reaches_a_program(audit: Audit, tmp_path: Path) -> None:
         with open(tmp_path / precision / "scores.csv", newline="") as file:
             scores.append(np.array([float(row["similarity"]) for row in csv.DictReader(file)]))
     assert 0 < np.abs(scores[0] - scores[1]).max() < 0.02
-
-
-@pytest.mark.slow
-def test_export__of_one_size(audit: Audit, tmp_path: Path) -> None:
-    """Images of another size are resized unless the user asks for one that does not fit."""
-    path = export("pt2", tmp_path)
-    other = sides(tmp_path, pixels=12)
-    done = audit(f"--encoder {path} {other.flags} --size 12", tmp_path / "A")
-    assert done.code == 2 and not (tmp_path / "A").exists()
-    assert "--size 12: tiny.pt2 takes 8x8 images only" in done.err
-    done = audit(f"--encoder {path} {other.flags}", tmp_path / "A")
-    assert done.code == 0 and done.report["split"]["size"] == 8
-    for guess in ("brought to 8x8 pixels, the size of tiny.pt2", "ImageNet's constants stand for"):
-        assert any(guess in note for note in done.report["notes"])
-        assert sum(guess in line for line in done.err.splitlines()) == 1  # in the terminal too
 
 
 ABSENT = """

@@ -16,30 +16,26 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-import yaml
 
 from fedmia.cli.command import parse
 from fedmia.cli.commands import AUDIT
 from fedmia.config.series import Series, short_names, split_encoders, split_round
-from fedmia.options import registry
 from fedmia.options.errors import InputError
-from fedmia.options.seeding import torch_rng
 from fedmia.records import ScoredAttack
 from fedmia.report.figures import canvas
-from fedmia.ssl.base import Recipe
 from fedmia.statistics.auc import difference_interval
-from fedmia.storage.snapshot import Snapshot, SnapshotStore
 from fedmia.study.audits import encoders as run_study
 from fedmia.study.formats import SeriesReport
 from fedmia.study.scores import read
 from fedmia.study.views import encoders as compare
 from fedmia.study.views.encoders import EncodersView, models
-from tests.auditing.conftest import Audit, Sides, numbers
+from tests.auditing.conftest import RUN, Audit, Sides, numbers
+from tests.bank import Bank
 from tests.report.test_report_rows import wrong
 from tests.snapshots import Snapshot as Check
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "audit.json"
-ROUNDS = (0, 2, 5)
+ROUNDS = (0, 1, 2)
 # An audit as a process: a golden report with an AUC of round and seed, scores that have it.
 CELL = """
 import json, os, random, re, sys
@@ -61,55 +57,30 @@ for i in range(40):
     lines.append(f"{i},{int(i < 20)},,0,{draw.gauss(0.3 * turn * (i < 20), 1) + 0.1 * seed}")
 open(os.path.join(folder, "scores.csv"), "w").write("\\n".join(lines) + "\\n")
 """
-Serial = Callable[..., int]
-
-
-def keep(run: Path, turn: int, seed: int) -> None:
-    """A model as that of a round."""
-    method = registry.build("ssl", "mocov2", {"dim": 4}).build(
-        registry.build("model", "smallnet", {"width": 2}).build(3, 8),
-        Recipe((0.5,) * 3, (0.25,) * 3),
-        torch_rng(seed, "series"),
-    )
-    SnapshotStore(run / "snapshots").save("main", Snapshot(turn, method.shared_state(), {}))
+Serial = Callable[[], int]
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Path:
+def run(bank: Bank) -> Path:
     """The folder of a run that kept three rounds."""
-    folder = tmp_path / "RUN"
-    folder.mkdir()
-    for turn in ROUNDS:
-        keep(folder, turn, turn)
-    parts = {"model": {"name": "smallnet", "width": 2}, "ssl": {"name": "mocov2", "dim": 4}}
-    data = {"data": {"name": "synthetic", "size": 8}}
-    (folder / "config.yaml").write_text(yaml.safe_dump(parts | data))
-    return folder
+    return bank.run(RUN)
 
 
 @pytest.fixture
 def serial(run: Path, archives: Sides, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Serial:
-    """`serial(flags)`: the exit code of a series into `OUT` whose audits are tiny processes."""
+    """`serial()`: the exit code of a series into `OUT` whose audits are tiny processes."""
     monkeypatch.setattr(EncodersView, "figures", lambda self, report: {})
 
     def start(config: Path, folder: Path) -> Sequence[str]:
         own = [str(GOLDEN), str(tmp_path / "begun"), str(config), str(folder)]
         return [sys.executable, "-I", "-S", "-c", CELL, *own]
 
-    def series(flags: str = "--seeds 2", rounds: str = "@0,2,5") -> int:
-        line = f"--encoder {run}{rounds} {archives.flags} --attacks similarity --device cpu "
-        line += f"{flags} --jobs 3 --threads 1 --quiet --out {tmp_path / 'OUT'}"
+    def series() -> int:
+        line = f"--encoder {run}@0,1,2 {archives.flags} --attacks similarity --device cpu "
+        line += f"--seeds 2 --jobs 3 --threads 1 --quiet --out {tmp_path / 'OUT'}"
         return run_study(parse(AUDIT, shlex.split(line)), Event(), start)
 
     return series
-
-
-def begun(tmp_path: Path) -> list[str]:
-    """Round and seed of each audit that began since the last call, sorted."""
-    file = tmp_path / "begun"
-    names = sorted(file.read_text().splitlines()) if file.exists() else []
-    file.unlink(missing_ok=True)
-    return names
 
 
 def written(tmp_path: Path) -> dict[str, Any]:
@@ -144,7 +115,8 @@ def test_series__is_one_audit_where_one_is_asked_for() -> None:
 @pytest.mark.slow
 def test_series__one_json_and_one_page(serial: Serial, tmp_path: Path) -> None:
     assert serial() == 0
-    assert begun(tmp_path) == ["0 0", "0 1", "2 0", "2 1", "5 0", "5 1"]
+    begun = sorted((tmp_path / "begun").read_text().splitlines())
+    assert begun == ["0 0", "0 1", "1 0", "1 1", "2 0", "2 1"]
     found, golden = written(tmp_path), json.loads(GOLDEN.read_text())
     assert not list(wrong(found, SeriesReport, "series"))
     assert [(p["round"], p["finished"]) for p in found["points"]] == [(t, 2) for t in ROUNDS]
@@ -154,12 +126,12 @@ def test_series__one_json_and_one_page(serial: Serial, tmp_path: Path) -> None:
         assert row["by_seed"] == pytest.approx([first, first + 0.01])
         assert row["auc"] == pytest.approx(np.mean(row["by_seed"]))
         assert row["auc_ci"] == pytest.approx([0.45, 0.8])  # the mean of both seeds' ends
-        assert (row["difference"] is None) == (point["round"] == 5)
+        assert (row["difference"] is None) == (point["round"] == 2)
     out, values, ends = tmp_path / "OUT", [], []
     for seed in (0, 1):
         (same, a), (also, b) = (
             read(out / "cells" / f"encoder=RUN@{turn}_seed={seed}" / "scores.csv")
-            for turn in (0, 5)
+            for turn in (0, 2)
         )
         assert same == also and len(a["similarity"].scores_members) == 20
         pair = a["similarity"].sides, b["similarity"].sides
@@ -167,7 +139,7 @@ def test_series__one_json_and_one_page(serial: Serial, tmp_path: Path) -> None:
         first, last = (np.mean(members[:, None] > others) for members, others in pair)
         values.append(first - last)
     apart = found["points"][0]["attacks"][0]["difference"]
-    assert apart["last"] == "RUN@5"
+    assert apart["last"] == "RUN@2"
     assert apart["difference"] == pytest.approx(np.mean(values), abs=1e-6)
     assert apart["ci"] == pytest.approx(np.mean(ends, axis=0), abs=1e-6)
     assert sorted([*apart["ci"], *apart["ci_simultaneous"]])[1:3] == apart["ci"]
@@ -180,7 +152,7 @@ def test_series__one_json_and_one_page(serial: Serial, tmp_path: Path) -> None:
     assert set(re.findall(r'href="#([^"]+)"', page)) == sections
     other = [p | {"run": "OTHER", "knn": p["knn"] + 0.1} for p in found["points"][1:]]
     assert found["models"] == [] and [row["round"] for row in models(found["points"] + other)] == [
-        2, 5,
+        1, 2,
     ]  # fmt: skip
     (row,) = models([found["points"][1], other[0]])
     assert row["knn"]["mean"] == pytest.approx(found["points"][1]["knn"] + 0.05)
@@ -282,7 +254,7 @@ def test_means__of_what_is_known() -> None:
 @pytest.mark.parametrize(
     ("encoder", "said"),
     [
-        ("{}@0,3", "kept no round 3; nearest is 2 (kept: 0, 2, 5)"),
+        ("{}@0,3", "kept no round 3; nearest is 2 (kept: 0, 1, 2)"),
         ("{}/config.yaml@0,2", "is a file; the folder of a run has rounds"),
         ("{}@0 --seeds 0", "--seeds must be >= 1, got 0"),
         ("{}@0,2", "--out FOLDER is missing: the audits are kept there"),
@@ -302,7 +274,7 @@ def test_series__is_the_single_audits_and_draws_them(
     audit: Audit, run: Path, tmp_path: Path
 ) -> None:
     """Real processes: each cell's report is that of the audit of its encoder and seed."""
-    both, flags = f"{run}@5,tests.auditing.brought:tiny", "--attacks similarity,lpla --seed 3 "
+    both, flags = f"{run}@2,tests.auditing.brought:tiny", "--attacks similarity,lpla --seed 3 "
     assert audit(f"--encoder {both} {flags}", tmp_path / "OUT").code == 0
     series = written(tmp_path)
     assert series["seeds"] == [3] and series["finished"] == 2
