@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -18,7 +17,6 @@ from torch import Tensor, nn
 
 import fedmia.attacks
 from fedmia.attacks import Attack, Combined, EncoderMIV, Known, LpLA, Similarity
-from fedmia.audit import main
 from fedmia.encoders.base import load
 from fedmia.evaluation import encoder as run
 from fedmia.library import audit, view
@@ -26,7 +24,6 @@ from fedmia.options import registry
 from fedmia.options.errors import InputError
 from fedmia.options.option import option
 from fedmia.options.seeding import rng
-from fedmia.report.figures import draw
 from fedmia.ssl.augment import Augment
 from fedmia.testing import material
 from fedmia.threat import BlackBox, BudgetError, Shadow, Threat, WhiteBox
@@ -34,9 +31,6 @@ from tests.auditing.brought import tiny
 
 ENCODER = "tests.test_library:made"
 MEMBERS, NONMEMBERS, SEED = 24, 30, 3
-LABELS = np.arange(MEMBERS) % 3, np.arange(NONMEMBERS) % 3, np.arange(MEMBERS) % 3
-SHADOW = {"knowledge": ("data",), "epochs": 1, "model": "smallnet", "momentum": 0.5, "size": 12,
-          "model_options": {"width": 4}}  # fmt: skip
 
 
 SAME = material.textures(9)
@@ -70,35 +64,6 @@ class Brightness(Attack):
 def sides(textures: Any) -> tuple[Tensor, Tensor]:
     both = textures(MEMBERS + NONMEMBERS, seed=4)
     return both[:MEMBERS], both[MEMBERS:]
-
-
-@pytest.fixture(scope="module")
-def own(textures: Any) -> Tensor:
-    """The attacker's images for its shadows, of another size than the audited ones."""
-    found: Tensor = textures(MEMBERS, seed=9)
-    return found.repeat_interleave(2, dim=2).repeat_interleave(2, dim=3)
-
-
-@pytest.fixture(scope="module")
-def told(
-    sides: tuple[Tensor, Tensor], own: Tensor, tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, Any]:
-    """report.json of the command line on the same images."""
-    folder = tmp_path_factory.mktemp("library")
-    flags = "--attacks similarity,lpla,encodermi-t --attack.similarity.views 3 --shadows 1 "
-    flags += "--shadow.knowledge data --shadow.epochs 1 --shadow.model smallnet --shadow.size 12 "
-    flags += f"--shadow.momentum 0.5 --shadow.model.width 4 --encoder {ENCODER}"
-    flags = flags.split()
-    names = "members", "nonmembers", "shadow-data"
-    for name, images, labels in zip(names, (*sides, own), LABELS, strict=True):
-        x = images.numpy().transpose(0, 2, 3, 1)
-        np.savez(folder / f"{name}.npz", x=x, y=labels)
-        flags += [f"--{name}", f"npz:{folder / name}.npz"]
-    flags += ["--seed", str(SEED), "--size", "8", "--device", "cpu", "--threads", "1", "--quiet"]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(draw, "draw_all", lambda scores, report: {})
-        assert main([*flags, "--out", str(folder / "OUT")]) == 0
-    return json.loads((folder / "OUT" / "report.json").read_text())
 
 
 # -- imports -----------------------------------------------------------------------------------
@@ -249,27 +214,6 @@ def test_attack__refuses_floats(images: Tensor, known: Known) -> None:
 
 
 # -- an audit ----------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_audit__is_the_command_lines(
-    sides: tuple[Tensor, Tensor], own: Tensor, told: dict[str, Any]
-) -> None:
-    report = audit(
-        made(), *(images.numpy() for images in sides),
-        attacks=[Similarity(views=3), "lpla", "encodermi-t"], labels=LABELS, shadow_data=own,
-        shadows=1, shadow=SHADOW, seed=SEED, name=ENCODER,
-    )  # fmt: skip
-    assert [row["name"] for row in report["attacks"]] == ["similarity", "lpla", "encodermi-t"]
-    assert report["attacks"][0]["n_members"] > 2 and report["utility"]
-    differ = {key for key in told if report[key] != told[key]} | set(told) ^ set(report)
-    assert differ == {"config", "notes", "timing"}
-    # A note names an option as each of the two is told of it.
-    in_flags = [re.sub(r"\b(mean|std)\b(?= and|\b leave)", r"--\1", n) for n in report["notes"]]
-    assert in_flags == told["notes"] != report["notes"]
-    same = set(told["config"]) & set(report["config"])
-    differ = {key for key in same if told["config"][key] != report["config"][key]}
-    assert differ == {"encoder", "members", "nonmembers", "shadow_data", "attack", "threads"}
 
 
 @pytest.mark.slow

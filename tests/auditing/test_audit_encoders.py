@@ -5,21 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
 
 from tests.auditing.brought import tiny
 from tests.auditing.conftest import Audit
-
-
-class Dropping(nn.Module):
-    """`tiny` with a dropout that evaluation mode does not reach."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.tiny = tiny()
-
-    def forward(self, x: Tensor) -> Tensor:
-        return nn.functional.dropout(self.tiny(x), 0.5)
 
 
 def test_encoder__row_of_an_encoder_without_a_file(audit: Audit, tmp_path: Path) -> None:
@@ -51,7 +39,7 @@ def test_encoder__missing_weights_stop_the_audit_unless_allowed(
 def test_encoder__one_that_draws_anew_stops_the_audit_unless_allowed(
     audit: Audit, tmp_path: Path
 ) -> None:
-    flags = "--encoder tests.auditing.test_audit_encoders:Dropping --attacks lpla"
+    flags = "--encoder tests.encoders.test_modules:Dropping --attacks lpla"
     done = audit(flags, tmp_path / "A")
     assert done.code == 2 and not (tmp_path / "A").exists()
     assert "answers the same image differently" in done.err and "--allow-random" in done.err

@@ -190,7 +190,7 @@ def test_factory__what_is_no_encoder(value: Any, message: str, code: Any, pictur
         ("nowhere.at.all:make", "cannot load encoder 'nowhere.at.all:make'"),
         ("usercode:missing", "cannot load encoder"),
         ("./nothing", r"unknown encoder './nothing' \(no such folder\); give one of RUN"),
-        ("resnet18", "unknown encoder 'resnet18'"),
+        *((s, "unknown") for s in ("resnet18", "timm", "timm:", ":make", "c-d:make", "a:b-c:d")),
         ("run@40", "no such folder"),
         ("weights.pth", "'weights.pth': no such file"),
         ("w.h5", r"unknown encoder .*\(a file that ends in '.h5'\); give"),

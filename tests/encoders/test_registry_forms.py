@@ -9,7 +9,6 @@ import pytest
 from fedmia.cli.help import list_page
 from fedmia.encoders.base import find_form, forms
 from fedmia.options import registry
-from fedmia.options.errors import InputError
 from tests.encoders.conftest import refused
 
 LISTED = (
@@ -45,15 +44,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_find_form__the_one_that_takes_it(here: Path, spec: str, name: str, source: str) -> None:
     form, rest = find_form(spec)
     assert (type(form), rest) == (registry.load("encoder", name), source)
-
-
-@pytest.mark.parametrize(
-    "spec", ["timm:", "timm", ":make", "code:", "c-d:make", "none@3", "a:b-c:d"]
-)
-def test_find_form__none_takes_it(here: Path, spec: str) -> None:
-    with pytest.raises(InputError, match="unknown encoder") as caught:
-        find_form(spec)
-    assert str(caught.value).endswith(f"; give one of {LISTED}")
 
 
 def test_forms__each_says_how_it_is_written(here: Path) -> None:
