@@ -135,8 +135,11 @@ def load_black_box(
     def method(of: Program) -> LoadedEncoderMethod:
         of.output_names = program.output_names
         encoder = Encoder(ProgramBackbone(of, one is not None), nn.Identity(), mean, std)
-        own = LoadedEncoderMethod(encoder, vector.shape[1], load_options.seed)
-        return own.to(load_options.device).eval()
+        return (
+            LoadedEncoderMethod(encoder, vector.shape[1], load_options.seed)
+            .to(load_options.device)
+            .eval()
+        )
 
     own, control = method(program), lambda least: method(permuted(least))
     return load_with_control(context, "black_box", own, control, tried)

@@ -117,9 +117,12 @@ class LoadOptions:
     access: str | None = None
 
     def __post_init__(self) -> None:
-        for name in ("mean", "std"):
-            object.__setattr__(self, name, channel_constants(getattr(self, name)))
-        object.__setattr__(self, "device", torch.device(self.device))
+        for name, values in (
+            ("mean", channel_constants),
+            ("std", channel_constants),
+            ("device", torch.device),
+        ):
+            object.__setattr__(self, name, values(getattr(self, name)))
 
     def refuse_constants(self, whose: str) -> None:
         """Raise InputError where a normalisation or an output is named to an encoder that holds its

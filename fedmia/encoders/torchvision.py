@@ -53,9 +53,11 @@ class TorchvisionModel(EncoderForm):
         known = models.list_models(module=models)
         if source not in known:
             raise unknown_model_error("torchvision", source, known)
-        options, side = dict[str, int](), load_options.size
-        if side and source.startswith("vit_"):
-            options["image_size"] = side
+        options = (
+            {"image_size": load_options.size}
+            if load_options.size and source.startswith("vit_")
+            else {}
+        )
 
         def make() -> nn.Module:
             with warnings.catch_warnings():

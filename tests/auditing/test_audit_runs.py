@@ -20,6 +20,7 @@ from fedmia.attacks.lpla import LpLA
 from fedmia.attacks.similarity import Similarity
 from fedmia.cli.command import DISK_FAILED
 from fedmia.evaluation.steps.scorer import Scorer
+from fedmia.storage.durable import DiskError
 from tests.auditing.brought import tiny
 from tests.auditing.conftest import Audit, numbers, sides, textures, write
 from tests.storage.disk import failing
@@ -94,6 +95,14 @@ def test_broken_attack__alone_is_exit_code_1_and_no_folder(
     assert done.code == 1 and not (tmp_path / "new").exists()
     assert done.err.endswith("no attack could run; lpla: failed: ZeroDivisionError: a slip of two "
                              "lines\n")  # fmt: skip
+
+
+def test_broken_disk__is_no_attacks_failure(audit: Audit, monkeypatch: Patch) -> None:
+    def full() -> None:
+        raise DiskError("no space left")
+
+    breaks(LpLA, full, monkeypatch)
+    assert audit("--attacks lpla,similarity").code == DISK_FAILED
 
 
 def test_broken_attack__on_the_control_only(

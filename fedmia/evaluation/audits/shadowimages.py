@@ -40,8 +40,9 @@ class ShadowImages:
             InputError: --shadow-data cannot be read, or has other channels.
         """
         size, attacked = self.audit.plan().size, self.audit_split.attacked()
-        own_data = self.audit.shadow_data is not None
-        pool = self._data.images if own_data else self.audit_split.spare.numpy()
+        pool = (
+            self.audit_split.spare.numpy() if self.audit.shadow_data is None else self._data.images
+        )
         if pool.shape[1] != attacked.shape[1]:
             raise InputError(
                 f"{opt('shadow_data')}: images of {pool.shape[1:]}, the audited ones are "

@@ -62,8 +62,9 @@ class Observer:
         Returns:
             A view that counts its queries.
         """
-        parts = self.client_context.parts["members"]
-        mine = None if self.holder is None else parts[self.holder]
+        mine = (
+            self.client_context.parts["members"][self.holder] if self.holder is not None else None
+        )
         method = self.client_context.method(-1, None if mine is None else len(mine))
         method.load_shared(snapshot.state)
         method.eval()
