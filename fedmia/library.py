@@ -139,8 +139,8 @@ def audit(
         members: uint8 (N, C, S, S) images that it was trained on.
         nonmembers: uint8 (M, C, S, S) images of the same distribution that it was not trained on.
         attacks: `all`, or names, or attacks with their options: `["lpla", Similarity(views=8)]`.
-        labels: integers (N,) of members, of non-members and, third if given, of `shadow_data`, for
-            the probes and for `baseline-b`; None: neither runs.
+        labels: integers or text (N,) of members, of non-members and, third if given, of
+            `shadow_data`, for the probes and for `baseline-b`; None: neither runs.
         shadow_data: uint8 (N, C, S, S) images that the attacker trains its shadows on, or a data
             source by name; None: half of the non-members that remain.
         augment: recipe of the attacker's views; None: as for `view`.

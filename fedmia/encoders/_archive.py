@@ -47,9 +47,6 @@ FREE = ("metadata", "as_string", "as_strings", "guards_code")  # texts that stay
 def check_program(path: Path) -> None:
     """Refuse an exported program that holds anything but tensors and a graph of operators.
 
-    Args:
-        path: of the file.
-
     Raises:
         InputError: it holds code, or names that may become code, or unfolds to too much.
         OSError, ValueError, KeyError, zipfile.BadZipFile: it cannot be read.

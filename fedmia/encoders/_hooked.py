@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from fedmia.encoders._outputs import OutputNames, choose_outputs, grid, is_map, read_outputs
-from fedmia.encoders._positions import PositionGrid, find_grid
+from fedmia.encoders._positions import PREFIX, PositionGrid, find_grid
 from fedmia.encoders.base import FAILURES, LoadContext, first_line
 from fedmia.nets.base import Trunk
 from fedmia.options.errors import InputError, opt
@@ -24,7 +24,6 @@ CHANNELS = (3, 1)  # likewise
 STAGES = 4  # most stages that are named
 RESERVED = ("avgpool", "encoder", "map")  # layers that every encoder has, or may have
 LARGEST = 1024  # pixels a side that a file may name
-PREFIX = 16  # most class and register tokens
 
 Fired = list[tuple[str, Tensor]]
 
@@ -103,11 +102,7 @@ def capture_outputs(module: nn.Module, names: Sequence[str]) -> Iterator[Fired]:
 
 
 def refuse_large(where: str, size: int) -> None:
-    """Refuse a size in pixels that a file names, and whose maps would take gigabytes.
-
-    Raises:
-        InputError: it is more than `LARGEST`, or less than 1.
-    """
+    """Refuse a size in pixels that a file names, and whose maps would take gigabytes."""
     if not 1 <= size <= LARGEST:
         raise InputError(
             f"{where} names images of {size}x{size} pixels; its file may name 1 to {LARGEST} "

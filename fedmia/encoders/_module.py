@@ -181,7 +181,7 @@ def load_with_control(
 
     Args:
         permuted: makes it, weight tensors of fewer dimensions than its argument left alone.
-        size: as of `white_box`.
+        size: as of `load_white_box`.
     """
     name, load_options = context.where, context.load_options
     shape = (tried.channels, tried.size, tried.size)

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from fedmia.encoders.base import FAILURES
 
 NAMES = ("pos_embed", "pos_embedding", "positional_embedding", "position_embeddings")
-PREFIX = 16  # most class and register tokens that have a position
+PREFIX = 16  # most class and register tokens
 
 
 def is_positions(name: str) -> bool:
@@ -61,8 +61,8 @@ class PositionGrid(NamedTuple):
     def __call__(self, module: nn.Module, x: Tensor) -> Any:
         """The module's outputs for (B, C, H, H), H a multiple of the patch.
 
-        At its own size it runs as it is. Elsewhere each table is resampled as `resampled` does,
-        while the pass lasts.
+        At its own size it runs as it is. Elsewhere each table is resampled as `resample_table`
+        does, while the pass lasts.
         """
         if x.shape[2] == self.side:
             return module(x)

@@ -72,19 +72,18 @@ def adapt(
     conv, stem = getattr(module, "conv1", None), tensors.get("conv1.weight")
     if not isinstance(conv, nn.Conv2d) or stem is None or stem.ndim != 4:
         return []
-    notes, adapted = [], module
-    outputs, channels, kernel = stem.shape[:3]
+    notes, (outputs, channels, kernel) = list[str](), stem.shape[:3]
     if kernel == 3 and conv.kernel_size != (3, 3):
-        adapted.conv1 = nn.Conv2d(channels, outputs, 3, padding=padding, bias=False)
-        adapted.maxpool = nn.Identity()
+        module.conv1 = nn.Conv2d(channels, outputs, 3, padding=padding, bias=False)
+        module.maxpool = nn.Identity()
         notes.append(
             f"The file's first convolution is 3x3: taken with stride 1, padding {padding} and no "
             "max-pooling, as on small images."
         )
     elif channels != conv.in_channels:
-        adapted.conv1 = nn.Conv2d(channels, outputs, kernel, 2, kernel // 2, bias=False)
+        module.conv1 = nn.Conv2d(channels, outputs, kernel, 2, kernel // 2, bias=False)
     if not relu:
-        adapted.add_module("act1" if hasattr(module, "act1") else "relu", nn.Identity())
+        module.add_module("act1" if hasattr(module, "act1") else "relu", nn.Identity())
         notes.append("No ReLU follows the first norm, as in the code that numbers its layers so.")
     if "bn1.weight" in tensors and "bn1.running_mean" not in tensors:
         if not options.allow_missing:

@@ -308,20 +308,14 @@ def forms() -> list[EncoderForm]:
     return sorted(built, key=lambda form: form.order)
 
 
-def load_outside_form(name: str) -> EncoderForm:
-    """The form that `package.module:Class` names."""
-    from fedmia.options import registry
-
-    built: EncoderForm = registry.build("encoder", name, {})
-    return built
-
-
 def find_form(spec: str) -> tuple[EncoderForm, str]:
     """The form that takes `spec`, and what its `load` is given.
 
     Raises:
         InputError: no form takes it, or a file that is not there.
     """
+    from fedmia.options import registry
+
     known = forms()
     for form in sorted(known, key=lambda form: not form.prefix):  # a prefix comes before all else
         if form.takes(spec):
@@ -335,7 +329,7 @@ def find_form(spec: str) -> tuple[EncoderForm, str]:
             return form, spec.removeprefix(f"{form.prefix}:") if form.prefix else spec
     module, *rest = spec.split(":", 2)
     if len(rest) == 2 and all(map(str.isidentifier, [*module.split("."), rest[0]])):
-        return load_outside_form(f"{module}:{rest[0]}"), rest[1]
+        return registry.build("encoder", f"{module}:{rest[0]}", {}), rest[1]
     missing = " (no such folder)" if "/" in spec or "@" in spec else ""
     if Path(spec).is_file() or Path(spec).suffix in NUMPY:
         why = f"; {why_unread(spec)}" if Path(spec).suffix in NUMPY else ""
@@ -396,16 +390,8 @@ def first_line(error: BaseException) -> str:
 
 
 def unknown_model_error(library: str, name: str, known: Sequence[str]) -> InputError:
-    """The error for a model that a library lacks. The full list is too long to print.
-
-    Args:
-        library: its name.
-        name: of the model.
-        known: names of the models that the library has.
-
-    Returns:
-        The error, with the nearest name.
-    """
+    """The error for a model that a library lacks, with the nearest name of `known`: all of them are
+    too many to print."""
     return InputError(
         f"unknown {library} model '{name}'{suggest_nearest(name, known)} ({len(known)} are known)"
     )

@@ -118,15 +118,22 @@ def _match_names(
     ways = [(_resnet.canonical_names(trunk)[0] if _resnet.is_resnet(own) else trunk, list[str]())]
     ways += [(_vit.canonical_names(trunk), [])] * (_vit.BLOCK in own)
     for prefix in dict.fromkeys(("", match.scheme.trunk)):
-        ways.append((_convert(module, {prefix + n: t for n, t in trunk.items()}), [CONVERTED]))
+        ways.append((convert_names(module, {prefix + n: t for n, t in trunk.items()}), [CONVERTED]))
     return max(((sum(n in own for n in g), g, how) for g, how in ways), key=lambda way: way[0])
 
 
-def _convert(module: nn.Module, tensors: Tensors) -> dict[str, Tensor]:
+def convert_names(module: nn.Module, tensors: Tensors) -> dict[str, Tensor]:
     """`tensors` by the names of a model of timm's, as its own code converts those of public code.
 
-    None where it has no converter. What that leaves out keeps its name, and what would make
+    Empty where it has no converter. What that leaves out keeps its name, and what would make
     another network: patches of another size, a last norm that moves behind the pooling.
+
+    Args:
+        module: a model of timm's, or any other.
+        tensors: by the names of a file.
+
+    Returns:
+        The tensors by the module's names.
     """
     try:
         with redirect_stdout(StringIO()):  # some print
@@ -241,14 +248,6 @@ def _layer(tensors: Tensors) -> nn.Module | None:
 
 @torch.no_grad()
 def head_fits(head: nn.Module, width: int) -> bool:
-    """Whether a projection head takes the encoder's vectors.
-
-    Args:
-        head: the head.
-        width: D, length of the vectors.
-
-    Returns:
-        True where it does.
-    """
+    """Whether a projection head takes vectors of length `width`."""
     layer = next(m for m in head.modules() if isinstance(m, nn.Linear))
     return bool(layer.in_features == width)

@@ -104,15 +104,7 @@ def check_images(released: LoadedEncoder, images: Tensor) -> None:
 
 
 def changed_layers(before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> set[str]:
-    """The layers whose outputs differ between two passes.
-
-    Args:
-        before: layer -> outputs (B, ..).
-        after: layer -> outputs (B, ..) of the same images.
-
-    Returns:
-        Names of the layers.
-    """
+    """The layers whose outputs (B, ..) differ between two passes of the same images."""
     pairs = ((name, old, after[name]) for name, old in before.items())
     return {name for name, old, new in pairs if (new - old).abs().max() > SAME * old.abs().max()}
 

@@ -36,10 +36,8 @@ class Factory(EncoderForm):
         Raises:
             InputError: it cannot be imported or called, returns no module, or takes no images.
         """
-        context, module = (
-            LoadContext(source, load_options),
-            strip_wrappers(build_seeded(lambda: _call_factory(source), load_options.seed)),
-        )
+        context = LoadContext(source, load_options)
+        module = strip_wrappers(build_seeded(lambda: _call_factory(source), load_options.seed))
         if load_options.checkpoint is not None:
             context.weights = checkpoint.load_checkpoint(context, module)
         return wrap(context, module)

@@ -117,7 +117,7 @@ class HuggingFaceFolder(EncoderForm):
     ) -> LoadedEncoder:
         """The image tower of the model that was built, as its own image processor has images."""
         where, load_options = context.where, context.load_options
-        size, own = _preprocessing(folder, model, context.notes)
+        size, own = read_preprocessing(folder, model, context.notes)
         channels = int(getattr(_vision(model.config), "num_channels", 3))
         names = list(model.state_dict())
         tower = ImageTower(model, load_options.size not in (None, size))
@@ -169,10 +169,19 @@ def _vision(config: Any) -> Any:
     return getattr(config, "vision_config", config)
 
 
-def _preprocessing(
+def read_preprocessing(
     folder: Path, model: Any, notes: list[str]
 ) -> tuple[int | None, Constants | None]:
-    """Size and normalisation that the model's own image processor gives, None where unknown."""
+    """Size and normalisation that the model's own image processor gives, None where unknown.
+
+    Args:
+        folder: may hold a preprocessor_config.json.
+        model: whose configuration tells the size where the processor does not.
+        notes: gets a line where there is no processor.
+
+    Returns:
+        Pixels a side; mean and deviation.
+    """
     size, path = getattr(_vision(model.config), "image_size", None), "preprocessor_config.json"
     processor: Mapping[str, Any] = {}
     if (folder / path).is_file():

@@ -38,10 +38,8 @@ class OpenClipModel(EncoderForm):
             import_extra(module, "open_clip:NAME", "clip")
             for module in ("open_clip", "open_clip.model")
         )
-        config, context = (
-            library.get_model_config(source),
-            LoadContext(f"open_clip:{source}", load_options),
-        )
+        config = library.get_model_config(source)
+        context = LoadContext(f"open_clip:{source}", load_options)
         if config is None:
             raise unknown_model_error("open_clip", source, library.list_models())
         vision = {**config["vision_cfg"], "timm_model_pretrained": False}

@@ -161,15 +161,7 @@ def _config(run: RunFolder) -> Tree:
 
 
 def build_plugin(kind: str, tree: Mapping[str, Any]) -> Any:
-    """Build a plugin from a run's settings.
-
-    Args:
-        kind: of the plugin, which is also the section's name.
-        tree: the run's settings.
-
-    Returns:
-        The plugin with its options.
-    """
+    """The plugin that a section of a run's settings names, with its options; `kind` names both."""
     options = {k: v for k, v in tree[kind].items() if k != "name"}
     return _build_complete(kind, tree[kind]["name"], options)
 

@@ -138,11 +138,7 @@ def _load_model(timm: Any, context: LoadContext, name: str, sized: Any) -> Loade
 def _check_folder(
     timm: Any, context: LoadContext, name: str, sized: Any, weights_file: Path
 ) -> None:
-    """Refuse a folder whose config.json describes what its weights do not fill.
-
-    Raises:
-        InputError: a size that is none or too large, a network that is too large.
-    """
+    """Refuse a folder whose config.json describes more than its weights fill."""
     if not isinstance(sized, int | None):
         raise InputError(f"config.json gives the size {str(sized)[:60]!r}, which is no number")
     if sized is not None and sized != context.load_options.size:
@@ -169,11 +165,7 @@ def _released(context: LoadContext, module: Any, data: Mapping[str, Any]) -> Loa
 
 def _build_model(timm: Any, name: str, context: LoadContext, sized: int | None) -> Any:
     """timm's model without a classifier, for images of side `sized` where it asks for a size; one
-    that resamples its positions for other images, if it can.
-
-    Raises:
-        InputError: it cannot be built.
-    """
+    that resamples its positions for other images, if it can."""
     side = {} if sized is None else {"img_size": sized}
     tried: list[dict[str, Any]] = [{**side, "dynamic_img_size": True}, side, {}]
     make = partial(timm.create_model, name, pretrained=False, num_classes=0)

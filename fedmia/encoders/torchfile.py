@@ -240,13 +240,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 @contextmanager
 def of_configuration(folder: Path) -> Iterator[None]:
-    """Refuse a configuration in one line where what is done inside fails on its values.
-
-    Args:
-        folder: of a config.json beside weights.
-
-    Yields:
-        Nothing.
+    """Refuse the configuration of a folder in one line where what is done inside fails on it.
 
     Raises:
         InputError: it names the folder.

@@ -24,17 +24,9 @@ HEADS = ("fc", "classifier", "heads", "head")
 
 
 def patches(self: Any, x: Tensor) -> Tensor:
-    """Cut images into patches, as torchvision's ViT does, but without its check of the images'
-    size.
+    """Cut images (B, C, H, W) into patches (B, N, D), as torchvision's ViT does, but of any size.
 
     The check of the positions' number remains.
-
-    Args:
-        self: the ViT.
-        x: (B, C, H, W).
-
-    Returns:
-        (B, patches, width).
     """
     tokens: Tensor = self.conv_proj(x)
     return tokens.flatten(2).transpose(1, 2)
@@ -79,10 +71,8 @@ class TorchvisionModel(EncoderForm):
                 network.__class__ = type("AnySize", (models.VisionTransformer,), members)
             return network
 
-        context, module = (
-            LoadContext(f"torchvision:{source}", load_options),
-            build_seeded(make, load_options.seed),
-        )
+        context = LoadContext(f"torchvision:{source}", load_options)
+        module = build_seeded(make, load_options.seed)
         load_weights(context, module)
         first = next(m for m in module.modules() if isinstance(m, nn.Conv2d))
         channels, sizes = first.in_channels, _resnet.sizes(module)

@@ -114,24 +114,12 @@ def examine(
 
 
 def folder(audit: Audit, out: Path | None) -> OutFolder:
-    """The folder of results; an audit with the same settings can be continued.
-
-    Args:
-        audit: the audit's settings.
-        out: folder of results, as the user gave it.
-
-    Returns:
-        The folder.
-    """
+    """The folder of results; one that holds an audit of the same settings is continued."""
     return OutFolder(out, "another run or audit", same_audit(audit))
 
 
 def device_of(audit: Audit) -> torch.device:
-    """The device of `--device`.
-
-    Raises:
-        InputError: a GPU that is not there.
-    """
+    """The device of `--device`; an error where its GPU is not there."""
     check_gpu(audit.device)
     return torch.device(resolve_device(audit.device))
 
@@ -167,7 +155,7 @@ def load_encoder(audit: Audit, device: torch.device) -> LoadedEncoder:
 
     Raises:
         InputError: it is missing or broken, or the folder of its shadows is missing.
-        Untrusted: it is a run's, whose settings name a plugin from outside that is not trusted.
+        UntrustedPluginError: it is a run's, whose settings name a plugin from outside.
     """
     if audit.shadow_encoders is not None and not Path(audit.shadow_encoders).is_dir():
         raise InputError(f"{opt('shadow_encoders')} '{audit.shadow_encoders}': no such folder")
@@ -190,11 +178,11 @@ def load_encoder(audit: Audit, device: torch.device) -> LoadedEncoder:
 
 
 def images_for(audit: Audit, released: LoadedEncoder) -> AuditSplit:
-    """Give the images their roles, at the encoder's size.
+    """Give the images their roles: those of `--members`, at the encoder's size, or the run's own.
 
     Args:
-        audit: the audit's settings.
-        released: the encoder under audit.
+        audit: names the images.
+        released: gets a note where its size decides.
 
     Returns:
         The images in their roles.
@@ -223,7 +211,7 @@ def check_embeddings(released: LoadedEncoder, audit_split: AuditSplit, allow_ran
     Args:
         released: the encoder under audit.
         audit_split: the images in their roles.
-        allow_random: accept an encoder that looks untrained.
+        allow_random: accept, with a note, an encoder that answers one image in two ways.
 
     Raises:
         InputError: the encoder does not take them, gives features that are not finite, or others
@@ -309,7 +297,7 @@ def recipe(audit: Audit, augment: Augment, audit_split: AuditSplit, of_run: bool
 
     Args:
         audit: the audit's settings.
-        augment: the attacker's recipe of views.
+        augment: the recipe that the encoder was trained with, or less where it is not known.
         audit_split: the images in their roles.
         of_run: whether the encoder is of a federated run.
 

@@ -30,10 +30,10 @@ from fedmia.storage.arrays import numbers
 from fedmia.storage.snapshot import Snapshot, SnapshotStore, StateStore
 
 # What is told of an attack: nothing else of it leaves the node.
-SENT_FIELDS = ("name", "paper", "access", "vantage", "act", "shadow_threshold", "queries",
-"seconds",
-        "choices", "scores_members", "scores_nonmembers", "known_members",
-        "known_nonmembers")  # fmt: skip
+SENT_FIELDS = (
+    "name", "paper", "access", "vantage", "act", "shadow_threshold", "queries", "seconds",
+    "choices", "scores_members", "scores_nonmembers", "known_members", "known_nonmembers",
+)  # fmt: skip
 SCORES_STAY = "the node keeps the scores of its images"
 # What a statement on weights is worth to whoever also has a score of each image.
 WEIGHTS = "of the weights alone"

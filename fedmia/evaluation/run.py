@@ -332,15 +332,7 @@ def add_leakage(evaluation: Evaluation, info: RoundInfo, names: list[str]) -> Ro
 
 
 def drop_attacks(info: RoundInfo, lost: Mapping[str, str]) -> RoundInfo:
-    """Drop from a round the attacks that have no scores.
-
-    Args:
-        info: the row of the round.
-        lost: why an attack has no scores, by its name.
-
-    Returns:
-        The row with the leakage of the other attacks.
-    """
+    """Drop from a round the attacks that have no scores."""
     return replace(info, leakage={n: s for n, s in info.leakage.items() if n not in lost})
 
 

@@ -46,9 +46,6 @@ class ScoredImages:
 def of_run(files: RunFolder) -> ScoredImages:
     """The scored images of a run.
 
-    Args:
-        files: of the run.
-
     Returns:
         The images in the order in which the run deals them.
 

@@ -19,6 +19,11 @@ from fedmia.data.synthetic import Synthetic
 from fedmia.report.figures import draw
 
 MEMBERS, NONMEMBERS, PIXELS = 26, 40, 8
+RUN = (
+    "--dataset synthetic --data.pixels 8 --data.images 90 --data.classes 2 --clients 1 --rounds 2 "
+    "--split.members 16 --split.known 4 --attacks none --train.local_epochs 1 "
+    "--model.width 4 --ssl.dim 8"
+)  # a run of one client
 
 
 def write(path: Path, images: np.ndarray, labels: np.ndarray) -> Path:
@@ -27,10 +32,12 @@ def write(path: Path, images: np.ndarray, labels: np.ndarray) -> Path:
     return path
 
 
-def textures(count: int, pixels: int = PIXELS, channels: int = 3, seed: int = 0) -> ImageSet:
-    """Distinct images of three classes."""
+def textures(
+    count: int, pixels: int = PIXELS, channels: int = 3, seed: int = 0, size: int | None = None
+) -> ImageSet:
+    """Distinct images of three classes, resized to `size`."""
     source = Synthetic(classes=3, images=count, pixels=pixels, channels=channels)
-    return source.load(Request(None, None, None, seed))
+    return source.load(Request(None, None, size, seed))
 
 
 @dataclass(frozen=True)

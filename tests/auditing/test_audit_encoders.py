@@ -2,70 +2,22 @@
 
 from __future__ import annotations
 
-import json
-import os
 from pathlib import Path
-from typing import Any
 
-import pytest
 import torch
-from torch import Tensor, nn
 
 from tests.auditing.brought import tiny
-from tests.auditing.conftest import Audit, sides
-from tests.encoders.forms import make
-
-
-class Dropping(nn.Module):
-    """`tiny` with a dropout that evaluation mode does not reach."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.tiny = tiny()
-
-    def forward(self, x: Tensor) -> Tensor:
-        return nn.functional.dropout(self.tiny(x), 0.5)
-
-
-class Planted:
-    """A pickle that makes a folder when it is read by one who trusts it."""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return os.mkdir, ("planted",)
-
-
-@pytest.mark.slow
-def test_encoder__row(audit: Audit, tmp_path: Path) -> None:
-    """A DINO checkpoint alone: attacks read the projection of the network that is asked for."""
-    pytest.importorskip("timm")
-    form_file, file = make("dino", tmp_path / "dino.pth"), tmp_path / "dino.pth"
-    small = sides(tmp_path, pixels=32)
-    flags = f"--encoder {file} --checkpoint-key teacher {small.flags} --limit 6 --attacks lpla"
-    done = audit(f"{flags} --mean 0.5 --std 0.25", tmp_path / "A")
-    assert done.code == 0
-    row = done.report["encoder"]
-    assert list(row) == [
-        "form", "loaded", "dropped", "missing", "size", "mean", "std", "outputs", "crops",
-        "round",
-    ]  # fmt: skip
-    assert row["round"] is None  # of a file, which is of no run
-    assert (row["form"], row["missing"], row["size"]) == ("DINO", [], 32)
-    assert row["mean"] == [0.5] * 3 and row["std"] == [0.25] * 3
-    assert row["dropped"] == ["head.last_layer.weight_g", "head.last_layer.weight_v"]
-    assert row["loaded"] == len(form_file.contents["teacher"]) - 2
-    assert row["outputs"] == [
-        {"name": "map", "kind": "map", "shape": [192, 4, 4]},
-        {"name": "avgpool", "kind": "pooled", "shape": [192]},
-        {"name": "encoder", "kind": "projection", "shape": [8]},
-    ]
-    page = (tmp_path / "A" / "report.html").read_text()
-    assert "2, e.g. head.last_layer.weight_g" in page and "encoder (projection, 8)" in page
+from tests.auditing.conftest import Audit
 
 
 def test_encoder__row_of_an_encoder_without_a_file(audit: Audit, tmp_path: Path) -> None:
     done = audit("--attacks lpla", tmp_path / "A")
     row = done.report["encoder"]
-    assert row["form"] == "torch module" and row["loaded"] == 0
+    assert list(row) == [
+        "form", "loaded", "dropped", "missing", "size", "mean", "std", "outputs", "crops", "round",
+    ]  # fmt: skip
+    assert row["form"] == "torch module" and row["loaded"] == 0 and row["round"] is None
+    assert "encoder (pooled, 5)" in (tmp_path / "A" / "report.html").read_text()
     assert row["outputs"][-1] == {"name": "encoder", "kind": "pooled", "shape": [5]}
 
 
@@ -87,27 +39,8 @@ def test_encoder__missing_weights_stop_the_audit_unless_allowed(
 def test_encoder__one_that_draws_anew_stops_the_audit_unless_allowed(
     audit: Audit, tmp_path: Path
 ) -> None:
-    flags = "--encoder tests.auditing.test_audit_encoders:Dropping --attacks lpla"
+    flags = "--encoder tests.encoders.test_modules:Dropping --attacks lpla"
     done = audit(flags, tmp_path / "A")
     assert done.code == 2 and not (tmp_path / "A").exists()
     assert "answers the same image differently" in done.err and "--allow-random" in done.err
     assert audit(f"{flags} --allow-random", tmp_path / "A").code == 0
-
-
-@pytest.mark.parametrize("kind", ["cut", "other", "code", "folder", "empty"])
-def test_encoder__what_is_no_encoder_is_said_in_one_line(
-    kind: str, audit: Audit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Exit code 2, and nothing is written or run."""
-    monkeypatch.chdir(tmp_path)
-    file = tmp_path / "w.pth"
-    state: Any = tiny().state_dict()
-    torch.save({"state_dict": state} | ({"args": Planted()} if kind == "code" else {}), file)
-    if kind == "cut":
-        file.write_bytes(file.read_bytes()[:800])
-    spec = {"folder": f"hf:{tmp_path}", "empty": f"timm:{tmp_path / 'sub'}"}.get(kind, str(file))
-    (tmp_path / "sub").mkdir()
-    (tmp_path / "sub" / "config.json").write_text(json.dumps({"architecture": "test_vit"}))
-    done = audit(f"--encoder {spec} --attacks lpla", tmp_path / "A")
-    assert done.code == 2 and not (tmp_path / "A").exists() and not (tmp_path / "planted").exists()
-    assert done.err.count("\n") == 1 and done.err.startswith("fedmia: error: ")

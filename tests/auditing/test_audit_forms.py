@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -12,177 +11,85 @@ import numpy as np
 import pytest
 import torch
 
-from fedmia.simulate import main as simulate
 from tests.auditing.brought import tiny
-from tests.auditing.conftest import PIXELS, Audit, Audited, Sides, sides
+from tests.auditing.conftest import PIXELS, RUN, Audit, Sides
+from tests.bank import Bank
+from tests.encoders.conftest import save_program
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def export(kind: str, folder: Path) -> Path:
-    """The tiny encoder as a file, for any number of images of 8x8 pixels."""
+    """The tiny encoder as a file, for any number of images of 8x8 pixels, and its weights."""
     module, path = tiny().eval(), folder / f"tiny.{kind}"
-    shapes = ({0: torch.export.Dim("batch")},)
-    example = (torch.zeros(2, 3, PIXELS, PIXELS),)
-    if kind == "pt2":
-        torch.export.save(torch.export.export(module, example, dynamic_shapes=shapes), path)
-    else:
-        pytest.importorskip("onnxscript")
-        pytest.importorskip("onnxruntime")
-        torch.onnx.export(
-            module, example, str(path), dynamic_shapes=shapes, dynamo=True, verbose=False
-        )
+    torch.save(module.state_dict(), folder / "tiny.pth")
+    save_program(module, path, size=PIXELS)
     return path
 
 
-def check_black_box(done: Audited, encoder: Path) -> None:
-    assert done.code == 0 and done.names() == ["similarity", "lpla"]
-    needs = "attack '{}' needs white_box access as outsider, the attacker has black_box as outsider"
-    assert done.not_run == {n: needs.format(n) for n in ("internal", "combined")}
-    assert done.report["subject"] == f"the encoder {encoder.name}"
-    assert done.report["split"]["access"] == "black_box"
-    assert [len(c) for c in (done.report["controls"][k] for k in ("untrained", "posers"))] == [2, 2]
-    assert any("ImageNet's constants stand for" in n for n in done.report["notes"])
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["pt2", pytest.param("onnx", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", ["pt2", "onnx"])
 def test_export__is_a_black_box(kind: str, audit: Audit, tmp_path: Path) -> None:
     path = export(kind, tmp_path)
     done = audit(f"--encoder {path} --attacks similarity,lpla,internal,combined", tmp_path / "A")
-    check_black_box(done, path)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("encoder", ["tests.auditing.brought:tiny", "tiny.pt2"])
-def test_precision__reaches_every_form_of_torch(encoder: str, audit: Audit, tmp_path: Path) -> None:
-    if encoder.endswith("pt2"):
-        encoder = str(export("pt2", tmp_path))
-    results = {}
-    for precision in ("float32", "bfloat16"):
-        flags = f"--encoder {encoder} --precision {precision}"
-        done = audit(flags, tmp_path / precision)
-        with open(tmp_path / precision / "scores.csv", newline="") as file:
-            results[precision] = np.array(
-                [float(row["similarity"]) for row in csv.DictReader(file)]
-            )
-        assert done.report["config"]["precision"] == precision
-    assert not np.array_equal(results["float32"], results["bfloat16"])
-    assert np.abs(results["float32"] - results["bfloat16"]).max() < 0.02
-
-
-@pytest.mark.slow
-def test_export__of_one_size(audit: Audit, tmp_path: Path) -> None:
-    """Images of another size are resized unless the user asks for one that does not fit."""
-    path = export("pt2", tmp_path)
-    other = sides(tmp_path, pixels=12)
-    done = audit(f"--encoder {path} {other.flags} --size 12", tmp_path / "A")
-    assert done.code == 2 and not (tmp_path / "A").exists()
-    assert "--size 12: tiny.pt2 takes 8x8 images only" in done.err
-    done = audit(f"--encoder {path} {other.flags}", tmp_path / "A")
-    assert done.code == 0 and done.report["split"]["size"] == 8
-    for guess in ("brought to 8x8 pixels, the size of tiny.pt2", "ImageNet's constants stand for"):
-        assert any(guess in note for note in done.report["notes"])
-        assert sum(guess in line for line in done.err.splitlines()) == 1  # in the terminal too
-
-
-def test_export__of_another_number_of_channels(audit: Audit, tmp_path: Path) -> None:
-    path = export("pt2", tmp_path)
-    grey = sides(tmp_path, channels=1)
-    done = audit(f"--encoder {path} {grey.flags}", tmp_path / "A")
-    assert done.code == 2 and not (tmp_path / "A").exists()
-    assert "the images have 1 channels, tiny.pt2 takes 3" in done.err
-
-
-def test_export__no_program(audit: Audit, tmp_path: Path) -> None:
-    for kind in ("pt2", "onnx"):
-        path = tmp_path / f"broken.{kind}"
-        path.write_bytes(b"neither of them")
-        done = audit(f"--encoder {path}", tmp_path / "A")
-        assert done.code == 2 and "Traceback" not in done.err
-        assert done.err.splitlines()[-1].startswith("fedmia: error: cannot read ")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", ["torchvision:mobilenet_v3_small", "timm:resnet10t", "timm:vit_tiny_patch16_224"]
-)
-def test_names__random_weights(name: str, audit: Audit, tmp_path: Path) -> None:
-    if name.startswith("timm"):
-        pytest.importorskip("timm")
-    small = sides(tmp_path, pixels=32)
-    done = audit(f"--encoder {name} --size 32 {small.flags} --limit 8", tmp_path / "A")
     assert done.code == 0 and done.names() == ["similarity", "lpla"]
-    assert done.report["split"]["access"] == "white_box"
-    assert any("random weights: nothing was trained" in n for n in done.report["notes"])
+    assert done.not_run.keys() == {"internal", "combined"}
+    assert all("needs white_box access" in reason for reason in done.not_run.values())
+    assert done.report["subject"] == f"the encoder {path.name}"
+    assert done.report["split"]["access"] == "black_box"
+    assert [len(done.report["controls"][k]) for k in ("untrained", "posers")] == [2, 2]
+    flags = f"--encoder tests.auditing.brought:tiny --checkpoint {tmp_path}/tiny.pth"
+    aucs = [row["auc"] for row in audit(flags, tmp_path / "B").report["attacks"]]
+    assert [row["auc"] for row in done.report["attacks"]] == pytest.approx(aucs, abs=0.02)
 
 
-@pytest.mark.slow(seconds=20)
-def test_names__every_attack_that_trains_no_shadow(audit: Audit, tmp_path: Path) -> None:
-    from fedmia.options import registry
-
-    small = sides(tmp_path, pixels=32)
-    flags = f"--attacks {','.join(registry.names('attack'))} {small.flags} --limit 4 --size 32 "
-    flags += "--known 8 --attack.ascent-static.pairs 1 --attack.sd-mi.steps 9 "
-    done = audit(f"{flags} --encoder torchvision:resnet18", tmp_path / "A")
-    assert done.code == 0, done.not_run
-    for name in done.names():
-        assert name in done.report["timing"]["by_attack"]
-    # The last map of so small an image is a single part.
-    assert "vectors have length 512, the parts of its map" in done.not_run["partcrop"]
-    known = ("shadow encoders", "fedmia simulate", "the parts of its map")
-    for reason in done.not_run.values():
-        assert any(words in reason for words in known)
+@pytest.mark.slow
+def test_precision__reaches_a_program(audit: Audit, tmp_path: Path) -> None:
+    encoder, scores = export("pt2", tmp_path), []
+    for precision in ("float32", "bfloat16"):
+        done = audit(f"--encoder {encoder} --precision {precision}", tmp_path / precision)
+        assert done.report["config"]["precision"] == precision
+        with open(tmp_path / precision / "scores.csv", newline="") as file:
+            scores.append(np.array([float(row["similarity"]) for row in csv.DictReader(file)]))
+    assert 0 < np.abs(scores[0] - scores[1]).max() < 0.02
 
 
 ABSENT = """
-import sys
-for name in ("flwr", "ray", "opacus"): sys.modules[name] = None
-from fedmia.audit import main
+import runpy, sys
+for name in ("flwr", "ray", "opacus", "onnx", "timm"): sys.modules[name] = None
 for line in sys.argv[1].split(";"):
-    sys.argv[1:] = []
-    print("exit", main(line.split()), file=sys.stderr)
+    sys.argv[1:] = line.split()
+    try:
+        runpy.run_module("fedmia.audit", run_name="__main__")
+    except SystemExit as end:
+        print("exit", end.code, file=sys.stderr)
     print("federated", sorted({"clients", "strategies"} & set(sys.modules)), file=sys.stderr)
 """
 
 
 @pytest.mark.slow
-def test_no_federation_installed(archives: Sides, tmp_path: Path) -> None:
+def test_process__of_its_own_and_no_federation_installed(
+    archives: Sides, bank: Bank, tmp_path: Path
+) -> None:
     """An export and a run with explicit images; a run's own images need Flower, and say so."""
-    path, run = export("pt2", tmp_path), tmp_path / "RUN"
-    flags = (
-        "--dataset synthetic --data.pixels 8 --data.images 60 --data.classes 2 --clients 1 "
-        "--rounds 1 --split.members 12 --split.known 4 --attacks none "
-        "--train.local_epochs 1 --model.width 4 --ssl.dim 8 --quiet"
-    )
-    assert simulate([*shlex.split(flags), "--out", str(run)]) == 0
+    path, run = export("pt2", tmp_path), bank.run(RUN)
     more = "--attacks lpla --threads 1 --device cpu --quiet"
     lines = [
         f"--encoder {path} {archives.flags} {more}",
         f"--encoder {run} {archives.flags} {more}",
         f"--encoder {run} {more} --out {tmp_path}/new/AUDIT",
+        f"--encoder {run} {more} --seed x",
     ]
     done = subprocess.run(
-        [sys.executable, "-c", ABSENT, ";".join(lines)],
+        [sys.executable, "-W", "ignore", "-c", ABSENT, ";".join(lines)],
         cwd=ROOT, capture_output=True, text=True, timeout=200,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
-    said = [n for n in done.stderr.splitlines() if n.startswith(("exit", "fed"))]
-    assert said[:4] == ["exit 0", "federated []"] * 2 and said[5] == "exit 2"
-    assert "cannot be dealt again without flwr: install it, or give --members" in said[4]
+    printed = [n for n in done.stderr.splitlines() if n.startswith(("exit", "fed"))]
+    assert printed[:4] == ["exit 0", "federated []"] * 2 and printed[5] == "exit 2"
+    assert "without flwr: install it, or give --members" in printed[4]
+    assert printed[7:9] == ["fedmia: error: --seed must be int, got 'x'", "exit 2"]
     assert done.stdout.count("eakage") == 2 and not (tmp_path / "new").exists()
-
-
-@pytest.mark.slow
-def test_process__of_its_own(archives: Sides, tmp_path: Path) -> None:
-    """As it is typed: `fedmia audit`."""
-    line = f"{archives.flags} --encoder tests.auditing.brought:tiny --attacks lpla --threads 1"
-    done = subprocess.run(
-        [sys.executable, "-m", "fedmia.audit", *line.split(), "--json", "--seed", "x"],
-        cwd=ROOT, capture_output=True, text=True, timeout=200,
-    )  # fmt: skip
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "fedmia: error: --seed must be int, got 'x'\n"
 
 
 def test_script__is_the_command() -> None:

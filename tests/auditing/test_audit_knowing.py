@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from shutil import copytree, rmtree
+from shutil import copytree
 
 import pytest
 
 from fedmia.simulate import main as simulate
-from tests.auditing.conftest import Audit, textures, write
-from tests.auditing.test_audit_runs import counted
-from tests.auditing.test_audit_shadows import RUN, Patch, trainings
+from tests.auditing.conftest import RUN, Audit, textures, write
+from tests.auditing.test_audit_shadows import Patch, trainings
 
 KNOWN = "--shadow.knowledge data --shadow.model smallnet --shadow.epochs 2 "
 ONE = f"--shadows 1 {KNOWN}--attacks encodermi-t "
@@ -40,36 +39,17 @@ def test_shadow_defense__stands_beside_naive_shadows(
     given = audit(f"--attacks encodermi-t --shadow-encoders {out}/shadows ", tmp_path / "GIVEN")
     (pair,) = given.report["paired"]
     assert pair["control"] == "encodermi-t-naive" and pair["n_nonmembers"] == 34 - 16
-    assert (
-        "16 scored non-members are left out, as the given shadow encoders know them."
-        in (given.report["notes"])
-    )
+    assert any(n.startswith("16 scored non-members are left out") for n in given.report["notes"])
     other = "--shadow-defense crop-range "
     audit(ONE + other + f"--cache {out}/shadows ", tmp_path / "OTHER")
     mixed = audit(f"--attacks encodermi-t --shadow-encoders {out}/shadows ")
     assert "mixes some trained under crop-range; no defence; weight-decay: give" in mixed.err
 
 
-@pytest.mark.parametrize(
-    ("flags", "said"),
-    [
-        ("--shadow-defense dpsgd", "--shadow-defense is given without --shadows N"),
-        (ONE + "--shadow-defense gaussian", "gaussian noises what a client sends, and a shadow"),
-        (ONE + "--shadow-defense dpsgd,dpsgd", "--shadow-defense dpsgd is given twice"),
-        (ONE + "--shadow-defense early-stopping", "the choice of the last round rests on images"),
-        (ONE + "--shadow-defense crop", "did you mean 'crop-range'?"),
-    ],
-)
-def test_shadow_defense__bad_input_is_one_line(audit: Audit, flags: str, said: str) -> None:
-    done = audit(flags)
-    assert done.code == 2 and said in done.err, done.err
-    assert done.err.count("fedmia: error: ") == 1
-
-
 @pytest.mark.slow
 def test_shadows__of_a_defended_run_are_said_to_be_naive(audit: Audit, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    assert simulate([*RUN.split(), "--defense", "crop-range", "--out", str(run)]) == 0
+    assert simulate([*RUN.split(), "--defense", "crop-range", "--quiet", "--out", str(run)]) == 0
     flags = f"--encoder {run} --shadows 1 --shadow.epochs 1 --attacks encodermi-t "
     sentence = "trained under crop-range, the shadow encoders did not: --shadow-defense crop-range"
     notes = audit(flags, tmp_path / "A", own_images=True).report["notes"]
@@ -128,23 +108,6 @@ def test_shadow_federations__know_noise_on_the_update(
 
 
 @pytest.mark.slow
-def test_shadow_federations__others_under_the_same_name_are_scored_anew(
-    audit: Audit, federations: Path, tmp_path: Path, monkeypatch: Patch
-) -> None:
-    brought, out = tmp_path / "brought", tmp_path / "AUDIT"
-    copytree(federations / "shadows" / "naive", brought)
-    flags = f"--encoder {federations}/target {ATTACKS}--shadow-encoders {brought}"
-    first = audit(flags, out, own_images=True)
-    computed = counted(monkeypatch)
-    assert audit(flags, out, own_images=True).report["attacks"] == first.report["attacks"]
-    assert computed == []
-    rmtree(brought)
-    copytree(federations / "shadows" / "knowing", brought)
-    assert audit(flags, out, own_images=True).names() == ["similarity", "encodermi-t"]
-    assert computed == ["encodermi-t"] * 2
-
-
-@pytest.mark.slow
 def test_shadow_federations__bad_input_is_one_line(
     audit: Audit, federations: Path, tmp_path: Path
 ) -> None:
@@ -154,18 +117,8 @@ def test_shadow_federations__bad_input_is_one_line(
     copytree(federations / "shadows" / "naive", tmp_path / "cut")
     (tmp_path / "cut" / "config.yaml").write_text("data: {")
     done = audit(f"{flags}{tmp_path}/cut", own_images=True)
-    assert (
-        done.code == 2
-        and "shadow encoders: " in done.err
-        and "is not valid YAML" in done.err
-        and "Traceback" not in done.err
-    )
-    gray = textures(60, channels=1, seed=3)
-    file = write(tmp_path / "gray.npz", gray.images, gray.labels)
-    run = tmp_path / "gray"
-    assert simulate(f"{FEDERATION}--dataset npz:{file} --out {run}".split()) == 0
-    done = audit(f"{flags}{run}", own_images=True)
-    assert done.code == 2 and "trained on images of (1, 8, 8), the audited" in done.err
+    assert done.code == 2 and "Traceback" not in done.err
+    assert "shadow encoders: " in done.err and "is not valid YAML" in done.err
 
 
 @pytest.mark.slow

@@ -16,8 +16,8 @@ from fedmia.evaluation.audits.attack_suite import EncoderAttackSuite
 from fedmia.evaluation.audits.images import (
     MOST_KNOWN,
     AuditSplit,
-    _order,
-    _sizes,
+    order_by_content,
+    role_sizes,
     unify_classes,
     unlike_classes,
 )
@@ -52,7 +52,7 @@ def audit(**options: Any) -> Any:
 def test_sizes__of_the_roles(
     members: int, others: int, options: dict[str, Any], wanted: tuple[int, tuple[int, int]]
 ) -> None:
-    assert _sizes(audit(**options), members, others) == wanted
+    assert role_sizes(audit(**options), members, others) == wanted
 
 
 @pytest.mark.parametrize(
@@ -61,15 +61,15 @@ def test_sizes__of_the_roles(
 )
 def test_sizes__too_few_are_refused(members: int, others: int, options: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=f"{members} members and {others} non-members"):
-        _sizes(audit(**options), members, others)
+        role_sizes(audit(**options), members, others)
 
 
 def test_order__the_first_of_equal_images_and_another_order_a_seed() -> None:
     names = [b"c", b"a", b"c", b"b", b"a", *(bytes([i]) for i in range(20))]
-    order = _order(3, names)
+    order = order_by_content(3, names)
     assert sorted(order) == [0, 1, 3, *range(5, 25)]
-    assert _order(4, names).tolist() != order.tolist()
-    turned = _order(3, names[::-1])  # whatever the order of the files
+    assert order_by_content(4, names).tolist() != order.tolist()
+    turned = order_by_content(3, names[::-1])  # whatever the order of the files
     assert [names[i] for i in order] == [names[::-1][i] for i in turned]
 
 
@@ -125,9 +125,11 @@ def test_one_coding__numbers_the_classes_of_both_sides_together() -> None:
     found = list(unify_classes(one, two))
     assert [f.labels.tolist() for f in found] == [[1, 2, 1], [0, 2, 0]]
     assert {f.classes for f in found} == {("a", "b", "d")}
-    assert unlike_classes(one, two) == []
+    assert unlike_classes(one, two) == unlike_classes(one, one) == []
     (note,) = unlike_classes(one, replace(two, classes=("x", "a")))
     assert "(b, d)" in note and "(a, x)" in note
+    (note,) = unlike_classes(one, replace(two, classes=()))
+    assert "(b, d)" in note and "(0, 1)" in note
     assert unlike_classes(one, replace(two, classes=("x", "a"), labels=np.zeros(3, int))) == []
 
 

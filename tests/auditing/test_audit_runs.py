@@ -11,14 +11,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
 
+from fedmia import audit as command
 from fedmia.attacks.internal import Internal
 from fedmia.attacks.lpla import LpLA
 from fedmia.attacks.similarity import Similarity
 from fedmia.cli.command import DISK_FAILED
 from fedmia.evaluation.steps.scorer import Scorer
-from tests.auditing.conftest import Audit, numbers
+from fedmia.storage.durable import DiskError
+from tests.auditing.brought import tiny
+from tests.auditing.conftest import Audit, numbers, sides, textures, write
 from tests.storage.disk import failing
 
 THREE = "--attacks similarity,internal,lpla "
@@ -93,6 +97,14 @@ def test_broken_attack__alone_is_exit_code_1_and_no_folder(
                              "lines\n")  # fmt: skip
 
 
+def test_broken_disk__is_no_attacks_failure(audit: Audit, monkeypatch: Patch) -> None:
+    def full() -> None:
+        raise DiskError("no space left")
+
+    breaks(LpLA, full, monkeypatch)
+    assert audit("--attacks lpla,similarity").code == DISK_FAILED
+
+
 def test_broken_attack__on_the_control_only(
     audit: Audit, tmp_path: Path, monkeypatch: Patch
 ) -> None:
@@ -108,16 +120,6 @@ def test_broken_attack__on_the_control_only(
     assert done.code == 1 and done.names() == ["similarity", "lpla"]
     assert [row["name"] for row in done.report["controls"]["untrained"]] == ["lpla"]
     assert any("similarity has no untrained control, it failed" in n for n in done.report["notes"])
-
-
-def test_broken_attack__scores_that_are_not_finite(
-    audit: Audit, tmp_path: Path, monkeypatch: Patch
-) -> None:
-    plain = LpLA.score
-    monkeypatch.setattr(LpLA, "score", lambda *a: plain(*a) * float("nan"))
-    done = audit("", tmp_path / "AUDIT")
-    assert done.code == 1 and done.names() == ["similarity"]
-    assert "20 of 20 scores_members are not finite" in done.not_run["lpla"]
 
 
 def test_control__an_encoder_without_one_is_audited_and_said(audit: Audit, tmp_path: Path) -> None:
@@ -156,15 +158,13 @@ def test_interrupt__finished_attacks_are_reported_and_the_rest_go_on_later(
 def test_interrupt__before_the_first_attack_is_done(
     audit: Audit, tmp_path: Path, monkeypatch: Patch
 ) -> None:
-    from fedmia import audit as run
-
-    plain = run.prepare
+    plain = command.prepare
 
     def prepare(*rest: Any) -> Any:
         interrupts()()
         return plain(*rest)
 
-    monkeypatch.setattr(run, "prepare", prepare)
+    monkeypatch.setattr(command, "prepare", prepare)
     done = audit("", tmp_path / "new" / "AUDIT")
     assert done.code == 130 and "before the first attack" in done.err
     assert not (tmp_path / "new").exists()
@@ -208,20 +208,7 @@ def test_out__other_options_are_refused_and_other_attacks_added(
 
 
 @pytest.mark.slow
-def test_out__half_a_file_of_scores_is_computed_again(
-    audit: Audit, tmp_path: Path, monkeypatch: Patch
-) -> None:
-    first = audit("", tmp_path / "AUDIT")
-    file = tmp_path / "AUDIT" / "attacks" / "released-lpla.safetensors"
-    file.write_bytes(file.read_bytes()[:200])
-    computed = counted(monkeypatch)
-    again = audit("", tmp_path / "AUDIT")
-    assert again.code == 0 and computed == ["lpla"]
-    assert numbers(again.report) == numbers(first.report)
-
-
-@pytest.mark.slow
-def test_full_disk__one_line_and_finished_attacks_stay(
+def test_full_disk__one_line_and_finished_attacks_stay_but_for_half_a_file(
     audit: Audit, tmp_path: Path, monkeypatch: Patch
 ) -> None:
     whole, out = audit("", tmp_path / "WHOLE"), tmp_path / "AUDIT"
@@ -235,47 +222,39 @@ def test_full_disk__one_line_and_finished_attacks_stay(
     assert computed == ["lpla", "similarity", "lpla"]  # the last two on the control
     again = audit("", out)
     assert len(computed) == 3 and numbers(again.report) == numbers(whole.report)
+    file = out / "attacks" / "released-lpla.safetensors"
+    file.write_bytes(file.read_bytes()[:200])
+    again = audit("", out)
+    assert computed[3:] == ["lpla"] and numbers(again.report) == numbers(whole.report)
 
 
 @pytest.mark.slow
-def test_out__other_images_under_the_same_name_are_scored_anew(
+def test_out__other_images_or_weights_under_the_same_name_are_scored_anew(
     audit: Audit, tmp_path: Path, monkeypatch: Patch
 ) -> None:
-    from tests.auditing.conftest import sides, textures, write
-
-    here = sides(tmp_path)
-    audit(here.flags, tmp_path / "AUDIT")
-    changed = textures(26, seed=9)
+    here, changed, weights = sides(tmp_path), textures(26, seed=9), tmp_path / "w.pth"
+    flags = f"{here.flags} --encoder tests.auditing.brought:tiny --checkpoint {weights}"
+    torch.save(tiny().state_dict(), weights)
+    audit(flags, tmp_path / "AUDIT")
     computed = counted(monkeypatch)
-    for labels in (changed.labels, changed.labels[::-1]):
-        write(here.members, changed.images, labels)
+    for change in (
+        lambda: write(here.members, changed.images, changed.labels),
+        lambda: write(here.members, changed.images, changed.labels[::-1]),
+        lambda: torch.save(tiny().state_dict(), weights),
+    ):
+        change()
         for _ in range(2):
-            assert audit(here.flags, tmp_path / "AUDIT").code == 0
+            assert audit(flags, tmp_path / "AUDIT").code == 0
         assert computed == ["similarity", "lpla"] * 2
         computed.clear()
 
 
-def test_json__is_the_report_and_nothing_else(audit: Audit, tmp_path: Path) -> None:
+def test_json__is_the_report_and_quiet_the_verdict_alone(audit: Audit, tmp_path: Path) -> None:
     done = audit("--json", tmp_path / "AUDIT")
-    assert done.code == 0 and done.err == "" and json.loads(done.out) == done.report
-
-
-def test_quiet__is_the_verdict_alone(audit: Audit) -> None:
-    done = audit("--quiet")
-    assert (done.code, done.err) == (0, "")
-    assert done.out.count("\n") == 1 and "eakage" in done.out
-
-
-def test_pages(audit: Audit) -> None:
-    for flag, words in (
-        ("--help", ("--encoder", "--query-budget", "--shadow.epochs", "--config OUT/config.yaml")),
-        ("--list", ("similarity", "--attack.lpla.p", "encodermi-t")),
-        ("--version", ("fedmia 0.",)),
-    ):
-        done = audit(flag)
-        assert (done.code, done.err) == (0, "")
-        assert all(word in done.out for word in words)
-        assert max(map(len, done.out.splitlines())) <= 100
+    assert (done.code, done.err) == (0, "") and json.loads(done.out) == done.report
+    quiet = audit("--quiet", tmp_path / "AUDIT")
+    assert (quiet.code, quiet.err) == (0, "")
+    assert quiet.out.count("\n") == 1 and "eakage" in quiet.out
 
 
 def test_report__of_an_audit(audit: Audit, tmp_path: Path) -> None:

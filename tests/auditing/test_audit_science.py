@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import csv
+import json
+import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
 
-from tests.auditing.conftest import MEMBERS, Audit, Sides, numbers, sides, textures, write
+from fedmia import library
+from fedmia.attacks.similarity import Similarity
+from fedmia.cli.command import parse
+from fedmia.cli.commands import AUDIT
+from fedmia.data.images import digests
+from fedmia.evaluation.audits.images import deal
+from tests.auditing.conftest import Audit, Sides, numbers, sides, textures, write
+from tests.test_library import made
 
 
 def scores(folder: Path) -> dict[tuple[str, str], list[dict[str, str]]]:
@@ -48,29 +55,12 @@ def test_order__of_the_images_changes_their_places_only(
 
 
 @pytest.mark.slow
-def test_names_of_files__change_nothing(audit: Audit, tmp_path: Path) -> None:
-    """A folder is read in the order of its names; here they run backwards the second time."""
-    images = textures(40).images.transpose(0, 2, 3, 1)
-    reports = []
-    for turn in (1, -1):
-        root = tmp_path / f"turn{turn}"
-        for side, part in (("members", images[:16]), ("nonmembers", images[16:])):
-            (root / side).mkdir(parents=True)
-            for i, image in enumerate(part):
-                Image.fromarray(image).save(root / side / f"{50 + turn * i}.png")
-        flags = f"--members folder:{root}/members --nonmembers folder:{root}/nonmembers"
-        done = audit(flags, tmp_path / f"AUDIT{turn}")
-        reports.append({k: v for k, v in numbers(done.report).items() if k != "config"})
-    assert reports[0] == reports[1]
-
-
-@pytest.mark.slow
 def test_sides_swapped__mirror_the_auc(audit: Audit, archives: Sides, tmp_path: Path) -> None:
     """Members that pose as non-members: what told them as members tells them as non-members."""
-    flags = "--attacks similarity, --limit 16 --known 6 "
+    flags = "--attacks similarity,lpla --limit 16 --known 6 "
     swapped = Sides(archives.nonmembers, archives.members)
-    there = audit(flags.replace(", ", ",lpla "), tmp_path / "A").report
-    back = audit(flags.replace(", ", ",lpla ") + swapped.flags, tmp_path / "B").report
+    there = audit(flags, tmp_path / "A").report
+    back = audit(flags + swapped.flags, tmp_path / "B").report
     for a, b in zip(there["attacks"], back["attacks"], strict=True):
         assert a["auc"] != 0.5 and b["n_members"] == 16
         if a["name"] == "similarity":
@@ -79,31 +69,9 @@ def test_sides_swapped__mirror_the_auc(audit: Audit, archives: Sides, tmp_path: 
             assert a["auc"] == pytest.approx(b["auc"], abs=1e-5)
 
 
-@pytest.mark.slow
-def test_copies__are_left_out_and_counted(audit: Audit, tmp_path: Path) -> None:
-    here = sides(tmp_path)
-    with np.load(here.members) as archive:
-        x, y = archive["x"], archive["y"]
-    twice = np.concatenate([x, x[3:7]]), np.concatenate([y, y[3:7]])
-    other = Sides(
-        write(tmp_path / "twice.npz", twice[0].transpose(0, 3, 1, 2), twice[1]), here.nonmembers
-    )
-    plain, copied = (audit(s.flags, tmp_path / n) for s, n in ((here, "A"), (other, "B")))
-    assert "4 byte-equal copies among the members left out." in copied.report["notes"]
-    split = copied.report["split"]
-    assert split["known_members"] + split["scored_members"] == MEMBERS
-    assert copied.report["attacks"] == plain.report["attacks"]
-
-
 def test_roles__no_image_has_two(archives: Sides) -> None:
-    from fedmia.cli.command import parse
-    from fedmia.cli.commands import AUDIT
-    from fedmia.data.images import digests
-    from fedmia.evaluation.audits.images import deal
-
     flags = archives.flags + "--encoder x --shadows 2 --known 5 --limit 10"
-    settings = parse(AUDIT, flags.split()).settings
-    roles = deal(settings, None)
+    roles = deal(parse(AUDIT, flags.split()).settings, None)
     parts = [
         roles.known_members, roles.known_nonmembers, roles.scored_members, roles.scored_nonmembers,
         roles.spare,
@@ -116,11 +84,6 @@ def test_roles__no_image_has_two(archives: Sides) -> None:
     assert at == digests(roles.scored_members.numpy())
 
 
-def interval_holds(row: dict[str, Any]) -> bool:
-    low, high = row["auc_ci_simultaneous"]
-    return low <= 0.5 <= high
-
-
 @pytest.mark.slow
 def test_random_weights__leak_nothing(audit: Audit, tmp_path: Path) -> None:
     """A torchvision network that nobody trained, its untrained control and the posers."""
@@ -128,7 +91,42 @@ def test_random_weights__leak_nothing(audit: Audit, tmp_path: Path) -> None:
     flags = "--encoder torchvision:squeezenet1_1 --size 32 --attacks similarity,lpla "
     done = audit(flags + there.flags, tmp_path / "AUDIT")
     assert done.code == 0 and done.report["verdict_code"] == "not-established"
-    rows = [*done.report["attacks"], *sum((done.report["controls"][k] for k in (
-        "untrained", "posers")), [])]  # fmt: skip
-    assert len(rows) == 6 and all(map(interval_holds, rows))
+    controls = done.report["controls"]
+    rows = [*done.report["attacks"], *controls["untrained"], *controls["posers"]]
+    intervals = [row["auc_ci_simultaneous"] for row in rows]
+    assert len(rows) == 6 and all(low <= 0.5 <= high for low, high in intervals)
     assert any("random weights: nothing was trained" in n for n in done.report["notes"])
+
+
+SHADOW = {"knowledge": ("data",), "epochs": 1, "model": "smallnet", "momentum": 0.5, "size": 12,
+          "model_options": {"width": 4}}  # fmt: skip
+
+
+@pytest.mark.slow
+def test_library__reports_what_the_command_line_does(
+    audit: Audit, archives: Sides, tmp_path: Path
+) -> None:
+    """The shadows' images have another size than the audited ones."""
+    own, name = textures(24, pixels=16, seed=9), "tests.test_library:made"
+    flags = "--attacks similarity,lpla,encodermi-t --shadows 1 --shadow.knowledge data "
+    flags += "--shadow.epochs 1 --shadow.model smallnet --shadow.size 12 --shadow.momentum 0.5 "
+    flags += f"--shadow.model.width 4 --seed 3 --size 8 --encoder {name} --shadow-data npz:"
+    flags += str(write(tmp_path / "own.npz", own.images, own.labels))
+    printed = audit(flags, tmp_path / "OUT").report
+    both = [np.load(file) for file in (archives.members, archives.nonmembers)]
+    report = library.audit(
+        made(), *(one["x"].transpose(0, 3, 1, 2) for one in both),
+        labels=[*(one["y"] for one in both), own.labels],
+        attacks=[Similarity(views=3), "lpla", "encodermi-t"], shadow_data=own.images, shadows=1,
+        shadow=SHADOW, seed=3, name=name,
+    )  # fmt: skip
+    assert [row["name"] for row in report["attacks"]] == ["similarity", "lpla", "encodermi-t"]
+    report = json.loads(json.dumps(report))
+    differ = {key for key in printed if report[key] != printed[key]} | set(printed) ^ set(report)
+    assert differ == {"config", "notes", "timing"}
+    # A note names an option as each of the two is told of it.
+    in_flags = [re.sub(r"\b(mean|std)\b(?= and|\b leave)", r"--\1", n) for n in report["notes"]]
+    assert in_flags == printed["notes"] != report["notes"]
+    same = set(printed["config"]) & set(report["config"])
+    differ = {key for key in same if printed["config"][key] != report["config"][key]}
+    assert differ == {"encoder", "members", "nonmembers", "shadow_data", "attack", "threads"}

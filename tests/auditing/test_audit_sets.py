@@ -25,6 +25,8 @@ def test_audit__the_whole_data_set(audit: Audit, tmp_path: Path) -> None:
     assert (row["client"], row["n"], row["n_nonmembers"]) == (0, 22, 36)
     assert 0 < row["p_value"] == row["p_value_holm"] <= 1 and 0 < row["p_value_untrained"] <= 1
     assert inference["posers"]["n"] == 100 and not inference["void"]
+    alone = audit("--known 4 --attacks dataset-inference", tmp_path / "alone").report
+    assert alone["attacks"] == [] and len(alone["dataset_inference"]) == 1
     names = ["similarity", "ascent-static", "ascent-static-level"]
     assert done.names() == names
     for control in ("untrained", "posers"):
@@ -33,13 +35,3 @@ def test_audit__the_whole_data_set(audit: Audit, tmp_path: Path) -> None:
     assert [(p["attack"], p["control"]) for p in done.report["paired"]] == [
         ("ascent-static", "loss-before"), ("ascent-static-level", "loss-before"),
     ]  # fmt: skip
-
-
-@pytest.mark.slow
-def test_audit__of_data_sets_alone_and_under_a_budget(audit: Audit, tmp_path: Path) -> None:
-    done = audit("--known 4 --attacks dataset-inference", tmp_path / "alone")
-    assert done.code == 0, done.err
-    assert done.report["attacks"] == [] and len(done.report["dataset_inference"]) == 1
-    flags = f"{STATIC}--attacks ascent-static,dataset-inference --query-budget 9000"
-    done = audit(flags, tmp_path / "budget")
-    assert "is for attacks on images" in done.not_run["dataset-inference"]

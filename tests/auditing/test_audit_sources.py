@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +14,6 @@ from PIL import Image
 
 from fedmia.cli.command import parse
 from fedmia.cli.commands import AUDIT
-from fedmia.data import _pixels
 from fedmia.data.images import NO_PROBES, digests
 from fedmia.evaluation.audits.images import AuditSplit, deal
 from fedmia.options.errors import InputError
@@ -63,21 +63,22 @@ def dealt(line: str) -> AuditSplit:
 
 
 @pytest.fixture
-def seen(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What has been decoded."""
-    names: list[str] = []
-    decode = _pixels.ImageDecoder._decode
+def seen(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """The files that have been decoded."""
+    contents, plain = list[bytes](), Image.open
 
-    def counted(self: _pixels.ImageDecoder, item: _pixels.Encoded) -> object:
-        names.append(f"{self.name} {item[0]}")
-        return decode(self, item)
+    def counted(file: io.BytesIO, **how: Any) -> Image.Image:
+        contents.append(file.getvalue())
+        return plain(file, **how)
 
-    monkeypatch.setattr(_pixels.ImageDecoder, "_decode", counted)
-    return names
+    monkeypatch.setattr(Image, "open", counted)
+    return contents
 
 
 @pytest.mark.parametrize("kind", ["folder", "parquet"])
-def test_sources__decode_only_what_a_role_uses(kind: str, tmp_path: Path, seen: list[str]) -> None:
+def test_sources__decode_only_what_a_role_uses(
+    kind: str, tmp_path: Path, seen: list[bytes]
+) -> None:
     line = flags(kind, tmp_path) + "--known 3 --limit 5 "
     roles = dealt(line)
     assert len(seen) == len(set(seen)) == 2 * (3 + 5)
@@ -105,13 +106,24 @@ def test_sources__one_image_on_both_sides_is_refused_however_it_is_encoded(tmp_p
         dealt(flags("parquet", tmp_path, nonmembers=again) + "--known 3")
 
 
-def test_sources__one_that_cannot_be_decoded_is_named_with_its_flag(tmp_path: Path) -> None:
-    line = flags("parquet", tmp_path, nonmembers=[b"no image"])
+def test_sources__unreadable_ones_are_left_out_where_that_is_asked_and_counted(
+    audit: Audit, tmp_path: Path
+) -> None:
     with pytest.raises(InputError, match=f"^nonmembers: parquet: .*row {NONMEMBERS}: cannot"):
-        dealt(line)
+        dealt(flags("parquet", tmp_path, nonmembers=[b"no image"]))
+    (tmp_path / "folders").mkdir()
+    line = flags("folder", tmp_path / "folders", members=[b"no image"] * 3)
+    done = audit(line, tmp_path / "A")
+    assert done.code == 2 and not (tmp_path / "A").exists()
+    assert "3 images (" in done.err and "--skip-unreadable leaves them out" in done.err
+    done = audit(f"{line} --skip-unreadable", tmp_path / "A")
+    assert done.code == 0, done.err
+    split = done.report["split"]
+    assert split["known_members"] + split["scored_members"] == MEMBERS
+    assert "3 images" in done.err and any("3 images" in note for note in done.report["notes"])
 
 
-@pytest.mark.parametrize("kind", ["folder", "parquet", "npz"])
+@pytest.mark.parametrize("kind", ["folder", "npz"])
 def test_sources__without_labels_are_audited_without_probes(
     kind: str, audit: Audit, tmp_path: Path
 ) -> None:

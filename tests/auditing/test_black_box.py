@@ -39,19 +39,12 @@ class Constant(nn.Module):
         return self.linear(x.mean(dim=(2, 3))) * 0 + self.value
 
 
-class Masking(nn.Module):
-    """Names a mask, the same for all images, before the embedding."""
+class Pair(nn.Module):
+    """Two vectors without names."""
 
     def __init__(self) -> None:
         super().__init__()
         self.tiny = tiny()
-
-    def forward(self, x: Tensor) -> dict[str, Tensor]:
-        return {"mask": torch.ones(len(x), 16), "last_hidden_state": self.tiny(x)[:, None]}
-
-
-class Pair(Masking):
-    """Two vectors without names."""
 
     def forward(self, x: Tensor) -> Any:
         return self.tiny(x)[:, :3], self.tiny(x)
@@ -101,17 +94,9 @@ def test_constant__is_collapsed_and_never_quiet(factory: str, audit: Audit, tmp_
     assert done.report["health"]["collapsed"] and done.report["verdict_code"] == "collapsed"
 
 
-def test_outputs__a_mask_is_never_audited_and_two_vectors_are_refused(
-    audit: Audit, tmp_path: Path
-) -> None:
-    masked = audit(f"{HERE}Masking --known 6 --allow_random true", tmp_path / "M")
-    shapes = {row["name"]: row["shape"] for row in masked.report["encoder"]["outputs"]}
-    assert shapes["encoder"] == [5] and not masked.report["health"]["collapsed"]
-    assert "'last_hidden_state' (B, 1, 5)" in masked.err
+def test_outputs__of_two_vectors_one_must_be_named(audit: Audit, tmp_path: Path) -> None:
     pair = audit(f"{HERE}Pair --known 6")
-    assert (
-        pair.code == 2 and "'0' (B, 3), '1' (B, 5)" in pair.err and "--embedding NAME" in pair.err
-    )
+    assert pair.code == 2 and "--embedding NAME" in pair.err
     named = audit(f"{HERE}Pair --known 6 --embedding 1", tmp_path / "P")
     assert named.code == 0 and named.report["encoder"]["outputs"][-1]["shape"] == [5]
 

@@ -14,7 +14,6 @@ from fedmia.attacks.base import Attack, Known
 from fedmia.evaluation import encoder as evaluation
 from fedmia.evaluation.audits import estimate
 from fedmia.nets.smallnet import SmallNet
-from fedmia.runtime.progress import AuditDisplay
 from fedmia.threat import Threat
 
 ATTACKS = ["similarity", "lpla", "internal", "grad-norm", "encodermi-v", "dataset-inference"]
@@ -24,7 +23,7 @@ def images(seed: int) -> np.ndarray:
     return np.random.default_rng(seed).integers(0, 256, (40, 3, 16, 16), dtype=np.uint8)
 
 
-def audit(quiet: bool) -> object:
+def audit(quiet: bool) -> Any:
     torch.manual_seed(0)  # the same weights at every call
     return library.audit(
         SmallNet(width=4).build(3, 16), images(0), images(1), attacks=ATTACKS, quiet=quiet,
@@ -70,29 +69,20 @@ def test_rehearsal__is_scaled_up_to_all_images(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.slow
-def test_estimate__names_the_total_quick_and_what_it_leaves_out(
-    capsys: pytest.CaptureFixture[str],
+def test_estimate__names_what_it_leaves_out_and_changes_no_score(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    audit(quiet=False)
+    """It is not made where nobody reads it."""
+    calls, rehearse = [], evaluation.rehearse
+    monkeypatch.setattr(evaluation, "rehearse", lambda *rest: calls.append(1) or rehearse(*rest))
+    silent = audit(quiet=True)
+    assert not calls and not capsys.readouterr().err
+    rehearsed = audit(quiet=False)
     lines = capsys.readouterr().err.splitlines()
+    assert calls == [1]
+    for first, second in zip(silent["attacks"], rehearsed["attacks"], strict=True):
+        assert (first["auc"], first["queries"]) == (second["auc"], second["queries"])
     (line,) = [line for line in lines if "the attacks take about" in line]
     assert "--attacks quick takes about" in line
     assert "(without encodermi-v, dataset-inference)" in line
-    before = lines[: lines.index(line)]
-    assert not [one for one in before if "attack 1 of" in one]
-
-
-@pytest.mark.slow
-def test_estimate__changes_no_score_and_is_not_made_where_nobody_reads_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    calls = []
-    rehearse = evaluation.rehearse
-    monkeypatch.setattr(evaluation, "rehearse", lambda *rest: calls.append(1) or rehearse(*rest))
-    silent = audit(quiet=True)
-    assert not calls
-    monkeypatch.setattr(AuditDisplay, "wants_forecast", True)
-    rehearsed = audit(quiet=True)
-    assert calls
-    for first, second in zip(silent["attacks"], rehearsed["attacks"], strict=True):  # type: ignore[index]
-        assert (first["auc"], first["queries"]) == (second["auc"], second["queries"])
+    assert not [one for one in lines[: lines.index(line)] if "attack 1 of" in one]

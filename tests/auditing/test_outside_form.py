@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from fedmia.encoders.base import load
-from fedmia.options.errors import InputError
 from tests.auditing.conftest import Audit
+from tests.encoders.conftest import refused
 
 OUTSIDE = '''
 from dataclasses import dataclass
@@ -65,12 +65,8 @@ def test_outside__a_form_in_one_file_is_audited(
 
 
 def test_outside__what_is_no_form_is_named(own_forms: str) -> None:
-    with pytest.raises(InputError, match="'tests.auditing.brought:Overflows' is not a EncoderForm"):
-        load("tests.auditing.brought:Overflows:x")
-    with pytest.raises(InputError, match="cannot load encoder 'own_forms:Nothing'"):
-        load("own_forms:Nothing:x")
-    with pytest.raises(InputError, match="is a form of encoders: give own_forms:Filters:SOURCE"):
-        load("own_forms:Filters")
-    with pytest.raises(InputError, match="holds its own weights"):
-        load(own_forms, checkpoint=Path("w.pth"))
+    refused("'tests.auditing.brought:Overflows' is not a", "tests.auditing.brought:Overflows:x")
+    refused("cannot load encoder 'own_forms:Nothing'", "own_forms:Nothing:x")
+    refused("give own_forms:Filters:SOURCE", "own_forms:Filters")
+    refused("holds its own weights", own_forms, checkpoint=Path("w.pth"))
     assert load("tests.auditing.brought:tiny").name == "tests.auditing.brought:tiny"

@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import os
+import sys
+import types
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from fedmia.encoders.base import load
+from fedmia.options.errors import InputError
+
 SIZE = 16
+
+
+def refused(match: str, *spec: str | Path, **options: Any) -> None:
+    """The encoder is refused in one line that has `match`."""
+    with pytest.raises(InputError, match=match) as error:
+        load(*map(str, spec), **options)
+    assert "\n" not in str(error.value)
 
 
 class Tiny(nn.Module):
@@ -40,31 +53,28 @@ def make_tiny(channels: int = 3, both: bool = False) -> Tiny:
     return module.eval()
 
 
-def save_pt2(module: nn.Module, path: Path, batch: int | None = None, channels: int = 3) -> str:
-    """Export with a dynamic batch, or one of `batch` images."""
+def save_program(
+    module: nn.Module, path: Path, batch: int | None = None, channels: int = 3, size: int = SIZE
+) -> str:
+    """Export as .pt2 or .onnx, with a dynamic batch or one of `batch` images."""
     shapes = ({0: torch.export.Dim("batch")},) if batch is None else None
-    example = (torch.zeros(batch or 2, channels, SIZE, SIZE),)
-    torch.export.save(torch.export.export(module, example, dynamic_shapes=shapes), path)
+    example = (torch.zeros(batch or 2, channels, size, size),)
+    if path.suffix == ".pt2":
+        torch.export.save(torch.export.export(module, example, dynamic_shapes=shapes), path)
+    else:
+        pytest.importorskip("onnxscript")
+        pytest.importorskip("onnxruntime")
+        options = {"dynamic_shapes": shapes, "dynamo": True, "verbose": False}
+        torch.onnx.export(module, example, os.fspath(path), **options)
     return str(path)
 
 
-def save_onnx(module: nn.Module, path: Path, batch: int | None = None, channels: int = 3) -> str:
-    """Likewise."""
-    pytest.importorskip("onnxscript")
-    pytest.importorskip("onnxruntime")
-    shapes = ({0: torch.export.Dim("batch")},) if batch is None else None
-    torch.onnx.export(
-        module,
-        (torch.zeros(batch or 2, channels, SIZE, SIZE),),
-        os.fspath(path),
-        dynamic_shapes=shapes,
-        dynamo=True,
-        verbose=False,
-    )
-    return str(path)
-
-
-SAVERS: dict[str, Callable[..., str]] = {"pt2": save_pt2, "onnx": save_onnx}
+@pytest.fixture
+def code(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """An importable module `usercode`, to put factories into."""
+    module = types.ModuleType("usercode")
+    monkeypatch.setitem(sys.modules, "usercode", module)
+    return module
 
 
 @pytest.fixture(scope="session")
@@ -86,7 +96,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], str]
         if (kind, form) not in made:
             path = tmp_path_factory.mktemp(form) / f"tiny.{kind}"
             module = make_tiny(both=form == "both")
-            made[kind, form] = SAVERS[kind](module, path, 4 if form == "fixed" else None)
+            made[kind, form] = save_program(module, path, 4 if form == "fixed" else None)
         return made[kind, form]
 
     return save

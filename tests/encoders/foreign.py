@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -56,12 +55,6 @@ def renamed(tensors: State, *rules: tuple[str, str]) -> dict[str, Tensor]:
     return state
 
 
-def wide(width: int, heads: int = 16) -> Made:
-    """A MAE of a width where a head is no 64 channels."""
-    net = vit(width, heads)
-    return Made({"model": net.state_dict() | {"mask_token": torch.ones(1, 1, 8)}}, net, None)
-
-
 def qk_norm() -> Made:
     net = vit(64, 2, qk_norm=True)
     return Made(net.state_dict(), net, None)
@@ -82,14 +75,10 @@ def layer_scale() -> Made:
     return Made(renamed(net.state_dict(), (r"ls([12])\.gamma", r"gamma_\1")), net, None)
 
 
-def swiglu() -> dict[str, Any]:
+def dinov2_giant() -> Made:
     from timm.layers import SwiGLUPacked
 
-    return {"mlp_layer": SwiGLUPacked, "act_layer": nn.SiLU}
-
-
-def dinov2_giant() -> Made:
-    net = vit(init_values=0.1, **swiglu())
+    net = vit(init_values=0.1, mlp_layer=SwiGLUPacked, act_layer=nn.SiLU)
     tensors = renamed(net.state_dict(), (r"mlp\.fc1", "mlp.w12"), (r"mlp\.fc2", "mlp.w3"))
     return Made(tensors | {"mask_token": torch.ones(1, 192)}, net, None)
 
@@ -175,30 +164,15 @@ def squeezing() -> Made:
     return Made({"state_dict": net.state_dict() | extra}, net, None)
 
 
-LOADED: dict[str, Callable[[], Made]] = {
-    "MAE ViT-Huge": partial(wide, 1280),
-    "ViT with qk_norm": qk_norm,
-    "DINOv2 with registers": registers,
-    "layer scale as gamma_1": layer_scale,
-    "DINOv2 giant's SwiGLU": dinov2_giant,
-    "DINOv2 training, teacher": dinov2_training,
-    "DINOv2 training, model": dinov2_model,
-    "I-JEPA": ijepa,
-    "I-JEPA encoder": partial(ijepa, "encoder"),
-    "MAE fine-tuned": mae_tuned,
-    "mmselfsup ViT": mmselfsup,
-    "mmselfsup ViT, older": partial(mmselfsup, last="norm1"),
-    "mmselfsup MoCo v3 small": partial(mmselfsup, 384, 12, sines=True),
-    "solo-learn MoCo v3 tiny": solo_vit,
-    "VISSL": vissl,
-    "SwAV": swav,
+PLAIN: tuple[Callable[[], Made], ...] = (
+    qk_norm, registers, layer_scale, dinov2_giant, dinov2_training, dinov2_model, ijepa, mae_tuned,
+    mmselfsup, solo_vit, vissl, swav,
+)  # fmt: skip
+LOADED: dict[str, Callable[[], Made]] = {form.__name__: form for form in PLAIN} | {
+    "ijepa encoder": partial(ijepa, "encoder"),
+    "mmselfsup older": partial(mmselfsup, last="norm1"),
+    "mmselfsup moco v3": partial(mmselfsup, 384, 12, sines=True),
 }
-
-
-def write(made: Made, path: Path) -> Made:
-    """Save what the file holds."""
-    torch.save(made.contents, path)
-    return made
 
 
 def dinov3(zero: bool = False, patch: int = 8) -> tuple[Made, nn.Module]:
@@ -313,9 +287,6 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "distilled DeiT": (distilled, "no ViT that its shapes tell; name it with timm:NAME"),
     "a width of any number of heads": (
         lambda: vit(64, 2).state_dict(), "no ViT that its shapes tell; name it with timm:NAME",
-    ),
-    "a width that no table has": (
-        lambda: vit(1088, 17).state_dict(), "no ViT that its shapes tell; name it with timm:NAME",
     ),
     "BEiT": (
         lambda: beit()[0].contents, "as timm:beit_base_patch16_224, with checkpoint=.*file.pth"

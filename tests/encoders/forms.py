@@ -1,7 +1,5 @@
 """Files of encoders in the forms of public code, from random weights with the official key names.
 
-    python -m tests.encoders.forms FOLDER
-
 The networks are torchvision's and timm's; how each code base wraps, names and saves them is
 transcribed here, and `Form.make` returns what the wrapped network computes.
 """
@@ -10,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import copy
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -214,23 +211,14 @@ def kuangliu() -> Made:
     )
 
 
-FORMS: dict[str, Callable[[], Made]] = {
-    "moco-v1": moco_v1,
-    "moco-v2": moco_v2,
-    "moco-v2 encoder_k": moco_key,
-    "moco-notebook": moco_notebook,
-    "moco-v3 resnet": moco_v3_resnet,
-    "moco-v3 vit": moco_v3_vit,
-    "simsiam": simsiam,
-    "dino": dino,
-    "dino student": lambda: dino("student"),
-    "dino resnet": lambda: dino("teacher", resnet),
-    "mae": mae,
-    "solo-learn": solo_learn,
-    "lightly": lightly,
-    "lightly cifar": lambda: lightly(cifar=True),
-    "simclr": simclr,
-    "kuangliu": kuangliu,
+PLAIN: tuple[Callable[[], Made], ...] = (
+    moco_v1, moco_v2, moco_key, moco_notebook, moco_v3_resnet, moco_v3_vit, simsiam, dino, mae,
+    solo_learn, lightly, simclr, kuangliu,
+)  # fmt: skip
+FORMS: dict[str, Callable[[], Made]] = {form.__name__: form for form in PLAIN} | {
+    "dino_student": lambda: dino("student"),
+    "dino_resnet": lambda: dino("teacher", resnet),
+    "lightly_cifar": lambda: lightly(cifar=True),
 }
 
 
@@ -241,10 +229,3 @@ def make(form: str, path: Path) -> Made:
         drawn = FORMS[form]()
         torch.save(drawn.contents, path)
     return drawn
-
-
-if __name__ == "__main__":
-    folder = Path(sys.argv[1])
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in FORMS:
-        make(name, folder / f"{name.replace(' ', '-')}.pth")

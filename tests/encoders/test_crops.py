@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import sys
-import types
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torchvision import models
 
-from fedmia.attacks.partcrop import PartCrop
 from fedmia.encoders._positions import resample_table
 from fedmia.encoders.base import LoadedEncoder, load
 from fedmia.encoders.describe import describe
-from fedmia.library import view
-from fedmia.ssl.base import Encoder
-from fedmia.threat import BlackBox
+from tests.encoders.test_modules import Patches
 
 RESAMPLED = "multiples of {} pixels, positions resampled"
 
@@ -32,12 +27,11 @@ def same(released: LoadedEncoder, wanted: nn.Module, side: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["test_vit", "test_vit2"])
-def test_crops__timms_own_dynamic_sizes(name: str) -> None:
+def test_crops__timms_own_dynamic_sizes() -> None:
     timm = pytest.importorskip("timm")
-    released = load(f"timm:{name}")
+    released = load("timm:test_vit")
     assert (released.size, released.fixed_size) == (160, True)
-    expected = timm.create_model(name, num_classes=0, dynamic_img_size=True)
+    expected = timm.create_model("test_vit", num_classes=0, dynamic_img_size=True)
     expected.load_state_dict(released.method.encoder.backbone.module.state_dict())
     same(released, expected, 80)
     assert describe(released, 160).crops == RESAMPLED.format(16)
@@ -61,48 +55,8 @@ def test_crops__torchvisions_vit(monkeypatch: pytest.MonkeyPatch) -> None:
     assert torch.equal(table, resample_table(state["encoder.pos_embedding"], 17))  # its own stay
 
 
-class Whole(nn.Module):
-    """A transformer's shape that goes by no learned table."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.embed = nn.Conv2d(3, 8, 4, 4)
-        self.places = nn.Parameter(torch.ones(1, 16, 8))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return (self.embed(x).flatten(2).transpose(1, 2) + self.places)[:, 0]
-
-
-def test_crops__one_size_alone_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    module: Any = types.ModuleType("usercode")
-    module.make = Whole
-    monkeypatch.setitem(sys.modules, "usercode", module)
+def test_crops__one_size_alone_is_said(code: Any) -> None:
+    code.make = Patches  # goes by no table of a known name
     released = load("usercode:make", size=16)
     assert released.fixed_size and describe(released, 16).crops == "16 pixels alone"
     assert describe(load("torchvision:resnet18", size=32), 32).crops == "any"
-
-
-def pixels_of(attack: PartCrop, attacker: BlackBox, images: Tensor) -> int:
-    """How many pixels the attack's queries send through the encoder."""
-    sent: list[int] = []
-
-    def counted(encoder: Encoder, x: Tensor) -> Tensor:
-        sent.append(len(x) * x.shape[2] * x.shape[3])
-        return (x - encoder.mean) / encoder.std
-
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Encoder, "normalise", counted)
-        attack.inputs(attacker, images)
-    return sum(sent)
-
-
-@pytest.mark.slow
-def test_partcrop__crops_of_a_transformer_cost_their_own_pixels() -> None:
-    pytest.importorskip("timm")
-    released = load("timm:test_vit", size=48)
-    images = torch.randint(0, 256, (2, 3, 48, 48), dtype=torch.uint8)
-    parts, whole = (
-        pixels_of(PartCrop(crops=6, part=part), view(released), images) for part in (0.5, 1.0)
-    )
-    assert whole == 2 * (1 + 6) * 48**2
-    assert parts == 2 * (48**2 + 6 * 32**2)  # half of 3 patches a side are whole ones: 2

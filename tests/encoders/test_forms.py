@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,11 +14,12 @@ from torchvision import models
 
 from fedmia.encoders._vit import set_heads
 from fedmia.encoders.base import LoadedEncoder, load
+from fedmia.encoders.describe import describe
 from fedmia.nets.resnet import BasicBlock, Bottleneck, ResNet
-from fedmia.options.errors import InputError
+from tests.encoders.conftest import refused
 from tests.encoders.forms import FORMS, SIZE, Made, make, spread, vit
 
-QUICK = ("moco-v2", "lightly cifar", "dino", "moco-v3 vit")
+QUICK = ("moco_v2", "lightly_cifar", "dino", "moco_v3_vit")
 
 
 def check(released: LoadedEncoder, made: Made) -> None:
@@ -40,47 +42,45 @@ def check(released: LoadedEncoder, made: Made) -> None:
 def test_form__loads_whole_and_computes_the_same(form: str, tmp_path: Path) -> None:
     if any(word in form for word in ("vit", "dino", "mae")):
         pytest.importorskip("timm")
-    path = tmp_path / "file.pth"
-    form_file = make(form, path)
-    released = load(str(path), key=form_file.key)
-    check(released, form_file)
+    made = make(form, tmp_path / "file.pth")
+    check(load(str(tmp_path / "file.pth"), key=made.key), made)
 
 
-@pytest.mark.parametrize("block", [BasicBlock, Bottleneck])
-def test_form__a_resnet_of_any_width(block: type[BasicBlock | Bottleneck], tmp_path: Path) -> None:
-    """The house's own narrow ResNet, which has torchvision's names."""
+@pytest.mark.parametrize(
+    ("block", "apart"), [(BasicBlock, 0.0), (Bottleneck, 0.0), (BasicBlock, 0.4)]
+)
+def test_form__a_resnet_of_any_width_whose_statistics_may_be_split(
+    block: type[BasicBlock | Bottleneck], apart: float, tmp_path: Path
+) -> None:
+    """The house's own narrow ResNet, which has torchvision's names. Parts of a batch norm see other
+    images, and differ: they are averaged, as the code that splits it does when it evaluates."""
     net = ResNet(block, (1, 1, 1, 1), 3, 12, "batch", "cifar")
-    torch.save({"state_dict": spread(net).state_dict()}, tmp_path / "w.pth")
-    released = load(str(tmp_path / "w.pth"))
-    assert released.weights.missing == () and released.weights.dropped == ()
-    check(released, Made(None, net, None))
-
-
-def test_form__statistics_split_in_parts_are_averaged(tmp_path: Path) -> None:
-    """As the code that splits a batch norm does when it evaluates; parts see other images, and
-    differ."""
-    net = ResNet(BasicBlock, (1, 1, 1, 1), 3, 12, "batch", "cifar")
-    state = {}
-    for name, tensor in spread(net).state_dict().items():
-        apart = 0.4 * torch.rand(tensor.shape, generator=torch.Generator().manual_seed(2))
-        both = torch.cat([tensor - apart, tensor + apart]) if "running_" in name else tensor
-        state[name] = both
+    state = dict(spread(net).state_dict())
+    for name in [n for n in state if apart and "running_" in n]:
+        shift = apart * torch.rand(state[name].shape)
+        state[name] = torch.cat([state[name] - shift, state[name] + shift])
     torch.save({"state_dict": state}, tmp_path / "w.pth")
-    check(load(str(tmp_path / "w.pth")), Made(None, net, None))
+    released = load(str(tmp_path / "w.pth"))
+    assert released.weights.dropped == ()
+    check(released, Made(None, net, None))
 
 
 def test_form__what_a_file_holds_is_told(tmp_path: Path) -> None:
     pytest.importorskip("timm")
-    form_file = make("dino", tmp_path / "dino.pth")
-    weights = load(str(tmp_path / "dino.pth")).weights
-    assert weights.form == "DINO"
+    file = tmp_path / "dino.pth"
+    made = make("dino", file)
+    released = load(str(file), mean=0.5, std=0.25)
+    weights, row = released.weights, describe(released, SIZE)
+    assert weights.form == row.form == "DINO" and row.size == SIZE
+    assert (row.mean, row.std) == ([0.5] * 3, [0.25] * 3)
+    assert row.outputs == [
+        ("map", "map", (192, 4, 4)), ("avgpool", "pooled", (192,)), ("encoder", "projection", (8,)),
+    ]  # fmt: skip
     assert weights.dropped == ("head.last_layer.weight_g", "head.last_layer.weight_v")
-    head = form_file.head.state_dict() if form_file.head else {}
-    assert weights.loaded == len(form_file.backbone.state_dict()) + len(head)
-    with pytest.raises(InputError, match="no such network in dino.pth; did you mean 'student'"):
-        load(str(tmp_path / "dino.pth"), key="studnt")
-    with pytest.raises(InputError, match="checkpoint_key=student is given without checkpoint"):
-        load("torchvision:resnet18", key="student")
+    head = made.head.state_dict() if made.head else {}
+    assert weights.loaded == len(made.backbone.state_dict()) + len(head)
+    refused("no such network in dino.pth; did you mean 'student'", file, key="studnt")
+    refused("checkpoint_key=student is given without", "torchvision:resnet18", key="student")
 
 
 @pytest.mark.slow
@@ -90,25 +90,21 @@ def test_name__takes_the_stem_the_norms_and_the_channels_of_the_file(
 ) -> None:
     """By name too: a ResNet-18 with group norms on one channel, with a 3x3 stem."""
     pytest.importorskip(library)
-    net = models.resnet18(norm_layer=lambda width: nn.GroupNorm(32, width))
-    net.conv1, net.maxpool, net.fc = (
-        nn.Conv2d(1, 64, 3, 1, 1, bias=False),
-        nn.Identity(),
-        nn.Identity(),
-    )
-    torch.save(net.state_dict(), tmp_path / "w.pth")
+    file, name = tmp_path / "w.pth", f"{library}:resnet18"
+    net: Any = models.resnet18(norm_layer=lambda width: nn.GroupNorm(32, width))
+    net.conv1 = nn.Conv2d(1, 64, 3, 1, 1, bias=False)
+    net.maxpool = net.fc = nn.Identity()
+    torch.save(net.state_dict(), file)
     # Group norms have the tensors of batch norms whose buffers were left out.
-    with pytest.raises(InputError, match="no running_mean and running_var .*allow_missing"):
-        load(f"{library}:resnet18", checkpoint=tmp_path / "w.pth")
-    released = load(f"{library}:resnet18", checkpoint=tmp_path / "w.pth", allow_missing=True)
+    refused("no running_mean and running_var .*allow_missing", name, checkpoint=file)
+    released = load(name, checkpoint=file, allow_missing=True)
     assert (released.channels, released.size, released.weights.missing) == (1, None, ())
     pixels, encoder = torch.rand(2, 1, 16, 16), released.method.encoder
     with torch.no_grad():
         torch.testing.assert_close(encoder(pixels), net.eval()(encoder.normalise(pixels)))
-    torch.save(models.resnet34(weights=None).state_dict(), tmp_path / "w.pth")
-    assert load(str(tmp_path / "w.pth")).weights.missing == ()
-    with pytest.raises(InputError, match="tensor 'layer1.0.conv1.weight' is|is missing"):
-        load(f"{library}:resnet50", checkpoint=tmp_path / "w.pth")
+    torch.save(models.resnet34(weights=None).state_dict(), file)
+    assert load(str(file)).weights.missing == ()
+    refused("'layer1.0.conv1.weight' is|is missing", f"{library}:resnet50", checkpoint=file)
 
 
 def test_heads__of_moco_v3s_small_transformer() -> None:
@@ -147,8 +143,7 @@ def test_timm__a_folder_names_the_model_and_holds_its_weights(tmp_path: Path) ->
     config = {"input_size": [3, 160, 160], "mean": mean, "std": std, "num_classes": 10}
     fields = {"architecture": "test_vit", "num_classes": 10, "pretrained_cfg": config}
     (tmp_path / "config.json").write_text(json.dumps(fields))
-    with pytest.raises(InputError, match="no weights in .*model.safetensors or pytorch_model.bin"):
-        load(f"timm:{tmp_path}")
+    refused("model.safetensors or pytorch_model.bin", f"timm:{tmp_path}")
     save_file(net.state_dict(), tmp_path / "model.safetensors")
     for spec in (f"timm:{tmp_path}", f"timm:local-dir:{tmp_path}"):
         released = load(spec)
@@ -156,9 +151,7 @@ def test_timm__a_folder_names_the_model_and_holds_its_weights(tmp_path: Path) ->
         encoder, pixels = released.method.encoder, torch.rand(1, 3, 160, 160)
         torch.testing.assert_close(encoder.mean.flatten(), torch.tensor(mean))
         with torch.no_grad():
-            expected = net.eval().forward_head(
-                net.forward_features(encoder.normalise(pixels)), pre_logits=True
-            )
+            tokens = net.eval().forward_features(encoder.normalise(pixels))
+            expected = net.forward_head(tokens, pre_logits=True)
             torch.testing.assert_close(encoder(pixels), expected)
-    with pytest.raises(InputError, match="no such folder.*nothing is downloaded"):
-        load(f"timm:{tmp_path}/none")
+    refused("nothing is downloaded", f"timm:{tmp_path}/none")

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedmia.encoders._outputs import choose_outputs, is_map, named_tensors, read_outputs
-from fedmia.encoders.base import IMAGENET, PLAIN, LoadContext, LoadOptions, channel_constants
+from fedmia.encoders.base import IMAGENET, PLAIN, LoadContext, LoadOptions
 from fedmia.options.errors import InputError
 
 VECTOR, OTHER = torch.rand(2, 3), torch.rand(2, 5)
@@ -118,23 +118,36 @@ def test_is_map__of_more_than_one_place_and_square() -> None:
     assert not is_map(torch.rand(1, 2, 1, 1)) and not is_map(torch.rand(1, 2, 2, 3))
 
 
-def test_constants__usual_ones_are_noted_and_one_value_is_of_every_channel() -> None:
-    notes: list[str] = []
-    assert LoadOptions().channel_constants(3, None, notes) == IMAGENET and "ImageNet's" in notes[0]
-    assert LoadOptions().channel_constants(1, None, notes) == PLAIN and "mean 0.5" in notes[1]
-    assert LoadOptions(mean=(0.1,)).channel_constants(2, None, notes) == ((0.1,) * 2, PLAIN[1] * 2)
-    assert len(notes) == 3
-    assert LoadOptions(mean=(0.1,), std=(2.0,)).channel_constants(2, None, notes) == (
-        (0.1,) * 2,
-        (2.0,) * 2,
-    )
-    assert len(notes) == 3  # nothing is left open
-    for options, message in (
-        (LoadOptions(mean=(0.1, 0.2)), "2 values for images of 3 channels"),
-        (LoadOptions(std=(0.1, 0.2)), "2 values for images of 3 channels"),
-        (LoadOptions(std=(0.1, 0.0, 0.3)), "must be > 0, got 0"),
-    ):
-        with pytest.raises(InputError, match=message):
-            options.channel_constants(3, IMAGENET, [])
-    assert channel_constants(None) is None and channel_constants(0.5) == (0.5,)
-    assert channel_constants([0.5, 1]) == (0.5, 1.0)
+OWN = (0.1, 0.2, 0.3), (0.4, 0.5, 0.6)
+GIVEN = (0.7, 0.8, 0.9), (0.25, 0.35, 0.45)
+
+
+@pytest.mark.parametrize(
+    ("options", "channels", "own", "wanted", "notes"),
+    [
+        ({}, 3, None, IMAGENET, 1),
+        ({}, 1, None, PLAIN, 1),
+        ({"mean": 0.1}, 2, None, ((0.1,) * 2, PLAIN[1] * 2), 1),
+        ({"mean": 0.1, "std": 2}, 2, None, ((0.1,) * 2, (2.0,) * 2), 0),  # nothing is left open
+        # One of the two leaves the other as the encoder has it.
+        ({}, 3, OWN, OWN, 0),
+        ({"mean": GIVEN[0], "std": GIVEN[1]}, 3, OWN, GIVEN, 0),
+        ({"mean": GIVEN[0]}, 3, OWN, (GIVEN[0], OWN[1]), 0),
+        ({"std": [0.5]}, 3, OWN, (OWN[0], (0.5,) * 3), 0),
+        ({"mean": (0.1, 0.2)}, 3, OWN, "mean: 2 values for images of 3 channels", 0),
+        ({"std": (0.1, 0.2)}, 3, OWN, "std: 2 values for images of 3 channels", 0),
+        ({"std": (0.1, 0.0, 0.3)}, 3, OWN, "must be > 0, got 0", 0),
+    ],
+)
+def test_constants__given_ones_then_the_encoders_own_then_usual_ones_with_a_note(
+    options: dict[str, Any], channels: int, own: Any, wanted: Any, notes: int
+) -> None:
+    """One value is of every channel."""
+    lines: list[str] = []
+    if isinstance(wanted, str):
+        with pytest.raises(InputError, match=wanted):
+            LoadOptions(**options).channel_constants(channels, own, lines)
+    else:
+        assert LoadOptions(**options).channel_constants(channels, own, lines) == wanted
+    usual = "ImageNet's" if channels == 3 else "mean 0.5"
+    assert [usual in line for line in lines] == [True] * notes

@@ -10,13 +10,12 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from fedmia.encoders.base import LoadedEncoder, load
+from fedmia.encoders.base import load
 from fedmia.encoders.describe import describe, probe_encoder
-from fedmia.encoders.hf import _preprocessing
-from fedmia.options.errors import InputError
+from fedmia.encoders.hf import read_preprocessing
+from tests.encoders.conftest import refused
 
 SIDE = 32
 SMALL = {
@@ -25,7 +24,6 @@ SMALL = {
 }  # fmt: skip
 TEXT = {**SMALL, "vocab_size": 50, "num_hidden_layers": 1}
 TEXT = {k: v for k, v in TEXT.items() if k not in ("image_size", "patch_size")}
-HALF = {"image_size": SIDE // 2}
 MEAN, STD = [0.5, 0.4, 0.3], [0.2, 0.3, 0.4]
 
 
@@ -47,107 +45,65 @@ def saved(model: Any, folder: Path) -> str:
     return f"hf:{folder}"
 
 
-def same(released: LoadedEncoder, wanted: Any) -> None:
-    """The encoder's vector is the library's, for pixels with its normalisation."""
-    assert released.weights.missing == ()
-    pixels = torch.randint(0, 256, (3, 3, SIDE, SIDE), dtype=torch.uint8)
-    assert probe_encoder(released, pixels) == []
-    encoder = released.method.encoder
-    normal = (pixels / 255 - Tensor(MEAN).view(3, 1, 1)) / Tensor(STD).view(3, 1, 1)
-    with torch.no_grad():
-        torch.testing.assert_close(encoder(pixels / 255), wanted(normal), atol=1e-5, rtol=1e-5)
-        features = encoder.features(pixels / 255, ["map"])["map"]
-    assert features.shape == (3, 32, 4, 4)
-
-
-def test_hf__vit(hf: Any, tmp_path: Path) -> None:
-    model = hf.ViTForImageClassification(hf.ViTConfig(**SMALL))
-    released = load(saved(model, tmp_path))
-    same(released, lambda x: model.vit(x).last_hidden_state[:, 0])
-    assert released.weights.form == "transformers vit"
-    assert released.weights.dropped == ("classifier.bias", "classifier.weight")
-    assert load(f"hf:{tmp_path}", size=48).method.encoder(torch.rand(1, 3, 48, 48)).shape == (1, 32)
-
-
-@pytest.mark.parametrize("kind", ["ViT", "Dinov2"])
-def test_hf__crops_have_positions_of_their_own_grid(hf: Any, tmp_path: Path, kind: str) -> None:
-    model = getattr(hf, f"{kind}Model")(getattr(hf, f"{kind}Config")(**SMALL)).eval()
-    with torch.no_grad():
-        next(t for n, t in model.named_parameters() if "position" in n).normal_()
-    released = load(saved(model, tmp_path))
-    parts, encoder = torch.rand(2, 3, 16, 16), released.method.encoder
-    more = {} if kind == "Dinov2" else {"interpolate_pos_encoding": True}
-    with torch.no_grad():
-        want = model(pixel_values=encoder.normalise(parts), **more).pooler_output
-        torch.testing.assert_close(encoder(parts), want, atol=1e-5, rtol=1e-5)
-    assert describe(released, SIDE).crops.startswith("multiples of 8 pixels")
-    assert released.size == SIDE
-
-
-def test_hf__masked_autoencoder_sees_every_patch(hf: Any, tmp_path: Path) -> None:
-    """Its own forward pass masks and shuffles at random: `same` asks twice."""
+def masked_autoencoder(hf: Any) -> tuple[Any, Any]:
+    """Its own forward pass masks and shuffles at random, here nothing."""
     small = {f"decoder_{n}": v for n, v in SMALL.items() if n[:3] not in ("ima", "pat")}
     model = hf.ViTMAEForPreTraining(hf.ViTMAEConfig(**SMALL, **small))
-    released = load(saved(model, tmp_path))
-    model.vit.embeddings.config.mask_ratio = 0.0
-    same(released, lambda x: model.vit(x).last_hidden_state[:, 0])
+
+    def wanted(x: Tensor) -> Any:
+        model.vit.embeddings.config.mask_ratio = 0.0
+        return model.vit(x).last_hidden_state[:, 0]
+
+    return model, wanted
 
 
-def test_hf__clip_without_its_text_tower(hf: Any, tmp_path: Path) -> None:
+def vit(hf: Any) -> tuple[Any, Any]:
+    model = hf.ViTForImageClassification(hf.ViTConfig(**SMALL))
+    return model, lambda x: model.vit(x, interpolate_pos_encoding=True).last_hidden_state[:, 0]
+
+
+def both_towers(hf: Any) -> tuple[Any, Any]:
     model = hf.CLIPModel(hf.CLIPConfig(vision_config=SMALL, text_config=TEXT, projection_dim=12))
+    return model, lambda x: model.get_image_features(x, interpolate_pos_encoding=True).pooler_output
+
+
+@pytest.mark.parametrize("make", [vit, masked_autoencoder, both_towers])
+def test_hf__is_the_librarys_own(make: Any, hf: Any, tmp_path: Path) -> None:
+    """The vector of whole images and of parts, whose positions are interpolated."""
+    model, wanted = make(hf)
+    for name, tensor in model.named_parameters():
+        if "position" in name:
+            nn.init.normal_(tensor)
     released = load(saved(model, tmp_path))
-    same(released, lambda x: model.get_image_features(pixel_values=x).pooler_output)
-    assert not any("text" in n for n in released.method.encoder.state_dict())
-
-
-def test_hf__what_is_missing_is_said(hf: Any, tmp_path: Path) -> None:
-    spec = saved(hf.ViTModel(hf.ViTConfig(**SMALL), add_pooling_layer=False), tmp_path)
-    assert load(spec).weights.missing == ()  # a pooler that was never saved is not built
-    file = tmp_path / "model.safetensors"
-    tensors = {n: t for n, t in load_file(file).items() if "layernorm.weight" not in n}
-    save_file(tensors, file, {"format": "pt"})
-    with pytest.raises(InputError, match=r"tensor 'layernorm.weight' is missing.*allow_missing"):
-        load(spec)
-    assert load(spec, allow_missing=True).weights.missing == ("layernorm.weight",)
-    file.write_bytes(file.read_bytes()[:500])
-    with pytest.raises(InputError, match="cannot be loaded") as caught:
-        load(spec)
-    assert "\n" not in str(caught.value)
+    assert released.weights.missing == () and released.size == SIDE
+    encoder = released.method.encoder
+    images = torch.randint(0, 256, (3, 3, SIDE, SIDE), dtype=torch.uint8)
+    assert probe_encoder(released, images) == []
+    mean, std = (Tensor(values).view(3, 1, 1) for values in (MEAN, STD))
+    with torch.no_grad():
+        for part in (images, images[:, :, :16, :16])[: 1 + (make is not masked_autoencoder)]:
+            expected = wanted((part / 255 - mean) / std)
+            torch.testing.assert_close(encoder(part / 255), expected, atol=1e-5, rtol=1e-5)
+    assert describe(released, SIDE).crops.startswith("multiples of 8 pixels")
 
 
 def test_hf__code_in_the_folder_does_not_run(hf: Any, tmp_path: Path) -> None:
     spec = saved(hf.ViTModel(hf.ViTConfig(**SMALL)), tmp_path)
     content = json.loads((tmp_path / "config.json").read_text())
-    content |= {
-        "model_type": "own",
-        "auto_map": {k: "own.Own" for k in ("AutoConfig", "AutoModel")},
-    }
+    own = {k: "own.Own" for k in ("AutoConfig", "AutoModel")}
+    content |= {"model_type": "own", "auto_map": own}
     (tmp_path / "config.json").write_text(json.dumps(content))
     (tmp_path / "own.py").write_text(f"open({str(tmp_path / 'victim')!r}, 'w')\nOwn = None\n")
-    with pytest.raises(InputError, match="cannot be loaded"):
-        load(spec)
+    refused("cannot be loaded", spec)
     assert not (tmp_path / "victim").exists()
 
 
-def test_hf__a_model_of_text_is_no_encoder(hf: Any, tmp_path: Path) -> None:
-    model = hf.BertModel(hf.BertConfig(**TEXT))
-    with pytest.raises(InputError, match="bert is no model of images"):
-        load(saved(model, tmp_path))
-
-
-def test_hf__folders_without_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(InputError, match="no such folder.*nothing is downloaded"):
-        load("hf:facebook/dino-vits16")
-    with pytest.raises(InputError, match="has no config.json"):
-        load(f"hf:{tmp_path}")
+def test_hf__folders_without_a_model(tmp_path: Path) -> None:
+    refused("no such folder.*nothing is downloaded", "hf:facebook/dino-vits16")
+    refused("has no config.json", f"hf:{tmp_path}")
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "pytorch_model.bin").write_bytes(b"")
-    with pytest.raises(InputError, match="no weights in .*: it has no model.safetensors"):
-        load(f"hf:{tmp_path}")
-    (tmp_path / "model.safetensors").write_bytes(b"weights")
-    with pytest.raises(InputError, match=r"needs the extra: pip install '\.\[hf\]'"):
-        load(f"hf:{tmp_path}")
+    refused("it has no model.safetensors", f"hf:{tmp_path}")
 
 
 def test_open_clip__tower(clip: Any, tmp_path: Path) -> None:
@@ -165,19 +121,9 @@ def test_open_clip__tower(clip: Any, tmp_path: Path) -> None:
     with torch.no_grad():
         torch.testing.assert_close(encoder(pixels), model.encode_image(encoder.normalise(pixels)))
     torch.testing.assert_close(encoder.mean.flatten(), Tensor(clip.OPENAI_DATASET_MEAN))
-    (tmp_path / "half.json").write_text(json.dumps(config | {"vision_cfg": vision | HALF}))
-    clip.add_model_config(tmp_path)
-    half, own = clip.create_model("half").eval(), model.state_dict()
-    clip.model.resize_pos_embed(own, half)  # as open_clip loads weights at another size
-    half.load_state_dict(own)
-    parts = torch.rand(2, 3, SIDE // 2, SIDE // 2)
-    with torch.no_grad():
-        want = half.encode_image(encoder.normalise(parts))
-        torch.testing.assert_close(encoder(parts), want, atol=1e-5, rtol=1e-5)
     assert released.fixed_size
     assert load("open_clip:fedmia-tiny", checkpoint=tmp_path / "epoch.pt", size=48).size == 48
-    with pytest.raises(InputError, match="did you mean 'fedmia-tiny'"):
-        load("open_clip:fedmia-tine")
+    refused("did you mean 'fedmia-tiny'", "open_clip:fedmia-tine")
 
 
 class Quick(nn.Module):
@@ -256,49 +202,36 @@ def test_open_clip__the_normalisation_of_its_public_weights(library: Any) -> Non
 
 
 @pytest.mark.parametrize(
-    ("more", "wanted"),
-    [({}, (MEAN, STD)), ({"do_normalize": False}, ([0.0], [1.0]))],
-)
-def test_hf__pixels_that_its_processor_does_not_normalise(
-    more: dict[str, Any], wanted: tuple[list[float], list[float]], tmp_path: Path
-) -> None:
-    """`do_normalize: false` beside a mean and a deviation: these are not used."""
-    config = {"image_mean": MEAN, "image_std": STD, "size": SIDE} | more
-    (tmp_path / "preprocessor_config.json").write_text(json.dumps(config))
-    model = types.SimpleNamespace(config=types.SimpleNamespace(image_size=2 * SIDE))
-    size, own = _preprocessing(tmp_path, model, [])
-    assert size == SIDE and own == tuple(tuple(v) for v in wanted)
-
-
-@pytest.mark.parametrize(
-    ("told", "wanted"),
+    ("settings", "size", "own"),
     [
-        ({"size": {"height": 40, "width": 48}}, 40),
-        ({"size": {"shortest_edge": 40}}, 40),
-        ({"size": 40, "crop_size": 32}, 40),
-        ({"size": 40, "crop_size": 32, "do_center_crop": False}, 40),
-        ({"size": {"shortest_edge": 40}, "crop_size": {"height": 32}, "do_center_crop": True}, 32),
-        ({"size": {"longest_edge": 40}}, 2 * SIDE),
-        ({}, 2 * SIDE),
-        (None, 2 * SIDE),
+        ({"size": {"height": 40, "width": 48}}, 40, None),
+        ({"size": {"shortest_edge": 40}}, 40, None),
+        ({"size": 40, "crop_size": 32}, 40, None),
+        ({"size": 40, "crop_size": 32, "do_center_crop": False}, 40, None),
+        (
+            {"size": {"shortest_edge": 40}, "crop_size": {"height": 32}, "do_center_crop": True},
+            32, None,
+        ),
+        ({"size": {"longest_edge": 40}}, 2 * SIDE, None),
+        ({}, 2 * SIDE, None),
+        (None, 2 * SIDE, None),
+        ({"size": SIDE, "image_std": STD}, SIDE, (MEAN, STD)),
+        # Beside a mean and a deviation, which are not used.
+        ({"size": SIDE, "image_std": STD, "do_normalize": False}, SIDE, ([0.0], [1.0])),
     ],
-)
+)  # fmt: skip
 @pytest.mark.parametrize("nested", [False, True])
-def test_hf__the_size_is_that_of_the_pixels_that_its_model_gets(
-    told: dict[str, Any] | None, wanted: int, nested: bool, tmp_path: Path
+def test_hf__size_and_normalisation_are_those_of_the_pixels_that_its_model_gets(
+    settings: dict[str, Any] | None, size: int, own: Any, nested: bool, tmp_path: Path
 ) -> None:
-    """What is cropped last counts, and only where it is cropped; else the model's own."""
-    if told is not None:
-        (tmp_path / "preprocessor_config.json").write_text(json.dumps(told | {"image_mean": MEAN}))
+    """What is cropped last counts, and only where it is cropped; else the model's own. A mean
+    without a deviation is no normalisation."""
+    if settings is not None:
+        text = json.dumps({"image_mean": MEAN} | settings)
+        (tmp_path / "preprocessor_config.json").write_text(text)
     config = types.SimpleNamespace(image_size=[2 * SIDE, 3 * SIDE] if nested else 2 * SIDE)
     config = types.SimpleNamespace(vision_config=config, image_size=7) if nested else config
     notes: list[str] = []
-    # A mean without a deviation is no normalisation.
-    assert _preprocessing(tmp_path, types.SimpleNamespace(config=config), notes) == (wanted, None)
-    assert len(notes) == (told is None)
-
-
-def test_open_clip__missing_package_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "open_clip", None)
-    with pytest.raises(InputError, match=r"needs the extra: pip install '\.\[clip\]'"):
-        load("open_clip:ViT-B-32")
+    constants = None if own is None else tuple(map(tuple, own))
+    read = read_preprocessing(tmp_path, types.SimpleNamespace(config=config), notes)
+    assert read == (size, constants) and len(notes) == (settings is None)

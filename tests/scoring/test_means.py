@@ -103,29 +103,11 @@ def test_fewer_known_images__are_fewer_that_the_attacker_holds(run: Run) -> None
     evaluation = Evaluation(run)
     model, known = RoundModel(run.snapshots.load("main", 2)), evaluation.scorer.known
     every, few = (
-        evaluation.view(model, "lpla", some, None)._held for some in (known, first_known(known, 3))
+        evaluation.view(model, "lpla", some, None).held for some in (known, first_known(known, 3))
     )
     assert every is not None and few is not None
     own = len(run.client_context.parts["members"][-1])  # its own images stay
     assert (len(every), len(few)) == (own + 2 * KNOWN, own + 6)
-
-
-@pytest.mark.slow
-def test_sweep__scores_every_passive_attack_at_each_value(run: Run) -> None:
-    results = scored(asking(run, sweep="known=3,12,13"))
-    rows = build_report(results)["sweep"]
-    assert [(r["value"], r["attack"]) for r in rows] == [
-        (value, name) for value in (3, 12, 13) for name in ("similarity", "lpla")
-    ]
-    whole = {row["name"]: row for row in build_report(scored(run))["attacks"]}
-    for row in rows:
-        if row["value"] == 13:
-            assert row["not_run"] == "only 12 images a side are known"
-            continue
-        assert row["known"] == row["value"] and row["not_run"] is None
-        # Similarity learns nothing; LpLA with all that is known is the attack itself.
-        same = row["auc"] == whole[row["attack"]]["auc"]
-        assert same == (row["attack"] == "similarity" or row["value"] == 12)
 
 
 @pytest.mark.slow
@@ -141,19 +123,9 @@ def test_options__are_off_and_unsaid_unless_asked_for() -> None:
     options = {"posers": True, "query_budget": 500, "sweep": "known=2,4"}
     again = to_tree(from_tree(Experiment, {**tree, **options}))
     assert again == {**tree, **options}
-
-
-@pytest.mark.parametrize(
-    ("flags", "said"),
-    [
-        ("--query-budget 0", "--query-budget must be >= 1, got 0"),
-        ("--sweep known", "must be known=N,N,.. or query_budget=N,N,.., got 'known'"),
-        ("--sweep known=1", "needs positive values"),
-    ],
-)
-def test_options__out_of_range(flags: str, said: str) -> None:
-    with pytest.raises(InputError, match=said):
-        parse(SIMULATE, flags.split())
+    for flags, said in (("--query-budget 0", ">= 1, got 0"), ("--sweep known", "known=N,N,..")):
+        with pytest.raises(InputError, match=said):
+            parse(SIMULATE, flags.split())
 
 
 @pytest.mark.parametrize("option", [{"query_budget": 100}, {"sweep": "known=2,4"}])
@@ -168,5 +140,4 @@ def test_scores__that_are_not_finite_cost_their_attack_alone(
     monkeypatch.setattr(LpLA, "score", lambda self, view, images: np.full(len(images), np.nan))
     results = scored(run)
     assert [a.name for a in results.attacks] == ["similarity"] and results.failed == ("lpla",)
-    assert results.not_run["lpla"].startswith("failed: ValueError:")
     assert results.not_run["lpla"].endswith("scores_members are not finite")

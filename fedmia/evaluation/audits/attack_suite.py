@@ -156,9 +156,8 @@ class EncoderAttackSuite(AttackSuite[str]):
         """Score every attack that can run, on the encoder and then on its untrained control.
 
         Args:
-            show_progress: called before and after each attack: the model, the attack's name,
-            whether it is
-                done.
+            show_progress: called before and after each attack with the model, the attack's name
+                and whether it is done.
             stopped: whether the user asked to stop.
             ran: called with the number of attacks that are done.
         """
@@ -223,25 +222,17 @@ class EncoderAttackSuite(AttackSuite[str]):
         return self.score_or_restore(RELEASED, name)
 
     def score_or_restore(self, model: str, name: str) -> ScoredAttack:
-        """Score one attack on one model, or restore its scores from the archive.
-
-        Args:
-            model: `released` or `untrained`.
-            name: name of the attack, as in the registry.
-
-        Returns:
-            The scores, from the archive where it has them.
-        """
+        """Score one attack on `released` or `untrained`, or take its scores from the archive."""
         scored = self.once(model, name, partial(self.score_model, model, name))
         assert scored is not None
         return scored
 
     def score_model(self, model: str, name: str) -> ScoredAttack:
-        """Score one attack on one model.
+        """Score one attack on `released` or `untrained`, beside its naive twin where it has one.
 
         Args:
             model: `released` or `untrained`.
-            name: name of the attack, as in the registry.
+            name: of the attack.
 
         Returns:
             The scores.
@@ -292,14 +283,5 @@ class EncoderAttackSuite(AttackSuite[str]):
 
 
 def whole(labels: IntArray, clients: int, draw: np.random.Generator) -> list[IntArray]:
-    """The partition of an audit, whose members are one data set.
-
-    Args:
-        labels: (N,), the class of each member.
-        clients: not read: an audit's members are one data set.
-        draw: not read.
-
-    Returns:
-        One part with all positions.
-    """
+    """The partition of an audit: its members are one data set, one part with all positions."""
     return [np.arange(len(labels))]

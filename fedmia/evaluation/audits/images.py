@@ -39,7 +39,7 @@ class AuditSplit:
         names: of the two data sources.
         spared: how many they are, wanted or not.
         views: of the members' source.
-        notes: what was rerenamed or resized.
+        notes: on classes, copies that were left out, and what was converted or resized.
         shadow_data: the shadows' images where they are in memory; None: --shadow-data says.
     """
 
@@ -199,11 +199,11 @@ class _Roles(NamedTuple):
 def _roles(audit: Audit, members: list[bytes], others: list[bytes]) -> _Roles:
     """Roles of the images with these digests."""
     _refuse_overlap(members, others)
-    orders, notes = [_order(audit.seed, n) for n in (members, others)], []
+    orders, notes = [order_by_content(audit.seed, n) for n in (members, others)], []
     for flag, order, listed in zip(SIDES, orders, (members, others), strict=True):
         if len(order) < len(listed):
             notes.append(f"{len(listed) - len(order)} byte-equal copies among the {flag} left out.")
-    known, scored = _sizes(audit, *map(len, orders))
+    known, scored = role_sizes(audit, *map(len, orders))
     cut = [np.split(o, [known, known + n]) for o, n in zip(orders, scored, strict=True)]
     spared = len(cut[1][2])
     if not audit.shadows or audit.shadow_data is not None:
@@ -256,8 +256,16 @@ def unlike_classes(members: Source, others: Source) -> list[str]:
     ]
 
 
-def _order(seed: int, names: list[bytes]) -> IntArray:
-    """Places of the distinct images (the first of equal ones), in an order of seed and bytes."""
+def order_by_content(seed: int, names: list[bytes]) -> IntArray:
+    """Places of the distinct images (the first of equal ones), in an order of seed and bytes.
+
+    Args:
+        seed: of the audit.
+        names: digest of each image.
+
+    Returns:
+        (N,) places.
+    """
     places = {name: i for i, name in reversed(list(enumerate(names)))}
     root = f"audit {seed} ".encode()
     ranked = sorted(places, key=lambda name: hashlib.sha256(root + name).digest())
@@ -280,8 +288,20 @@ def _refuse_overlap(
         )
 
 
-def _sizes(audit: Audit, members: int, others: int) -> tuple[int, tuple[int, int]]:
-    """Known images a side, and how many members and non-members are scored."""
+def role_sizes(audit: Audit, members: int, others: int) -> tuple[int, tuple[int, int]]:
+    """Known images a side, and how many members and non-members are scored.
+
+    Args:
+        audit: says how many are known and scored at most, and whether shadows take non-members.
+        members: number of distinct members.
+        others: of distinct non-members.
+
+    Returns:
+        Known images a side; scored members and scored non-members.
+
+    Raises:
+        InputError: too few of either for these roles.
+    """
     least = min(members, others)
     known = min(least // 4, MOST_KNOWN) if audit.known is None else audit.known
     if audit.known is None and known < 2:

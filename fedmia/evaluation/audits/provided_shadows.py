@@ -133,7 +133,7 @@ class ProvidedShadows:
 
         Raises:
             InputError: a federation holds members under attack, or too few non-members are left.
-            Untrusted: a federation's settings name a plugin from outside that is not trusted.
+            UntrustedPluginError: a federation's settings name a plugin from outside.
         """
         try:
             members, others = self._shared(self._loaded)
@@ -181,10 +181,8 @@ class ProvidedShadows:
             )
         target = run_of(self.audit)
         if target is not None and self.shadow_records:
-            theirs, own = (
-                describe_defenses(target.facts()),
-                max((t.defense for t in self.shadow_records), key=len),
-            )
+            theirs = describe_defenses(target.facts())
+            own = max((t.defense for t in self.shadow_records), key=len)
             if join_names(theirs) != join_names(own):
                 notes.append(
                     f"The run was trained under {join_names(theirs)}, the shadow encoders under "
@@ -261,11 +259,7 @@ def join_names(defenses: Sequence[str]) -> str:
 
 
 def _sides(defenses: Sequence[tuple[str, ...]], path: Path) -> list[bool]:
-    """Whether each shadow is of the attacker who knows the defence.
-
-    Raises:
-        InputError: more than two sets of defences, or two of which neither holds the other.
-    """
+    """Whether each shadow is of the attacker who knows the defence, if that is clear."""
     kinds = sorted(set(defenses), key=len)
     if len(kinds) > 1 and (len(kinds) > 2 or not set(kinds[0]) < set(kinds[1])):
         names = "; ".join(sorted({join_names(kind) for kind in kinds}))

@@ -155,11 +155,7 @@ class OwnShadows:
         return unknown
 
     def _guard(self, target: TargetTraining) -> DefenseStack | None:
-        """The defences that the shadows are trained under, None without any.
-
-        Raises:
-            InputError: they do not suit the shadows.
-        """
+        """The defences that the shadows are trained under, None without any."""
         if not self.audit.shadow_defense:
             return None
         settings = build_settings(self.audit.plan(), target)

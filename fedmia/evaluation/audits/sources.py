@@ -20,15 +20,7 @@ Source = ImageSet | EncodedSet
 
 
 def source_views(spec: str, options: Mapping[str, Any]) -> Views:
-    """The view options that suit a data source.
-
-    Args:
-        spec: name of the data source.
-        options: its options.
-
-    Returns:
-        The options of views.
-    """
+    """The views that suit the images of a data source."""
     built = registry.build("dataset", split_dataset(spec)[0], options)
     views: Views = built.views
     return views

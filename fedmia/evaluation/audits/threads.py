@@ -43,14 +43,7 @@ def settle_threads(audit: Audit, out: Path | None, say: Callable[[str], None]) -
 
 
 def threads_note(threads: int) -> str:
-    """What the report says of threads that the load of the machine decided.
-
-    Args:
-        threads: that were used.
-
-    Returns:
-        A sentence.
-    """
+    """What the report says of the number of threads, where the load of the machine decided it."""
     return (
         f"The machine was busy, so the audit used {threads} thread{'s' * (threads > 1)}; another "
         f"number may change the last digits, {opt('threads', threads)} repeats these numbers."

@@ -65,7 +65,7 @@ class Observer:
         mine = (
             self.client_context.parts["members"][self.holder] if self.holder is not None else None
         )
-        method = self.client_context.method(-1, len(mine) if mine is not None else None)
+        method = self.client_context.method(-1, None if mine is None else len(mine))
         method.load_shared(snapshot.state)
         method.eval()
         if snapshot.holder:

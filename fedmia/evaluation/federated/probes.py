@@ -90,10 +90,8 @@ class Probes:
         Returns:
             The finding of whether the model tells images apart.
         """
-        client_context, method = (
-            self.client_context,
-            registry.build("ssl", *self.client_context.ssl),
-        )
+        client_context = self.client_context
+        method = registry.build("ssl", *client_context.ssl)
         parts = zip(client_context.parts["members"], client_context.roles, strict=True)
         sizes = [len(part) for part, role in parts if role == "honest" and len(part)]
         by_size = {
@@ -110,11 +108,7 @@ class Probes:
         return len(np.unique(self.labels)) < 2
 
     def knn(self, state: State) -> float | None:
-        """Weighted-kNN accuracy in [0, 1]; None where no probe runs.
-
-        Raises:
-            FederationError: training diverged.
-        """
+        """Weighted-kNN accuracy in [0, 1]; None where no probe runs."""
         features = self.features(state)
         return None if self.idle else knn_accuracy(*features)
 

@@ -57,23 +57,11 @@ class TrajectoryRecorder:
         self._lock = Lock()
 
     def received(self, branch: str, round: int, snapshot: Snapshot) -> None:
-        """Read a model that the client received for attacked `round`, or after the last one.
-
-        Args:
-            branch: which federation of the run: `main`, `zero` or `placebo`.
-            round: number of the round, from 1.
-            snapshot: the model.
-        """
+        """Read a model that the client received for attacked `round`, or after the last one."""
         self.readings[f"received.{branch}.{round}"] = self._read_all(branch, snapshot)
 
     def sent(self, branch: str, round: int, snapshot: Snapshot) -> None:
-        """Note an upload; read it if it is the first, or if the attack reads all uploads.
-
-        Args:
-            branch: which federation of the run: `main`, `zero` or `placebo`.
-            round: number of the round, from 1.
-            snapshot: the model.
-        """
+        """Note an upload; read it if it is the first, or if the attack reads all uploads."""
         reads = self.attack.reads_uploads() or not self._by_round("sent", branch)
         readings = self._read_all(branch, snapshot) if reads else np.zeros(0)
         self.readings[f"sent.{branch}.{round}"] = readings
@@ -96,7 +84,7 @@ class TrajectoryRecorder:
         """The trajectory of target images. Their share of all queries is charged to the view.
 
         Args:
-            branch: which federation of the run: `main`, `zero` or `placebo`.
+            branch: of the run: `main`, `zero`, `placebo` or `untrained`.
             view: view of the active client; counts its queries.
             images: uint8 (N, C, H, W), all of them targets.
 
@@ -137,15 +125,7 @@ class TrajectoryRecorder:
             self._replay(fork, "batches", self._batches(self.attack.round_size))
 
     def rounds_alone(self, branch: str, kind: str) -> list[int]:
-        """The round that was replayed for each of the `batches` or `sets` alone.
-
-        Args:
-            branch: which federation of the run: `main`, `zero` or `placebo`.
-            kind: `batches` or `sets`.
-
-        Returns:
-            Rounds, ascending; empty where none was replayed.
-        """
+        """The round that was replayed for each of the `batches` or `sets` alone, if any."""
         return list(self._by_round(kind, branch, "after"))
 
     def of_alone(
@@ -154,7 +134,7 @@ class TrajectoryRecorder:
         """As `of`, from the replays in which each image's batch had the round to itself.
 
         Args:
-            branch: which federation of the run: `main`, `zero` or `placebo`.
+            branch: of the run: `main`, `zero`, `placebo` or `untrained`.
             kind: `batches` or `sets`.
             view: view of the active client; counts its queries.
             images: uint8 (N, C, H, W), all of them targets.
@@ -223,12 +203,7 @@ class TrajectoryRecorder:
         return tensors, {"queries": dict(self.queries), "choices": dict(self.choices)}
 
     def restore(self, tensors: State, about: Mapping[str, Any]) -> None:
-        """Take over the records that `notes` gave, and forget all others.
-
-        Args:
-            tensors: tensors by name.
-            about: JSON-able facts, as `notes` gives them.
-        """
+        """Take over the records that `notes` gave, and forget all others."""
         self.readings = {name: tensor.numpy() for name, tensor in tensors.items()}
         self.queries = defaultdict(int, about["queries"])
         self.choices = dict(about["choices"])

@@ -31,7 +31,7 @@ class RoundModel:
     Attributes:
         snapshot: the model.
         branch: which federation of the run: `main`, `zero` or `placebo`.
-        signals: what the attacker may read beside the weights.
+        signals: outputs of the model that were computed before, which attacks share.
     """
 
     snapshot: Snapshot
@@ -92,13 +92,7 @@ class Evaluation(AttackSuite[RoundModel]):
     def uploads(self, branch: str, last: int) -> dict[str, Any]:
         """Updates of a branch up to round `last`, and the weights that their clients received.
 
-        Args:
-            branch: which federation of the run: `main`, `zero` or `placebo`.
-            last: last round to read.
-
-        Returns:
-            `updates`: round -> client -> weights; `before`: round -> weights that the clients
-            received.
+        `updates` holds weights by round and client, `before` what a round's clients received.
         """
         before = self.snapshots.before(branch)
         updates = {r: self.snapshots.updates(branch, r) for r in before if r <= last}
@@ -157,16 +151,7 @@ class Evaluation(AttackSuite[RoundModel]):
         return [one for one in results if one is not None]
 
     def score_once(self, piece: str, name: str, call: Callable[[], Result]) -> Result | None:
-        """Compute the scores of one attack once; None where it failed.
-
-        Args:
-            piece: part of the scoring, as the archive names it.
-            name: name of the attack, as in the registry.
-            call: computes the scores.
-
-        Returns:
-            The scores, or None where the attack failed.
-        """
+        """Compute the scores of one attack in a piece of the scoring once; None where it failed."""
         # A disk that is full where scores are kept is no failure of the attack: it ends the run.
         return self.once(piece, name, partial(self.failures.attempt, piece, name, call))
 

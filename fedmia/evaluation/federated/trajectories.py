@@ -75,7 +75,7 @@ class Trajectories:
         """Score the attack on what its client recorded in a branch.
 
         Args:
-            branch: which federation of the run: `main`, `zero` or `placebo`.
+            branch: of the run: `main`, `zero`, `placebo` or `untrained`.
             label: label of the row in the report; None for the attack itself.
 
         Returns:

@@ -132,12 +132,7 @@ def sweep(
 
 
 def _point(suite: AttackSuite[Model], model: Model, name: str, kind: str, value: int) -> SweepPoint:
-    """One attack at one value.
-
-    Raises:
-        InputError, BudgetError: the value does not suffice for the attack, or there are fewer
-            known images.
-    """
+    """One attack at one value; an error where the value does not suffice for it."""
     known, budget = suite.scorer.known, suite.budget
     if kind == "query_budget":
         budget = value
@@ -151,13 +146,5 @@ def _point(suite: AttackSuite[Model], model: Model, name: str, kind: str, value:
 
 
 def first_known(known: Known, count: int) -> Known:
-    """The first `count` known images of each side (they stand in random order).
-
-    Args:
-        known: known members and known non-members.
-        count: known images of each side.
-
-    Returns:
-        The known images that are left.
-    """
+    """The first `count` known images of each side (they stand in random order)."""
     return Known(known.members[:count], known.nonmembers[:count])

@@ -127,19 +127,7 @@ def inference(
     attack: DatasetAttack, known: Known, of: CandidateSets, seed: int, view: BlackBox,
     untrained: BlackBox | None,
 ) -> DatasetInferenceResults:  # fmt: skip
-    """Ask the attack on the encoder with posers, and on the untrained model without.
-
-    Args:
-        attack: the attack on data sets.
-        known: known members and known non-members.
-        of: the candidate sets.
-        seed: root of all random streams of the run.
-        view: what the attacker holds of the model.
-        untrained: view of the untrained model; None where there is none.
-
-    Returns:
-        Answers on clients, on posers, and on clients by the untrained model.
-    """
+    """Ask the attack on the encoder with posers, and on the untrained model, if any, without."""
     clients, posers = infer_sets(attack, view, known, of, seed, posers=True)
     null = [] if untrained is None else infer_sets(attack, untrained, known, of, seed, False)[0]
     return DatasetInferenceResults(attack.name, attack.paper, clients, posers, null)

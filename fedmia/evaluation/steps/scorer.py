@@ -122,7 +122,7 @@ class Scorer:
                 ids, columns = (
                     by_client[0],
                     self.split_sides(by_client[1].T),
-                )  # (K,), (n, K) and (m, K)
+                )  # (K,), (n, K), (m, K)
                 named_client = ids[columns[0].argmax(axis=1)]
                 own |= side_fields("by_client", columns)
                 own |= {"client_ids": ids, "named_members": named_client}
@@ -142,11 +142,7 @@ class Scorer:
         return ScoredAttack(label, also=also, **shared, **own)
 
     def _row(self, scores: np.ndarray, known: Sides) -> dict[str, Any]:
-        """Fields of the scores of the candidates (N,) and of the known images.
-
-        Raises:
-            ValueError: they are not finite.
-        """
+        """Fields of the scores of the candidates (N,) and of the known images, all finite."""
         row = side_fields("scores", self.split_sides(scores)) | side_fields("known", known)
         for which, values in row.items():
             bad = int(np.count_nonzero(~np.isfinite(values)))
@@ -177,10 +173,8 @@ class Scorer:
 
         A refit on fewer images scores on a scale of its own. Its scores of the images left out are
         brought to that of `fitted` at equal quantiles of the candidates, which both have scored,
-        `found` (N,), without their truth.
-
-        Args:
-            reading: of `fitted`, where it is not the one asked for.
+        `candidate_scores` (N,), without their truth. `reading` is that of `fitted`, where it is not
+        the one asked for.
         """
         images, truth = self.known.both()
         if not fitted.learns:
@@ -207,15 +201,7 @@ class Scorer:
 
 
 def side_fields(name: str, values: Sides) -> dict[str, Any]:
-    """The two fields of `ScoredAttack` that hold values of members and of non-members.
-
-    Args:
-        name: name of the attack, as in the registry.
-        values: values of members and of non-members.
-
-    Returns:
-        The two fields, by name.
-    """
+    """The two fields of `ScoredAttack` that hold values of members and of non-members."""
     return {f"{name}_members": values[0], f"{name}_nonmembers": values[1]}
 
 
@@ -226,15 +212,6 @@ def threshold_asks(attack: Attack) -> bool:
 
 def match_scale(values: np.ndarray, own: np.ndarray, other: np.ndarray) -> np.ndarray:
     """`values` (K,) brought from the scale of `own` (N,) to that of `other` (N,), at equal
-    quantiles: ties stay together, in the middle of theirs, and no order is reversed.
-
-    Args:
-        values: (K,) values on the scale to leave.
-        own: (N,) values on the scale to leave.
-        other: (N,) values on the scale to reach.
-
-    Returns:
-        (K,) values on the other scale.
-    """
+    quantiles: ties stay together, in the middle of theirs, and no order is reversed."""
     ends = [np.searchsorted(np.sort(own), values, side=side) for side in ("left", "right")]
     return np.interp(sum(ends) / 2, np.arange(len(other)) + 0.5, np.sort(other))

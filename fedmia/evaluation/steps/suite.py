@@ -51,14 +51,7 @@ class AttackSuite(Generic[Model]):
     def view(self, model: Model, name: str, known: Known, budget: int | None) -> BlackBox:
         """What the attacker that knows `known` holds of `model` while attack `name` runs.
 
-        Args:
-            model: the model under attack.
-            name: name of the attack, as in the registry.
-            known: known members and known non-members.
-            budget: largest number of queries; None for no limit.
-
-        Returns:
-            A view that counts its queries.
+        The view counts its queries, at most `budget` of them.
         """
         raise NotImplementedError
 
@@ -72,33 +65,13 @@ class AttackSuite(Generic[Model]):
         return built
 
     def once(self, piece: str, name: str, call: Callable[[], Result]) -> Result | None:
-        """What `call` says of attack `name` in a piece of the scoring, or what was kept of it.
-
-        Args:
-            piece: part of the scoring, as the archive names it.
-            name: name of the attack, as in the registry.
-            call: computes the result.
-
-        Returns:
-            The result.
-        """
+        """What `call` says of attack `name` in a piece of the scoring, or what was kept of it."""
         return self.archive.once(f"{piece}-{name}", call, self.decides(name))
 
     def score(
         self, model: Model, name: str, known: Known, budget: int | None, **how: Any
     ) -> ScoredAttack:
-        """One attack on one model by an attacker that knows `known`; `how` as in `Scorer`.
-
-        Args:
-            model: the model under attack.
-            name: name of the attack, as in the registry.
-            known: known members and known non-members.
-            budget: largest number of queries; None for no limit.
-            how: arguments of `Scorer.score_attack`.
-
-        Returns:
-            The scored attack.
-        """
+        """One attack on one model by an attacker that knows `known`; `how` as in `Scorer`."""
         view = self.view(model, name, known, budget)
         return self.scorer.with_known(known).score_attack(name, view, **how)
 
@@ -110,7 +83,7 @@ class AttackSuite(Generic[Model]):
 
         Args:
             name: name of the attack, as in the registry.
-            classes, owner, deal: as `suspects` takes them.
+            classes, owner, deal: as `form_candidate_sets` takes them.
             views: of the encoder and, where there is one, of its untrained control.
 
         Returns:
