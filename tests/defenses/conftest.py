@@ -42,6 +42,12 @@ def make_job(textures: Callable[..., torch.Tensor]) -> MakeJob:
     return make
 
 
+@pytest.fixture(scope="session")
+def moco_job(make_moco: Callable[..., SSLMethod], make_job: MakeJob) -> MakeJob:
+    """`moco_job(symmetric=False, ..)`: `make_job` on a MoCo of its own."""
+    return lambda symmetric=False, **more: make_job(make_moco(symmetric=symmetric), **more)
+
+
 @pytest.fixture
 def make_desk(tmp_path: Path, textures: Callable[..., torch.Tensor]) -> MakeDesk:
     """`make_desk(defense, options, store=None, round=1, received=None, **site)` of one client."""
@@ -71,6 +77,11 @@ def make_desk(tmp_path: Path, textures: Callable[..., torch.Tensor]) -> MakeDesk
         )
 
     return make
+
+
+def kept(store: MemoryStore) -> Any:
+    """What client 0 keeps."""
+    return store.load("main", 0)
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import shlex
 from pathlib import Path
 from typing import Any
@@ -12,10 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from fedmia.defenses.dpsgd import DPSGD
-from fedmia.options.errors import InputError
 from fedmia.simulate import main
-from fedmia.ssl.train import Train
 
 TINY = (
     "--clients 3 --rounds 2 --train.local_epochs 1 --model.width 4 --split.members 24 "
@@ -68,34 +64,6 @@ def test_divergence__one_line_names_the_strength(
 ) -> None:
     code, _ = run(DEFENDED + flags, tmp_path / "out")
     assert code == 1 and words in capsys.readouterr().err.strip().splitlines()[-1]
-
-
-def test_train__strong_noise_takes_smaller_steps(make_moco: Any, make_job: Any) -> None:
-    """So that the noise of the run moves the weights by their length at most, where none is given;
-    the length is that of the first weights received."""
-    rates = {}
-    for noise in (1e-3, 50.0, 100.0):
-        memory: dict[str, Any] = {}
-        job = make_job(
-            make_moco(), schedule="constant", lr=0.1, momentum=0.5, local_epochs=1, batch_size=12
-        )
-        w = torch.cat([w.detach().flatten() for w in job.method.trainable()])
-        DPSGD(noise_multiplier=noise).train(job, memory)
-        rates[noise] = memory["metrics"]["lr"]
-        by_hand = float(w.norm()) * 0.5 / (noise / 12 * math.sqrt(len(w) * 2))
-        assert rates[noise] == pytest.approx(min(0.1, by_hand), rel=1e-4)
-    DPSGD(noise_multiplier=100.0).train(make_job(job.method, lr=0.1, local_epochs=1), memory)
-    assert memory["metrics"]["lr"] == rates[100.0], "one rate for the run"
-    assert rates[1e-3] == 0.1 > 2 * rates[50.0] > 3.9 * rates[100.0]
-    DPSGD(noise_multiplier=100.0, lr=0.2).train(make_job(make_moco(), local_epochs=1), memory)
-    assert memory["metrics"]["lr"] == 0.2
-
-
-def test_foresee__refuses_what_no_noise_keeps() -> None:
-    DPSGD(epsilon=1.0).foresee(10, Train(), 30)
-    DPSGD(noise_multiplier=1.0).foresee(10, Train(), 30)
-    with pytest.raises(InputError, match="no noise multiplier up to 100,000 goes under"):
-        DPSGD(epsilon=1e-3).foresee(10, Train(), 30)
 
 
 @pytest.mark.slow
