@@ -73,7 +73,7 @@ class ClientRound:
         method = job.method
         self._restore_state(method, job.optimizer)
         if self.defense and self.kept is None:
-            self.defense.prepare(self._preparation(), self._defense_memory)
+            self.defense.prepare(self.preparation(), self._defense_memory)
         metrics = self.defense.train(job, self._defense_memory)
         state = method.shared_state()
         trained = {n: t for n, t in state.items() if self.client_context.is_shared(n)}
@@ -98,7 +98,7 @@ class ClientRound:
         memory: dict[str, Any] = self.memory.setdefault("defense", {}) if self.defense else {}
         return memory
 
-    def _preparation(self) -> PreparationContext:
+    def preparation(self) -> PreparationContext:
         """What the client's defences know before its first round."""
         client_context, public = (
             self.client_context,
