@@ -103,8 +103,7 @@ class ClientContext:
     @cached_property
     def images(self) -> ByteArray:
         """uint8 (N, C, H, W), read only."""
-        images: ByteArray = np.load(self.images_file, mmap_mode="r")
-        return images
+        return np.load(self.images_file, mmap_mode="r")
 
     @cached_property
     def public_images(self) -> ByteArray | None:
@@ -119,8 +118,7 @@ class ClientContext:
     @cached_property
     def augment(self) -> Augment:
         """The recipe of the views that clients train on."""
-        augment: Augment = registry.build("ssl", *self.ssl).augment
-        return augment
+        return registry.build("ssl", *self.ssl).augment
 
     def method(self, client: int, images: int | None) -> SSLMethod:
         """Build an SSL method that starts from the run's first weights.

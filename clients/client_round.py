@@ -95,8 +95,7 @@ class ClientRound:
     @property
     def _defense_memory(self) -> dict[str, Any]:
         """What the client's defences keep, by name."""
-        memory: dict[str, Any] = self.memory.setdefault("defense", {}) if self.defense else {}
-        return memory
+        return self.memory.setdefault("defense", {}) if self.defense else {}
 
     def preparation(self) -> PreparationContext:
         """What the client's defences know before its first round."""
@@ -222,8 +221,7 @@ class ClientRound:
             sizes = [max(1, len(pool) * (i + 1) // count) for i in range(count)]
             self._guesses = [self._guess_upload(draw.choice(pool, size)) for size in sizes]
         broadcast = self.broadcast
-        passed: State = strategy.passing(self.received, crafted, broadcast, self._guesses, fellows)
-        return passed
+        return strategy.passing(self.received, crafted, broadcast, self._guesses, fellows)
 
     def _guess_upload(self, indices: IntArray) -> State:
         """Weights after training on the images at `indices` from where this client's own left its

@@ -68,11 +68,9 @@ def reproduce(invocation: Invocation, stop: Event) -> int:
 
 
 def write_all(
-    by_entry: Sequence[tuple[Entry, Sequence[TableCell]]],
-    config: Reproduce,
-    folder: JobFolder,
+    by_entry: Sequence[tuple[Entry, Sequence[TableCell]]], config: Reproduce, folder: JobFolder,
     failed: Mapping[str, str],
-) -> list[Path]:
+) -> list[Path]:  # fmt: skip
     """Write every table, its figures, and the claims.
 
     Args:
