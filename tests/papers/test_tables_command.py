@@ -21,18 +21,19 @@ def test_list(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["nosuch", "--out", "x"], "unknown table 'nosuch'"),
-        (["encodermi-table-1"], "--out FOLDER is missing"),
-        (["encodermi-table-1", "--scale", "big", "--out", "x"], "--scale"),
-        (["encodermi-table-1", "--data-dir", "/nosuch", "--out", "x"], "no such folder"),
+        ("nosuch --out x", "unknown table 'nosuch'"),
+        ("encodermi-table-22 --out x", "did you mean"),
+        ("encodermi-table-1", "--out FOLDER is missing"),
+        ("encodermi-table-1 --scale big --out x", "--scale"),
+        ("encodermi-table-1 --data-dir /nosuch --out x", "no such folder"),
     ],
 )
 def test_bad_input__one_line(
-    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path,
+    arguments: str, message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.chdir(tmp_path)
-    assert main(arguments) == 2
+    assert main(arguments.split()) == 2
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1 and not list(tmp_path.iterdir())
 
