@@ -14,7 +14,7 @@ from fedmia.ssl.train import Train
 
 
 def small_context(file: Path, parts: Sequence[IntArray], /, **more: Any) -> ClientContext:
-    """Clients of these parts of the 8x8 images in `file`; `more` takes the place of what is here."""
+    """Clients of these parts of the 8x8 images in `file`; `more` replaces what stands here."""
     none = np.arange(0)
     values: dict[str, Any] = {
         "seed": 0, "images_file": file, "roles": ("honest",) * len(parts),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import time
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
@@ -27,7 +26,7 @@ from strategies import replies
 from strategies.base import FederatedStrategy, RoundRange, call_roll, draw_cohort
 from strategies.failure_policy import TRIES, FailurePolicy, FederationError
 from strategies.fedavg import FedAvg
-from tests.strategies.conftest import exactly, some_state, updates
+from tests.strategies.conftest import exactly, some_state
 
 NAMES = registry.names("strategy")
 # An update is checked before its strategy sees it: every fault on FedAvg, one on each other.
@@ -158,24 +157,6 @@ def test_every_strategy__aggregates_what_the_clients_sent_in_the_course_given(na
         state = state | alone.aggregate(state, ups)
         assert exactly(state, new) and all(bool(t.isfinite().all()) for t in new.values())
     assert exactly(state, end)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_every_strategy__forks_by_pickle_and_leaves_its_inputs_alone(name: str) -> None:
-    """A control branch goes on from a copy of the strategy, with its memory and apart from it."""
-    one, (before, after), ups = (
-        registry.build("strategy", name, {}),
-        map(some_state, (99, 98)),
-        updates(3),
-    )
-    out = one.aggregate(before, ups)
-    fork = pickle.loads(pickle.dumps(one))
-    for tensor in out.values():
-        tensor.zero_()
-    assert exactly(before, some_state(99))
-    assert all(exactly(u.state, v.state) for u, v in zip(ups, updates(3), strict=True))
-    want = one.aggregate(some_state(98), updates(3, 2))
-    assert exactly(fork.aggregate(some_state(98), updates(3, 2)), want)
 
 
 @pytest.mark.parametrize("weighting", ["uniform", "examples"])
