@@ -92,8 +92,8 @@ class ClientContext:
     device: str
     threads: int
     noise_source: str = SEEDED
-    stop: Event | None = field(default=None, compare=False)  # of the run, in this process
-    halt: Event | None = field(default=None, compare=False)  # of one order
+    stop: Event | None = field(default=None, compare=False)
+    halt: Event | None = field(default=None, compare=False)
 
     def __getstate__(self) -> dict[str, Any]:
         own = ("images", "public_images", "method_cache", "stop", "halt")  # of this process
@@ -135,14 +135,13 @@ class ClientContext:
         public = self.public_images if spec.public else None
         recipe = Recipe(self.mean, self.std, images, public, self.train.batch_size)
         generator = self._method_generator(client)
-        built: SSLMethod = spec.build(net.build(self.channels, self.size), recipe, generator)
-        return built.to(self.device)
+        return spec.build(net.build(self.channels, self.size), recipe, generator).to(self.device)
 
     def renew(self, method: SSLMethod, client: int, images: int) -> bool:
         """Reset another client's method to what `method` would build.
 
         Args:
-            method: the method to train or to renew.
+            method: another client's, on the same network.
             client: partition id of the client.
             images: number of images of the client.
 
@@ -171,7 +170,7 @@ class ClientContext:
         """The local training of one round, at its place in the run's schedule.
 
         Args:
-            method: the method to train or to renew.
+            method: the method to train.
             images: uint8 (N, C, H, W), those of the client.
             round: number of the round, from 1.
             stream: source of randomness.
@@ -226,10 +225,10 @@ class ClientContext:
         """What the active attack may read and call in one crafted round.
 
         Args:
-            method: the method to train or to renew.
+            method: on the weights that the attack starts from; it may change them.
             received: weights that the client received.
             trained: weights after its own training.
-            number: number of the crafted round, from 1.
+            number: of the crafted round, from 0.
             notes: notes of the attack, kept between rounds.
             stream: source of randomness.
             round: number of the round, from 1.
@@ -289,15 +288,9 @@ class ClientContext:
 
     def with_halt(self, event: Event) -> ClientContext:
         """The same context for one order, which ends when `event` is set."""
-        _ = (
-            self.images,
-            self.public_images,
-            self.method_cache,
-            self.augment,
-        )  # what all orders share
-        own = object.__new__(
-            ClientContext
-        )  # `copy.copy` would leave out what stays in this process
+        # What all orders share is made first; `copy.copy` would leave it out.
+        _ = self.images, self.public_images, self.method_cache, self.augment
+        own = object.__new__(ClientContext)
         own.__dict__.update(self.__dict__, halt=event)
         return own
 

@@ -67,9 +67,8 @@ class ClientRound:
         Returns the weights that may leave the client, metrics, and the method.
         """
         pair = self._take_cached()
-        job, local = self._make_job(
-            self.indices, self._tensors_under("strategy."), self.memory, pair
-        )
+        own = self._tensors_under("strategy.")
+        job, local = self._make_job(self.indices, own, self.memory, pair)
         method = job.method
         self._restore_state(method, job.optimizer)
         if self.defense and self.kept is None:
@@ -99,10 +98,8 @@ class ClientRound:
 
     def preparation(self) -> PreparationContext:
         """What the client's defences know before its first round."""
-        client_context, public = (
-            self.client_context,
-            self.client_context.images[self.client_context.public],
-        )
+        client_context = self.client_context
+        public = client_context.images[client_context.public]
         stream = self.stream("prepare")
         rehearse_public = self.rehearse_public if len(public) else None
         return PreparationContext(
@@ -169,9 +166,8 @@ class ClientRound:
         if attack.together:
             stream = rng(client_context.seed, "craft", self.task.round, client_context.fellows[0])
         if batch is not None:  # by content: no batch knows of another
-            digest = hashlib.sha256(
-                client_context.images[client_context.targets[batch]].tobytes()
-            ).hexdigest()
+            images = client_context.images[client_context.targets[batch]]
+            digest = hashlib.sha256(images.tobytes()).hexdigest()
             stream = rng(client_context.seed, "craft-batch", self.task.round, digest)
             tuning = self.stream("tune")  # whichever batch is the first
         turn = client_context.craft_context(
@@ -192,10 +188,8 @@ class ClientRound:
         Each begins anew: with the attacker's momentum and queue they would all train on its images.
         """
         client_context, holder = self.client_context, self.client_context.fellows[0]
-        own, stream = (
-            client_context.branch_parts(self.task.branch)[holder],
-            rng(client_context.seed, "rehearse", holder),
-        )
+        own = client_context.branch_parts(self.task.branch)[holder]
+        stream = rng(client_context.seed, "rehearse", holder)
         pool = stream.permutation(np.concatenate([own, client_context.known[0]]))
         honest = max(1, round(1 / client_context.share) - len(client_context.fellows))
         parts = np.array_split(pool, min(honest, max(1, len(pool) // max(1, len(own)))))
@@ -255,9 +249,8 @@ class ClientRound:
 
         Nothing is kept.
         """
-        return self.received, self._rehearse_images(
-            np.resize(self.client_context.public, len(self.indices))
-        )
+        indices = np.resize(self.client_context.public, len(self.indices))
+        return self.received, self._rehearse_images(indices)
 
     def _rehearse_images(self, indices: IntArray) -> State:
         job, _ = self._make_job(indices, {}, {})
@@ -281,10 +274,8 @@ class ClientRound:
         Yields:
             A view of the model after each round.
         """
-        client_context, images = (
-            self.client_context,
-            self.client_context.images[self.client_context.public[positions]],
-        )
+        client_context = self.client_context
+        images = client_context.images[client_context.public[positions]]
         method, optimizer = client_context.method(self.task.client, len(images)), None
         method.load_shared(client_context.method(-1, None).shared_state())
         method.begin_first_round()
@@ -334,7 +325,6 @@ class ClientRound:
         stream = self.stream("train")
         images = client_context.images[indices]
         job = client_context.job(method, images, task.round, stream, task.craft, optimizer)
-
         job.after_backward = make_backward_hook(
             job.optimizer, client_context.train.momentum, local, self.strategy.after_backward
         )
@@ -364,7 +354,7 @@ class ClientRound:
         restore(optimizer, method.trainable(), self._tensors_under("optimizer."))
 
     def _local_tensors(self, method: SSLMethod, optimizer: Optimizer) -> State:
-        """What `_restore` takes up in the next round, by name."""
+        """What `_restore_state` takes up in the next round, by name."""
         tensors = {f"local.{n}": t for n, t in method.local_state().items()}
         if self.client_context.train.optimizer_state == "keep":
             momenta = optimizer_state(optimizer, method.trainable())

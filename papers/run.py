@@ -68,9 +68,11 @@ def reproduce(invocation: Invocation, stop: Event) -> int:
 
 
 def write_all(
-    by_entry: Sequence[tuple[Entry, Sequence[TableCell]]], config: Reproduce, folder: JobFolder,
+    by_entry: Sequence[tuple[Entry, Sequence[TableCell]]],
+    config: Reproduce,
+    folder: JobFolder,
     failed: Mapping[str, str],
-) -> list[Path]:  # fmt: skip
+) -> list[Path]:
     """Write every table, its figures, and the claims.
 
     Args:

@@ -47,6 +47,7 @@ RULES: Mapping[str, tuple[str, str]] = {
     "Alg. 1, line 25": ("if |L - L_agg| < T then classify as a member", SURPASSES),
 }
 Numbers = Mapping[str, Any]
+Reduce = Callable[[FloatArray], Any]  # of (rounds, n) losses to (n,)
 # One sentence of the paper beside what this run shows of it: its `place`, what it `says`, `verdict`
 # (HOLDS, FAILS, UNDECIDED or NOT_RUN), `remark` (why it was not run, or what else follows), and the
 # `numbers` it was decided by, of which the first decides.
@@ -98,7 +99,8 @@ def federated_claims(curves: Curves | None) -> list[Claim]:
     # Without ascent the client uploads the model that it received.
     without = before, _sides(curves, "control_")
     # The upload is read in the first attacked round alone; losses by round are (rounds, n).
-    first, mean = partial(np.take, indices=0, axis=0), partial(np.mean, axis=0)
+    first: Reduce = partial(np.take, indices=0, axis=0)
+    mean: Reduce = partial(np.mean, axis=0)
     upload = _changes("change from the upload to the aggregate", (sent, after), without, first)
     whole = _changes("change from before to the aggregates", (before, after), without, mean)
     distances = [abs(losses[0] - start) for losses, start in zip(after, sent, strict=True)]
@@ -121,9 +123,11 @@ def _sides(curves: Curves | None, name: str) -> list[Any]:
 
 
 def _changes(
-    of: str, attacked: tuple[list[Any], list[Any]], without: tuple[list[Any], list[Any]],
-    reduce_rounds: Callable[[FloatArray], FloatArray],
-) -> list[Numbers]:  # fmt: skip
+    of: str,
+    attacked: tuple[list[Any], list[Any]],
+    without: tuple[list[Any], list[Any]],
+    reduce_rounds: Reduce,
+) -> list[Numbers]:
     """Contrast the change of the loss under ascent, then that without ascent where it was run.
 
     Args:

@@ -26,7 +26,7 @@ from papers.federated.gather import PaperResults, gather_results, numbers
 from papers.federated.settings import Paper
 from papers.federated.static_ascent import StaticAscentScores
 from papers.federated.tables import markdown, plain, text_2, text_3, text_4
-from papers.pages import TEMPLATES
+from papers.listing import TEMPLATES
 
 ONE_ROUND = "only one evaluated round of the run was kept"
 NO_CURVES = "the run kept no curves.npz: no client attacked actively to its end"

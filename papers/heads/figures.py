@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SIDES = (NAIVE, KNOWING)
-Points = Sequence[tuple[float, Spread]]
 
 
 @canvas.drawn
@@ -72,7 +71,7 @@ def _accuracy(row: Row, attack: str) -> Spread:
     return next(a["accuracy"] for a in row["attacks"] if a["name"] == attack)
 
 
-def _line(axes: Axes, i: int, name: str, points: Points) -> None:
+def _line(axes: Axes, i: int, name: str, points: Sequence[tuple[float, Spread]]) -> None:
     """Means, with their 95 % band."""
     xs, means, cis = zip(*((x, s["mean"], s["ci"]) for x, s in points), strict=True)
     band(axes, xs, means, cis, canvas.look(i), 0.15, linewidth=1.6, label=name)

@@ -31,7 +31,7 @@ from papers.heads.measure import HeadTrials
 from papers.heads.sentence import sentence
 from papers.heads.settings import Head
 from papers.heads.trial import CONFIDENCE, KNOWING, NAIVE, AttackRates, HeadTrial, ReleaseResult
-from papers.pages import TEMPLATES
+from papers.listing import TEMPLATES
 
 ATTACKS: Mapping[str, str] = {
     NAIVE: "fitted on shadow heads without noise",
@@ -101,11 +101,11 @@ def row(
 
 
 def attack_rows(heads: Sequence[Mapping[str, AttackRates]], family: int) -> list[dict[str, Any]]:
-    """Each attack over the heads. `family`: AUCs whose intervals hold together.
+    """Each attack over the heads.
 
     Args:
         heads: rates by attack, of each head.
-        family: number of simultaneous intervals.
+        family: number of AUCs whose intervals hold together.
 
     Returns:
         Rows of `head.json`.
