@@ -340,14 +340,3 @@ def test_foresee__refuses_what_no_noise_keeps_over_all_rounds_and_epochs(
     DPSGD(noise_multiplier=1.0).foresee(10, train, 5)
     DPSGD(epsilon=2.0, delta=1e-6, accountant="gdp").foresee(10, train, 5)
     assert calls == [(2.0, 1e-6, 0.4, 5 * 3 * 3, "gdp")]
-
-
-def test_foresee__counts_the_steps_of_all_rounds_and_epochs(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    calls = list[Any]()
-    monkeypatch.setattr(dpsgd, "check_reachable", lambda *given: calls.append(given))
-    train = Train(local_epochs=3, batch_size=4)
-    DPSGD(noise_multiplier=1.0).foresee(10, train, 5)
-    DPSGD(epsilon=2.0, delta=1e-6, accountant="gdp").foresee(10, train, 5)
-    assert calls == [(2.0, 1e-6, 0.4, 5 * 3 * 3, "gdp")]

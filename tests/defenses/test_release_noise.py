@@ -123,16 +123,6 @@ def test_privacy__target_is_spent_exactly_after_the_planned_rounds(
     assert spent[-1] == pytest.approx(3.0, rel=1e-6)
 
 
-@pytest.mark.parametrize("cls", [Logistic, Laplace])
-def test_privacy__pure_epsilon_is_2c_over_scale_and_adds(cls: Any, states: States) -> None:
-    defense, memory = cls(scale=0.25, clip=0.5), {}
-    for turn in (1, 2, 3):
-        defense.release(*states, memory, rng(0, turn))
-        stated = defense.privacy(memory)
-        assert stated.value == pytest.approx(turn * 2 * 0.5 / 0.25)
-        assert stated.delta == 0.0
-
-
 @pytest.mark.parametrize("cls", KINDS)
 def test_privacy__of_a_scale_adds_or_composes_as_one_gaussian_release_of_root_t(
     cls: Any, states: States

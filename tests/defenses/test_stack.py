@@ -156,20 +156,6 @@ def test_statement__what_nothing_beats(parts: list[ClientDefence], kept_ones: st
         assert len(rivals) == 1 or " and ".join(rivals) in epsilon.assumptions
 
 
-def test_statement__the_least_epsilon_of_the_best_standing() -> None:
-    def part(name: str, value: float | None, standing: str) -> ClientDefence:
-        return ClientDefence(name, Epsilon(value, 1e-5, 2, standing, f"{name} says."))
-
-    loose, tight = part("a", 9.0, "guaranteed"), part("b", 4.0, "guaranteed")
-    guess, none = part("c", 0.1, "heuristic"), part("d", None, "guaranteed")
-    (only,) = smallest_epsilon([loose, tight, guess, none])
-    assert only.value == 4.0 and only.assumptions.startswith("b says. ")
-    assert "a and b and c and d" in only.assumptions
-    assert [e.value for e in smallest_epsilon([guess, none])] == [0.1]
-    assert smallest_epsilon([tight]) == [tight.epsilon]
-    assert smallest_epsilon([ClientDefence("crop")]) == smallest_epsilon([]) == []
-
-
 def test_statement__parts_in_order(make_desk: Any) -> None:
     store = MemoryStore()
     client_round = make_desk("", {}, store, defenses=LAYERS)

@@ -73,11 +73,3 @@ def test_preset__resolves_under_its_name_and_names_the_source_of_each_value(file
 @cache
 def preset_page() -> str:
     return parse(SIMULATE, ["--list", "preset"]).page or ""
-
-
-def test_unsourced__finds_what_has_none() -> None:
-    text = (
-        "# Sec. 1: the whole file\na: 1\nb: 2  # Table 3\n# main.py: so\nc: {d: 4}\ne:\n"
-        "  f: 5  # because\n  # silent: none\n  g: 6\n  h: 7\n"
-    )
-    assert unsourced(text) == ["a", "f", "h"]
