@@ -24,7 +24,6 @@ from fedmia.nets.smallnet import SmallNet
 from fedmia.nets.vit import ViTTiny
 from fedmia.options.seeding import torch_rng
 from fedmia.report.lowerbounds import epsilon_row
-from fedmia.ssl._patches import PatchSSL
 from fedmia.ssl.base import Recipe, SSLMethod, State
 from fedmia.ssl.byol import BYOL
 from fedmia.ssl.cae import CAE
@@ -42,7 +41,7 @@ NARROW: Any = {"decoder_width": 8, "decoder_heads": 2, "decoder_depth": 1}
 
 def build(spec: Any) -> SSLMethod:
     net: Any = SmallNet(width=4)
-    if isinstance(spec, PatchSSL | IBOT):
+    if isinstance(spec, CAE | IBOT | MAE | SAIM):
         net = ViTTiny(width=12, heads=3, depth=4, patch=2)
     recipe = Recipe((0.5,) * 3, (0.25,) * 3, 12, pictures(9, seed=5).numpy(), 4)
     method: SSLMethod = spec.build(net.build(3, 8), recipe, torch_rng(0, "neighbours")).train()

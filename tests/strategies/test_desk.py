@@ -193,36 +193,6 @@ def test_passing__rests_on_guesses_by_the_attackers_own_images(
         assert distance(crafted, first) == pytest.approx(1.0, rel=1e-3)
 
 
-@pytest.mark.parametrize("name", ["krum", "trimmed-mean", "norm-clip"])
-def test_passing__rests_on_the_attackers_own_images(
-    client_context: ClientContext, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It trains on them to guess what honest clients send, where the rule compares updates."""
-    calls, job = list[set[int]](), ClientRound._make_job
-
-    def noted(self: ClientRound, indices: Any, *more: Any, **rest: Any) -> Any:
-        calls.append(set(indices.tolist()))
-        return job(self, indices, *more, **rest)
-
-    monkeypatch.setattr(ClientRound, "_make_job", noted)
-    attack = Ascent(steps=2, lr=0.5, server="known")
-    held = {"targets": np.arange(6), "held": np.arange(6, 18), "attack": attack}
-    context = replace(
-        client_context,
-        roles=("honest", "honest", "active"),
-        share=1 / 5,
-        strategy=(name, {}),
-        **held,
-    )
-    first, store = client_context.method(-1, None).shared_state(), MemoryStore()
-    at = ClientRound(context, store, RoundTask(2, 1, "main", True), first)
-    crafted = Active().answer(at).state
-    assert len(calls) == (0 if name == "norm-clip" else 4)
-    assert all(images <= set(range(12, 18)) for images in calls)
-    if name == "norm-clip":
-        assert distance(crafted, first) == pytest.approx(1.0, rel=1e-3)
-
-
 def test_settle__what_is_not_finite_is_not_kept(
     client_context: ClientContext, first: State
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import numpy as np
@@ -219,27 +218,3 @@ def test_krum__equals_go_by_partition_id_and_weights_count_no_images() -> None:
     got = scored.aggregate(some(99), ups)
     want = (3 * flat(one) + flat(other)) / 4
     np.testing.assert_allclose(flat(got), want, rtol=1e-6)
-
-
-@pytest.mark.parametrize("far_off", [100.0, -100.0])
-def test_trimmed_mean__keeps_the_update_of_one_who_knows_it(far_off: float) -> None:
-    """A weight beyond the honest ones is trimmed, and moves the mean by an honest one's gap alone;
-    one just inside is averaged. On either side."""
-    honest = [some(s, 1.0) for s in range(4)]
-    far = some(9, far=far_off)
-    strategy = TrimmedMean(trim=1)
-    passed = strategy.passing(some(99), far, {}, honest, 1)
-    rows = np.stack([flat(s) for s in honest])
-    above = far_off > 0
-    np.testing.assert_array_equal(flat(passed), rows.max(axis=0) if above else rows.min(axis=0))
-    got = flat(strategy.aggregate(some(99), updates([*honest, passed])))
-    kept = np.sort(rows, axis=0)[1:] if above else np.sort(rows, axis=0)[:-1]
-    np.testing.assert_allclose(got, kept.mean(axis=0), rtol=1e-5, atol=1e-6)
-
-
-def test_twins__are_no_accident() -> None:
-    """No two rules agree on the same updates."""
-    ups = updates([some(s) for s in range(7)])
-    names = ("krum", "multi-krum", "median", "trimmed-mean", "norm-clip", "fedavg")
-    results = [flat(registry.build("strategy", n, {}).aggregate(some(99), ups)) for n in names]
-    assert all(not np.allclose(a, b) for a, b in itertools.combinations(results, 2))
