@@ -175,7 +175,7 @@ class ClientContext:
             round: number of the round, from 1.
             stream: source of randomness.
             attacked: whether the round is one that the attacker may craft in.
-            optimizer: of the method, without any state; a new one where none is given.
+            optimizer: of the method; a new one where none is given.
 
         Returns:
             A job that is ready to run.
@@ -199,14 +199,15 @@ class ClientContext:
         )
 
     def attacked_training(self, round: int, images: int) -> Train:
-        """Settings of training in an attacked round: a constant rate, that of its first step.
+        """Settings of training in an attacked round: a constant rate, which is that of its first step
+        or, where `attacked_rate` is constant, that of the run's.
 
         Args:
             round: number of the round, from 1.
             images: number of images of the client.
 
         Returns:
-            The settings of training, at a constant rate.
+            The settings.
         """
         train, rate = self.train, self.train.first_rate
         if self.attacked_rate == "schedule":
