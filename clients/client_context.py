@@ -199,8 +199,8 @@ class ClientContext:
         )
 
     def attacked_training(self, round: int, images: int) -> Train:
-        """Settings of training in an attacked round: a constant rate, which is that of its first step
-        or, where `attacked_rate` is constant, that of the run's.
+        """Settings of training in an attacked round: a constant rate, that of its first step,
+        or of the run's where `attacked_rate` is constant.
 
         Args:
             round: number of the round, from 1.
