@@ -39,9 +39,8 @@ def client_app(client_context: ClientContext, store: StateStore) -> ClientApp:
     def train(message: Message, context: Context) -> Message:
         torch.set_num_threads(client_context.threads)
         try:
-            update = _work_round(
-                client_context, store, message, int(context.node_config["partition-id"])
-            )
+            client = int(context.node_config["partition-id"])
+            update = _work_round(client_context, store, message, client)
         except Exception as error:  # the strategy says whose it was; Ray would print pages of it
             reason = f"{type(error).__name__}: {error}"
             return Message(Error(code=0, reason=reason), reply_to=message)
@@ -55,14 +54,12 @@ def _work_round(
 ) -> Update:
     """One client's round."""
     config: dict[str, Any] = dict(message.content.config_records["config"])
-    received, broadcast = (
-        _read_tensors(message, n, client_context.device) for n in ("arrays", "broadcast")
-    )
+    device = client_context.device
+    received, broadcast = (_read_tensors(message, n, device) for n in ("arrays", "broadcast"))
     began = time.perf_counter()
     role: Role = registry.build("role", client_context.roles[client], {})
-    update = role.answer(
-        ClientRound(client_context, store, RoundTask(client, **config), received, broadcast)
-    )
+    task = RoundTask(client, **config)
+    update = role.answer(ClientRound(client_context, store, task, received, broadcast))
     update.metrics.update(began=began, ended=time.perf_counter())
     return update
 

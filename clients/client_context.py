@@ -92,8 +92,8 @@ class ClientContext:
     device: str
     threads: int
     noise_source: str = SEEDED
-    stop: Event | None = field(default=None, compare=False)  # of the run, in this process
-    halt: Event | None = field(default=None, compare=False)  # of one order
+    stop: Event | None = field(default=None, compare=False)
+    halt: Event | None = field(default=None, compare=False)
 
     def __getstate__(self) -> dict[str, Any]:
         own = ("images", "public_images", "method_cache", "stop", "halt")  # of this process
@@ -103,8 +103,7 @@ class ClientContext:
     @cached_property
     def images(self) -> ByteArray:
         """uint8 (N, C, H, W), read only."""
-        images: ByteArray = np.load(self.images_file, mmap_mode="r")
-        return images
+        return np.load(self.images_file, mmap_mode="r")
 
     @cached_property
     def public_images(self) -> ByteArray | None:
@@ -119,8 +118,7 @@ class ClientContext:
     @cached_property
     def augment(self) -> Augment:
         """The recipe of the views that clients train on."""
-        augment: Augment = registry.build("ssl", *self.ssl).augment
-        return augment
+        return registry.build("ssl", *self.ssl).augment
 
     def method(self, client: int, images: int | None) -> SSLMethod:
         """Build an SSL method that starts from the run's first weights.
@@ -137,14 +135,13 @@ class ClientContext:
         public = self.public_images if spec.public else None
         recipe = Recipe(self.mean, self.std, images, public, self.train.batch_size)
         generator = self._method_generator(client)
-        built: SSLMethod = spec.build(net.build(self.channels, self.size), recipe, generator)
-        return built.to(self.device)
+        return spec.build(net.build(self.channels, self.size), recipe, generator).to(self.device)
 
     def renew(self, method: SSLMethod, client: int, images: int) -> bool:
         """Reset another client's method to what `method` would build.
 
         Args:
-            method: the method to train or to renew.
+            method: another client's, on the same network.
             client: partition id of the client.
             images: number of images of the client.
 
@@ -173,12 +170,12 @@ class ClientContext:
         """The local training of one round, at its place in the run's schedule.
 
         Args:
-            method: the method to train or to renew.
+            method: the method to train.
             images: uint8 (N, C, H, W), those of the client.
             round: number of the round, from 1.
             stream: source of randomness.
             attacked: whether the round is one that the attacker may craft in.
-            optimizer: of the method, without any state; a new one where none is given.
+            optimizer: of the method; a new one where none is given.
 
         Returns:
             A job that is ready to run.
@@ -202,14 +199,15 @@ class ClientContext:
         )
 
     def attacked_training(self, round: int, images: int) -> Train:
-        """Settings of training in an attacked round: a constant rate, that of its first step.
+        """Settings of training in an attacked round: a constant rate, that of its first step,
+        or of the run's where `attacked_rate` is constant.
 
         Args:
             round: number of the round, from 1.
             images: number of images of the client.
 
         Returns:
-            The settings of training, at a constant rate.
+            The settings.
         """
         train, rate = self.train, self.train.first_rate
         if self.attacked_rate == "schedule":
@@ -228,10 +226,10 @@ class ClientContext:
         """What the active attack may read and call in one crafted round.
 
         Args:
-            method: the method to train or to renew.
+            method: on the weights that the attack starts from; it may change them.
             received: weights that the client received.
             trained: weights after its own training.
-            number: number of the crafted round, from 1.
+            number: of the crafted round, from 0.
             notes: notes of the attack, kept between rounds.
             stream: source of randomness.
             round: number of the round, from 1.
@@ -291,15 +289,9 @@ class ClientContext:
 
     def with_halt(self, event: Event) -> ClientContext:
         """The same context for one order, which ends when `event` is set."""
-        _ = (
-            self.images,
-            self.public_images,
-            self.method_cache,
-            self.augment,
-        )  # what all orders share
-        own = object.__new__(
-            ClientContext
-        )  # `copy.copy` would leave out what stays in this process
+        # What all orders share is made first; `copy.copy` would leave it out.
+        _ = self.images, self.public_images, self.method_cache, self.augment
+        own = object.__new__(ClientContext)
         own.__dict__.update(self.__dict__, halt=event)
         return own
 

@@ -67,13 +67,12 @@ class ClientRound:
         Returns the weights that may leave the client, metrics, and the method.
         """
         pair = self._take_cached()
-        job, local = self._make_job(
-            self.indices, self._tensors_under("strategy."), self.memory, pair
-        )
+        own = self._tensors_under("strategy.")
+        job, local = self._make_job(self.indices, own, self.memory, pair)
         method = job.method
         self._restore_state(method, job.optimizer)
         if self.defense and self.kept is None:
-            self.defense.prepare(self._preparation(), self._defense_memory)
+            self.defense.prepare(self.preparation(), self._defense_memory)
         metrics = self.defense.train(job, self._defense_memory)
         state = method.shared_state()
         trained = {n: t for n, t in state.items() if self.client_context.is_shared(n)}
@@ -95,15 +94,12 @@ class ClientRound:
     @property
     def _defense_memory(self) -> dict[str, Any]:
         """What the client's defences keep, by name."""
-        memory: dict[str, Any] = self.memory.setdefault("defense", {}) if self.defense else {}
-        return memory
+        return self.memory.setdefault("defense", {}) if self.defense else {}
 
-    def _preparation(self) -> PreparationContext:
+    def preparation(self) -> PreparationContext:
         """What the client's defences know before its first round."""
-        client_context, public = (
-            self.client_context,
-            self.client_context.images[self.client_context.public],
-        )
+        client_context = self.client_context
+        public = client_context.images[client_context.public]
         stream = self.stream("prepare")
         rehearse_public = self.rehearse_public if len(public) else None
         return PreparationContext(
@@ -170,9 +166,8 @@ class ClientRound:
         if attack.together:
             stream = rng(client_context.seed, "craft", self.task.round, client_context.fellows[0])
         if batch is not None:  # by content: no batch knows of another
-            digest = hashlib.sha256(
-                client_context.images[client_context.targets[batch]].tobytes()
-            ).hexdigest()
+            images = client_context.images[client_context.targets[batch]]
+            digest = hashlib.sha256(images.tobytes()).hexdigest()
             stream = rng(client_context.seed, "craft-batch", self.task.round, digest)
             tuning = self.stream("tune")  # whichever batch is the first
         turn = client_context.craft_context(
@@ -193,10 +188,8 @@ class ClientRound:
         Each begins anew: with the attacker's momentum and queue they would all train on its images.
         """
         client_context, holder = self.client_context, self.client_context.fellows[0]
-        own, stream = (
-            client_context.branch_parts(self.task.branch)[holder],
-            rng(client_context.seed, "rehearse", holder),
-        )
+        own = client_context.branch_parts(self.task.branch)[holder]
+        stream = rng(client_context.seed, "rehearse", holder)
         pool = stream.permutation(np.concatenate([own, client_context.known[0]]))
         honest = max(1, round(1 / client_context.share) - len(client_context.fellows))
         parts = np.array_split(pool, min(honest, max(1, len(pool) // max(1, len(own)))))
@@ -222,8 +215,7 @@ class ClientRound:
             sizes = [max(1, len(pool) * (i + 1) // count) for i in range(count)]
             self._guesses = [self._guess_upload(draw.choice(pool, size)) for size in sizes]
         broadcast = self.broadcast
-        passed: State = strategy.passing(self.received, crafted, broadcast, self._guesses, fellows)
-        return passed
+        return strategy.passing(self.received, crafted, broadcast, self._guesses, fellows)
 
     def _guess_upload(self, indices: IntArray) -> State:
         """Weights after training on the images at `indices` from where this client's own left its
@@ -257,9 +249,8 @@ class ClientRound:
 
         Nothing is kept.
         """
-        return self.received, self._rehearse_images(
-            np.resize(self.client_context.public, len(self.indices))
-        )
+        indices = np.resize(self.client_context.public, len(self.indices))
+        return self.received, self._rehearse_images(indices)
 
     def _rehearse_images(self, indices: IntArray) -> State:
         job, _ = self._make_job(indices, {}, {})
@@ -283,10 +274,8 @@ class ClientRound:
         Yields:
             A view of the model after each round.
         """
-        client_context, images = (
-            self.client_context,
-            self.client_context.images[self.client_context.public[positions]],
-        )
+        client_context = self.client_context
+        images = client_context.images[client_context.public[positions]]
         method, optimizer = client_context.method(self.task.client, len(images)), None
         method.load_shared(client_context.method(-1, None).shared_state())
         method.begin_first_round()
@@ -336,7 +325,6 @@ class ClientRound:
         stream = self.stream("train")
         images = client_context.images[indices]
         job = client_context.job(method, images, task.round, stream, task.craft, optimizer)
-
         job.after_backward = make_backward_hook(
             job.optimizer, client_context.train.momentum, local, self.strategy.after_backward
         )
@@ -366,7 +354,7 @@ class ClientRound:
         restore(optimizer, method.trainable(), self._tensors_under("optimizer."))
 
     def _local_tensors(self, method: SSLMethod, optimizer: Optimizer) -> State:
-        """What `_restore` takes up in the next round, by name."""
+        """What `_restore_state` takes up in the next round, by name."""
         tensors = {f"local.{n}": t for n, t in method.local_state().items()}
         if self.client_context.train.optimizer_state == "keep":
             momenta = optimizer_state(optimizer, method.trainable())

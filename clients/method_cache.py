@@ -33,8 +33,8 @@ class MethodCache(threading.local):
         """Keep a pair for the next client: nothing refers to the method any more.
 
         Args:
-            method: the SSL method with its weights.
-            optimizer: the method's optimizer.
+            method: its state is overwritten by that of the next client.
+            optimizer: of the method; its buffers are let go.
         """
         optimizer.zero_grad(set_to_none=True)
         optimizer.state.clear()  # the buffers are another's by now, so they are let go, not zeroed

@@ -123,7 +123,7 @@ def train_encoder(
     store = SnapshotStore(folder / SNAPSHOTS)
     method = build_method(config, members)
     if not (folder / CONFIG).is_file():
-        _begin(config, folder, (members, nonmembers), store, method)
+        _begin(config, folder, (members, nonmembers), method)
     method.to(device)
     optimizer = make_optimizer(method, config.train)
     losses, memory, seconds = _resume(folder, method, optimizer)
@@ -170,19 +170,14 @@ def train_encoder(
     return losses
 
 
-def _begin(
-    config: Central,
-    folder: Path,
-    sides: tuple[ImageSet, ImageSet],
-    store: SnapshotStore,
-    method: SSLMethod,
-) -> None:
+def _begin(config: Central, folder: Path, sides: Sequence[ImageSet], method: SSLMethod) -> None:
     """Write images and the untrained model, then the settings, which say that both are there."""
     durable.make_folder(folder)
     for name, images in zip(SIDES, sides, strict=True):
         pixels = np.ascontiguousarray(images.images.transpose(0, 2, 3, 1))
         with durable.replacing(folder / f"{name}.npz") as (partial,), partial.open("wb") as file:
             np.savez(file, x=pixels, y=images.labels)
+    store = SnapshotStore(folder / SNAPSHOTS)
     store.save(BRANCH, Snapshot(0, _on_cpu(method.shared_state()), {}))
     durable.force_all(store.take_unforced())
     source = config.data.source()

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from threading import Event, Timer
+from threading import TIMEOUT_MAX, Event, Timer
 from typing import Any
 
 from fedmia.config.audit import Audit
@@ -65,11 +65,6 @@ class TableJob:
         text = json.dumps([self.kind, self.tree, above, self.epoch], sort_keys=True)
         return f"{self.kind}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
-    @property
-    def depth(self) -> int:
-        """Number of jobs in its chain: a job runs after all that have fewer."""
-        return len(tuple(self.chain()))
-
     def chain(self) -> Iterator[TableJob]:
         """What it needs, first things first, and itself."""
         if self.needs is not None:
@@ -114,10 +109,9 @@ class JobFolder:
     def done(self, job: TableJob) -> dict[str, Any] | None:
         """Seconds, hardware and versions of a finished job, None where it is not finished."""
         try:
-            facts: dict[str, Any] = read_json(self.path(job) / DONE)
+            return read_json(self.path(job) / DONE)
         except (OSError, ValueError):
             return None
-        return facts
 
     def finish(self, job: TableJob, seconds: float) -> None:
         """Write that a job is finished, once all that it made is on the disk.
@@ -191,13 +185,9 @@ class JobFolder:
 
 
 def run_jobs(
-    jobs: Sequence[TableJob],
-    folder: JobFolder,
-    side_by_side: int,
-    stop: Event,
-    minutes: float | None,
-    say: Callable[[str], None],
-) -> Mapping[str, str]:
+    jobs: Sequence[TableJob], folder: JobFolder, side_by_side: int, stop: Event,
+    minutes: float | None, say: Callable[[str], None],
+) -> Mapping[str, str]:  # fmt: skip
     """Make the jobs that are not finished, and what they need.
 
     Args:
@@ -234,9 +224,10 @@ def run_jobs(
         return reason
 
     with _time_limit(minutes, stop):
-        for depth in sorted({job.depth for job in waiting}):
+        depths = {job.key: len(tuple(job.chain())) for job in waiting}
+        for depth in sorted(set(depths.values())):  # a job runs after all that it needs
             tasks = []
-            for job in (one for one in waiting if one.depth == depth):
+            for job in (one for one in waiting if depths[one.key] == depth):
                 broken = next((above.key for above in job.chain() if above.key in failed), None)
                 if broken is not None:
                     failed[job.key] = f"{broken} failed"
@@ -251,10 +242,7 @@ def run_jobs(
 @contextmanager
 def _time_limit(minutes: float | None, stop: Event) -> Iterator[None]:
     """Set `stop` after so many minutes inside; None: never."""
-    if minutes is None:
-        yield
-        return
-    timer = Timer(60 * minutes, stop.set)
+    timer = Timer(TIMEOUT_MAX if minutes is None else 60 * minutes, stop.set)
     timer.daemon = True
     timer.start()
     try:

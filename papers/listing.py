@@ -10,6 +10,7 @@ from typing import Any
 from fedmia.options.yamlfile import load
 
 FOLDER = Path(__file__).with_name("tables")
+TEMPLATES = Path(__file__).with_name("templates")  # `fedmia.report.page.templates` reads them
 TIMES = (
     "Time: --scale smoke 6 to 31 seconds a table, five minutes for all, on one core; --scale\n"
     "small an hour and a half for all, on two cores; --scale paper was never measured: a GPU."

@@ -15,7 +15,7 @@ from papers.cells import Reading, Row, Rows, read_cell
 from papers.claims.over_targets import ClaimResult, Readings
 from papers.entries import Entry, TableCell
 from papers.jobs import JobFolder
-from papers.pages import TEMPLATES
+from papers.listing import TEMPLATES
 
 FINISHED, FAILED, WAITING, NOT_RUN = "finished", "failed", "not finished", "not run"
 OF_CELL = ("level", "row", "column", "theirs", "theirs_sd")

@@ -26,7 +26,7 @@ def composed_epsilon(noise: float, rounds: int, delta: float, sensitivity: float
 
 
 def composed_noise(epsilon: float, rounds: int, delta: float, sensitivity: float = 1.0) -> float:
-    """The noise at which `composed` gives `epsilon`."""
+    """The noise at which `composed_epsilon` gives `epsilon`."""
     return sensitivity * math.sqrt(rounds) / mu_at(epsilon, delta)
 
 
@@ -45,13 +45,9 @@ def sampled_epsilon(noise: float, rate: float, rounds: int, delta: float) -> flo
 def sampled_renyi(noise: float, rate: float, order: int) -> float:
     """Renyi divergence of `order` >= 2 of one Gaussian release of a cohort drawn without
     replacement; `noise`: deviation over the sensitivity."""
-
-    def gaussian(at: int) -> float:
-        return at / (2 * noise**2)
-
     j = np.arange(2, order + 1, dtype=float)
     ways = gammaln(order + 1) - gammaln(j + 1) - gammaln(order - j + 1)
-    second = gaussian(2)
+    second = 2 / (2 * noise**2)  # of the Gaussian, at order 2
     least = second + math.log(2)  # min{4 (e^eps(2) - 1), 2 e^eps(2)}
     if second < math.log(2):
         least = math.log(4 * math.expm1(second))
@@ -63,8 +59,8 @@ def sampled_renyi(noise: float, rate: float, order: int) -> float:
 
 @functools.lru_cache(maxsize=8)  # every round asks again
 def sampled_noise(epsilon: float, rate: float, rounds: int, delta: float) -> float:
-    """The least noise in [LEAST, MOST] at which `sampled` gives at most `epsilon`; infinite where
-    none does: at a rate near 1 the theorem's factor 2 does not go away."""
+    """The least noise in [LEAST, MOST] at which `sampled_epsilon` gives at most `epsilon`; infinite
+    where none does: at a rate near 1 the theorem's factor 2 does not go away."""
     if sampled_epsilon(MOST, rate, rounds, delta) > epsilon:
         return math.inf
     return least_noise(

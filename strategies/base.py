@@ -356,26 +356,11 @@ class FederatedStrategy(Options, Strategy):
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Flower's hook; clients evaluate nothing.
-
-        Args:
-            server_round: not read.
-            arrays: not read.
-            config: not read.
-            grid: not read.
-
-        Returns:
-            No messages.
-        """
-        return []  # probes and attacks are run on snapshots, not by clients
+        """Flower's hook: clients evaluate nothing, as probes and attacks read snapshots."""
+        return []
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> None:
-        """Flower's hook; clients evaluate nothing.
-
-        Args:
-            server_round: not read.
-            replies: not read.
-        """
+        """Flower's hook: clients evaluate nothing."""
         return None
 
     def summary(self) -> None:

@@ -44,7 +44,7 @@ class DPFedAvg(FederatedStrategy):
         releases: rounds released so far.
         last: noise and clipping of the last round.
         audited: canaries' scores, where an audit is on.
-        draw: source of the noise.
+        draw: source of the noise in an audit; else each round draws from a stream of its own.
     """
 
     paper: ClassVar[str] = "McMahan et al., ICLR 2018; Andrew et al., NeurIPS 2021, 1905.03871"
@@ -72,12 +72,12 @@ class DPFedAvg(FederatedStrategy):
     canaries: int = option(
         0, "clients made up to audit the mechanism, for a lower bound of epsilon: 1000", ge=0
     )
-    bound: float | None = field(default=None, init=False, repr=False)  # C, adapted
+    bound: float | None = field(default=None, init=False, repr=False)
     rounds_of: dict[str, int] = field(default_factory=dict, init=False, repr=False)
     releases: int = field(default=0, init=False, repr=False)
     last: dict[str, float] = field(default_factory=dict, init=False, repr=False)
-    audited: dict[str, Any] = field(default_factory=dict, init=False, repr=False)  # canaries
-    draw: Generator | None = field(default=None, init=False, repr=False)  # of an audit
+    audited: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
+    draw: Generator | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -243,7 +243,7 @@ def add_noise(state: State, deviation: float, draw: Generator) -> State:
     Args:
         state: weights by name.
         deviation: standard deviation of the noise on one weight.
-        draw: source of the noise.
+        draw: source of the noise in an audit; else each round draws from a stream of its own.
 
     Returns:
         Weights with noise; integer tensors stay.

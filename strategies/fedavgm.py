@@ -22,11 +22,11 @@ class FedAvgM(_FedAvg):
     velocity: State = field(default_factory=dict, init=False, repr=False)
 
     def aggregate(self, received: State, updates: Iterable[Update]) -> State:
-        """v' = beta v + (G - mean(L)), G' = G - eta v'.
+        """G', in the types of the updates; v is float64.
 
         Args:
-            received: weights that the clients received.
-            updates: one update for each client.
+            received: G.
+            updates: one for each client.
 
         Returns:
             G'.

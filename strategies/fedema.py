@@ -27,7 +27,7 @@ class FedEMA(_FedAvg):
     tau: float = option(0.7, "mu of a client's second round; sets its lambda", ge=0, le=1)
 
     def begin(self, local: StrategyContext) -> State:
-        """mu L + (1 - mu) G, with mu = min(1, lambda ||L - G||); G in the first round."""
+        """mu L + (1 - mu) G; G in the first round."""
         own, received = local.own_state, local.received
         if not own:
             return received
@@ -37,15 +37,6 @@ class FedEMA(_FedAvg):
         return received | {n: mu * own[n] + (1 - mu) * received[n] for n in own}
 
     def finish(self, local: StrategyContext, trained: State, sent: State) -> dict[str, float]:
-        """Keep the trained weights for the next round.
-
-        Args:
-            local: what the strategy knows on the client.
-            trained: weights after local training.
-            sent: not read.
-
-        Returns:
-            No metrics.
-        """
+        """Keep the trained weights, not what was sent, for the next round."""
         local.own_state = {n: trained[n] for n in local.weights}
         return {}

@@ -41,8 +41,8 @@ class Scaffold(_FedAvg):
         """The mean of the uploads; the control c moves as the class says.
 
         Args:
-            received: weights that the clients received.
-            updates: one update for each client.
+            received: x.
+            updates: of the cohort; the metric of each is its W, 0 where it took no step.
 
         Returns:
             The mean of the uploads.
@@ -80,12 +80,12 @@ class Scaffold(_FedAvg):
         """Update the client's control variate c_i (option II of the paper).
 
         Args:
-            local: what the strategy knows on the client.
-            trained: weights after local training.
-            sent: weights that left the client.
+            local: holds x, c, c_i and W.
+            trained: not read.
+            sent: y.
 
         Returns:
-            The sum W of the client's learning rates.
+            W.
         """
         for name in local.weights if local.reach > 0 else ():
             slope = (local.received[name].double() - sent[name].double()) / local.reach

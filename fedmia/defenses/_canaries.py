@@ -146,7 +146,7 @@ def _score_canaries(
         def observe(_: Any) -> None:
             gradient = torch.cat([w.grad.flatten() for w in trained if w.grad is not None])
             values = gradient.double().cpu().numpy() * (steps.expected / steps.clip)
-            scores[:] += _likelihood(values[mine], values[bare], steps.rate)
+            scores[:] += log_likelihood_ratio(values[mine], values[bare], steps.rate)
 
         private.attach_step_hook(observe)
         for _ in range(steps.count):
@@ -175,7 +175,7 @@ def _take_step(
         private.zero_grad(set_to_none=True)
 
 
-def _likelihood(observed: FloatArray, bare: FloatArray, rate: float) -> FloatArray:
+def log_likelihood_ratio(observed: FloatArray, bare: FloatArray, rate: float) -> FloatArray:
     """log of (1 - q) + q N(x; 1, s) / N(x; 0, s), with s as `bare` spreads; units of the norm."""
     spread = max(float(np.sqrt(np.mean(bare**2))), 1e-6)
     sampled = np.log(rate) + (2 * observed - 1) / (2 * spread**2)

@@ -28,7 +28,8 @@ GRADIENT_BYTES = 1 << 31
 
 
 def images_at_once(weights: list[torch.nn.Parameter]) -> int:
-    """Images whose gradients fit into HELD; Opacus may hold two of each, one a forward pass."""
+    """Images whose gradients fit into GRADIENT_BYTES; Opacus may hold two of each, one a forward
+    pass."""
     return max(1, GRADIENT_BYTES // (2 * sum(w.numel() * w.element_size() for w in weights)))
 
 

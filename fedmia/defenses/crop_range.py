@@ -97,8 +97,8 @@ def fine_shares(low: float, high: float) -> list[float]:
     """Shares in steps of FINE after `low`, before `high`.
 
     Args:
-        low: share of an image's area, in (0, 1).
-        high: share of an image's area, in (low, 1).
+        low: share of the way up the method's own range, in (0, 1).
+        high: another one, over `low`.
 
     Returns:
         Shares in ascending order; both ends are left out.

@@ -216,7 +216,7 @@ def batch_sensitivity(images: int, expected: float, temperature: float) -> float
     k = math.exp(min(2 / T, LARGEST))
     weights = np.minimum(1.0, expected / np.arange(1, images + 1))
     before = np.append(1.0, weights[:-1])
-    moved = (4 * _negatives(others, k) + 2 * _share_bound(others, k, T)) / (2 * T)
+    moved = (4 * _negatives(others, k) + 2 * share_bound(others, k, T)) / (2 * T)
     whole = others * 2 * _negatives(others - 2, k) / (2 * T)  # |G| of the batch without it
     return float((weights * moved + (before - weights) * whole).max())
 
@@ -227,8 +227,17 @@ def _negatives(count: NDArray[np.float64], k: float) -> NDArray[np.float64]:
     return np.asarray(mass / (1 + mass))
 
 
-def _share_bound(others: NDArray[np.float64], k: float, T: float) -> NDArray[np.float64]:
-    """Bound on the sum over `others` anchors of the share that a new image takes: step 4."""
+def share_bound(others: NDArray[np.float64], k: float, T: float) -> NDArray[np.float64]:
+    """Bound on the sum over the other anchors of the share that a new image takes: steps 3 and 4.
+
+    Args:
+        others: numbers of anchors.
+        k: e^(2 / T).
+        T: temperature of NT-Xent, over 0.
+
+    Returns:
+        The bound for each number.
+    """
     N = np.maximum(others, 2.0)
     h = N / (N - 1)
     near = np.exp(np.minimum(1 / ((N - 1) * T), LARGEST)) * _spread(h, T)

@@ -9,7 +9,8 @@ means (Welch) and by the AUC of single images, and medians stand beside.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypedDict
+from functools import partial
+from typing import Any
 
 import numpy as np
 import scipy
@@ -46,24 +47,11 @@ RULES: Mapping[str, tuple[str, str]] = {
     "Alg. 1, line 25": ("if |L - L_agg| < T then classify as a member", SURPASSES),
 }
 Numbers = Mapping[str, Any]
-
-
-class Claim(TypedDict):
-    """One sentence of the paper beside what this run shows of it.
-
-    Attributes:
-        place: in the paper.
-        says: the sentence.
-        verdict: HOLDS, FAILS, UNDECIDED or NOT_RUN.
-        remark: why it was not run, or what else follows; empty for none.
-        numbers: what it was decided by; the first decides.
-    """
-
-    place: str
-    says: str
-    verdict: str
-    remark: str
-    numbers: tuple[Numbers, ...]
+Reduce = Callable[[FloatArray], Any]  # of (rounds, n) losses to (n,)
+# One sentence of the paper beside what this run shows of it: its `place`, what it `says`, `verdict`
+# (HOLDS, FAILS, UNDECIDED or NOT_RUN), `remark` (why it was not run, or what else follows), and the
+# `numbers` it was decided by, of which the first decides.
+Claim = Mapping[str, Any]
 
 
 def claims(climb: StaticAscentScores | None, curves: Curves | None) -> list[Claim]:
@@ -110,10 +98,12 @@ def federated_claims(curves: Curves | None) -> list[Claim]:
         return [_claim(place, NOT_RUN, NO_ASCENT) for place in places]
     # Without ascent the client uploads the model that it received.
     without = before, _sides(curves, "control_")
-    # The upload is read in the first attacked round alone.
-    upload = _changes("change from the upload to the aggregate", (sent, after), without, _first)
-    whole = _changes("change from before to the aggregates", (before, after), without, _mean)
-    distances = [abs(_first(losses) - start) for losses, start in zip(after, sent, strict=True)]
+    # The upload is read in the first attacked round alone; losses by round are (rounds, n).
+    first: Reduce = partial(np.take, indices=0, axis=0)
+    mean: Reduce = partial(np.mean, axis=0)
+    upload = _changes("change from the upload to the aggregate", (sent, after), without, first)
+    whole = _changes("change from before to the aggregates", (before, after), without, mean)
+    distances = [abs(losses[0] - start) for losses, start in zip(after, sent, strict=True)]
     distance = contrast("distance from L to L_agg", *distances)
     falls_after_upload = _verdict(upload[0], falls=True)
     falls_overall = _verdict(whole[0], falls=True)
@@ -132,21 +122,11 @@ def _sides(curves: Curves | None, name: str) -> list[Any]:
     return [getattr(curves, f"{name}{side}", None) for side in ("members", "nonmembers")]
 
 
-def _first(losses: FloatArray) -> FloatArray:
-    """(n,) losses in the first attacked round, of (rounds, n)."""
-    return losses[0]
-
-
-def _mean(losses: FloatArray) -> FloatArray:
-    """(n,) mean losses over the attacked rounds, of (rounds, n)."""
-    return np.asarray(losses.mean(axis=0))
-
-
 def _changes(
     of: str,
     attacked: tuple[list[Any], list[Any]],
     without: tuple[list[Any], list[Any]],
-    reduce_rounds: Callable[[FloatArray], FloatArray],
+    reduce_rounds: Reduce,
 ) -> list[Numbers]:
     """Contrast the change of the loss under ascent, then that without ascent where it was run.
 

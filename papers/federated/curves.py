@@ -16,7 +16,7 @@ from fedmia.study.drawing import band
 from papers.claims.of_ascent import PAPER
 from papers.federated.reading import FEATURES, SnapshotFeatures
 from papers.federated.static_ascent import StaticAscentScores
-from papers.federated.tables import MethodRates
+from papers.federated.tables import Row
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -89,10 +89,7 @@ def overfitting(readings: Sequence[SnapshotFeatures], history: History) -> Figur
 
 @canvas.drawn
 def by_round(
-    rows: Mapping[str, Sequence[tuple[int, MethodRates]]],
-    history: History,
-    heading: str,
-    dashed: str,
+    rows: Mapping[str, Sequence[tuple[int, Row]]], history: History, heading: str, dashed: str
 ) -> Figure:
     """Figs. 6 and 8: accuracy and AUC of each name by round, with 95 % bands.
 
@@ -111,7 +108,7 @@ def by_round(
     pairs: Any = (("accuracy", "accuracy_ci", "balanced accuracy"), ("auc", "auc_ci", "AUC"))
     for axes, (key, ci, label) in zip(grid, pairs, strict=True):
         for i, (name, series) in enumerate(rows.items()):
-            known: list[Any] = [(r, row) for r, row in series if row[key] is not None]  # type: ignore[literal-required]
+            known: list[Any] = [(r, row) for r, row in series if row[key] is not None]
             if not known:
                 continue
             xs, values, cis = zip(*((r, row[key], row[ci]) for r, row in known), strict=True)
@@ -180,13 +177,13 @@ def thresholds(climbs: Sequence[StaticAscentScores]) -> Figure:
 
 
 @canvas.drawn
-def federated(curves: Curves, by_strategy: Mapping[str, Curves]) -> Figure:
-    """Fig. 13: loss on the aggregated model while a client acts in every round, (a) of this run,
-    (b) under other ways to aggregate: each strategy with the act and, thin, without it.
+def federated(curves: Curves, strategy: str) -> Figure:
+    """Fig. 13: loss on the aggregated model while a client acts in every round: (a) all losses,
+    (b) their means with the act and, thin, without it.
 
     Args:
-        curves: of this run.
-        by_strategy: of this run and of those beside it, by aggregation rule.
+        curves: of a run.
+        strategy: by which it aggregates.
 
     Returns:
         The figure.
@@ -204,17 +201,19 @@ def federated(curves: Curves, by_strategy: Mapping[str, Curves]) -> Figure:
             own_axes.plot(x, ours.mean(), **shape, color=canvas.MEMBER, label=label)
             own_axes.plot(x, others.mean(), **shape, color=canvas.NONMEMBER)
     own_axes.set_title(f"(a) with {curves.act} in every round", weight="normal")
-    for i, (name, one) in enumerate(by_strategy.items()):
-        pairs = [(f"{name}, {one.act}", one.members, one.nonmembers, 1.8)]
-        if one.control_members is not None and one.control_nonmembers is not None:
-            label = f"{name}, no {one.act}"
-            pairs.append((label, one.control_members, one.control_nonmembers, 0.8))
-        for label, members, others, width in pairs:
-            look: Any = {"color": canvas.COLOURS[(i + 2) % 7], "linewidth": width}
-            look |= {"markersize": 5, "markerfacecolor": "white" if width < 1 else look["color"]}
-            right.plot(one.rounds, members.mean(axis=1), "o-", **look, label=label)
-            right.plot(one.rounds, others.mean(axis=1), "s--", **look)
-    right.set_title("(b) by aggregation; dashed: non-members", weight="normal")
+    colour = canvas.COLOURS[2]
+    for label, members, others, width, fill in (
+        (curves.act, curves.members, curves.nonmembers, 1.8, colour),
+        (f"no {curves.act}", curves.control_members, curves.control_nonmembers, 0.8, "white"),
+    ):
+        if members is not None and others is not None:
+            look: Any = {"color": colour, "linewidth": width, "markerfacecolor": fill}
+            look |= {"markersize": 5}
+            right.plot(
+                curves.rounds, members.mean(axis=1), "o-", **look, label=f"{strategy}, {label}"
+            )
+            right.plot(curves.rounds, others.mean(axis=1), "s--", **look)
+    right.set_title("(b) mean; dashed: non-members", weight="normal")
     for axes in (own_axes, right):
         _scale(axes, "y", np.concatenate([line.get_ydata() for line in axes.lines]))
         axes.grid(axis="y")

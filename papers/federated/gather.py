@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -20,7 +20,7 @@ from papers.claims.of_ascent import claims
 from papers.federated.folder import settings
 from papers.federated.reading import SnapshotFeatures, SnapshotScores, read_features, score_snapshot
 from papers.federated.static_ascent import StaticAscentScores, score_static_ascent
-from papers.federated.tables import MethodRates, rates, table_2, table_3, table_4
+from papers.federated.tables import Row, rates, table_2, table_3, table_4
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class PaperResults:
         static_ascents: of each evaluated round.
         history: the report's rounds.
         curves: losses by attacked round, None without an active attack.
-        by_strategy: curves of this run and of those beside it.
+        strategy: by which the run aggregates.
     """
 
     at: int
@@ -43,27 +43,26 @@ class PaperResults:
     static_ascents: Sequence[StaticAscentScores]
     history: Sequence[RoundRow]
     curves: Curves | None
-    by_strategy: Mapping[str, Curves]
+    strategy: str
 
-    def methods(self) -> dict[str, list[tuple[int, MethodRates]]]:
+    def methods(self) -> dict[str, list[tuple[int, Row]]]:
         """(round, rates) of the five methods of Fig. 8."""
         names = self.scores[0].methods
         return {n: [(j.round, rates(j.methods[n])) for j in self.scores] for n in names}
 
-    def layers(self) -> dict[str, list[tuple[int, MethodRates]]]:
+    def layers(self) -> dict[str, list[tuple[int, Row]]]:
         """(round, rates) of every layer, and of the cosine similarity attack as `feature`."""
         names = self.scores[0].layers
         layer_rates = {n: [(j.round, rates(j.layers[n])) for j in self.scores] for n in names}
         return {**layer_rates, "feature": self.methods()["similarity"]}
 
 
-def gather_results(run: Run, evaluation: Evaluation, beside: Mapping[str, Curves]) -> PaperResults:
+def gather_results(run: Run, evaluation: Evaluation) -> PaperResults:
     """Read, judge and climb every evaluated round; rounds run side by side.
 
     Args:
         run: a finished run.
         evaluation: of the run opened again.
-        beside: curves of other runs, by strategy.
 
     Returns:
         Features and scores of all its evaluated rounds.
@@ -82,7 +81,6 @@ def gather_results(run: Run, evaluation: Evaluation, beside: Mapping[str, Curves
     }
     by_round = run_side_by_side(work, evaluation.client_context.threads)
     features, scores, static_ascents = zip(*(by_round[str(r)] for r in rounds), strict=True)
-    own = {} if run.curves is None else {settings(run).strategy.name: run.curves}
     return PaperResults(
         at=rounds.index(at),
         features=features,
@@ -90,7 +88,7 @@ def gather_results(run: Run, evaluation: Evaluation, beside: Mapping[str, Curves
         static_ascents=static_ascents,
         history=history,
         curves=run.curves,
-        by_strategy=own | dict(beside),
+        strategy=settings(run).strategy.name,
     )
 
 
@@ -125,7 +123,7 @@ def numbers(results: PaperResults) -> dict[str, Any]:
         )
     sides = {"members": climb.members, "nonmembers": climb.nonmembers}
     steps = {k: np.asarray(v).mean(axis=1) for k, v in sides.items() if v is not None}
-    report: dict[str, Any] = to_json_types(
+    return to_json_types(
         {
             "round": results.features[at].round,
             "table_2": table_2(results.scores[at]),
@@ -136,4 +134,3 @@ def numbers(results: PaperResults) -> dict[str, Any]:
             "claims": claims(climb, results.curves),
         }
     )
-    return report

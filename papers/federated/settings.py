@@ -18,9 +18,6 @@ class Paper(Settings):
     """
 
     run: str = option("", "folder of a finished run (--out of fedmia simulate)")
-    beside: tuple[str, ...] = option(
-        (), "folders of runs with other strategies, drawn beside it in Fig. 13 (b)"
-    )
     device: str = option("auto", "where the attacks compute", choices=("auto", "cpu", "cuda"))
 
     def __post_init__(self) -> None:

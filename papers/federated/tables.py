@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypedDict
+from typing import Any
 
 import numpy as np
 
 from fedmia.records import FloatArray, ScoredAttack
-from fedmia.records.attack_rows import Interval, ThresholdRow
+from fedmia.records.attack_rows import ThresholdRow
 from fedmia.report.format import estimate
 from fedmia.report.metrics import attack_row
 from fedmia.report.tables import Table, TextCell, TextRow
@@ -19,60 +19,27 @@ CLASSIFIERS: Mapping[str, str] = {"svm": "SVM", "lr": "LR", "lda": "LDA"}
 PAPER = "the paper, "
 
 
-class MethodRates(ThresholdRow, TypedDict):
-    """One attack or classifier at a threshold chosen on the attacker's known images; rates and AUC
-    in [0, 1], each interval of 95 % by itself.
-
-    Attributes:
-        auc: in [0, 1].
-        auc_ci: its 95 % interval.
-        n_members: scored members.
-        n_nonmembers: scored non-members.
-    """
-
-    auc: float | None
-    auc_ci: Interval | None
-    n_members: int
-    n_nonmembers: int
+# Of one attack or classifier at a threshold chosen on the attacker's known images, all in [0, 1];
+# each interval is of 95 %, by itself.
+RATES = (*ThresholdRow.__annotations__, "auc", "auc_ci", "n_members", "n_nonmembers")
+Row = Mapping[str, Any]
 
 
-class Confidence(TypedDict):
-    """Mean of the three largest softmax outputs of a layer, in [0, 1], and its standard error.
-
-    Attributes:
-        layer: its name.
-        members: mean of the members.
-        members_se: its standard error.
-        nonmembers: mean of the non-members.
-        nonmembers_se: its standard error.
-        n_members: scored members.
-        n_nonmembers: scored non-members.
-    """
-
-    layer: str
-    members: list[float]
-    members_se: list[float]
-    nonmembers: list[float]
-    nonmembers_se: list[float]
-    n_members: int
-    n_nonmembers: int
-
-
-def rates(scored: ScoredAttack) -> MethodRates:
+def rates(scored: ScoredAttack) -> Row:
     """What the paper's tables and the figures by round say of an attack, beside its AUC."""
-    row: Mapping[str, Any] = attack_row(scored, 1)
-    picked: Any = {name: row[name] for name in MethodRates.__annotations__}
-    return picked  # type: ignore[no-any-return]
+    row: Row = attack_row(scored, 1)
+    return {name: row[name] for name in RATES}
 
 
-def table_2(scores: SnapshotScores) -> MethodRates:
+def table_2(scores: SnapshotScores) -> Row:
     """The cosine similarity attack: the three largest pairwise cosines in one classifier."""
     return rates(scores.methods["similarity"])
 
 
-def table_3(reading: SnapshotFeatures) -> list[Confidence]:
-    """Mean confidences of the encoder's output, the pooled features and the last layer."""
-    rows: list[Confidence] = []
+def table_3(reading: SnapshotFeatures) -> list[Row]:
+    """Means of the three largest confidences of the encoder's output, the pooled features and the
+    last layer, in [0, 1], and their standard errors (`_se`)."""
+    rows: list[Row] = []
     for layer in shown_layers(reading):
         members, nonmembers = map(np.exp, reading.scored(layer))
         mean, se = zip(_mean(members), _mean(nonmembers), strict=True)
@@ -97,7 +64,7 @@ def _mean(values: FloatArray) -> tuple[list[float], list[float]]:
     return values.mean(axis=0).tolist(), (spread / np.sqrt(max(len(values), 1))).tolist()
 
 
-def table_4(scores: SnapshotScores) -> dict[str, MethodRates]:
+def table_4(scores: SnapshotScores) -> dict[str, Row]:
     """The three classifiers on the combined features, by name."""
     return {name: rates(scores.classifiers[name]) for name in CLASSIFIERS}
 
@@ -112,7 +79,7 @@ def printed_rows(table: str) -> dict[str, list[Any]]:
 # -- as text ---------------------------------------------------------------------------------------
 
 
-def text_2(row: MethodRates, run: str) -> Table:
+def text_2(row: Row, run: str) -> Table:
     """Table II, the run above the datasets of the paper.
 
     Args:
@@ -130,7 +97,7 @@ def text_2(row: MethodRates, run: str) -> Table:
     return Table(["", "AUC", "accuracy", "precision", "recall", "n"], rows)
 
 
-def text_3(rows: Sequence[Confidence], run: str) -> Table:
+def text_3(rows: Sequence[Row], run: str) -> Table:
     """Table III, each layer of the run above the paper's (CIFAR-10).
 
     Args:
@@ -157,7 +124,7 @@ def text_3(rows: Sequence[Confidence], run: str) -> Table:
     return Table(["layer", "", "members", "non-members", "n"], lines)
 
 
-def text_4(rows: Mapping[str, MethodRates], run: str) -> Table:
+def text_4(rows: Mapping[str, Row], run: str) -> Table:
     """Table IV, the run's classifiers above the paper's.
 
     Args:
@@ -174,7 +141,7 @@ def text_4(rows: Mapping[str, MethodRates], run: str) -> Table:
     return Table(["", "classifier", "AUC", "accuracy", "precision", "recall", "n"], lines)
 
 
-def _numbers(row: Mapping[str, Any]) -> list[str]:
+def _numbers(row: Row) -> list[str]:
     names = ("auc", "accuracy", "precision", "recall")
     known = [estimate(row[name], row[f"{name}_ci"], 3) for name in names]
     return [*known, _n(row["n_members"], row["n_nonmembers"])]

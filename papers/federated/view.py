@@ -8,11 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 
 from fedmia.cli.command import Invocation
 from fedmia.config.tree import to_tree
-from fedmia.options.errors import InputError, opt
 from fedmia.options.yamlfile import load
 from fedmia.records import Curves
 from fedmia.report.figures import active, canvas
@@ -23,12 +21,12 @@ from fedmia.storage import durable
 from fedmia.storage.outfolder import OutFolder
 from papers.claims import of_ascent
 from papers.federated import curves, feature_pairs
-from papers.federated.folder import open_finished_run, reopen_run, settings
+from papers.federated.folder import open_finished_run, reopen_run
 from papers.federated.gather import PaperResults, gather_results, numbers
 from papers.federated.settings import Paper
 from papers.federated.static_ascent import StaticAscentScores
 from papers.federated.tables import markdown, plain, text_2, text_3, text_4
-from papers.pages import TEMPLATES
+from papers.listing import TEMPLATES
 
 ONE_ROUND = "only one evaluated round of the run was kept"
 NO_CURVES = "the run kept no curves.npz: no client attacked actively to its end"
@@ -48,7 +46,7 @@ CAPTIONS: Mapping[str, str] = {
     "fig-12": "Fig. 12. Accuracy of the static ascent by threshold and round.",
     "fig-13": "Fig. 13. Loss on the aggregated model while a client ascends in every round: (a) "
     "mean, its interval and middle half, what it was before the attack, and under the first "
-    "upload, right after its climb; (b) by aggregation, with ascent and without.",
+    "upload, right after its climb; (b) the mean with ascent and without.",
 }
 
 
@@ -73,9 +71,8 @@ def make(invocation: Invocation) -> int:
     folder = Path(config.run)
     main = open_finished_run(folder, config.trust_plugins)  # before a folder is made in it
     place = OutFolder(invocation.out or folder / "paper", "another run", lambda c: "run" in load(c))
-    beside = compared(config, settings(main).strategy.name)
     with reopen_run(main, config.device) as evaluation:
-        results = gather_results(main, evaluation, beside)
+        results = gather_results(main, evaluation)
         data = evaluation.run.prepared.data.name
     place.begin(to_tree(config))
     assert place.folder is not None
@@ -84,37 +81,10 @@ def make(invocation: Invocation) -> int:
     if invocation.json:
         sys.stdout.write(json_text(report))
     elif not invocation.quiet:
-        page = place.folder / "paper.html"
         rows = (map(plain, row.cells) for row in of_ascent.text(report["claims"]).rows)
-        text_lines = [f"{place}: {verdict}. {numbers}" for place, _, verdict, numbers, _ in rows]
-        text_lines.append(f"Tables and figures: {page}")
-        Console().print(*text_lines, sep="\n", markup=False, highlight=False, soft_wrap=True)
+        print(*(f"{at}: {verdict}. {numbers}" for at, _, verdict, numbers, _ in rows), sep="\n")
+        print(f"Tables and figures: {place.folder / 'paper.html'}")
     return 0
-
-
-def compared(config: Paper, own: str) -> dict[str, Curves]:
-    """Curves of the runs of `beside`, by strategy, and by folder where that names another too.
-
-    Args:
-        config: the settings of the command.
-        own: strategy of the run itself.
-
-    Returns:
-        Name -> curves.
-
-    Raises:
-        InputError: one is no finished run, or kept no curves.
-    """
-    curves_by_name: dict[str, Curves] = {}
-    for text in config.beside:
-        run = open_finished_run(Path(text), config.trust_plugins)
-        if run.curves is None:
-            raise InputError(f"{opt('beside', text)}: {NO_CURVES}")
-        name = settings(run).strategy.name
-        curves_by_name[
-            f"{name} ({run.folder.name})" if name in {own, *curves_by_name} else name
-        ] = run.curves
-    return curves_by_name
 
 
 def figures(results: PaperResults) -> dict[str, bytes | str]:
@@ -135,7 +105,7 @@ def figures(results: PaperResults) -> dict[str, bytes | str]:
         "fig-13": NO_CURVES,
     }
     if results.curves is not None:
-        by_name["fig-13"] = curves.federated(results.curves, results.by_strategy)
+        by_name["fig-13"] = curves.federated(results.curves, results.strategy)
     return {name: drawing for name, drawing in by_name.items() if drawing is not None}
 
 
@@ -176,13 +146,10 @@ def write(folder: Path, report: dict[str, Any], drawings: Mapping[str, bytes | s
     page = templates(TEMPLATES).get_template("paper.j2").render(
         report=report, tables=tables_by_title, captions=CAPTIONS, pictures=captioned
     )  # fmt: skip
-    files = {
-        "tables.json": json_text(report).encode(),
-        "tables.md": _markdown(report, tables_by_title).encode(),
-    }
+    texts = {"tables.json": json_text(report), "tables.md": _markdown(report, tables_by_title)}
+    files: dict[str, str | bytes] = {**texts, "paper.html": page}
     files |= {f"{name}.png": drawing for name, drawing in pictures.items()}
-    files |= {"paper.html": page.encode()}
-    durable.write({folder / name: drawing for name, drawing in files.items()})
+    durable.write({folder / name: content for name, content in files.items()})
 
 
 def _markdown(report: Mapping[str, Any], tables_by_title: Mapping[str, Table]) -> str:

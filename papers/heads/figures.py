@@ -9,7 +9,7 @@ from fedmia.records.privacy import MEANINGFUL
 from fedmia.report.figures import canvas
 from fedmia.statistics.spread import Spread
 from fedmia.study.drawing import band, cross
-from papers.heads.format import HeadReport, HeadRow
+from papers.cells import Row, Rows
 from papers.heads.sentence import by_mechanism
 from papers.heads.trial import KNOWING, NAIVE
 
@@ -18,11 +18,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SIDES = (NAIVE, KNOWING)
-Points = Sequence[tuple[float, Spread]]
 
 
 @canvas.drawn
-def utility(report: HeadReport) -> Figure | None:
+def utility(report: Row) -> Figure | None:
     """Fig. 1: utility loss at each epsilon, mean over heads with its 95 % band."""
     figure, axes = canvas.one(6.6, 4.3)
     for i, (name, rows) in enumerate(_mechanisms(report)):
@@ -36,7 +35,7 @@ def utility(report: HeadReport) -> Figure | None:
 
 
 @canvas.drawn
-def protection(report: HeadReport) -> Figure | None:
+def protection(report: Row) -> Figure | None:
     """Fig. 2: accuracy of the attack at each epsilon (top) and at each utility loss (bottom), of
     the paper's attacker and of one that noises its shadows as the release is noised."""
     figure = canvas.new_figure(9.6, 7.4)
@@ -62,23 +61,23 @@ def protection(report: HeadReport) -> Figure | None:
     return figure
 
 
-def _mechanisms(report: HeadReport) -> Iterable[tuple[str, Sequence[HeadRow]]]:
+def _mechanisms(report: Row) -> Iterable[tuple[str, Rows]]:
     """Rows of each mechanism, by rising epsilon."""
     for name, rows in by_mechanism(report["rows"][1:]).items():
         yield name, sorted(rows, key=lambda r: r["epsilon"] or 0.0)
 
 
-def _accuracy(row: HeadRow, attack: str) -> Spread:
+def _accuracy(row: Row, attack: str) -> Spread:
     return next(a["accuracy"] for a in row["attacks"] if a["name"] == attack)
 
 
-def _line(axes: Axes, i: int, name: str, points: Points) -> None:
+def _line(axes: Axes, i: int, name: str, points: Sequence[tuple[float, Spread]]) -> None:
     """Means, with their 95 % band."""
     xs, means, cis = zip(*((x, s["mean"], s["ci"]) for x, s in points), strict=True)
     band(axes, xs, means, cis, canvas.look(i), 0.15, linewidth=1.6, label=name)
 
 
-def _cloud(axes: Axes, i: int, rows: Sequence[HeadRow], attack: str) -> None:
+def _cloud(axes: Axes, i: int, rows: Rows, attack: str) -> None:
     """Utility loss across, accuracy upwards, both with their 95 % intervals; joined by epsilon."""
     look, pairs = canvas.look(i), [(r["utility_loss"], _accuracy(r, attack)) for r in rows]
     places: list[Any] = [(loss["mean"], right["mean"]) for loss, right in pairs]
@@ -87,7 +86,7 @@ def _cloud(axes: Axes, i: int, rows: Sequence[HeadRow], attack: str) -> None:
     axes.plot(*zip(*places, strict=True), **look, markersize=5, linewidth=1.2)
 
 
-def _epsilons(axes: Axes, report: HeadReport) -> None:
+def _epsilons(axes: Axes, report: Row) -> None:
     """Epsilon across on a log scale; where it means nothing, grey."""
     axes.set_xscale("log")
     most = max(r["epsilon"] or 0.0 for r in report["rows"][1:])

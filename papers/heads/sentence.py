@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from fedmia.records.attack_rows import Interval
 from fedmia.records.privacy import MEANINGFUL
 from fedmia.report.format import estimate, number
 from fedmia.report.lowerbounds import SHOUT
 from fedmia.study.points import group_by_key
-from papers.heads.format import HeadAttack, HeadRow
+from papers.cells import Row, Rows
 
 TOLERABLE = 0.05  # utility loss that the paper calls small
 
 
-def leaks(row: HeadRow) -> list[HeadAttack]:
+def leaks(row: Row) -> list[Row]:
     """Attacks whose simultaneous interval lies over 0.5."""
     return [a for a in row["attacks"] if (ci := a["auc_ci_simultaneous"]) and ci[0] > 0.5]
 
 
-def sentence(head_rows: Sequence[HeadRow], heads: int) -> str:
+def sentence(head_rows: Rows, heads: int) -> str:
     """What a head leaks without noise, and what each mechanism takes to stop it.
 
     Args:
@@ -38,21 +36,22 @@ def sentence(head_rows: Sequence[HeadRow], heads: int) -> str:
     return " ".join(parts)
 
 
-def _sentence_without_noise(plain: HeadRow, heads: int) -> str:
+def _sentence_without_noise(plain: Row, heads: int) -> str:
     naive = plain["attacks"][0]
-    sentence = (
+    leaking = "the heads leak" if leaks(plain) else "no leak is established"
+    return (
         f"Without noise the attack has AUC {number(naive['auc']['mean'])} "
         f"{_ci(naive['auc_ci_simultaneous'])}, accuracy "
-        f"{estimate(naive['accuracy']['mean'], naive['accuracy']['ci'])}, mean over {heads} heads"
+        f"{estimate(naive['accuracy']['mean'], naive['accuracy']['ci'])}, mean over {heads} heads: "
+        f"{leaking}."
     )
-    return sentence + (": the heads leak." if leaks(plain) else ": no leak is established.")
 
 
 def _ci(ci: Interval | None) -> str:
     return "(no interval)" if ci is None else f"[{ci[0]:.2f}, {ci[1]:.2f}] (simultaneous)"
 
 
-def _cheapest(name: str, head_rows: Sequence[HeadRow]) -> str:
+def _cheapest(name: str, head_rows: Rows) -> str:
     """The least epsilon at which a mechanism costs at most TOLERABLE of utility."""
     tolerable = [r for r in head_rows if (r["utility_loss"]["mean"] or 0.0) <= TOLERABLE]
     if not tolerable:
@@ -66,24 +65,21 @@ def _cheapest(name: str, head_rows: Sequence[HeadRow]) -> str:
     )
 
 
-def _sentence_stopped(noised: Sequence[HeadRow]) -> str:
+def _sentence_stopped(noised: Rows) -> str:
     """Whether any epsilon that means something leaves a leak, and the utility it costs."""
     small = [r for r in noised if r["meaningful"]]
     if not small:
         return ""
-    leaking = [r for r in small if leaks(r)]
     best = min(small, key=lambda r: r["utility_loss"]["mean"] or 0.0)
     who = f"{best['mechanism']} at {best['epsilon']:g}"
-    format_error = (
+    names = ", ".join(f"{r['mechanism']} at {r['epsilon']:g}" for r in small if leaks(r))
+    left = f"a leak remains under {names}" if names else "no leak is established at these settings"
+    return (
         f"Of all settings with epsilon at most {MEANINGFUL:g}, {who} costs least utility: "
-    )
-    format_error += f"{best['utility_loss']['mean'] or 0.0:.0%}; "
-    names = ", ".join(f"{r['mechanism']} at {r['epsilon']:g}" for r in leaking)
-    return format_error + (
-        f"a leak remains under {names}." if leaking else "no leak is established at these settings."
+        f"{best['utility_loss']['mean'] or 0.0:.0%}; {left}."
     )
 
 
-def by_mechanism(noised: Sequence[HeadRow]) -> dict[str, list[HeadRow]]:
+def by_mechanism(noised: Rows) -> dict[str, list[Row]]:
     """The rows of each mechanism."""
     return group_by_key((str(row["mechanism"]), row) for row in noised)

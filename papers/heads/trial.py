@@ -69,8 +69,7 @@ class HeadSplit:
 
 @dataclass(frozen=True)
 class AttackRates:
-    """What an attack gets right of one head, mean over its releases; `tpr` at an FPR of 1 %, None
-    below 100 others; `accuracy` is balanced, at the classifier's own threshold, None without.
+    """What an attack gets right of one head, the mean over its releases.
 
     Attributes:
         auc: in [0, 1].
@@ -164,7 +163,7 @@ class HeadExperiment:
         self.queried = np.concatenate([self.split.members, self.split.others])
         self.head = self._fit("head")(torch.from_numpy(self.split.members)[None])
         self.shadows = self._fit("shadows")(torch.from_numpy(self.split.shadow_in))
-        self.accuracy = self._accuracy(self.head)
+        self.accuracy = self.share_right(self.head, self.split.others)
 
     def _fit(self, name: str) -> partial[HeadStack]:
         """Heads on given rows; every call with one name draws the same randomness."""
@@ -210,7 +209,7 @@ class HeadExperiment:
         Returns:
             Utility and attacks, the mean over releases.
         """
-        accuracy = self._accuracy(heads)
+        accuracy = self.share_right(heads, self.split.others)
         return ReleaseResult(
             scale,
             accuracy,
@@ -250,17 +249,10 @@ class HeadExperiment:
         aucs, accuracy, rates = zip(*each, strict=True)
         return AttackRates(float(np.mean(aucs)), _mean(accuracy), _mean(rates))
 
-    def _accuracy(self, heads: HeadStack) -> float:
-        return self._share(heads, self.split.others)
-
-    def _share(self, heads: HeadStack, rows: IntArray) -> float:
+    def share_right(self, heads: HeadStack, rows: IntArray) -> float:
         """Share of the rows' images that the heads classify right, the mean over heads."""
         predictions = heads.logits(self.labelled.features[rows]).argmax(dim=2)
         return float((predictions == self.labelled.labels[rows]).double().mean())
-
-    def train_accuracy(self) -> float:
-        """Share of the head's own images that it classifies right."""
-        return self._share(self.head, self.split.members)
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
@@ -307,7 +299,7 @@ def run_trial(
         for i, (release, scale) in enumerate(zip(releases, scales, strict=True))
     ]
     return HeadTrial(
-        train_accuracy=bench.train_accuracy(),
+        train_accuracy=bench.share_right(bench.head, bench.split.members),
         sensitivity=sensitivity,
         plain=results[0],
         noised=dict(zip(settings, results[1:], strict=True)),

@@ -25,13 +25,13 @@ from fedmia.statistics.spread import Spread, clip_interval, spread, t_interval
 from fedmia.study import columns, formats
 from fedmia.study.columns import Column
 from fedmia.study.view import StudyPage
+from papers.cells import Row, Rows
 from papers.heads import figures
-from papers.heads.format import HeadAttack, HeadReport, HeadRow
 from papers.heads.measure import HeadTrials
 from papers.heads.sentence import sentence
 from papers.heads.settings import Head
 from papers.heads.trial import CONFIDENCE, KNOWING, NAIVE, AttackRates, HeadTrial, ReleaseResult
-from papers.pages import TEMPLATES
+from papers.listing import TEMPLATES
 
 ATTACKS: Mapping[str, str] = {
     NAIVE: "fitted on shadow heads without noise",
@@ -47,7 +47,7 @@ def count_aucs(settings: int) -> int:
 
 def rows(
     trials: Sequence[HeadTrial], config: Head, settings: Sequence[ReleaseSetting]
-) -> list[HeadRow]:
+) -> list[dict[str, Any]]:
     """Heads without noise, then at each setting in order.
 
     Args:
@@ -72,7 +72,7 @@ def rows(
 
 def row(
     setting: ReleaseSetting | None, measured: Sequence[ReleaseResult], config: Head, family: int
-) -> HeadRow:
+) -> dict[str, Any]:
     """Heads at one setting, None: without noise.
 
     Args:
@@ -100,12 +100,12 @@ def row(
     }
 
 
-def attack_rows(heads: Sequence[Mapping[str, AttackRates]], family: int) -> list[HeadAttack]:
-    """Each attack over the heads. `family`: AUCs whose intervals hold together.
+def attack_rows(heads: Sequence[Mapping[str, AttackRates]], family: int) -> list[dict[str, Any]]:
+    """Each attack over the heads.
 
     Args:
         heads: rates by attack, of each head.
-        family: number of simultaneous intervals.
+        family: number of AUCs whose intervals hold together.
 
     Returns:
         Rows of `head.json`.
@@ -165,11 +165,11 @@ def _attack_column(name: str) -> Column:
     return Column(name, lambda row: _attack(row[name]) if name in row else DASH)
 
 
-def _by_name(rows: Sequence[HeadAttack]) -> dict[str, Any]:
+def _by_name(rows: Rows) -> dict[str, Any]:
     return {row["name"]: row for row in rows}
 
 
-def _attack(row: HeadAttack) -> TextCell:
+def _attack(row: Row) -> TextCell:
     right, tpr = row["accuracy"], number(row["tpr_at_1_percent_fpr"]["mean"], columns.DIGITS)
     lines = [interval(row["auc_ci_simultaneous"])]
     if right["mean"] is not None:
@@ -177,7 +177,7 @@ def _attack(row: HeadAttack) -> TextCell:
     return TextCell(number(row["auc"]["mean"]), (*lines, f"TPR {tpr}"))
 
 
-def _epsilon(row: HeadRow) -> TextCell:
+def _epsilon(row: Row) -> TextCell:
     if row["epsilon"] is None:
         return TextCell(DASH, ("no guarantee",))
     standing = str(row["standing"]) if row["meaningful"] else "no meaningful guarantee"
@@ -219,11 +219,10 @@ class HeadView(StudyPage):
         "band. Grey: no meaningful guarantee.",
         "fig-2": "As Fig. 2 of the paper. Top: accuracy of the attack by epsilon. Bottom: accuracy "
         "against the utility loss at the same epsilon. Left: the paper's attacker. Right: an "
-        "attacker "
-        "that trains on shadow heads with the same noise. Line: without noise.",
+        "attacker that trains on shadow heads with the same noise. Line: without noise.",
     }
 
-    def report(self, study: HeadTrials) -> HeadReport:  # type: ignore[override]
+    def report(self, study: HeadTrials) -> dict[str, Any]:  # type: ignore[override]
         config, trials, split = study.config, study.trials, study.split()
         family, environment = count_aucs(len(study.settings)), describe()
         listed = rows(trials, config, study.settings)
@@ -256,7 +255,7 @@ class HeadView(StudyPage):
             "timing": {},
         }
 
-    def tables(self, report: HeadReport) -> dict[str, Table]:
+    def tables(self, report: dict[str, Any]) -> dict[str, Table]:
         none, placebo = report["controls"]["untrained"], report["controls"]["placebo"]
         controls = [
             {"control": UNTRAINED, "utility": none["utility"], **_by_name(none["attacks"])},
@@ -268,14 +267,14 @@ class HeadView(StudyPage):
             "controls": columns.table(CONTROLS, controls),
         }
 
-    def draw(self, report: HeadReport) -> dict[str, bytes | None]:
+    def draw(self, report: dict[str, Any]) -> dict[str, bytes | None]:
         return {"fig-1": figures.utility(report), "fig-2": figures.protection(report)}
 
-    def values(self, report: HeadReport, out: Path) -> dict[str, Any]:
+    def values(self, report: dict[str, Any], out: Path) -> dict[str, Any]:
         about = {"Settings": flat(report["config"]), "Versions": flat(report["versions"])}
         return {"attacks": list(ATTACKS.items()), "about": about}
 
-    def terminal(self, report: HeadReport) -> Any:
+    def terminal(self, report: dict[str, Any]) -> Any:
         """One line a setting, which fits 80 columns."""
         lines = []
         for row in report["rows"]:
@@ -288,6 +287,6 @@ class HeadView(StudyPage):
         names = (name.replace("-", "-\n") for name in ATTACKS)
         return columns.screen(("noise",), ("epsilon", "utility\nloss", *names), lines)
 
-    def more(self, report: HeadReport) -> Callable[[Console], None]:
+    def more(self, report: dict[str, Any]) -> Callable[[Console], None]:
         line = "AUC of each attack; * no meaningful guarantee."
         return lambda console: console.print(line, style="dim")

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 import torch
 
-from clients.client_context import ClientContext, RoundTask
+from clients.client_context import RoundTask
 from clients.client_round import ClientRound
 from fedmia.options.seeding import rng
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import SSLMethod, State
 from fedmia.ssl.train import Job, Train, make_optimizer
 from fedmia.storage.snapshot import MemoryStore
+from tests.small_context import small_context
 
 MakeJob = Callable[..., Job]
 MakeDesk = Callable[..., ClientRound]
@@ -42,6 +43,12 @@ def make_job(textures: Callable[..., torch.Tensor]) -> MakeJob:
     return make
 
 
+@pytest.fixture(scope="session")
+def moco_job(make_moco: Callable[..., SSLMethod], make_job: MakeJob) -> MakeJob:
+    """`moco_job(symmetric=False, ..)`: `make_job` on a MoCo of its own."""
+    return lambda symmetric=False, **more: make_job(make_moco(symmetric=symmetric), **more)
+
+
 @pytest.fixture
 def make_desk(tmp_path: Path, textures: Callable[..., torch.Tensor]) -> MakeDesk:
     """`make_desk(defense, options, store=None, round=1, received=None, **site)` of one client."""
@@ -53,24 +60,22 @@ def make_desk(tmp_path: Path, textures: Callable[..., torch.Tensor]) -> MakeDesk
         received: State | None = None, **more: Any,
     ) -> ClientRound:  # fmt: skip
         values: dict[str, Any] = {
-            "seed": 0, "images_file": file, "roles": ("honest",),
-            "parts": {"members": (np.arange(10),)}, "targets": np.arange(0),
-            "held": np.arange(0), "known": (np.arange(0), np.arange(0)), "sets": (),
-            "turns": 1, "share": 1.0, "attacked_rate": "schedule",
             "model": ("smallnet", {"width": 4}), "ssl": ("moco", {"dim": 8}),
-            "strategy": ("fedavg", {}),
-            "train": Train(local_epochs=1, batch_size=5), "public": np.arange(0),
-            "defenses": ((name, options, frozenset({0})),), "attack": None, "attacker_trains": True,
-            "batch_norm": "average", "channels": 3, "size": 8, "mean": (0.5,) * 3,
-            "std": (0.25,) * 3, "total_rounds": 4, "device": "cpu", "threads": 1,
+            "train": Train(local_epochs=1, batch_size=5),
+            "defenses": ((name, options, frozenset({0})),),
         }  # fmt: skip
-        client_context = ClientContext(**{**values, **more})
+        client_context = small_context(file, [np.arange(10)], **{**values, **more})
         start = client_context.method(-1, None).shared_state() if received is None else received
         return ClientRound(
             client_context, store or MemoryStore(), RoundTask(0, round, "main", False), start
         )
 
     return make
+
+
+def kept(store: MemoryStore) -> Any:
+    """What client 0 keeps."""
+    return store.load("main", 0)
 
 
 @pytest.fixture(scope="session")

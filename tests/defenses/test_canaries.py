@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -34,18 +34,16 @@ class Quarter(HONEST):
     """Draws a quarter of the noise that it was asked for."""
 
     def add_noise(self) -> None:
-        asked = self.noise_multiplier
-        self.noise_multiplier = asked / 4
+        self.noise_multiplier /= 4
         super().add_noise()
-        self.noise_multiplier = asked
+        self.noise_multiplier *= 4
 
 
 class Unclipped(HONEST):
     """Sums gradients as they are."""
 
     def clip_and_accumulate(self) -> None:
-        asked = self.max_grad_norm
-        self.max_grad_norm = 1e9
+        asked, self.max_grad_norm = self.max_grad_norm, 1e9
         super().clip_and_accumulate()
         self.max_grad_norm = asked
 
@@ -80,14 +78,11 @@ def test_dpsgd__a_planted_violation_of_epsilon_1_is_found(
 
 def test_dpsgd__epsilon_of_one_round_for_many_is_found(make_moco: Any, make_job: MakeJob) -> None:
     noise = 4.0  # of one step, epsilon 1
-    told, memory = audited(
-        make_moco, make_job, 9, epsilon=None, noise_multiplier=noise, canaries=1000
-    )
+    told, memory = audited(make_moco, make_job, 9, epsilon=None, noise_multiplier=noise)
     assert told.value > 3 > shown(told)
     memory["history"][0][2] = 1
-    forgetful = DPSGD(noise_multiplier=noise).privacy(memory)
-    assert forgetful is not None and forgetful.value is not None
-    assert 0.9 < forgetful.value < 1.1 < shown(told)
+    forgetful: Any = DPSGD(noise_multiplier=noise).privacy(memory)
+    assert 0.9 < forgetful.value < 1.1 < shown(forgetful)
 
 
 def test_dpsgd__training_meets_no_canary(make_moco: Any, make_job: MakeJob) -> None:
@@ -125,73 +120,53 @@ def test_likelihood__equals_the_densities() -> None:
     outputs, rate = np.linspace(-3, 4, 9), 0.2
     bare = np.array([0.7, -0.7])
     want = np.log((1 - rate) + rate * norm.pdf(outputs, 1, 0.7) / norm.pdf(outputs, 0, 0.7))
-    assert _canaries._likelihood(outputs, bare, rate) == pytest.approx(want)
-    assert np.isfinite(_canaries._likelihood(outputs, 0 * bare, rate)).all()
+    assert _canaries.log_likelihood_ratio(outputs, bare, rate) == pytest.approx(want)
+    assert np.isfinite(_canaries.log_likelihood_ratio(outputs, 0 * bare, rate)).all()
 
 
-@pytest.mark.parametrize("rate", [0.1, 1.0])
+@pytest.mark.parametrize(("rate", "audit"), [(0.1, "one-run"), (1.0, "one-run-gdp")])
 def test_dpsgd__canaries_enter_steps_at_the_rate_of_images(
-    rate: float, make_moco: Any, make_job: MakeJob, monkeypatch: pytest.MonkeyPatch
+    rate: float, audit: str, make_moco: Any, make_job: MakeJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sound DP-SGD on a tenth of the images a step: so many canaries a step are in, and what they
     show lies under the accountant's epsilon."""
-    taken, take = list[int](), _canaries._take_step
+    taken, draw = list[int](), _canaries.poisson_rows
 
-    def counted(private: Any, trained: Any, places: Any, far: float) -> None:
-        taken.append(len(places))
-        take(private, trained, places, far)
+    def counted(*given: Any) -> Any:
+        (rows,) = draw(*given)
+        taken.append(len(rows))
+        return [rows]
 
-    monkeypatch.setattr(_canaries, "_take_step", counted)
+    monkeypatch.setattr(_canaries, "poisson_rows", counted)
     job, inside = make_job(make_moco().train()), rng(0, "coins").random(400) < 0.5
-    noise, memory = noise_for(1.0, 1e-5, rate, 20, "rdp"), dict[str, Any]()
-    steps = AuditedSteps(noise, 1.0, rate, 40.0, 20)
-    memory["canaries"] = {"in": inside, "scores": audit_steps(job, steps, inside, rng(1, "audit"))}
+    steps = AuditedSteps(noise_for(1.0, 1e-5, rate, 20, "rdp"), 1.0, rate, 40.0, 20)
+    scores = audit_steps(job, steps, inside, rng(1, "audit"))
     assert len(taken) % 20 == 0
-    share = sum(taken) / inside.sum() / 20
-    assert share == pytest.approx(rate, rel=0.1)
-    kinds = {0.1: "one-run", 1.0: "one-run-gdp"}
-    stated = Epsilon(
-        1.0, 1e-5, 1, "guaranteed", "", **_canaries.guess_canaries(memory, kinds[rate])
-    )
-    assert shown(stated) < 1.0
+    assert sum(taken) / inside.sum() / 20 == pytest.approx(rate, rel=0.1)
+    memory = {"canaries": {"in": inside, "scores": scores}}
+    guesses = _canaries.guess_canaries(memory, audit)
+    assert shown(Epsilon(1.0, 1e-5, 1, "guaranteed", "", **guesses)) < 1.0
 
 
-def test_dpsgd__full_batches_alone_are_judged_as_gaussian() -> None:
-    """Subsampled noise has another curve than the Gaussian that its epsilon would be of."""
-    kept = {"in": [1, 0] * 50, "scores": [1.0, -1.0] * 50}
-    for rates, audit in (((1.0,), "one-run-gdp"), ((1.0, 0.5), "one-run"), ((0.3,), "one-run")):
-        memory = {"canaries": kept, "history": [[1.0, rate, 2] for rate in rates], "rounds": 1}
-        stated = DPSGD(noise_multiplier=1.0).privacy(memory)
-        assert stated is not None and (stated.audit, stated.unit) == (audit, "image")
-
-
-@pytest.mark.parametrize("cls", [Gaussian, Laplace, Logistic])
-def test_release__a_quarter_of_the_noise_is_found(cls: Any) -> None:
-    state = {"weight": torch.zeros(3)}
-    epsilons = []
-    for part in (1, 4):
-        defense, memory = cls(epsilon=1.0, canaries=400), {"planned": 1}
-        cls(epsilon=1.0).release(state, state, memory, rng(0, "first"))
-        memory["rounds"], memory["scale"] = 0, memory["scale"] / part
+@pytest.mark.parametrize(
+    ("cls", "epsilon", "part", "canaries"),
+    [(Gaussian, 1.0, 4, 400), (Laplace, 1.0, 4, 400), (Logistic, 1.0, 4, 400),
+     (Gaussian, 1.0, 2, 1000), (Gaussian, 4.0, 2, 1000)],
+)  # fmt: skip
+def test_release__a_part_of_the_noise_is_found(
+    cls: Any, epsilon: float, part: int, canaries: int
+) -> None:
+    """A quarter of any; of a Gaussian, each of whose canaries has a run of known law, a half."""
+    state, bounds = {"weight": torch.zeros(3)}, []
+    for divisor in (1, part):
+        defense, memory = cls(epsilon=epsilon, canaries=canaries), {"planned": 1}
+        cls(epsilon=epsilon).release(state, state, memory, rng(0, "first"))
+        memory["rounds"], memory["scale"] = 0, memory["scale"] / divisor
         defense.release(state, state, memory, rng(0, "release"))
-        epsilons.append(shown(defense.privacy(memory)))
-    assert epsilons[0] < 1 < epsilons[1]
-
-
-def test_release__of_a_gaussian_half_the_noise_is_found() -> None:
-    """Each canary has a run of its own, whose law is known: 1,000 tell at a claim of 1 and of 4."""
-    state = {"weight": torch.zeros(3)}
-    for epsilon in (1.0, 4.0):
-        bounds = []
-        for part in (1, 2):
-            defense, memory = Gaussian(epsilon=epsilon, canaries=1000), {"planned": 1}
-            Gaussian(epsilon=epsilon).release(state, state, memory, rng(0, "first"))
-            memory["rounds"], memory["scale"] = 0, memory["scale"] / part
-            defense.release(state, state, memory, rng(0, "release"))
-            stated = defense.privacy(memory)
-            assert stated is not None and stated.guesses == (1000,) and stated.unit == "client"
-            bounds.append(shown(replace(stated, value=epsilon)))
-        assert bounds[0] < epsilon < bounds[1]
+        stated = defense.privacy(memory)
+        assert stated.canaries == canaries and stated.unit == "client"
+        bounds.append(shown(replace(stated, value=epsilon)))
+    assert bounds[0] < epsilon < bounds[1]
 
 
 def test_release__the_update_that_leaves_is_the_same() -> None:
@@ -206,12 +181,11 @@ def test_release__the_update_that_leaves_is_the_same() -> None:
 def test_options__name_what_cannot_be_audited() -> None:
     with pytest.raises(InputError, match="Laplace.canaries need sensitivity 'clip'"):
         Laplace(sensitivity="sampled", canaries=100)
-    for cls in (DPSGD, Gaussian):
-        for few in (-1, 99):
-            with pytest.raises(InputError, match=rf"{cls.__name__}.canaries .* {few}"):
-                cls(canaries=few)
-    silent = DPSGD(noise_multiplier=1.0).privacy({})
-    assert silent is not None and silent.canaries == 0 and math.isclose(silent.value or 0, 0)
+    for cls, few in itertools.product((DPSGD, Gaussian), (-1, 99)):
+        with pytest.raises(InputError, match=rf"{cls.__name__}.canaries .* {few}"):
+            cls(canaries=few)
+    silent: Any = DPSGD(noise_multiplier=1.0).privacy({})
+    assert silent.canaries == 0 and silent.value == 0
 
 
 @pytest.mark.parametrize(
@@ -236,11 +210,8 @@ def test_guessed__the_surest_on_both_sides(inside: Any, correct: tuple[int, ...]
 
 def test_coins__are_thrown_once_and_scores_add() -> None:
     memory: dict[str, Any] = {}
-    first = _canaries.draw_coins(memory, 400, rng(0, "a"))
-    assert (
-        150 < first.sum() < 250
-        and first.tolist() == _canaries.draw_coins(memory, 400, rng(1)).tolist()
-    )
+    first, again = (_canaries.draw_coins(memory, 400, rng(seed)) for seed in (0, 1))
+    assert 150 < first.sum() < 250 and first.tolist() == again.tolist()
     for _ in range(3):
         _canaries.add_scores(memory, np.arange(400.0))
     assert memory["canaries"]["scores"] == [3.0 * i for i in range(400)]

@@ -62,24 +62,20 @@ def beside_public(make_desk: Any, tmp_path: Path, textures: Callable[..., torch.
 
 
 def test_weight_decay__is_the_option_of_that_client_alone(make_desk: Any) -> None:
-    options = {"weight_decay": 0.3}
+    """One thread, so one optimizer: the second client's is what it was."""
+    layers = (("weight-decay", {"weight_decay": 0.3}, frozenset({0})),)
     twin = sent(make_desk("", {}, train=replace(TRAIN, weight_decay=0.3), defenses=()))
-    store, halves = MemoryStore(), (np.arange(5), np.arange(5, 10))
-    first = make_desk("weight-decay", options)
-    assert same(sent(first), twin) and not same(sent(make_desk("", {}, defenses=())), twin)
-    found = []
-    for defenses in ((("weight-decay", options, frozenset({0})),), ()):
-        client_round = make_desk("", {}, store, defenses=defenses, parts={"members": halves})
-        for round, client in itertools.product((1, 2), (0, 1)):  # one thread, so one optimizer
-            at = ClientRound(
-                client_round.client_context,
-                store,
-                RoundTask(client, round, "main", False),
-                client_round.received,
-            )
-            found.append(sent(at))
+    halves, ends = {"members": (np.arange(5), np.arange(5, 10))}, []
+    for defenses in (layers, ()):
         store = MemoryStore()
-    assert not same(found[2], found[6]) and same(found[3], found[7])
+        first = make_desk("", {}, store, defenses=defenses, parts=halves)
+        second = ClientRound(
+            first.client_context, store, RoundTask(1, 1, "main", False), first.received
+        )
+        whole = make_desk("", {}, defenses=defenses)
+        ends.append([sent(whole), sent(first), sent(second)])
+    assert same(ends[0][0], twin) and not same(ends[1][0], twin)
+    assert not same(ends[0][1], ends[1][1]) and same(ends[0][2], ends[1][2])
 
 
 def test_crop_range__trains_as_with_the_narrower_option(make_desk: Any) -> None:
@@ -134,8 +130,8 @@ def test_choice__rests_on_public_images_alone(
     told = []
     for private, public in ((0, 0), (1, 0), (0, 1)):
         client_round = beside_public(name, options, private, public, total_rounds=2)
-        client_round.defense.prepare(client_round._preparation(), client_round._defense_memory)
-        told.append(client_round._defense_memory[name])
+        client_round.defense.prepare(client_round.preparation(), memory := {})
+        told.append(memory[name])
     assert told[0] == told[1] != told[2]
 
 
@@ -216,33 +212,71 @@ def test_estimate__asks_images_trained_on_against_those_held_out(count: int) -> 
     assert estimates[0].loss == (len(outside) - 1) / 2
 
 
-def test_crop_range__of_equal_leaks_the_narrower_range(
-    monkeypatch: pytest.MonkeyPatch, beside_public: Any
-) -> None:
-    preparation = beside_public("crop-range", {})._preparation()
-    monkeypatch.setattr(crop_range, "estimates", lambda *_: [LeakEstimate(0.6, 0.5, 1.0)])
-    memory: dict[str, Any] = {}
-    CropRange(choose=True).prepare(preparation, memory)
-    assert memory["share"] == 3 / 8
-    assert fine_shares(1 / 8, 1 / 4) == pytest.approx([0.15, 0.175, 0.2, 0.225])
-
-
-def test_early_stopping__tells_its_course_and_the_whole_run_where_it_does_not_stop(
-    monkeypatch: pytest.MonkeyPatch, beside_public: Any
-) -> None:
-    preparation = beside_public("early-stopping", {}, total_rounds=7)._preparation()
-    monkeypatch.setattr(early_stopping, "estimates", lambda *_: course([0.4, 0.5], [3.0, 2.0]))
-    memory: dict[str, Any] = {}
-    EarlyStopping().prepare(preparation, memory)
-    assert memory["stop"] is None and not EarlyStopping().sits_out({**memory, "rounds": 99})
-    assert memory["metrics"] == pytest.approx({
-        "stops_after": 7.0, "leak_round_1": 0.5, "low_round_1": 0.4, "loss_round_1": 3.0,
-        "leak_round_2": 0.6, "low_round_2": 0.5, "loss_round_2": 2.0,
-    })  # fmt: skip
-
-
 def course(lows: list[float], losses: list[float]) -> list[LeakEstimate]:
     return [LeakEstimate(low + 0.1, low, loss) for low, loss in zip(lows, losses, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("options", "lows", "losses", "last_rounds", "stop"),
+    [
+        ({"leak": 0.6, "patience": 2}, [0.4, 0.5, 0.5, 0.5, 0.9], [3.0, 2.0, 2.5, 2.5, 1.0],
+         [4, 2], 2),
+        ({"leak": 0.6, "patience": 2}, [0.4, 0.9], [3.0, 1.0], [1, None], 1),
+        ({}, [0.4, 0.5], [3.0, 2.0], [None, None], None),
+    ],
+)  # fmt: skip
+def test_early_stopping__of_leak_and_patience_the_earlier_one(
+    options: Any, lows: list[float], losses: list[float], last_rounds: Any, stop: int | None,
+    monkeypatch: pytest.MonkeyPatch, beside_public: Any,
+) -> None:  # fmt: skip
+    """Where patience is not reached, the leak decides; where neither is, it never stops. Its course
+    is told."""
+    preparation = beside_public("early-stopping", {}, total_rounds=7).preparation()
+    monkeypatch.setattr(early_stopping, "estimates", lambda *_: course(lows, losses))
+    defense, memory = EarlyStopping(**options), dict[str, Any]()
+    defense.prepare(preparation, memory)
+    assert [defense.by_leak(course(lows, losses)), defense.by_loss(course(lows, losses))] == (
+        last_rounds
+    )
+    assert memory["stop"] == stop
+    told = {
+        f"{name}_round_{n}": value
+        for n, (low, loss) in enumerate(zip(lows, losses, strict=True), start=1)
+        for name, value in (("leak", low + 0.1), ("low", low), ("loss", loss))
+    }
+    assert memory["metrics"] == pytest.approx({"stops_after": stop or 7, **told})
+    rests = [defense.sits_out({**memory, "rounds": n}) for n in ((stop or 99) - 1, stop or 99)]
+    assert rests == [False, stop is not None]
+
+
+@pytest.mark.parametrize(
+    ("best", "tried", "share"),
+    [(0.44, [0.3, 0.4, 0.5, 0.42, 0.44, 0.46, 0.48], 0.3),
+     (None, [0.3, 0.4, 0.5, 0.32, 0.34, 0.36, 0.38], 3 / 8)],
+)  # fmt: skip
+def test_crop_range__is_chosen_in_two_stages(
+    best: float | None, tried: list[float], share: float, monkeypatch: pytest.MonkeyPatch,
+    make_job: Any, beside_public: Any,
+) -> None:  # fmt: skip
+    """The paper's figures on its range: 0.3, 0.4, 0.5, then steps of 0.02 between the best two. Of
+    equal leaks the narrower range."""
+    crops, preparation = list[float](), beside_public("crop-range", {}).preparation()
+    job = make_job(MoCo(dim=8).build(SmallNet(width=4).build(3, 8), RECIPE, torch_rng(0)))
+
+    def leaks(preparation: Any, parts: Any, change: Any) -> list[LeakEstimate]:
+        job.augment = Augment()
+        change(job)
+        crops.append(round(job.augment.crop_min, 9))
+        leak = 0.0 if best is None else abs(crops[-1] - best)
+        return [LeakEstimate(0.9, 0.8, 1.0), LeakEstimate(leak, 0.0, 1.0)]
+
+    monkeypatch.setattr(crop_range, "estimates", leaks)
+    memory: dict[str, Any] = {}
+    CropRange(choose=True).prepare(preparation, memory)
+    assert crops == tried and memory["share"] == pytest.approx(share)
+    leak = memory["metrics"][f"leak_at_share_{share:.3f}"]
+    assert leak == pytest.approx(0.0, abs=1e-9)
+    assert fine_shares(1 / 8, 1 / 4) == pytest.approx([0.15, 0.175, 0.2, 0.225])
 
 
 def test_early_stopping__before_the_first_leak_or_at_the_least_loss() -> None:
@@ -258,65 +292,22 @@ def test_early_stopping__before_the_first_leak_or_at_the_least_loss() -> None:
     assert EarlyStopping().by_loss(losses_course) is None
 
 
-@pytest.mark.parametrize(("losses", "stop"), [([3.0, 2.0, 2.5, 2.5, 1.0], 2), ([3.0, 1.0], 1)])
-def test_early_stopping__of_leak_and_patience_the_earlier_one(
-    losses: list[float], stop: int, monkeypatch: pytest.MonkeyPatch, beside_public: Any
-) -> None:
-    """Each may be the one that is reached first; where patience is not, the leak decides."""
-    lows = [0.4, 0.5, 0.5, 0.5, 0.9] if stop == 2 else [0.4, 0.9]
-    preparation = beside_public("early-stopping", {})._preparation()
-    monkeypatch.setattr(early_stopping, "estimates", lambda *_: course(lows, losses))
-    memory: dict[str, Any] = {}
-    defense = EarlyStopping(leak=0.6, patience=2)
-    defense.prepare(preparation, memory)
-    last_rounds = [defense.by_leak(course(lows, losses)), defense.by_loss(course(lows, losses))]
-    assert last_rounds == ([4, 2] if stop == 2 else [1, None])
-    assert memory["stop"] == stop and memory["metrics"]["stops_after"] == stop
-    assert [defense.sits_out({**memory, "rounds": n}) for n in (stop - 1, stop)] == [False, True]
-
-
-def test_crop_range__is_chosen_in_two_stages(
-    monkeypatch: pytest.MonkeyPatch, make_job: Any, beside_public: Any
-) -> None:
-    """The paper's figures on its range: 0.3, 0.4, 0.5, then steps of 0.02 between the best two."""
-    tried, preparation = list[float](), beside_public("crop-range", {})._preparation()
-    job = make_job(MoCo(dim=8).build(SmallNet(width=4).build(3, 8), RECIPE, torch_rng(0)))
-
-    def leaks(preparation: Any, parts: Any, change: Any) -> list[LeakEstimate]:
-        job.augment = Augment()
-        change(job)
-        tried.append(round(job.augment.crop_min, 9))
-        return [LeakEstimate(0.9, 0.8, 1.0), LeakEstimate(abs(tried[-1] - 0.44), 0.0, 1.0)]
-
-    monkeypatch.setattr(crop_range, "estimates", leaks)
-    memory: dict[str, Any] = {}
-    CropRange(choose=True).prepare(preparation, memory)
-    assert tried == [0.3, 0.4, 0.5, 0.42, 0.44, 0.46, 0.48]
-    assert memory["share"] == pytest.approx(0.3)
-    assert memory["metrics"]["leak_at_share_0.300"] == pytest.approx(0.0, abs=1e-9)
-    assert len(fine_shares(1 / 8, 3 / 8)) == 9
-
-
 @pytest.mark.parametrize(
-    ("defense", "public", "said"),
+    ("defense", "conditions", "said"),
     [
-        (EarlyStopping(), 7, "--split.public must be >= 8, got 7; or give its after"),
-        (CropRange(choose=True), 0, "--split.public must be >= 8, got 0; or give its lower"),
-        (CropRange(lower=0.1), 0, r"shrinks the range \(0.2, 1\) .* lies in it, got 0.1"),
+        (EarlyStopping(), ("group", MoCo(), 7), "must be >= 8, got 7; or give its after"),
+        (CropRange(choose=True), ("group", MoCo(), 0), "must be >= 8, got 0; or give its lower"),
+        (CropRange(lower=0.1), ("group", MoCo(), 0), r"range \(0.2, 1\) .* in it, got 0.1"),
+        (CropRange(), ("group", MoCo(operations=("flip", "jitter")), 0), "ssl.operations"),
+        (EarlyStopping(), ("group", MoCo(), 80, True), "pretrain.mode.* before; give its"),
+        (CropRange(choose=True), ("group", MoCo(), 80, True), "pretrain.mode.* before; give its"),
     ],
 )
-def test_check__one_clear_line(defense: Any, public: int, said: str) -> None:
-    with pytest.raises(InputError, match=said.replace("--split", ".*split")):
-        defense.check(RunConditions("group", MoCo(), public))
-    whole = RunConditions("group", MoCo(operations=("flip", "jitter")), 0)
-    with pytest.raises(InputError, match="the method's views are not cropped: ssl.operations"):
-        CropRange().check(whole)
+def test_check__one_clear_line(defense: Any, conditions: Any, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        defense.check(RunConditions(*conditions))
     EarlyStopping(after=3).check(RunConditions("batch", MoCo(), 0, pretrained=True))
-    for chosen in (EarlyStopping(), CropRange(choose=True)):
-        with pytest.raises(InputError, match="trains on all of them before; give its"):
-            chosen.check(RunConditions("group", MoCo(), 80, pretrained=True))
-    for options in ({"after": 0}, {"after": 2, "leak": 0.6}, {"leak": 1.2}):
-        with pytest.raises(InputError, match="EarlyStopping"):
-            EarlyStopping(**options)  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="choose too"):
+    with pytest.raises(InputError, match="EarlyStopping.after 2 leaves nothing to choose"):
+        EarlyStopping(after=2, leak=0.6)
+    with pytest.raises(InputError, match="CropRange.lower 0.5 .* choose too"):
         CropRange(lower=0.5, choose=True)

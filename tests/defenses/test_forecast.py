@@ -44,21 +44,21 @@ def test_forecast__silent_where_a_budget_is_given() -> None:
     assert "nothing is guaranteed" in str(DPSGD(noise_multiplier=0.0).forecast(100, Train(), 10))
 
 
+def printed(command: Command, flags: str, capsys: pytest.CaptureFixture[str]) -> str:
+    """What a study says before its runs."""
+    invocation = parse(command, shlex.split(f"smoke --ssl moco --seeds 1 --out X {flags}"))
+    say_forecasts(invocation, getattr(invocation.settings, "sweep", invocation.settings))
+    return capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_study__says_it_once_for_all_runs_of_a_defence(capsys: pytest.CaptureFixture[str]) -> None:
-    def printed(flags: str) -> list[str]:
-        line = "smoke --ssl moco --defenses dpsgd,gaussian --seeds 2 --out X " + flags
-        invocation = parse(TRADEOFF, shlex.split(line))
-        say_forecasts(invocation, invocation.settings.sweep)
-        return capsys.readouterr().err.splitlines()
-
-    (line,) = printed("--strengths dpsgd=0.3,0.6,30")
+    flags = "--defenses dpsgd,gaussian --strengths dpsgd="
+    (line,) = printed(TRADEOFF, f"{flags}0.3,0.6,30", capsys).splitlines()
     assert line.startswith("fedmia: dpsgd: these settings end in epsilon")
     assert line.endswith("; of its other settings in this study, 1 end likewise")
-    (alone,) = printed("--strengths dpsgd=0.3")
-    assert "other settings" not in alone
-    assert printed("--strengths dpsgd=30") == []
-    assert printed("--strengths dpsgd=0.3 --quiet") == []
+    assert "other settings" not in printed(TRADEOFF, f"{flags}0.3", capsys)
+    assert printed(TRADEOFF, f"{flags}30", capsys) == ""
 
 
 @pytest.mark.slow
@@ -67,7 +67,6 @@ def test_study__says_it_once_for_all_runs_of_a_defence(capsys: pytest.CaptureFix
     [
         (TRADEOFF, "--defenses dpsgd --strengths dpsgd=0.3", "--strengths dpsgd.epsilon=8"),
         (SWEEP, "--grid defense=dpsgd", "--grid defense.epsilon=8"),
-        (SWEEP, "--defense dpsgd --grid rounds=2,3", "--defense.epsilon 8"),
         (SWEEP, "--defense dpsgd,gaussian --grid rounds=2,3", "--defense.dpsgd.epsilon 8"),
     ],
 )
@@ -75,23 +74,17 @@ def test_study__spells_the_option_as_the_command_takes_it(
     capsys: pytest.CaptureFixture[str], command: Command, flags: str, option: str
 ) -> None:
     """The flag that the line names is one that the same command accepts, and silences it."""
-
-    def printed(more: str) -> str:
-        line = f"smoke --ssl moco --seeds 1 --out X {more}"
-        invocation = parse(command, shlex.split(line))
-        say_forecasts(invocation, getattr(invocation.settings, "sweep", invocation.settings))
-        return capsys.readouterr().err
-
-    assert f"; {option} sets the noise for it" in printed(flags)
-    assert printed(f"{flags.replace('--strengths dpsgd=0.3', '')} {option}") == ""
+    line = printed(command, flags, capsys)
+    assert f"; {option} sets the noise for it" in line
+    silenced = f"{flags.replace('--strengths dpsgd=0.3', '')} {option}"
+    assert printed(command, silenced, capsys) == ""
 
 
-def test_address_layer__has_its_name_among_several() -> None:
+@pytest.mark.parametrize(("names", "layer"), [(["a"], ""), (["a", "b"], ".a")])
+def test_address_layer__has_its_name_among_several(names: list[str], layer: str) -> None:
     line = f"{opt('defense.epsilon', 8)} beside {opt('train.lr')}"
-    alone = format_error(address_layer(line, "defense", "dpsgd", ["dpsgd"]))
-    both = format_error(address_layer(line, "defense", "dpsgd", ["dpsgd", "gaussian"]))
-    assert alone == "defense.epsilon=8 beside train.lr"
-    assert both == "defense.dpsgd.epsilon=8 beside train.lr"
+    plain = format_error(address_layer(line, "defense", "a", names))
+    assert plain == f"defense{layer}.epsilon=8 beside train.lr"
 
 
 @pytest.mark.slow

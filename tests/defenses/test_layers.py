@@ -62,6 +62,11 @@ def method(spec: SSL, change: Change, images: int | None = None) -> SSLMethod:
 
 
 PLAIN = BYOL(head_norm="none")
+
+
+MIXES = "layer 'encoder.backbone.layer2.1' mixes"
+
+
 REFUSED = {
     "frozen weight": (frozen("layer2.0", "weight"), "weight 'backbone.layer2.0.weight' is frozen"),
     "frozen bias": (frozen("layer2.1", "bias"), "weight 'backbone.layer2.1.bias' is frozen"),
@@ -69,52 +74,45 @@ REFUSED = {
         lambda net: net.add_module("more", nn.Linear(2, 2)),
         "weight 'backbone.more.weight' is not used",
     ),
-    "batch norm": (
-        replaced("layer2.1", nn.BatchNorm2d(8)),
-        "layer 'encoder.backbone.layer2.1' mixes the images of a batch",
-    ),
+    "batch norm": (replaced("layer2.1", nn.BatchNorm2d(8)), MIXES),
     "batch norm without state": (
-        replaced("layer2.1", nn.BatchNorm2d(8, affine=False, track_running_stats=False)),
-        "layer 'encoder.backbone.layer2.1' mixes the images of a batch",
+        replaced("layer2.1", nn.BatchNorm2d(8, affine=False, track_running_stats=False)), MIXES,
     ),
-    "batch mean": (replaced("layer2.2", BatchMean()), "a layer of the network mixes the images"),
+    "batch mean": (replaced("layer2.2", BatchMean()), "a layer of the network mixes"),
     "buffers": (
         replaced("layer2.1", nn.InstanceNorm2d(8, affine=True, track_running_stats=True)),
         "no gradient of one image can be found: .*encoder.backbone.layer2.1:InstanceNorm2d",
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("what", REFUSED)
 def test_dpsgd__names_the_layer_that_it_cannot_take(what: str) -> None:
+    """Logit-DP's loss couples outputs, and its network no images either."""
     change, said = REFUSED[what]
-    trial = method(PLAIN, change)
-    before = {n: t.clone() for n, t in trial.state_dict().items()}
-    with pytest.raises(InputError, match=said):
-        DPSGD().check_method(trial, 3, 8)
-    assert all(torch.equal(t, before[n]) for n, t in trial.state_dict().items())
+    for defense, spec in ((DPSGD(), PLAIN), (LogitDP(), SimCLR())):
+        trial = method(spec, change)
+        before = {n: t.clone() for n, t in trial.state_dict().items()}
+        with pytest.raises(InputError, match=said):
+            defense.check_method(trial, 3, 8)
+        assert all(torch.equal(t, before[n]) for n, t in trial.state_dict().items())
 
 
 @pytest.mark.parametrize(
     ("defense", "spec", "change", "images"),
     [
         (DPSGD(), PLAIN, replaced("layer2.2", Scale()), None),
-        (DPSGD(), MoCo(), lambda net: None, None),
-        (DPSGD(), DINO(head_norm="none", prototypes=8, freeze_epochs=1), lambda net: None, 12),
-        (LogitDP(), SimCLR(), lambda net: None, None),
-        (LogitDP(), PLAIN, lambda net: None, None),
+        (DPSGD(), MoCo(), id, None),
+        (DPSGD(), DINO(head_norm="none", prototypes=8, freeze_epochs=1), id, 12),
+        (LogitDP(), SimCLR(), id, None),
+        (LogitDP(), PLAIN, id, None),
     ],
 )
 def test_check__lets_pass_what_has_a_gradient_of_each_image(
     defense: Defense, spec: SSL, change: Change, images: int | None
 ) -> None:
-    """Prototypes that stay still at first have one, of zeros."""
+    """Prototypes that stay still at first have one, of zeros; `id` changes nothing."""
     defense.check_method(method(spec, change, images), 3, 8)
-
-
-def test_logit_dp__couples_outputs_and_no_layer() -> None:
-    with pytest.raises(InputError, match="layer 'encoder.backbone.layer2.1' mixes"):
-        LogitDP().check_method(method(SimCLR(), replaced("layer2.1", nn.BatchNorm2d(8))), 3, 8)
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,13 +19,13 @@ from fedmia.defenses.gaussian import Gaussian
 from fedmia.defenses.laplace import Laplace
 from fedmia.defenses.logistic import Logistic
 from fedmia.lowerbounds.gdp import epsilon_at
-from fedmia.options import registry
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng
 from fedmia.ssl.base import State
 from fedmia.ssl.moco import MoCo
 from fedmia.ssl.simclr import SimCLR
 from fedmia.storage.snapshot import MemoryStore
+from tests.defenses.conftest import kept
 
 LAWS: list[tuple[type[ReleaseNoise], Any]] = [
     (Logistic, stats.logistic), (Laplace, stats.laplace), (Gaussian, stats.norm),
@@ -56,13 +57,13 @@ def test_release__noise_has_the_stated_law(cls: type[ReleaseNoise], law: Any, st
 
 
 @pytest.mark.parametrize("cls", KINDS)
-def test_release__zero_scale_without_clipping_is_the_identity(cls: Any, states: States) -> None:
-    received, trained = states
-    released, metrics = cls(scale=0.0, clip=1e6).release(received, trained, {}, rng(1, "x"))
-    assert all(torch.equal(released[n], trained[n]) for n in trained)
-    assert released.keys() == trained.keys()
-    assert metrics["noise_std"] == 0.0 and "signal_to_noise" not in metrics
-    assert cls(scale=0.0).privacy({"rounds": 1, "scale": 0.0}) is None
+def test_options__that_say_two_things_are_refused(cls: Any) -> None:
+    for options, part in (
+        ({"epsilon": 1.0, "scale": 1.0}, "not both"),
+        ({"sensitivity": "sampled", "clip": 1.0}, "clip is not used"),
+    ):
+        with pytest.raises(InputError, match=part):
+            cls(**options)
 
 
 @pytest.mark.parametrize("cls", KINDS)
@@ -122,23 +123,18 @@ def test_privacy__target_is_spent_exactly_after_the_planned_rounds(
     assert spent[-1] == pytest.approx(3.0, rel=1e-6)
 
 
-@pytest.mark.parametrize("cls", [Logistic, Laplace])
-def test_privacy__pure_epsilon_is_2c_over_scale_and_adds(cls: Any, states: States) -> None:
-    defense, memory = cls(scale=0.25, clip=0.5), {}
-    for turn in (1, 2, 3):
+@pytest.mark.parametrize("cls", KINDS)
+def test_privacy__of_a_scale_adds_or_composes_as_one_gaussian_release_of_root_t(
+    cls: Any, states: States
+) -> None:
+    gaussian = cls is Gaussian
+    defense, memory = cls(scale=0.5, clip=0.5, **({"delta": 1e-6} if gaussian else {})), {}
+    for turn in (1, 2, 3, 4):
         defense.release(*states, memory, rng(0, turn))
-        stated = defense.privacy(memory)
-        assert stated.value == pytest.approx(turn * 2 * 0.5 / 0.25)
-        assert stated.delta == 0.0
-
-
-def test_privacy__gaussian_composes_as_one_release_of_root_t(states: States) -> None:
-    defense, memory = Gaussian(scale=2.0, clip=0.5, delta=1e-6), {}
-    for turn in range(4):
-        defense.release(*states, memory, rng(0, turn))
-    stated = defense.privacy(memory)
-    assert stated is not None and stated.delta == 1e-6
-    assert stated.value == pytest.approx(epsilon_at(2 * 0.5 * math.sqrt(4) / 2.0, 1e-6))
+        stated, ratio = defense.privacy(memory), 2 * 0.5 / 0.5
+        exact = epsilon_at(ratio * math.sqrt(turn), 1e-6) if gaussian else turn * ratio
+        assert stated.value == pytest.approx(exact)
+        assert stated.delta == (1e-6 if gaussian else 0.0)
 
 
 def test_logistic__loss_ratio_is_epsilon_at_most() -> None:
@@ -149,45 +145,9 @@ def test_logistic__loss_ratio_is_epsilon_at_most() -> None:
     assert Logistic().spent(1.2, 0.5, 1) == pytest.approx(np.abs(ratio).max())
 
 
-@pytest.mark.parametrize("cls", KINDS)
-def test_release__default_bounds_scale_with_the_number_of_weights(cls: Any, states: States) -> None:
-    memory: dict[str, Any] = {}
-    cls().release(*states, memory, rng(0, "x"))
-    clip = cls.default_clip * 5000 ** (1 / cls.order)
-    assert memory["sensitivity"] == pytest.approx(2 * clip)
-    assert memory["scale"] == cls.default_scale
-    stated = cls().privacy(memory)
-    assert stated.value is not None and stated.value > 10
-
-
 def test_release__epsilon_without_prepare_is_an_error(states: States) -> None:
     with pytest.raises(ValueError, match="prepare"):
         Logistic(epsilon=1.0).release(*states, {}, rng(0, "x"))
-
-
-@pytest.mark.parametrize("name", ["logistic", "laplace", "gaussian", "dpsgd"])
-@pytest.mark.parametrize("epsilon", [0, -1.0, math.nan, math.inf])
-def test_options__epsilon_that_is_no_budget_is_refused(name: str, epsilon: float) -> None:
-    with pytest.raises(InputError) as caught:
-        registry.build("defense", name, {"epsilon": epsilon})
-    assert "epsilon" in str(caught.value) and "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    "options, part",
-    [
-        ({"epsilon": 1.0, "scale": 1.0}, "not both"),
-        ({"scale": -0.1}, "scale must be >= 0"),
-        ({"clip": 0}, "clip must be > 0"),
-        ({"sensitivity": "sampled", "clip": 1.0}, "clip is not used"),
-        ({"sensitivity": "guess"}, "sampled"),
-    ],
-)
-@pytest.mark.parametrize("cls", KINDS)
-def test_options__refused_in_one_line(cls: Any, options: dict[str, Any], part: str) -> None:
-    with pytest.raises(InputError) as caught:
-        cls(**options)
-    assert part in str(caught.value) and "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("cls", KINDS)
@@ -207,11 +167,37 @@ def test_honest__the_rounds_of_the_run_reach_the_defence(name: str, make_desk: A
         update = Honest().answer(client_round)
         received = update.state
         assert update.metrics["noise_std"] > 0
-    client_state = store.load("main", 0)
-    assert client_state is not None and client_state.memory["defense"][name]["planned"] == 4
-    stated = client_round.defense.statement(client_state.memory["defense"])
+    memory = kept(store).memory["defense"]
+    assert memory[name]["planned"] == 4
+    stated = client_round.defense.statement(memory)
     assert stated.name == name and stated.epsilon.value == pytest.approx(5.0, rel=1e-6)
     assert all(t.isfinite().all() for t in received.values())
+
+
+@pytest.mark.parametrize("cls", KINDS)
+@pytest.mark.parametrize("budget", [{}, {"epsilon": 2.0}])
+def test_clip__its_origin_is_said_and_later_rounds_change_neither_it_nor_the_scale(
+    cls: Any, budget: dict[str, float], states: States
+) -> None:
+    public = replace(preparation(5), rehearse_public=lambda: states)
+    length = float(np.linalg.norm(flat(states[1], states[0]), cls.order))
+    fixed = cls.default_clip * 5000 ** (1 / cls.order)
+    for options, seen, clip, said in (
+        ({}, public, length, "the norm of an update that public images gave"),
+        ({}, preparation(5), fixed, "has no public images"),
+        ({"clip": 0.5}, public, 0.5, "given"),
+    ):
+        defense, memory = cls(**options, **budget), dict[str, Any]()
+        defense.prepare(seen, memory)
+        assert memory == {"planned": 5} | ({"clip": pytest.approx(clip)} if clip == length else {})
+        scale = defense.scale_for(2.0, 2 * clip, 5) if budget else defense.default_scale
+        for turn in (1, 2):
+            defense.release(*states, memory, rng(turn))
+            assert memory["rounds"] == turn and memory["scale"] == pytest.approx(scale)
+            assert memory["sensitivity"] == pytest.approx(2 * clip)
+        stated = defense.privacy(memory)
+        assert f"C = {clip:.3g}, " in stated.assumptions and said in stated.assumptions
+        assert stated.value == pytest.approx(defense.spent(2 * clip, scale, 2))
 
 
 @pytest.mark.parametrize("cls", KINDS)
@@ -230,27 +216,3 @@ def test_release__a_sampled_sensitivity_clips_nothing(cls: Any, states: States) 
     assert "7 pairs" in stated.assumptions
     assert memory["scale"] == defense.scale_for(2.0, 0.3, 2)
     assert stated.value == pytest.approx(defense.spent(0.3, memory["scale"], 1))
-
-
-@pytest.mark.parametrize("cls", KINDS)
-def test_release__sensitivity_and_scale_are_those_of_the_first_round(cls: Any) -> None:
-    """C of the public rehearsal: twice it is the sensitivity, and later rounds change neither."""
-    received, trained = {"w": torch.zeros(2)}, {"w": torch.tensor([3.0, 4.0])}
-    there = received, trained
-    look = PreparationContext(5, 4, lambda positions: {}, rng(0), NONE, lambda: there)
-    memory: dict[str, Any] = {}
-    cls(epsilon=2.0).prepare(look, memory)
-    clip = 5.0 if cls is Gaussian else 7.0  # L2, L1
-    assert memory == {"planned": 5, "clip": pytest.approx(clip)}
-    for turn in (1, 2):
-        cls(epsilon=2.0).release(received, trained, memory, rng(turn))
-        assert memory["sensitivity"] == pytest.approx(2 * clip) and memory["rounds"] == turn
-        assert memory["scale"] == cls(epsilon=2.0).scale_for(2.0, memory["sensitivity"], 5)
-    stated = cls(epsilon=2.0).privacy(memory)
-    assert f"C = {clip:.3g}, the norm of an update that public images" in stated.assumptions
-    given: dict[str, Any] = {}
-    cls(clip=3.0).prepare(look, given)
-    assert given == {"planned": 5}
-    cls(clip=3.0).release(received, trained, given, rng(0))
-    assert given["sensitivity"] == 6.0 and given["scale"] == cls.default_scale
-    assert "C = 3, given" in cls(clip=3.0).privacy(given).assumptions

@@ -20,6 +20,7 @@ from fedmia.options.seeding import rng
 from fedmia.records.privacy import ClientDefence, Epsilon
 from fedmia.ssl.base import State
 from fedmia.storage.snapshot import MemoryStore
+from tests.defenses.conftest import kept
 
 LAYERS = (
     ("dpsgd", {"noise_multiplier": 1.0}, frozenset({0})),
@@ -48,33 +49,22 @@ class Plus(Times):
 
 
 @dataclass(frozen=True)
-class Slower(Defense):
+class Slower(Times):
     """Trains in a way of its own."""
+
+    trains: ClassVar[bool] = True
 
     def train(self, job: Any, memory: dict[str, Any]) -> dict[str, float]:
         memory["trained"] = True
         return {"loss": 0.5}
 
 
-@dataclass(frozen=True)
-class Tired(Defense):
-    """Sits out every round after the first."""
-
-    def adapt(self, job: Any, memory: dict[str, Any]) -> None:
-        memory["rounds"] = memory.get("rounds", 0) + 1
-
-    def sits_out(self, memory: dict[str, Any]) -> bool:
-        return bool(memory.get("rounds"))
-
-
 def test_train__one_that_defines_it_takes_the_place_of_training() -> None:
-    """Wherever it stands in the order, and no other such one beside it."""
+    """Wherever it stands in the order."""
     memory: dict[str, Any] = {}
     stack = DefenseStack([("times", Times()), ("slower", Slower())])
     job: Any = None  # so that nothing else can train
     assert stack.train(job, memory) == {"loss": 0.5} and memory["slower"] == {"trained": True}
-    with pytest.raises(InputError, match="dpsgd and slower exclude each other"):
-        check_exclusive([("dpsgd", DPSGD()), ("slower", Slower())])
 
 
 def test_release__each_sees_what_the_one_before_let_out() -> None:
@@ -94,36 +84,25 @@ def test_desk__one_defence_in_a_stack_is_that_defence(make_desk: Any) -> None:
         store = MemoryStore()
         client_round = make_desk("dpsgd", {}, store, defenses=layers)
         sent.append(Honest().answer(client_round).state)
-        client_state = store.load("main", 0)
-        assert client_state is not None and set(client_state.memory["defense"]) == {
-            n for n, _, _ in layers
-        }
-    memory: dict[str, Any] = {}
-    released, _ = Gaussian(scale=0.2, clip=3.0).release(
-        client_round.received, sent[0], memory, rng(0, "release", 1, 0)
-    )
+        assert list(kept(store).memory["defense"]) == [name for name, _, _ in layers]
+    defense, stream = Gaussian(scale=0.2, clip=3.0), rng(0, "release", 1, 0)
+    released, _ = defense.release(client_round.received, sent[0], {}, stream)
     assert all(torch.equal(t, sent[1][n]) for n, t in released.items())
 
 
-def test_desk__guarantees_withhold_what_rests_on_images(make_desk: Any) -> None:
-    """Losses, norms and shares stay with the client; no defence sends them all."""
-    client_round = make_desk("dpsgd", {}, MemoryStore(), defenses=())
-    assert {"loss", "seconds"} <= set(Honest().answer(client_round).metrics)
-    for layer in LAYERS:
-        update = Honest().answer(make_desk("", {}, MemoryStore(), defenses=(layer,)))
-        assert set(update.metrics) <= {"seconds", "noise_std", "lr"}
-
-
-@pytest.mark.parametrize("turn", [1, -1])
-def test_desk__one_guarantee_withholds_whatever_stands_beside_it(make_desk: Any, turn: int) -> None:
-    """A defence that promises nothing opens nothing, before or after the one that does."""
+def test_desk__one_guarantee_withholds_whatever_stands_beside_it(make_desk: Any) -> None:
+    """Losses, norms and shares stay with the client. A defence that promises nothing opens nothing,
+    before or after the one that does; no defence withholds nothing."""
     open_one = ("weight-decay", {}, frozenset({0}))
+
+    def told(*layers: Any) -> set[str]:
+        at = make_desk("", {}, MemoryStore(), defenses=layers)
+        return set(Honest().answer(at).metrics)
+
     for layer in LAYERS:
-        client_round = make_desk("", {}, MemoryStore(), defenses=(layer, open_one)[::turn])
-        metrics = Honest().answer(client_round).metrics
-        assert not metrics.keys() & {"loss", "gradient_norm", "update_norm", "clipped"}
-    alone = make_desk("", {}, MemoryStore(), defenses=(open_one,))
-    assert "loss" in Honest().answer(alone).metrics
+        for layers in ((layer,), (layer, open_one), (open_one, layer)):
+            assert told(*layers) <= {"seconds", "noise_std", "lr"}
+    assert {"loss", "seconds"} <= told() & told(open_one)
 
 
 def test_desk__a_client_that_rests_sends_what_it_received(
@@ -132,76 +111,75 @@ def test_desk__a_client_that_rests_sends_what_it_received(
     store = MemoryStore()
     first = Honest().answer(make_desk("", {}, store, defenses=LAYERS[:1]))
     client_round = make_desk("", {}, store, 2, first.state, defenses=LAYERS[:1])
-    client_state = store.load("main", 0)
+    client_state = kept(store)
     monkeypatch.setattr(DPSGD, "sits_out", lambda self, memory: "history" in memory)
     update = Honest().answer(client_round)
     assert update.examples == 0 and update.metrics == {}
     assert all(torch.equal(t, first.state[n]) for n, t in update.state.items())
-    assert store.load("main", 0) is client_state
+    assert kept(store) is client_state
 
 
-def test_statement__the_least_epsilon_of_the_best_standing() -> None:
-    def part(name: str, value: float | None, standing: str) -> ClientDefence:
-        return ClientDefence(name, Epsilon(value, 1e-5, 2, standing, f"{name} says."))
-
-    loose, tight = part("a", 9.0, "guaranteed"), part("b", 4.0, "guaranteed")
-    guess, none = part("c", 0.1, "heuristic"), part("d", None, "guaranteed")
-    (only,) = smallest_epsilon([loose, tight, guess, none])
-    assert only.value == 4.0 and only.assumptions.startswith("b says. ")
-    assert "a and b and c and d" in only.assumptions
-    assert [e.value for e in smallest_epsilon([guess, none])] == [0.1]
-    assert smallest_epsilon([tight]) == [tight.epsilon]
-    assert smallest_epsilon([ClientDefence("crop")]) == smallest_epsilon([]) == []
+def part(
+    name: str, value: float | None, standing: str = "guaranteed", unit: str = "client",
+    delta: float = 1e-5,
+) -> ClientDefence:  # fmt: skip
+    return ClientDefence(name, Epsilon(value, delta, 2, standing, f"{name} says.", unit=unit))
 
 
-def test_statement__epsilons_of_units_and_deltas_are_not_compared() -> None:
-    """One for each unit; of one unit those that nothing beats in epsilon and delta both."""
-
-    def part(name: str, unit: str, value: float, delta: float) -> ClientDefence:
-        stated = Epsilon(value, delta, 2, "guaranteed", f"{name} says.", unit=unit)
-        return ClientDefence(name, stated)
-
-    image, client = part("a", "image", 9.0, 1e-5), part("b", "client", 4.0, 1e-5)
-    pure, worse = part("c", "client", 7.0, 0.0), part("d", "client", 8.0, 1e-6)
-    lines = [(e.unit, e.value, e.delta) for e in smallest_epsilon([image, client, pure, worse])]
-    assert lines == [("image", 9.0, 1e-5), ("client", 4.0, 1e-5), ("client", 7.0, 0.0)]
-    (alone, *others) = smallest_epsilon([image, client, pure, worse])
-    assert alone.assumptions == "a says."
-    assert all("b and c and d" in e.assumptions for e in others)
+@pytest.mark.parametrize(
+    ("parts", "kept_ones"),
+    [
+        # The least epsilon of the best standing; what has no value never stands where one has.
+        ([part("a", 9.0), part("b", 4.0), part("c", 0.1, "heuristic"), part("d", None)], "b"),
+        ([part("c", 0.1, "heuristic"), part("d", None)], "c"),
+        ([part("d", None, delta=1e-3)], "d"),
+        # One for each unit; of one unit those that nothing beats in epsilon and delta both.
+        ([part("a", 9.0, unit="image"), part("b", 4.0), part("c", 7.0, delta=0.0),
+          part("d", 8.0, delta=1e-6)], "abc"),
+        # At one epsilon the smaller delta.
+        ([part("a", 4.0), part("b", 4.0, delta=1e-7), part("d", None, delta=0.0),
+          part("c", 5.0, delta=1e-6)], "b"),
+        ([ClientDefence("crop")], ""),
+        ([], ""),
+    ],
+)  # fmt: skip
+def test_statement__what_nothing_beats(parts: list[ClientDefence], kept_ones: str) -> None:
+    """Of epsilons of one unit the assumptions name all."""
+    smallest = smallest_epsilon(parts)
+    assert [e.assumptions[0] for e in smallest] == list(kept_ones)
+    for epsilon in smallest:
+        own: Any = next(p for p in parts if p.name == epsilon.assumptions[0])
+        assert (epsilon.value, epsilon.delta) == (own.epsilon.value, own.epsilon.delta)
+        rivals = [p.name for p in parts if p.epsilon and p.epsilon.unit == epsilon.unit]
+        alone = f"{own.name} says."
+        assert (epsilon.assumptions == alone) == (len(rivals) == 1)
+        assert len(rivals) == 1 or " and ".join(rivals) in epsilon.assumptions
 
 
 def test_statement__parts_in_order(make_desk: Any) -> None:
     store = MemoryStore()
     client_round = make_desk("", {}, store, defenses=LAYERS)
     Honest().answer(client_round)
-    client_state = store.load("main", 0)
-    assert client_state is not None
-    statement = client_round.defense.statement(client_state.memory["defense"])
-    assert statement.name == "dpsgd, gaussian" and [p.name for p in statement.parts] == [
-        "dpsgd",
-        "gaussian",
-    ]
+    statement = client_round.defense.statement(kept(store).memory["defense"])
+    assert statement.name == "dpsgd, gaussian"
+    assert [p.name for p in statement.parts] == ["dpsgd", "gaussian"]
     first, second = (p.epsilon for p in statement.parts)
     assert (statement.epsilon.unit, statement.epsilon.value) == ("image", first.value)
     assert [(e.unit, e.value) for e in statement.beside] == [("client", second.value)]
     assert DefenseStack().statement({}) is None and not DefenseStack()
 
 
-class Other(Times):
-    trains: ClassVar[bool] = True
-
-
 def test_exclusive__two_of_a_kind() -> None:
     check_exclusive([("dpsgd", DPSGD()), ("gaussian", Gaussian()), ("times", Times())])
-    with pytest.raises(InputError, match="gaussian and laplace exclude each other"):
-        check_exclusive([("gaussian", Gaussian()), ("laplace", Laplace())])
-    with pytest.raises(InputError, match="dpsgd and other exclude each other"):
-        check_exclusive([("dpsgd", DPSGD()), ("other", Other())])
+    for one, other in (("gaussian", Laplace()), ("dpsgd", Slower())):
+        layers = [("gaussian", Gaussian()), ("dpsgd", DPSGD()), ("other", other)]
+        with pytest.raises(InputError, match=f"{one} and other exclude each other"):
+            check_exclusive(layers)
 
 
 def test_preparation__contains_the_public_images(make_desk: Any) -> None:
     client_round = make_desk("", {}, MemoryStore(), defenses=LAYERS, public=np.array([1, 3]))
-    assert (client_round._preparation().public == client_round.client_context.images[[1, 3]]).all()
+    assert (client_round.preparation().public == client_round.client_context.images[[1, 3]]).all()
 
 
 def test_statement__says_where_its_noise_comes_from() -> None:
@@ -218,14 +196,3 @@ def test_statement__says_where_its_noise_comes_from() -> None:
             assert [e.noise_source for e in stated if e] == [source] * (2 * count)
             assert statement.metrics == ({"lr": 0.1} if count == 1 else {"lr": 0.1, "clipped": 1.0})
     assert DefenseStack(layers).noise_source == "seeded"
-
-
-def test_least__at_one_epsilon_the_smaller_delta() -> None:
-    """And what has no value never stands where one has; of those without, all are kept."""
-
-    def part(value: float | None, delta: float) -> ClientDefence:
-        return ClientDefence("x", Epsilon(value, delta, 2, "guaranteed", ""))
-
-    epsilon = smallest_epsilon([part(4.0, 1e-5), part(4.0, 1e-7), part(None, 0.0), part(5.0, 1e-6)])
-    assert [(e.value, e.delta) for e in epsilon] == [(4.0, 1e-7)]
-    assert [(e.value, e.delta) for e in smallest_epsilon([part(None, 1e-3)])] == [(None, 1e-3)]

@@ -16,6 +16,7 @@ from fedmia.defenses.heads.release import (
     ReleaseSetting,
     add_noise,
     assumptions,
+    audit_noise,
     mechanism,
     noise_scale,
     predict_probabilities,
@@ -24,6 +25,7 @@ from fedmia.defenses.heads.stack import HeadStack, init_heads
 from fedmia.lowerbounds.gdp import delta_at, epsilon_at
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng
+from fedmia.report.lowerbounds import canary_bound
 from papers.heads import attack
 from papers.heads.settings import MECHANISMS, Head
 from papers.heads.trial import (
@@ -48,43 +50,44 @@ def heads(count: int = 1) -> HeadStack:
 
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_released__noise_has_the_stated_law_on_every_weight(name: str) -> None:
-    law, one = mechanism(ReleaseSetting(name, 1.0), 1e-5), heads().take([0] * 5)
-    found = add_noise(one, law, 0.7, rng(1, "noise"))
-    noise = (found.flat() - one.flat()).numpy()
+    """At zero strength heads are themselves."""
+    law, one = law_of(name), heads().take([0] * 5)
+    noise = (add_noise(one, law, 0.7, rng(1, "noise")).flat() - one.flat()).numpy()
     assert noise.shape == (5, 41 * 20 + 21 * 10)
     assert stats.kstest(noise.ravel(), LAWS[name](scale=0.7).cdf).pvalue > 0.01
     assert stats.kstest(noise.ravel(), LAWS[name](scale=0.77).cdf).pvalue < 0.01
     assert np.abs(np.corrcoef(noise)[0, 1:]).max() < 0.12  # releases are independent
+    bare = add_noise(one, law, 0.0, rng(1, "noise")), one.plus(torch.zeros_like(one.flat()))
+    for same in bare:
+        assert all(map(torch.equal, one.tensors(), same.tensors()))
 
 
-@pytest.mark.parametrize("name", MECHANISMS)
-def test_released__zero_strength_is_the_identity(name: str) -> None:
-    one, law = heads(3), mechanism(ReleaseSetting(name, 1.0), 1e-5)
-    found = add_noise(one, law, 0.0, rng(1, "noise"))
-    for before, after in zip(one.tensors(), found.tensors(), strict=True):
-        assert torch.equal(before, after)
-    nothing = one.plus(torch.zeros_like(one.flat()))
-    assert all(map(torch.equal, one.tensors(), nothing.tensors()))
+def law_of(name: str, epsilon: float = 1.0, delta: float = 1e-5) -> Any:
+    return mechanism(ReleaseSetting(name, epsilon), delta)
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 10.0])
 def test_scale__is_the_papers_and_the_gaussians_is_exact(epsilon: float) -> None:
-    scales = {
-        n: noise_scale(mechanism(ReleaseSetting(n, epsilon), 1e-5), epsilon, DELTAS) for n in LAWS
-    }
+    """Classical: sigma = Delta_2 sqrt(2 ln(1.25 / delta)) / epsilon (Sec. 3.2)."""
+    scales = {n: noise_scale(law_of(n, epsilon), epsilon, DELTAS) for n in (*LAWS, CLASSICAL)}
     assert scales["logistic"] == pytest.approx(3.0 / epsilon) == scales["laplace"]
     assert delta_at(epsilon, 0.4 / scales["gaussian"]) == pytest.approx(1e-5, rel=1e-6)
-    classical = 0.4 * math.sqrt(2 * math.log(1.25 / 1e-5)) / epsilon
-    assert (scales["gaussian"] < classical) == (epsilon <= 1)  # above it the classical is too small
+    twin = 0.4 * math.sqrt(2 * math.log(1.25 / 1e-5)) / epsilon
+    assert scales[CLASSICAL] == pytest.approx(twin)
+    assert (scales["gaussian"] < twin) == (epsilon <= 1)  # above it the classical is too small
 
 
-@pytest.mark.parametrize("epsilon", [0.5, 10.0])
-def test_scale__classical_is_the_additive_logistic_papers(epsilon: float) -> None:
-    """sigma = Delta_2 sqrt(2 ln(1.25 / delta)) / epsilon (Sec. 3.2)."""
-    law = mechanism(ReleaseSetting(CLASSICAL, epsilon), 1e-4)
-    twin = 0.4 * (2 * math.log(1.25 / 1e-4)) ** 0.5 / epsilon
-    assert noise_scale(law, epsilon, DELTAS) == pytest.approx(twin)
-    assert (delta_at(epsilon, 0.4 / twin) <= 1e-4) == (epsilon < 1)
+@pytest.mark.parametrize("name", [*MECHANISMS, CLASSICAL])
+def test_audit__finds_a_quarter_of_the_noise_and_blames_no_honest_release(name: str) -> None:
+    setting = ReleaseSetting(name, 2.0)
+    scale = noise_scale(law_of(name, 2.0), 2.0, DELTAS)
+    honest, weak = (
+        canary_bound(audit_noise(setting, 1e-5, DELTAS, scale / part, 1000, rng(0, "audit")), 3)
+        for part in (1, 4)
+    )
+    assert honest is not None and weak is not None
+    assert not honest["refuted"] and weak["refuted"]
+    assert 0 < honest["value"] < 2 < weak["value"] and weak["canaries"] == 1000
 
 
 def test_assumptions__say_where_the_classical_calibration_is_proved() -> None:
@@ -101,9 +104,15 @@ def test_answers__are_probabilities_of_one_draw() -> None:
     one, asked = heads(2), torch.randn(6, 40, generator=torch.Generator().manual_seed(1))
     found = predict_probabilities(one, asked)
     assert found.shape == (2, 6, 10) and torch.allclose(found.sum(dim=2), torch.ones(2, 6))
-    assert torch.equal(found[:, 2:3], predict_probabilities(one, asked[2:3])) or torch.allclose(
-        found[:, 2:3], predict_probabilities(one, asked[2:3]), atol=1e-6
-    )
+    again = predict_probabilities(one, asked[2:3])
+    assert torch.allclose(found[:, 2:3], again, atol=1e-6)
+
+
+@pytest.fixture
+def few_pairs(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Few answers of shadows to fit a classifier on."""
+    monkeypatch.setattr(attack, "PAIRS", 200)
+    return monkeypatch
 
 
 def test_attack__is_the_papers_network() -> None:
@@ -159,9 +168,8 @@ def memorised() -> tuple[LabelledFeatures, Head]:
 
 @pytest.mark.slow
 def test_trial__what_is_learnt_by_heart_leaks_until_noise_hides_it(memorised: Any) -> None:
-    labelled, asked = memorised
     weak, strong = ReleaseSetting("logistic", 1e6), ReleaseSetting("laplace", 0.05)
-    found = run_trial(labelled, asked, 0, [weak, strong])
+    found = run_trial(*memorised, 0, [weak, strong])
     assert found.train_accuracy == 1.0
     for name in (NAIVE, CONFIDENCE):
         assert found.plain.attacks[name].auc > 0.7
@@ -169,93 +177,68 @@ def test_trial__what_is_learnt_by_heart_leaks_until_noise_hides_it(memorised: An
     assert found.noised[weak].attacks[KNOWING].auc > 0.7
     assert max(abs(r.auc - 0.5) for r in found.noised[strong].attacks.values()) < 0.15
     assert found.noised[weak].loss == pytest.approx(0.0, abs=0.02)
-    scale = found.noised[strong].scale
-    assert found.sensitivity[1] / scale == pytest.approx(0.05)
+    assert found.sensitivity[1] / found.noised[strong].scale == pytest.approx(0.05)
 
 
-def test_trial__utility_loss_is_definition_6_1(
-    memorised: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(attack, "PAIRS", 200)
+def test_trial__utility_loss_is_definition_6_1(memorised: Any, few_pairs: Any) -> None:
     labelled, asked = memorised
     bench = HeadExperiment(labelled, asked, 1)
-    law = mechanism(ReleaseSetting("gaussian", 1.0), 1e-5)
-    releases = add_noise(bench.head.take([0] * 3), law, 3.0, rng(0, "noise"))
-    found = bench.measure_release(releases, 3.0, {})
-    rows, right = bench.split.others, []
+    releases = add_noise(bench.head.take([0] * 3), law_of("gaussian"), 3.0, rng(0, "noise"))
+    found, right = bench.measure_release(releases, 3.0, {}), []
     for stack in (releases, bench.head):
         hits = [
             int(predict_probabilities(stack, labelled.features[r : r + 1])[k].argmax())
             == labelled.labels[r]
             for k in range(len(stack))
-            for r in rows
+            for r in bench.split.others
         ]
         right.append(np.mean(hits))
     assert found.loss == pytest.approx(1 - right[0] / right[1])
     assert found.utility == pytest.approx(right[0])
 
 
-def test_trial__who_knows_trains_on_shadows_noised_as_the_release(
-    memorised: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """By the same law and scale, of draws of their own; who does not know, on bare ones."""
-    labelled, asked = memorised
-    short, fit, given = (
-        replace(asked, epochs=2, samples=2),
-        attack.fit_classifiers,
-        list[torch.Tensor](),
-    )
-
-    def noted(pairs: torch.Tensor, *rest: Any) -> HeadStack:
-        given.append(pairs)
-        return fit(pairs, *rest)
-
-    monkeypatch.setattr(attack, "PAIRS", 200)
-    monkeypatch.setattr(attack, "fit_classifiers", noted)
-    setting = ReleaseSetting("gaussian", 1.0)
-    scale = run_trial(labelled, short, 3, [setting]).noised[setting].scale
-    ((naive, knowing),) = given
-    bench = HeadExperiment(labelled, short, 3)
-    draw = rng(3, "head", "shadow", "gaussian", "1.0")
-    noised = add_noise(bench.shadows, mechanism(setting, asked.delta), scale, draw)
-    torch.testing.assert_close(naive, bench.pairs(bench.shadows))
-    torch.testing.assert_close(knowing, bench.pairs(noised))
-    assert (knowing - naive).abs().max() > 0.1
-
-
 def test_trial__each_setting_is_attacked_by_the_classifier_of_its_own_noise(
-    memorised: Any, monkeypatch: pytest.MonkeyPatch
+    memorised: Any, few_pairs: Any
 ) -> None:
-    """And by the one that knows of no noise; the head without noise by that alone."""
+    """And by the one that knows of no noise; the head without noise by that alone. Who knows trains
+    on shadows that are noised by the same law and scale, of draws of their own."""
     labelled, asked = memorised
-    fitted, asks, fit = list[HeadStack](), list[Any](), attack.fit_classifiers
-    measured = HeadExperiment.measure_release
+    asked = replace(asked, epochs=2, samples=2)
+    given, fitted, asks = list[torch.Tensor](), list[HeadStack](), list[Any]()
+    fit, measured = attack.fit_classifiers, HeadExperiment.measure_release
+
+    def noted_fit(pairs: torch.Tensor, *rest: Any) -> HeadStack:
+        given.extend(pairs)
+        fitted.append(fit(pairs, *rest))
+        return fitted[0]
 
     def noted(self: HeadExperiment, heads: HeadStack, scale: float, classifiers: Any) -> Any:
         asks.append((scale, classifiers))
         return measured(self, heads, scale, classifiers)
 
-    monkeypatch.setattr(attack, "PAIRS", 200)
-    monkeypatch.setattr(attack, "fit_classifiers", lambda *of: fitted.append(fit(*of)) or fitted[0])
-    monkeypatch.setattr(HeadExperiment, "measure_release", noted)
+    few_pairs.setattr(attack, "fit_classifiers", noted_fit)
+    few_pairs.setattr(HeadExperiment, "measure_release", noted)
     settings = [ReleaseSetting("gaussian", 1.0), ReleaseSetting("laplace", 5.0)]
-    found = run_trial(labelled, replace(asked, epochs=2, samples=2), 3, settings)
-    scales = [found.noised[s].scale for s in settings]
-    assert [scale for scale, _ in asks] == [0.0, *scales]
+    found = run_trial(labelled, asked, 3, settings)
+    scales = [0.0, *(found.noised[s].scale for s in settings)]
+    assert [scale for scale, _ in asks] == scales
     assert [set(c) for _, c in asks] == [{NAIVE}, {NAIVE, KNOWING}, {NAIVE, KNOWING}]
     for i, (_, classifiers) in enumerate(asks):
-        for name, place in ((NAIVE, 0), (KNOWING, i)):
-            if name in classifiers:
-                own = fitted[0].take([place])
-                assert all(map(torch.equal, classifiers[name].tensors(), own.tensors()))
+        for name, classifier in classifiers.items():
+            own = fitted[0].take([i if name == KNOWING else 0])
+            assert all(map(torch.equal, classifier.tensors(), own.tensors()))
+    bench = HeadExperiment(labelled, asked, 3)
+    for pairs, scale, setting in zip(given, scales, (None, *settings), strict=True):
+        shadows = bench.shadows
+        if setting is not None:
+            draw = rng(3, "head", "shadow", setting.mechanism, repr(setting.epsilon))
+            shadows = add_noise(shadows, mechanism(setting, asked.delta), scale, draw)
+            assert (pairs - given[0]).abs().max() > 0.1
+        torch.testing.assert_close(pairs, bench.pairs(shadows))
 
 
-def test_trial__repeats_with_the_seed_and_not_without(
-    memorised: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(attack, "PAIRS", 200)
+def test_trial__repeats_with_the_seed_and_not_without(memorised: Any, few_pairs: Any) -> None:
     labelled, asked = memorised
-    short = replace(asked, epochs=5, samples=2)
-    settings = [ReleaseSetting("logistic", 5.0)]
+    short, settings = replace(asked, epochs=5, samples=2), [ReleaseSetting("logistic", 5.0)]
     first, again, other = (run_trial(labelled, short, seed, settings) for seed in (0, 0, 1))
     assert first == again and first != other

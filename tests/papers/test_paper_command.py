@@ -46,12 +46,3 @@ def test_run__whose_data_are_gone(tmp_path: Path, capsys: Capture) -> None:
     assert "gone.parquet" in said and not (tmp_path / "paper").exists()
     (tmp_path / "report.json").write_text("[]", encoding="utf-8")
     assert "is no report of a run" in refused([str(tmp_path)], capsys)
-
-
-def test_beside__a_run_without_an_active_attack(tmp_path: Path, capsys: Capture) -> None:
-    for name in ("run", "other"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "config.yaml").write_text("seed: 0\n", encoding="utf-8")
-        (tmp_path / name / "report.json").write_text('{"rounds": []}', encoding="utf-8")
-    arguments = [str(tmp_path / "run"), "--beside", str(tmp_path / "other")]
-    assert "no client attacked actively to its end" in refused(arguments, capsys)

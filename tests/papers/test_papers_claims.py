@@ -80,60 +80,49 @@ def of(place: str, climb: StaticAscentScores | None = None, curves: Curves | Non
         (1 + noise(FEW), 1.1 + noise(FEW, 1), UNDECIDED),
         (1 + noise(20_000), 1.06 + noise(20_000, 1), HOLDS),  # by little, of so many for sure
         (np.r_[1 + noise(MANY), np.full(60, 90.0)], 2 + noise(MANY, 1), FAILS),  # means say no
+        # Some few images that blow up carry no claim, though the means say so.
+        (1 + noise(MANY), np.r_[1 + noise(MANY, 1), np.full(6, 501.0)], FAILS),
+        # All but one pair in 600 say so, but one member blew up: the means tell nothing.
+        (np.r_[1 + noise(MANY), 5001.0], 3 + noise(MANY, 1), UNDECIDED),
     ],
 )
 def test_fig_10__every_verdict(members: FloatArray, others: FloatArray, verdict: str) -> None:
-    assert of("Fig. 10", climbed(members, others))["verdict"] == verdict
-
-
-def test_fig_10__some_few_images_that_blow_up_carry_no_claim() -> None:
-    others = 1 + noise(MANY, 1)
-    others[:6] += 500.0
-    found = of("Fig. 10", climbed(1 + noise(MANY), others))
-    assert found["numbers"][0]["difference_ci"][0] > 0 and found["verdict"] == FAILS
-
-
-def test_fig_10__unsettled_means_keep_it_open() -> None:
-    """All but one pair in 600 say so, but one member blew up: the means tell nothing."""
-    members = 1 + noise(MANY)
-    members[0] += 5000
-    assert of("Fig. 10", climbed(members, 3 + noise(MANY, 1)))["verdict"] == UNDECIDED
+    """The loss before the climb stands beside its rise."""
+    found = of("Fig. 10", climbed(members, others))
+    rise, before = found["numbers"]
+    assert found["verdict"] == verdict
+    assert rise["members"] == pytest.approx(members.mean())
+    assert rise["nonmembers"] == pytest.approx(others.mean())
+    assert before["members"] == before["nonmembers"] == 1 and before["auc"] == 0.5
 
 
 def test_contrast__welch_and_mann_whitney_by_others_hands() -> None:
     draw = np.random.default_rng(3)
     ours, theirs = draw.exponential(1, 40), draw.exponential(3, 90)
-    found = claims.contrast("x", ours, theirs)
-    want = ttest_ind(theirs, ours, equal_var=False).confidence_interval()
-    assert found["difference_ci"] == pytest.approx((want.low, want.high))
-    one = ttest_1samp(ours, 0).confidence_interval()
-    assert found["members_ci"] == pytest.approx((one.low, one.high))
-    truth = np.repeat([0, 1], [40, 90])
+    found, truth = claims.contrast("x", ours, theirs), np.repeat([0, 1], [40, 90])
+    difference, one = ttest_ind(theirs, ours, equal_var=False), ttest_1samp(ours, 0)
+    assert found["difference_ci"] == pytest.approx(tuple(difference.confidence_interval()))
+    assert found["members_ci"] == pytest.approx(tuple(one.confidence_interval()))
     assert found["auc"] == pytest.approx(roc_auc_score(truth, np.concatenate([ours, theirs])))
-    assert found["median_members"] == np.median(ours)
-    assert found["median_nonmembers"] == np.median(theirs)
-
-
-def test_fig_10__the_loss_before_the_climb_stands_beside_it() -> None:
-    climb = climbed(1 + noise(MANY), 3 + noise(MANY, 1))
-    rise, before = of("Fig. 10", climb)["numbers"]
-    assert rise["members"] == pytest.approx(1) and rise["nonmembers"] == pytest.approx(3)
-    assert before["members"] == before["nonmembers"] == 1 and before["auc"] == 0.5
+    medians = found["median_members"], found["median_nonmembers"]
+    assert medians == (np.median(ours), np.median(theirs))
 
 
 @pytest.mark.parametrize(
-    ("others", "shift", "verdict", "accuracy", "hindsight"),
+    ("n", "others", "shift", "verdict", "accuracy", "hindsight"),
     [
-        (5 + noise(MANY, 1), 0, HOLDS, 1, 1),
-        (noise(MANY, 1), 0, FAILS, None, None),
-        (-5 + noise(MANY, 1), 0, FAILS, None, 0.5),  # members and non-members swapped
-        (5 + noise(MANY, 1), 20, UNDECIDED, 0.5, 1),  # what is known is no guide
+        (MANY, 5, 0, HOLDS, 1, 1),
+        (MANY, 0, 0, FAILS, None, None),
+        (MANY, -5, 0, FAILS, None, 0.5),  # members and non-members swapped
+        (MANY, 5, 20, UNDECIDED, 0.5, 1),  # what is known is no guide
+        (8, 5, 0, UNDECIDED, 1, 1),  # all right, of so few that it might have been luck
     ],
 )
 def test_fig_12__every_verdict(
-    others: FloatArray, shift: float, verdict: str, accuracy: float | None, hindsight: float | None
-) -> None:
-    found = of("Fig. 12", climbed(noise(MANY), others, shift))
+    n: int, others: float, shift: float, verdict: str, accuracy: float | None,
+    hindsight: float | None,
+) -> None:  # fmt: skip
+    found = of("Fig. 12", climbed(noise(n), others + noise(n, 1), shift))
     numbers = found["numbers"][0]
     assert found["verdict"] == verdict
     assert numbers["hindsight_before"] == 0.5  # all losses were equal
@@ -142,44 +131,34 @@ def test_fig_12__every_verdict(
     assert ("hindsight" in found["remark"]) == (verdict == UNDECIDED)
 
 
-def test_fig_12__few_images_leave_it_open() -> None:
-    """All right, of so few that it might have been luck."""
-    assert of("Fig. 12", climbed(noise(8), 5 + noise(8, 1)))["verdict"] == UNDECIDED
-
-
 @pytest.mark.parametrize(
-    ("curves", "verdict"),
+    ("curves", "upload", "before"),
     [
-        (changing(-2, -0.5), HOLDS),
-        (changing(-2, 3), HOLDS),  # "potentially increasing"
-        (changing(-0.5, -2), FAILS),  # members and non-members swapped
-        (changing(0.5, 2), FAILS),  # members' loss rises
-        (changing(-2, -2), FAILS),
-        (changing(0, 3), UNDECIDED),  # members' loss stays
-        (changing(-0.1, 2, 5), UNDECIDED),
+        # Uploads were at 5, losses before the attack at 4: down to 4.5 is up by half.
+        (changing(-0.5, 2), HOLDS, FAILS),
+        (changing(-2, 2), HOLDS, HOLDS),
+        (changing(-2, -0.5), HOLDS, HOLDS),
+        (changing(-2, 3), HOLDS, HOLDS),  # "potentially increasing"
+        (changing(-0.5, -2), FAILS, FAILS),  # members and non-members swapped
+        (changing(0.5, 2), FAILS, FAILS),  # members' loss rises
+        (changing(-2, -2), FAILS, FAILS),
+        (changing(0, 3), UNDECIDED, FAILS),  # members' loss stays
+        (changing(-0.1, 2, 5), UNDECIDED, UNDECIDED),
     ],
 )
-def test_fig_13__every_verdict_from_the_upload(curves: Curves, verdict: str) -> None:
-    assert of(UPLOAD, None, curves)["verdict"] == verdict
-
-
-def test_fig_13__from_before_the_attack_is_another_question() -> None:
-    """Uploads were at 5, losses before the attack at 4: down to 4.5 is up by half."""
-    assert of(BEFORE, None, changing(-0.5, 2))["verdict"] == FAILS
-    assert of(UPLOAD, None, changing(-0.5, 2))["verdict"] == HOLDS
-    assert of(BEFORE, None, changing(-2, 2))["verdict"] == HOLDS
+def test_fig_13__every_verdict(curves: Curves, upload: str, before: str) -> None:
+    assert of(UPLOAD, None, curves)["verdict"] == upload
+    assert of(BEFORE, None, curves)["verdict"] == before
 
 
 def test_fig_13__numbers_with_ascent_and_without() -> None:
     curves = changing(-2, 3)
     curves = replace(curves, members=curves.members + [[0.0], [4.0]])  # more in the second round
     curves = replace(curves, control_members=np.stack([np.full(MANY, 3.0), np.full(MANY, 1.0)]))
-    upload, without = of(UPLOAD, None, curves)["numbers"]
-    assert (upload["members"], upload["nonmembers"]) == pytest.approx((-2, 3))
-    assert (without["members"], without["nonmembers"]) == (-1, 0)
-    before, without = of(BEFORE, None, curves)["numbers"]
-    assert (before["members"], before["nonmembers"]) == pytest.approx((1, 4))
-    assert (without["members"], without["nonmembers"]) == (-2, 0)
+    for place, attacked, control in ((UPLOAD, (-2, 3), (-1, 0)), (BEFORE, (1, 4), (-2, 0))):
+        with_ascent, without = of(place, None, curves)["numbers"]
+        assert (with_ascent["members"], with_ascent["nonmembers"]) == pytest.approx(attacked)
+        assert (without["members"], without["nonmembers"]) == control
     alone = replace(curves, control_members=None)
     assert len(of(UPLOAD, None, alone)["numbers"]) == 1
 
@@ -218,12 +197,11 @@ def test_claims__say_why_they_were_not_run() -> None:
 def test_text__verdict_numbers_and_rule() -> None:
     table = claims.text(claims.claims(climbed(1 + noise(MANY), 3 + noise(MANY, 1)), None))
     assert len(table.rows) == 5 and all(len(r.cells) == len(table.head) for r in table.rows)
-    place, said, verdict, numbers, rule = table.rows[0].cells
-    assert (place, verdict) == ("Fig. 10", "held") and "surpasses" in str(said)
-    assert isinstance(numbers, TextCell) and "0.55" in str(rule)
-    rise, before = numbers.small
+    place, _, verdict, numbers, rule = table.rows[0].cells
+    assert (place, verdict) == ("Fig. 10", "held") and "0.55" in str(rule)
+    rise, before = numbers.small  # type: ignore[union-attr]
     assert rise.startswith("Rise of the loss, steps 2: members 1 [0.9")
     assert "non-members 3 [2.9" in rise and "difference 2 [1.9" in rise
     assert before.startswith("Loss before the climb: members 1 [1, 1] (1), ")
     last = table.rows[4].cells
-    assert str(last[2]).startswith("not run: no client's ascent") and last[3] == TextCell("")
+    assert str(last[2]).startswith("not run: ") and last[3] == TextCell("")

@@ -44,10 +44,7 @@ def results() -> PaperResults:
         static_ascents=[climb(0), climb(2)],
         history=HISTORY,
         curves=loss_curves(),
-        by_strategy={
-            "fedavg": loss_curves(),
-            "fedprox": replace(loss_curves(), control_members=None),
-        },
+        strategy="fedavg",
     )
 
 
@@ -75,45 +72,33 @@ def test_figures__say_what_a_run_did_not_do(
     results: PaperResults, figures: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module, name in (
-        (curves, "thresholds"),
-        (feature_pairs, "confidences"),
-        (feature_pairs, "combined"),
-    ):
+        (curves, "thresholds"), (feature_pairs, "confidences"), (feature_pairs, "combined"),
+    ):  # fmt: skip
         monkeypatch.setattr(module, name, lambda _: b"png")
-    few = replace(
-        results, features=results.features[:1], scores=results.scores[:1],
-        static_ascents=results.static_ascents[:1],
-        curves=None, by_strategy={},
-    )  # fmt: skip
-    drawings = make.figures(few)
+    one = {name: getattr(results, name)[:1] for name in ("features", "scores", "static_ascents")}
+    drawings = make.figures(replace(results, curves=None, **one))
     assert list(drawings) == list(make.CAPTIONS) == [f"fig-{i}" for i in range(5, 14)]
-    assert {n for n, one in drawings.items() if one == make.ONE_ROUND} == {
-        "fig-5",
-        "fig-6",
-        "fig-8",
-    }
+    late = [name for name, why in drawings.items() if why == make.ONE_ROUND]
+    assert late == ["fig-5", "fig-6", "fig-8"]
     assert drawings["fig-13"] == make.NO_CURVES and drawings["fig-9"] == b"png"
 
 
 def test_write__names_what_was_not_drawn(results: PaperResults, tmp_path: Path) -> None:
     config = {"run": "<mine>", "data": "digits", **numbers(results)}
     make.write(tmp_path, config, {"fig-5": b"png", "fig-13": make.NO_CURVES})
-    page = (tmp_path / "paper.html").read_text(encoding="utf-8")
+    page, text = ((tmp_path / name).read_text() for name in ("paper.html", "tables.md"))
     assert f"Not drawn: {make.NO_CURVES}." in page and "&lt;mine&gt;" in page
     assert page.count("<table") == 4 and page.count("data:image/png;base64,") == 1
-    text = (tmp_path / "tables.md").read_text(encoding="utf-8")
     assert f"- Fig. 13: {make.NO_CURVES}" in text and "Fig. 5" not in text
-    assert "| Fig. 10 | The loss of non-member data" in text and "## What the paper says" in text
-    assert (tmp_path / "fig-5.png").read_bytes() == b"png"
-    assert not (tmp_path / "fig-13.png").exists()
+    assert "| Fig. 10 | " in text and "## What the paper says" in text
+    assert [p.name for p in tmp_path.glob("*.png")] == ["fig-5.png"]
 
 
 def test_overfitting__means_of_loss_and_similarity(
     results: PaperResults, figures: list[Any]
 ) -> None:
     curves.overfitting(results.features, HISTORY)
-    loss, similarity = figures[0].axes
-    for axes, column in ((loss, 1), (similarity, 0)):
+    for axes, column in zip(figures[0].axes, (1, 0), strict=True):
         for i, label in enumerate(("members", "non-members")):
             want = [(r.round, r.scored("combined")[i][:, column].mean()) for r in results.features]
             assert close(drawn(axes, label), want)
@@ -122,53 +107,41 @@ def test_overfitting__means_of_loss_and_similarity(
 def test_by_round__accuracy_beside_auc(results: PaperResults, figures: list[Any]) -> None:
     rows = results.layers()
     curves.by_round(rows, HISTORY, "By layer", "feature")
-    accuracy, auc = figures[0].axes
-    assert (accuracy.get_ylabel(), auc.get_ylabel()) == ("balanced accuracy", "AUC")
-    for name, rounds in rows.items():
-        assert close(drawn(accuracy, name), [(r, row["accuracy"]) for r, row in rounds])
-        assert close(drawn(auc, name), [(r, row["auc"]) for r, row in rounds])
+    for axes, key in zip(figures[0].axes, ("accuracy", "auc"), strict=True):
+        for name, rounds in rows.items():
+            assert close(drawn(axes, name), [(r, row[key]) for r, row in rounds])
+    assert [a.get_ylabel() for a in figures[0].axes] == ["balanced accuracy", "AUC"]
     assert rows["feature"] == results.methods()["similarity"]
     assert list(rows) == ["layer1", "layer2", "avgpool", "encoder", "feature"]
 
 
 def test_by_step__mean_loss_and_its_rise_after_each_step(figures: list[Any]) -> None:
-    curves.by_step(climb(7))
+    """On a log scale where the rise goes over decades."""
+    flat: Any = climb(7)
+    curves.by_step(flat)
     axes, rise = figures[0].axes
-    assert drawn(axes, "members") == [[0, 1], [1, 2], [2, 3]]
-    assert drawn(axes, "non-members") == [[0, 1], [1, 3], [2, 5]]
-    assert drawn(rise, "members") == [[0, 0], [1, 1], [2, 2]]
-    assert drawn(rise, "non-members") == [[0, 0], [1, 2], [2, 4]]
+    for label, losses in (("members", [1, 2, 3]), ("non-members", [1, 3, 5])):
+        assert drawn(axes, label) == [[step, loss] for step, loss in enumerate(losses)]
+        assert drawn(rise, label) == [[step, loss - 1] for step, loss in enumerate(losses)]
     assert "round 7" in figures[0].get_suptitle()
-    assert (axes.get_yscale(), rise.get_yscale()) == ("linear", "linear")
-
-
-def test_by_step__a_rise_over_decades_is_drawn_on_a_log_scale(figures: list[Any]) -> None:
-    flat = climb()
-    assert flat.nonmembers is not None
     curves.by_step(replace(flat, nonmembers=1 + 40 * (flat.nonmembers - 1)))
-    axes, rise = figures[0].axes
-    assert (axes.get_yscale(), rise.get_yscale()) == ("symlog", "symlog")
+    scales = [[one.get_yscale() for one in figure.axes] for figure in figures]
+    assert scales == [["linear"] * 2, ["symlog"] * 2]
 
 
 def test_before_and_after__first_and_last_step(figures: list[Any]) -> None:
-    make.before_and_after(climb())
-    members, others = figures[0].axes
-    assert [members.get_title(loc="left"), others.get_title(loc="left")] == [
-        f"{MEMBERS} members",
-        f"{NONMEMBERS} non-members",
-    ]
-    assert members.get_xscale() == "linear"
-
-
-def test_before_and_after__losses_over_decades_on_a_log_scale(figures: list[Any]) -> None:
-    flat = climb()
-    assert flat.nonmembers is not None
+    """On a log scale where losses lie over decades."""
+    flat: Any = climb()
     losses = flat.nonmembers * np.geomspace(0.01, 100, NONMEMBERS)
-    make.before_and_after(replace(flat, nonmembers=losses))
-    assert [axes.get_xscale() for axes in figures[0].axes] == ["log", "log"]
+    for one, scale in ((flat, "linear"), (replace(flat, nonmembers=losses), "log")):
+        make.before_and_after(one)
+        assert [axes.get_xscale() for axes in figures[-1].axes] == [scale] * 2
+    titles = [axes.get_title(loc="left") for axes in figures[0].axes]
+    assert titles == [f"{MEMBERS} members", f"{NONMEMBERS} non-members"]
 
 
 def test_thresholds__own_threshold_and_accuracy(figures: list[Any]) -> None:
+    """Rises over decades share a log scale."""
     curves.thresholds([climb(0), climb(9)])
     (axes,) = figures[0].axes
     curve = np.array(drawn(axes, "round 9"))
@@ -177,37 +150,28 @@ def test_thresholds__own_threshold_and_accuracy(figures: list[Any]) -> None:
     assert [d.get_xydata().tolist() for d in dots] == [[[3, 1]], [[3, 1]]]
     assert drawn(axes, "the paper: over 0.80") == [[0, 0.8], [1, 0.8]]
     assert axes.get_ylim()[1] > 0.8 and axes.get_xscale() == "linear"
-
-
-def test_thresholds__rises_over_decades_share_a_log_scale(figures: list[Any]) -> None:
     rises = np.geomspace(0.001, 100, NONMEMBERS)
     curves.thresholds([replace(climb(), scored=replace(climb().scored, scores_nonmembers=-rises))])
-    (axes,) = figures[0].axes
+    (axes,) = figures[1].axes
     assert axes.get_xscale() == "symlog" and axes.get_xlim()[1] > 50
 
 
-def test_federated__rounds_under_the_act_and_by_aggregation(
-    results: PaperResults, figures: list[Any]
+def test_federated__before_the_attack_right_after_the_climb_and_by_round(
+    figures: list[Any],
 ) -> None:
-    curves.federated(loss_curves(), results.by_strategy)
-    ours, compared = figures[0].axes
-    assert drawn(ours, "members") == [[3, 1], [4, 2]]
+    curves.federated(loss_curves(), "fedavg")
+    (ours, means), known = figures[0].axes, [2.5] * NONMEMBERS
+    assert drawn(ours, "members") == drawn(means, "fedavg, ascent") == [[3, 1], [4, 2]]
     assert drawn(ours, "non-members") == [[3, 3], [4, 4]]
-    labels = compared.get_legend_handles_labels()[1]
-    assert labels == ["fedavg, ascent", "fedavg, no ascent", "fedprox, ascent"]
-    assert drawn(compared, "fedavg, no ascent") == [[3, 9], [4, 9]]
+    assert drawn(means, "fedavg, no ascent") == [[3, 9], [4, 9]]
     assert ours.get_legend_handles_labels()[1] == ["non-members", "members"]
-
-
-def test_federated__before_the_attack_and_right_after_the_climb(figures: list[Any]) -> None:
+    uploads = np.full(MEMBERS, 200.0), np.full(NONMEMBERS, 300.0)
     whole = replace(
-        loss_curves(),
-        before_nonmembers=np.full(NONMEMBERS, 2.5),
-        after_members=np.full(MEMBERS, 200.0),
-        after_nonmembers=np.full(NONMEMBERS, 300.0),
-    )
-    curves.federated(whole, {"fedavg": whole})
-    ours, _ = figures[0].axes
+        loss_curves(), before_nonmembers=np.array(known), after_members=uploads[0],
+        after_nonmembers=uploads[1],
+    )  # fmt: skip
+    curves.federated(whole, "fedavg")
+    ours, _ = figures[1].axes
     before, upload = (
         [line.get_xydata().tolist() for line in ours.lines if line.get_marker() == marker]
         for marker in ("D", "*")
@@ -240,31 +204,31 @@ def test_confidences__a_row_a_layer_two_at_a_time(
 
 def test_combined__pairs_the_line_and_the_scores(results: PaperResults, figures: list[Any]) -> None:
     features = results.features[0]
-    members, others = features.scored("combined")
+    sides = features.scored("combined")
     model = fit_classifier("lda", *features.known_features("combined"))
     feature_pairs.combined(features)
     *pairs, scores = figures[0].axes
-    middle = np.concatenate([members, others]).mean(axis=0)
-    for panel, (across, up) in zip(pairs, [(0, 1), (0, 2), (1, 2)], strict=True):
-        assert np.array_equal(scattered(panel)["members"], members[:, [across, up]])
+    middle = np.concatenate(sides).mean(axis=0)
+    for panel, pair in zip(pairs, ([0, 1], [0, 2], [1, 2]), strict=True):
+        points = scattered(panel)
+        for label, side in zip(("members", "non-members"), sides, strict=True):
+            assert np.array_equal(points[label], side[:, pair])
         assert len(panel.get_xticks()) <= 5  # no room for more long numbers
-        assert np.array_equal(scattered(panel)["non-members"], others[:, [across, up]])
         ends = np.tile(middle, (2, 1))
         (line,) = (one for one in panel.lines if one.get_label() == feature_pairs.UNDECIDED)
-        ends[:, [across, up]] = line.get_xy1(), line.get_xy2()
+        ends[:, pair] = line.get_xy1(), line.get_xy2()
         assert decide(model, ends) == pytest.approx(0, abs=1e-9)
-    values = decide(model, others), decide(model, members)
-    ends_of_all = np.concatenate(values).min(), np.concatenate(values).max()
-    for patch, side in zip(scores.patches, values, strict=True):
-        share = 100 * np.histogram(side, 30, ends_of_all)[0].max() / len(side)
+    members, others = (decide(model, side) for side in sides)
+    limits = min(*members, *others), max(*members, *others)
+    for patch, values in zip(scores.patches, (others, members), strict=True):
+        share = 100 * np.histogram(values, 30, limits)[0].max() / len(values)
         assert patch.get_xy()[:, 1].max() == pytest.approx(share)
     assert "over 0: member" in scores.get_xlabel()
 
 
 @pytest.mark.parametrize("classifier", ["lda", "lr"])
 def test_plane__where_the_classifier_is_undecided(classifier: str) -> None:
-    draw = np.random.default_rng(0)
-    truth = np.repeat([1, 0], 40)
+    draw, truth = np.random.default_rng(0), np.repeat([1, 0], 40)
     features = draw.normal(size=(80, 3)) * [0.01, 5, 0.3] + truth[:, None] * [0.01, -4, 0.2]
     model = fit_classifier(classifier, features, truth)
     normal, offset = feature_pairs.plane(model)
@@ -274,20 +238,19 @@ def test_plane__where_the_classifier_is_undecided(classifier: str) -> None:
 
 def test_numbers__rounds_steps_and_tables(results: PaperResults) -> None:
     content = numbers(results)
-    assert [(r["round"], r["under_attack"]) for r in content["rounds"]] == [(0, False), (2, True)]
+    first, second = content["rounds"]
+    assert [(r["round"], r["under_attack"]) for r in (first, second)] == [(0, False), (2, True)]
     assert content["mean_loss_by_step"] == {"members": [1, 2, 3], "nonmembers": [1, 3, 5]}
-    assert content["rounds"][0]["ascent_static"]["accuracy"] == 1
-    assert content["rounds"][0]["methods"]["similarity"] == content["table_2"]
-    assert content["round"] == 0
+    assert first["ascent_static"]["accuracy"] == 1 and content["round"] == 0
+    assert first["methods"]["similarity"] == content["table_2"]
     assert [c["verdict"] for c in content["claims"]] == ["held", "held", *["not run"] * 3]
 
 
 def test_curves__survive_their_file(tmp_path: Path) -> None:
-    before = loss_curves()
-    (tmp_path / "curves.npz").write_bytes(to_npz(before))
-    after = from_npz(tmp_path / "curves.npz")
+    file, before = tmp_path / "curves.npz", loss_curves()
+    file.write_bytes(to_npz(before))
+    after = from_npz(file)
+    for name in ("rounds", "members", "before_members"):
+        assert np.array_equal(getattr(after, name), getattr(before, name))
     assert after.act == "ascent" and after.after_members is None
-    assert np.array_equal(after.rounds, before.rounds)
-    assert np.array_equal(after.members, before.members)
-    assert np.array_equal(after.before_members, before.before_members)
-    assert to_npz(before) == to_npz(loss_curves())
+    assert to_npz(before) == to_npz(after)

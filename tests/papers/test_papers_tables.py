@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
@@ -32,22 +34,19 @@ def found(evaluation: Evaluation, read: SnapshotFeatures) -> SnapshotScores:
 
 
 def test_table_2__everything_told(evaluation: Evaluation) -> None:
-    row = tables.table_2(judged(evaluation, reading(evaluation, shift=50)))
+    """Of the cosines alone: where they tell nothing, a table says so, whatever else tells."""
+    leaking = reading(evaluation, shift=50)
+    row = tables.table_2(judged(evaluation, leaking))
     assert (row["auc"], row["accuracy"], row["precision"], row["recall"]) == (1, 1, 1, 1)
     assert (row["n_members"], row["n_nonmembers"]) == (MEMBERS, NONMEMBERS)
-    assert row["auc_ci"] is not None and row["auc_ci"][0] < 1 == row["auc_ci"][1]
-
-
-def test_table_2__is_of_the_cosines_alone(evaluation: Evaluation, read: SnapshotFeatures) -> None:
-    """Whatever else tells members, a table of cosines that tell nothing says so."""
-    features = {n: 50 * v for n, v in reading(evaluation, shift=50).features.items()}
-    flat = {**features, "cosines": np.zeros_like(features["cosines"])}
-    blind = SnapshotFeatures(0, flat, read.layers, read.names, read.truth, read.known)
-    row = tables.table_2(judged(evaluation, blind))
-    assert row["auc"] == 0.5 and row["accuracy"] == 0.5
+    assert row["auc_ci"][0] < 1 == row["auc_ci"][1]
+    flat = {**leaking.features, "cosines": np.zeros_like(leaking.features["cosines"])}
+    row = tables.table_2(judged(evaluation, replace(leaking, features=flat)))
+    assert row["auc"] == row["accuracy"] == 0.5
 
 
 def test_table_3__mean_confidences_of_the_last_layers(read: SnapshotFeatures) -> None:
+    """And the standard error of the mean."""
     rows = tables.table_3(read)
     assert [r["layer"] for r in rows] == ["encoder", "avgpool", "layer2"]
     for row in rows:
@@ -55,14 +54,9 @@ def test_table_3__mean_confidences_of_the_last_layers(read: SnapshotFeatures) ->
         assert row["nonmembers"] == pytest.approx([0.25, 0.125, 0.0625])
         assert row["members_se"] == pytest.approx([0, 0, 0])
         assert (row["n_members"], row["n_nonmembers"]) == (MEMBERS, NONMEMBERS)
-
-
-def test_table_3__standard_error_of_the_mean(read: SnapshotFeatures) -> None:
     values = np.log(np.arange(1, len(read.truth) + 1) / 100)
-    rows = {**read.features, "encoder": np.stack([values] * 3, axis=1)}
-    spread = SnapshotFeatures(0, rows, read.layers, read.names, read.truth, read.known)
-    (first, *_) = tables.table_3(spread)
-    members = np.exp(values)[2 * KNOWN : 2 * KNOWN + MEMBERS]
+    spread = replace(read, features={**read.features, "encoder": np.stack([values] * 3, axis=1)})
+    members, first = np.exp(values)[2 * KNOWN : 2 * KNOWN + MEMBERS], tables.table_3(spread)[0]
     assert first["members"][0] == pytest.approx(members.mean())
     assert first["members_se"][0] == pytest.approx(members.std(ddof=1) / np.sqrt(MEMBERS))
 
@@ -86,26 +80,16 @@ def test_table_4__scikit_learns_classifiers_on_known_images(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("leaking", ["loss", "confidence"])
 def test_judge__each_method_reads_its_own_feature(
-    evaluation: Evaluation, read: SnapshotFeatures
+    leaking: str, evaluation: Evaluation, read: SnapshotFeatures
 ) -> None:
-    """A leak planted in one feature is told by the methods that read it, and by no other."""
-    told = (read.truth == 1)[:, None] * 50.0
-    blind = {name: np.zeros_like(rows) for name, rows in read.features.items()}
-
-    def aucs(leaking: str) -> dict[str, float | None]:
-        rows = {**blind, leaking: read.features[leaking] + told}
-        one = judged(
-            evaluation, SnapshotFeatures(0, rows, read.layers, read.names, read.truth, read.known)
-        )
-        return {name: tables.rates(scored)["auc"] for name, scored in one.methods.items()}
-
-    for leaking, method in (
-        ("loss", "loss"), ("confidence", "confidence"),
-    ):  # fmt: skip
-        found = aucs(leaking)
-        assert found.pop(method) == 1
-        assert set(found.values()) == {0.5}, leaking
+    """A leak planted in one feature is told by the method that reads it, and by no other."""
+    rows = {name: np.zeros_like(values) for name, values in read.features.items()}
+    rows[leaking] = read.features[leaking] + (read.truth == 1)[:, None] * 50.0
+    one = judged(evaluation, replace(read, features=rows))
+    aucs = {name: tables.rates(scored)["auc"] for name, scored in one.methods.items()}
+    assert aucs.pop(leaking) == 1 and set(aucs.values()) == {0.5}
 
 
 def test_texts__hold_a_line_for_the_run_and_those_of_the_paper(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -48,22 +49,10 @@ def unsourced(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("file", FILES, ids=name_of)
-def test_preset__names_the_source_of_each_value(file: Path) -> None:
-    assert unsourced(file.read_text(encoding="utf-8")) == []
-
-
-def test_unsourced__finds_what_has_none() -> None:
-    text = (
-        "# Sec. 1: the whole file\na: 1\nb: 2  # Table 3\n# main.py: so\nc: {d: 4}\ne:\n"
-        "  f: 5  # because\n  # silent: none\n  g: 6\n  h: 7\n"
-    )
-    assert unsourced(text) == ["a", "f", "h"]
-
-
-@pytest.mark.parametrize("file", FILES, ids=name_of)
-def test_preset__resolves_under_its_name(file: Path) -> None:
-    """As `--config NAME` of its command, whose page of presets describes it."""
-    command = COMMAND[file.parent.name]
+def test_preset__resolves_under_its_name_and_names_the_source_of_each_value(file: Path) -> None:
+    """As `--config NAME` of its command, whose page of presets describes it. The line of an audit
+    or of heads that a preset of a run gives parses, too."""
+    command, text = COMMAND[file.parent.name], file.read_text(encoding="utf-8")
     settings = parse(command, ["--config", name_of(file)]).settings
     if command is SIMULATE:
         check_experiment(settings)
@@ -72,15 +61,15 @@ def test_preset__resolves_under_its_name(file: Path) -> None:
     if command is not HEAD:
         about = describe_preset(name_of(file))
         assert about.startswith(("Chen", "Liu", "Sun", "Zhu", "Yang", "The"))
-        assert name_of(file) in (parse(SIMULATE, ["--list", "preset"]).page or "")
-
-
-@pytest.mark.parametrize("file", FILES, ids=name_of)
-def test_preset__commands_in_it_parse(file: Path) -> None:
-    """The line of an audit or of heads that a preset of a run gives."""
-    text = file.read_text(encoding="utf-8")
+        assert name_of(file) in preset_page()
+    assert unsourced(text) == []
     for name in re.findall(r"fedmia audit --config (\S+) --encoder RUN", text):
         assert (PRESETS / f"{name}.yaml").is_file()
         assert parse(AUDIT, ["--config", name, "--encoder", "RUN"]).settings
     for path in re.findall(r"papers head --config (\S+) --encoder RUN", text):
         assert parse(HEAD, ["--config", str(ROOT / path), "--encoder", "RUN"]).settings
+
+
+@cache
+def preset_page() -> str:
+    return parse(SIMULATE, ["--list", "preset"]).page or ""

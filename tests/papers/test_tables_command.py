@@ -8,45 +8,56 @@ from pathlib import Path
 import pytest
 
 from papers.__main__ import main
-from papers.entries import read_entries
+from papers.listing import list_page
 
 
 def test_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--list"]) == 0
-    page = capsys.readouterr().out
-    assert "encodermi-table-2" in page and "31 seconds a table" in page
-    assert max(map(len, page.split("\n\n")[0].splitlines())) < 100
+    assert capsys.readouterr().out.strip() == list_page().strip()
 
 
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["nosuch", "--out", "x"], "unknown table 'nosuch'"),
-        (["encodermi-table-1"], "--out FOLDER is missing"),
-        (["encodermi-table-1", "--scale", "big", "--out", "x"], "--scale"),
-        (["encodermi-table-1", "--data-dir", "/nosuch", "--out", "x"], "no such folder"),
+        ("nosuch --out x", "unknown table 'nosuch'"),
+        ("encodermi-table-22 --out x", "did you mean"),
+        ("encodermi-table-1", "--out FOLDER is missing"),
+        ("encodermi-table-1 --scale big --out x", "--scale"),
+        ("encodermi-table-1 --data-dir /nosuch --out x", "no such folder"),
     ],
 )
 def test_bad_input__one_line(
-    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path,
+    arguments: str, message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.chdir(tmp_path)
-    assert main(arguments) == 2
+    assert main(arguments.split()) == 2
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1 and not list(tmp_path.iterdir())
 
 
+# Together they ask for every kind of job, method, network and attack, and for every kind of number
+# and figure that an entry has.
+COVERING = (
+    "encodermi-table-1,encodermi-fig-1a,encodermi-fig-3,encodermi-fig-5,federated-table-2,"
+    "federated-table-3,federated-fig-10,federated-fig-13,logistic-table-1,logistic-fig-1,"
+    "logistic-fig-2,lpla-table-2,lpla-table-3-tpr,lpla-fig-4,partcrop-table-6,partcrop-table-8,"
+    "partcrop-table-10,partcrop-fig-4"
+)
+
+
 @pytest.mark.slow
-def test_every_entry__at_smoke(tmp_path: Path) -> None:
+def test_entries__at_smoke(tmp_path: Path) -> None:
     """And the same command again makes no job twice and the same tables."""
-    command = ["all", "--scale", "smoke", "--out", str(tmp_path / "out"), "--quiet"]
+    command = [COVERING, "--scale", "smoke", "--out", str(tmp_path / "out"), "--quiet"]
     assert main(command) == 0
     tables = {p.name: p.read_bytes() for p in (tmp_path / "out" / "tables").iterdir()}
-    assert {Path(name).stem for name in tables if name.endswith(".json")} == set(read_entries())
+    assert {Path(name).stem for name in tables if name.endswith(".json")} == set(
+        COVERING.split(",")
+    )
     rows = [row for name, text in tables.items() if name.endswith(".json")
             for row in json.loads(text)["rows"]]  # fmt: skip
     assert not [row for row in rows if row["state"] not in ("finished", "not run")]
-    assert sum(row["ours"] is not None for row in rows) > 100
+    assert sum(row["ours"] is not None for row in rows) > 30
     assert main(command) == 0
     assert tables == {p.name: p.read_bytes() for p in (tmp_path / "out" / "tables").iterdir()}

@@ -18,7 +18,8 @@ from fedmia.storage.snapshot import ClientState, StateStore
 from strategies.base import RoundRange, call_roll, draw_cohort
 from strategies.failure_policy import FailurePolicy, FederationError
 from strategies.fedavg import FedAvg
-from tests.strategies.test_rounds import app_of, drift, echo, federate, some_state
+from tests.strategies.conftest import some_state
+from tests.strategies.test_rounds import app_of, drift, echo, federate
 
 
 @pytest.mark.slow

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import pickle
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import fields, replace
+from contextlib import nullcontext
+from dataclasses import fields
+from functools import cache
 from threading import Event
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
@@ -26,6 +26,7 @@ from strategies import replies
 from strategies.base import FederatedStrategy, RoundRange, call_roll, draw_cohort
 from strategies.failure_policy import TRIES, FailurePolicy, FederationError
 from strategies.fedavg import FedAvg
+from tests.strategies.conftest import exactly, some_state
 
 NAMES = registry.names("strategy")
 # An update is checked before its strategy sees it: every fault on FedAvg, one on each other.
@@ -35,20 +36,10 @@ every_fault = pytest.mark.parametrize(("name", "how"), FAULTY)
 Reply = Callable[[int, int, State], State]
 
 
-def some_state(seed: int, scale: float = 1.0) -> State:
-    draw = np.random.default_rng(seed)
-    return {
-        "head.weight": torch.from_numpy(draw.normal(size=(3, 4)) * scale).float(),
-        "bias": torch.from_numpy(draw.normal(size=5) * scale).float(),
-    }
-
-
-def updates(count: int, round: int = 1) -> list[Update]:
-    return [Update(c, round, some_state(c + 10 * round), 3 + 2 * c, {}) for c in range(count)]
-
-
-def exactly(a: State, b: State) -> bool:
-    return a.keys() == b.keys() and all(torch.equal(a[n], b[n]) for n in a)
+@cache
+def course_of(name: str) -> tuple[State, Seen]:
+    """Three rounds of the strategy with its defaults, of four clients that all answer well."""
+    return federate(registry.build("strategy", name, {}))
 
 
 class Shuffled(InlineGrid):
@@ -68,10 +59,7 @@ class Lossy(InlineGrid):
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         expected = set(message_ids)
-        messages = (
-            [m for m in super().pull_messages(expected) if not ordered(m, 1)] if expected else []
-        )
-        return messages
+        return [m for m in super().pull_messages(expected) if not ordered(m, 1)] if expected else []
 
 
 def ordered(reply: Message, client: int) -> bool:
@@ -89,7 +77,7 @@ class Failing(InlineGrid):
         return super()._answer(order)
 
 
-def echo(reply: Reply) -> ClientApp:
+def echo(reply: Reply, resting: frozenset[int] = frozenset()) -> ClientApp:
     app = ClientApp()
 
     @app.query()
@@ -103,7 +91,8 @@ def echo(reply: Reply) -> ClientApp:
         order: Any = message.content
         state = order["arrays"].to_torch_state_dict()
         state = reply(client, int(order["config"]["round"]), state)
-        metrics = MetricRecord({"client": client, "num-examples": 2 + client, "loss": 1.0 + client})
+        images = 0 if client in resting else 2 + client
+        metrics = MetricRecord({"client": client, "num-examples": images, "loss": 1.0 + client})
         content = RecordDict({"arrays": ArrayRecord(torch_state_dict=state), "metrics": metrics})
         return Message(content, reply_to=message)
 
@@ -117,16 +106,16 @@ def drift(client: int, round: int, state: State) -> State:
 Seen = list[tuple[int, State, list[Update]]]
 
 
-def app_of(reply: Reply) -> AppOf:
-    return lambda store, halt: echo(reply)
+def app_of(reply: Reply, resting: frozenset[int] = frozenset()) -> AppOf:
+    return lambda store, halt: echo(reply, resting)
 
 
 def federate(
     strategy: FederatedStrategy, grid_type: type[InlineGrid] = InlineGrid, reply: Reply = drift,
     clients: int = 4, rounds: int = 3, share: float = 1.0, first: int = 5,
-    failure_policy: FailurePolicy | None = None,
+    failure_policy: FailurePolicy | None = None, resting: frozenset[int] = frozenset(),
 ) -> tuple[State, Seen]:  # fmt: skip
-    grid = grid_type(app_of(reply), clients, 2, 1)
+    grid = grid_type(app_of(reply, resting), clients, 2, 1)
     calls: Seen = []
     taken: list[Update] = []
     try:
@@ -143,40 +132,30 @@ def federate(
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_strategy__flowers_own_loop_gives_the_same(name: str) -> None:
-    end, _ = federate(registry.build("strategy", name, {}))
     strategy = registry.build("strategy", name, {})
     strategy.course = RoundRange("main", 5, 8, False, 1.0, 0)
     grid = InlineGrid(app_of(drift), 4, 2, 1)
     try:
         strategy.nodes = call_roll(grid, 4)
         initial = ArrayRecord(torch_state_dict=some_state(99))
-        result = strategy.start(grid, initial, num_rounds=3)
+        result: Any = strategy.start(grid, initial, num_rounds=3)
     finally:
         grid.close()
-    assert result.arrays is not None
-    assert exactly(dict(result.arrays.to_torch_state_dict()), end)
+    assert exactly(dict(result.arrays.to_torch_state_dict()), course_of(name)[0])
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_strategy__runs_the_course_it_was_given(name: str) -> None:
-    end, seen = federate(registry.build("strategy", name, {}))
-    assert [round for round, _, _ in seen] == [6, 7, 8]
-    assert exactly(seen[-1][1], end)
-    for round, state, ups in seen:
-        assert [(u.client, u.round, u.examples) for u in ups] == [
-            (c, round, 2 + c) for c in range(4)
-        ]
-        assert [u.metrics for u in ups] == [{"loss": 1.0 + c} for c in range(4)]
-        assert all(bool(t.isfinite().all()) for t in state.values())
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_every_strategy__aggregates_what_the_clients_sent(name: str) -> None:
+def test_every_strategy__aggregates_what_the_clients_sent_in_the_course_given(name: str) -> None:
     """The loop adds nothing: the same aggregation, round by round, without it."""
-    end, seen = federate(registry.build("strategy", name, {}))
-    alone, state = registry.build("strategy", name, {}), some_state(99)
-    for _, _, ups in seen:
+    (end, seen), alone = course_of(name), registry.build("strategy", name, {})
+    assert [round for round, _, _ in seen] == [6, 7, 8]
+    state = some_state(99)
+    for round, new, ups in seen:
+        assert [(u.client, u.round, u.examples, u.metrics) for u in ups] == [
+            (c, round, 2 + c, {"loss": 1.0 + c}) for c in range(4)
+        ]
         state = state | alone.aggregate(state, ups)
+        assert exactly(state, new) and all(bool(t.isfinite().all()) for t in new.values())
     assert exactly(state, end)
 
 
@@ -201,27 +180,6 @@ def test_every_strategy__only_the_cohort_trains(name: str) -> None:
     assert len({tuple(u.client for u in ups) for _, _, ups in seen}) > 1
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_strategy__forks_by_pickle(name: str) -> None:
-    """A control branch goes on from a copy of the strategy, with its memory and apart from it."""
-    one = registry.build("strategy", name, {})
-    one.aggregate(some_state(99), updates(3, 1))
-    fork = pickle.loads(pickle.dumps(one))
-    want = one.aggregate(some_state(98), updates(3, 2))
-    assert exactly(fork.aggregate(some_state(98), updates(3, 2)), want)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_every_strategy__leaves_its_inputs_alone(name: str) -> None:
-    G, ups = some_state(99), updates(3)
-    strategy = registry.build("strategy", name, {})
-    out = strategy.aggregate(G, ups)
-    for tensor in out.values():
-        tensor.zero_()
-    assert exactly(G, some_state(99))
-    assert all(exactly(u.state, v.state) for u, v in zip(ups, updates(3), strict=True))
-
-
 def test_start__names_that_no_client_sends_keep_their_value() -> None:
     """Batch norm's running statistics under the policy `local`."""
     end, _ = federate(
@@ -231,35 +189,35 @@ def test_start__names_that_no_client_sends_keep_their_value() -> None:
     torch.testing.assert_close(end["bias"], some_state(99)["bias"] + 2)
 
 
-def test_fold__of_clients_that_rest_nothing_but_their_metrics_counts() -> None:
+@pytest.mark.parametrize("resting", [{1}, {0, 1, 2, 3}])
+def test_fold__of_clients_that_rest_nothing_but_their_metrics_counts(resting: set[int]) -> None:
     """An update of no images is in no mean; of such alone the weights stay."""
-    strategy, ups = FedAvg(), [replace(u, metrics={"loss": float(u.client)}) for u in updates(3)]
-    strategy._global, taken = some_state(99), list[Update]()
-    ups[1] = replace(ups[1], examples=0)
-    told = strategy._aggregate_updates(iter(ups), taken.append)
-    assert told == {c: {"loss": float(c)} for c in range(3)} and taken == ups
-    want = FedAvg().aggregate(some_state(99), [ups[0], ups[2]])
-    assert exactly(strategy._global, want)
-    assert len(strategy._aggregate_updates(replace(u, examples=0) for u in ups)) == 3
-    assert exactly(strategy._global, want)
-
-
-def test_suffice__the_least_number_is_enough() -> None:
-    failure_policy = FailurePolicy(4, least=3)
-    failure_policy.require_updates(6, 3)
-    with pytest.raises(FederationError, match="round 6: 2 clients answered, at least 3"):
-        failure_policy.require_updates(6, 2)
+    end, seen = federate(FedAvg(), resting=frozenset(resting))
+    state = some_state(99)
+    for _, _, ups in seen:
+        assert [u.metrics for u in ups] == [{"loss": 1.0 + c} for c in range(4)]
+        trained = [u for u in ups if u.client not in resting]
+        state = FedAvg().aggregate(state, trained) if trained else state
+    assert exactly(end, state)
 
 
 def test_finite__large_values_whose_sum_is_not() -> None:
     large = torch.full((4,), 3e38)
-    assert (
-        replies.all_finite(large)
-        and replies.all_finite(-large)
-        and replies.all_finite(torch.tensor([1, 2]))
-    )
+    assert all(map(replies.all_finite, (large, -large, torch.tensor([1, 2]))))
     for odd in (float("nan"), float("inf"), -float("inf")):
         assert not replies.all_finite(torch.tensor([1.0, odd, 3e38]))
+
+
+@pytest.mark.parametrize(
+    ("grid", "words"),
+    [(Lossy, r"no reply from clients \[1\]"), (Failing, "client 1 failed: out of memory")],
+)
+def test_reply__that_is_missing_or_an_error_names_its_client(
+    grid: type[InlineGrid], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replies, "PATIENCE", 0.2)
+    with pytest.raises(FederationError, match=f"round 6: {words}"):
+        federate(FedAvg(), grid)
 
 
 def spoiled(how: str) -> Reply:
@@ -301,17 +259,6 @@ def test_every_strategy__a_spoiled_update_names_its_client(name: str, how: str) 
     assert ("a lower --train.lr helps" in flags) == (how in ("nan", "inf"))
 
 
-def test_missing_reply__names_its_client(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replies, "PATIENCE", 0.2)
-    with pytest.raises(FederationError, match=r"round 6: no reply from clients \[1\]"):
-        federate(FedAvg(), Lossy)
-
-
-def test_error_reply__names_its_client() -> None:
-    with pytest.raises(FederationError, match="round 6: client 1 failed: out of memory"):
-        federate(FedAvg(), Failing)
-
-
 def once(how: str) -> Reply:
     """A spoiled update of client 2 in round 7, the first time that it is asked."""
     bad, calls = spoiled(how), list[int]()
@@ -326,10 +273,9 @@ def once(how: str) -> Reply:
 
 @every_fault
 def test_retry__gives_the_run_that_nothing_befell(name: str, how: str) -> None:
-    build = lambda: registry.build("strategy", name, {})  # noqa: E731
-    failure_policy = FailurePolicy(4, "retry")
-    end, _ = federate(build(), reply=once(how), failure_policy=failure_policy)
-    assert exactly(end, federate(build())[0])
+    failure_policy, strategy = FailurePolicy(4, "retry"), registry.build("strategy", name, {})
+    end, _ = federate(strategy, reply=once(how), failure_policy=failure_policy)
+    assert exactly(end, course_of(name)[0])
     assert [(f.round, f.client, f.action) for f in failure_policy.faults] == [(7, 2, "retried")]
 
 
@@ -357,10 +303,8 @@ def test_retry__tries_are_those_of_one_order() -> None:
                 raise RuntimeError("lost")
         return drift(client, round, state)
 
-    assert exactly(
-        federate(FedAvg(), reply=tired, failure_policy=FailurePolicy(4, "retry"))[0],
-        federate(FedAvg())[0],
-    )
+    end, _ = federate(FedAvg(), reply=tired, failure_policy=FailurePolicy(4, "retry"))
+    assert exactly(end, course_of("fedavg")[0])
     assert rounds == [round for round in (6, 7, 8) for _ in range(TRIES)]
 
 
@@ -376,30 +320,16 @@ def test_drop__goes_on_without_the_client(name: str, how: str) -> None:
 
 
 def test_drop__not_whom_the_run_needs_and_not_too_many() -> None:
-    with pytest.raises(FederationError, match=r"round 7: client 2 .* \(it holds the key\)"):
-        failure_policy = FailurePolicy(
-            4, "drop", indispensable=lambda gone: "it holds the key" * (gone == {2})
-        )
-        federate(FedAvg(), reply=spoiled("nan"), failure_policy=failure_policy)
+    """Either of two that are indispensable may go, both may not."""
+    needs = lambda gone: "one stays" * (gone >= {1, 2})  # noqa: E731
+    policy = FailurePolicy(4, "drop", indispensable=needs)
+    for client in (1, 3):
+        assert not policy.note_failure("main", 6, client, "is late")
+    with pytest.raises(FederationError, match=r"round 7: client 2 .* \(one stays\)"):
+        federate(FedAvg(), reply=spoiled("nan"), failure_policy=policy)
+    assert policy.gone == {1, 3} and [f.action for f in policy.faults][-1] == "stopped"
     with pytest.raises(FederationError, match="round 7: 3 clients answered, at least 4"):
         federate(FedAvg(), reply=spoiled("nan"), failure_policy=FailurePolicy(4, "drop", least=4))
-
-
-def test_drop__whom_the_run_needs_beside_those_that_are_gone() -> None:
-    """Either of two may go, both may not."""
-    failure_policy = FailurePolicy(
-        4, "drop", indispensable=lambda gone: "one of them stays" * (gone >= {1, 2})
-    )
-    assert not failure_policy.note_failure("main", 6, 1, "is late") and failure_policy.gone == {1}
-    assert not failure_policy.note_failure("main", 6, 3, "is late") and failure_policy.gone == {
-        1,
-        3,
-    }
-    with pytest.raises(FederationError, match=r"round 7: client 2 is late \(one of them stays\)"):
-        failure_policy.note_failure("main", 7, 2, "is late")
-    assert (
-        failure_policy.gone == {1, 3} and [f.action for f in failure_policy.faults][-1] == "stopped"
-    )
 
 
 @pytest.mark.slow
@@ -420,13 +350,11 @@ def test_late_client__is_given_up(policy: str, monkeypatch: pytest.MonkeyPatch) 
             super().__init__(*given, timeout=0.3)
 
     failure_policy, began = FailurePolicy(4, policy), time.monotonic()
+    ends = pytest.raises(FederationError, match="client 2 failed: no answer within 0.3 s")
     try:
-        if policy == "stop":
-            with pytest.raises(FederationError, match="client 2 failed: no answer within 0.3 s"):
-                federate(FedAvg(), Impatient, reply=reply, failure_policy=failure_policy)
-        else:
+        with ends if policy == "stop" else nullcontext():
             end, seen = federate(FedAvg(), Impatient, reply=reply, failure_policy=failure_policy)
-            assert exactly(end, federate(FedAvg())[0]) == (policy == "retry")
+            assert exactly(end, course_of("fedavg")[0]) == (policy == "retry")
             assert [len(ups) for _, _, ups in seen] == ([4] * 3 if policy == "retry" else [4, 3, 3])
     finally:
         free.set()

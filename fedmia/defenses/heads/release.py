@@ -55,8 +55,7 @@ def mechanism(setting: ReleaseSetting, delta: float) -> ReleaseNoise:
     options = {"epsilon": setting.epsilon, "sensitivity": "sampled"}
     if name == "gaussian":
         options |= {"delta": delta, "calibration": calibration or "analytic"}
-    built: ReleaseNoise = registry.build("defense", name, options)
-    return built
+    return registry.build("defense", name, options)
 
 
 def assumptions(settings: Sequence[ReleaseSetting], delta: float, pairs: int) -> str:
