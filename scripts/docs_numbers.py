@@ -1,4 +1,5 @@
-"""Checks every number of the pages of docs/ that give results, and writes their tables.
+"""Checks every number of the pages of docs/ and benchmarks/results/ that give results, and writes
+their tables.
 
     python scripts/docs_numbers.py [--check] [--pictures RUN]
 
@@ -63,7 +64,8 @@ FIELD = re.compile(r"\{(\??)([^|}]*)(?:\|([^}]*))?\}")
 TABLE = re.compile(r"<!-- table ([\w-]+) -->")
 PAGES = tuple(
     str(page.relative_to(ROOT))
-    for page in sorted((ROOT / "docs").rglob("*.md"))
+    for folder in (ROOT / "docs", RESULTS)
+    for page in sorted(folder.rglob("*.md"))
     if any(kind.search(page.read_text(encoding="utf-8")) for kind in (MARKER, TABLE))
 )
 SUMMARIES: dict[str, Callable[[list[float]], float]] = {
