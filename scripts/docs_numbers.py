@@ -4,7 +4,7 @@ their tables.
     python scripts/docs_numbers.py [--check] [--pictures RUN]
 
 `--check` writes nothing and fails where a table differs; `--pictures` first copies the figures of a
-run into docs/images. A page gives results if it has one of the comments below. A number names the
+run into docs/images, and draws the README's of the committed run. A page gives results if it has one of the comments below. A number names the
 result file that it stands in, by a comment after it in the same block of lines:
 
     kNN is .78 [.74, .83] <!-- from defences/tradeoff.json: points[label=gaussian scale=0.1].knn -->
@@ -30,7 +30,6 @@ import functools
 import json
 import math
 import re
-import shutil
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -360,7 +359,21 @@ def copy_pictures(run: Path) -> None:
         size = (width, round(picture.height * width / picture.width))
         small = picture.resize(size, Image.Resampling.LANCZOS)
         small.quantize(64).save(old, optimize=True)
-    shutil.copyfile(images / "gallery" / "attacks.png", images / "forest.png")
+    draw_short(result("default/report.json")).savefig(images / "forest.png", dpi=110)
+
+
+def draw_short(report: Any) -> Any:
+    """The figure of the README's attacks, without their controls, which its table has."""
+    from fedmia.report.figures.attacks import forest
+
+    named = [
+        row["is"] for row in yaml.safe_load(TABLES.read_text(encoding="utf-8"))["readme"]["rows"]
+    ]
+    attacks = [row for row in report["attacks"] if row["name"] in named]
+    controls = {"untrained": [], "placebo": [], "pixels": None}
+    figure = forest(report | {"attacks": attacks, "paired": [], "controls": controls})
+    figure.axes[0].set_title(figure.axes[0].get_title().replace(", with controls", ""))
+    return figure
 
 
 def main() -> int:
