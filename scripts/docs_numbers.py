@@ -17,7 +17,8 @@ but a setting, and so are all N numbers before `<!-- set N -->`. What is exempt 
 
 `<!-- table NAME -->` stands before a table that this command writes, in the README too. A table
 of docs_tables.yaml has columns, each a heading and a cell, and rows. A row is what stands at a path
-`at` of the table's `file` (of each, where several do), with keys of its own. A cell has
+`at` of the table's `file` (of each, where several do), with keys of its own; `sort` names a path
+that orders them, `first` how many stay. A cell has
 `{EXPRESSION|FORMAT}`, `{MEAN & INTERVAL|FORMAT}`: of the row, of its file after `/`, or of
 `FILE: PATH`; `@key` in it is the row's value. FORMAT is a number of digits, with `+` for a change,
 or Python's, or one of FORMATS. A cell with nothing in it is a dash; `?` lets a path be missing.
@@ -333,6 +334,7 @@ def make_table(name: str) -> str:
     rows = list(rows_of(spec))
     if "sort" in spec:
         rows.sort(key=lambda row: -evaluate(row[0], spec["sort"]))
+    rows = rows[: spec.get("first")]
     lines = [[fill(cell, *row) for cell in columns.values()] for row in rows]
     lines += [[fill(cell, {}, "") for cell in more] for more in spec.get("more", ())]
     return "\n".join(
