@@ -4,8 +4,9 @@ their tables.
     python scripts/docs_numbers.py [--check] [--pictures RUN]
 
 `--check` writes nothing and fails where a table differs; `--pictures` first copies the figures of a
-run into docs/images, and draws the README's of the committed run. A page gives results if it has one of the comments below. A number names the
-result file that it stands in, by a comment after it in the same block of lines:
+run into docs/images, and draws the README's of the committed run. A page gives results if it has
+one of the comments below. A number names the result file that it stands in, by a comment after it
+in the same block of lines:
 
     kNN is .78 [.74, .83] <!-- from defences/tradeoff.json: points[label=gaussian scale=0.1].knn -->
 

@@ -18,7 +18,7 @@ from PIL import Image
 from torch import nn
 
 from fedmia.testing.material import textures
-from tests.bank import _alone
+from tests.bank import exclusive
 from tests.pages.installed import Installed
 from tests.pages.reading import ROOT, blocks, text_of
 
@@ -152,7 +152,7 @@ class Materials:
 
     def make(self, name: str) -> Path:
         """The path of one, made by the first worker that asks."""
-        with _alone(self.root.with_suffix(".lock")):
+        with exclusive(self.root.with_suffix(".lock")):
             return self._made(name)
 
     def _made(self, name: str) -> Path:
