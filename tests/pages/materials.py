@@ -23,6 +23,7 @@ from tests.pages.installed import Installed
 from tests.pages.reading import ROOT, blocks, text_of
 
 SMOKE = "fedmia simulate --config smoke --quiet"
+QUICK = f"{SMOKE} --attacks similarity --federation.placebo false"
 
 
 def pixels(count: int, seed: int, size: int = 16) -> np.ndarray:
@@ -106,7 +107,7 @@ class Materials:
         run, audit = self._run, self._audit
         self.made: dict[str, Callable[[Path], None]] = {
             "RUN": partial(run, flags=f"{SMOKE} --attacker active"),
-            "CIFAR": partial(run, flags=f"{SMOKE} --dataset parquet:cifar10-train.parquet"),
+            "CIFAR": partial(run, flags=f"{QUICK} --dataset parquet:cifar10-train.parquet"),
             "DIR": self._two_runs,
             "AUDIT": audit,
             "TRAINED": partial(folder, count=60, seed=1),
@@ -172,9 +173,9 @@ class Materials:
         assert done.returncode == 0, done.stderr
 
     def _two_runs(self, path: Path) -> None:
-        """What the attacker of knowing_the_defence.md makes: two federations of its own."""
+        """What the attacker of which_defence.md makes: two federations of its own."""
         for name in ("knows", "naive"):
-            self._run(path / name, f"{SMOKE} --seed {1 + (name == 'naive')}")
+            self._run(path / name, f"{QUICK} --seed {1 + (name == 'naive')}")
 
     def _audit(self, path: Path) -> None:
         """An audit of an encoder that was never trained."""

@@ -1,5 +1,5 @@
-"""Every command of a page is one that fedmia, the repository or a tool has, flags included, and runs
-as a reader runs it: by the installed command, in an empty folder. What pages say of both.
+"""Every command of a page is one that fedmia, the repository or a tool has, and runs as a reader
+runs it: by the installed command, in an empty folder. What pages say of commands and attacks.
 
 Small sizes, and commands that are left out with the reason, stand in commands.yaml.
 """
