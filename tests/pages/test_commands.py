@@ -74,14 +74,9 @@ def read_by(words: list[str], names: Iterable[str]) -> list[str]:
     """Which of the names a command reads: all that it says but for the value of --out."""
     out = words.index("--out") + 1 if "--out" in words else 0
     said = " ".join(word for nth, word in enumerate(words) if nth != out or not out)
-    read = [n for n in names if re.search(rf"(?<![\w/]){stem(n)}(?![\w.]*\w)", said)]
+    stems = {n: re.escape(n.replace("_attack.py", "_attack")) for n in names}
+    read = [n for n, stem in stems.items() if re.search(rf"(?<![\w/]){stem}(?![\w.]*\w)", said)]
     return [*read, *(["cifar10-train.parquet"] if "CIFAR" in read else [])]
-
-
-def stem(name: str) -> str:
-    """What a command says of a file: of a module its name in Python, but for a script."""
-    module = name.removesuffix(".py").replace("/", ".")
-    return re.escape(name) if name == "gate.py" else re.escape(module)
 
 
 def test_commands__are_all_in_the_table() -> None:

@@ -137,12 +137,12 @@ def test_fit__of_the_page_learns_the_sign() -> None:
 
 
 @pytest.fixture
-def quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+def quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """fedmia in an empty folder, with audits of one attack."""
     monkeypatch.chdir(tmp_path)
     audit = partial(fedmia.audit_encoder, attacks="similarity")
     monkeypatch.setattr(fedmia, "audit_encoder", audit)
-    return SimpleNamespace(run_simulation=fedmia.run_simulation, audit_encoder=audit)
+    return fedmia
 
 
 def network(channels: int = 1) -> nn.Module:
@@ -160,7 +160,7 @@ def network(channels: int = 1) -> nn.Module:
     ],
 )
 def test_own__images_and_network_of_the_page(
-    page: str, containing: str, channels: int, quick: SimpleNamespace
+    page: str, containing: str, channels: int, quick: ModuleType
 ) -> None:
     sets = {name: textures(40, n)[:, :channels] for n, name in enumerate(("members", "others"))}
     sets |= {"images": textures(300, 3), "labels": torch.arange(300) % 4}
@@ -174,7 +174,7 @@ def test_own__images_and_network_of_the_page(
 @pytest.mark.pages
 @pytest.mark.slow(seconds=20)
 def test_notebook__takes_the_class_of_the_page(
-    quick: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    quick: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page = "docs/howto/write_an_attack.md"
     drift = saved(page, "Drift", tmp_path, monkeypatch)
@@ -212,7 +212,7 @@ def test_python__the_page_runs_from_top_to_bottom(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow(seconds=30)
-def test_readme__python_runs(quick: SimpleNamespace) -> None:
+def test_readme__python_runs(quick: ModuleType) -> None:
     """As it stands there, but for the preset and the attacks of the audit, which take minutes."""
     code = block("README.md", "fedmia.run_simulation(").replace("tion(cl", 'tion("smoke", cl')
     pixels = textures(120, 5)[:, :1]
