@@ -43,11 +43,8 @@ def test_docstrings__name_what_is_there() -> None:
 
 
 def test_wrong_entries__are_seen() -> None:
-    source = (
-        'def f(a, *b):\n    """F.\n\n    Args:\n        a, b: two.\n        c: none.\n    """\n'
-        'class A:\n    """A.\n\n    Args:\n        x: one.\n        y: none.\n    """\n    x: int\n'
-        'class B(A):\n    """B.\n\n    Args:\n        x: one.\n        z: none.\n    """\n'
-    )
-    tree = ast.parse(source)
+    doc = '"""D.\n\n    Args:\n        {}: one.\n        gone: no.\n    """\n'
+    f, a, b = (doc.format(names) for names in ("a, b", "x", "x"))
+    tree = ast.parse(f"def f(a, *b):\n    {f}class A:\n    {a}    x: int\nclass B(A):\n    {b}")
     classes = CHECK.find_bases([CHECK.Source(Path("f.py"), tree)])
-    assert list(wrong_entries(tree, classes)) == [("f", {"c"}), ("A", {"y"}), ("B", {"z"})]
+    assert list(wrong_entries(tree, classes)) == [(name, {"gone"}) for name in "fAB"]

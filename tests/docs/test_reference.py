@@ -12,9 +12,7 @@ import pytest
 from fedmia.cli.commands import COMMANDS
 from fedmia.options import registry
 from fedmia.options.option import option_fields
-from fedmia.records.attack_rows import AttackRow
 from fedmia.records.fields import fields_of
-from fedmia.records.rows import Report
 from fedmia.table import COLUMNS
 from tests.pages.reading import ROOT, script, text_of
 
@@ -72,24 +70,15 @@ def test_plugin__page_has_every_plugin_and_option(pages: dict[str, str], kind: s
         assert flags == [field.name for field, _ in option_fields(cls)], name
 
 
-def test_report__page_has_every_field(pages: dict[str, str]) -> None:
-    page = pages["report_json.md"]
-    for record in (Report, AttackRow):
+def test_report__page_has_every_field_and_says_more_than_its_name(pages: dict[str, str]) -> None:
+    formats, page = script("formats_pages", EXT), pages["report_json.md"]
+    assert "`verdict_code` | `string`" in page and "ClientDistribution" in page
+    for record in formats.row_types():
         section = page.split(f"\n## {record.__name__}\n")[1].split("\n## ")[0]
         names = re.findall(r"^\| \*?`(\w+)`\*? \|", section, re.M)
         assert names == list(fields_of(record))
-    assert "`verdict_code` | `string`" in page and "ClientDistribution" in page
-
-
-def test_report__fields_say_more_than_their_name() -> None:
-    formats = script("formats_pages", EXT)
-    silent = [
-        (record.__name__, name)
-        for record in formats.row_types()
-        for name, field in fields_of(record).items()
-        if formats.meaning(record, name, field) in (name, name.replace("_", " "))
-    ]
-    assert not silent
+        texts = {n: formats.meaning(record, n, field) for n, field in fields_of(record).items()}
+        assert not [n for n, text in texts.items() if text in (n, n.replace("_", " "))]
 
 
 def test_table__page_has_every_column(pages: dict[str, str]) -> None:
