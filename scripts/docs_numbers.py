@@ -62,7 +62,7 @@ FREE = (
 NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d[\d,]*\d|\d)?\.?\d+(?:e[-+]?\d+)?(?!\w)")
 MARKER = re.compile(r"<!-- (?:from\s+(.*?)|set\s+(\d+))\s+-->", re.DOTALL)
 FIELD = re.compile(r"\{(\??)([^|}]*)(?:\|([^}]*))?\}")
-TABLE = re.compile(r"<!-- table ([\w-]+) -->")
+TABLE = re.compile(r"<!-- table ([\w-]+) -->$", re.MULTILINE)
 PAGES = tuple(
     str(page.relative_to(ROOT))
     for folder in (ROOT / "docs", RESULTS)
