@@ -33,7 +33,6 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "sphinx_copybutton",
-    "sphinx_design",
     "plain_docstrings",
 ]
 source_suffix = {".md": "myst-nb", ".ipynb": "myst-nb"}
@@ -43,7 +42,6 @@ source_suffix = {".md": "myst-nb", ".ipynb": "myst-nb"}
 nitpicky = True
 nitpick_ignore_regex = [(r"py:.*", r".*")]
 
-myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist"]
 myst_heading_anchors = 4
 nb_execution_mode = "off"  # the notebooks hold their outputs
 nb_ipywidgets_js: dict[str, Any] = {}  # they would come from another server
@@ -52,10 +50,10 @@ copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 
 default_role = "code"
+smartquotes = False  # they make a dash of the two hyphens of a flag
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_default_options = {"members": True, "show-inheritance": False}
-autodoc_mock_imports: list[str] = []
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
@@ -66,10 +64,7 @@ html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_copy_source = False
 html_show_sphinx = False
-html_theme_options: dict[str, Any] = {
-    "sidebar_hide_name": False,
-    "top_of_page_buttons": [],
-}
+html_theme_options: dict[str, Any] = {"top_of_page_buttons": []}
 
 
 def link_files(app: Any, docname: str, source: list[str]) -> None:

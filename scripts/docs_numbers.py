@@ -1,10 +1,12 @@
-"""Checks every number of the pages of docs/ that give results, and writes their tables.
+"""Checks every number of the pages of docs/ and benchmarks/results/ that give results, and writes
+their tables.
 
     python scripts/docs_numbers.py [--check] [--pictures RUN]
 
 `--check` writes nothing and fails where a table differs; `--pictures` first copies the figures of a
-run into docs/images. A page gives results if it has one of the comments below. A number names the
-result file that it stands in, by a comment after it in the same block of lines:
+run into docs/images, and draws the README's of the committed run. A page gives results if it has
+one of the comments below. A number names the result file that it stands in, by a comment after it
+in the same block of lines:
 
     kNN is .78 [.74, .83] <!-- from defences/tradeoff.json: points[label=gaussian scale=0.1].knn -->
 
@@ -16,7 +18,8 @@ but a setting, and so are all N numbers before `<!-- set N -->`. What is exempt 
 
 `<!-- table NAME -->` stands before a table that this command writes, in the README too. A table
 of docs_tables.yaml has columns, each a heading and a cell, and rows. A row is what stands at a path
-`at` of the table's `file` (of each, where several do), with keys of its own. A cell has
+`at` of the table's `file` (of each, where several do), with keys of its own; `sort` names a path
+that orders them, `first` how many stay. A cell has
 `{EXPRESSION|FORMAT}`, `{MEAN & INTERVAL|FORMAT}`: of the row, of its file after `/`, or of
 `FILE: PATH`; `@key` in it is the row's value. FORMAT is a number of digits, with `+` for a change,
 or Python's, or one of FORMATS. A cell with nothing in it is a dash; `?` lets a path be missing.
@@ -29,7 +32,6 @@ import functools
 import json
 import math
 import re
-import shutil
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -60,10 +62,11 @@ FREE = (
 NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d[\d,]*\d|\d)?\.?\d+(?:e[-+]?\d+)?(?!\w)")
 MARKER = re.compile(r"<!-- (?:from\s+(.*?)|set\s+(\d+))\s+-->", re.DOTALL)
 FIELD = re.compile(r"\{(\??)([^|}]*)(?:\|([^}]*))?\}")
-TABLE = re.compile(r"<!-- table ([\w-]+) -->")
+TABLE = re.compile(r"<!-- table ([\w-]+) -->$", re.MULTILINE)
 PAGES = tuple(
     str(page.relative_to(ROOT))
-    for page in sorted((ROOT / "docs").rglob("*.md"))
+    for folder in (ROOT / "docs", RESULTS)
+    for page in sorted(folder.rglob("*.md"))
     if any(kind.search(page.read_text(encoding="utf-8")) for kind in (MARKER, TABLE))
 )
 SUMMARIES: dict[str, Callable[[list[float]], float]] = {
@@ -332,6 +335,7 @@ def make_table(name: str) -> str:
     rows = list(rows_of(spec))
     if "sort" in spec:
         rows.sort(key=lambda row: -evaluate(row[0], spec["sort"]))
+    rows = rows[: spec.get("first")]
     lines = [[fill(cell, *row) for cell in columns.values()] for row in rows]
     lines += [[fill(cell, {}, "") for cell in more] for more in spec.get("more", ())]
     return "\n".join(
@@ -358,7 +362,21 @@ def copy_pictures(run: Path) -> None:
         size = (width, round(picture.height * width / picture.width))
         small = picture.resize(size, Image.Resampling.LANCZOS)
         small.quantize(64).save(old, optimize=True)
-    shutil.copyfile(images / "gallery" / "attacks.png", images / "forest.png")
+    draw_short(result("default/report.json")).savefig(images / "forest.png", dpi=110)
+
+
+def draw_short(report: Any) -> Any:
+    """The figure of the README's attacks, without their controls, which its table has."""
+    from fedmia.report.figures.attacks import forest
+
+    named = [
+        row["is"] for row in yaml.safe_load(TABLES.read_text(encoding="utf-8"))["readme"]["rows"]
+    ]
+    attacks = [row for row in report["attacks"] if row["name"] in named]
+    controls = {"untrained": [], "placebo": [], "pixels": None}
+    figure = forest(report | {"attacks": attacks, "paired": [], "controls": controls})
+    figure.axes[0].set_title(figure.axes[0].get_title().replace(", with controls", ""))
+    return figure
 
 
 def main() -> int:

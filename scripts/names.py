@@ -1,4 +1,4 @@
-"""Say which names break the rules of docs/internals.md: python scripts/names.py.
+"""Say which names break the rules of docs/architecture.md: python scripts/names.py.
 
 The packages and the code that builds the site are read.
 

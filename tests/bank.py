@@ -34,7 +34,7 @@ class Bank:
     def run(self, flags: str) -> Path:
         """The folder `RUN` of `fedmia.simulate` with `flags`, made by the first who asks."""
         home = self.root / sha256(flags.encode()).hexdigest()[:16]
-        with _alone(home.with_suffix(".lock")):
+        with exclusive(home.with_suffix(".lock")):
             if not (home / "finished").exists():
                 from fedmia.simulate import main
 
@@ -44,7 +44,7 @@ class Bank:
 
 
 @contextmanager
-def _alone(file: Path) -> Iterator[None]:
+def exclusive(file: Path) -> Iterator[None]:
     """No other process is inside with the same file."""
     import fcntl
 

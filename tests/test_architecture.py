@@ -12,7 +12,7 @@ from tests.test_layering import LAYERS, ROOT
 
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 FLOORS, PLACES = (PAGE.split(f"## {head}")[1] for head in ("The floors", "Where to put what"))
-FLOORS = FLOORS.split("## Where")[0]
+FLOORS, PLACES = FLOORS.split("## Where")[0], PLACES.split("## How it works")[0]
 
 
 def quoted(text: str) -> list[str]:
@@ -30,7 +30,7 @@ def module(path: str) -> str:
 
 
 def test_page__is_one_page_with_one_diagram() -> None:
-    assert PAGE.count("```") == 2 and len(PAGE.splitlines()) <= 130
+    assert PAGE.count("```") == 2 and len(PAGE.splitlines()) <= 200
 
 
 def test_floors__are_those_of_the_imports() -> None:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-ROOT = Path(__file__).resolve().parents[1]
+from tests.pages.reading import script, text_of
+
 FILE = {
     "auc": 0.6849, "epsilon": 3544.8, "share": 0.0526, "none": None,
     "knn": {"mean": 0.84, "ci": [0.81, 0.86], "n": 5},
@@ -23,22 +22,11 @@ FILE = {
 }  # fmt: skip
 
 
-def script(name: str) -> Any:
-    """A module of scripts/."""
-    sys.path.insert(0, str(ROOT / "scripts"))
-    try:
-        return importlib.import_module(name)
-    finally:
-        sys.path.remove(str(ROOT / "scripts"))
-
-
-@pytest.fixture(scope="module")
-def numbers() -> Any:
-    return script("docs_numbers")
+numbers = script("docs_numbers")
 
 
 @pytest.fixture
-def checked(numbers: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The complaints about a page whose one result file is `f.json`."""
     (tmp_path / "f.json").write_text(json.dumps(FILE))
     monkeypatch.setattr(numbers, "RESULTS", tmp_path)
@@ -47,36 +35,26 @@ def checked(numbers: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> An
     numbers.result.cache_clear()
 
 
-def test_pages__are_those_of_results(numbers: Any) -> None:
-    assert any("findings" in page for page in numbers.PAGES)
-    assert any("defences" in page for page in numbers.PAGES)
-
-
-@pytest.mark.parametrize("name", script("docs_numbers").PAGES)
-def test_page__has_the_numbers_of_its_files(numbers: Any, name: str) -> None:
-    assert not list(numbers.complaints(name, (ROOT / name).read_text(encoding="utf-8")))
-
-
-@pytest.mark.parametrize("name", ["README.md", *script("docs_numbers").PAGES])
-def test_tables__are_what_the_command_writes(numbers: Any, name: str) -> None:
-    page = (ROOT / name).read_text(encoding="utf-8")
+@pytest.mark.parametrize("name", ["README.md", *numbers.PAGES])
+def test_page__has_the_numbers_and_tables_of_its_files(name: str) -> None:
+    page = text_of(name)
     assert numbers.written(page) == page
+    assert name == "README.md" or not list(numbers.complaints(name, page))
 
 
 @pytest.mark.parametrize("name", ["README.md", "docs/index.md", "docs/start/first_simulation.md"])
-def test_pages__quote_the_verdict_of_the_committed_default_run(numbers: Any, name: str) -> None:
+def test_pages__quote_the_verdict_of_the_committed_default_run(name: str) -> None:
     """Their words from "The encoder leaks" to the interval of the AUC."""
-    page = (ROOT / name).read_text(encoding="utf-8")
+    page = text_of(name)
     quoted = re.search(r"The encoder leaks membership.*?\]", page, re.DOTALL)
     assert quoted is not None
     words = re.sub(r"[\s>│]+", " ", quoted[0])
     assert numbers.result("default/report.json")["verdict"].startswith(words)
 
 
-def test_tables__all_stand_in_a_page(numbers: Any) -> None:
-    pages = "".join(
-        (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", *numbers.PAGES)
-    )
+def test_tables__all_stand_in_one_page() -> None:
+    pages = "".join(map(text_of, ("README.md", *numbers.PAGES)))
+    assert len(numbers.PAGES) > 10
     tables = yaml.safe_load(numbers.TABLES.read_text(encoding="utf-8"))
     assert sorted(numbers.TABLE.findall(pages)) == sorted(tables)
 
@@ -121,7 +99,7 @@ def test_number__that_does_not_is_told(checked: Any, page: str, said: str) -> No
     assert said in complaint
 
 
-def test_written__replaces_the_rows_alone(numbers: Any) -> None:
+def test_written__replaces_the_rows_alone() -> None:
     page = "a\n\n<!-- table one -->\n| old |\n| --- |\n\nb\n"
     assert numbers.written(page, lambda name: f"| {name} |") == page.replace(
         "| old |\n| --- |", "| one |"
@@ -143,16 +121,14 @@ def test_written__replaces_the_rows_alone(numbers: Any) -> None:
         ("{epsilon|bound}", "3.6e3\\*"),
     ],
 )
-def test_cell__shows_what_its_fields_name(
-    checked: Any, numbers: Any, cell: str, shown: str
-) -> None:
+def test_cell__shows_what_its_fields_name(checked: Any, cell: str, shown: str) -> None:
     row = FILE["points"][0] | {  # type: ignore[index]
         "ci": [0.48, 0.56], "change": 0.04, "none": None, "rounds": [3, 1000], "epsilon": 3544.8,
     }  # fmt: skip
     assert numbers.fill(cell, row, "f.json") == shown
 
 
-def test_cell__of_a_path_that_is_missing_is_an_error(checked: Any, numbers: Any) -> None:
+def test_cell__of_a_path_that_is_missing_is_an_error(checked: Any) -> None:
     with pytest.raises(LookupError):
         numbers.fill("{nosuch|2}", {}, "f.json")
     with pytest.raises(LookupError, match="true of 2 rows"):

@@ -83,8 +83,6 @@ def command_page(name: str) -> str:
         "",
         f"```text\n{usage}\n```",
         "",
-        f"`python -m fedmia.{name}` is the same command.",
-        "",
         escape(" ".join(command.outro.split())),
         "",
         "Where a flag is short, the path of the option in a YAML file stands beside it; the path "

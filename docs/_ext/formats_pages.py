@@ -92,18 +92,12 @@ MEANINGS = {
     "branch": "of the federation: main, zero or placebo",
     "clients": "partition ids of clients",
     "control": "what the attack is compared with",
-    "controls": "the attacks where there is nothing to leak",
-    "defence": "of this client, or null",
     "knn": "accuracy of a weighted nearest-neighbour classifier on the encoder's features",
     "layers": "leakage by layer of the encoder",
     "leakage": "leakage of this round's model",
     "linear": "accuracy of a linear classifier on the encoder's features",
     "mean": "subtracted from each channel of an image in [0, 1]",
     "name": "which one it is",
-    "null": "the same with clients' names exchanged",
-    "per_client": "the question for each client alone",
-    "placebo": "the same in the federation on other images",
-    "posers": "non-members that pose as members",
     "precision": "share of members among the images that are called members",
     "recall": "share of the members that are called members",
     "size": "images a set",
@@ -111,7 +105,6 @@ MEANINGS = {
     "standing": "`guaranteed`, `heuristic` or `empirical`: what the epsilon rests on",
     "std": "by which each channel is divided then",
     "sweep": "what is varied: known or query_budget",
-    "untrained": "the same of the untrained encoder",
     "value": "the number itself",
 }
 
@@ -169,7 +162,7 @@ VERDICTS = {
     "collapsed": "No leak, of an encoder that gives all images one output. It says nothing about "
     "an encoder that works.",
     "no-verdict": "The run ended before its first round, so there is no trained model to judge.",
-    "not-established": "No attack is told from 0.5 and from its control. This does not show that "
+    "not-established": "No attack lies over 0.5 and over its control. This does not show that "
     "nothing leaks: look at the smallest leak that so many images could have shown.",
 }
 

@@ -3,39 +3,27 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import math
 import re
-import sys
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from fedmia.cli.commands import COMMANDS
 from fedmia.options import registry
 from fedmia.options.option import option_fields
-from fedmia.records.attack_rows import AttackRow
 from fedmia.records.fields import fields_of
-from fedmia.records.rows import Report
 from fedmia.table import COLUMNS
+from tests.pages.reading import ROOT, script, text_of
 
-ROOT = Path(__file__).resolve().parents[2]
-
-
-def module(name: str) -> Any:
-    """A module of the site's own code."""
-    sys.path.insert(0, str(ROOT / "docs/_ext"))
-    try:
-        return importlib.import_module(name)
-    finally:
-        sys.path.remove(str(ROOT / "docs/_ext"))
+EXT = "docs/_ext"
 
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Path within the reference -> text of every generated page."""
     folder = tmp_path_factory.mktemp("reference")
-    files = module("reference_pages").write_pages(folder)
+    files = script("reference_pages", EXT).write_pages(folder)
     return {str(p.relative_to(folder)): p.read_text(encoding="utf-8") for p in files}
 
 
@@ -60,7 +48,7 @@ def test_command__page_has_every_option(pages: dict[str, str], name: str) -> Non
 
 
 def test_help__is_split_into_meaning_default_and_range() -> None:
-    split = module("commands_pages").split_help
+    split = script("commands_pages", EXT).split_help
     assert split("clients (default 10, >= 1)") == ("clients", "10", ">= 1")
     assert split("a list (default a, b, > 0, <= 1)") == ("a list", "a, b", "> 0, <= 1")
     assert split("cores (none: all) (default none)") == ("cores (none: all)", "none", "")
@@ -73,7 +61,7 @@ def test_plugin__page_has_every_plugin_and_option(pages: dict[str, str], kind: s
     parts = re.split(r"^## (\S+?)(?::PATH)?$", pages[f"plugins/{kind}.md"], flags=re.M)
     sections = dict(zip(parts[1::2], parts[2::2], strict=True))
     assert list(sections) == registry.names(kind)
-    escape = module("mdtext").escape
+    escape = script("mdtext", EXT).escape
     for name, text in sections.items():
         cls = registry.load(kind, name)
         assert escape(registry.summary(cls)) in text
@@ -82,24 +70,15 @@ def test_plugin__page_has_every_plugin_and_option(pages: dict[str, str], kind: s
         assert flags == [field.name for field, _ in option_fields(cls)], name
 
 
-def test_report__page_has_every_field(pages: dict[str, str]) -> None:
-    page = pages["report_json.md"]
-    for record in (Report, AttackRow):
+def test_report__page_has_every_field_and_says_more_than_its_name(pages: dict[str, str]) -> None:
+    formats, page = script("formats_pages", EXT), pages["report_json.md"]
+    assert "`verdict_code` | `string`" in page and "ClientDistribution" in page
+    for record in formats.row_types():
         section = page.split(f"\n## {record.__name__}\n")[1].split("\n## ")[0]
         names = re.findall(r"^\| \*?`(\w+)`\*? \|", section, re.M)
         assert names == list(fields_of(record))
-    assert "`verdict_code` | `string`" in page and "ClientDistribution" in page
-
-
-def test_report__fields_say_more_than_their_name() -> None:
-    formats = module("formats_pages")
-    silent = [
-        (record.__name__, name)
-        for record in formats.row_types()
-        for name, field in fields_of(record).items()
-        if formats.meaning(record, name, field) in (name, name.replace("_", " "))
-    ]
-    assert not silent
+        texts = {n: formats.meaning(record, n, field) for n, field in fields_of(record).items()}
+        assert not [n for n, text in texts.items() if text in (n, n.replace("_", " "))]
 
 
 def test_table__page_has_every_column(pages: dict[str, str]) -> None:
@@ -108,37 +87,36 @@ def test_table__page_has_every_column(pages: dict[str, str]) -> None:
 
 
 def test_codes__are_those_of_the_code(pages: dict[str, str]) -> None:
+    formats = script("formats_pages", EXT)
     source = (ROOT / "fedmia" / "report" / "verdict.py").read_text(encoding="utf-8")
-    # What the functions return, in whatever order.
-    returned = set(
-        re.findall(
-            r"\"(no-verdict|leaks|leaks-uncontrolled|shift|control-failed|collapsed|not-established)\"",
-            source,
-        )
-    )
-    formats = module("formats_pages")
-    assert returned == set(formats.VERDICTS)
+    assert all(f'"{code}"' in source for code in formats.VERDICTS)
     assert re.findall(r"^\| `([a-z-]+)` \| [A-Z]", formats.verdicts(), re.M) == [
         *("no-verdict", "shift", "control-failed", "leaks", "leaks-uncontrolled", "collapsed"),
         "not-established",
     ]
-    for code in ("| 0 |", "| 1 |", "| 2 |", "| 130 |"):
-        assert code in pages["run_folder.md"]
+    assert all(f"| {code} |" in pages["run_folder.md"] for code in (0, 1, 2, 130))
 
 
-def test_python__page_documents_what_the_package_exports(pages: dict[str, str]) -> None:
+def test_python__pages_document_what_the_package_exports(pages: dict[str, str]) -> None:
+    """An object or a method without a docstring would be missing on its page, in silence."""
     import fedmia
 
-    page = pages["python/fedmia.md"]
-    names = re.findall(r"^\.\. auto\w+:: fedmia\.(\w+)$", page, re.M)
-    assert sorted(names) == fedmia.__all__
-    assert ":: fedmia.attacks.ActiveAttack" in pages["python/attacks.md"]
-    assert ":: fedmia.threat.ServerView" in pages["python/threat.md"]
-    assert ":: fedmia.statistics.auc." in pages["python/statistics.md"]
+    text = "".join(page for name, page in pages.items() if name.startswith("python/"))
+    paths = re.findall(r"^\.\. auto\w+:: ([\w.]+)$", text, re.M)
+    exported = [path.removeprefix("fedmia.") for path in paths if path.count(".") == 1]
+    assert sorted(exported) == fedmia.__all__
+    assert {"fedmia.attacks.ActiveAttack", "fedmia.threat.ServerView"} < set(paths)
+    for path in paths:
+        module, _, name = path.rpartition(".")
+        documented = getattr(importlib.import_module(module), name)
+        parts = vars(documented) if inspect.isclass(documented) else {}
+        public = [n for n, one in parts.items() if not n.startswith("_") and inspect.isroutine(one)]
+        assert inspect.getdoc(documented), path
+        assert not [n for n in public if not inspect.getdoc(getattr(documented, n))], path
 
 
 def test_text__that_means_something_to_markdown_is_escaped() -> None:
-    markdown = module("mdtext")
+    markdown = script("mdtext", EXT)
     assert markdown.escape("a_b *c* `d_e` [f]") == r"a\_b \*c\* `d_e` \[f\]"
     assert markdown.cell("a |\n b") == r"a \| b"
     doc = "What.\n\nAttributes:\n    a, b: one\n        more.\n    c: two.\n\nAfter."
@@ -156,7 +134,7 @@ def test_epsilon__table_is_the_bound_that_the_page_states() -> None:
         """The highest TPR that any test has against (epsilon, 0)-privacy."""
         return min(math.exp(epsilon) * fpr, 1 - math.exp(-epsilon) * (1 - fpr))
 
-    page = (ROOT / "docs" / "concepts" / "epsilon.md").read_text(encoding="utf-8")
+    page = text_of("docs/concepts/epsilon.md")
     rows = re.findall(r"^\| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|$", page, re.M)
     assert len(rows) == 6
     for row in rows:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.bank import _alone
+from tests.bank import exclusive
 from tests.pages.installed import Installed
 from tests.pages.materials import Materials
 
@@ -14,7 +14,7 @@ def materials(tmp_path_factory: pytest.TempPathFactory) -> Materials:
     own = tmp_path_factory.getbasetemp()
     root = (own.parent if own.name.startswith("popen-") else own) / "pages"
     installed = Installed(root / "installed")
-    with _alone(root / "installed.lock"):
+    with exclusive(root / "installed.lock"):
         if not (root / "ready").exists():
             installed.install()
             (root / "ready").touch()

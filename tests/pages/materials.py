@@ -18,11 +18,12 @@ from PIL import Image
 from torch import nn
 
 from fedmia.testing.material import textures
-from tests.bank import _alone
+from tests.bank import exclusive
 from tests.pages.installed import Installed
-from tests.pages.reading import ROOT, blocks, text_of
+from tests.pages.reading import ROOT, block
 
 SMOKE = "fedmia simulate --config smoke --quiet"
+QUICK = f"{SMOKE} --attacks similarity --federation.placebo false"
 
 
 def pixels(count: int, seed: int, size: int = 16) -> np.ndarray:
@@ -83,13 +84,9 @@ def weights(path: Path) -> None:
     torch.save(timm.create_model("resnet10t").state_dict(), path)
 
 
-def code(path: Path, page: str, containing: str, **renamed: str) -> None:
+def code(path: Path, page: str, containing: str) -> None:
     """A block of Python of a page, as a file."""
-    (one,) = [c for c in blocks(text_of(page), "python") if containing in c]
-    for old, new in renamed.items():
-        one = one.replace(old, new)
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(one)
+    path.write_text(block(page, containing))
 
 
 class Materials:
@@ -103,12 +100,11 @@ class Materials:
     def __init__(self, installed: Installed, root: Path) -> None:
         self.installed = installed
         self.root = root
-        run, audit = self._run, self._audit
+        run = self._run
         self.made: dict[str, Callable[[Path], None]] = {
             "RUN": partial(run, flags=f"{SMOKE} --attacker active"),
-            "CIFAR": partial(run, flags=f"{SMOKE} --dataset parquet:cifar10-train.parquet"),
+            "CIFAR": partial(run, flags=f"{QUICK} --dataset parquet:cifar10-train.parquet"),
             "DIR": self._two_runs,
-            "AUDIT": audit,
             "TRAINED": partial(folder, count=60, seed=1),
             "OTHERS": partial(folder, count=60, seed=2),
             "GRAY_TRAINED": partial(folder, count=60, seed=1, gray=True),
@@ -131,9 +127,6 @@ class Materials:
             "drift_attack.py": partial(
                 code, page="docs/howto/write_an_attack.md", containing="class Drift"
             ),
-            "mine/attack.py": partial(
-                code, page="README.md", containing="class Norm", **{"class Norm": "class Mine"}
-            ),
         }
 
     def copy(self, name: str, into: Path) -> None:
@@ -144,7 +137,6 @@ class Materials:
             into: where it shall lie.
         """
         source, target = self.make(name), into / name
-        target.parent.mkdir(exist_ok=True)
         if source.is_dir():
             shutil.copytree(source, target)
         else:
@@ -152,7 +144,7 @@ class Materials:
 
     def make(self, name: str) -> Path:
         """The path of one, made by the first worker that asks."""
-        with _alone(self.root.with_suffix(".lock")):
+        with exclusive(self.root.with_suffix(".lock")):
             return self._made(name)
 
     def _made(self, name: str) -> Path:
@@ -172,12 +164,6 @@ class Materials:
         assert done.returncode == 0, done.stderr
 
     def _two_runs(self, path: Path) -> None:
-        """What the attacker of knowing_the_defence.md makes: two federations of its own."""
+        """What the attacker of which_defence.md makes: two federations of its own."""
         for name in ("knows", "naive"):
-            self._run(path / name, f"{SMOKE} --seed {1 + (name == 'naive')}")
-
-    def _audit(self, path: Path) -> None:
-        """An audit of an encoder that was never trained."""
-        encoder, trained, others = map(self._made, ("model.pt2", "TRAINED", "OTHERS"))
-        flags = f"fedmia audit --encoder {encoder} --members folder:{trained} --attacks similarity"
-        self._run(path, f"{flags} --nonmembers folder:{others} --known 8 --quiet")
+            self._run(path / name, f"{QUICK} --seed {1 + (name == 'naive')}")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 import shlex
+import sys
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(
@@ -15,7 +18,6 @@ PAGES = sorted(
 )
 BLOCK = re.compile(r"^ *```([^\s`]*)[^\n]*\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
 SHELL, PROGRAM = ("bash", "console", "sh"), r"(?:fedmia|python|bash|pip) "
-SHOWN = re.compile(r"fedmia \w+(?: --[\w.-]+ [^\s-]\S*)+")  # in what a command printed
 SPAN = re.compile(rf"(?<!`)`({PROGRAM}[^`]+)`(?!`)")
 SCRIPTS = {f"scripts/{name}.sh": name for name in ("audit", "sweep", "tradeoff")}
 SCRIPTS["scripts/run.sh"] = "simulate"
@@ -44,10 +46,24 @@ def blocks(text: str, *languages: str) -> list[str]:
     return [code for language, code in BLOCK.findall(text) if language in languages]
 
 
+def block(page: str, containing: str) -> str:
+    """The one block of Python of a page that holds a text."""
+    (code,) = [one for one in blocks(text_of(page), "python") if containing in one]
+    return code
+
+
+def script(name: str, folder: str = "scripts") -> Any:
+    """A module of a folder that is no package."""
+    sys.path.insert(0, str(ROOT / folder))
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.path.remove(str(ROOT / folder))
+
+
 def commands(text: str) -> list[str]:
-    """The commands of a page: each line of its blocks for a shell, each that a sentence holds
-    whole, and each that printed text advises. A command of one or two words is a name, and dots
-    leave something out.
+    """The commands of a page: each line of its blocks for a shell, and each that a sentence holds
+    whole. A command of one or two words is a name, and dots leave something out.
 
     Args:
         text: of the page.
@@ -56,8 +72,7 @@ def commands(text: str) -> list[str]:
     whole = [re.sub(r"\s#\s.*", "", line).removeprefix("$ ") for line in lines if line.strip()]
     spans = [" ".join(span.split()) for span in SPAN.findall(BLOCK.sub("", text))]
     named = [span for span in spans if len(span.split()) > 2 and ".." not in span]
-    printed = SHOWN.findall(" ".join("".join(blocks(text, "text")).split()))
-    return list(dict.fromkeys(" ".join(line.split()) for line in (*whole, *named, *printed)))
+    return list(dict.fromkeys(" ".join(line.split()) for line in (*whole, *named)))
 
 
 def words_of(command: str) -> list[str]:

@@ -1,8 +1,13 @@
-"""Every block of Python of a page runs: here, or in the test that is named beside it."""
+"""Every block of Python of a page runs, here or in the test that is named beside it; the gallery
+names figures that a run draws."""
 
 from __future__ import annotations
 
+import importlib
 import json
+import os
+import re
+import subprocess
 import sys
 from functools import partial
 from pathlib import Path
@@ -16,38 +21,32 @@ import torch
 from torch import nn
 
 import fedmia
+from fedmia.runs import NOT_KEPT
 from fedmia.testing import check_observer
+from fedmia.testing.attack_case import AttackCase
 from fedmia.testing.material import textures
-from tests.pages.reading import PAGES, blocks, text_of
+from tests.pages.materials import Materials
+from tests.pages.reading import PAGES, ROOT, block, blocks, text_of
 
-# A word of a block of a page -> who runs it, or why nobody does.
+# A word of each block of a page that a test below runs; of others, who runs it, or why nobody does.
+HERE = {
+    "README.md": ("fedmia.run_simulation(", "class Norm(", "check_attack(Norm)"),
+    "docs/howto/ci_gate.md": ("verdict_code",),
+    "docs/howto/observers.md": ("class MLflow(",),
+    "docs/howto/own_data.md": ("dataset=(images",),
+    "docs/howto/own_model.md": ("model=make_network",),
+    "docs/howto/partitions.md": ("client_dict", "all_data_0_niid_0_keep_0.json"),
+    "docs/howto/write_an_attack.md": (
+        "class Drift(", "check_attack(Drift)", "def fit(", "attacks=[",
+    ),
+}  # fmt: skip
 BY_OTHERS = {
-    ("README.md", "fedmia.run_simulation("): "tests/test_docs_howto.py",
-    ("README.md", "class Norm("): "tests/test_docs.py",
-    ("README.md", "check_attack(Norm)"): "tests/test_docs.py",
-    ("docs/howto/ci_gate.md", "verdict_code"): "tests/test_docs_howto.py",
     ("docs/howto/compare_attacks.md", "class Worst("): "tests/study/test_views.py",
     ("docs/howto/partitions.md", "DirichletPartitioner("): "flwr-datasets is not installed",
-    ("docs/howto/write_an_attack.md", "class Drift("): "tests/test_docs_howto.py",
-    ("docs/howto/write_an_attack.md", "check_attack(Drift)"): "tests/test_docs_howto.py",
 }
-HERE = {
-    ("docs/howto/observers.md", "class MLflow("),
-    ("docs/howto/observers.md", "class WandB("),
-    ("docs/howto/own_data.md", "dataset=(images"),
-    ("docs/howto/own_model.md", "model=make_network"),
-    ("docs/howto/partitions.md", "client_dict"),
-    ("docs/howto/partitions.md", "all_data_0_niid_0_keep_0.json"),
-    ("docs/howto/write_an_attack.md", "def fit("),
-    ("docs/howto/write_an_attack.md", "attacks=["),
-}
-WHOLE = {"docs/start/python.md": "tests/test_docs_howto.py"}  # from top to bottom
-
-
-def block(page: str, containing: str) -> str:
-    """The one block of a page that holds a text."""
-    (code,) = [one for one in blocks(text_of(page), "python") if containing in one]
-    return code
+WHOLE = "docs/start/python.md"  # from top to bottom
+GALLERY = text_of("docs/gallery/index.md")
+NAMES = re.findall(r"^## (.+)$", GALLERY, re.MULTILINE)
 
 
 def run(page: str, containing: str, **names: Any) -> dict[str, Any]:
@@ -57,27 +56,61 @@ def run(page: str, containing: str, **names: Any) -> dict[str, Any]:
 
 
 def test_blocks__are_all_run() -> None:
-    known = {**BY_OTHERS, **dict.fromkeys(HERE, "here")}
-    unknown = [
-        (page, code)
-        for page in PAGES
-        if page not in WHOLE
-        for code in blocks(text_of(page), "python")
-        if sum(where == page and word in code for where, word in known) != 1
-    ]
-    assert not unknown
+    known = [*BY_OTHERS, *((page, word) for page, words in HERE.items() for word in words)]
+    listed = [(p, code) for p in PAGES if p != WHOLE for code in blocks(text_of(p), "python")]
+    assert not [one for one in listed if sum(p == one[0] and w in one[1] for p, w in known) != 1]
     assert all(block(*key) for key in known)
 
 
-def test_observers__are_what_fedmia_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, class_name in (("mlflow", "MLflow"), ("wandb", "WandB")):
-        tracker = MagicMock(spec=ModuleType(name))
-        tracker.configure_mock(**{call: MagicMock() for call in (
-            "start_run", "log_dict", "log_metrics", "set_tag", "end_run", "init")})  # fmt: skip
-        monkeypatch.setitem(sys.modules, name, tracker)
-        observer = run("docs/howto/observers.md", f"class {class_name}(", __name__="trackers")
-        check_observer(observer[class_name])
-        assert tracker.log_metrics.called or tracker.init.called
+def saved(page: str, name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> type:
+    """The class of a page, saved as the page says and imported."""
+    module = f"{name.lower()}_attack"
+    (folder / f"{module}.py").write_text(block(page, f"class {name}("))
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.delitem(sys.modules, module, raising=False)
+    cls: type = getattr(importlib.import_module(module), name)
+    return cls
+
+
+@pytest.mark.parametrize(
+    ("page", "name", "vantage"),
+    [("README.md", "Norm", "outsider"), ("docs/howto/write_an_attack.md", "Drift", "client")],
+)
+def test_attack_of_a_page__passes_its_own_check(
+    page: str, name: str, vantage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cls: Any = saved(page, name, tmp_path, monkeypatch)
+    run(page, f"check_attack({name})")  # raises AssertionError where it does not
+    view = AttackCase(cls).view()
+    assert view.threat.vantage == vantage and cls().name == f"{name.lower()}_attack:{name}"
+    assert vantage == "outsider" or len(view.received) > 0
+    monkeypatch.setattr(cls, "score", lambda self, view, images: torch.zeros(len(images)))
+    with pytest.raises(AssertionError, match=f"^{name}"):
+        run(page, f"check_attack({name})")
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [("leaks", 1), ("leaks-uncontrolled", 3), ("not-established", 0), ("shift", 3)],
+)
+def test_gate__exits_by_the_verdict(
+    code: str, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = SimpleNamespace(verdict_code=code)
+    monkeypatch.setattr(fedmia, "open_run", lambda folder: opened, raising=False)
+    monkeypatch.setattr(sys, "argv", ["gate.py", "AUDIT"])
+    with pytest.raises(SystemExit) as ended:
+        run("docs/howto/ci_gate.md", "verdict_code")
+    assert ended.value.code == status
+
+
+def test_observer__is_what_fedmia_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = ("start_run", "log_dict", "log_metrics", "set_tag", "end_run")
+    tracker = MagicMock(spec=ModuleType("mlflow"), **{call: MagicMock() for call in calls})
+    monkeypatch.setitem(sys.modules, "mlflow", tracker)
+    observer = run("docs/howto/observers.md", "class MLflow(", __name__="trackers")["MLflow"]
+    check_observer(observer)
+    assert tracker.log_metrics.called
 
 
 def test_partitions__of_other_tools_are_files_that_fedmia_reads(
@@ -104,12 +137,12 @@ def test_fit__of_the_page_learns_the_sign() -> None:
 
 
 @pytest.fixture
-def quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+def quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """fedmia in an empty folder, with audits of one attack."""
     monkeypatch.chdir(tmp_path)
     audit = partial(fedmia.audit_encoder, attacks="similarity")
     monkeypatch.setattr(fedmia, "audit_encoder", audit)
-    return SimpleNamespace(run_simulation=fedmia.run_simulation, audit_encoder=audit)
+    return fedmia
 
 
 def network(channels: int = 1) -> nn.Module:
@@ -118,21 +151,22 @@ def network(channels: int = 1) -> nn.Module:
 
 
 @pytest.mark.pages
-@pytest.mark.slow(seconds=20)
-def test_own_data__of_the_page(quick: SimpleNamespace) -> None:
-    sets = {"members": textures(40, 1), "others": textures(40, 2)}
+@pytest.mark.slow(seconds=40)
+@pytest.mark.parametrize(
+    ("page", "containing", "channels"),
+    [
+        ("docs/howto/own_data.md", "dataset=(images", 3),
+        ("docs/howto/own_model.md", "model=make_network", 1),
+    ],
+)
+def test_own__images_and_network_of_the_page(
+    page: str, containing: str, channels: int, quick: ModuleType
+) -> None:
+    sets = {name: textures(40, n)[:, :channels] for n, name in enumerate(("members", "others"))}
     sets |= {"images": textures(300, 3), "labels": torch.arange(300) % 4}
-    names = run("docs/howto/own_data.md", "dataset=(images", encoder=network(3), **sets)
-    assert names["run"].verdict and list(names["audit"].attacks.index) == ["similarity"]
-
-
-@pytest.mark.pages
-@pytest.mark.slow(seconds=20)
-def test_own_model__of_the_page(quick: SimpleNamespace) -> None:
-    sets = {"members": textures(40, 1)[:, :1], "others": textures(40, 2)[:, :1]}
     names = run(
-        "docs/howto/own_model.md", "model=make_network",
-        fedmia=quick, encoder=network(), make_network=network, **sets,
+        page, containing,
+        fedmia=quick, encoder=network(channels), make_network=network, **sets,
     )  # fmt: skip
     assert names["run"].verdict and list(names["audit"].attacks.index) == ["similarity"]
 
@@ -140,11 +174,68 @@ def test_own_model__of_the_page(quick: SimpleNamespace) -> None:
 @pytest.mark.pages
 @pytest.mark.slow(seconds=20)
 def test_notebook__takes_the_class_of_the_page(
-    quick: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+    quick: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = ModuleType("drift_attack")
-    monkeypatch.setitem(sys.modules, "drift_attack", module)
     page = "docs/howto/write_an_attack.md"
-    exec(compile(block(page, "class Drift("), page, "exec"), vars(module))
-    names = run(page, "attacks=[", fedmia=quick, Drift=vars(module)["Drift"])
+    drift = saved(page, "Drift", tmp_path, monkeypatch)
+    names = run(page, "attacks=[", fedmia=quick, Drift=drift)
     assert any("Drift" in name for name in names["run"].attacks.index)
+
+
+def in_a_process(code: str | Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    """A script, run in an empty folder with this clone."""
+    done = subprocess.run(
+        [sys.executable, code], cwd=folder, capture_output=True, text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+@pytest.mark.slow(seconds=90)
+def test_own_study__compares_an_own_attack(tmp_path: Path) -> None:
+    script = ROOT / "docs" / "howto" / "own_study.py"
+    assert len(script.read_text().split("\n")) < 35
+    in_a_process(script, tmp_path)
+    comparison = fedmia.open_study(tmp_path / "STUDY").compare("Norm", "similarity")
+    assert list(comparison["models"]) == [3, 3]  # a point each
+    assert (tmp_path / "comparison.png").stat().st_size > 1000
+
+
+@pytest.mark.slow(seconds=60)
+def test_python__the_page_runs_from_top_to_bottom(tmp_path: Path) -> None:
+    (tmp_path / "page.py").write_text("\n".join(blocks(text_of(WHOLE), "python")))
+    done = in_a_process("page.py", tmp_path)
+    assert "did you mean 'clients'?" in done.stdout
+    assert "python:Norm@" not in done.stderr and "Norm on the released encoder" in done.stderr
+    assert all((tmp_path / name / "report.html").is_file() for name in ("RUN", "OWN", "AUDIT"))
+
+
+@pytest.mark.slow(seconds=30)
+def test_readme__python_runs(quick: ModuleType) -> None:
+    """As it stands there, but for the preset and the attacks of the audit, which take minutes."""
+    code = block("README.md", "fedmia.run_simulation(").replace("tion(cl", 'tion("smoke", cl')
+    pixels = textures(120, 5)[:, :1]
+    names: dict[str, Any] = {"encoder": network(), "members": pixels[:60], "others": pixels[60:]}
+    assert code.count("smoke") == 1
+    exec(compile(code, "README.md", "exec"), names)
+    assert list(names["audit"].attacks.index) == ["similarity"]
+
+
+def test_gallery__shows_every_picture() -> None:
+    pictures = (ROOT / "docs" / "images" / "gallery").glob("*.png")
+    assert sorted(NAMES) == sorted(path.stem for path in pictures)
+    assert all(f"../images/gallery/{name}.png" in GALLERY for name in NAMES)
+
+
+@pytest.mark.pages
+@pytest.mark.slow(seconds=20)
+def test_gallery__every_figure_is_drawn_again_or_said_to_be_a_file(materials: Materials) -> None:
+    folder = materials.make("RUN")
+    run = fedmia.open_run(folder)
+    for name in NAMES:
+        assert (folder / "figures" / f"{name}.png").is_file()
+        if name in NOT_KEPT:
+            assert f"`{name}` is only a file" in GALLERY
+        else:
+            assert run.figure(name).axes, name
