@@ -147,17 +147,25 @@ class Augment(Options):
         out = torch.empty(images.shape, dtype=dtype, device=images.device)
         if images.numel() == 0:
             return out
-        plan = self._plan(uniforms.to("cpu", dtype), channels == 3, (height, width))
+        plan = self.plan(uniforms.to("cpu", dtype), channels == 3, (height, width))
         cells = CELLS if images.device.type == "cpu" else CELLS_GPU
         for part in plan.parts(max(1, cells // images[0].numel()), images.device):
             x = images.index_select(0, part.rows)
             if x.dtype == torch.uint8:
                 x = x.to(dtype).div_(255)
-            out.index_copy_(0, part.rows, self._view(x, part).transpose(0, 1))
+            out.index_copy_(0, part.rows, self.view(x, part).transpose(0, 1))
         return out
 
-    def _view(self, x: Tensor, part: ViewParameters) -> Tensor:
-        """Planes (C, B, H, W) of the views of (B, C, H, W)."""
+    def view(self, x: Tensor, part: ViewParameters) -> Tensor:
+        """One view of each image, as planes: nothing here is waited for on a GPU.
+
+        Args:
+            x: (B, C, H, W) floats in [0, 1], the images of `part`.
+            part: of `plan`.
+
+        Returns:
+            (C, B, H, W).
+        """
         if self.flip or not self.crop_min == self.ratio_min == self.ratio_max == 1:
             # Crop, resize and flip at once: every later stage commutes with the flip.
             x = resized_crop(x, part.boxes, part.flip)
@@ -204,8 +212,17 @@ class Augment(Options):
         )
         return torch.where(fits.any(1, keepdim=True), torch.cat([place, size], dim=1), central)
 
-    def _plan(self, u: Tensor, colour: bool, size: tuple[int, int]) -> BatchPlan:
-        """What the uniforms (B, P) mean for images of a size, in colour or not."""
+    def plan(self, u: Tensor, colour: bool, size: tuple[int, int]) -> BatchPlan:
+        """What uniforms mean, decided on the CPU.
+
+        Args:
+            u: (B, P) in [0, 1).
+            colour: whether the images have three channels.
+            size: height and width of the images, in pixels.
+
+        Returns:
+            what is done to each image.
+        """
         geometry, toss, amounts, keys, blur, *turn = u.split(
             [2 * ATTEMPTS + 2, 5, 4, 4, 1, *[1] * (self.draws - DRAWS)], dim=1
         )

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedmia.nets._keyed import keyed_uniforms
 from fedmia.nets._vit import (
     EPS,
     Block,
@@ -19,6 +18,7 @@ from fedmia.nets._vit import (
     check_width,
     patchify,
 )
+from fedmia.nets.keyed import keyed_uniforms
 from fedmia.options.option import option
 from fedmia.options.seeding import draw_seed
 from fedmia.ssl._bank import Bank

@@ -269,7 +269,7 @@ class PublicTwin:
         self.first = method.queue.clone()
 
     def keys(self, count: int) -> Tensor:
-        from fedmia.nets._keyed import keyed_uniforms
+        from fedmia.nets.keyed import keyed_uniforms
 
         augment, found = self.method.spec.augment, []
         for at in range(self.taken, self.taken + count):

@@ -12,7 +12,7 @@ import torchvision
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedmia.nets._keyed import keyed_uniforms
+from fedmia.nets.keyed import keyed_uniforms
 from fedmia.nets._vit import SineCosinePositions, VisionTransformer, patchify
 from fedmia.nets.base import initialise
 from fedmia.nets.vit import ViTBase, ViTSmall, ViTTiny, auto_patch
