@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from clients.client_context import ClientContext
 from clients.client_round import ClientRound
@@ -94,37 +93,24 @@ def test_placebo__trains_the_same_way_on_images_that_nobody_is_scored_on(
 
 
 @pytest.mark.slow
-def test_attacker__its_images_and_updates_reach_the_average_only_if_it_trains(
-    tmp_path: Path,
+@pytest.mark.parametrize(
+    ("flags", "counted"),
+    [
+        ("--attacker passive --attacks none --attacker-trains false", (3, 3, 3, 3)),
+        ("--attacker passive --attacks none", (4, 4, 4, 4)),
+        (ACTIVE + "--attacker-trains false", (3, 3, 4, 4)),  # where it crafts
+    ],
+)
+def test_attacker__counts_in_the_mean_only_if_it_trains_or_crafts(
+    flags: str, counted: tuple[int, ...], tmp_path: Path
 ) -> None:
-    """One that does not train sends back what it received: that does not dilute the mean."""
-
-    def last(flags: str, name: str) -> Run:
-        told = "--attacker passive --attacks none --rounds 2 --federation.keep_updates 2 "
-        return federated(prepared(told + flags), tmp_path / name)
-
-    for flags, counted in (("--attacker-trains false", 3), ("", 4)):
-        run = last(flags, f"run-{counted}")
-        assert (run.store.load("main", 3) is None) is (counted == 3)
-        assert run.store.load("main", 0) is not None
-        for round in (1, 2):
-            updates = run.snapshots.updates("main", round)
-            assert same(updates[3], weights(run)[round - 1]) is (counted == 3)
-            for name, got in weights(run)[round].items():
-                mean = torch.stack([updates[c][name].double() for c in range(counted)]).mean(dim=0)
-                torch.testing.assert_close(got.double(), mean, atol=1e-6, rtol=1e-5)
-
-
-@pytest.mark.slow
-def test_active_client_that_does_not_train__counts_only_where_it_crafts(tmp_path: Path) -> None:
-    flags = "--attacker-trains false --federation.keep_updates 4 "
-    run = federated(prepared(ACTIVE + flags), tmp_path / "run")
-    for round, counted in ((1, 3), (2, 3), (3, 4), (4, 4)):
-        updates = run.snapshots.updates("main", round)
-        assert same(updates[3], weights(run)[round - 1]) is (round <= CLEAN)
-        for name, got in weights(run)[round].items():
-            mean = torch.stack([updates[c][name].double() for c in range(counted)]).mean(dim=0)
-            torch.testing.assert_close(got.double(), mean, atol=1e-6, rtol=1e-5)
+    """One that does not sends back what it received: that does not dilute the mean."""
+    run = federated(prepared(flags + " --federation.keep_updates 4"), tmp_path / "run")
+    assert (run.store.load("main", 3) is None) is (counted == (3, 3, 3, 3))
+    for round, count in enumerate(counted, 1):
+        update = run.snapshots.updates("main", round)[3]
+        assert same(update, weights(run)[round - 1]) is (count == 3)
+        run.check_mean(round, count)
 
 
 @dataclass
