@@ -182,16 +182,14 @@ class Augment(Options):
         return x if part.angle is None else rotate(x, part.angle)
 
     def boxes(self, u: Tensor, height: int, width: int) -> Tensor:
-        """Crop boxes (B, 4) of whole pixels: top, left, height, width.
+        """Crop boxes: the first attempt that fits, else the largest central one of a ratio allowed.
 
         Args:
-            u: (B, 2 * ATTEMPTS + 2): areas, log ratios, then the place. The first attempt that fits
-                is taken; if none does, the largest central box of an allowed ratio.
-            height: of the images, in pixels.
-            width: of the images, in pixels.
+            u: (B, 2 * ATTEMPTS + 2) uniforms: areas, log ratios, then the place.
+            height, width: of the images, in pixels.
 
         Returns:
-            int `(B, 4)`: top, left, height, width.
+            (B, 4) whole numbers as floats: top, left, height, width.
         """
         area = height * width * (self.crop_min + u[:, :ATTEMPTS] * (self.crop_max - self.crop_min))
         low, high = math.log(self.ratio_min), math.log(self.ratio_max)
@@ -249,7 +247,7 @@ class Augment(Options):
 def content_uniforms(
     images: ByteArray | Tensor, seed: int, views: int, draws: int, stream: str = "views"
 ) -> NDArray[np.float32]:
-    """Uniforms (N, views, draws) in [0, 1) that depend on an image's bytes, not on its place.
+    """Uniforms in [0, 1) that depend on an image's bytes, not on its place.
 
     The same image gets the same views in whatever batch or order it comes, so an attack's score
     of it is a function of the image. View j does not depend on `views`.
@@ -261,7 +259,7 @@ def content_uniforms(
         stream: name that keeps different uses of the same images apart.
 
     Returns:
-        float32 `(N, views, draws)` in [0, 1).
+        float32 (N, views, draws).
 
     Raises:
         ValueError: the images are not uint8.
