@@ -60,8 +60,7 @@ def describe_shadow(
     }  # fmt: skip
     if not blueprint.defense:  # as shadows were described before they could have one
         del plain["defense"]
-    description: dict[str, Any] = json.loads(json.dumps(plain))
-    return description
+    return dict(json.loads(json.dumps(plain)))
 
 
 def key_of(description: Mapping[str, Any]) -> str:

@@ -266,9 +266,8 @@ def attacker_augment(
         if plan.operations is None:
             return target_augment
         return replace(target_augment, operations=plan.operations)
-    own: Augment = registry.build(
-        "ssl", *apply_operations(choose_stand_in(plan, views), plan)
-    ).augment
+    stand_in = apply_operations(choose_stand_in(plan, views), plan)
+    own: Augment = registry.build("ssl", *stand_in).augment
     return keep_crop_only(own) if plan.operations is None else own
 
 

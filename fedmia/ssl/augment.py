@@ -87,22 +87,18 @@ class Augment(Options):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in self.operations or ():
-            off = all(getattr(self, option) == value for option, value in OFF[name].items())
+            off = all(getattr(self, field) == value for field, value in OFF[name].items())
             strengths = self.brightness, self.contrast, self.saturation, self.hue
             if off or (name == "jitter" and not any(strengths)):
-                option, value = next(iter(OFF[name].items())) if off else ("brightness", 0.0)
+                field, value = next(iter(OFF[name].items())) if off else ("brightness", 0.0)
                 raise InputError(
-                    f"Augment.operations: the recipe has no {name} to be done; give {option} other "
+                    f"Augment.operations: the recipe has no {name} to be done; give {field} other "
                     f"than {value:g}"
                 )
-        for low, high in (
-            ("crop_min", "crop_max"),
-            ("ratio_min", "ratio_max"),
-            ("blur_sigma_min", "blur_sigma_max"),
-        ):
-            a, b = getattr(self, low), getattr(self, high)
+        for name in ("crop", "ratio", "blur_sigma"):
+            a, b = getattr(self, f"{name}_min"), getattr(self, f"{name}_max")
             if a > b:
-                raise InputError(f"Augment.{low} must be <= Augment.{high} ({b}), got {a}")
+                raise InputError(f"Augment.{name}_min must be <= Augment.{name}_max ({b}), got {a}")
 
     @property
     def draws(self) -> int:
@@ -224,24 +220,25 @@ class Augment(Options):
         geometry, toss, amounts, keys, blur, *turn = u.split(
             [2 * ATTEMPTS + 2, 5, 4, 4, 1, *[1] * (self.draws - DRAWS)], dim=1
         )
-        flip, jitter, gray, blurred, solar = toss.unbind(1)
+        flipped, jittered, grayed, blurred, solarized = toss.unbind(1)
         strengths = (self.brightness, self.contrast, self.saturation, self.hue)
         low = u.new_tensor([max(0.0, 1 - s) for s in strengths[:HUE]])
         high = u.new_tensor([1 + s for s in strengths[:HUE]])
         views = {
             "boxes": self.boxes(geometry, *size),
-            "flip": flip < self.flip,
+            "flip": flipped < self.flip,
             "sigma": self.blur_sigma_min + blur[:, 0] * (self.blur_sigma_max - self.blur_sigma_min),
-            "gray": (gray < self.gray_p) & colour,
+            "gray": (grayed < self.gray_p) & colour,
             "blur": blurred < self.blur_p,
-            "solar": solar < self.solarize_p,
+            "solar": solarized < self.solarize_p,
         }
         if turn:
             views["angle"] = (2 * turn[0][:, 0] - 1) * self.rotation
         steps = [i for i, s in enumerate(strengths) if s and (colour or i <= CONTRAST)]
         factors = low + amounts[:, :HUE] * (high - low)
         shift = (2 * amounts[:, HUE] - 1) * self.hue
-        return BatchPlan(views, steps, (jitter < self.jitter_p) & bool(steps), keys, factors, shift)
+        apply = (jittered < self.jitter_p) & bool(steps)
+        return BatchPlan(views, steps, apply, keys, factors, shift)
 
 
 def content_uniforms(

@@ -111,10 +111,10 @@ class Encoder(nn.Module):
         inner = [name for name in names if name != "encoder"]
         if "encoder" in names and "avgpool" not in inner:
             inner.append("avgpool")
-        outputs = self.backbone.features(self.normalise(pixels), inner)
+        features = self.backbone.features(self.normalise(pixels), inner)
         if "encoder" in names:
-            outputs["encoder"] = self.head(outputs["avgpool"])
-        return {name: outputs[name] for name in names}
+            features["encoder"] = self.head(features["avgpool"])
+        return {name: features[name] for name in names}
 
 
 class SSLMethod(nn.Module, ABC):
