@@ -55,12 +55,10 @@ def test_clients__in_any_order_on_one_thread_or_four_give_the_same_bits(
     assert [r.loss for r in serial.rounds] == [r.loss for r in four.rounds]
 
 
-def test_participation__half_the_clients_train_by_a_seeded_draw(
-    finished: FederationResult, tmp_path: Path
-) -> None:
-    flags = "--federation.participation 0.5 --attacks none"
-    run, again = finished(flags), federated(prepared(flags), tmp_path / "again")
-    assert all(same(weights(run)[r], weights(again)[r]) for r in range(5))
+def test_participation__half_of_the_clients_train_each_round(finished: FederationResult) -> None:
+    run = finished("--federation.participation 0.5 --attacks none")
+    for round in range(1, 5):
+        assert sum(run.schedule.takes_part(client, round) for client in range(4)) == 2
     assert not same(weights(run)[1], weights(finished("--attacks none"))[1])
 
 

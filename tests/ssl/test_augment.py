@@ -136,8 +136,8 @@ def by_hand(recipe: Augment, image: torch.Tensor, row: list[float]) -> torch.Ten
     return x
 
 
-# The targets of EncoderMI's Fig. 3, from the blur alone to all five.
-FIG_3 = [("blur", "gray", "crop", "flip", "jitter")[:n] for n in range(1, 6)]
+# Of the targets of EncoderMI's Fig. 3, from the blur alone to all five.
+FIG_3 = [("blur", "gray", "crop", "flip", "jitter")[:n] for n in (1, 3, 5)]
 
 
 @pytest.mark.parametrize("channels", [1, 3])
@@ -154,7 +154,7 @@ FIG_3 = [("blur", "gray", "crop", "flip", "jitter")[:n] for n in range(1, 6)]
     ],
 )
 def test_augment__equals_torchvision_image_by_image(recipe: Augment, channels: int) -> None:
-    x, u = pictures(96, channels, 16), uniforms(96, draws=recipe.draws)
+    x, u = pictures(72, channels, 16), uniforms(72, draws=recipe.draws)
     got = recipe(x, u)
     want = torch.stack([by_hand(recipe, i, r.tolist()) for i, r in zip(x, u, strict=True)])
     # Solarizing and rounding a box are steps: a pixel at the threshold may fall on either side.

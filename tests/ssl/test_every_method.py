@@ -176,7 +176,10 @@ def test_build__heads_are_the_published_ones(name: str) -> None:
     assert kinds == [HEADS[name], want]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name",
+    [n if n in BANKED else pytest.param(n, marks=pytest.mark.slow) for n in NAMES],
+)
 def test_training__in_bfloat16_is_near_and_keeps_its_state_in_float32(
     name: str, textures: Any
 ) -> None:
