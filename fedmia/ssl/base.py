@@ -199,18 +199,13 @@ class SSLMethod(nn.Module, ABC):
         return {"": self.encoder}
 
     def trainable(self) -> list[nn.Parameter]:
-        """Parameters that the optimizer steps: of what is averaged, those that are not frozen."""
-        modules = self.shared_modules().values()
-        return [w for module in modules for w in module.parameters() if w.requires_grad]
+        """Parameters that the optimizer steps and the federation averages."""
+        return [w for module in self.shared_modules().values() for w in module.parameters()]
 
     def shared_parameters(self) -> list[str]:
         """Names of `trainable` in `shared_state`."""
-        return [
-            prefix + name
-            for prefix, module in self.shared_modules().items()
-            for name, weight in module.named_parameters()
-            if weight.requires_grad
-        ]
+        modules = self.shared_modules().items()
+        return [prefix + n for prefix, module in modules for n, _ in module.named_parameters()]
 
     def shared_state(self) -> State:
         """Copies of the float tensors that the federation averages, by name."""

@@ -57,6 +57,13 @@ class MoCoV3Method(KeyedTwoView):
         q = F.normalize(self.predictor(self.encoder(mixed)), dim=1)
         return nce_against(q, k, k[:0])
 
+    def trainable(self) -> list[nn.Parameter]:
+        return [w for w in super().trainable() if w.requires_grad]
+
+    def shared_parameters(self) -> list[str]:
+        every = zip(super().shared_parameters(), super().trainable(), strict=True)
+        return [name for name, weight in every if weight.requires_grad]
+
 
 @dataclass(frozen=True)
 class MoCoV3(BankedSSL):

@@ -38,6 +38,8 @@ def test_mlp__layers_norms_and_biases(norm: str) -> None:
     assert sum(isinstance(m, nn.ReLU) for m in head) == 2
     kind = {"layer": nn.LayerNorm, "batch": nn.BatchNorm1d, "none": nn.Linear}[norm]
     assert isinstance(head[-1], kind)
+    scaled = [m.weight is not None for m in head if isinstance(m, kind)]
+    assert scaled == [True, True, norm == "none"]  # the last norm has no scale and shift
     assert head(torch.zeros(2, 4)).shape == (2, 3)
     assert [type(m) for m in mlp(4, 9, 3, 1, norm)] == [nn.Linear]
 
