@@ -16,7 +16,7 @@ from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
 from fedmia.config.experiment import expand_attacks
 from fedmia.config.roles import granted_threat, refusal
-from fedmia.federation.checkpoint import BranchState
+from fedmia.federation.checkpoint import BranchState, Checkpoint
 from fedmia.federation.rounds import FederatedRun
 from fedmia.federation.schedule import Schedule
 from fedmia.options.registry import load
@@ -31,6 +31,7 @@ TINY = (
     "--split.known 6 --split.test 20 --device cpu --federation.snapshots 1 --rounds 3 "
     "--attack-rounds 1 --quiet "
 )
+SECURE = "--federation.secure_aggregation true"
 
 
 @pytest.mark.parametrize(
@@ -49,26 +50,11 @@ TINY = (
         ("--strategy dp-fedavg --strategy.delta 1", "--strategy.delta must be < 1, got 1"),
         ("--strategy dp-fedavg --strategy.weighting examples", "--strategy.weighting"),
         ("--strategy dp-fedavg --strategy.cohorts open", "unknown --strategy.cohorts value"),
-        (
-            "--strategy dp-fedavg --pretrain pooled --pretrain.epochs 1",
-            "--pretrain pooled with --strategy dp-fedavg",
-        ),
-        (
-            "--strategy krum --federation.secure_aggregation true",
-            "--strategy krum looks at single updates",
-        ),
-        (
-            "--strategy dp-fedavg --federation.secure_aggregation true",
-            "--strategy dp-fedavg looks at single updates",
-        ),
-        (
-            "--attacker server --attacks all-for-one --federation.secure_aggregation true",
-            "attack 'all-for-one' reads each client's own update",
-        ),
-        (
-            "--federation.secure_aggregation true --federation.keep_updates 2",
-            "--federation.keep_updates 2 keeps single updates",
-        ),
+        ("--strategy dp-fedavg --pretrain pooled --pretrain.epochs 1", "--pretrain pooled with"),
+        (f"--strategy krum {SECURE}", "--strategy krum looks at single updates"),
+        (f"--strategy dp-fedavg {SECURE}", "--strategy dp-fedavg looks at single updates"),
+        (f"--attacker server --attacks all-for-one {SECURE}", "reads each client's own update"),
+        (f"{SECURE} --federation.keep_updates 2", "--federation.keep_updates 2 keeps single"),
     ],
 )
 def test_refused__in_one_line(
@@ -112,9 +98,8 @@ def test_aggregation__told_is_that_of_the_main_branch() -> None:
 def test_secure_aggregation__leaves_the_server_the_models_alone() -> None:
     whole, sums = granted_threat("server"), granted_threat("server", True)
     assert (whole.vantage, sums.vantage) == ("server", "client")
-    assert granted_threat("active", True) == granted_threat("active") and granted_threat(
-        "none", True
-    ) == granted_threat("none")
+    for attacker in ("active", "none"):
+        assert granted_threat(attacker, True) == granted_threat(attacker)
     named, left = (expand_attacks(("all",), "server", s) for s in (False, True))
     assert set(named) - set(left) == {"all-for-one"} and left
     assert refusal(load("attack", "all-for-one"), "server") is None
@@ -131,49 +116,34 @@ def test_secure_aggregation__is_told_of_the_run(tmp_path: Path) -> None:
     assert views == {"true": "sums", "false": "updates"}
 
 
+class Killed(BaseException):
+    """Nothing that anybody catches."""
+
+
 @pytest.mark.slow(seconds=15)
-@pytest.mark.parametrize(
-    "flags",
-    [
-        "--attacker active --attacks ascent --strategy dp-fedavg --strategy.epsilon 50 "
-        "--strategy.adaptive true --attack.ascent.server known --attack.ascent.pairs 1",
-        "--attacker active --attacks ascent --strategy krum --attack.ascent.server known "
-        "--attack.ascent.pairs 1",
-    ],
-)
-def test_run__ray_equals_inline_and_goes_on_where_it_stopped(
-    flags: str, one_ray: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_run__of_dp_fedavg_goes_on_where_it_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(draw, "draw_all", lambda scores, report: {})
-    ends = []
-    for backend in ("inline", "ray"):
-        out = tmp_path / backend
-        assert main([*shlex.split(TINY + flags), "--backend", backend, "--out", str(out)]) == 0
-        ends.append(json.loads((out / "report.json").read_text()))
-    for end in ends:
-        end["config"] = end["timing"] = None
-    assert ends[0] == ends[1]
-    row = ends[0]["aggregation"]
-    if row["name"] == "dp-fedavg":
-        assert row["epsilon"]["value"] == pytest.approx(50) and row["epsilon"]["rounds"] == 3
-        assert "Client 4 uploads what an attack crafts" in row["epsilon"]["assumptions"]
-    else:
-        assert set(row["metrics"]) == {"malicious_share"}
+    flags = shlex.split(
+        TINY + "--attacker active --attacks ascent --strategy dp-fedavg --strategy.epsilon 50 "
+        "--strategy.adaptive true --attack.ascent.server known --attack.ascent.pairs 1"
+    )
+    assert main([*flags, "--out", str(tmp_path / "whole")]) == 0
+    row = json.loads((tmp_path / "whole" / "report.json").read_text())["aggregation"]
+    assert row["epsilon"]["value"] == pytest.approx(50) and row["epsilon"]["rounds"] == 3
+    assert "Client 4 uploads what an attack crafts" in row["epsilon"]["assumptions"]
+    write, calls = Checkpoint.write, list[int]()
 
-    class Killed(BaseException):
-        """Nothing that anybody catches."""
-
-    note, calls = FederatedRun._checkpoint, list[int]()
-
-    def dies(self: FederatedRun, at_once: bool = False) -> None:
-        note(self, at_once)
+    def dies(self: Checkpoint, *parts: Any) -> None:
+        write(self, *parts)
         calls.append(1)
         if len(calls) == 3:
             raise Killed
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(FederatedRun, "_checkpoint", dies)
-        main([*shlex.split(TINY + flags), "--out", str(tmp_path / "again")])
+        patch.setattr(Checkpoint, "write", dies)
+        main([*flags, "--out", str(tmp_path / "again")])
     assert main(["--resume", str(tmp_path / "again"), "--quiet"]) == 0
     again = json.loads((tmp_path / "again" / "report.json").read_text())
     assert again["aggregation"] == row

@@ -47,9 +47,10 @@ def test_cifar__resnet18_gives_the_same_inline_and_on_ray(
     monkeypatch.setattr(draw, "draw_all", lambda scores, report: {})
     flags = (
         f"--dataset 'parquet:{FILE}' --data.limit 100 --clients 2 --rounds 2 "
-        "--model resnet18 --ssl mocov2 --device cpu --train.local_epochs 1 --split.members 8 "
-        "--split.nonmembers 12 --split.known 2 --split.test 8 --federation.snapshots 1 "
-        "--attacks similarity --attack.similarity.views 4 --json --backend "
+        "--model resnet18 --model.width 8 --ssl mocov2 --device cpu --train.local_epochs 1 "
+        "--split.members 8 --split.nonmembers 12 --split.known 2 --split.test 8 "
+        "--federation.snapshots 1 --attacks similarity --attack.similarity.views 4 --json "
+        "--backend "
     )
     reports = []
     for backend in ("inline", "ray"):

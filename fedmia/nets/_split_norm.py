@@ -51,11 +51,7 @@ class SplitBatchNorm(nn.BatchNorm2d):
 
 
 def deal_in_blocks(module: nn.Module) -> None:
-    """Let every split batch norm of `module`, a key encoder, deal a batch otherwise.
-
-    Args:
-        module: its layers change in place.
-    """
+    """Let every split batch norm of `module`, a key encoder, deal a batch otherwise, in place."""
     for layer in module.modules():
         if isinstance(layer, SplitBatchNorm):
             layer.blocks = True

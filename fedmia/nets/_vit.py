@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedmia.nets._keyed import content_words, keyed_uniforms
 from fedmia.nets.base import SelfInitialisedLayer, Trunk
+from fedmia.nets.keyed import content_words, keyed_uniforms
 from fedmia.options.errors import InputError
 
 STAGES = 4

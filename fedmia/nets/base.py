@@ -61,15 +61,15 @@ class Backbone(nn.Module):
         return self.trunk(x)[1]
 
     def features(self, x: Tensor, layers: Iterable[str]) -> dict[str, Tensor]:
-        """Outputs of the named layers: a stage of `layers` (the last is a map (B, D, h, w), the
-        parts of the image), or `avgpool`, the pooled vector whatever pools it.
+        """Outputs of some layers from one forward pass.
 
         Args:
-            x: normalised pixels, `(B, C, H, W)`.
-            layers: names of stages, or `avgpool`.
+            x: normalised pixels (B, C, H, W).
+            layers: names of stages, of which the last is a map (B, D, h, w) of the image's parts,
+                or `avgpool`, the pooled vector (B, D) whatever pools it.
 
         Returns:
-            output of each layer by its name.
+            outputs by name.
 
         Raises:
             InputError: a layer that this backbone does not have.
@@ -101,7 +101,7 @@ def make_norm(name: str, channels: int) -> nn.Module:
         channels: of the maps that it normalises.
 
     Returns:
-        the normalisation layer.
+        the layer.
     """
     if name == "batch":
         return nn.BatchNorm2d(channels)
@@ -120,18 +120,8 @@ class Net(Options, ABC):
 
     @abstractmethod
     def build(self, channels: int, size: int) -> Backbone:
-        """A backbone for (B, channels, size, size) pixels, weights not yet set.
-
-        Args:
-            channels: of the images.
-            size: height and width of the images, in pixels.
-
-        Returns:
-            the backbone, with weights not yet set.
-
-        Raises:
-            InputError: the size does not suit the architecture.
-        """
+        """A backbone for (B, channels, size, size) pixels, weights not yet set; InputError where
+        the size does not suit the architecture."""
 
 
 class SelfInitialisedLayer(nn.Module, ABC):
@@ -152,8 +142,8 @@ def initialise(module: nn.Module, generator: torch.Generator) -> None:
     Sets every parameter from `generator` alone, so the global generator plays no part.
 
     Args:
-        module: the network whose parameters are set in place.
-        generator: the stream that all values come from.
+        module: changes in place; nothing is drawn for one on the meta device.
+        generator: the only source of values.
     """
     if any(weight.is_meta for weight in module.parameters()):
         return  # only shapes are asked for; to draw none, torch would import its compiler
@@ -190,7 +180,7 @@ def limit_modules(where: str) -> Iterator[None]:
     """Refuse a network that a file describes while it is built inside.
 
     Args:
-        where: names the file.
+        where: names the file, for the error.
 
     Yields:
         Nothing.
@@ -215,9 +205,9 @@ def check_network(where: str, make: Callable[[], nn.Module], length: int) -> Non
     """Refuse a network that a file describes, and whose weights the file does not hold.
 
     Args:
-        where: names the file.
+        where: names the file, for the error.
         make: builds the network, here without memory.
-        length: bytes of the weights in it.
+        length: bytes of the weights in the file.
 
     Raises:
         InputError: it is far larger than these, or has more modules than are built in seconds.

@@ -46,7 +46,7 @@ class BasicBlock(nn.Module):
         self.downsample = _shortcut(inputs, width, stride, norm)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map `(B, inputs, H, W)` to `(B, width, H / stride, W / stride)`."""
+        """(B, inputs, H, W) -> (B, width, H / stride, W / stride), rounded up."""
         out = F.relu(self.bn1(self.conv1(x)))
         out = self.bn2(self.conv2(out))
         shortcut = x if self.downsample is None else self.downsample(x)
@@ -77,7 +77,7 @@ class Bottleneck(nn.Module):
         self.downsample = _shortcut(inputs, outputs, stride, norm)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map `(B, inputs, H, W)` to `(B, 4 width, H / stride, W / stride)`."""
+        """(B, inputs, H, W) -> (B, 4 width, H / stride, W / stride), rounded up."""
         out = F.relu(self.bn1(self.conv1(x)))
         out = F.relu(self.bn2(self.conv2(out)))
         out = self.bn3(self.conv3(out))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from fedmia.nets._vit import STAGES, VisionTransformer, check_width
 from fedmia.nets.base import Net
@@ -12,16 +12,9 @@ from fedmia.options.option import option
 
 POSITIONS = ("sincos", "learned")
 POOLS = ("cls", "mean")
-# Patch of `auto`, by the largest side that it is for.
+WIDTH, HEADS = "D, length of a token; a multiple of 4 and of the heads", "attention heads"
+# Patch where none is given, by the largest side that it is for.
 PATCHES = ((16, 2), (48, 4), (128, 8))
-
-
-def _width(default: int) -> Any:
-    return option(default, "D, length of a token; a multiple of 4 and of the heads", ge=4)
-
-
-def _heads(default: int) -> Any:
-    return option(default, "attention heads", ge=1)
 
 
 @dataclass(frozen=True)
@@ -30,8 +23,8 @@ class _Size(Net):
 
     paper: ClassVar[str] = "Dosovitskiy et al., ICLR 2021, arXiv 2010.11929"
 
-    width: int = _width(192)
-    heads: int = _heads(3)
+    width: int = option(192, WIDTH, ge=4)
+    heads: int = option(3, HEADS, ge=1)
     depth: int = option(12, "blocks, dealt to four stages", ge=STAGES)
     patch: int | None = option(
         None,
@@ -70,34 +63,24 @@ class ViTTiny(_Size):
 
 @dataclass(frozen=True)
 class ViTSmall(_Size):
-    """ViT-Small: 12 blocks of width 384 with 6 heads (21.3 million weights).
-
-    Attributes:
-        width: length of a token, 384.
-        heads: attention heads, 6.
-    """
+    """ViT-Small: 12 blocks of width 384 with 6 heads (21.3 million weights)."""
 
     name: ClassVar[str] = "vit-small"
 
-    width: int = _width(384)
-    heads: int = _heads(6)
+    width: int = option(384, WIDTH, ge=4)
+    heads: int = option(6, HEADS, ge=1)
 
 
 @dataclass(frozen=True)
 class ViTBase(_Size):
-    """ViT-Base: 12 blocks of width 768 with 12 heads (85.1 million weights).
-
-    Attributes:
-        width: length of a token, 768.
-        heads: attention heads, 12.
-    """
+    """ViT-Base: 12 blocks of width 768 with 12 heads (85.1 million weights)."""
 
     name: ClassVar[str] = "vit-base"
 
-    width: int = _width(768)
-    heads: int = _heads(12)
+    width: int = option(768, WIDTH, ge=4)
+    heads: int = option(12, HEADS, ge=1)
 
 
 def auto_patch(size: int) -> int:
-    """Side of a patch for images of `size` pixels a side."""
+    """Side of a patch for images of `size` pixels a side, where none is given."""
     return next((patch for largest, patch in PATCHES if size <= largest), 16)

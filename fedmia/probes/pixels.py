@@ -30,15 +30,14 @@ def _features(images: Tensor) -> NDArray[np.float64]:
 
 
 def pixel_scores(members: Tensor, nonmembers: Tensor, images: Tensor) -> NDArray[np.float64]:
-    """Scores (N,) of `images`, higher = member, of a shrunken LDA fitted on the known images.
+    """Membership scores by a shrunken LDA on `pixel_features`, fitted on the known images.
 
     Args:
-        members: known members, uint8 `(M, C, H, W)`.
-        nonmembers: known non-members, uint8 `(K, C, H, W)`.
-        images: images to score, uint8 `(N, C, H, W)`.
+        members, nonmembers: known ones, uint8 (M, C, H, W) and (K, C, H, W).
+        images: to be scored, uint8 (N, C, H, W).
 
     Returns:
-        scores, `(N,)`; higher says member.
+        (N,), higher = member.
     """
     features = np.concatenate([pixel_features(members), pixel_features(nonmembers)])
     truth = np.repeat([1, 0], [len(members), len(nonmembers)])

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 def weighted_knn(
     bank: Tensor, bank_labels: Tensor, features: Tensor, k: int = 20, T: float = 0.1
 ) -> Tensor:
-    """Predicted labels (N,): cosine neighbours, each voting with weight exp(cosine / T).
+    """Predicted labels: cosine neighbours, each voting with weight exp(cosine / T).
 
     Args:
         bank: (B, D) features of labelled images.
@@ -23,7 +23,7 @@ def weighted_knn(
         T: temperature, > 0.
 
     Returns:
-        labels, int64 `(N,)`.
+        int64 (N,).
     """
     similarity = F.normalize(features.double(), dim=1) @ F.normalize(bank.double(), dim=1).T
     weight, index = similarity.topk(min(k, len(bank)), dim=1)
@@ -43,19 +43,7 @@ def mean_cosine(features: Tensor) -> float:
 def knn_accuracy(
     bank: Tensor, bank_labels: Tensor, features: Tensor, labels: Tensor, k: int = 20, T: float = 0.1
 ) -> float:
-    """Share of `features` (N, D) whose weighted-kNN label is right, in [0, 1].
-
-    Args:
-        bank: features of labelled images, `(B, D)`.
-        bank_labels: their labels, int64 `(B,)`.
-        features: features to classify, `(N, D)`.
-        labels: their true labels, int64 `(N,)`.
-        k: number of neighbours, cut to B.
-        T: temperature, > 0.
-
-    Returns:
-        accuracy, in [0, 1].
-    """
+    """Share of `features` (N, D) whose label by `weighted_knn` is that of `labels` (N,)."""
     predicted = weighted_knn(bank, bank_labels, features, k, T)
     return float((predicted == labels).double().mean())
 
@@ -63,17 +51,15 @@ def knn_accuracy(
 def linear_accuracy(
     train: Tensor, train_labels: Tensor, test: Tensor, test_labels: Tensor, C: float = 1.0
 ) -> float:
-    """Accuracy in [0, 1] on `test` (N, D) of multinomial logistic regression fitted on `train`.
+    """Accuracy of multinomial logistic regression; of one class, that one is always said.
 
     Args:
-        train: training features, `(M, D)`.
-        train_labels: int64 `(M,)`.
-        test: test features, `(N, D)`.
-        test_labels: int64 `(N,)`.
-        C: inverse strength of the L2 penalty on standardised features, > 0.
+        train, test: features (M, D) and (N, D).
+        train_labels, test_labels: int64 (M,) and (N,).
+        C: inverse strength of the L2 penalty on features standardised by those of `train`, > 0.
 
     Returns:
-        accuracy, in [0, 1].
+        share of `test` that is right, in [0, 1].
     """
     if len(train_labels.unique()) < 2:
         return float((test_labels == train_labels[0]).double().mean())

@@ -21,8 +21,6 @@ from fedmia.ssl.progress import load_training, training_state
 from fedmia.ssl.train import Job, make_optimizer
 
 Say = Callable[[str], None]  # takes a line for the user
-
-
 CUT = "the audit was interrupted before it was done"
 
 

@@ -44,12 +44,12 @@ class DamagedShadowError(Exception):
 def describe_shadow(
     blueprint: ShadowSettings, index: int, images: str, device: torch.device
 ) -> dict[str, Any]:
-    """All that decides the bits of shadow `index`, as JSON holds it.
+    """All that decides the bits of a shadow, as JSON holds it.
 
     Args:
         blueprint: what every shadow of the plan is built from.
         index: number of the shadow, from 0.
-        images: digest of its members and non-members.
+        images: `ShadowDraw.digest`, of its members and non-members.
         device: a GPU sums in another order than a CPU, so its shadows are others.
 
     Returns:
@@ -60,8 +60,7 @@ def describe_shadow(
     }  # fmt: skip
     if not blueprint.defense:  # as shadows were described before they could have one
         del plain["defense"]
-    description: dict[str, Any] = json.loads(json.dumps(plain))
-    return description
+    return dict(json.loads(json.dumps(plain)))
 
 
 def key_of(description: Mapping[str, Any]) -> str:
@@ -83,13 +82,7 @@ class ShadowFolder:
         self.key = key_of(description)
 
     def finish(self, tensors: State, members: ByteArray, nonmembers: ByteArray) -> None:
-        """Write the finished shadow and drop its progress.
-
-        Args:
-            tensors: weights and state of the encoder.
-            members: uint8 `(M, C, H, W)`, that it was trained on.
-            nonmembers: uint8 `(M, C, H, W)`, that it was not.
-        """
+        """Write the finished shadow, its `tensors` and images, and drop its progress."""
         self.describe(members, nonmembers)
         self.write(ENCODER, tensors)
         (self.path / PROGRESS).unlink(missing_ok=True)
@@ -98,8 +91,8 @@ class ShadowFolder:
         """Write `about.json` and `images.npz`, unless they stand there already.
 
         Args:
-            members: uint8 `(M, C, H, W)`, that the shadow trains on.
-            nonmembers: uint8 `(M, C, H, W)`, that it does not.
+            members: uint8 (M, C, H, W), that the shadow trains on.
+            nonmembers: uint8 (N, C, H, W), that it does not.
         """
         make_folder(self.path)
         try:
@@ -115,11 +108,11 @@ class ShadowFolder:
                 about.write_text(json.dumps(self.description, indent=2, sort_keys=True) + "\n")
 
     def write(self, name: str, tensors: State) -> None:
-        """Write the file `name` (ENCODER, PROGRESS) with its seal.
+        """Write a file with its seal.
 
         Args:
             name: ENCODER or PROGRESS.
-            tensors: what the file holds, by name.
+            tensors: what the file holds, by name, on any device.
         """
         make_folder(self.path)
         cpu_tensors = {n: t.detach().cpu().contiguous() for n, t in tensors.items()}
@@ -163,14 +156,14 @@ def read_images(path: Path) -> tuple[ByteArray, ByteArray]:
 
 
 def seal(key: str, tensors: State) -> Tensor:
-    """SHA-256 of a key and of named tensors, uint8 (32,).
+    """SHA-256 of a key and of named tensors.
 
     Args:
         key: of the shadow's description.
-        tensors: what the file holds, by name.
+        tensors: on the CPU, contiguous.
 
     Returns:
-        the digest, uint8 `(32,)`.
+        uint8 (32,).
     """
     whole = hashlib.sha256(key.encode())
     for name in sorted(tensors):

@@ -90,7 +90,7 @@ def draw_shadows(plan: ShadowPlan, ground: ImagePool) -> list[ShadowDraw]:
 
     Args:
         plan: says how many shadows of how many images, and the seed.
-        ground: distinct images, of `survey`.
+        ground: distinct images, of `build_image_pool`.
 
     Returns:
         the images of each shadow, in order.
@@ -119,7 +119,7 @@ def draw_shadows(plan: ShadowPlan, ground: ImagePool) -> list[ShadowDraw]:
 def _draw_images(
     seed: int, index: int, images: int, pool: DigestPositions, candidates: DigestPositions
 ) -> ShadowDraw:
-    """The deal of shadow `index`."""
+    """The images of shadow `index`; `images` is how many members it has."""
     order = rng(seed, "shadow-candidates", index // 2).permutation(len(candidates)).tolist()
     half = len(candidates) // 2
     inside, outside = order[:half], order[half:]
@@ -138,11 +138,10 @@ def _draw_images(
 
 
 def content_digest(members: list[bytes], nonmembers: list[bytes]) -> str:
-    """SHA-256 (hex) of the images of a shadow, by their digests in order.
+    """SHA-256 (hex) of the images of a shadow.
 
     Args:
-        members: digests of the members' images.
-        nonmembers: digests of the non-members' images.
+        members, nonmembers: the images' own digests, in order.
 
     Returns:
         64 hexadecimal digits.
@@ -157,11 +156,11 @@ def as_bytes(images: Pixels, what: str) -> ByteArray:
     """`images` as a uint8 array (N, C, H, W).
 
     Args:
-        images: tensor or array of images.
+        images: tensor or array, on any device.
         what: what the images are, for the error.
 
     Returns:
-        the images, uint8 `(N, C, H, W)`.
+        the array; of an array, itself.
 
     Raises:
         InputError: they are something else.

@@ -136,13 +136,11 @@ class ShadowSettings:
 
     Attributes:
         model, ssl: name and every option.
-        train: of one epoch.
-        epochs: number of epochs.
-        seed: root seed of the shadows.
-        channels: of the images.
-        size: height and width of the images, in pixels.
-        mean: of the pixels, one value a channel.
-        std: standard deviation of the pixels, one value a channel.
+        train: of one epoch, of which there are `epochs`.
+        epochs: over the members.
+        seed: root of all shadows' streams.
+        channels, size: of the images; pixels a side.
+        mean, std: normalisation of the pixels, one value a channel.
         known_algorithm: whether `ssl` is the target's, views included.
         defense: name and every option of each defence of training, in order.
     """
@@ -173,18 +171,8 @@ class ShadowSettings:
         return built
 
     def method(self, index: int, images: int) -> SSLMethod:
-        """Shadow `index` before training, for `images` members, on the CPU.
-
-        Args:
-            index: number of the shadow, from 0.
-            images: number of its members.
-
-        Returns:
-            the untrained method.
-
-        Raises:
-            InputError: the image size does not suit the architecture.
-        """
+        """Shadow `index` before training, for `images` members, on the CPU; InputError where the
+        images' size does not suit the architecture."""
         net = registry.build("model", *self.model).build(self.channels, self.size)
         recipe = Recipe(self.mean, self.std, images)
         return self.spec.build(net, recipe, torch_rng(self.seed, "shadow", index))
@@ -278,9 +266,8 @@ def attacker_augment(
         if plan.operations is None:
             return target_augment
         return replace(target_augment, operations=plan.operations)
-    own: Augment = registry.build(
-        "ssl", *apply_operations(choose_stand_in(plan, views), plan)
-    ).augment
+    stand_in = apply_operations(choose_stand_in(plan, views), plan)
+    own: Augment = registry.build("ssl", *stand_in).augment
     return keep_crop_only(own) if plan.operations is None else own
 
 
@@ -296,11 +283,11 @@ def choose_stand_in(plan: ShadowPlan, views: Views | None) -> Choice:
     """The method in place of an unknown one: where it leaves its views to the images, theirs.
 
     Args:
-        plan: names the method and its options.
+        plan: names the method and its options, which win.
         views: view options of the shadow images' data set, or None.
 
     Returns:
-        name and options of the method.
+        name and options.
     """
     own = {} if views is None else asdict(views)
     open_options = {
@@ -317,10 +304,10 @@ def apply_operations(ssl: Choice, plan: ShadowPlan) -> Choice:
         plan: whose `operations` replace the method's own; None: they stay.
 
     Returns:
-        name and options of the method.
+        name and options.
 
     Raises:
-        InputError: it has no such choice.
+        InputError: the method's views cannot be chosen one by one.
     """
     name, options = ssl
     if plan.operations is None:

@@ -41,14 +41,12 @@ def train_shadows(
     say: Callable[[str], None] = lambda line: None,
     progress: Callable[[int, int], None] | None = None,
     stop: Callable[[], bool] = lambda: False,
-    threads: int = 1,
     workers: int | None = None,
-    save_every: int | None = None,
 ) -> list[TrainedShadow]:
     """The plan's shadow encoders, from the cache where it has them, else trained.
 
-    On a CPU the bits depend on `threads`, not on how many shadows are trained side by side, nor on
-    interruptions.
+    On a CPU each has one thread of torch; the bits depend neither on how many shadows are trained
+    side by side nor on interruptions.
 
     Args:
         plan: what the attacker knows and chooses.
@@ -61,9 +59,7 @@ def train_shadows(
         say: takes a line for the user.
         progress: takes the epochs done and to do, over all shadows; called from any thread.
         stop: asked before each step, from any thread.
-        threads: of torch, for each shadow.
-        workers: shadows side by side (none: as many as the cores allow; one on a GPU).
-        save_every: epochs between two writings of a shadow's progress (none: a tenth of them).
+        workers: shadows side by side (none: as many as there are cores; one on a GPU).
 
     Returns:
         the shadows in the plan's order.
@@ -97,10 +93,10 @@ def train_shadows(
             halt.set()  # all threads see the same answer from here on
         return halt.is_set()
 
-    every = max(1, math.ceil(plan.epochs / SAVES)) if save_every is None else save_every
+    every = math.ceil(plan.epochs / SAVES)
     if workers is None:
-        workers = 1 if device.type != "cpu" else max(1, count_cores() // threads)
-    threadpool = ThreadPoolExecutor(workers, "shadow", torch.set_num_threads, (threads,))
+        workers = 1 if device.type != "cpu" else count_cores()
+    threadpool = ThreadPoolExecutor(workers, "shadow", torch.set_num_threads, (1,))
     try:
         running = {
             s.index: threadpool.submit(train_one, s, device, every, say, counter.add, stopped)
@@ -125,8 +121,8 @@ def shadow_notes(
     Args:
         plan: what the attacker knows and chooses.
         target: what there is to know of the target's training.
-        pool: the attacker's shadow images, uint8 `(N, C, H, W)`.
-        candidates: the images under attack, uint8 `(M, C, H, W)`, or None.
+        pool: the attacker's shadow images, uint8 (N, C, H, W).
+        candidates: the images under attack, uint8 (M, C, H, W), or None.
 
     Returns:
         one sentence a note, possibly none.
@@ -161,9 +157,8 @@ def _trainings(
             folder = ShadowFolder(cache / key_of(description), description)
         members, nonmembers = images[draw.members], images[draw.nonmembers]
         trainings.append(ShadowTraining(settings, index, members, nonmembers, folder, guard))
-    settings.method(
-        0, len(trainings[0].members)
-    )  # what cannot be built says so before anything trains
+    # What cannot be built says so before anything trains.
+    settings.method(0, len(trainings[0].members))
     return trainings
 
 

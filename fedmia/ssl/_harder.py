@@ -12,7 +12,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from fedmia.nets._keyed import keyed_uniforms
+from fedmia.nets.keyed import keyed_uniforms
 
 MIX_TEMPERATURE = 0.05  # of MixCo's softmax over the batch's keys and the queue: its public code's
 START, SHARES = 1, 2  # keys of the draws

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
@@ -39,12 +39,8 @@ class LARS(Eager):
         super().__init__(params, defaults)
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """One step on the present gradients, or on those of `closure`, whose loss is returned."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """One step on the present gradients."""
         for group in self.param_groups:
             weights = [w for w in group["params"] if w.grad is not None]
             weights.sort(key=lambda w: w.dim() <= 1)  # layers first, in their order
@@ -60,7 +56,6 @@ class LARS(Eager):
                 torch._foreach_mul_(buffers, group["momentum"])
                 torch._foreach_add_(buffers, gradients)
                 torch._foreach_add_(weights, buffers, alpha=-group["lr"])
-        return loss
 
 
 def _scaled(layers: list[Tensor], decay: float, trust: float) -> list[Tensor]:

@@ -86,18 +86,7 @@ class PatchSSL(ViewsSSL):
 
 
 def vision_transformer(backbone: Backbone, spec: SSL) -> VisionTransformer:
-    """`backbone`, which the method of `spec` needs to be one.
-
-    Args:
-        backbone: any.
-        spec: options of the method.
-
-    Returns:
-        the same backbone.
-
-    Raises:
-        InputError: a backbone that has no patches.
-    """
+    """`backbone`, which the method of `spec` needs to be one; else an InputError."""
     if isinstance(backbone, VisionTransformer):
         return backbone
     raise InputError(

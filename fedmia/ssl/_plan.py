@@ -53,7 +53,7 @@ class BatchPlan:
     """What is done to each image of a batch.
 
     Attributes:
-        views: as in `Part`, one row an image, on the CPU; gray, blur, solar are (B,) yes or no.
+        views: fields of `ViewParameters`, a row an image, on the CPU; gray, blur, solar yes or no.
         steps: of the jitter, those that are in the recipe.
         apply: (B,) which images are jittered.
         keys: (B, 4), an image's steps go in ascending order of its keys.

@@ -58,11 +58,8 @@ class Prototypes(SelfInitialisedLayer):
 
     @torch.no_grad()
     def after_step(self, images: int) -> None:
-        """Scale to length 1, or put back what weight decay moved while frozen.
-
-        Args:
-            images: number of images that the step saw.
-        """
+        """After a step on so many images: to length 1; frozen ones back where weight decay moved
+        them."""
         self.weight.copy_(self.directions() if self._still is None else self._still)
         self._still = None
         self.seen += images

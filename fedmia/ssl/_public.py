@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from fedmia.data.images import ByteArray
-from fedmia.nets._keyed import keyed_uniforms
+from fedmia.nets.keyed import keyed_uniforms
 from fedmia.options.seeding import draw_seed
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import State

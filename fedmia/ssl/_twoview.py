@@ -248,9 +248,12 @@ class TwoViewSSL(ViewsSSL):
         initialise(encoder, generator)
         return encoder
 
-    def predictor(self, backbone: Backbone, generator: torch.Generator) -> nn.Module:
+    def predictor(
+        self, backbone: Backbone, generator: torch.Generator, last_norm: bool = False
+    ) -> nn.Module:
         """Two layers from outputs to outputs, every weight drawn."""
-        network = mlp(self.dim, self.hidden or 2 * backbone.width, self.dim, 2, self.head_norm)
+        hidden = self.hidden or 2 * backbone.width
+        network = mlp(self.dim, hidden, self.dim, 2, self.head_norm, last_norm)
         initialise(network, generator)
         return network
 

@@ -87,22 +87,18 @@ class Augment(Options):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in self.operations or ():
-            off = all(getattr(self, option) == value for option, value in OFF[name].items())
+            off = all(getattr(self, field) == value for field, value in OFF[name].items())
             strengths = self.brightness, self.contrast, self.saturation, self.hue
             if off or (name == "jitter" and not any(strengths)):
-                option, value = next(iter(OFF[name].items())) if off else ("brightness", 0.0)
+                field, value = next(iter(OFF[name].items())) if off else ("brightness", 0.0)
                 raise InputError(
-                    f"Augment.operations: the recipe has no {name} to be done; give {option} other "
+                    f"Augment.operations: the recipe has no {name} to be done; give {field} other "
                     f"than {value:g}"
                 )
-        for low, high in (
-            ("crop_min", "crop_max"),
-            ("ratio_min", "ratio_max"),
-            ("blur_sigma_min", "blur_sigma_max"),
-        ):
-            a, b = getattr(self, low), getattr(self, high)
+        for name in ("crop", "ratio", "blur_sigma"):
+            a, b = getattr(self, f"{name}_min"), getattr(self, f"{name}_max")
             if a > b:
-                raise InputError(f"Augment.{low} must be <= Augment.{high} ({b}), got {a}")
+                raise InputError(f"Augment.{name}_min must be <= Augment.{name}_max ({b}), got {a}")
 
     @property
     def draws(self) -> int:
@@ -147,17 +143,25 @@ class Augment(Options):
         out = torch.empty(images.shape, dtype=dtype, device=images.device)
         if images.numel() == 0:
             return out
-        plan = self._plan(uniforms.to("cpu", dtype), channels == 3, (height, width))
+        plan = self.plan(uniforms.to("cpu", dtype), channels == 3, (height, width))
         cells = CELLS if images.device.type == "cpu" else CELLS_GPU
         for part in plan.parts(max(1, cells // images[0].numel()), images.device):
             x = images.index_select(0, part.rows)
             if x.dtype == torch.uint8:
                 x = x.to(dtype).div_(255)
-            out.index_copy_(0, part.rows, self._view(x, part).transpose(0, 1))
+            out.index_copy_(0, part.rows, self.view(x, part).transpose(0, 1))
         return out
 
-    def _view(self, x: Tensor, part: ViewParameters) -> Tensor:
-        """Planes (C, B, H, W) of the views of (B, C, H, W)."""
+    def view(self, x: Tensor, part: ViewParameters) -> Tensor:
+        """One view of each image, as planes: nothing here is waited for on a GPU.
+
+        Args:
+            x: (B, C, H, W) floats in [0, 1], the images of `part`.
+            part: of `plan`.
+
+        Returns:
+            (C, B, H, W).
+        """
         if self.flip or not self.crop_min == self.ratio_min == self.ratio_max == 1:
             # Crop, resize and flip at once: every later stage commutes with the flip.
             x = resized_crop(x, part.boxes, part.flip)
@@ -174,16 +178,14 @@ class Augment(Options):
         return x if part.angle is None else rotate(x, part.angle)
 
     def boxes(self, u: Tensor, height: int, width: int) -> Tensor:
-        """Crop boxes (B, 4) of whole pixels: top, left, height, width.
+        """Crop boxes: the first attempt that fits, else the largest central one of a ratio allowed.
 
         Args:
-            u: (B, 2 * ATTEMPTS + 2): areas, log ratios, then the place. The first attempt that fits
-                is taken; if none does, the largest central box of an allowed ratio.
-            height: of the images, in pixels.
-            width: of the images, in pixels.
+            u: (B, 2 * ATTEMPTS + 2) uniforms: areas, log ratios, then the place.
+            height, width: of the images, in pixels.
 
         Returns:
-            int `(B, 4)`: top, left, height, width.
+            (B, 4) whole numbers as floats: top, left, height, width.
         """
         area = height * width * (self.crop_min + u[:, :ATTEMPTS] * (self.crop_max - self.crop_min))
         low, high = math.log(self.ratio_min), math.log(self.ratio_max)
@@ -204,35 +206,45 @@ class Augment(Options):
         )
         return torch.where(fits.any(1, keepdim=True), torch.cat([place, size], dim=1), central)
 
-    def _plan(self, u: Tensor, colour: bool, size: tuple[int, int]) -> BatchPlan:
-        """What the uniforms (B, P) mean for images of a size, in colour or not."""
+    def plan(self, u: Tensor, colour: bool, size: tuple[int, int]) -> BatchPlan:
+        """What uniforms mean, decided on the CPU.
+
+        Args:
+            u: (B, P) in [0, 1).
+            colour: whether the images have three channels.
+            size: height and width of the images, in pixels.
+
+        Returns:
+            what is done to each image.
+        """
         geometry, toss, amounts, keys, blur, *turn = u.split(
             [2 * ATTEMPTS + 2, 5, 4, 4, 1, *[1] * (self.draws - DRAWS)], dim=1
         )
-        flip, jitter, gray, blurred, solar = toss.unbind(1)
+        flipped, jittered, grayed, blurred, solarized = toss.unbind(1)
         strengths = (self.brightness, self.contrast, self.saturation, self.hue)
         low = u.new_tensor([max(0.0, 1 - s) for s in strengths[:HUE]])
         high = u.new_tensor([1 + s for s in strengths[:HUE]])
         views = {
             "boxes": self.boxes(geometry, *size),
-            "flip": flip < self.flip,
+            "flip": flipped < self.flip,
             "sigma": self.blur_sigma_min + blur[:, 0] * (self.blur_sigma_max - self.blur_sigma_min),
-            "gray": (gray < self.gray_p) & colour,
+            "gray": (grayed < self.gray_p) & colour,
             "blur": blurred < self.blur_p,
-            "solar": solar < self.solarize_p,
+            "solar": solarized < self.solarize_p,
         }
         if turn:
             views["angle"] = (2 * turn[0][:, 0] - 1) * self.rotation
         steps = [i for i, s in enumerate(strengths) if s and (colour or i <= CONTRAST)]
         factors = low + amounts[:, :HUE] * (high - low)
         shift = (2 * amounts[:, HUE] - 1) * self.hue
-        return BatchPlan(views, steps, (jitter < self.jitter_p) & bool(steps), keys, factors, shift)
+        apply = (jittered < self.jitter_p) & bool(steps)
+        return BatchPlan(views, steps, apply, keys, factors, shift)
 
 
 def content_uniforms(
     images: ByteArray | Tensor, seed: int, views: int, draws: int, stream: str = "views"
 ) -> NDArray[np.float32]:
-    """Uniforms (N, views, draws) in [0, 1) that depend on an image's bytes, not on its place.
+    """Uniforms in [0, 1) that depend on an image's bytes, not on its place.
 
     The same image gets the same views in whatever batch or order it comes, so an attack's score
     of it is a function of the image. View j does not depend on `views`.
@@ -244,7 +256,7 @@ def content_uniforms(
         stream: name that keeps different uses of the same images apart.
 
     Returns:
-        float32 `(N, views, draws)` in [0, 1).
+        float32 (N, views, draws).
 
     Raises:
         ValueError: the images are not uint8.

@@ -19,41 +19,31 @@ from fedmia.ssl.augment import Augment
 
 State = dict[str, Tensor]
 LR = 0.06  # learning rate of SGD where neither the user nor the method names one
-
-
 # Pixels of a forward pass over many images: 1,024 of 32x32, three of 518x518, whose activations in
 # a large transformer take some 300 MiB each.
 PART = 1 << 20
 
 
 def iterate_parts(images: Tensor, device: torch.device) -> Iterator[Tensor]:
-    """Images (N, C, H, W), in [0, 1] or uint8, as floats in [0, 1] on `device`: parts of at most
-    PART pixels, or of one image.
-
-    Args:
-        images: in [0, 1] or uint8, `(N, C, H, W)`.
-        device: where the parts are needed.
-
-    Yields:
-        float `(n, C, H, W)` in [0, 1], in order.
-    """
+    """Images (N, C, H, W), in [0, 1] or uint8, as floats in [0, 1] on `device`, in order: parts of
+    at most PART pixels and 1,024 images, or of one image."""
     for part in images.split(max(1, min(1024, PART // images[0, 0].numel()))):
         here = part.to(device)
         yield here.float() / 255 if here.dtype == torch.uint8 else here
 
 
 def outputs(encoder: Encoder, pixels: Tensor) -> Tensor:
-    """`encoder(pixels)`, (B, P) of (B, C, H, W) in [0, 1], differentiable.
+    """`encoder(pixels)`, differentiable.
 
     In evaluation mode, where no image's output depends on another's, more than PART pixels go in
     parts: what the gradient needs is recomputed in the backward pass, one part at a time.
 
     Args:
-        encoder: the encoder to ask.
-        pixels: `(B, C, H, W)` in [0, 1].
+        encoder: in training mode, all images go at once.
+        pixels: (B, C, H, W) in [0, 1].
 
     Returns:
-        outputs, `(B, P)`.
+        (B, P).
     """
     if encoder.training or pixels[:, 0].numel() <= PART:
         out: Tensor = encoder(pixels)
@@ -71,8 +61,7 @@ class Encoder(nn.Module):
     Args:
         backbone: pixels to a pooled vector `(B, D)`.
         head: projection head, `(B, D)` to `(B, P)`.
-        mean: of the pixels, one value a channel.
-        std: standard deviation of the pixels, one value a channel.
+        mean, std: of the pixels, one value a channel.
     """
 
     mean: Tensor
@@ -109,23 +98,23 @@ class Encoder(nn.Module):
         return out
 
     def features(self, pixels: Tensor, layers: Iterable[str]) -> dict[str, Tensor]:
-        """Outputs of the named layers, each (B, ...), from one forward pass.
+        """Outputs of some layers from one forward pass.
 
         Args:
-            pixels: `(B, C, H, W)` in [0, 1].
-            layers: names of the backbone's layers, or `encoder`, the head's output.
+            pixels: (B, C, H, W) in [0, 1].
+            layers: names among `self.layers`: stages, `avgpool`, or `encoder`, the head's output.
 
         Returns:
-            output of each layer by its name.
+            (B, ...) by name.
         """
         names = list(layers)
         inner = [name for name in names if name != "encoder"]
         if "encoder" in names and "avgpool" not in inner:
             inner.append("avgpool")
-        outputs = self.backbone.features(self.normalise(pixels), inner)
+        features = self.backbone.features(self.normalise(pixels), inner)
         if "encoder" in names:
-            outputs["encoder"] = self.head(outputs["avgpool"])
-        return {name: outputs[name] for name in names}
+            features["encoder"] = self.head(features["avgpool"])
+        return {name: features[name] for name in names}
 
 
 class SSLMethod(nn.Module, ABC):
@@ -144,26 +133,11 @@ class SSLMethod(nn.Module, ABC):
 
     @abstractmethod
     def losses(self, view1: Tensor, view2: Tensor) -> Tensor:
-        """Training loss of each image, (B,), from two views (B, C, H, W) in [0, 1].
-
-        Args:
-            view1: first view of each image, `(B, C, H, W)` in [0, 1].
-            view2: second view of each image, of the same shape.
-
-        Returns:
-            losses, `(B,)`, differentiable.
-        """
+        """Training loss of each image, (B,), differentiable, from two views (B, C, H, W) in [0, 1].
+        What `after_step` needs of the batch goes into `latest`."""
 
     def step_losses(self, view1: Tensor, view2: Tensor) -> Tensor:
-        """What a step of training minimises, (B,): `losses`, and what options add to them.
-
-        Args:
-            view1: first view of each image, `(B, C, H, W)` in [0, 1].
-            view2: second view of each image, of the same shape.
-
-        Returns:
-            losses, `(B,)`, differentiable.
-        """
+        """What a step of training minimises, (B,): `losses`, and what options add to them."""
         return self.losses(view1, view2)
 
     @abstractmethod
@@ -182,26 +156,12 @@ class SSLMethod(nn.Module, ABC):
 
     @abstractmethod
     def output_losses(self, z1: Tensor, z2: Tensor) -> Tensor:
-        """Loss of each image as an observer of the shared weights computes it, (B,).
-
-        Args:
-            z1, z2: (B, P) encoder outputs of two views. Negatives are the holder's own. Leaves the
-                state untouched and is differentiable.
-
-        Returns:
-            losses, `(B,)`.
-        """
+        """Loss of each image as an observer of the shared weights computes it, (B,), of the
+        encoder's outputs (B, P) for two views. Negatives are the holder's own. Leaves the state
+        untouched and is differentiable."""
 
     def probe_losses(self, view1: Tensor, view2: Tensor) -> Tensor:
-        """`output_losses` of two views (B, C, H, W) in [0, 1], in one forward pass.
-
-        Args:
-            view1: first view of each image, `(B, C, H, W)` in [0, 1].
-            view2: second view of each image, of the same shape.
-
-        Returns:
-            losses, `(B,)`.
-        """
+        """`output_losses` of two views (B, C, H, W) in [0, 1], in one forward pass."""
         z1, z2 = self.encoder(torch.cat([view1, view2])).split(len(view1))
         return self.output_losses(z1, z2)
 
@@ -219,15 +179,8 @@ class SSLMethod(nn.Module, ABC):
 
     def renew(self, images: int | None, generator: torch.Generator) -> bool:
         """Become, on the CPU, what `SSL.build` makes for a holder of `images` images, except what
-        `load_shared` and `begin_first_round` set next: draws what it draws, in its order.
-
-        Args:
-            images: number of images that the holder trains on; None: no cap.
-            generator: the stream that `SSL.build` would draw from.
-
-        Returns:
-            whether the method can. If not, which is the default, one is built in its place.
-        """
+        `load_shared` and `begin_first_round` set next: draws what it draws, in its order. True if
+        it can; if not, which is the default, one is built in its place."""
         return False
 
     @abstractmethod
@@ -285,11 +238,9 @@ class SSLMethod(nn.Module, ABC):
 
     def begin_first_round(self) -> None:
         """What happens between loading the first global weights and the first batch ever."""
-        return None
 
     def begin_round(self) -> None:
         """What happens between loading the global weights and the first batch. Default: nothing."""
-        return None
 
 
 @dataclass(frozen=True)
@@ -298,7 +249,7 @@ class Recipe:
 
     Attributes:
         mean, std: normalisation of the pixels, one value a channel.
-        images: number of images the holder trains on (caps the queue), or None for no cap.
+        images: number of images the holder trains on (caps its queue or bank), or None for no cap.
         public: uint8 (N, C, H, W) that belong to nobody, where the holder has such.
         batch: images a step.
     """
@@ -311,28 +262,12 @@ class Recipe:
 
 
 def copies(prefix: str, module: nn.Module) -> State:
-    """Copies of a module's tensors, `prefix` before their names.
-
-    Args:
-        prefix: put before each name.
-        module: whose tensors are copied.
-
-    Returns:
-        the copies by name.
-    """
+    """Copies of a module's tensors, `prefix` before their names."""
     return {prefix + n: t.detach().clone() for n, t in module.state_dict().items()}
 
 
 def under(prefix: str, state: Mapping[str, Tensor]) -> State:
-    """The tensors whose names begin with `prefix`, without it.
-
-    Args:
-        prefix: that a name must begin with.
-        state: tensors by name.
-
-    Returns:
-        the tensors by their shorter names, not copied.
-    """
+    """The tensors whose names begin with `prefix`, not copied, by their names without it."""
     return {n.removeprefix(prefix): t for n, t in state.items() if n.startswith(prefix)}
 
 
@@ -359,28 +294,12 @@ class SSL(Options, ABC):
 
     @abstractmethod
     def build(self, backbone: Backbone, recipe: Recipe, generator: torch.Generator) -> SSLMethod:
-        """The method around `backbone`, every weight drawn from `generator`.
-
-        Args:
-            backbone: the network, with weights not yet set.
-            recipe: what the method needs besides its options.
-            generator: the stream of the initial weights.
-
-        Returns:
-            the untrained method, on the CPU.
-        """
+        """The untrained method around `backbone`, whose weights are not yet set, on the CPU: every
+        weight is drawn from `generator`."""
 
     def chance_loss(self, images: int, batch: int) -> float | None:
         """Mean training loss over `images` images, in batches of `batch`, of an encoder whose
-        output is the same for all; None where the method's loss has no such value.
-
-        Args:
-            images: number of images.
-            batch: images a step.
-
-        Returns:
-            the loss, or None.
-        """
+        output is the same for all; None where the method's loss has no such value."""
         return None
 
     def notes(self, images: int) -> list[str]:

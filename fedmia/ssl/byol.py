@@ -24,15 +24,7 @@ from fedmia.ssl.base import Recipe
 
 
 def distance(p: Tensor, z: Tensor) -> Tensor:
-    """||p/|p| - z/|z| ||^2 = 2 - 2 cos(p, z) (Eq. 2), (B,) in [0, 4] of (B, P) each.
-
-    Args:
-        p: predictions, `(B, P)`.
-        z: targets, `(B, P)`.
-
-    Returns:
-        distances, `(B,)`.
-    """
+    """||p/|p| - z/|z| ||^2 = 2 - 2 cos(p, z) (Eq. 2), (B,) in [0, 4] of (B, P) each."""
     return 2 - 2 * (F.normalize(p, dim=1) * F.normalize(z, dim=1)).sum(dim=1)
 
 
@@ -75,8 +67,7 @@ class BYOL(TwoViewSSL):
 
     Attributes:
         momentum_schedule: whether the momentum rises to 1 over the run, or stays (`constant`).
-        key: whether momentum encoders stay with the client or start each round from the global
-            weights.
+        key: whether the target stays with the client or starts each round from the global weights.
         head_norm: normalisation in the heads.
         mixup: weight of the loss of mixed pairs of images; 0: none.
     """

@@ -59,7 +59,6 @@ class CAE(MAE):
     encoder has no layer scale. The loss adds up as in the paper: target + lambda * alignment.
 
     Attributes:
-        mask: share of the patches that are masked.
         decoder_width: where it is not the encoder's, latents are projected and normalised first.
     """
 
@@ -93,7 +92,7 @@ class CrossBlock(nn.Module):
         self.mlp = feed_forward(width)
 
     def forward(self, x: Tensor, visible: Tensor, places: Tensor) -> Tensor:
-        """(B, m, width): the masked patches' next tokens.
+        """The masked patches' next tokens.
 
         Args:
             x: (B, m, width), masked patches.

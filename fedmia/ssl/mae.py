@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedmia.nets._keyed import keyed_uniforms
 from fedmia.nets._vit import (
     EPS,
     Block,
@@ -19,6 +18,7 @@ from fedmia.nets._vit import (
     check_width,
     patchify,
 )
+from fedmia.nets.keyed import keyed_uniforms
 from fedmia.options.option import option
 from fedmia.options.seeding import draw_seed
 from fedmia.ssl._bank import Bank
@@ -72,16 +72,16 @@ class MaskedAutoencoder(TwoView):
         return loss
 
     def order(self, view: Tensor, key: int) -> Tensor:
-        """A random order of the patches of each image (B, n), the visible ones first.
+        """A random order of the patches of each image, the visible ones first.
 
         Keyed by the view's content and `key`. Patches of one `mask_unit` stay together.
 
         Args:
-            view: pixels, `(B, C, H, W)`.
+            view: (B, C, H, W) in [0, 1].
             key: tells the orders of one view apart.
 
         Returns:
-            indices of patches, `(B, n)`.
+            indices of patches, (B, n).
         """
         h, w = view.shape[2] // self._vit.patch, view.shape[3] // self._vit.patch
         side = self.spec.mask_unit
@@ -91,14 +91,14 @@ class MaskedAutoencoder(TwoView):
         return patches[:, :h, :w].flatten(1).argsort(dim=1, stable=True)
 
     def reconstruction(self, view: Tensor, order: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean squared error over the masked patches' pixels (B,), and the visible patches' tokens.
+        """Mean squared error over the masked patches' pixels, and the visible patches' tokens.
 
         Args:
             view: (B, C, H, W) in [0, 1].
             order: (B, n) of `order`.
 
         Returns:
-            the loss, and the encoder's last tokens (B, 1 + visible, D), the class token first.
+            the loss (B,), and the encoder's last tokens (B, 1 + visible, D), the class token first.
         """
         vit, pixels = self._vit, self.encoder.normalise(view)
         tokens = vit.tokens(pixels)
@@ -112,14 +112,8 @@ class MaskedAutoencoder(TwoView):
         return error.square().mean(dim=(1, 2)), latent
 
     def targets(self, pixels: Tensor) -> Tensor:
-        """The values of every patch that are to be predicted.
-
-        Args:
-            pixels: normalised images, `(B, C, H, W)`.
-
-        Returns:
-            `(B, n, outputs)`, each patch normalised by itself where the options say so.
-        """
+        """The values of every patch that are to be predicted, (B, n, outputs), of normalised images
+        (B, C, H, W): each patch normalised by itself where the options say so."""
         values = patchify(pixels, self._vit.patch).flatten(1, 2)
         if not self.spec.norm_pix:
             return values
@@ -186,28 +180,13 @@ class MAE(PatchSSL):
 
 
 def visible_count(patches: int, mask: float) -> int:
-    """Patches that stay visible: as the public code rounds, but at least 1 seen and 1 masked.
-
-    Args:
-        patches: number of patches of an image, at least 2.
-        mask: share of patches that are masked, in (0, 1).
-
-    Returns:
-        number of visible patches.
-    """
+    """Of `patches` >= 2, how many stay visible where the share `mask` is masked: as the public code
+    rounds, but at least 1 seen and 1 masked."""
     return min(max(int(patches * (1 - mask)), 1), patches - 1)
 
 
 def take(tokens: Tensor, indices: Tensor) -> Tensor:
-    """(B, k, D): the tokens of (B, n, D) at `indices` (B, k).
-
-    Args:
-        tokens: `(B, n, D)`.
-        indices: `(B, k)`.
-
-    Returns:
-        `(B, k, D)`.
-    """
+    """(B, k, D): the tokens of (B, n, D) at `indices` (B, k)."""
     return tokens.gather(1, indices[:, :, None].expand(-1, -1, tokens.shape[2]))
 
 
@@ -232,15 +211,15 @@ class Decoder(nn.Module):
         self.predict = nn.Linear(width, vit.embed.in_features)
 
     def forward(self, latent: Tensor, order: Tensor, grid: tuple[int, int]) -> Tensor:
-        """(B, n, outputs) of n = h * w patches.
+        """Predicted values of all patches.
 
         Args:
             latent: (B, 1 + v, D), class token first, then the visible patches in `order`.
             order: (B, n) of `MaskedAutoencoder.order`.
-            grid: (h, w).
+            grid: (h, w), n = h * w.
 
         Returns:
-            predicted values of all patches, `(B, n, outputs)`.
+            (B, n, outputs).
         """
         B, visible, D = latent.shape
         hidden = F.pad(latent.new_zeros(B, order.shape[1] + 1 - visible, D), (0, 1), value=1.0)

@@ -148,8 +148,8 @@ class MoCo(ViewsSSL):
     Attributes:
         crop_min: smallest area of a random resized crop, as part of the image.
         flip: probability of a horizontal flip.
-        jitter: strength of the colour jitter; 0: none.
-        operations: which random operations make a view.
+        jitter: factor on the strengths of the colour jitter; 0: none.
+        operations: which random operations make a view; None: all of the method's.
         rotation: largest angle of a random rotation of a view, in degrees.
         mixup: weight of the loss of mixed pairs of images; 0: none.
         adversarial: largest change of a pixel in an adversarial first view; 0: none.

@@ -10,11 +10,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedmia.nets._vit import VisionTransformer
-from fedmia.nets.base import Backbone, initialise
+from fedmia.nets.base import Backbone
 from fedmia.options.errors import InputError, opt
 from fedmia.options.option import option
 from fedmia.ssl._harder import nce_against
-from fedmia.ssl._heads import mlp
 from fedmia.ssl._options import key_option, mixup_option, momentum_schedule_option
 from fedmia.ssl._twoview import BankedSSL, KeyedTwoView
 from fedmia.ssl.augment import Augment
@@ -22,17 +21,11 @@ from fedmia.ssl.base import Recipe
 
 
 def batch_nce(q: Tensor, k: Tensor, T: float) -> Tensor:
-    """2T times InfoNCE of each query against the batch's keys, (B,) (Algorithm 1, `ctr`).
+    """2T times InfoNCE of each query (B, P) against the batch's keys (B, P), all of unit length, at
+    temperature T > 0: (B,) (Algorithm 1, `ctr`).
 
     The key of the same image is the positive and the other B - 1 are the negatives; one image
     alone has none, and its loss is 0.
-
-    Args:
-        q, k: (B, P) of unit length.
-        T: temperature, > 0.
-
-    Returns:
-        losses, `(B,)`.
     """
     logits = q @ k.T / T  # BxB
     return 2 * T * (torch.logsumexp(logits, dim=1) - logits.diagonal())
@@ -114,8 +107,6 @@ class MoCoV3(BankedSSL):
                 raise InputError(f"{opt('ssl.freeze_embed', True)}: the network has no patches")
             backbone.embed.requires_grad_(False)
         encoder = self.encoder(backbone, recipe, generator, self.layers, last_norm=True)
-        hidden = self.hidden or 2 * backbone.width
-        predictor = mlp(self.dim, hidden, self.dim, 2, self.head_norm, self.predictor_norm)
-        initialise(predictor, generator)
+        predictor = self.predictor(backbone, generator, self.predictor_norm)
         bank = self.random_bank(recipe.images, generator)
         return MoCoV3Method(encoder, self, predictor=predictor, bank=bank)

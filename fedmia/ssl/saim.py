@@ -92,7 +92,7 @@ def smoothed(pixels: Tensor, sigma: float) -> Tensor:
         sigma: in pixels; 0 leaves the images as they are.
 
     Returns:
-        images of the same shape.
+        of the same shape.
     """
     if sigma == 0:
         return pixels
@@ -121,7 +121,7 @@ class QueryBlock(nn.Module):
         self.mlp = feed_forward(width)
 
     def forward(self, x: Tensor, content: Tensor, mask: Tensor) -> Tensor:
-        """(B, n, D): the next queries.
+        """The next queries.
 
         Args:
             x: queries (B, n, D).

@@ -20,7 +20,7 @@ from fedmia.ssl.base import Recipe
 
 
 def nt_xent(z1: Tensor, z2: Tensor, T: float) -> Tensor:
-    """NT-Xent (Eq. 1), mean of both views' as anchors, (B,).
+    """NT-Xent (Eq. 1), mean of both views' as anchors.
 
     Each anchor meets the other view of its image and the 2(B - 1) views of the other images.
     One image alone meets no negative: its loss is 0.
@@ -30,7 +30,7 @@ def nt_xent(z1: Tensor, z2: Tensor, T: float) -> Tensor:
         T: temperature, > 0.
 
     Returns:
-        losses, `(B,)`.
+        (B,).
     """
     count = len(z1)
     z = torch.cat([z1, z2])

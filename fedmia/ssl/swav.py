@@ -20,7 +20,7 @@ from fedmia.ssl.base import Encoder, Recipe, State
 
 
 def potentials(scores: Tensor, epsilon: float, iterations: int) -> Tensor:
-    """Log scale (K,) of each prototype that makes all equally used: log u of Eq. 5, Caron et al.
+    """Log scale of each prototype that makes all equally used: log u of Eq. 5, Caron et al.
 
     The paper scales rows and columns of exp(scores / epsilon) in turn. This is the same in logs,
     where no epsilon overflows. Only u is kept: what a row loses to its own scaling follows from
@@ -32,7 +32,7 @@ def potentials(scores: Tensor, epsilon: float, iterations: int) -> Tensor:
         iterations: >= 0.
 
     Returns:
-        log u, `(K,)`.
+        log u, (K,).
     """
     logits = scores / epsilon
     u, v = logits.new_zeros(scores.shape[1]), logits.new_zeros(scores.shape[0])
@@ -43,16 +43,8 @@ def potentials(scores: Tensor, epsilon: float, iterations: int) -> Tensor:
 
 
 def codes(scores: Tensor, u: Tensor, epsilon: float) -> Tensor:
-    """Assignment of each feature, (N, K), rows summing to 1, under the `potentials` u (K,).
-
-    Args:
-        scores: of N features with K prototypes, `(N, K)`.
-        u: of `potentials`, `(K,)`.
-        epsilon: smoothness, > 0.
-
-    Returns:
-        assignments, `(N, K)`.
-    """
+    """Assignment of each feature, (N, K), rows summing to 1, by its scores (N, K) under the
+    `potentials` u (K,), with smoothness epsilon > 0."""
     return torch.softmax(scores / epsilon + u, dim=1)
 
 
@@ -88,7 +80,7 @@ class SwAVMethod(PrototypeSSL):
         return swapped_loss((q1, q2), (s1, s2), self.spec.temperature)
 
     def _u(self, scores: Tensor) -> Tensor:
-        """Potentials (K,) under which `scores` use all prototypes equally (N, K)."""
+        """Potentials (K,) under which features of these scores (N, K) use all prototypes alike."""
         return potentials(scores, self.spec.epsilon, self.spec.iterations)
 
     def _codes(self, scores: Tensor, u: Tensor) -> Tensor:

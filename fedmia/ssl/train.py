@@ -85,18 +85,11 @@ class Train(Options):
         return RATES.get(self.optimizer, LR) if self.lr is None else self.lr
 
     def fill_rate(self, own: float) -> Train:
-        """The same options with a learning rate.
-
-        Args:
-            own: the method's rate, which SGD uses where none is given.
-
-        Returns:
-            Options whose `lr` is a number.
-        """
+        """These options with a number as `lr`: where none is given, SGD takes the method's own."""
         return self if self.lr else replace(self, lr=RATES.get(self.optimizer, own))
 
     def rate(self, step: int, total: int, epoch: int = 1) -> float:
-        """Learning rate at global step `step` of `total` (a function of the step alone).
+        """Learning rate at a step, a function of the step alone.
 
         The cosine begins where the warm-up ends, as in the public code of MoCo v3, MAE and DINO.
 
@@ -106,7 +99,7 @@ class Train(Options):
             epoch: steps of an epoch, for the warm-up.
 
         Returns:
-            the learning rate, >= 0.
+            >= 0.
         """
         warm = self.warmup_epochs * epoch
         if step < warm:
@@ -119,14 +112,14 @@ class Train(Options):
         return self.lr_end + (self.first_rate - self.lr_end) * 0.5 * (1 + math.cos(math.pi * done))
 
     def decay(self, step: int, total: int) -> float:
-        """Weight decay at global step `step` of `total`: the cosine has no warm-up, as in DINO.
+        """Weight decay at a step: the cosine has no warm-up, as in DINO.
 
         Args:
             step: global step, from 0.
             total: steps of the whole run.
 
         Returns:
-            the weight decay, >= 0.
+            >= 0.
         """
         if self.weight_decay_end is None:
             return self.weight_decay
@@ -146,23 +139,9 @@ def layout_for(device: torch.device) -> torch.memory_format:
 
 
 def make_optimizer(method: SSLMethod, train: Train) -> torch.optim.Optimizer:
-    """The optimizer of `train` over the parameters that the method trains.
-
-    Args:
-        method: whose parameters are trained.
-        train: names the optimizer and its options.
-
-    Returns:
-        the optimizer.
-    """
-    return build(
-        train.optimizer,
-        method.trainable(),
-        lr=train.first_rate,
-        momentum=train.momentum,
-        beta2=train.beta2,
-        decay=train.weight_decay,
-    )
+    """The optimizer of `train` over the parameters that the method trains."""
+    options = {"lr": train.first_rate, "momentum": train.momentum, "beta2": train.beta2}
+    return build(train.optimizer, method.trainable(), **options, decay=train.weight_decay)
 
 
 @dataclass
@@ -226,14 +205,13 @@ class Job:
         return -(-len(self.images) // self.train.batch_size)
 
     def forward(self, view1: Tensor, view2: Tensor) -> Tensor:
-        """Per-image losses (B,) in the precision asked for.
+        """Losses of a step in the precision asked for.
 
         Args:
-            view1: first view of each image, `(B, C, H, W)` in [0, 1].
-            view2: second view of each image, of the same shape.
+            view1, view2: (B, C, H, W) in [0, 1].
 
         Returns:
-            losses, `(B,)`.
+            float32 (B,).
         """
         layout = layout_for(self.device)
         view1, view2 = (v.contiguous(memory_format=layout) for v in (view1, view2))
@@ -274,8 +252,8 @@ def running_statistics(method: nn.Module, images: int) -> Iterator[None]:
     refuses to compute any of it. The last batch of an epoch may be one image.
 
     Args:
-        method: what is trained.
-        images: of the batch.
+        method: whose batch norms in training mode are meant.
+        images: how many the batch has; with more than one, nothing changes.
 
     Yields:
         Nothing.
@@ -296,18 +274,18 @@ def running_statistics(method: nn.Module, images: int) -> Iterator[None]:
 
 
 def group_views(pixels: Tensor, augment: Augment, batches: Iterable[BatchViews]) -> Iterator[Batch]:
-    """The views of every batch of uint8 `pixels` (N, C, H, W) that was drawn.
+    """The views of every batch that was drawn.
 
     Batches are augmented several in one call, which a small one is not worth: a row of `Augment`
     does not depend on its batch.
 
     Args:
-        pixels: the client's images, uint8 `(N, C, H, W)`.
+        pixels: the client's images, uint8 (N, C, H, W).
         augment: recipe of the views.
         batches: indices and uniforms of each batch.
 
     Yields:
-        two views of each batch, `(B, C, H, W)` in [0, 1].
+        two views of each batch, (B, C, H, W) in [0, 1].
     """
     most = min(AUGMENTED, NUMBERS // pixels[0].numel()) // 2
     waiting: list[BatchViews] = []
@@ -332,30 +310,12 @@ def _augment_together(
 
 
 def draw_two_views(pixels: Tensor, augment: Augment, rng: np.random.Generator) -> Batch:
-    """Two independent augmentations of uint8 (B, C, H, W), floats in [0, 1] on its device.
-
-    Args:
-        pixels: uint8 `(B, C, H, W)`.
-        augment: recipe of the views.
-        rng: stream of the views.
-
-    Returns:
-        both views, `(B, C, H, W)` in [0, 1].
-    """
+    """Two independent augmentations of uint8 (B, C, H, W), floats in [0, 1] on its device."""
     draws = rng.random((2, len(pixels), augment.draws), dtype=np.float32)
     return augment_views(pixels, augment, torch.from_numpy(draws))
 
 
 def augment_views(pixels: Tensor, augment: Augment, uniforms: Tensor) -> Batch:
-    """The two views of uint8 (B, C, H, W) that uniforms (2, B, P) stand for, in one call.
-
-    Args:
-        pixels: uint8 `(B, C, H, W)`.
-        augment: recipe of the views.
-        uniforms: `(2, B, P)` in [0, 1).
-
-    Returns:
-        both views, `(B, C, H, W)` in [0, 1].
-    """
+    """The two views of uint8 (B, C, H, W) that uniforms (2, B, P) stand for, in one call."""
     both = augment(torch.cat([pixels, pixels]), uniforms.flatten(0, 1))
     return both[: len(pixels)], both[len(pixels) :]

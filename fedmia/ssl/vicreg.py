@@ -22,13 +22,6 @@ def invariance(z1: Tensor, z2: Tensor) -> Tensor:
     """Mean squared difference of each image's two outputs (B, P), (B,).
 
     Algorithm 1 and the public code divide by P, the paper's Eq. 5 does not.
-
-    Args:
-        z1: outputs of the first views, `(B, P)`.
-        z2: outputs of the second views, `(B, P)`.
-
-    Returns:
-        mean squared differences, `(B,)`.
     """
     return (z1 - z2).square().mean(dim=1)
 

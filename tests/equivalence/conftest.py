@@ -83,6 +83,13 @@ class Run(Unrecorded):
         """What the active client uploaded, by round."""
         return {r: s.state for r, s in self.recorder.uploads[branch].items()}
 
+    def check_mean(self, round: int, counted: int) -> None:
+        """The weights of a round are the mean of what its first `counted` clients uploaded."""
+        updates = self.snapshots.updates("main", round)
+        for name, got in self.snapshots.load("main", round).state.items():
+            mean = torch.stack([updates[c][name].double() for c in range(counted)]).mean(dim=0)
+            torch.testing.assert_close(got.double(), mean, atol=1e-6, rtol=1e-5)
+
     def trajectory_recorder(self) -> TrajectoryRecorder:
         """What the attack's client would have noted."""
         attack = self.prepared.active

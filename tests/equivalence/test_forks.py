@@ -132,7 +132,7 @@ def test_batches__each_has_its_round_and_half_of_the_held_as_queue(
 
     monkeypatch.setattr(ascent, "attack_losses", noted)
     book = trajectory_recorder(run, BATCHES)
-    client_context, batches = book.observer.client_context, book._batches(16)
+    client_context, batches = book.observer.client_context, book.batches(16)
     half = len(client_context.held) / 2
     assert {len(acted) for acted, _ in batches} == {16}
     assert all(set(read) <= set(acted) for acted, read in batches)
@@ -142,11 +142,11 @@ def test_batches__each_has_its_round_and_half_of_the_held_as_queue(
         range(len(client_context.targets))
     )
     some = [batches[0], batches[1], batches[-1]]
-    monkeypatch.setattr(book, "_batches", lambda size: some)
+    monkeypatch.setattr(book, "batches", lambda size: some)
     book.forked(run.recorder.replayed["main"])
     assert keys <= {int(half), int(half + 0.5)} and min(keys) > 10
     fewer = trajectory_recorder(run, BATCHES)
-    monkeypatch.setattr(fewer, "_batches", lambda size: some[1:])
+    monkeypatch.setattr(fewer, "batches", lambda size: some[1:])
     fewer.forked(run.recorder.replayed["main"])
     for _, rows in some[1:]:  # the last is filled with images of the first, whose own it leaves
         got = alone(fewer, "batches", rows)
@@ -157,7 +157,7 @@ def test_batches__each_has_its_round_and_half_of_the_held_as_queue(
 def test_notes__give_the_forks_again(finished: FederationResult) -> None:
     run = finished(ACTIVE)
     book = trajectory_recorder(run, BATCHES, run.client_context.sets[:2])
-    book._batches = lambda size: [(np.arange(16),) * 2]  # type: ignore[method-assign]
+    book.batches = lambda size: [(np.arange(16),) * 2]  # type: ignore[method-assign]
     book.forked(run.recorder.replayed["main"])
     tensors, about = book.notes()
     again = trajectory_recorder(run, BATCHES, run.client_context.sets[:2])

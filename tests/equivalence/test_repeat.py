@@ -19,15 +19,9 @@ from .conftest import TINY, same
 
 Capture = pytest.CaptureFixture[str]
 CHEAP = "--federation.snapshots 1 --attack.similarity.views 4 "
-FEW = (
-    "--attack.combined.views 4 --attack.ascent-static.steps 1 --attack.ascent-static.pairs 1 "
-    "--attack.ascent.pairs 1 "
-)
-ACTIVE = TINY + "--attacker active " + CHEAP + FEW
 # What clients do: they train and craft. How a server scores is no matter of where they run.
-ON_CLIENTS = (
-    TINY + "--attacker active " + CHEAP + "--attacks similarity,ascent --attack.ascent.pairs 1 "
-)
+SHORT = TINY.replace("--rounds 4", "--rounds 3 --attack-rounds 1") + "--attacker active " + CHEAP
+ON_CLIENTS = SHORT + "--attacks similarity,ascent --attack.ascent.pairs 1 "
 
 
 def reported(flags: str, capsys: Capture) -> dict[str, Any]:
@@ -98,11 +92,12 @@ def test_config__a_runs_own_file_repeats_its_numbers(
 @pytest.mark.parametrize(
     "more",
     [
-        "--strategy fedema --federation.participation 0.5",
+        "--strategy fedema --federation.participation 0.5 --train.optimizer adamw "
+        "--train.warmup_epochs 2 --ssl byol --ssl.momentum_schedule cosine",
         "--strategy scaffold --federation.batch_norm local --model.norm batch",
         # The others train plainly.
-        "--defense dpsgd,gaussian --defended-clients 0 --ssl.symmetric true",
-        "--train.optimizer adamw --train.warmup_epochs 2 --ssl byol --ssl.momentum_schedule cosine",
+        "--defense dpsgd,gaussian --defended-clients 0 --ssl mae --model vit-tiny --model.heads 2 "
+        "--model.depth 4",
     ],
 )
 def test_ray__same_report_as_inline_but_for_timing_and_config(

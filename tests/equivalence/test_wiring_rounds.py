@@ -60,10 +60,8 @@ def test_untrained_control__goes_through_the_strategys_own_aggregate(
             active.trajectory_recorder, name, noting(active.trajectory_recorder, name, kept)
         )
     active.untrained()
-    state, sizes = (
-        run.snapshots.untrained().state,
-        [len(p) for p in run.client_context.parts["members"]],
-    )
+    state = run.snapshots.untrained().state
+    sizes = [len(p) for p in run.client_context.parts["members"]]
     assert list(uploads) == [6, 8] and list(models) == [6, 8, 9] and len({*sizes}) > 1
     velocity = {n: torch.zeros_like(t, dtype=torch.float64) for n, t in state.items()}
     start = state
@@ -103,10 +101,7 @@ def test_pooled_training__comes_before_honest_rounds_and_passive_attacks_read_an
     assert [(r.round, r.under_attack) for r in run.rounds] == [
         (1, False), (2, False), (3, True), (4, True),
     ]  # fmt: skip
-    for name, tensor in states[CLEAN].items():
-        updates = run.snapshots.updates("main", CLEAN)
-        mean = torch.stack([updates[c][name].double() for c in range(4)]).mean(dim=0)
-        torch.testing.assert_close(tensor.double(), mean, atol=1e-6, rtol=1e-5)
+    run.check_mean(CLEAN, 4)
     results = score_all_attacks(evaluation(run), run.trajectory_recorder())
     for scored, state in (
         (results["attacks"], states[CLEAN]),

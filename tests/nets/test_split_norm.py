@@ -22,13 +22,11 @@ def drawn(*shape: int, seed: int = 0) -> Tensor:
 
 
 def layer(kind: type[nn.BatchNorm2d], blocks: bool = False) -> Any:
-    norm = kind(3)
+    norm: Any = kind(3)
     with torch.no_grad():
-        norm.weight.copy_(drawn(3, seed=1))
-        norm.bias.copy_(drawn(3, seed=2))
-        norm.running_mean.copy_(drawn(3, seed=3))
-    if blocks:
-        norm.blocks = True
+        for seed, tensor in enumerate((norm.weight, norm.bias, norm.running_mean), 1):
+            tensor.copy_(drawn(3, seed=seed))
+    norm.blocks = blocks
     return norm
 
 

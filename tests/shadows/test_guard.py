@@ -90,7 +90,7 @@ def test_guard__goes_on_where_it_was_cut_and_is_read_again(
     plan = make_plan(count=1, epochs=4)
     whole = under(*layers, plan=plan, pool=pool)
     with pytest.raises(TrainingStopped):
-        under(*layers, plan=plan, pool=pool, cache=tmp_path, save_every=1, stop=after(4))
+        under(*layers, plan=plan, pool=pool, cache=tmp_path, stop=after(4))
     assert list(tmp_path.glob("*/progress.safetensors"))
     assert same(under(*layers, plan=plan, pool=pool, cache=tmp_path), whole)
     (shadows,) = load_shadows(tmp_path)

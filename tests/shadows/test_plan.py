@@ -23,22 +23,16 @@ KINDS = list(chain.from_iterable(combinations(KNOWLEDGE, n) for n in range(4)))
 @pytest.mark.parametrize("knowledge", KINDS)
 def test_blueprint__known_parts_are_the_targets(knowledge: tuple[str, ...]) -> None:
     plan = make_plan(knowledge=knowledge, epochs=7, seed=3)
-    shadow_blueprint = build_settings(plan, make_target())
+    settings = build_settings(plan, make_target())
     assert len(KINDS) == 8
-    assert shadow_blueprint.model[1]["width"] == (4 if "architecture" in knowledge else 16)
-    assert shadow_blueprint.ssl[0] == ("moco" if "algorithm" in knowledge else "mocov2")
-    assert shadow_blueprint.known_algorithm == ("algorithm" in knowledge)
-    assert shadow_blueprint.train.momentum == (
-        0.8 if "algorithm" in knowledge else Train().momentum
-    )
-    assert shadow_blueprint.train.batch_size == (
-        4 if "algorithm" in knowledge else Train().batch_size
-    )
-    assert (
-        shadow_blueprint.epochs,
-        shadow_blueprint.seed,
-        shadow_blueprint.train.local_epochs,
-    ) == (7, 3, 1)
+    assert settings.model[1]["width"] == (4 if "architecture" in knowledge else 16)
+    assert settings.ssl[0] == ("moco" if "algorithm" in knowledge else "mocov2")
+    assert settings.known_algorithm == ("algorithm" in knowledge)
+    train = make_target().train if "algorithm" in knowledge else Train()
+    assert train is not None
+    assert settings.train.momentum == train.momentum
+    assert settings.train.batch_size == train.batch_size
+    assert (settings.epochs, settings.seed, settings.train.local_epochs) == (7, 3, 1)
 
 
 def test_blueprint__the_plans_own_training_options_win() -> None:
@@ -61,27 +55,23 @@ def test_blueprint__a_rate_belongs_to_its_optimizer() -> None:
 def test_blueprint__the_stand_ins_have_options_of_their_own() -> None:
     own = {"model_options": {"width": 6}, "ssl_options": {"dim": 12, "crop_min": 0.7}}
     views = Views(crop_min=0.9, flip=0.0, jitter=0.25)
-    shadow_blueprint = build_settings(make_plan(knowledge=(), **own), make_target(views=views))
-    assert (shadow_blueprint.model[0], shadow_blueprint.model[1]["width"]) == ("smallnet", 6)
-    assert (
-        shadow_blueprint.ssl[1]["dim"],
-        shadow_blueprint.ssl[1]["crop_min"],
-        shadow_blueprint.ssl[1]["flip"],
-    ) == (12, 0.7, 0.0)
+    settings = build_settings(make_plan(knowledge=(), **own), make_target(views=views))
+    assert (settings.model[0], settings.model[1]["width"]) == ("smallnet", 6)
+    assert [settings.ssl[1][n] for n in ("dim", "crop_min", "flip")] == [12, 0.7, 0.0]
     assert attacker_augment(make_plan(knowledge=(), **own), None, views).crop_min == 0.7
 
 
 def test_blueprint__policies_between_rounds_do_not_apply() -> None:
     reset = {**MOCO[1], "key": "reset", "queue_policy": "reset"}
-    shadow_blueprint = build_settings(make_plan(), make_target(ssl=("moco", reset)))
-    assert shadow_blueprint == build_settings(make_plan(), make_target())
+    settings = build_settings(make_plan(), make_target(ssl=("moco", reset)))
+    assert settings == build_settings(make_plan(), make_target())
 
 
 def test_blueprint__stand_in_takes_the_images_views() -> None:
     plan = make_plan(knowledge=("none",))
     views = Views(crop_min=0.9, flip=0.0, jitter=0.25)
-    shadow_blueprint = build_settings(plan, make_target(views=views))
-    assert {k: shadow_blueprint.ssl[1][k] for k in vars(views)} == vars(views)
+    settings = build_settings(plan, make_target(views=views))
+    assert {k: settings.ssl[1][k] for k in vars(views)} == vars(views)
     assert build_settings(plan, make_target()).ssl[1]["crop_min"] is None
 
 
@@ -127,9 +117,8 @@ def test_blueprint__refuses_knowledge_of_what_is_not_recorded(
 def test_blueprint__refuses_an_unknown_stand_in(wrong: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said):
         build_settings(make_plan(knowledge=(), **wrong), make_target())
-    assert build_settings(
-        make_plan(**wrong), make_target()
-    )  # where all is known it is not asked for
+    # Where all is known it is not asked for.
+    assert build_settings(make_plan(**wrong), make_target())
 
 
 def test_attacker_augment__the_targets_where_the_algorithm_is_known() -> None:
@@ -143,10 +132,8 @@ def test_attacker_augment__else_random_resized_crop_alone() -> None:
     plan = make_plan(knowledge=("data", "architecture"))
     for given in (None, Augment(crop_min=0.6, blur_p=0.5, solarize_p=0.2)):
         augment = attacker_augment(plan, given)
-        assert (augment.crop_min, augment.crop_max) == (
-            0.2,
-            1.0,
-        )  # the stand-in's, not the target's
+        # The stand-in's, not the target's.
+        assert (augment.crop_min, augment.crop_max) == (0.2, 1.0)
         off = ("flip", "brightness", "contrast", "saturation", "hue", "jitter_p", "gray_p",
                "blur_p", "solarize_p")  # fmt: skip
         assert not any(getattr(augment, name) for name in off)
@@ -171,5 +158,5 @@ def test_blueprint__the_attackers_own_operations() -> None:
 
 
 def test_plan__stand_ins_exist() -> None:
-    shadow_blueprint = build_settings(ShadowPlan(knowledge=()), make_target(size=32))
-    assert (shadow_blueprint.model[0], shadow_blueprint.ssl[0]) == ("vgg11-bn", "simclr")
+    settings = build_settings(ShadowPlan(knowledge=()), make_target(size=32))
+    assert (settings.model[0], settings.ssl[0]) == ("vgg11-bn", "simclr")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -54,15 +55,9 @@ def test_train_shadows__equals_the_plain_calls(plain: list[TrainedShadow], pool:
     expected = method.shared_state() | method.local_state()
     assert state.keys() == expected.keys()
     assert all(torch.equal(state[n], t) for n, t in expected.items())
+    assert [t.name for t in plain] == ["shadow-0", "shadow-1"] and not plain[1].method.training
     assert torch.equal(plain[1].members, pool[dealt.members])
     assert torch.equal(plain[1].nonmembers, pool[dealt.nonmembers])
-
-
-def test_train_shadows__what_it_hands_back(plain: list[TrainedShadow]) -> None:
-    assert [t.name for t in plain] == ["shadow-0", "shadow-1"]
-    assert not any(t.method.training for t in plain)
-    assert plain[0].members.dtype == torch.uint8 and len(plain[0].members) == 12
-    assert not same(plain[:1], plain[1:])
 
 
 @pytest.mark.parametrize("workers", [1, 3])
@@ -92,14 +87,9 @@ def test_train_shadows__online_trains_on_candidates(pool: Tensor, candidates: Te
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ssl", ["moco", "mocov2", "simclr"])
 @pytest.mark.parametrize("stop_at", [1, 11, 19])
-def test_train_shadows__resumes_bit_by_bit(
-    pool: Tensor, tmp_path: Path, ssl: str, stop_at: int
-) -> None:
-    plan = make_plan(
-        epochs=4, ssl=ssl, knowledge=("architecture",), images=6, train={"batch_size": 4}
-    )
+def test_train_shadows__resumes_bit_by_bit(pool: Tensor, tmp_path: Path, stop_at: int) -> None:
+    plan = make_plan(epochs=4, images=6)
     with pytest.raises(TrainingStopped):
         train(plan, pool, cache=tmp_path, stop=after(stop_at), workers=1)
     saved = stop_at // 3  # an epoch asks before each of its two steps, and at its end
@@ -126,22 +116,6 @@ def test_train_shadows__every_method_resumes(pool: Tensor, tmp_path: Path, ssl: 
     assert list(tmp_path.rglob("progress.safetensors"))
     resumed = train(plan, pool, target=target, cache=tmp_path)
     assert same(resumed, train(plan, pool, target=target))
-
-
-def test_train_shadows__resumes_bfloat16(pool: Tensor, tmp_path: Path) -> None:
-    plan = make_plan(epochs=3, count=1, train={"precision": "bfloat16"})
-    with pytest.raises(TrainingStopped):
-        train(plan, pool, cache=tmp_path, stop=after(9), workers=1)
-    assert list(tmp_path.rglob("progress.safetensors"))
-    resumed = train(plan, pool, cache=tmp_path)
-    assert same(resumed, train(plan, pool))
-    assert not same(resumed, train(make_plan(epochs=3, count=1), pool))
-
-
-def test_train_shadows__counts_epochs(pool: Tensor, tmp_path: Path) -> None:
-    counted: list[tuple[int, int]] = []
-    train(make_plan(), pool, progress=lambda *at: counted.append(at), workers=1)
-    assert counted[0] == (0, 4) and counted[-1] == (4, 4)
 
 
 def test_train_shadows__an_error_of_one_ends_the_others(pool: Tensor) -> None:
@@ -175,26 +149,30 @@ def test_train_shadows__refuses(
         train(make_plan(**plan), pool, target=make_target(**target))
 
 
-@pytest.mark.parametrize("name", ["adamw", pytest.param("lars", marks=pytest.mark.slow)])
-def test_train_shadows__by_the_targets_optimizer_resume_bit_by_bit(
-    pool: Tensor, tmp_path: Path, name: str
+ADAMW = {"optimizer": "adamw", "warmup_epochs": 1.5}
+
+
+@pytest.mark.parametrize(
+    ("ssl", "options"),
+    [
+        ("byol", ADAMW),
+        pytest.param("byol", {**ADAMW, "optimizer": "lars"}, marks=pytest.mark.slow),
+        ("moco", {"precision": "bfloat16"}),
+    ],
+)
+def test_train_shadows__by_the_targets_options_resume_bit_by_bit(
+    pool: Tensor, tmp_path: Path, ssl: str, options: dict[str, Any]
 ) -> None:
-    """Also its warm-up and the momentum that is raised over the run."""
-    target = make_target(
-        ssl=("byol", {"dim": 8, "momentum_schedule": "cosine"}),
-        train=Train(batch_size=4, lr=0.01, optimizer=name, warmup_epochs=1.5),
-    )
-    plan = make_plan(epochs=4, images=6, count=1)
+    """Its optimizer, its warm-up and the momentum that is raised over the run."""
+    more = {"momentum_schedule": "cosine"} if ssl == "byol" else {}
+    plain = {"batch_size": 4, "lr": 0.01, "warmup_epochs": options.get("warmup_epochs", 0.0)}
+    target = make_target(ssl=(ssl, {"dim": 8, **more}), train=Train(**plain | options))
+    own = {"precision": options["precision"]} if "precision" in options else {}
+    plan = make_plan(epochs=4, images=6, count=1, train=own)
     whole = train(plan, pool, target=target)
     with pytest.raises(TrainingStopped):
         train(plan, pool, target=target, cache=tmp_path, stop=after(8), workers=1)
     assert len(list(tmp_path.rglob("progress.safetensors"))) == 1
     assert same(train(plan, pool, target=target, cache=tmp_path, workers=1), whole)
-    sgd = make_target(ssl=target.ssl, train=Train(batch_size=4, lr=0.01, warmup_epochs=1.5))
-    assert not same(train(plan, pool, target=sgd), whole)
-
-
-def test_train_shadows__no_longer_than_the_warm_up_are_refused(pool: Tensor) -> None:
-    target = make_target(train=Train(lr=0.01, warmup_epochs=2.0))
-    with pytest.raises(InputError, match="shadow.epochs=2 must be > 2, the epochs of warm-up"):
-        train(make_plan(), pool, target=target)
+    other = make_target(ssl=target.ssl, train=Train(**plain))
+    assert not same(train(replace(plan, train={}), pool, target=other), whole)

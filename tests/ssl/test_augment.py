@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,6 +24,9 @@ from fedmia.ssl.moco import MoCo, MoCoV2
 
 torch.set_num_threads(1)
 TOLERANCE = 1e-5
+# No crop, and no flip, jitter or gray unless asked for.
+STILL = {"crop_min": 1.0, "ratio_min": 1.0, "ratio_max": 1.0, "flip": 0.0, "jitter_p": 0.0,
+         "gray_p": 0.0}  # fmt: skip
 EVERYTHING = Augment(hue=0.1, gray_p=0.3, blur_p=0.5, solarize_p=0.3)
 
 
@@ -82,29 +86,6 @@ def test_blur_size__is_odd_and_a_tenth_of_the_side() -> None:
 TORCHVISION_STEPS = (tv.adjust_brightness, tv.adjust_contrast, tv.adjust_saturation, tv.adjust_hue)
 
 
-@pytest.mark.parametrize("channels", [1, 3])
-def test_color_jitter__equals_torchvision_in_all_24_orders(channels: int) -> None:
-    orders = list(itertools.permutations(range(4)))
-    x = pictures(len(orders), channels, 8)
-    generator = torch.Generator().manual_seed(3)
-    factors = torch.rand(len(orders), 3, generator=generator) * 1.8 + 0.1
-    shift = torch.rand(len(orders), generator=generator) - 0.5
-    for n, order in enumerate(orders):
-        steps = [step for step in order if channels == 3 or step in (ops.BRIGHTNESS, ops.CONTRAST)]
-        out, want = planes(x[n : n + 1]), x[n]
-        amounts = torch.cat([factors[n], torch.ones(1)])[steps]
-        mix, flat = (
-            (1 - amounts) * torch.tensor([step == one for step in steps])
-            for one in (ops.SATURATION, ops.CONTRAST)
-        )
-        hues = tuple((0, int(step == ops.HUE)) for step in steps)
-        ops.jitter_(out, ops.Jitter(amounts[None], mix[None], flat[None], shift[n : n + 1], hues))
-        for step in order:
-            amount = shift[n] if step == 3 else factors[n, step]
-            want = TORCHVISION_STEPS[step](want, float(amount))
-        close(images(out)[0], want)
-
-
 def test_hue_shift__of_nothing_or_a_whole_turn_is_the_image() -> None:
     x = pictures(4, 3, 8)
     for turns in (0.0, 1.0):
@@ -155,9 +136,8 @@ def by_hand(recipe: Augment, image: torch.Tensor, row: list[float]) -> torch.Ten
     return x
 
 
-JITTER = "brightness", "contrast", "saturation", "hue"
-# The targets of EncoderMI's Fig. 3, from the blur alone to all five.
-FIG_3 = [("blur", "gray", "crop", "flip", "jitter")[:n] for n in range(1, 6)]
+# Of the targets of EncoderMI's Fig. 3, from the blur alone to all five.
+FIG_3 = [("blur", "gray", "crop", "flip", "jitter")[:n] for n in (1, 3, 5)]
 
 
 @pytest.mark.parametrize("channels", [1, 3])
@@ -174,7 +154,7 @@ FIG_3 = [("blur", "gray", "crop", "flip", "jitter")[:n] for n in range(1, 6)]
     ],
 )
 def test_augment__equals_torchvision_image_by_image(recipe: Augment, channels: int) -> None:
-    x, u = pictures(48, channels, 16), uniforms(48, draws=recipe.draws)
+    x, u = pictures(72, channels, 16), uniforms(72, draws=recipe.draws)
     got = recipe(x, u)
     want = torch.stack([by_hand(recipe, i, r.tolist()) for i, r in zip(x, u, strict=True)])
     # Solarizing and rounding a box are steps: a pixel at the threshold may fall on either side.
@@ -203,44 +183,16 @@ def test_rotation__draws_after_the_others_and_last() -> None:
     assert torch.equal(turned(x, u), EVERYTHING(x, u[:, :-1]).rot90(1, (2, 3)))
 
 
-def torchvision_recipe(recipe: Augment, size: int) -> v2.Compose:
-    jitter = v2.ColorJitter(recipe.brightness, recipe.contrast, recipe.saturation, recipe.hue)
-    blur = v2.GaussianBlur(ops.blur_size(size), (recipe.blur_sigma_min, recipe.blur_sigma_max))
-    return v2.Compose(
-        [
-            v2.RandomResizedCrop(size, (recipe.crop_min, recipe.crop_max)),
-            v2.RandomApply([jitter], recipe.jitter_p),
-            v2.RandomGrayscale(recipe.gray_p),
-            v2.RandomApply([blur], recipe.blur_p),
-            v2.RandomSolarize(0.5, recipe.solarize_p),
-            v2.RandomHorizontalFlip(recipe.flip),
-        ]
-    )
-
-
 def statistics(views: torch.Tensor) -> np.ndarray:
-    """(N, 9) numbers of (N, 3, H, W), each touched by another stage of the recipe."""
-    flat = views.flatten(2)
-    halves = views[..., : views.shape[-1] // 2].mean((1, 2, 3)) - views.mean((1, 2, 3))
+    """Numbers (9, N) of (N, 3, H, W), each touched by another stage of the recipe."""
+    flat, half = views.flatten(2), views[..., : views.shape[-1] // 2]
     rough = views.diff(n=2, dim=3).std((1, 2, 3)) / (views.std((1, 2, 3)) + 0.01)
-    colour = (views.amax(1) - views.amin(1)).mean((1, 2))
     columns = [
-        flat.mean((1, 2)),
-        flat.std((1, 2)),
-        flat[:, 0].mean(1),
-        flat[:, 2].mean(1),
-        views[:, 1, 0, 0],
-        views[:, 1, 7, 7],
-        halves,
-        rough,
-        colour,
-    ]
-    return torch.stack(columns, 1).numpy()
-
-
-def least_p_value(recipe: Augment, reference: np.ndarray, image: torch.Tensor) -> float:
-    ours = statistics(recipe(image.expand(2000, -1, -1, -1), uniforms(2000)))
-    return min(ks_2samp(a, b).pvalue for a, b in zip(ours.T, reference.T, strict=True))
+        flat.mean((1, 2)), flat.std((1, 2)), flat[:, 0].mean(1), flat[:, 2].mean(1),
+        views[:, 1, 0, 0], views[:, 1, 7, 7], half.mean((1, 2, 3)) - views.mean((1, 2, 3)), rough,
+        (views.amax(1) - views.amin(1)).mean((1, 2)),
+    ]  # fmt: skip
+    return torch.stack(columns).numpy()
 
 
 @pytest.mark.slow
@@ -249,21 +201,35 @@ def test_augment__agrees_with_torchvision_in_distribution() -> None:
     # A ramp from left to right makes flips visible, noise makes blurs so.
     noise = torch.rand(1, 3, 16, 16, generator=torch.Generator().manual_seed(6))
     image = (pictures(1, 3, 16, seed=5) + torch.linspace(0, 1, 16) + noise) / 3
-    theirs = torchvision_recipe(EVERYTHING, 16)
+    one = EVERYTHING
+    theirs = v2.Compose(
+        [
+            v2.RandomResizedCrop(16, (one.crop_min, one.crop_max)),
+            v2.RandomApply(
+                [v2.ColorJitter(one.brightness, one.contrast, one.saturation, one.hue)],
+                one.jitter_p,
+            ),
+            v2.RandomGrayscale(one.gray_p),
+            v2.RandomApply(
+                [v2.GaussianBlur(ops.blur_size(16), (one.blur_sigma_min, one.blur_sigma_max))],
+                one.blur_p,
+            ),
+            v2.RandomSolarize(0.5, one.solarize_p),
+            v2.RandomHorizontalFlip(one.flip),
+        ]
+    )
     with torch.random.fork_rng():
         torch.manual_seed(0)
         reference = statistics(torch.stack([theirs(image[0]) for _ in range(1000)]))
-    assert least_p_value(EVERYTHING, reference, image) > 1e-3
-    for wrong in (
-        {"crop_min": 0.4},
-        {"gray_p": 0.45},
-        {"flip": 0.3},
-        {"blur_p": 0.2},
-        {"brightness": 0.2},
-        {"solarize_p": 0.1},
-    ):
-        recipe = Augment(**{**vars(EVERYTHING), **wrong})
-        assert least_p_value(recipe, reference, image) < 1e-5, wrong
+
+    def least_p_value(recipe: Augment) -> float:
+        ours = statistics(recipe(image.expand(2000, -1, -1, -1), uniforms(2000)))
+        return min(ks_2samp(a, b).pvalue for a, b in zip(ours, reference, strict=True))
+
+    assert least_p_value(EVERYTHING) > 1e-3
+    for wrong in ({"crop_min": 0.4}, {"gray_p": 0.45}, {"flip": 0.3}, {"blur_p": 0.2},
+                  {"brightness": 0.2}, {"solarize_p": 0.1}):  # fmt: skip
+        assert least_p_value(replace(EVERYTHING, **wrong)) < 1e-5, wrong
 
 
 @pytest.mark.parametrize("scale", [(0.2, 1.0), (0.05, 0.3)])
@@ -321,40 +287,32 @@ def test_augment__does_not_depend_on_the_parts_that_it_works_in(
     assert torch.equal(EVERYTHING(x, u), whole)
 
 
-def test_augment__takes_bytes() -> None:
-    x = bytes_of(6)
-    assert torch.equal(
-        EVERYTHING(torch.from_numpy(x), uniforms(6)),
-        EVERYTHING(torch.from_numpy(x).float() / 255, uniforms(6)),
-    )
+def test_augment__takes_bytes_and_no_image() -> None:
+    x, u = torch.from_numpy(bytes_of(6)), uniforms(6)
+    assert torch.equal(EVERYTHING(x, u), EVERYTHING(x.float() / 255, u))
+    for channels in (1, 3):
+        out = EVERYTHING(torch.zeros(0, channels, 8, 8), torch.zeros(0, EVERYTHING.draws))
+        assert out.shape == (0, channels, 8, 8)
 
 
-def test_augment__all_stages_off_is_the_identity() -> None:
-    off = Augment(crop_min=1.0, ratio_min=1.0, ratio_max=1.0, flip=0.0, jitter_p=0.0, gray_p=0.0)
-    x = pictures(4, 3, 8)
-    assert torch.equal(off(x, uniforms(4)), x)
-    mirrored = Augment(**{**vars(off), "flip": 1.0})
-    assert torch.equal(mirrored(x, uniforms(4)), x.flip(3))
+def test_augment__known_answers_of_single_stages() -> None:
+    x, u = pictures(4, 3, 8), uniforms(4)
+    assert torch.equal(Augment(**STILL)(x, u), x)
+    assert torch.equal(Augment(**STILL | {"flip": 1.0})(x, u), x.flip(3))
+    steps = torch.tensor([0.0, 0.25, 0.5, 0.75]).view(1, 1, 2, 2)
+    solarized = Augment(**STILL, solarize_p=1.0)(steps, uniforms(1))
+    assert solarized.flatten().tolist() == [0.0, 0.25, 0.5, 0.25]
 
 
-def test_augment__solarizes_from_the_threshold_on() -> None:
-    only = Augment(
-        crop_min=1.0,
-        ratio_min=1.0,
-        ratio_max=1.0,
-        flip=0.0,
-        jitter_p=0.0,
-        gray_p=0.0,
-        solarize_p=1.0,
-    )
-    x = torch.tensor([0.0, 0.25, 0.5, 0.75]).view(1, 1, 2, 2)
-    assert only(x, uniforms(1)).flatten().tolist() == [0.0, 0.25, 0.5, 0.25]
-
-
-@pytest.mark.parametrize("channels", [1, 3])
-def test_augment__takes_an_empty_batch(channels: int) -> None:
-    out = EVERYTHING(torch.zeros(0, channels, 8, 8), torch.zeros(0, EVERYTHING.draws))
-    assert out.shape == (0, channels, 8, 8)
+def test_augment__gray_first_leaves_the_jitter_nothing_to_colour() -> None:
+    """MoCo v1's order: the jitter meets the luma, so that what it makes of it stays gray."""
+    x, u = pictures(6, 3, 8), uniforms(6)
+    jittered = STILL | {"jitter_p": 1.0}
+    colourless = jittered | {"gray_p": 1.0}
+    first = Augment(**colourless, gray_first=True)(x, u)
+    close(first, Augment(**jittered)(ops.luma(planes(x))[:, None].expand(-1, 3, -1, -1), u))
+    assert (first - Augment(**colourless)(x, u)).abs().max() > 0.01
+    assert MoCo().augment.gray_first and not MoCoV2().augment.gray_first
 
 
 def test_augment__leaves_its_input_and_the_global_generator_alone() -> None:
@@ -365,36 +323,44 @@ def test_augment__leaves_its_input_and_the_global_generator_alone() -> None:
     assert torch.equal(first, EVERYTHING(x, u))
 
 
-def test_augment__refuses_crossed_ranges_and_wrong_uniforms() -> None:
-    with pytest.raises(InputError, match="crop_min must be <= Augment.crop_max"):
-        Augment(crop_min=0.6, crop_max=0.5)
-    with pytest.raises(InputError, match="hue"):
-        Augment(hue=0.6)
-    for lacks, strengths in (("blur", {}), ("flip", {"flip": 0.0}), ("jitter", {"jitter_p": 0.0}),
-                            ("jitter", dict.fromkeys(JITTER, 0.0))):  # fmt: skip
-        with pytest.raises(InputError, match=f"operations: the recipe has no {lacks} to be done"):
-            Augment(**strengths, operations=("crop", lacks))
-    with pytest.raises(ValueError, match="uniforms must be"):
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"crop_min": 0.6, "crop_max": 0.5}, "crop_min must be <= Augment.crop_max"),
+        ({"hue": 0.6}, "hue"),
+        ({"operations": ("crop", "blur")}, "no blur"),
+        ({"operations": ("crop", "flip"), "flip": 0.0}, "no flip"),
+        ({"operations": ("crop", "jitter"), "jitter_p": 0.0}, "no jitter"),
+        (
+            {"operations": ("crop", "jitter"), "brightness": 0, "contrast": 0, "saturation": 0,
+             "hue": 0}, "no jitter",
+        ),
+    ],
+)  # fmt: skip
+def test_augment__refuses(options: dict[str, Any], named: str) -> None:
+    with pytest.raises(InputError, match=named):
+        Augment(**options)
+
+
+def test_augment__refuses_other_uniforms_and_other_than_bytes() -> None:
+    with pytest.raises(ValueError, match="uniforms"):
         Augment()(torch.zeros(2, 1, 8, 8), torch.zeros(2, 3))
+    with pytest.raises(ValueError, match="uint8"):
+        content_uniforms(np.zeros((1, 1, 8, 8)), 1, 2, 36)
 
 
-def bytes_of(count: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).integers(0, 256, (count, 1, 8, 8), dtype=np.uint8)
+def bytes_of(count: int) -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 256, (count, 1, 8, 8), dtype=np.uint8)
 
 
-def test_content_uniforms__follow_the_image_not_its_place() -> None:
+def test_content_uniforms__follow_the_image_not_its_place_nor_the_number_of_views() -> None:
     x = bytes_of(6)
     whole = content_uniforms(x, 1, views=3, draws=36)
     assert whole.shape == (6, 3, 36) and whole.dtype == np.float32
-    order = [5, 0, 2]
-    assert np.array_equal(content_uniforms(x[order], 1, 3, 36), whole[order])
+    for some in ([5, 0, 2], [0, 0], []):
+        assert np.array_equal(content_uniforms(x[some], 1, 3, 36), whole[some])
     assert np.array_equal(content_uniforms(torch.from_numpy(x), 1, 3, 36), whole)
-    assert np.array_equal(content_uniforms(x[[0, 0]], 1, 3, 36), whole[[0, 0]])
-
-
-def test_content_uniforms__view_does_not_depend_on_how_many() -> None:
-    x = bytes_of(4)
-    assert np.array_equal(content_uniforms(x, 1, 2, 36), content_uniforms(x, 1, 9, 36)[:, :2])
+    assert np.array_equal(content_uniforms(x, 1, 9, 36)[:, :3], whole)
 
 
 def test_content_uniforms__differ_by_seed_stream_image_and_view() -> None:
@@ -416,21 +382,3 @@ def test_content_uniforms__are_uniform_below_one() -> None:
     assert draws.min() >= 0 and draws.max() < 1
     assert kstest(draws, "uniform").pvalue > 1e-3
     assert abs(np.corrcoef(draws[:-1], draws[1:])[0, 1]) < 0.03
-
-
-def test_content_uniforms__takes_no_images_but_only_bytes() -> None:
-    assert content_uniforms(bytes_of(0), 1, 2, 36).shape == (0, 2, 36)
-    with pytest.raises(ValueError, match="uint8"):
-        content_uniforms(np.zeros((1, 1, 8, 8)), 1, 2, 36)
-
-
-def test_augment__gray_first_leaves_the_jitter_nothing_to_colour() -> None:
-    """MoCo v1's order: the jitter meets the luma, so that what it makes of it stays gray."""
-    x, u = pictures(6, 3, 8), uniforms(6)
-    still = {"crop_min": 1.0, "ratio_min": 1.0, "ratio_max": 1.0, "flip": 0.0, "jitter_p": 1.0}
-    first = Augment(**still, gray_p=1.0, gray_first=True)(x, u)
-    close(
-        first, Augment(**still, gray_p=0.0)(ops.luma(planes(x))[:, None].expand(-1, 3, -1, -1), u)
-    )
-    assert (first - Augment(**still, gray_p=1.0)(x, u)).abs().max() > 0.01
-    assert MoCo().augment.gray_first and not MoCoV2().augment.gray_first

@@ -1,4 +1,4 @@
-"""CAE against a loop, what reaches what, and the promises of every method."""
+"""CAE against a loop, and what its alignment reaches."""
 
 from __future__ import annotations
 
@@ -8,28 +8,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedmia.nets.smallnet import SmallNet
-from fedmia.nets.vit import ViTTiny
-from fedmia.options.errors import InputError
-from fedmia.options.seeding import torch_rng
-from fedmia.ssl.base import Recipe
 from fedmia.ssl.cae import CAE, ContextAutoencoder
-from fedmia.testing import check_ssl
-from tests.ssl.per_sample import check_per_sample_gradients
+from tests.ssl import methods
+from tests.ssl.methods import PATCHED, pixels
 
-RECIPE = Recipe((0.5, 0.4, 0.6), (0.25, 0.2, 0.3))
 SMALL = {"decoder_width": 12, "decoder_heads": 2, "decoder_depth": 1, "regressor_depth": 2}
 
 
-def build(seed: int = 0, **options: Any) -> ContextAutoencoder:
-    """16 patches of 2x2 on 8x8 pixels; 8 of them visible."""
-    backbone = ViTTiny(width=8, heads=2, depth=4, patch=2).build(3, 8)
-    spec = CAE(**{**SMALL, "bank": 6, **options})
-    return spec.build(backbone, RECIPE, torch_rng(seed, "cae"))
-
-
-def pixels(count: int, seed: int = 0) -> Tensor:
-    return torch.rand(count, 3, 8, 8, generator=torch.Generator().manual_seed(seed))
+def build(**options: Any) -> ContextAutoencoder:
+    """8 of 16 patches are visible."""
+    return methods.build(CAE(**{**SMALL, "bank": 6, **options}), net=PATCHED)
 
 
 def attend(block: Any, x: Tensor, visible: Tensor, places: Tensor) -> Tensor:
@@ -88,19 +76,6 @@ def test_losses__naive_twin(width: int, alignment: float) -> None:
         assert got == pytest.approx(total, rel=1e-4)
 
 
-def test_losses__gradient_never_passes_the_masked_patches_latents() -> None:
-    """With a decoder that predicts constants, only the alignment's own side has a gradient."""
-    method, x = build(), pixels(1)
-    order = method.order(x, 1)
-    x.requires_grad_()
-    _, latent = method.reconstruction(x, order)
-    predicted, _ = method.decoder(latent[:, 1:], method.decoder.places(order, (4, 4)))
-    (gradient,) = torch.autograd.grad(predicted.square().sum(), x)
-    for place, p in enumerate(order[0].tolist()):
-        cut = gradient[0, :, 2 * (p // 4) :][:, :2, 2 * (p % 4) :][:, :, :2]
-        assert bool(cut.any()) == (place < 8)
-
-
 def test_losses__alignment_pulls_the_prediction_and_not_its_target() -> None:
     """The alignment's gradient on the pixels of masked patches is 0: they only make the target."""
     method, x = build(alignment=1.0), pixels(2).requires_grad_()
@@ -112,35 +87,3 @@ def test_losses__alignment_pulls_the_prediction_and_not_its_target() -> None:
         for place, p in enumerate(row):
             cut = image[:, 2 * (p // 4) :][:, :2, 2 * (p % 4) :][:, :, :2]
             assert bool(cut.abs().max() > 1e-6) == (place < 8)
-
-
-def test_losses__every_shared_weight_has_a_gradient() -> None:
-    method = build()
-    method.losses(pixels(4), pixels(4)).mean().backward()
-    for module in method.shared_modules().values():
-        for name, weight in module.named_parameters():
-            if not name.endswith(("norm_k.bias", ".k.bias")):  # softmax cancels what all keys share
-                assert weight.grad is not None and bool(weight.grad.abs().sum() > 0), name
-
-
-def test_shared_state__holds_encoder_regressor_and_decoder() -> None:
-    state = build().shared_state()
-    assert {n.partition(".")[0] for n in state} == {"backbone", "decoder"}
-    assert (
-        any(n.startswith("decoder.regressor.") for n in state) and "decoder.token.weight" in state
-    )
-
-
-@pytest.mark.filterwarnings("ignore:Full backward hook:UserWarning")
-def test_losses__per_sample_gradients_of_opacus_equal_a_loop() -> None:
-    check_per_sample_gradients(build(), pixels(3))
-
-
-def test_build__refuses_a_net_without_patches() -> None:
-    with pytest.raises(InputError, match="CAE needs a vision transformer.*got SmallConvNet"):
-        CAE().build(SmallNet().build(3, 8), RECIPE, torch.Generator())
-
-
-@pytest.mark.slow
-def test_promises() -> None:
-    check_ssl(CAE(bank=6, **SMALL))

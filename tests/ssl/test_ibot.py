@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,41 +11,25 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedmia.nets.smallnet import SmallNet
-from fedmia.nets.vit import ViTTiny
 from fedmia.options.errors import InputError
-from fedmia.options.seeding import torch_rng
-from fedmia.ssl._heads import BatchNorm
-from fedmia.ssl.base import Recipe
 from fedmia.ssl.dino import DINO
 from fedmia.ssl.ibot import IBOT, OnlineTokenizer
+from tests.ssl import methods
+from tests.ssl.methods import PATCHED, pixels
 
-RECIPE = Recipe((0.5, 0.4, 0.6), (0.25, 0.2, 0.3))
-
-
-def vit(pool: str = "cls") -> Any:
-    """16 patches of 2x2 on 8x8 pixels."""
-    return ViTTiny(width=8, heads=2, depth=4, patch=2, pool=pool).build(3, 8)
+SMALL = {"dim": 8, "hidden": 12, "prototypes": 6, "head_norm": "none"}
 
 
-def build(seed: int = 0, pool: str = "cls", **options: Any) -> OnlineTokenizer:
-    small = {"dim": 8, "hidden": 12, "prototypes": 6, "head_norm": "none", "unmasked": 0.0}
-    spec = IBOT(**{**small, **options})
-    return spec.build(vit(pool), RECIPE, torch_rng(seed, "ibot"))
-
-
-def pixels(count: int, seed: int = 0) -> Tensor:
-    return torch.rand(count, 3, 8, 8, generator=torch.Generator().manual_seed(seed))
+def build(pool: str = "cls", **options: Any) -> OnlineTokenizer:
+    spec = IBOT(**{**SMALL, "unmasked": 0.0, **options})
+    return methods.build(spec, net=replace(PATCHED, pool=pool))
 
 
 def apart(method: OnlineTokenizer) -> OnlineTokenizer:
     """`method` with another teacher and centres that are not zero."""
-    with torch.no_grad():
-        for weight in (*method.key_encoder.parameters(), *method.key_prototypes.parameters()):
-            weight.mul_(1.3).add_(0.02)
-        method.centre += torch.linspace(-0.2, 0.2, 6)
-        method.patch_centre += torch.linspace(0.3, -0.1, 6)
-    return method
+    method.centre += torch.linspace(-0.2, 0.2, 6)
+    method.patch_centre += torch.linspace(0.3, -0.1, 6)
+    return methods.apart(method)
 
 
 def cross(teacher: Tensor, student: Tensor, centre: Tensor, T: float) -> float:
@@ -106,9 +91,8 @@ def test_losses__naive_twin(shared: bool, pool: str) -> None:
 @torch.no_grad()
 def test_losses__without_masks_are_those_of_dino() -> None:
     """All that iBOT adds hangs on masks: with none, the known answer is the other method's loss."""
-    small = {"dim": 8, "hidden": 12, "prototypes": 6, "head_norm": "none"}
     method = build(mask=0.01, mask_spread=0.0)  # no patch of 16
-    dino = DINO(**small).build(vit(), RECIPE, torch_rng(0, "ibot"))
+    dino = methods.build(DINO(**SMALL), net=PATCHED)
     dino.load_shared({n: t for n, t in method.shared_state().items() if "mask_token" not in n})
     dino.begin_first_round()
     method.begin_first_round()
@@ -145,71 +129,20 @@ def test_hidden__shares_are_those_of_the_paper_and_keyed_by_view_and_weights() -
 
 
 @torch.no_grad()
-def test_losses__the_student_sees_no_hidden_patch_and_the_teacher_sees_all() -> None:
-    method, x = build(mask=0.5, mask_spread=0.0), pixels(1)
-    hidden = method.hidden(x)
-    other = torch.where(
-        hidden.view(1, 1, 4, 4).repeat_interleave(2, 2).repeat_interleave(2, 3), 1 - x, x
-    )
-    student = [method._outputs(method.encoder, y, hidden) for y in (x, other)]
-    teacher = [method._outputs(method.key_encoder, y) for y in (x, other)]
-    assert torch.equal(*student) and not torch.allclose(*teacher, atol=1e-3)
-
-
 def test_after_step__both_centres_follow_the_teachers_scores() -> None:
-    method, a, b = apart(build()), pixels(3, 0), pixels(3, 1)
+    method, views = apart(build()), [pixels(3, 0), pixels(3, 1)]
     before = method.centre.clone(), method.patch_centre.clone()
-    with torch.no_grad():
-        t = [method.key_prototypes(method._outputs(method.key_encoder, x)) for x in (a, b)]
-    method.losses(a, b)
+    teacher = method.key_encoder
+    net = teacher.backbone
+    tokens = [net.encode(net.tokens(teacher.normalise(x)).flatten(1, 2))[-1] for x in views]
+    scores = torch.cat([method.key_prototypes(teacher.head(t)) for t in tokens])
+    method.losses(*views)
     method.after_step()
-    classes = torch.cat([t[0][:, 0], t[1][:, 0]]).mean(0)
-    patches = torch.cat([t[0][:, 1:].flatten(0, 1), t[1][:, 1:].flatten(0, 1)]).mean(0)
-    torch.testing.assert_close(method.centre, 0.9 * before[0] + 0.1 * classes)
+    torch.testing.assert_close(method.centre, 0.9 * before[0] + 0.1 * scores[:, 0].mean(0))
+    patches = scores[:, 1:].mean((0, 1))
     torch.testing.assert_close(method.patch_centre, 0.9 * before[1] + 0.1 * patches)
 
 
-def test_state__mask_token_is_averaged_and_the_patch_centre_stays() -> None:
-    method, fresh = apart(build()), build(seed=1)
-    assert "mask_token.weight" in method.shared_state()
-    names = set(method.local_state())
-    assert {n for n in names if not n.startswith("key.")} == {"centre"}  # what observers get
-    fresh.load_local(method.local_state())
-    assert torch.equal(fresh.patch_centre, method.patch_centre)
-    fresh.load_local({"centre": method.centre})
-
-
-def test_batch_norm__of_tokens_is_that_of_all_of_them() -> None:
-    norm, x = BatchNorm(4), torch.randn(3, 5, 4, generator=torch.Generator().manual_seed(0))
-    got = norm(x)
-    want = (x - x.mean((0, 1))) / (x.var((0, 1), correction=0) + norm.eps).sqrt()
-    torch.testing.assert_close(got, want)
-    torch.testing.assert_close(norm.running_mean, 0.1 * x.mean((0, 1)))
-
-
-@pytest.mark.filterwarnings("ignore:Full backward hook:UserWarning")
-@pytest.mark.parametrize("shared", [True, False])
-def test_losses__per_sample_gradients_of_opacus_equal_a_loop(shared: bool) -> None:
-    """On the way from loss to views, as in `dpsgd`: the mask token is reached."""
-    opacus = pytest.importorskip("opacus")
-    method, a, b = apart(build(shared_head=shared)), pixels(3, 0), pixels(3, 1)
-    weights = method.trainable()
-    loop = [
-        torch.autograd.grad(method.losses(x[None], y[None]).sum(), weights)
-        for x, y in zip(a, b, strict=True)
-    ]
-    assert all(bool(g.abs().sum() > 0) for g in loop[0])
-    hooked = opacus.GradSampleModule(method, loss_reduction="sum", strict=True)
-    views = [a.requires_grad_(), b.requires_grad_()]
-    method.losses(*views).sum().backward(inputs=views)
-    for n, weight in enumerate(weights):
-        want = torch.stack([g[n] for g in loop])
-        torch.testing.assert_close(weight.grad_sample, want, atol=1e-4, rtol=1e-3)
-    hooked.to_standard_module()
-
-
-def test_build__refuses_a_net_without_patches_and_shares_out_of_range() -> None:
-    with pytest.raises(InputError, match="IBOT needs a vision transformer.*got SmallConvNet"):
-        IBOT().build(SmallNet().build(3, 8), RECIPE, torch.Generator())
+def test_build__refuses_shares_out_of_range() -> None:
     with pytest.raises(InputError, match=r"IBOT\.mask_spread must be at most 0\.3.*got 0\.4"):
         IBOT(mask_spread=0.4)

@@ -9,22 +9,13 @@ from typing import Any
 import pytest
 import torch
 
-from fedmia.nets.smallnet import SmallNet
-from fedmia.options import registry
-from fedmia.options.seeding import rng, torch_rng
-from fedmia.ssl._twoview import KeyedTwoView, raise_momentum
+from fedmia.options.seeding import rng
+from fedmia.ssl._twoview import raise_momentum
 from fedmia.ssl.augment import Augment
-from fedmia.ssl.base import Recipe
 from fedmia.ssl.train import Job, Train, make_optimizer
+from tests.ssl.methods import case
 
 METHODS = ("mocov3", "byol", "dino")
-
-
-def built(name: str, **options: Any) -> KeyedTwoView:
-    spec = registry.build("ssl", name, {"dim": 8, "hidden": 8, **options})
-    net = SmallNet(width=4).build(3, 8)
-    method: KeyedTwoView = spec.build(net, Recipe((0.5,) * 3, (0.25,) * 3), torch_rng(0, "test"))
-    return method
 
 
 def test_raised__known_values() -> None:
@@ -35,7 +26,7 @@ def test_raised__known_values() -> None:
 def test_after_step__follows_by_the_momentum_of_its_step(name: str, textures: Any) -> None:
     """Two jobs of one run, as two rounds are: steps 0 to 2, and 3 to 5, of 6. Naive twin: the
     average of each weight, number by number, with BYOL's formula."""
-    method = built(name, momentum=0.5, momentum_schedule="cosine")
+    method = case(name, momentum=0.5, momentum_schedule="cosine").build()
     train, images = Train(1, 4, lr=0.05), textures(12).numpy()
     key, seen = copy.deepcopy(method.key_encoder), list[float]()
     update = type(method).after_step
@@ -62,12 +53,6 @@ def test_after_step__follows_by_the_momentum_of_its_step(name: str, textures: An
 
 @pytest.mark.parametrize("name", [*METHODS, "moco"])
 def test_momentum__stays_where_nobody_raises_it(name: str) -> None:
-    method = built(name, momentum=0.5) if name != "moco" else built_moco()
+    method = case(name, momentum=0.5).build()
     method.progress = 0.7
     assert method.momentum == 0.5
-
-
-def built_moco() -> KeyedTwoView:
-    spec, net = registry.build("ssl", "moco", {"momentum": 0.5}), SmallNet(width=4).build(3, 8)
-    method: KeyedTwoView = spec.build(net, Recipe((0.5,) * 3, (0.25,) * 3), torch_rng(0, "test"))
-    return method

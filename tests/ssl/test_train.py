@@ -20,6 +20,7 @@ from fedmia.ssl.base import SSLMethod
 from fedmia.ssl.train import Job, Train, draw_two_views, layout_for, make_optimizer
 from fedmia.storage.snapshot import StrategyContext
 from strategies.fedprox import FedProx
+from tests.ssl.methods import same
 
 AUGMENT = Augment(hue=0.1)
 
@@ -31,10 +32,6 @@ def make_job(method: SSLMethod, images: Tensor, train: Train, **more: Any) -> Jo
         "total_steps": 20, "device": torch.device("cpu"),
     }  # fmt: skip
     return Job(**(values | more))
-
-
-def same(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
-    return a.keys() == b.keys() and all(torch.equal(a[n], b[n]) for n in a)
 
 
 def weights(method: SSLMethod) -> dict[str, Tensor]:
@@ -50,17 +47,10 @@ def test_rate__cosine_of_the_global_step(step: int, total: int) -> None:
     assert Train(lr=0.4, schedule="constant").rate(step, total) == 0.4
 
 
-def test_rate__starts_at_lr_and_ends_at_zero() -> None:
-    train = Train(lr=0.3)
-    assert train.rate(0, 50) == 0.3
-    assert train.rate(25, 50) == pytest.approx(0.15)
-    assert train.rate(50, 50) == pytest.approx(0)
-    assert train.rate(60, 50) == pytest.approx(0)
-
-
 @pytest.mark.parametrize(
     "wrong", [{"lr": 0.0}, {"batch_size": 0}, {"local_epochs": 0}, {"momentum": 1.0},
-              {"schedule": "step"}, {"precision": "float16"}],
+              {"schedule": "step"}, {"precision": "float16"}, {"clip_grad": 0.0},
+              {"lr_end": -1.0}, {"weight_decay_end": -1}, {"optimizer": "adam"}],
 )  # fmt: skip
 def test_train__refuses_values_out_of_range(wrong: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=f"Train.{next(iter(wrong))}"):
@@ -96,19 +86,6 @@ def test_run__equals_a_plain_loop(make_moco: Any, images: Tensor) -> None:
     assert job.rng.random() == stream.random()  # neither drew more than the other
 
 
-def test_run__one_seed_gives_one_result(make_moco: Any, images: Tensor) -> None:
-    train = Train(local_epochs=1)
-    ends: list[dict[str, Tensor]] = []
-    for seed in (0, 0, 1):
-        torch.manual_seed(len(ends))  # the global generators play no part
-        np.random.seed(len(ends))
-        method = make_moco()
-        make_job(method, images, train, rng=rng(seed, "train")).run()
-        ends.append(weights(method))
-    assert same(ends[0], ends[1])
-    assert not same(ends[0], ends[2])
-
-
 def test_run__two_rounds_are_one_run_when_step_and_optimizer_go_on(
     make_moco: Any, images: Tensor
 ) -> None:
@@ -123,23 +100,6 @@ def test_run__two_rounds_are_one_run_when_step_and_optimizer_go_on(
     second.run()
     assert same(weights(whole), weights(parts))
     assert second.step == 2 * math.ceil(20 / 16)
-
-
-def test_batches__every_image_once_an_epoch(make_moco: Any, images: Tensor) -> None:
-    still = Augment(
-        crop_min=1, ratio_min=1, ratio_max=1, flip=0, jitter_p=0, gray_p=0,
-    )  # fmt: skip
-    job = make_job(make_moco(), images, Train(local_epochs=3, batch_size=6), augment=still)
-    batches = list(job.batches())
-    assert [len(a) for a, _ in batches] == [6, 6, 6, 2] * 3
-    plain = sorted(x.numpy().tobytes() for x in images)
-    orders = []
-    for epoch in range(3):
-        seen = torch.cat([a for a, _ in batches[4 * epoch : 4 * epoch + 4]])
-        back = [(x * 255).round().to(torch.uint8).numpy().tobytes() for x in seen]
-        assert sorted(back) == plain
-        orders.append(back)
-    assert orders[0] != orders[1] != orders[2]
 
 
 def test_batches__are_the_same_however_many_are_augmented_in_one_call(
@@ -192,17 +152,6 @@ def test_run__proximal_term_against_its_formula(make_moco: Any, images: Tensor, 
         torch.testing.assert_close(got, want, atol=1e-5, rtol=1e-4)
 
 
-def test_run__proximal_term_pulls_towards_the_start(make_moco: Any, images: Tensor) -> None:
-    gaps = []
-    for mu in (0.0, 1.0, 10.0):
-        method = make_moco()
-        start = method.shared_state()
-        make_job(method, images, Train(local_epochs=2, lr=0.05), **pull(method, mu)).run()
-        end = method.shared_state()
-        gaps.append(float(torch.stack([(end[n] - start[n]).norm() for n in start]).norm()))
-    assert gaps[0] > gaps[1] > gaps[2] > 0
-
-
 def test_run__stops_before_the_next_step(make_moco: Any, images: Tensor) -> None:
     answers = iter([False, False, True])
     job = make_job(make_moco(), images, Train(), stop=lambda: next(answers))
@@ -214,25 +163,12 @@ def test_run__stops_before_the_next_step(make_moco: Any, images: Tensor) -> None
     assert same(weights(untouched), weights(make_moco()))
 
 
-def test_run__bfloat16_and_channels_last_stay_near_float32(
+def test_run__channels_last_stays_near_and_is_a_gpus(
     make_moco: Any, images: Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ends = []
-    for precision, layout in (
-        ("float32", torch.contiguous_format),
-        ("float32", torch.channels_last),
-        ("bfloat16", torch.contiguous_format),
-    ):
-        monkeypatch.setattr("fedmia.ssl.train.layout_for", lambda _, layout=layout: layout)
-        method = make_moco()
-        train = Train(local_epochs=1, precision=precision)
-        loss = make_job(method, images, train).run()["loss"]
-        assert all(t.dtype == torch.float32 for t in method.shared_state().values())
-        ends.append(loss)
-    assert ends[1] == pytest.approx(ends[0], rel=1e-4)
-    assert ends[2] == pytest.approx(ends[0], rel=0.05)
-
-
-def test_layout__is_the_devices() -> None:
     assert layout_for(torch.device("cpu")) == torch.contiguous_format
     assert layout_for(torch.device("cuda:1")) == torch.channels_last
+    near = make_job(make_moco(), images, Train(local_epochs=1)).run()["loss"]
+    monkeypatch.setattr("fedmia.ssl.train.layout_for", lambda _: torch.channels_last)
+    got = make_job(make_moco(), images, Train(local_epochs=1)).run()["loss"]
+    assert got == pytest.approx(near, rel=1e-4)

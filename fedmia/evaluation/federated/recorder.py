@@ -122,7 +122,7 @@ class TrajectoryRecorder:
         if branch == "main" and client_context.sets:
             self._replay(fork, "sets", [(rows, rows) for rows in client_context.sets])
         if self.attack.round_size is not None:
-            self._replay(fork, "batches", self._batches(self.attack.round_size))
+            self._replay(fork, "batches", self.batches(self.attack.round_size))
 
     def rounds_alone(self, branch: str, kind: str) -> list[int]:
         """The round that was replayed for each of the `batches` or `sets` alone, if any."""
@@ -184,7 +184,7 @@ class TrajectoryRecorder:
             self.readings |= {f"{where}.{side}": values for side, values in alone.items()}
         self.choices[fork.branch] = client_round.memory.get("attack", {}).get("choice", {})
 
-    def _batches(self, size: int) -> list[Batch]:
+    def batches(self, size: int) -> list[Batch]:
         """All targets in batches of one size, known images apart from others; the last of either
         is filled with images of the first, which are not read in it."""
         client_context = self.observer.client_context

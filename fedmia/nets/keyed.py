@@ -12,7 +12,7 @@ _SECOND = 0x94D049BB133111EB - 2**64
 
 
 def keyed_uniforms(images: Tensor, key: int | Tensor, draws: int) -> Tensor:
-    """Uniforms (B, draws) in [0, 1), float32: a function of each image's bits and the key.
+    """Uniforms in [0, 1), float32: a function of each image's bits and the key.
 
     Integer arithmetic alone, so a row is the same to the bit on every device, in whatever batch
     the image comes. Not for secrets.
@@ -21,6 +21,9 @@ def keyed_uniforms(images: Tensor, key: int | Tensor, draws: int) -> Tensor:
         images: (B, ...) floats, read as float32.
         key: a 64-bit integer, or one as an int64 scalar tensor.
         draws: how many for each image; a longer row begins with the shorter one.
+
+    Returns:
+        (B, draws).
     """
     digest = _mix_words(content_words(images) + key)[:, None]
     steps = torch.arange(1, draws + 1, device=images.device)
