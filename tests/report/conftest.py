@@ -1,16 +1,40 @@
-"""A small run with known ROCs: binormal scores, no model behind them."""
+"""A small run with known ROCs: binormal scores, no model behind them; and how it is shown."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import replace
+from html.parser import HTMLParser
+from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 from scipy.stats import norm
 
-from fedmia.records import ClientInfo, Curves, Pair, Probe, RoundInfo, RunScores, ScoredAttack
+from fedmia.records import (
+    ALONE,
+    MEAN,
+    Aggregation,
+    AttackSweep,
+    ClientInference,
+    ClientInfo,
+    Curves,
+    DatasetInferenceResults,
+    EncoderInfo,
+    Pair,
+    Probe,
+    RoundInfo,
+    RunScores,
+    ScoredAttack,
+    SetScores,
+    SweepPoint,
+)
 from fedmia.records.privacy import ClientDefence, Epsilon
+from fedmia.records.rows import Report
+from fedmia.report.build import build_report
+from fedmia.report.page import page
+from fedmia.report.terminal import render
 
 
 def shift(auc: float) -> float:
@@ -140,16 +164,134 @@ def make_run(auc: float = 0.75, n: int = 112, m: int = 500, seed: int = 0) -> Ru
     )
 
 
-@pytest.fixture(name="scored")
-def _scored() -> Callable[..., ScoredAttack]:
-    return scored
+def alone(run: RunScores, *attacks: ScoredAttack, **more: Any) -> RunScores:
+    """The run with these attacks only, without controls and pairs."""
+    return replace(run, **{"attacks": attacks, "controls": {}, "pairs": [], **more})
 
 
-@pytest.fixture(name="make_run")
-def _make_run() -> Callable[..., RunScores]:
-    return make_run
+def naming(attack: ScoredAttack, clients: int, right: int) -> ScoredAttack:
+    """Scores that name the client, the image's number modulo `clients`, of the first `right`."""
+    ids, n, m = np.arange(clients), len(attack.scores_members), len(attack.scores_nonmembers)
+    own = np.where(np.arange(n) < right, np.arange(n) % clients, np.arange(n) // clients)
+    return replace(
+        attack,
+        named_members=own,
+        client_ids=ids,
+        by_client_members=1.0 * (own[:, None] == ids),
+        by_client_nonmembers=np.random.default_rng(right).random((m, clients)),
+    )
+
+
+def make_everything(run: RunScores) -> RunScores:
+    """The run with a part of every kind, 27 clients, and an audit's encoder and sweep."""
+    first = run.attacks[0]
+    points = [
+        SweepPoint("lpla", 4, 4, scored("lpla", 0.6, 112, 500, 1)),
+        SweepPoint("lpla", 9, 9, scored("lpla", 0.7, 112, 500, 2)),
+        SweepPoint("dsir", 9, not_run="too <few>"),
+    ]
+    whole = SetScores(
+        "ascent", ALONE, 8, np.ones(3), np.zeros(4), "ascent-zero", np.ones(3), np.ones(4)
+    )
+    p_values = [ClientInference(i, 0.01 * (i + 1), 0.1, 12, 400) for i in range(3)]
+    posers = [ClientInference(None, float(p), 0.0, 8, 50) for p in np.linspace(0.01, 1, 100)]
+    clients = [replace(c, id=i, last_round=i % 3) for i, c in enumerate([*run.clients[:9]] * 3)]
+    outputs = [("layer1", "map", (8, 4, 4)), ("encoder", "projection", (5,))]
+    spent = Epsilon(7.5, 1e-5, 30, "guaranteed", "Unit: one client.", unit="client")
+    placebo = replace(naming(first, 27, 2), scores_members=first.scores_nonmembers[:112])
+    return replace(
+        run,
+        attacks=[naming(first, 27, 40), *run.attacks[1:]],
+        controls={**run.controls, "placebo": [*run.controls["placebo"], placebo]},
+        clients=clients,
+        member_client=np.arange(112) % 27,
+        sets=[whole, replace(whole, judged=MEAN), replace(whole, size=4)],
+        inferences=[DatasetInferenceResults("dataset-inference", "p", p_values, posers)],
+        sweep=AttackSweep("known", (4, 9), points),
+        aggregation=Aggregation("dp-fedavg", "sums", spent, {"clip": 0.25}),
+        encoder=EncoderInfo("MoCo", 76, ("queue",), (), 32, (0.5,), (0.25,), outputs, "any"),
+        not_run={"lira": "needs shadows", "lpla": "<sets>", "rmia": "needs shadows"},
+    )
+
+
+def terminal(report: Report, width: int = 80) -> list[str]:
+    """The lines that the command line prints of a report."""
+    console = Console(width=width)
+    with console.capture() as captured:
+        console.print(render(report))
+    return captured.get().splitlines()
+
+
+class Page(HTMLParser):
+    """A page whose tags are closed in order: its text line by line, what stands open of it without
+    boxes and tables, and what it would load."""
+
+    VOID = {"meta", "img", "br"}
+    BLOCKS = {"p", "h1", "h2", "h3", "li", "tr", "dd", "summary", "figcaption", "strong", "title"}
+    FOLDED = {"details", "div", "style", "figcaption", "nav", "head"}
+
+    def __init__(self, document: str) -> None:
+        super().__init__()
+        self.within, self.loads, self.tags = list[str](), list[str](), set[str]()
+        self.parts: list[tuple[bool, str]] = []
+        self.feed(document)
+        self.close()
+        assert self.within == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        links = (value or "" for name, value in attrs if name in ("src", "href"))
+        self.loads += [link for link in links if not link.startswith("#")]
+        self.handle_data(" ")
+        if tag not in self.VOID:
+            self.within.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.within.pop() == tag
+        end = "\n" if tag in self.BLOCKS else " | " if tag in ("td", "th") else " "
+        self.handle_data(end if tag != "dt" else ": ")
+
+    def handle_data(self, data: str) -> None:
+        plain = data if data in ("\n", " | ") else data.replace("\n", " ")
+        if "style" not in self.within:
+            self.parts.append((not self.FOLDED & {*self.within}, plain))
+
+    def text(self, *, opened: bool = False) -> str:
+        """All of it, or what a reader sees before anything is unfolded."""
+        whole = "".join(part for is_open, part in self.parts if is_open or not opened)
+        lines = (" ".join(line.split()) for line in whole.splitlines())
+        return "\n".join(line for line in lines if line.strip(" |"))
+
+
+def shown(report: Report, figures: Mapping[str, bytes] | None = None) -> tuple[str, str]:
+    """What terminal and page say, each in one line."""
+    texts = "\n".join(terminal(report)), Page(page(report, figures or {})).text()
+    first, second = (" ".join(text.split()) for text in texts)
+    return first, second
 
 
 @pytest.fixture(name="run", scope="session")
 def _run() -> RunScores:
     return make_run()
+
+
+@pytest.fixture(scope="session")
+def report(run: RunScores) -> Report:
+    """Of the run; read only."""
+    return build_report(run)
+
+
+@pytest.fixture(scope="session")
+def html(report: Report) -> str:
+    return page(report, {"attacks": b"picture"})
+
+
+@pytest.fixture(scope="session")
+def everything(run: RunScores) -> RunScores:
+    return make_everything(run)
+
+
+@pytest.fixture(scope="session")
+def whole(everything: RunScores) -> Report:
+    """The report of everything; read only."""
+    return build_report(everything)
