@@ -128,9 +128,9 @@ def test_image__that_is_known_shows_over_its_class() -> None:
     ("sizes", "leak", "draws"),
     [
         ((60, 60), 0.0, 200),
-        pytest.param((104, 400), 0.0, 1000, marks=pytest.mark.slow),
-        pytest.param((104, 400), 0.3, 1000, marks=pytest.mark.slow),
-        pytest.param((104, 1080), 1.0, 1000, marks=pytest.mark.slow),
+        pytest.param((104, 400), 0.0, 500, marks=pytest.mark.slow),
+        pytest.param((104, 400), 0.3, 500, marks=pytest.mark.slow),
+        pytest.param((104, 1080), 1.0, 500, marks=pytest.mark.slow),
     ],
 )
 def test_intervals__cover(sizes: tuple[int, int], leak: float, draws: int) -> None:

@@ -135,7 +135,7 @@ def test_planted__one_client_tells_more_than_the_highest_of_all(run: RunScores) 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("offsets", [{}, {"client_offset": 3}, {"class_offset": 3}])
+@pytest.mark.parametrize("offsets", [{}, {"client_offset": 3, "class_offset": 3}])
 def test_null__is_a_half_whatever_a_client_fits_well(offsets: dict[str, float]) -> None:
     """Clients hold classes of their own and unequally many images; each fits all images of its
     class, or the clients all images, to degrees of their own."""

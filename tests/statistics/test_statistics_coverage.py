@@ -44,7 +44,7 @@ def test_cells__are_those_of_the_committed_simulation(part: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("part", ["auc", "tpr"])
 def test_cells__hold_the_truth_as_often_as_the_committed_ones(part: str) -> None:
-    draws = 200
+    draws = 100
     simulation = json.loads(COMMITTED.read_text(encoding="utf-8"))[part]
     want = [row["coverage"] for row in simulation if row["shape"] == "four times"]
     got = [row["coverage"] for row in cells(part, "four times", draws, 1)]
