@@ -1,4 +1,4 @@
-"""The statistics can be used alone: they import numpy, scipy and the seeds, nothing else."""
+"""The statistics can be used alone: they import numpy and scipy, nothing else."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import fedmia.statistics
 
 HERE = Path(fedmia.statistics.__file__).parent
-ALLOWED = ("numpy", "scipy", "fedmia.statistics", "fedmia.options.seeding")
+ALLOWED = ("numpy", "scipy", "fedmia.statistics")
 
 
 def test_imports__are_numpy_and_scipy_alone() -> None:
