@@ -245,6 +245,7 @@ def clients(report: Report) -> Table:
         c = one.row
         defence = _defence_cell(c["defence"]) if c["defence"] else TextCell(DASH)
         size, n = f"{c['size']:,}", str(c["n_members"])
+        cells: list[str | TextCell]
         cells = [str(c["id"]), size, c["role"], defence, n, *_leak_cells(c)]
         rows.append(TextRow([*cells, ", ".join(one.why)] if many else cells))
     return Table(head, rows)

@@ -150,7 +150,8 @@ def naming(attack: ScoredAttack, clients: int, right: int) -> ScoredAttack:
 
 def make_everything(run: RunScores) -> RunScores:
     """The run with a part of every kind, 27 clients, and an audit's encoder and sweep."""
-    first = run.attacks[0]
+    first, combined, internal = (replace(a, rounds=(24,)) for a in run.attacks[:3])
+    ascent = replace(run.attacks[3], rounds=(25, 26, 30))
     points = [
         records.SweepPoint("lpla", 4, 4, scored("lpla", 0.6, 112, 500, 1)),
         records.SweepPoint("lpla", 9, 9, scored("lpla", 0.7, 112, 500, 2)),
@@ -169,7 +170,9 @@ def make_everything(run: RunScores) -> RunScores:
     placebo = replace(naming(first, 27, 2), scores_members=first.scores_nonmembers[:112])
     return replace(
         run,
-        attacks=[naming(first, 27, 40), *run.attacks[1:]],
+        attacks=[naming(first, 27, 40), combined, internal, ascent],
+        round=24,
+        after_attack=({"knn": Probe(0.7, 300), "linear": Probe(None, 300)}, 30),
         controls={**run.controls, "placebo": [*run.controls["placebo"], placebo]},
         clients=clients,
         member_client=np.arange(112) % 27,

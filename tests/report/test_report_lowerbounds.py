@@ -17,7 +17,6 @@ from fedmia.lowerbounds.onerun import one_run_bound
 from fedmia.lowerbounds.rates import TRIED, rates_bound
 from fedmia.records import Aggregation, RunScores
 from fedmia.records.privacy import ClientDefence, Epsilon
-from fedmia.records.rows import Report
 from fedmia.report import lowerbounds
 from fedmia.report.build import build_report
 from fedmia.report.csvs import clients_csv
@@ -178,9 +177,3 @@ def test_attacks__compare_the_members_who_are_promised_something(run: RunScores)
     odd = replace(split, nonmember_labels=np.zeros(500, dtype=int))
     assert "lower_bound" not in build_report(claiming(odd, claim(0.2), claim(0.1)))
     assert "lower_bound" not in build_report(claiming(split))
-
-
-def test_honest__claims_are_left_in_peace(report: Report) -> None:
-    """8.0, twice, at an AUC of 0.75."""
-    assert not report["lower_bound"]["refuted"]
-    assert "no contradiction to the claim" in str(sentences(report)["bound"])

@@ -10,11 +10,9 @@ from pathlib import Path
 import pytest
 
 import fedmia.report
-from fedmia.records import Pair, Probe, RunScores
+from fedmia.records import Pair, RunScores
 from fedmia.records.rows import Report
-from fedmia.report import tables
 from fedmia.report.build import build_report
-from fedmia.report.format import estimate, interval, number
 from fedmia.report.page import page
 from fedmia.report.publish import json_text
 from tests.report.conftest import Page, alone, scored, terminal
@@ -71,24 +69,6 @@ def test_page__escapes_everything(run: RunScores) -> None:
     assert "<script" not in text and "alert(&#39;x&#39;)" in text and Page(text).tags
 
 
-def test_tables__every_number_of_an_attack_stands_in_its_row(report: Report) -> None:
-    drawn = tables.attacks(report)
-    first = max(report["attacks"], key=lambda r: r["auc"])
-    assert all(len(row.cells) == len(drawn.head) == 7 for row in drawn.rows)
-    cells = [t for c in drawn.rows[0].cells for t in (c.text, *c.small)]
-    text = "\n".join(cells).replace("\N{NO-BREAK SPACE}", " ")
-    for key in ("auc_ci", "auc_ci_simultaneous", "accuracy_ci", "precision_ci", "recall_ci"):
-        assert interval(first[key]) in text
-    for t, label in (("0.01", "1 %"), ("0.1", "10 %")):
-        rate = estimate(first["tpr_at_fpr"][t], first["tpr_at_fpr_ci"][t])
-        assert f"{label}: {rate}" in text
-    control = next(r for r in report["controls"]["untrained"] if r["name"] == first["name"])
-    assert f"{number(control['auc'])}\n{interval(control['auc_ci_simultaneous'])}" in text
-    assert number(first["oracle_accuracy"]) in text
-    # Characters that stay together outside the name, which breaks anywhere.
-    assert max(len(w) for c in drawn.rows[0].cells[1:] for t in c.small for w in t.split(" ")) < 20
-
-
 def test_empty__run_is_its_verdict_and_what_it_means(run: RunScores) -> None:
     nothing = {"pixels": None, "curves": None, "clients": [], "rounds": [], "utility": {}}
     report = build_report(alone(run, **nothing))
@@ -103,29 +83,8 @@ def test_render__fits_80_columns_without_cutting_or_markup(run: RunScores) -> No
     lines = terminal(build_report(replace(run, attacks=attacks)))
     assert all(len(line) <= 80 and "…" not in line for line in lines)
     assert any(line.startswith("[bold]") for line in lines)
+    assert not any("(round)" in line for line in lines)  # of models of no run
     assert "Defended, client 0, 1: dpsgd" in "\n".join(lines)
-
-
-def test_render__the_round_of_each_model(run: RunScores, report: Report) -> None:
-    """A column of the terminal, a line of the page; of models of no run neither."""
-    attacks = [
-        scored("similarity", 0.7, 112, 500, 1, rounds=(24,)),
-        scored("ascent", 0.6, 112, 500, 2, rounds=(25, 26, 30), under_attack=True),
-    ]
-    after = ({"knn": Probe(0.7, 300), "linear": Probe(None, 300)}, 30)
-    of_a_run = build_report(alone(run, *attacks, round=24, after_attack=after))
-    lines = terminal(of_a_run)
-    assert "(round)" in lines[1] and not any("(round)" in line for line in terminal(report))
-    assert [line.split()[:3] for line in lines[2:4]][0][:2] == ["similarity", "24"]
-    assert lines[3].split()[:3] == ["ascent", "*", "25-30"]
-    small = [row.cells[0].small for row in tables.attacks(of_a_run).rows]
-    assert "on the model of round 24" in small[0]
-    assert "on the model under attack of rounds 25-30" in small[1]
-    table = tables.utility(of_a_run)
-    assert list(table.head)[3] == "after the attack, round 30"
-    assert [row.cells[3][:4] for row in table.rows] == ["0.70", "–"]
-    text = " ".join(" ".join(lines).split())
-    assert "of the model of round 24" in text and "kNN 0.70 after the attack, at round 30." in text
 
 
 def test_json_text__refuses_nan() -> None:

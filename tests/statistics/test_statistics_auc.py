@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy.stats import norm, t
 from sklearn.metrics import roc_auc_score
 
-from fedmia.statistics.auc import AucEstimate, auc, auc_estimate, auc_interval, placements
+from fedmia.statistics.auc import AucEstimate, auc, auc_estimate, auc_interval
 from fedmia.statistics.thresholds import roc
 
 
@@ -86,15 +86,6 @@ def test_auc_estimate__freedom_is_welchs_by_hand() -> None:
     assert estimate.freedom == pytest.approx(32 / 11)
     draw = np.random.default_rng(0).normal(size=40)
     assert auc_estimate(draw, -draw).freedom == pytest.approx(2 * 39)  # equal variances: 2 (n - 1)
-
-
-def test_placements__match_the_double_loop() -> None:
-    generator = np.random.default_rng(0)
-    members, others = generator.integers(0, 5, 7) * 1.0, generator.integers(0, 5, 9) * 1.0
-    psi = np.array([[(a > b) + 0.5 * (a == b) for b in others] for a in members])
-    below, above = placements(members, others)
-    np.testing.assert_allclose(below, psi.mean(1))
-    np.testing.assert_allclose(above, psi.mean(0))
 
 
 @given(st.floats(0, 1), st.floats(0, 1), st.integers(2, 400), st.integers(1, 30))

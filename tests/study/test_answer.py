@@ -214,20 +214,6 @@ def test_together__finds_what_neither_reading_tells(tmp_path: Path) -> None:
     assert together(tmp_path / "none.csv", "ascent", "ascent-level") is None
 
 
-def test_picture__weak_beside_overfit_on_one_axis(plan: Any, asked: list[str]) -> None:
-    weak, overfit = SCRIPT["picture"](plan, read(plan, asked)).axes
-    assert (weak.get_title(), overfit.get_title()) == ("weak", "overfit")
-    assert weak.get_xlim() == overfit.get_xlim()
-    names = [tick.get_text() for tick in weak.get_yticklabels()]
-    place = names.index("digits, federated, rise")
-    for axes, gains in ((weak, [0.10, 0.11]), (overfit, [0.10, 0.11, 0.15])):
-        dots = [line.get_xdata() for line in axes.lines
-                if line.get_marker() == "." and line.get_ydata()[0] == place]  # fmt: skip
-        assert len(dots) == 1 and list(dots[0]) == pytest.approx(gains)
-    blank = [t for t in weak.texts if t.get_text().strip() == "not run"]
-    assert names.index("CIFAR-10, static, rise") in [t.get_position()[1] for t in blank]
-
-
 @pytest.mark.slow
 def test_main__writes_the_answer(plan: Any, asked: list[str], tmp_path: Path) -> None:
     (tmp_path / "plan.yaml").write_text(yaml.safe_dump(plan))

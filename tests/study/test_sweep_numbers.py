@@ -138,7 +138,8 @@ def cell(grid: dict[str, Any], seed: int, shift: float, **more: Any) -> Any:
             {"name": "two", "auc": 0.8 - shift, "tpr_at_1_percent_fpr": None,
              "controls": {"untrained": 0.45, "placebo": 0.48}, "choices": {"steps": seed}},
         ],
-        "pairs": [{"attack": "one", "control": "zero", "difference": shift}],
+        "pairs": [{"attack": "one", "control": name, "difference": shift - less}
+                  for name, less in (("zero", 0.0), ("loss-before", 0.1))],
         "sets": [
             {"attack": "one", "judged": "mean", "size": 8, "auc": 0.6 + shift, "control": control},
             {"attack": "one", "judged": "alone", "size": 8, "auc": 0.9, "control": None},
@@ -161,8 +162,9 @@ def test_point__each_number_over_its_own_rows() -> None:
     assert (two["name"], two["auc"]["mean"], two["tpr_at_1_percent_fpr"]["n"]) == ("two", 0.79, 0)
     assert two["controls"]["placebo"]["mean"] == 0.48
     assert (one["choices"], two["choices"]) == ({}, {"0": {"steps": 0}, "1": {"steps": 1}})
-    (pair,) = point["pairs"]
+    pair, other = point["pairs"]
     assert (pair["attack"], pair["control"], pair["difference"]["mean"]) == ("one", "zero", 0.01)
+    assert (other["control"], other["difference"]["mean"]) == ("loss-before", -0.09)
     assert pair["p"] == p_value([0.0, 0.02]) == pytest.approx(0.5)  # t is 1 of one degree
     told = [(s["attack"], s["judged"], s["size"], s["auc"]["mean"], s["control"])
             for s in point["sets"]]  # fmt: skip
@@ -172,23 +174,13 @@ def test_point__each_number_over_its_own_rows() -> None:
     ]  # fmt: skip
     whole = point["sets"][0]
     assert whole["difference"]["mean"] == 0.21 and whole["p"] == p_value([0.2, 0.22])
-    assert [pair["p_holm"], whole["p_holm"]] == holm([pair["p"], whole["p"]])
+    tested = pair, other, whole
+    assert [row["p_holm"] for row in tested] == holm([row["p"] for row in tested])
     assert point["sets"][1]["p_holm"] is None
     assert (point["knn"]["mean"], point["linear"]["mean"]) == (0.61, 0.71)
     # A difference may be under 0, and its interval is cut at -1 alone.
     (low,) = point_rows([cell({}, 0, -0.9), cell({}, 1, -0.5)])
     assert low["pairs"][0]["difference"]["ci"] == (-1.0, 1.0)
-
-
-def test_point__an_attack_beside_two_controls_has_two_pairs() -> None:
-    cells = [cell({}, seed, shift) for seed, shift in ((0, 0.0), (1, 0.02))]
-    for one in cells:
-        (first,) = one["results"]["pairs"]
-        second = {**first, "control": "loss-before", "difference": first["difference"] - 0.1}
-        one["results"]["pairs"] = [first, second]
-    (point,) = point_rows(cells)
-    told = [(p["attack"], p["control"], p["difference"]["mean"]) for p in point["pairs"]]
-    assert told == [("one", "zero", 0.01), ("one", "loss-before", -0.09)]
 
 
 def test_results__keep_what_attacks_chose_and_both_aucs_of_each_pair() -> None:

@@ -338,6 +338,9 @@ def test_undefended__without_a_result_nothing_is_compared() -> None:
     none = SweepView(tradeoff.sweep).report(study)
     report = TradeoffView().report(study)
     assert report["sentence"].startswith("The undefended federation has no result")
+    assert COSTS not in TradeoffView().page(report, {}) + str(
+        TradeoffView().terminal(report).caption
+    )
     assert draw(report) is None and not any(p["front"] for p in report["points"])
     assert {r["note"] for r in report["rows"]} == {"not run"}
     assert points(tradeoff.trades, none["points"], [[]] * 6)[0]["best"] is None
@@ -362,10 +365,3 @@ def test_shown__in_terminal_and_page(whole: TradeoffReport, snapshot: Snapshot) 
     assert len(document.loads) == 2 and document.loads[1] == "sweep.html"
     snapshot(document.text())
     assert str(draw(whole))[2:].startswith("\\x89PNG")
-
-
-def test_private_selection__is_told_where_a_choice_is(whole: TradeoffReport) -> None:
-    none: Any = {**whole, "choice": {**whole["choice"], "least": None}}
-    for one, is_told in ((whole, True), (none, False)):
-        assert (COSTS in TradeoffView().page(one, {})) == is_told
-        assert (COSTS in str(TradeoffView().terminal(one).caption)) == is_told

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,11 +17,13 @@ from fedmia.cli.command import parse
 from fedmia.cli.commands import SWEEP
 from fedmia.options import registry
 from fedmia.statistics.pvalues import holm
+from fedmia.study.points import group_by_key
 from fedmia.study.simulations import sections
-from fedmia.study.views.baseline import Baseline, BaselineReport, is_score
+from fedmia.study.views.baseline import Baseline, BaselineReport
 from fedmia.sweep import main
 from fedmia.table import COLUMNS
 from tests.snapshots import Snapshot
+from tests.study import outside_view
 from tests.study.conftest import Sweeping
 from tests.study.outside_view import Worst
 
@@ -186,15 +187,7 @@ def test_docs__the_view_of_its_own_runs() -> None:
         encoding="utf-8"
     )
     (code,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
-    from fedmia.study.columns import decimal, table, text_column
-    from fedmia.study.points import group_by_key
-    from fedmia.study.view import View
-
-    names: dict[str, Any] = {
-        "dataclass": dataclass, "ClassVar": ClassVar, "View": View, "is_score": is_score,
-        "group_by_key": group_by_key, "table": table,
-        "text_column": text_column, "decimal": decimal,
-    }  # fmt: skip
+    names = {**vars(outside_view), "group_by_key": group_by_key}
     exec(compile(code, "compare_attacks.md", "exec"), names)
     rows = [row("x", s, "similarity", 0.5 + s / 10) for s in (0, 1, 2)]
     report = (view := names["Worst"]()).report(SimpleNamespace(table=rows, cells=(), finished={}))
