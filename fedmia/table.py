@@ -42,8 +42,6 @@ from fedmia.records.rows import Report
 from fedmia.storage import durable
 from fedmia.storage.manifest import TABLE, TABLE_TEXT
 
-Ends = float | None
-
 
 class Row(TypedDict):
     """One number of a report; the module's docstring says more of each column. None: does not
@@ -73,7 +71,7 @@ class Row(TypedDict):
         p: p-value in [0, 1].
         p_adjusted: p-value corrected for all tests of the family.
         level: of the intervals, such as 0.95.
-        unit: of the number.
+        unit: of a privacy statement: `image` or `client`.
         n_members: scored members that it rests on.
         n_nonmembers: scored non-members.
         note: sentence about it.
@@ -121,14 +119,7 @@ Entry = tuple[Field, Columns]
 
 
 def flatten(report: Report) -> list[Row]:
-    """Every number of a report as a row.
-
-    Args:
-        report: what `fedmia.report.build.build_report` returned, or report.json read again.
-
-    Returns:
-        The rows in the order of the report; `run`, `seed` and `point` are None.
-    """
+    """Every number of a report as a row, in its order; `run`, `seed` and `point` are None."""
     return [row for _, row in numbers(report)]
 
 
@@ -286,13 +277,5 @@ def read(path: Path) -> list[Row]:
 
 
 def load_rows(folder: Path, report: Callable[[], Report]) -> list[Row]:
-    """The rows of the table in a run's folder.
-
-    Args:
-        folder: of the run.
-        report: reads its report, from which the rows are made where the folder has no table.
-
-    Returns:
-        The rows.
-    """
+    """The rows of the table in a run's folder, or of its report where the folder has none."""
     return read(folder) if (folder / TABLE).is_file() else flatten(report())

@@ -65,7 +65,7 @@ class RefittedThresholdRow(TypedDict):
     without known images.
 
     Attributes:
-        threshold_refitted: the threshold, of the score.
+        threshold_refitted: a score above it says member.
         accuracy_refitted_ci: 95 % confidence interval [low, high] of `accuracy_refitted`; null
             where there is none.
         precision_refitted: share of members among the images that are called members.
@@ -182,8 +182,7 @@ class PairedRow(TypedDict):
         n_nonmembers: number of scored non-members.
         auc: AUC of the attack, in [0, 1].
         auc_control: AUC of the control.
-        auc_control_ci: 95 % confidence interval [low, high] of `auc_control`; null where there is
-            none.
+        auc_control_ci: 95 % confidence interval [low, high] of `auc_control`.
         auc_control_ci_simultaneous: simultaneous interval [low, high] of `auc_control`.
     """
 
@@ -207,9 +206,8 @@ class SetControl(TypedDict):
 
     Attributes:
         auc: AUC of the control, in [0, 1].
-        auc_ci: 95 % confidence interval [low, high] of `auc`; null where there is none.
-        difference_ci: 95 % confidence interval [low, high] of `difference`; null where there is
-            none.
+        auc_ci: 95 % confidence interval [low, high] of `auc`.
+        difference_ci: 95 % confidence interval [low, high] of `difference`.
     """
 
     name: Annotated[str, Field(column="baseline")]
@@ -227,7 +225,7 @@ class SetRow(TypedDict):
         n_member_sets: number of sets of members.
         n_nonmember_sets: number of sets of non-members.
         auc: area under the ROC curve, in [0, 1]; 0.5: no better than guessing.
-        auc_ci: 95 % confidence interval [low, high] of `auc`; null where there is none.
+        auc_ci: 95 % confidence interval [low, high] of `auc`.
         auc_ci_simultaneous: over the rows of `sets`.
         control: a control on the same sets; null: there is none.
     """

@@ -197,8 +197,7 @@ class NamingNull(TypedDict):
     Attributes:
         accuracy: share of such non-members that are named its client.
         difference: share of members named right, less `accuracy`; in [-1, 1].
-        difference_ci: 95 % confidence interval [low, high] of `difference`; null where there is
-            none.
+        difference_ci: 95 % confidence interval [low, high] of `difference`.
         n_members: number of members that some non-member is like.
         alike: what the two share: `class` or `client`.
     """

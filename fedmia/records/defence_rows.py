@@ -55,7 +55,7 @@ class AttackBoundRow(BoundRow, TypedDict):
         n_nonmembers: number of scored non-members.
         clients: number of clients that claim an epsilon.
         claim: the largest epsilon among them.
-        standing: `guaranteed`, `heuristic` or `empirical`.
+        standing: what the bound rests on, one sentence.
     """
 
     attack: Attack
@@ -126,7 +126,7 @@ class GroupLeak(TypedDict):
         attack: name of the attack.
         under_attack: whether the model had received a crafted update.
         auc: area under the ROC curve, in [0, 1]; 0.5: no better than guessing.
-        auc_ci: 95 % confidence interval [low, high] of `auc`; null where there is none.
+        auc_ci: 95 % confidence interval [low, high] of `auc`.
         auc_ci_simultaneous: over the attacks of all groups.
         n_nonmembers_effective: Kish's number of the weighted non-members.
         null_auc: of non-members who pose as these members: mean and 95 % band.

@@ -274,8 +274,8 @@ class Report(TypedDict):
         verdict_code: `leaks`, `leaks-uncontrolled`, `not-established`, `collapsed`, `shift`,
             `control-failed`, or `no-verdict` of a run that ended before its first round.
         means: what the verdict means, in plain words.
-        sure: how sure it is; absent likewise.
-        todo: what to do now; absent likewise.
+        sure: how sure it is.
+        todo: what to do now.
         dataset_inference: results by attack.
         utility: accuracies of the probes.
         health: whether the encoder still tells images apart; null: not measured.

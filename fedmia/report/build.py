@@ -56,9 +56,8 @@ from fedmia.report.verdict import LEAKS, UNSOUND, verdict
 from fedmia.statistics.intervals import LEVEL, ONE_SIDED, wilson
 
 ONE_MODEL = (
-    "All intervals hold for the one model that was trained: they cover the choice of images, "
-    "not the "
-    "variation between trainings"
+    "All intervals hold for the one model that was trained: they cover the choice of images, not "
+    "the variation between trainings"
 )
 SEEDS = "; fedmia sweep --seeds 5 shows the spread between models."
 METHOD = "Bonferroni over Wilson intervals of the AUC with DeLong's (1988) variance"
@@ -66,10 +65,8 @@ NO_RULE = Aggregation("")  # of what is no federation
 EXACT = ("config", "choices", "delta")  # asked for, chosen or assumed: no measurement
 ORACLE = (
     "oracle_accuracy takes the best threshold on the scored images, as in the paper: an upper "
-    "bound. "
-    "accuracy takes the attack's own threshold: from the shadow models on which it was fitted, "
-    "else "
-    "from the attacker's known images (threshold_source)."
+    "bound. accuracy takes the attack's own threshold: from the shadow models on which it was "
+    "fitted, else from the attacker's known images (threshold_source)."
 )
 
 
@@ -173,15 +170,7 @@ def encoder_row(info: EncoderInfo | None, round: int | None) -> EncoderRow | Non
 
 
 def control_rows(run: RunScores, family: int) -> Controls:
-    """The report's `controls`.
-
-    Args:
-        run: the scores.
-        family: number of simultaneous intervals.
-
-    Returns:
-        Rows by control set, and the pixel classifier.
-    """
+    """The report's `controls`; `family`: intervals that hold together."""
     sets = {name: [attack_row(a, family) for a in scored] for name, scored in run.controls.items()}
     pixels = None if run.pixels is None else auc_numbers(*run.pixels, family)
     return cast(Controls, {"untrained": [], **sets, "pixels": pixels})
@@ -297,9 +286,8 @@ def notes(run: RunScores, clients: Sequence[ClientRow]) -> list[str]:
         if run.whose is not None:
             against = "the non-members that each client owns"
         texts.append(
-            f"Clients are compared by {by.name}{condition}, against {against}. null_auc is of "
-            f"the null: "
-            "non-members that pose as the client's members."
+            f"Clients are compared by {by.name}{condition}, against {against}. null_auc is of the "
+            "null: non-members that pose as the client's members."
         )
     return texts + fault_notes(run) + [n for n in run.notes if n not in texts]
 

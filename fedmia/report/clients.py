@@ -228,11 +228,8 @@ def ranking(rows: Sequence[ClientRow]) -> str | None:
     name_or_count = _name_less_leaking if len(scored) <= FEW else _count_less_leaking
     if not (parts := name_or_count(scored)):
         return None
-    return (
-        f"By {scored[0][0]['attack']} AUC, these clients leak measurably more: "
-        + "; ".join(parts)
-        + "."
-    )
+    by = scored[0][0]["attack"]
+    return f"By {by} AUC, these clients leak measurably more: {'; '.join(parts)}."
 
 
 def _name_less_leaking(scored: Sequence[tuple[ClientRow, KnownAuc]]) -> list[str]:

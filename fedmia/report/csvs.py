@@ -35,26 +35,18 @@ CLIENT = {
 
 
 def text(head: Iterable[str], lines: Iterable[Iterable[object]]) -> str:
-    """CSV text of a head and lines; None is empty.
-
-    Args:
-        head: names of the columns.
-        lines: cells of each row.
-
-    Returns:
-        The file's text, lines ended by a newline.
-    """
+    """CSV text of a head and lines; None is empty."""
     buffer = io.StringIO()
     csv.writer(buffer, lineterminator="\n").writerows([head, *lines])
     return buffer.getvalue()
 
 
 def value_at_path(row: Any, path: str) -> Any:
-    """What lies at the end of a path, None where the path breaks off.
+    """What lies at the end of a path, keys and places joined by `/`; None where it breaks off.
 
     Args:
-        row: nested dictionaries.
-        path: keys joined by dots.
+        row: nested mappings and lists.
+        path: as `auc_ci/0`.
 
     Returns:
         The value at the end of the path.

@@ -89,6 +89,5 @@ def statement(row: InferenceRow) -> str:
     who = f": {', '.join(known[:FEW])}{more}" if known else ""
     return (
         f"The data sets of {len(known)} of {len(tested)} clients are detected, Holm's p <= "
-        f"{SIGNIFICANCE}"
-        f"{who}; the least p, {CORRECTED}: {together}; {control}"
+        f"{SIGNIFICANCE}{who}; the least p, {CORRECTED}: {together}; {control}"
     )

@@ -22,14 +22,7 @@ DEFENDED, UNDEFENDED = "defended", "undefended"
 
 
 def common_defences(clients: Iterable[ClientInfo]) -> set[str]:
-    """Names of the defences that every honest client uses; what some use may have stopped theirs.
-
-    Args:
-        clients: all of the run.
-
-    Returns:
-        The names; none where a client does without, or none is honest.
-    """
+    """Names of the defences that every honest client uses; what only some use may have worked."""
     defences = [client.defence for client in clients if client.role == "honest"]
     used = [{part.name for part in one.parts} if one else set[str]() for one in defences]
     return set.intersection(*used) if used else set()

@@ -20,28 +20,12 @@ NEVER = "never"  # the cohort of clients that no round drew
 
 
 def number(value: float | None, digits: int = 2) -> str:
-    """`0.64`, or a dash for what could not be known.
-
-    Args:
-        value: None where it is not known.
-        digits: after the point.
-
-    Returns:
-        The text.
-    """
+    """`0.64`, or a dash for what could not be known."""
     return DASH if value is None else f"{value:.{digits}f}"
 
 
 def interval(value: Interval | None, digits: int = 2) -> str:
-    """`[0.55, 0.72]`, or the empty string.
-
-    Args:
-        value: its ends; None where it is not known.
-        digits: after the point.
-
-    Returns:
-        The text.
-    """
+    """`[0.55, 0.72]`, or the empty string."""
     return "" if value is None else f"[{value[0]:.{digits}f}, {value[1]:.{digits}f}]"
 
 
@@ -51,16 +35,7 @@ def format_p(value: float | None) -> str:
 
 
 def estimate(value: float | None, ci: Interval | None, digits: int = 2) -> str:
-    """`0.64 [0.55, 0.72]`, or a dash.
-
-    Args:
-        value: None where it is not known.
-        ci: its interval; None where it is not known.
-        digits: after the point.
-
-    Returns:
-        The text.
-    """
+    """`0.64 [0.55, 0.72]`, or a dash."""
     return f"{number(value, digits)} {interval(ci, digits)}".strip()
 
 
@@ -71,10 +46,8 @@ def epsilon(defence: DefencePart) -> str:
     name, spent = defence["name"], defence["epsilon"]
     if spent is None:
         return f"{name}, no epsilon stated"
-    value, rest = (
-        spent["value"],
-        f"delta {spent['delta']:g}, {spent['rounds']} round{'s' * (spent['rounds'] != 1)}",
-    )
+    value, rounds = spent["value"], spent["rounds"]
+    rest = f"delta {spent['delta']:g}, {rounds} round{'s' * (rounds != 1)}"
     text = "no finite epsilon" if value is None else f"epsilon {value:.3g}"
     text += f" for one {unit}" if (unit := spent["unit"]) else ""
     if value is None or value > MEANINGFUL:
@@ -136,16 +109,7 @@ def epsilons(rows: Sequence[DefenceRow]) -> str:
 
 
 def control_of(report: Report, label: str, name: str) -> AttackRow | None:
-    """The row of attack `name` under control set `label`, None where there is none.
-
-    Args:
-        report: of the run.
-        label: of the control set, as `placebo`.
-        name: of the attack.
-
-    Returns:
-        The row.
-    """
+    """The row of attack `name` under control set `label`, None where there is none."""
     rows = control_sets(report["controls"])[label]
     return next((r for r in rows if r["name"] == name), None)
 

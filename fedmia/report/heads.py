@@ -133,14 +133,7 @@ def anchor(title: str) -> str:
 
 
 def contents(page: str) -> Markup:
-    """A list of links to the sections of a page.
-
-    Args:
-        page: its HTML, in which each section has an id and a heading.
-
-    Returns:
-        The HTML of the list.
-    """
+    """A list of links to the sections of a page."""
     sections = re.findall(r'<section id="([^"]*)">\s*<h2>(.*?)</h2>', str(page))
     items = [f'<li><a href="#{escape(name)}">{title}</a></li>' for name, title in sections]
     return Markup(f'<nav aria-label="Contents"><ul>{"".join(items)}</ul></nav>')

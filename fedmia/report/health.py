@@ -58,7 +58,7 @@ def probes_below_untrained(utility: Utility) -> list[str]:
 
 
 def health_sentence(row: HealthRow | None, utility: Utility) -> str | None:
-    """What is known of it: `outputs of different images have mean cosine 1.0000, ...`.
+    """What is known of it: `outputs for different images have mean cosine 1.0000, ..`.
 
     Args:
         row: the report's `health`.

@@ -56,29 +56,13 @@ def epsilon_row(epsilon: Epsilon, family: int) -> EpsilonRow:
 
 
 def part_row(done: ClientDefence | Aggregation, family: int) -> DefencePart:
-    """A defence or a server's rule: its name, its statement and its metrics.
-
-    Args:
-        done: what was done to the update.
-        family: number of lower bounds in the report.
-
-    Returns:
-        The row of `report.json`.
-    """
+    """A defence or a server's rule: its name, its statement and its metrics."""
     spent = None if done.epsilon is None else epsilon_row(done.epsilon, family)
     return row_of(DefencePart, done, epsilon=spent)
 
 
 def aggregation_row(done: Aggregation, family: int) -> AggregationRow:
-    """The report's `aggregation`: what the server does with updates.
-
-    Args:
-        done: the server's rule.
-        family: number of lower bounds in the report.
-
-    Returns:
-        The row of `report.json`.
-    """
+    """The report's `aggregation`: what the server does with updates."""
     return row_of(AggregationRow, done, **part_row(done, family))
 
 

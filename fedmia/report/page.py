@@ -19,11 +19,9 @@ from fedmia.statistics.power import POWER
 
 CAPTIONS: Mapping[str, str] = {
     "attacks": "AUC of each attack with its 95 % interval (thick) and its simultaneous 95 % "
-    "interval "
-    "(thin). Its controls stand below it in grey.",
-    "roc": "ROC curve of each attack on log axes: the left end shows the members that it finds "
-    "at few "
-    "false positives.",
+    "interval (thin). Its controls stand below it in grey.",
+    "roc": "ROC curve of each attack on log axes: the left end shows the members that it finds at "
+    "few false positives.",
     "clients": "AUC of each client's members against non-members of the same class mix, or against "
     "non-members that the client owns. Grey: the null, non-members that pose as its members.",
     "clients-distribution": "Histogram of the AUC over clients. Grey: the null, as many draws of "
@@ -44,9 +42,8 @@ CAPTIONS_OF_ACT: Mapping[str, str] = {
     "same federation without.",
     "-losses": "Loss of the scored images before the first crafted update and right after the "
     "local {}.",
-    "-thresholds": "Accuracy by threshold. Marked: the threshold chosen on the known images, "
-    "and the "
-    "best one on the scored images.",
+    "-thresholds": "Accuracy by threshold. Marked: the threshold chosen on the known images, and "
+    "the best one on the scored images.",
 }
 
 
@@ -67,15 +64,7 @@ def templates(*folders: Path) -> Environment:
 
 
 def picture(caption: str, png: bytes) -> tuple[str, str]:
-    """A figure as the templates show it: caption, and the bytes in base 64.
-
-    Args:
-        caption: of the figure.
-        png: its bytes.
-
-    Returns:
-        Caption and base 64 text.
-    """
+    """A figure as the templates show it: caption, and the bytes in base 64."""
     return caption, base64.b64encode(png).decode("ascii")
 
 

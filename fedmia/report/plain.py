@@ -49,14 +49,7 @@ def plain_verdict(report: Report) -> str:
 
 
 def is_refuted(report: Report) -> bool:
-    """Whether the run contradicts a guarantee that a defence claims.
-
-    Args:
-        report: of the run.
-
-    Returns:
-        True where its verdict begins with that.
-    """
+    """Whether the run contradicts a guarantee that a defence claims."""
     return report["verdict"].startswith(SHOUT)
 
 

@@ -80,14 +80,8 @@ def show(report: Report, folder: Path | None, *, json: bool, quiet: bool) -> Non
 def say_not_run(
     report: Report, folder: Path | None = None, *, json: bool = False, quiet: bool
 ) -> None:
-    """Say on standard error why attacks did not run, where no table says it.
-
-    Args:
-        report: of the run or the audit.
-        folder: not read; as of `show`.
-        json: not read; as of `show`.
-        quiet: whether to leave out those that nothing is broken of.
-    """
+    """Say on standard error why attacks did not run, where no table says it; quiet, of those alone
+    that broke. `folder` and `json` are not read: it stands in the place of `show`."""
     for names, reason in group_by_reason(report).items():
         if not quiet or reason.startswith(BROKEN):
             print(f"fedmia: not run: {names}: {reason}", file=sys.stderr)

@@ -11,13 +11,10 @@ BY, OVERFIT = "similarity", 0.85  # the attack, and the AUC over which an encode
 # What our own federations showed of attacks that climb, by regime and reading.
 ASCENT = (
     "Ascent attacks in other runs (docs/findings/ascent.md, 29 federations of digits and of "
-    "CIFAR-10): in "
-    "overfitted encoders, the rise of the loss separates members better than the same rounds "
-    "without "
-    "ascent. Under a static ascent the rise finds more than the loss on digits and less on "
-    "CIFAR-10. "
-    "An attacker who reads the loss gains nothing from ascent in the federation. In weakly leaking "
-    "encoders the rise gained nothing."
+    "CIFAR-10): in overfitted encoders, the rise of the loss separates members better than the "
+    "same rounds without ascent. Under a static ascent the rise finds more than the loss on "
+    "digits and less on CIFAR-10. An attacker who reads the loss gains nothing from ascent in the "
+    "federation. In weakly leaking encoders the rise gained nothing."
 )
 
 
@@ -34,7 +31,7 @@ def regime_row(attacks: Sequence[AttackRow]) -> RegimeRow | None:
 
 
 def regime_sentence(row: RegimeRow | None) -> str | None:
-    """`Regime: weak (similarity has AUC 0.621, overfit is over 0.85).`"""
+    """`Regime: weak (similarity has AUC 0.621; overfit means over 0.85).`"""
     if row is None:
         return None
     return (

@@ -81,10 +81,7 @@ def reasons(
     excluding_half += [r for r, a in reversed(scored) if a.together[1] < 0.5]
     least = sorted(rows_with_auc(rows), key=lambda s: s[1].ci[1])
     defended = [row for row in ranked if row["defence"]]
-    if median_size is None:
-        large = LARGE * median(row["size"] for row in rows)
-    else:
-        large = LARGE * median_size
+    middle = median(row["size"] for row in rows) if median_size is None else median_size
     by_size = sorted(rows, key=lambda row: -row["size"])
     lists = {
         "not honest": [row for row in rows if row["role"] != "honest"],
@@ -93,11 +90,9 @@ def reasons(
         "least leaking": [row for row, _ in least],
         # Where all are, it sets none apart.
         "defended": defended if len(defended) < len(ranked) else [],
-        "most images": [row for row in by_size if row["size"] > large],
+        "most images": [row for row in by_size if row["size"] > LARGE * middle],
     }
-    if (
-        median_size is not None
-    ):  # the report lists no others, so its largest epsilon is to be among these
+    if median_size is not None:  # the largest epsilon is to be among those that are listed
         stated = [(r, e["value"]) for r in rows if (d := r["defence"]) and (e := d["epsilon"])]
         stated.sort(key=lambda s: -(math.inf if s[1] is None else s[1]))
         lists["largest epsilon"] = [row for row, _ in stated]

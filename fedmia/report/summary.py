@@ -1,4 +1,4 @@
-"""What compares runs or heads, printed: by the sweep, the trade-off and the released head alike."""
+"""What compares runs, written and printed: by the sweep, the trade-off and audits of several."""
 
 from __future__ import annotations
 
@@ -11,10 +11,6 @@ from rich.console import Console, RenderableType
 
 from fedmia.report.publish import json_text
 from fedmia.storage.durable import write
-
-
-def print_nothing(console: Console) -> None:
-    """Print no more."""
 
 
 def failures(cells: Iterable[Mapping[str, Any]]) -> Callable[[Console], None]:
@@ -54,7 +50,7 @@ def print_summary(
     *,
     json: bool,
     quiet: bool,
-    more: Callable[[Console], None] = print_nothing,
+    more: Callable[[Console], None],
 ) -> None:
     """Print a report: as JSON, as its `sentence` alone, or as a table and where its page is.
 

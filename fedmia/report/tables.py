@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from fedmia.records import ALONE
 from fedmia.records.attack_rows import AttackRow, AucRow, Interval, Json
-from fedmia.records.client_rows import InferenceRow
-from fedmia.records.defence_rows import DefenceRow
+from fedmia.records.client_rows import ClientRow, CohortRow, InferenceRow
+from fedmia.records.defence_rows import DefenceRow, GroupLeak
 from fedmia.records.fields import fields_of
 from fedmia.records.rows import EncoderRow, Report, UtilityRow, control_sets
 from fedmia.report.datasets import detected
@@ -243,15 +243,10 @@ def clients(report: Report) -> Table:
     head += ["why it is listed"] if many else []
     for one in select_clients(report):
         c = one.row
-        defence = TextCell(DASH)
-        if c["defence"]:
-            defence = _defence_cell(c["defence"])
-        auc = _unbroken(estimate(c["auc"], c["auc_ci"]))
-        together = _unbroken(interval(c["auc_ci_simultaneous"])) or DASH
-        null = _unbroken(estimate(c["null_auc"], c["null_ci"]))
+        defence = _defence_cell(c["defence"]) if c["defence"] else TextCell(DASH)
         size, n = f"{c['size']:,}", str(c["n_members"])
         cells: list[str | TextCell]
-        cells = [str(c["id"]), size, c["role"], defence, n, auc, together, null]
+        cells = [str(c["id"]), size, c["role"], defence, n, *_leak_cells(c)]
         rows.append(TextRow([*cells, ", ".join(one.why)] if many else cells))
     return Table(head, rows)
 
@@ -264,11 +259,16 @@ def cohorts(report: Report) -> Table | None:
     table = []
     for c in rows:
         counts = [f"{c['clients']:,}", f"{c['images']:,}", f"{c['n_members']:,}"]
-        auc = _unbroken(estimate(c["auc"], c["auc_ci"]))
-        together = _unbroken(interval(c["auc_ci_simultaneous"])) or DASH
-        null = _unbroken(estimate(c["null_auc"], c["null_ci"]))
-        table.append(TextRow([c["cohort"], *counts, auc, together, null]))
+        table.append(TextRow([c["cohort"], *counts, *_leak_cells(c)]))
     return Table([*head, "null: non-members posing as these members"], table)
+
+
+def _leak_cells(row: ClientRow | CohortRow | GroupLeak) -> list[str]:
+    """AUC, its simultaneous interval, and the null."""
+    together = _unbroken(interval(row["auc_ci_simultaneous"])) or DASH
+    pairs = (row["auc"], row["auc_ci"]), (row["null_auc"], row["null_ci"])
+    auc, null = (_unbroken(estimate(*pair)) for pair in pairs)
+    return [auc, together, null]
 
 
 def _defence_cell(row: DefenceRow) -> TextCell:
@@ -291,12 +291,9 @@ def defended(report: Report) -> Table | None:
         knn = estimate(group["knn"], group["knn_ci"])
         n = str(group["n_members"])
         for i, leak in enumerate(group["leakage"]):
-            auc = _unbroken(estimate(leak["auc"], leak["auc_ci"]))
-            together = _unbroken(interval(leak["auc_ci_simultaneous"]))
-            null = _unbroken(estimate(leak["null_auc"], leak["null_ci"]))
             name = f"{leak['attack']}{' *' if leak['under_attack'] else ''}"
             first = ["", "", ""] if i else [who, n, knn]
-            rows.append(TextRow([first[0], first[1], name, auc, together, null, first[2]]))
+            rows.append(TextRow([*first[:2], name, *_leak_cells(leak), first[2]]))
         if not group["leakage"]:
             rows.append(TextRow([who, n, DASH, DASH, DASH, DASH, knn]))
     return Table(head, rows)

@@ -1,6 +1,6 @@
 """Which client trained on an image: how well attacks that score each client answer that.
 
-`asked`: did this one client train on this image? That is the test of FedMIA (Zhu et al., CVPR
+`client_auc`: did this one client train on this image? That is the test of FedMIA (Zhu et al., CVPR
 2025, arXiv 2402.06289), which knows the client that it asks about.
 `matched_naming_rate`: how often does class alone name the right client? What the attack names right
 beyond that rate, it learned from the image.

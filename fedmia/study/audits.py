@@ -53,16 +53,7 @@ def encoders(invocation: Invocation, stop: Event, start: Start | None = None) ->
 
 
 def audit_command(config: Path, folder: Path, trust_plugins: bool = False) -> Sequence[str]:
-    """The command line of an audit.
-
-    Args:
-        config: file of the audit's settings.
-        folder: of the audit.
-        trust_plugins: whether plugins named by other folders are imported.
-
-    Returns:
-        The arguments.
-    """
+    """The command line of an audit."""
     trust = ["--trust-plugins"] if trust_plugins else []
     return command("fedmia.audit", "--config", config, "--out", folder, *trust)
 

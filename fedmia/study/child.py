@@ -43,15 +43,7 @@ def command(module: str, *arguments: object) -> Sequence[str]:
 
 
 def main(module: str, *arguments: str) -> int:
-    """Run a command's module in this process.
-
-    Args:
-        module: of the package.
-        arguments: of the command.
-
-    Returns:
-        The command's exit code.
-    """
+    """Run a command's module in this process."""
     end_with_the_study()
     code: int = importlib.import_module(module).main(arguments, **OPTIONS.get(module, {}))
     return code

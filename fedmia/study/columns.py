@@ -36,96 +36,39 @@ class Column:
 def table(
     columns: Iterable[Column], rows: Iterable[Any], css: Callable[[Any], str] = lambda row: ""
 ) -> Table:
-    """The rows under the columns; `css`: class of a row in the page's style.
-
-    Args:
-        columns: in order.
-        rows: whatever the columns read.
-        css: class of a row in the page's style.
-
-    Returns:
-        The table.
-    """
+    """The rows under the columns; `css`: class of a row in the page's style."""
     listed = list(columns)
     lines = [TextRow([column.cell(row) for column in listed], css(row)) for row in rows]
     return Table([column.head for column in listed], lines)
 
 
 def text_column(head: str | TextCell, key: str) -> Column:
-    """A text, or a dash for none.
-
-    Args:
-        head: of the column.
-        key: of the row.
-
-    Returns:
-        The column.
-    """
+    """A text, or a dash for none."""
     return Column(head, lambda row: DASH if row[key] is None else str(row[key]))
 
 
 def count(head: str | TextCell, key: str) -> Column:
-    """How many: `1,200`, or a dash.
-
-    Args:
-        head: of the column.
-        key: of the row.
-
-    Returns:
-        The column.
-    """
+    """How many: `1,200`, or a dash."""
     return Column(head, lambda row: DASH if row[key] is None else f"{row[key]:,}")
 
 
 def decimal(head: str | TextCell, key: str) -> Column:
-    """A number, as `0.612`.
-
-    Args:
-        head: of the column.
-        key: of the row.
-
-    Returns:
-        The column.
-    """
+    """A number, as `0.612`."""
     return Column(head, lambda row: number(row[key], DIGITS))
 
 
 def number_with_ci(head: str | TextCell, key: str) -> Column:
-    """A number with the interval beside it under `KEY_ci`.
-
-    Args:
-        head: of the column.
-        key: of the number; its interval stands under `KEY_ci`.
-
-    Returns:
-        The column.
-    """
+    """A number with the interval beside it under `KEY_ci`."""
     return Column(head, lambda row: estimate(row[key], row[f"{key}_ci"], DIGITS))
 
 
 def mean(head: str | TextCell, key: str) -> Column:
-    """A mean over models with its interval.
-
-    Args:
-        head: of the column.
-        key: of a spread over models.
-
-    Returns:
-        The column.
-    """
+    """A mean over models with its interval."""
     return Column(head, lambda row: over_models(row[key]))
 
 
 def change(head: str | TextCell, key: str) -> Column:
-    """A difference with its interval; a dash where there is none.
-
-    Args:
-        head: of the column.
-        key: of a spread of differences, or None.
-
-    Returns:
-        The column.
-    """
+    """A difference with its interval; a dash where there is none."""
     return Column(head, lambda row: DASH if row[key] is None else signed(row[key]))
 
 
@@ -158,16 +101,7 @@ def verdicts(codes: Mapping[str, int]) -> str:
 
 
 def number_over_cis(value: float | None, *cis: Any, digits: int = DIGITS) -> TextCell:
-    """A number over its intervals.
-
-    Args:
-        value: None where it is not known.
-        cis: its intervals; None for those that are not known.
-        digits: after the point.
-
-    Returns:
-        The cell.
-    """
+    """A number over its intervals."""
     return TextCell(number(value, digits), tuple(interval(ci, digits) for ci in cis if ci))
 
 

@@ -93,7 +93,7 @@ class Study:
         return [cell for i in range(count) for cell in self.cells[i::count]]
 
     def state(self, cell: Cell[Any], **place: Any) -> dict[str, Any]:
-        """What every file says of a run (`State`), its `place` in the study after its name.
+        """What every file says of a run (`RunState`), its `place` in the study after its name.
 
         Args:
             cell: the run.

@@ -36,9 +36,7 @@ def differences(cells: Sequence[formats.CellRow]) -> Iterator[formats.Difference
         if a.keys() != b.keys() or len(paths := [path for path in a if a[path] != b[path]]) != 1:
             continue
         ours, theirs = _measures(one), _measures(other)
-        for measure, attack in sorted(
-            ours, key=lambda measure_and_attack: MEASURES.index(measure_and_attack[0])
-        ):
+        for measure, attack in sorted(ours, key=lambda name: MEASURES.index(name[0])):
             less = change(theirs.get((measure, attack), {}), ours[measure, attack])
             if less["n"]:
                 yield {
@@ -58,28 +56,12 @@ def group_by_point(cells: Sequence[formats.CellRow]) -> dict[str, list[formats.C
 
 
 def change(ours: BySeed, theirs: BySeed) -> Spread:
-    """Over seeds that both have, the first less the second.
-
-    Args:
-        ours: seed -> value.
-        theirs: seed -> value.
-
-    Returns:
-        The spread of the differences.
-    """
+    """Over seeds that both have, the first less the second."""
     return spread(paired_differences(ours, theirs), -1.0)
 
 
 def paired_differences(ours: BySeed, theirs: BySeed) -> list[float]:
-    """By seed that both have, the first less the second; rounded, so that equal ones are equal.
-
-    Args:
-        ours: seed -> value.
-        theirs: seed -> value.
-
-    Returns:
-        One difference for each common seed, by rising seed.
-    """
+    """By seed that both have, the first less the second; rounded, so that equal ones are equal."""
     return [round(ours[seed] - theirs[seed], 6) for seed in sorted(ours.keys() & theirs.keys())]
 
 

@@ -25,16 +25,7 @@ from fedmia.study.views.tradeoff import TradeoffView
 
 
 def sweep(invocation: Invocation, stop: Event, start: Start | None = None) -> int:
-    """Run `python -m fedmia.sweep`.
-
-    Args:
-        invocation: of the command.
-        stop: set when the user interrupts.
-        start: makes the command line of a run's process; None for the usual one.
-
-    Returns:
-        The exit code.
-    """
+    """`python -m fedmia.sweep`; `start` makes the command line of a run's process."""
     say_forecasts(invocation, invocation.settings)
     return run_study(invocation, stop, *sweep_parts(invocation.settings, start))
 
@@ -42,15 +33,7 @@ def sweep(invocation: Invocation, stop: Event, start: Start | None = None) -> in
 def sweep_parts(
     config: Sweep, start: Start | None = None
 ) -> tuple[RunBatch, Tree, RunLauncher, SweepView]:
-    """What a sweep runs, how, and what shows it.
-
-    Args:
-        config: its settings.
-        start: as of `sweep`.
-
-    Returns:
-        The runs, the tree of settings, how runs are made, the view.
-    """
+    """What a sweep runs, how, and what shows it."""
     work = RunLauncher(start or simulate_command, is_resumable)
     return config.runs, config.tree(), work, SweepView(config, sections(config))
 

@@ -87,15 +87,7 @@ class StudyPage(View):
     folders: ClassVar[Sequence[Path]] = ()
 
     def values(self, report: Any, out: Path) -> dict[str, Any]:
-        """What else the template asks for; `out`: folder of the runs.
-
-        Args:
-            report: what `report` returned.
-            out: folder of the runs.
-
-        Returns:
-            Names and values for the template.
-        """
+        """What else the template asks for; `out`: folder of the runs."""
         return {}
 
     @abc.abstractmethod
@@ -151,11 +143,9 @@ class StudyPage(View):
             invocation: of the command.
             page: its path; None where none was written.
         """
-        more = self.more(report)
         print_summary(
-            report, lambda: self.terminal(report), page,
-            json=invocation.json, quiet=invocation.quiet,
-            more=more,
+            report, lambda: self.terminal(report), page, json=invocation.json,
+            quiet=invocation.quiet, more=self.more(report),
         )  # fmt: skip
 
 
@@ -200,15 +190,7 @@ def mark(verdicts: Iterable[str]) -> str:
 
 
 def note_doubtful_verdicts(points: Iterable[Any], runs: str) -> list[str]:
-    """The note on verdicts under which an AUC is no leak alone.
-
-    Args:
-        points: with their verdicts.
-        runs: what the study is of, in the plural.
-
-    Returns:
-        One note, or none.
-    """
+    """The note on verdicts under which an AUC is no leak alone."""
     codes = {code for point in points for code in point["verdicts"]} & set(UNSOUND)
     which = f"{MARK.strip()} In {runs.lower()} with the verdict {' or '.join(sorted(codes))}"
     return [f"{which} an AUC over 0.5 shows no leak: see the page of the run."] if codes else []

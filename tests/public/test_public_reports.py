@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import yaml
 from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor, nn
@@ -31,10 +30,10 @@ import fedmia
 from fedmia.data.base import Request
 from fedmia.encoders.base import load
 from fedmia.encoders.memory import load_module
-from fedmia.federation.rounds import FederatedRun
 from fedmia.library import LoadOptions, view
 from fedmia.options import registry
 from fedmia.options.errors import InputError
+from fedmia.runtime.progress import Display
 from fedmia.ssl.train import running_statistics
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -59,6 +58,13 @@ def write_folder(path: Path, images: Any) -> Path:
         (path / f"c{i % 2}").mkdir(parents=True, exist_ok=True)
         Image.fromarray(image).save(path / f"c{i % 2}" / f"{i:03}.png")
     return path
+
+
+def audit_command(tmp_path: Path, members: Any, others: Any) -> str:
+    """An audit of two folders of images."""
+    sides = (write_folder(tmp_path / name, x) for name, x in (("in", members), ("out", others)))
+    flags = "--members folder:{} --nonmembers folder:{}".format(*sides)
+    return f"audit --encoder {__name__}:make_net {flags} --out {tmp_path / 'A'}"
 
 
 def make_net() -> nn.Module:
@@ -97,6 +103,7 @@ def test_drawn__are_those_of_the_seed(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = reports.load_plan()
     drawn = reports.draw(plan, plan["draw"]["seed"])
     assert [report["id"] for report in drawn] == plan["drawn"] and len(drawn) == 20
+    assert set(plan["results"]) == set(plan["drawn"])
     assert len({report["thread"] for report in plan["reports"]}) == len(plan["reports"]) >= 60
     assert len({report["kind"] for report in plan["reports"]}) >= 25
     source = Path(__file__).read_text()
@@ -139,10 +146,9 @@ class Broken(Dataset[Tensor]):
 @pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_damaged_unnamed(workers: int) -> None:
     """pytorch/pytorch/issues/7238: which item of a data set is damaged."""
-    why = "cannot be read: OSError: image file is truncated"
-    with pytest.raises(InputError, match=f"^members: item 7 {why}$"):
+    with pytest.raises(InputError, match="^members: item 7 .* truncated$"):
         audit(make_net(), Broken())
-    with pytest.raises(InputError, match=f"^others: batch 1 {why}$"):
+    with pytest.raises(InputError, match="^others: batch 1 .* truncated$"):
         audit(make_net(), pictures(24), DataLoader(Broken(), batch_size=4, num_workers=workers))
 
 
@@ -150,24 +156,17 @@ def test_mixed_sizes(tmp_path: Path, capsys: Capture) -> None:
     """pytorch/pytorch/issues/1904: a folder of photographs of several sizes."""
     shapes = [(16, 16), (20, 28), (12, 40)]
     mixed = [pictures(1, i, *shapes[i % 3])[0] for i in range(24)]
-    folder = write_folder(tmp_path / "mixed", mixed[:12])
-    others = write_folder(tmp_path / "others", mixed[12:])
+    command = audit_command(tmp_path, mixed[:12], mixed[12:])
     few = "--split.members 4 --split.nonmembers 4 --split.known 2 --split.test 2"
-    line = refusal(f"simulate {SMALL} {few} --dataset folder:{folder}", capsys)
-    assert "pixels" in line and "give --size to crop and resize" in line
-    sides = f"--members folder:{folder} --nonmembers folder:{others}"
-    line = refusal(f"audit --encoder {__name__}:make_net {sides} --out {tmp_path / 'A'}", capsys)
-    assert "give --size to crop and resize" in line and not (tmp_path / "A").exists()
+    for line in (command, f"simulate {SMALL} {few} --dataset folder:{tmp_path / 'in'}"):
+        assert "--size" in refusal(line, capsys) and not (tmp_path / "A").exists()
 
 
 def test_duplicates_across(tmp_path: Path, capsys: Capture) -> None:
     """zalandoresearch/fashion-mnist/issues/44: ten training images are test images too."""
     images = pictures(60)
-    members = write_folder(tmp_path / "members", images[:30])
-    others = write_folder(tmp_path / "others", images[20:])
-    sides = f"--members folder:{members} --nonmembers folder:{others}"
-    line = refusal(f"audit --encoder {__name__}:make_net {sides} --out {tmp_path / 'A'}", capsys)
-    assert "share 10 byte-equal images" in line and "an image cannot be both" in line
+    line = refusal(audit_command(tmp_path, images[:30], images[20:]), capsys)
+    assert "share 10 byte-equal images" in line
 
 
 def test_object_array(tmp_path: Path, capsys: Capture) -> None:
@@ -176,18 +175,17 @@ def test_object_array(tmp_path: Path, capsys: Capture) -> None:
     objects[:] = [pictures(1)[0], pictures(1, 0, 9, 9)[0]]
     np.savez(tmp_path / "x.npz", x=objects, y=np.zeros(2, dtype=int))
     line = refusal(f"simulate {SMALL} --dataset npz:{tmp_path / 'x.npz'}", capsys)
-    assert "x.npy holds Python objects, which may run code; nothing was read" in line
-    assert "np.stack makes one array of images of one size" in line and "pickle" not in line
+    assert "x.npy holds Python objects" in line and "np.stack" in line and "pickle" not in line
 
 
 def test_npz_not_array(tmp_path: Path, capsys: Capture) -> None:
     """milesial/Pytorch-UNet/pull/364: an archive in place of an array, and the other way round."""
     np.savez(tmp_path / "x.npz", pictures(4), np.zeros(4, dtype=int))
     line = refusal(f"simulate {SMALL} --dataset npz:{tmp_path / 'x.npz'}", capsys)
-    assert line.endswith("has no array 'x' (it has: arr_0, arr_1)")
+    assert "'x'" in line and "arr_0, arr_1" in line
     np.save(tmp_path / "images.npy", pictures(4))
     line = refusal(f"simulate {SMALL} --dataset npz:{tmp_path / 'images.npy'}", capsys)
-    assert "archive of arrays" in line and "x and y" in line and "pickle" not in line
+    assert "x and y" in line and "pickle" not in line
 
 
 # Encoders
@@ -270,9 +268,9 @@ def test_buffers_missing(form: str, resnet: dict[str, Tensor], tmp_path: Path) -
             load(str(file)) if form == "FILE" else load(form, checkpoint=file)
 
     torch.save({n: t for n, t in resnet.items() if "running" not in n and "num_" not in n}, file)
-    refused(r"no running_mean and running_var beside bn1.weight.*model.state_dict\(\) has them")
+    refused("running_mean and running_var beside bn1.weight")
     torch.save({n: t for n, t in resnet.items() if n != "layer3.1.bn2.running_var"}, file)
-    refused("tensor 'layer3.1.bn2.running_var' is missing")
+    refused("'layer3.1.bn2.running_var'")
 
 
 class Strict(nn.Module):
@@ -290,12 +288,8 @@ class Strict(nn.Module):
 
 def test_fixed_input_size() -> None:
     """AntixK/PyTorch-Model-Compare/issues/1: images of another size than the model's."""
-    with pytest.raises(InputError) as error:
+    with pytest.raises(InputError, match="3x16x16: Input image size .* size tells the size"):
         audit(Strict(), pictures(24))
-    assert str(error.value) == (
-        "Strict fails on images of 3x16x16: Input image size (16*16) doesn't match model (64*64).; "
-        "size tells the size that it takes"
-    )
     assert audit(Strict(), pictures(24), size=64).records["encoder"]["size"] == 64
 
 
@@ -342,7 +336,7 @@ def test_duplicate_keys(tmp_path: Path, capsys: Capture) -> None:
         file.write_text(text)
         key = text.partition(":")[0]
         line = refusal(f"simulate --config {file}", capsys)
-        assert line.endswith(f"is not valid YAML: key '{key}' is written twice (line 3)")
+        assert f"key '{key}' is written twice (line 3)" in line
 
 
 @pytest.mark.parametrize("command", ["simulate", "audit", "sweep"])
@@ -351,13 +345,13 @@ def test_tab_in_yaml(command: str, tmp_path: Path, capsys: Capture) -> None:
     file = tmp_path / "tab.yaml"
     file.write_text("seed: 1\nfederation:\n\trounds: 3\n")
     line = refusal(f"{command} --config {file} --out {tmp_path / 'OUT'}", capsys)
-    assert line.endswith("is not valid YAML: a tab, where YAML takes spaces alone (line 3)")
+    assert "a tab, where YAML takes spaces alone (line 3)" in line
 
 
 # Signals
 
 LONG = (
-    "--config smoke --attacker none --attacks similarity --rounds 400 --train.local_epochs 20 "
+    "--config smoke --attacker none --attacks similarity --rounds 4000 --train.local_epochs 5 "
     "--federation.snapshots 2 --quiet"
 )
 
@@ -395,7 +389,7 @@ def started(command: str, until: str, out: Path) -> Iterator[subprocess.Popen[st
         process.communicate()
 
 
-@pytest.mark.slow(seconds=20)
+@pytest.mark.slow(seconds=15)
 @pytest.mark.parametrize(
     ("command", "until"),
     [
@@ -416,42 +410,30 @@ def test_interrupt_workers(command: str, until: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
-def test_slurm_term(
-    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
-) -> None:
-    """Lightning-AI/pytorch-lightning/issues/1455: a cluster ends a job by SIGTERM."""
+def test_slurm_term(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    """Lightning-AI/pytorch-lightning/issues/1455: a cluster ends a job by SIGTERM, or by SIGUSR1
+    before that: after two rounds by the one, and after three, resumed, by the other."""
+    out = tmp_path / "RUN"
     flags = f"simulate {SMALL}".replace("--rounds 1", "--rounds 4").split()
     assert main([*flags, "--out", str(tmp_path / "WHOLE")]) == 0
-    noted = FederatedRun._note
+    signals, shown = {2: signal.SIGTERM, 3: signal.SIGUSR1}, Display.round
+    before = {number: signal.getsignal(number) for number in signals.values()}
 
-    def note(self: FederatedRun, branch: str, round: int, *rest: Any) -> None:
-        noted(self, branch, round, *rest)
-        if round == 2:
-            os.kill(os.getpid(), number)
+    def end(self: Display, branch: str, round: int, *rest: Any) -> None:
+        shown(self, branch, round, *rest)
+        if round in signals:
+            os.kill(os.getpid(), signals.pop(round))
 
-    capsys.readouterr()
-    before = signal.getsignal(number)
-    with monkeypatch.context() as patch:
-        patch.setattr(FederatedRun, "_note", note)
-        assert main([*flags, "--out", str(tmp_path / "RUN")]) == 130
-    assert f"fedmia: --resume {tmp_path / 'RUN'} goes on with this run" in capsys.readouterr().err
-    assert signal.getsignal(number) is before
-    assert main(["simulate", "--resume", str(tmp_path / "RUN"), "--quiet"]) == 0
-    whole, resumed = (
-        json.loads((tmp_path / name / "report.json").read_text()) for name in ("WHOLE", "RUN")
-    )
+    monkeypatch.setattr(Display, "round", end)
+    resume = ["simulate", "--resume", str(out), "--quiet"]
+    for arguments in ([*flags, "--out", str(out)], resume):
+        assert main(arguments) == 130
+        assert f"--resume {out}" in capsys.readouterr().err
+    assert main(resume) == 0 and not signals
+    assert before == {number: signal.getsignal(number) for number in before}
+    whole, resumed = (json.loads((path / "report.json").read_text())
+                      for path in (tmp_path / "WHOLE", out))  # fmt: skip
     assert resumed["attacks"] == whole["attacks"] and resumed["verdict"] == whole["verdict"]
-
-
-@pytest.mark.slow
-def test_slurm_term__of_a_process(tmp_path: Path) -> None:
-    out = tmp_path / "OUT"
-    with started(f"simulate {LONG}", "checkpoint/*", out) as process:
-        process.send_signal(signal.SIGTERM)
-        _, err = process.communicate(timeout=90)
-    assert process.returncode == 130, err
-    assert f"fedmia: --resume {out} goes on with this run" in err
 
 
 # Federations
@@ -535,8 +517,3 @@ def test_diverged(capsys: Capture, tmp_path: Path) -> None:
     assert main(flags.split()) == 1
     line = capsys.readouterr().err.strip().splitlines()[-1]
     assert "round 1: " in line and "training diverged" in line and "--train.lr" in line
-
-
-def test_plan__is_read_as_it_is() -> None:
-    plan = yaml.safe_load((ROOT / "benchmarks/plans/public_reports.yaml").read_text())
-    assert set(plan["results"]) == set(plan["drawn"])

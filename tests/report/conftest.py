@@ -1,16 +1,24 @@
-"""A small run with known ROCs: binormal scores, no model behind them."""
+"""A small run with known ROCs: binormal scores, no model behind them; and how it is shown."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import replace
+from html.parser import HTMLParser
+from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 from scipy.stats import norm
 
+from fedmia import records
 from fedmia.records import ClientInfo, Curves, Pair, Probe, RoundInfo, RunScores, ScoredAttack
 from fedmia.records.privacy import ClientDefence, Epsilon
+from fedmia.records.rows import Report
+from fedmia.report.build import build_report
+from fedmia.report.page import page
+from fedmia.report.terminal import render
 
 
 def shift(auc: float) -> float:
@@ -45,28 +53,41 @@ def by_name(aucs: dict[str, float], round: int) -> dict[str, ScoredAttack]:
     }
 
 
+def round_info(r: int) -> RoundInfo:
+    """Round `r` of fifty, the last ten under attack."""
+    attacks = {"similarity": 0.5 + 0.004 * r, "internal": 0.5 + 0.001 * r}
+    layers = {f"layer{i}": 0.5 + 0.001 * i * r for i in range(1, 5)}
+    knn = 0.5 + 0.006 * r if r % 5 == 4 else None
+    return RoundInfo(r, r >= 40, 4 - 0.03 * r, knn, by_name(attacks, r), by_name(layers, r))
+
+
+def client_info(i: int, generator: np.random.Generator) -> ClientInfo:
+    """Client `i` of ten: two are defended, the last attacks."""
+    claim = Epsilon(8.0, 1e-5, 20, "heuristic", "Per image.")
+    defence = ClientDefence("dpsgd", claim, {"clipped": 0.4}) if i < 2 else None
+    classes = tuple(int(c) for c in generator.multinomial(16, np.ones(10) / 10))
+    return ClientInfo(i, 16, "honest" if i < 9 else "active", defence, classes)
+
+
 def make_run(auc: float = 0.75, n: int = 112, m: int = 500, seed: int = 0) -> RunScores:
     """Ten clients, four attacks, all controls, rounds and curves."""
     generator = np.random.default_rng(seed)
-    feats = generator.normal(0, 1, (n, 3)) + 0.6, generator.normal(0, 1, (m, 3))
-    combined = scored(
-        "combined",
-        auc,
-        n,
-        m,
-        seed + 2,
-        features_members=feats[0],
-        features_nonmembers=feats[1],
-        feature_names=("similarity", "loss", "maximum probability"),
-    )
+
+    def noise(rows: int, columns: int, mean: float, deviation: float) -> records.FloatArray:
+        return mean + generator.normal(0, deviation, (rows, columns))
+
+    features = {
+        "features_members": noise(n, 3, 0.6, 1), "features_nonmembers": noise(m, 3, 0, 1),
+        "feature_names": ("similarity", "loss", "maximum probability"),
+    }  # fmt: skip
+    combined = scored("combined", auc, n, m, seed + 2, **features)
     active = {"under_attack": True, "act": "ascent"}
     ascent = scored("ascent", auc, n, m, seed + 3, access="white-box", **active)
-    base = (ascent.scores_members, ascent.scores_nonmembers)
     zero = replace(
         ascent,
         name="ascent-zero",
-        scores_members=base[0] + generator.normal(0, 0.3, n),
-        scores_nonmembers=base[1] + generator.normal(0, 0.3, m),
+        scores_members=ascent.scores_members + generator.normal(0, 0.3, n),
+        scores_nonmembers=ascent.scores_nonmembers + generator.normal(0, 0.3, m),
     )
     attacks = (
         scored("similarity", auc - 0.02, n, m, seed + 1),
@@ -74,13 +95,9 @@ def make_run(auc: float = 0.75, n: int = 112, m: int = 500, seed: int = 0) -> Ru
         scored("internal", 0.5, n, m, seed + 4, access="white-box"),
         ascent,
     )
-    untrained = [
-        scored(a.name, 0.5, len(a.scores_members), len(a.scores_nonmembers), 50 + i)
-        for i, a in enumerate(attacks)
-    ]
+    untrained = [scored(a.name, 0.5, n, m, 50 + i) for i, a in enumerate(attacks)]
     labels = generator.integers(0, 10, n), generator.integers(0, 10, m)
-    rounds = np.arange(10)
-    curve = 4 + 0.15 * rounds[:, None]
+    rise = 0.15 * np.arange(10)[:, None]
     return RunScores(
         seed=seed,
         member_ids=np.arange(n),
@@ -94,42 +111,15 @@ def make_run(auc: float = 0.75, n: int = 112, m: int = 500, seed: int = 0) -> Ru
         pixels=(generator.normal(0, 1, n), generator.normal(0, 1, m)),
         utility={"knn": Probe(0.81, 300), "linear": Probe(0.86, 300)},
         utility_untrained={"knn": Probe(0.62, 300), "linear": Probe(0.7, 300)},
-        clients=[
-            ClientInfo(
-                i,
-                16,
-                "honest" if i < 9 else "active",
-                ClientDefence(
-                    "dpsgd", Epsilon(8.0, 1e-5, 20, "heuristic", "Per image."), {"clipped": 0.4}
-                )
-                if i < 2
-                else None,
-                tuple(int(c) for c in generator.multinomial(16, np.ones(10) / 10)),
-            )
-            for i in range(10)
-        ],
-        rounds=[
-            RoundInfo(
-                r,
-                r >= 40,
-                4 - 0.03 * r,
-                0.5 + 0.006 * r if r % 5 == 4 else None,
-                by_name({"similarity": 0.5 + 0.004 * r, "internal": 0.5 + 0.001 * r}, r),
-                by_name({f"layer{i}": 0.5 + 0.001 * i * r for i in range(1, 5)}, r),
-            )
-            for r in range(50)
-        ],
+        clients=[client_info(i, generator) for i in range(10)],
+        rounds=[round_info(r) for r in range(50)],
         curves=Curves(
-            act="ascent",
-            rounds=rounds + 40,
-            members=curve + generator.normal(0, 0.4, (10, n)),
-            nonmembers=curve + 0.4 + generator.normal(0, 0.4, (10, m)),
-            control_members=3.9 + generator.normal(0, 0.4, (10, n)),
-            control_nonmembers=4.3 + generator.normal(0, 0.4, (10, m)),
-            before_members=generator.normal(4, 0.4, n),
-            before_nonmembers=generator.normal(4.4, 0.4, m),
-            after_members=generator.normal(5.5, 0.5, n),
-            after_nonmembers=generator.normal(6.1, 0.5, m),
+            "ascent",
+            np.arange(40, 50),
+            *(rise + noise(10, n, 4, 0.4), rise + noise(10, m, 4.4, 0.4)),
+            *(noise(10, n, 3.9, 0.4), noise(10, m, 4.3, 0.4)),
+            *(noise(1, n, 4, 0.4)[0], noise(1, m, 4.4, 0.4)[0]),
+            *(noise(1, n, 5.5, 0.5)[0], noise(1, m, 6.1, 0.5)[0]),
         ),
         notes=["Images 12 and 40 were byte-equal; one was removed."],
         split={"members": 144, "nonmembers": 500, "known": 32, "test": 300},
@@ -140,16 +130,141 @@ def make_run(auc: float = 0.75, n: int = 112, m: int = 500, seed: int = 0) -> Ru
     )
 
 
-@pytest.fixture(name="scored")
-def _scored() -> Callable[..., ScoredAttack]:
-    return scored
+def alone(run: RunScores, *attacks: ScoredAttack, **more: Any) -> RunScores:
+    """The run with these attacks only, without controls and pairs."""
+    return replace(run, **{"attacks": attacks, "controls": {}, "pairs": [], **more})
 
 
-@pytest.fixture(name="make_run")
-def _make_run() -> Callable[..., RunScores]:
-    return make_run
+def naming(attack: ScoredAttack, clients: int, right: int) -> ScoredAttack:
+    """Scores that name the client, the image's number modulo `clients`, of the first `right`."""
+    ids, n, m = np.arange(clients), len(attack.scores_members), len(attack.scores_nonmembers)
+    own = np.where(np.arange(n) < right, np.arange(n) % clients, np.arange(n) // clients)
+    return replace(
+        attack,
+        named_members=own,
+        client_ids=ids,
+        by_client_members=1.0 * (own[:, None] == ids),
+        by_client_nonmembers=np.random.default_rng(right).random((m, clients)),
+    )
+
+
+def make_everything(run: RunScores) -> RunScores:
+    """The run with a part of every kind, 27 clients, and an audit's encoder and sweep."""
+    first, combined, internal = (replace(a, rounds=(24,)) for a in run.attacks[:3])
+    ascent = replace(run.attacks[3], rounds=(25, 26, 30))
+    points = [
+        records.SweepPoint("lpla", 4, 4, scored("lpla", 0.6, 112, 500, 1)),
+        records.SweepPoint("lpla", 9, 9, scored("lpla", 0.7, 112, 500, 2)),
+        records.SweepPoint("dsir", 9, not_run="too <few>"),
+    ]
+    whole = records.SetScores(
+        "ascent", records.ALONE, 8, np.ones(3), np.zeros(4), "ascent-zero", np.ones(3), np.ones(4)
+    )
+    p_values = [records.ClientInference(i, 0.01 * (i + 1), 0.1, 12, 400) for i in range(3)]
+    posers = [
+        records.ClientInference(None, float(p), 0.0, 8, 50) for p in np.linspace(0.01, 1, 100)
+    ]
+    clients = [replace(c, id=i, last_round=i % 3) for i, c in enumerate([*run.clients[:9]] * 3)]
+    outputs = [("layer1", "map", (8, 4, 4)), ("encoder", "projection", (5,))]
+    spent = Epsilon(7.5, 1e-5, 30, "guaranteed", "Unit: one client.", unit="client")
+    placebo = replace(naming(first, 27, 2), scores_members=first.scores_nonmembers[:112])
+    return replace(
+        run,
+        attacks=[naming(first, 27, 40), combined, internal, ascent],
+        round=24,
+        after_attack=({"knn": Probe(0.7, 300), "linear": Probe(None, 300)}, 30),
+        controls={**run.controls, "placebo": [*run.controls["placebo"], placebo]},
+        clients=clients,
+        member_client=np.arange(112) % 27,
+        sets=[whole, replace(whole, judged=records.MEAN), replace(whole, size=4)],
+        inferences=[records.DatasetInferenceResults("dataset-inference", "p", p_values, posers)],
+        sweep=records.AttackSweep("known", (4, 9), points),
+        aggregation=records.Aggregation("dp-fedavg", "sums", spent, {"clip": 0.25}),
+        encoder=records.EncoderInfo(
+            "MoCo", 76, ("queue",), (), 32, (0.5,), (0.25,), outputs, "any"
+        ),
+        not_run={"lira": "needs shadows", "lpla": "<sets>", "rmia": "needs shadows"},
+    )
+
+
+def terminal(report: Report, width: int = 80) -> list[str]:
+    """The lines that the command line prints of a report."""
+    console = Console(width=width)
+    with console.capture() as captured:
+        console.print(render(report))
+    return captured.get().splitlines()
+
+
+class Page(HTMLParser):
+    """A page whose tags are closed in order: its text line by line, what stands open of it without
+    boxes and tables, and what it would load."""
+
+    VOID = {"meta", "img", "br"}
+    BLOCKS = {"p", "h1", "h2", "h3", "li", "tr", "dd", "summary", "figcaption", "strong", "title"}
+    FOLDED = {"details", "div", "style", "figcaption", "nav", "head"}
+
+    def __init__(self, document: str) -> None:
+        super().__init__()
+        self.within, self.loads, self.tags = list[str](), list[str](), set[str]()
+        self.parts: list[tuple[bool, str]] = []
+        self.feed(document)
+        self.close()
+        assert self.within == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        links = (value or "" for name, value in attrs if name in ("src", "href"))
+        self.loads += [link for link in links if not link.startswith("#")]
+        self.handle_data(" ")
+        if tag not in self.VOID:
+            self.within.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.within.pop() == tag
+        end = "\n" if tag in self.BLOCKS else " | " if tag in ("td", "th") else " "
+        self.handle_data(end if tag != "dt" else ": ")
+
+    def handle_data(self, data: str) -> None:
+        plain = data if data in ("\n", " | ") else data.replace("\n", " ")
+        if "style" not in self.within:
+            self.parts.append((not self.FOLDED & {*self.within}, plain))
+
+    def text(self, *, opened: bool = False) -> str:
+        """All of it, or what a reader sees before anything is unfolded."""
+        whole = "".join(part for is_open, part in self.parts if is_open or not opened)
+        lines = (" ".join(line.split()) for line in whole.splitlines())
+        return "\n".join(line for line in lines if line.strip(" |"))
+
+
+def shown(report: Report, figures: Mapping[str, bytes] | None = None) -> tuple[str, str]:
+    """What terminal and page say, each in one line."""
+    texts = "\n".join(terminal(report)), Page(page(report, figures or {})).text()
+    first, second = (" ".join(text.split()) for text in texts)
+    return first, second
 
 
 @pytest.fixture(name="run", scope="session")
 def _run() -> RunScores:
     return make_run()
+
+
+@pytest.fixture(scope="session")
+def report(run: RunScores) -> Report:
+    """Of the run; read only."""
+    return build_report(run)
+
+
+@pytest.fixture(scope="session")
+def html(report: Report) -> str:
+    return page(report, {"attacks": b"picture"})
+
+
+@pytest.fixture(scope="session")
+def everything(run: RunScores) -> RunScores:
+    return make_everything(run)
+
+
+@pytest.fixture(scope="session")
+def whole(everything: RunScores) -> Report:
+    """The report of everything; read only."""
+    return build_report(everything)

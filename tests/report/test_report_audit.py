@@ -9,22 +9,23 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 import pytest
-from rich.console import Console
 
-from fedmia.records import EPOCHS_CUT, RunScores, ScoredAttack
+from fedmia.records import EPOCHS_CUT, AttackSweep, RunScores, SweepPoint
+from fedmia.records.rows import Report
+from fedmia.report import tables
 from fedmia.report.build import build_report
 from fedmia.report.csvs import sweep_csv
 from fedmia.report.figures import attacks
-from fedmia.report.metrics import attack_row
 from fedmia.report.page import page
 from fedmia.report.publish import write_report
-from fedmia.report.terminal import render
+from fedmia.statistics.auc import auc_estimate, auc_interval
+from tests.report.conftest import scored
 
-Scored = Callable[..., ScoredAttack]
 NOT_RUN = {"lira": "needs shadows", "ascent": "takes part", "rmia": "needs shadows"}
+Swept = Callable[..., RunScores]
 
 
 @pytest.fixture(name="audit")
@@ -36,139 +37,118 @@ def _audit(run: RunScores) -> RunScores:
     )  # fmt: skip
 
 
-@pytest.fixture(name="swept")
-def _swept(audit: RunScores, scored: Scored) -> dict[str, Any]:
+@pytest.fixture
+def swept(audit: RunScores) -> Report:
     """A report with two attacks at two values; one did not suffice for the second attack."""
+    points = [
+        SweepPoint(name, value, 8, scored(name, auc, 112, 500, value))
+        for value, auc in ((8, 0.55), (1600, 0.7)) for name in ("similarity", "lpla")
+    ]  # fmt: skip
+    points[1] = SweepPoint("lpla", 8, not_run="too <few>")
+    return build_report(replace(audit, sweep=AttackSweep("query_budget", (8, 1600), points)))
+
+
+def test_page__of_an_audit_has_its_subject_and_no_empty_section(audit: RunScores) -> None:
     report = build_report(audit)
-    rows = []
-    for value, auc in ((8, 0.55), (1600, 0.7)):
-        for name in ("similarity", "lpla"):
-            row = {"attack": name, "sweep": "query_budget", "value": value}
-            if (name, value) == ("lpla", 8):
-                rows.append(row | {"known": None, "not_run": "too <few>"})
-            else:
-                found = attack_row(scored(name, auc, 112, 500, value), 4)
-                rows.append(row | {"known": 8} | found | {"not_run": None})
-    return report | {"sweep": rows}
-
-
-def printed(report: dict[str, Any]) -> str:
-    console = Console(width=80)
-    with console.capture() as captured:
-        console.print(render(report))
-    return captured.get()
-
-
-def test_subject__names_the_page(audit: RunScores, run: RunScores) -> None:
-    text = page(build_report(audit), {})
-    assert "<h1>Membership leakage of the encoder [b]net.pt2 &amp; co</h1>" in text
-    title = re.search("<title>(.*)</title>", text)
-    assert title is not None
-    assert title[1] == "Membership leakage of the encoder [b]net.pt2 &amp; co: leaks"
-    assert "<h1>Membership leakage of a federated encoder</h1>" in page(build_report(run), {})
-
-
-def test_page__of_an_audit_has_no_empty_section(audit: RunScores) -> None:
-    text = page(build_report(audit), {})
+    text = page(report, {})
+    subject = "Membership leakage of the encoder [b]net.pt2 &amp; co"
+    assert f"<h1>{subject}</h1>" in text and f"<title>{subject}: leaks</title>" in text
     matches = re.findall("<h2>(.*?)</h2>(.*?)</section>", text, re.DOTALL)
     assert [title for title, _ in matches] == [
         "Attacks", "Utility, beside privacy", "Not run", "Notes", "The run",
     ]  # fmt: skip
     assert all(re.sub("<[^>]*>", "", content).strip() for _, content in matches)
-
-
-def test_page__without_anything_not_run_has_no_such_section(run: RunScores) -> None:
-    assert "Not run" not in page(build_report(run), {})
-
-
-def test_not_run__is_grouped_by_reason_for_readers_and_by_attack_in_json(audit: RunScores) -> None:
-    report = build_report(audit)
     assert report["not_run"] == [{"attack": a, "reason": r} for a, r in NOT_RUN.items()]
-    text = page(report, {})
-    assert "<dt>lira, rmia</dt><dd>needs shadows</dd><dt>ascent</dt><dd>takes part</dd>" in text
-    lines = [line.strip() for line in printed(report).splitlines() if "Not run" in line]
-    assert lines == ["Not run: lira, rmia: needs shadows", "Not run: ascent: takes part"]
 
 
-def test_notes__an_audit_trains_no_second_model(audit: RunScores, run: RunScores) -> None:
-    assert any("--seeds" in note for note in build_report(run)["notes"])
-    assert not any("--seeds" in note for note in build_report(audit)["notes"])
+def test_notes__an_audit_trains_no_second_model_and_may_train_less_than_a_recipe(
+    audit: RunScores, report: Report
+) -> None:
+    cut = replace(audit.attacks[0], choices={EPOCHS_CUT: "62 of 500"})
+    of_audit = build_report(replace(audit, attacks=[cut, *audit.attacks[1:]]))
+    for words, own, other in (("--seeds", 0, 1), (f"{cut.name} trained 62 of 500", 1, 0)):
+        counts = [sum(words in note for note in one["notes"]) for one in (of_audit, report)]
+        assert counts == [own, other]
 
 
-def test_sweep__is_a_section_with_a_table(swept: dict[str, Any]) -> None:
+def test_sweep__is_a_section_with_a_table(swept: Report) -> None:
     text = page(swept, {"sweep": b"picture"})
-    section = text[text.index("<h2>Sweep</h2>") :]
-    section = section[: section.index("</section>")]
+    section = text[text.index("<h2>Sweep</h2>") :].partition("</section>")[0]
     assert "<img" in section and "not run: too &lt;few&gt;" in section
-    assert section.count("<tr>") == 5 and ">query budget</th><th title" in section
-    rows = re.findall("<tr>(.*?)</tr>", section)[1:]
-    assert [re.findall("<td[^>]*>(.*?)</td>", row)[:2] for row in rows] == [
+    assert "Other figures" not in text
+    table = tables.sweep(swept)
+    assert [row.cells[:2] for row in table.rows] == [
         ["similarity", "8"], ["similarity", "1,600"], ["lpla", "8"], ["lpla", "1,600"],
     ]  # fmt: skip
-    assert len({row.count("<td") for row in rows}) == 1
-    assert "Other figures" not in text
+    known: Report = {**swept, "sweep": [{**row, "sweep": "known"} for row in swept["sweep"]]}  # type: ignore[typeddict-item]
+    one_less = tables.sweep(known)
+    assert [*one_less.head] == [h for h in table.head if h != "query budget"]
+    for drawn in (table, one_less):
+        assert {len(row.cells) for row in drawn.rows} == {len(drawn.head)}
 
 
-def test_sweep__of_known_images_has_one_column_for_them(swept: dict[str, Any]) -> None:
-    rows = [row | {"sweep": "known"} for row in swept["sweep"]]
-    text = page(swept | {"sweep": rows}, {})
-    section = text[text.index("<h2>Sweep</h2>") :]
-    heads = re.findall("<th(?: [^>]*)?>([^<]*)", section)
-    assert heads[:3] == ["attack", "known members", "queries"]
-    matches = re.findall("<tr>(.*?)</tr>", section[: section.index("</section>")])
-    assert len({row.count("<td") for row in matches[1:]}) == 1
-
-
-def test_sweep_csv__one_line_a_row(swept: dict[str, Any]) -> None:
+def test_sweep_csv__one_line_a_row(swept: Report) -> None:
     lines = list(csv.DictReader(io.StringIO(sweep_csv(swept["sweep"]))))
     for line, row in zip(lines, swept["sweep"], strict=True):
         assert (line["attack"], int(line["value"])) == (row["attack"], row["value"])
-        if row["not_run"]:
+        if row["not_run"] is not None:
             assert line["not_run"] == "too <few>"
             assert {line[k] for k in ("known", "auc", "auc_low", "accuracy")} == {""}
         else:
-            assert [float(line[k]) for k in ("auc_low", "auc", "auc_high")] == [
-                row["auc_ci"][0], row["auc"], row["auc_ci"][1],
-            ]  # fmt: skip
+            ends = row["auc_ci"][0], row["auc"], row["auc_ci"][1]
+            assert tuple(float(line[k]) for k in ("auc_low", "auc", "auc_high")) == ends
             assert line["not_run"] == "" and int(line["queries"]) == 1000
 
 
-def test_figure__lines_and_intervals(swept: dict[str, Any]) -> None:
+def test_figure__lines_and_intervals(swept: Report) -> None:
     figure = attacks.by_value(swept)
     assert figure is not None
     (axes,) = figure.axes
-    named = {line.get_label(): line for line in axes.lines if line.get_label()[0] != "_"}
-    by_name = {n: [r["auc"] for r in swept["sweep"] if r["attack"] == n and not r["not_run"]]
-               for n in ("similarity", "lpla")}  # fmt: skip
-    assert {n: list(line.get_ydata()) for n, line in named.items()} == by_name
+    ran = [row for row in swept["sweep"] if row["not_run"] is None]
+    lines = {line.get_label(): line for line in axes.lines if line.get_label()[0] != "_"}
+    assert {name: list(line.get_ydata()) for name, line in lines.items()} == {
+        name: [row["auc"] for row in ran if row["attack"] == name] for name in lines
+    }
     ends = [tuple(line.get_ydata()) for line in axes.lines if len(line.get_ydata()) == 2]
-    assert all(tuple(r["auc_ci"]) in ends for r in swept["sweep"] if not r["not_run"])
+    assert lines.keys() == {"similarity", "lpla"}
+    assert all(tuple(row["auc_ci"]) in ends for row in ran)
     assert [t.get_text() for t in axes.get_xticklabels()] == ["8", "1,600"]
     assert "112 members, 500 non-members" in axes.get_title(loc="left")
+    gaps = [row for row in swept["sweep"] if row["not_run"] is not None]
+    assert attacks.by_value({**swept, "sweep": gaps}) is None
 
 
-def test_figure__nothing_to_draw(audit: RunScores, swept: dict[str, Any]) -> None:
-    assert attacks.by_value(build_report(audit)) is None
-    rows = [row for row in swept["sweep"] if row["not_run"]]
-    assert rows and attacks.by_value(swept | {"sweep": rows}) is None
-
-
-def test_files__a_sweep_has_its_own(
-    audit: RunScores, swept: dict[str, Any], tmp_path: Path
-) -> None:
+def test_files__a_sweep_has_its_own(audit: RunScores, swept: Report, tmp_path: Path) -> None:
     for name in "ab":
         (tmp_path / name).mkdir()
     names = [p.name for p in write_report(tmp_path / "a", audit, build_report(audit), {})]
+    # The one that counts on the others comes last.
     assert names == ["report.html", "scores.csv", "table.parquet", "table.csv", "report.json"]
     write_report(tmp_path / "b", audit, swept, {"sweep": b"picture"})
     assert (tmp_path / "b" / "sweep.csv").read_text() == sweep_csv(swept["sweep"])
     assert (tmp_path / "b" / "figures" / "sweep.png").read_bytes() == b"picture"
-    assert json.loads((tmp_path / "b" / "report.json").read_text())["sweep"][0]["value"] == 8
+    assert json.loads((tmp_path / "b" / "report.json").read_text()) == swept
 
 
-def test_notes__say_where_an_attack_trained_less_than_its_recipe(audit: RunScores) -> None:
-    cut = replace(audit.attacks[0], choices={EPOCHS_CUT: "62 of 500"})
-    report = build_report(replace(audit, attacks=[cut, *audit.attacks[1:]]))
-    want = f"{cut.name} trained 62 of 500 epochs of its recipe; steps 0 trains all."
-    assert report["notes"].count(want) == 1
-    assert not any("of its recipe" in note for note in build_report(audit)["notes"])
+def test_sweep__intervals_hold_for_all_values_of_all_attacks(run: RunScores) -> None:
+    attack = run.attacks[0]
+    points = [SweepPoint("similarity", value, value, attack) for value in (4, 9)]
+    points.append(SweepPoint("similarity", 16, not_run="few"))
+    report = build_report(replace(run, sweep=AttackSweep("known", (4, 9, 16), points)))
+    assert list(report)[-2:] == ["sweep", "timing"] and len(run.attacks) == 4
+    want = auc_interval(auc_estimate(*attack.sides), 0.95, 12)
+    *rows, gap = report["sweep"]
+    for row in rows:
+        assert row["auc_ci_simultaneous"] == pytest.approx(want, abs=1e-6)
+        assert list(row)[:5] == ["attack", "sweep", "value", "known", "name"]
+        assert row["not_run"] is None and list(row)[-1] == "not_run"
+    place = {"attack": "similarity", "sweep": "known", "value": 16, "known": None}
+    assert gap == {**place, "not_run": "few"}
+    assert "sweep" not in build_report(replace(run, sweep=AttackSweep("known", (4, 9), [])))
+
+
+def test_sweep__a_broken_attack_is_named(run: RunScores) -> None:
+    broken = replace(run.attacks[0], scores_members=np.full(112, np.nan))
+    sweep = AttackSweep("known", (4,), [SweepPoint("similarity", 4, 4, broken)])
+    with pytest.raises(ValueError, match="'similarity' at 4: .* 112 of 112"):
+        build_report(replace(run, sweep=sweep))

@@ -3,51 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from fedmia.records import Probe, RoundInfo, RunScores, ScoredAttack
+from fedmia.records import Probe, RoundInfo, RunScores
 from fedmia.records.privacy import ClientDefence, Epsilon
+from fedmia.records.rows import Report
 from fedmia.report.build import build_report, family_sizes
 from fedmia.report.csvs import scores_csv
 from fedmia.statistics.auc import auc_estimate, auc_interval
-
-Make = Callable[..., RunScores]
-
-
-def test_build_report__strict_json_twice_the_same(make_run: Make) -> None:
-    first, second = build_report(make_run()), build_report(make_run())
-    text = json.dumps(first, allow_nan=False)
-    assert text == json.dumps(second, allow_nan=False)
-    assert json.loads(text) == first
-    assert list(first)[-1] == "timing"
+from tests.report.conftest import alone, make_run
 
 
-def test_build_report__holds_what_users_scripts_read(run: RunScores) -> None:
-    report = build_report(run)
-    row = report["attacks"][0]
-    keys = (
-        "name paper threat under_attack auc auc_ci auc_ci_simultaneous accuracy accuracy_ci "
-        "precision precision_ci recall recall_ci tpr_at_fpr tpr_at_fpr_ci n_members n_nonmembers "
-        "queries threshold oracle_accuracy"
-    )
-    for key in keys.split():
-        assert key in row
-    assert set(row["tpr_at_fpr"]) == {"0.001", "0.01", "0.1"}
-    assert row["tpr_at_fpr"]["0.001"] is None and row["tpr_at_fpr"]["0.01"] is not None
-    assert [r["name"] for r in report["controls"]["untrained"]] == [a.name for a in run.attacks]
-    assert set(report["controls"]["pixels"]) >= {"auc", "auc_ci", "auc_ci_simultaneous"}
-    assert report["utility"]["knn"] == 0.81 and report["utility"]["untrained"]["knn"] == 0.62
-    assert report["clients"][0]["defence"]["epsilon"]["standing"] == "heuristic"
-    assert any("one model" in note for note in report["notes"])
+def test_build_report__strict_json_twice_the_same(report: Report) -> None:
+    text = json.dumps(report, allow_nan=False)
+    assert text == json.dumps(build_report(make_run()), allow_nan=False)
+    assert json.loads(text) == report and list(report)[-1] == "timing"
 
 
-def test_family__counts_attacks_controls_pairs_and_pixels(run: RunScores) -> None:
+def test_family__counts_attacks_controls_pairs_and_pixels(run: RunScores, report: Report) -> None:
     assert family_sizes(run) == (4, 4 + 4 + 1 + 1 + 1)
-    report = build_report(run)
     assert (report["family"]["intervals"], report["family"]["intervals_controls"]) == (4, 11)
     sides = run.attacks[0].sides, run.controls["untrained"][0].sides
     estimates = [auc_estimate(*one) for one in sides]
@@ -58,33 +35,29 @@ def test_family__counts_attacks_controls_pairs_and_pixels(run: RunScores) -> Non
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_build_report__a_broken_attack_is_named(run: RunScores, bad: float) -> None:
-    broken = run.attacks[2].scores_members.copy()
-    broken[4] = bad
-    attacks = list(run.attacks)
-    attacks[2] = replace(attacks[2], scores_members=broken)
-    with pytest.raises(ValueError, match=r"attack 'internal': scores of members: 1 of 112"):
+def test_build_report__a_broken_attack_or_control_is_named(run: RunScores, bad: float) -> None:
+    scores = run.attacks[2].scores_members.copy()
+    scores[4] = bad
+    attacks = [*run.attacks[:2], replace(run.attacks[2], scores_members=scores)]
+    with pytest.raises(ValueError, match="attack 'internal': .* 1 of 112"):
         build_report(replace(run, attacks=attacks))
-
-
-def test_build_report__a_broken_control_is_named(run: RunScores) -> None:
-    control = replace(run.controls["placebo"][0], scores_nonmembers=np.full(500, np.nan))
+    control = replace(run.controls["placebo"][0], scores_nonmembers=np.full(500, bad))
     with pytest.raises(ValueError, match="placebo control of attack 'ascent'"):
         build_report(replace(run, controls={"placebo": [control]}))
 
 
 def test_build_report__misaligned_scores_and_twins_are_refused(run: RunScores) -> None:
     short = replace(run.attacks[0], scores_members=np.zeros(7))
-    with pytest.raises(ValueError, match="'similarity'.*expected \\(112,\\)"):
+    with pytest.raises(ValueError, match=r"'similarity'.*\(112,\)"):
         build_report(replace(run, attacks=[short]))
-    with pytest.raises(ValueError, match="listed 2 times"):
+    with pytest.raises(ValueError, match="2 times"):
         build_report(replace(run, attacks=[run.attacks[0]] * 2))
+    with pytest.raises(ValueError, match="member_labels .* 7 entries"):
+        build_report(replace(run, member_labels=np.zeros(7)))
 
 
 def test_build_report__empty_run(run: RunScores) -> None:
-    report = build_report(
-        replace(run, attacks=[], controls={}, pairs=[], pixels=None, curves=None, clients=[])
-    )
+    report = build_report(alone(run, pixels=None, curves=None, clients=[]))
     assert report["attacks"] == [] and report["verdict_code"] == "not-established"
     assert report["controls"] == {"untrained": [], "pixels": None}
 
@@ -98,9 +71,7 @@ def test_build_report__one_sided_control_is_null_and_noted(run: RunScores) -> No
     assert report["verdict_code"] == "leaks-uncontrolled"  # half a control is none
 
 
-def test_build_report__constant_scores_are_noted(
-    run: RunScores, scored: Callable[..., ScoredAttack]
-) -> None:
+def test_build_report__constant_scores_are_noted(run: RunScores) -> None:
     flat = replace(run.attacks[0], scores_members=np.ones(112), scores_nonmembers=np.ones(500))
     report = build_report(replace(run, attacks=[flat]))
     assert report["attacks"][0]["auc"] == 0.5
@@ -115,11 +86,10 @@ def test_build_report__not_finite_loss_and_missing_probe_are_null(run: RunScores
 
 
 def test_build_report__tiny_threshold_survives_rounding(run: RunScores) -> None:
-    small = replace(
-        run.attacks[0],
-        known_members=run.attacks[0].known_members * 1e-9,
-        known_nonmembers=run.attacks[0].known_nonmembers * 1e-9,
-    )
+    first = run.attacks[0]
+    known = {f"known_{side}": getattr(first, f"known_{side}") * 1e-9
+             for side in ("members", "nonmembers")}  # fmt: skip
+    small = replace(first, **known)
     threshold = build_report(replace(run, attacks=[small]))["attacks"][0]["threshold"]
     assert threshold != 0 and abs(threshold) < 1e-8
 

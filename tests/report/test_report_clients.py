@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from fedmia.records import ClientInfo, FloatArray, RunScores, ScoredAttack
-from fedmia.report.clients import client_rows, declared_attack, ranking
+from fedmia.records import ClientInfo, FloatArray, RunScores
+from fedmia.report.clients import client_rows, ranking
 from fedmia.statistics.auc import auc, auc_estimate
+from tests.report.conftest import alone, scored
 
 
 def weighted_loop(members: FloatArray, others: FloatArray, weights: FloatArray) -> float:
@@ -32,7 +32,7 @@ def test_auc_estimate__of_weighted_non_members_matches_the_double_loop_and_the_p
     assert even == pytest.approx(auc(members, others))
 
 
-def class_run(run: RunScores, scored: Callable[..., ScoredAttack], leak: float = 0.0) -> RunScores:
+def class_run(run: RunScores, leak: float = 0.0) -> RunScores:
     """Scores that tell class and, by `leak`, membership; client i holds class i alone."""
     generator = np.random.default_rng(5)
     owner = np.arange(len(run.member_ids)) % 9
@@ -43,22 +43,14 @@ def class_run(run: RunScores, scored: Callable[..., ScoredAttack], leak: float =
         scores_nonmembers=others + generator.normal(0, 1, len(others)),
     )
     clients = [ClientInfo(i, 16, "honest") for i in range(9)]
-    return replace(
-        run,
-        attacks=[attack],
-        controls={},
-        pairs=[],
-        member_client=owner,
-        member_labels=owner,
-        nonmember_labels=others,
+    return alone(
+        run, attack, member_client=owner, member_labels=owner, nonmember_labels=others,
         clients=clients,
-    )
+    )  # fmt: skip
 
 
-def test_client_rows__a_score_of_class_does_not_look_like_leakage(
-    run: RunScores, scored: Callable[..., ScoredAttack]
-) -> None:
-    by_class = class_run(run, scored)
+def test_client_rows__a_score_of_class_does_not_look_like_leakage(run: RunScores) -> None:
+    by_class = class_run(run)
     attack = by_class.attacks[0]
     naive = auc(attack.scores_members[by_class.member_client == 0], attack.scores_nonmembers)
     assert naive < 0.15
@@ -72,11 +64,9 @@ def test_client_rows__a_score_of_class_does_not_look_like_leakage(
         assert row["null_n"] == row["n_members"] and row["attack"] == "similarity"
 
 
-def test_client_rows__a_score_of_hospital_does_not_look_like_leakage(
-    run: RunScores, scored: Callable[..., ScoredAttack]
-) -> None:
+def test_client_rows__a_score_of_hospital_does_not_look_like_leakage(run: RunScores) -> None:
     """Each client's images score alike whether members or not; classes do not tell of it."""
-    told = class_run(run, scored)
+    told = class_run(run)
     others = np.arange(len(told.nonmember_ids)) % 10
     blind = replace(
         told,
@@ -90,31 +80,9 @@ def test_client_rows__a_score_of_hospital_does_not_look_like_leakage(
         assert row["n_nonmembers_effective"] == pytest.approx(np.sum(others == row["id"]))
 
 
-def test_ranking__speaks_where_intervals_separate(
-    run: RunScores, scored: Callable[..., ScoredAttack]
-) -> None:
-    rows, _ = client_rows(class_run(run, scored, leak=8.0))
-    sentence = ranking(rows)
-    assert sentence is not None and "client 3 (1.00) more than" in sentence
-    assert sentence.count("client ") == 1
-
-
-def test_client_rows__a_client_without_scored_members_has_nulls(run: RunScores) -> None:
+def test_client_rows__are_null_without_scored_members_or_attacks(run: RunScores) -> None:
     row = client_rows(run)[0][9]
     assert row["role"] == "active" and row["n_members"] == 0
     assert row["auc"] is None and row["null_auc"] is None and row["auc_ci_simultaneous"] is None
-
-
-def test_client_rows__without_attacks_are_null(run: RunScores) -> None:
     rows, _ = client_rows(replace(run, attacks=[]))
     assert len(rows) == 10 and all(r["auc"] is None and r["attack"] is None for r in rows)
-
-
-def test_declared_attack__is_fixed_before_scores_are_seen(run: RunScores) -> None:
-    chosen = declared_attack(run)
-    assert chosen is not None and chosen.name == "combined"
-    rest = [a for a in run.attacks if a.name not in ("combined", "similarity")]
-    later = declared_attack(replace(run, attacks=rest[::-1]))
-    assert later is not None and later.name == "internal"
-    last = declared_attack(replace(run, attacks=[a for a in rest if a.under_attack][::-1]))
-    assert last is not None and last.name == "ascent"

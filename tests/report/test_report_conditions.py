@@ -8,22 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedmia.records import ClientInference, DatasetInferenceResults, Health, Probe, RunScores
+from fedmia.records import ClientInference, DatasetInferenceResults, Probe, RunScores
 from fedmia.report.build import family_sizes, utility
 from fedmia.report.clients import client_leaks, declared_attack, distribution, ranking
-from fedmia.report.datasets import inference_row
 from fedmia.report.defended import statement
-from fedmia.report.health import (
-    ALIKE,
-    ALIKE_ALONE,
-    AT_CHANCE,
-    health_row,
-    health_sentence,
-    probes_below_untrained,
-)
 from fedmia.report.selection import FEW, reasons, select_inferred
 from fedmia.report.verdict import verdict
 from fedmia.statistics.intervals import wilson
+from tests.snapshots import Snapshot
 
 NOTHING: Any = {"untrained": [], "pixels": None}
 
@@ -50,28 +42,24 @@ def without(attack: Any) -> Any:
 @pytest.mark.parametrize(
     ("attacks", "controls", "code", "said"),
     [
-        ([row("a", 0.5, 0.9)], {}, "not-established", "which does not lie over 0.5"),
-        ([row("a", 0.501, 0.9)], {}, "leaks", "The encoder leaks membership: a separates"),
-        ([row("a", 0.6, 0.7), row("b", 0.55, 0.9)], {}, "leaks", "b separates"),  # the largest AUC
-        ([row("a", 0.6, 0.7), row("b", 0.4, 0.99)], {}, "leaks", "a separates"),  # not established
+        ([row("a", 0.5, 0.9)], {}, "not-established", ": a has"),
+        ([row("a", 0.501, 0.9)], {}, "leaks", ": a separates"),
+        ([row("a", 0.6, 0.7), row("b", 0.55, 0.9)], {}, "leaks", ": b separates"),  # the largest
+        ([row("a", 0.6, 0.7), row("b", 0.4, 0.99)], {}, "leaks", ": a separates"),
         ([row("a", 0.1, 0.4), row("b", 0.6, 0.7)], {}, "leaks", "; a is reversed"),
-        ([row("a", 0.1, 0.5)], {}, "not-established", "a has AUC 0.30 [0.10, 0.50]"),
-        ([row("a", 0.1, 0.4), row("b", 0.1, 0.3)], {}, "not-established", "a, b are reversed"),
-        ([row("a", 0.4, 0.6), row("b", 0.3, 0.8, 0.5)], {}, "not-established", "a is the "
-        "highest, with AUC"),
+        ([row("a", 0.1, 0.5)], {}, "not-established", ": a has AUC 0.30 [0.10, 0.50]"),
+        ([row("a", 0.1, 0.4), row("b", 0.1, 0.3)], {}, "not-established", "; a, b are reversed"),
+        ([row("a", 0.4, 0.6), row("b", 0.3, 0.8, 0.5)], {}, "not-established", "; a is"),
         ([row("a", 0.6, 0.7, threat={"vantage": "server"})], {}, "leaks", "The clients' updates"),
-        ([], {}, "not-established", "no attack was scored"),
-        ([row("a", 0.6, 0.7)], {"untrained": [row("a", 0.5, 0.6)]}, "leaks", "a separates"),
-        ([row("a", 0.6, 0.7)], {"zero": [row("c", 0.51, 0.6)]}, "control-failed",
-         "c under the zero control"),
+        ([row("a", 0.6, 0.7)], {"untrained": [row("a", 0.5, 0.6)]}, "leaks", ": a separates"),
+        ([row("a", 0.6, 0.7)], {"zero": [row("c", 0.51, 0.6)]}, "control-failed", ": c under"),
         ([row("a", 0.6, 0.7)], {"untrained": [row("c", 0.51, 0.6), row("d", 0.2, 0.3)]},
-         "control-failed", "d under the untrained control"),  # farthest from a half, either side
+         "control-failed", ": d under"),  # farthest from a half, either side
         ([row("a", 0.6, 0.7)], {"untrained": [row("c", 0.51, 0.6)], "pixels": row("", 0.1, 0.4)},
-         "shift", "Shift between the sets"),
-        ([row("a", 0.6, 0.7)], {"pixels": row("", 0.5, 0.6)}, "leaks", "a separates"),
-        ([row("a", 0.51, 0.7, over_control=over(0.0))], {}, "not-established",
-         "but a adds nothing measurable over its placebo control on the same images: +0.05"),
-        ([without(row("a", 0.6, 0.7))], {}, "leaks-uncontrolled", "no control on the same images"),
+         "shift", "pixels"),
+        ([row("a", 0.6, 0.7)], {"pixels": row("", 0.5, 0.6)}, "leaks", ": a separates"),
+        ([row("a", 0.51, 0.7, over_control=over(0.0))], {}, "not-established", "placebo"),
+        ([without(row("a", 0.6, 0.7))], {}, "leaks-uncontrolled", ": a separates"),
         ([without(row("a", 0.7, 0.8)), row("b", 0.6, 0.7)], {}, "leaks", ": b separates"),
     ],
 )  # fmt: skip
@@ -83,68 +71,16 @@ def test_verdict__of_intervals(
     assert ("reversed" in sentence[0]) == ("reversed" in said)
 
 
-def test_verdict__what_comes_after_it() -> None:
-    none, leak = [row("a", 0.4, 0.6)], [row("a", 0.6, 0.7)]
-    sentence, code = verdict(none, [], NOTHING, [], "none", None, "all alike")
-    assert (
-        code == "collapsed"
-        and sentence.startswith("The encoder has collapsed")
-        and "; no leak" in sentence
-    )
-    sentence, code = verdict(leak, [], NOTHING, [], "none", None, "all alike")
-    assert code == "leaks" and sentence.endswith("; the encoder has collapsed: all alike.")
-    sentence, _ = verdict(none, [], NOTHING, [], "pooled", 3)
-    assert sentence.endswith("all private images; the run was interrupted after round 3.")
-    sentence, _ = verdict(none, [], NOTHING, [], "none", 1, None, "it broke")
-    assert sentence.endswith("; the run ended after round 1, since it broke.")
-    assert "pooled" not in sentence
-
-
-@pytest.mark.parametrize(
-    ("cosine", "loss", "collapsed"),
-    [
-        (ALIKE, AT_CHANCE * 4.0, True),
-        (ALIKE, AT_CHANCE * 4.0 - 1e-6, False),
-        (ALIKE - 1e-6, 4.0, False),
-        (ALIKE_ALONE, 1.0, True),
-        (ALIKE_ALONE - 1e-6, 1.0, False),
-    ],
-)
-def test_health__at_its_limits(cosine: float, loss: float, collapsed: bool) -> None:
-    before = {"knn": 0.5, "linear": 0.6}
-    use: Any = {"knn": 0.4, "linear": 0.6, "untrained": before}
-    row = health_row(Health(cosine, loss, 4.0), use)
-    assert row is not None and row["collapsed"] is collapsed
-    assert probes_below_untrained(use) == ["kNN 0.40 under the untrained encoder's 0.50"]
-    assert (
-        probes_below_untrained(use | {"knn": None})
-        == probes_below_untrained(use | {"untrained": before | {"knn": None}})
-        == []
-    )
-    sentence = health_sentence(row, use)
-    assert sentence is not None and ("kNN 0.40" in sentence) == collapsed
-    assert f"training loss {loss:.2f} where 4.00 is chance" in sentence
-
-
-def test_ranking__names_whom_an_interval_lies_over() -> None:
+def test_ranking__names_whom_an_interval_lies_over(snapshot: Snapshot) -> None:
     def client(number: int, low: float, high: float) -> Any:
         return row("", low, high) | {"id": number, "attack": "similarity"}
 
     rows = [client(0, 0.4, 0.5), client(1, 0.5, 0.7), client(2, 0.6, 0.8), client(3, 0.1, 0.3)]
-    assert ranking(rows) == (
-        "By similarity AUC, these clients leak measurably more: client 2 (0.70) more than 0 "
-        "(0.45), 3 (0.20); client 1 "
-        "(0.60) more than 3 (0.20); client 0 (0.45) more than 3 (0.20)."
-    )  # 0.5 and 0.5 touch
+    snapshot(ranking(rows))  # 0.5 and 0.5 touch
     assert ranking(rows[:2]) is None
-    many = [client(i, 0.4, 0.6) for i in range(FEW)] + [client(90, 0.6, 0.7), client(91, 0.8, 0.9)]
-    assert ranking(many) == (
-        f"By similarity AUC, these clients leak measurably more: client 91 (0.85) more than "
-        f"{FEW + 1} others."
-    )
-    more = [client(i, 0.4, 0.6) for i in range(FEW)] + [client(90 + i, 0.7, 0.8) for i in range(5)]
-    assert str(ranking(more)).endswith(f"client 92 (0.75) more than {FEW} others; 2 more clients "
-                                       "likewise.")  # fmt: skip
+    low = [client(i, 0.4, 0.6) for i in range(FEW)]
+    snapshot(ranking([*low, client(90, 0.6, 0.7), client(91, 0.8, 0.9)]))
+    snapshot(ranking([*low, *(client(90 + i, 0.7, 0.8) for i in range(5))]))
 
 
 def test_reasons__who_is_shown_of_many() -> None:
@@ -176,53 +112,19 @@ def test_told_apart__the_smallest_p_values_of_many() -> None:
     assert select_inferred(rows[1:]) == rows[1:]
 
 
-def test_inference__of_one_set_and_of_clients() -> None:
-    def sets(*p: float | None) -> DatasetInferenceResults:
-        held = [ClientInference(i, v, 0.1, 5, 7) for i, v in enumerate(p)]
-        posers = [ClientInference(None, v, 0.0, 5, 6) for v in (0.04, 0.5, None)]
-        return DatasetInferenceResults("a", "p", held, posers)
+def test_defended__what_is_said_of_them(snapshot: Snapshot) -> None:
+    for low, auc, null in ((0.51, 0.7, (0.4, 0.6)), (0.51, 0.6, (0.4, 0.6)),
+                           (0.5, 0.7, (0.4, 0.6)), (0.51, 0.6, None)):  # fmt: skip
 
-    one = inference_row(sets(0.05), 1)
-    assert one["statement"] == (
-        "The encoder was trained on the set (p = 0.0500, corrected for all tests of this report "
-        "0.0500); 1 of 2 posing sets of non-members "
-        "have p <= 0.05"
-    )
-    assert inference_row(sets(0.051), 1)["statement"].startswith("No evidence of training on")
-    assert (one["clients"][0]["n"], one["clients"][0]["n_nonmembers"]) == (5, 7)
-    assert (one["posers"]["n"], one["posers"]["p_values"]) == (2, [0.04, 0.5])
-    two = inference_row(sets(0.025, 0.05, None), 1)
-    assert "of 2 of 2 clients are detected" in two["statement"] and ": 0, 1; " in two["statement"]
-    assert (
-        "of 0 of 2 clients are detected, Holm's p <= 0.05; "
-        in (inference_row(sets(0.026, 0.06), 1)["statement"])
-    )
-    alone = replace(sets(0.5), clients=[ClientInference(None, 0.5, 0.1, 5, 7)])
-    assert inference_row(alone, 1)["clients"][0]["client"] == -1
+        def group(name: str, value: float, low: float = low, null: Any = null) -> Any:
+            own = {"attack": "a", "auc": value, "auc_ci_simultaneous": (low, 0.9), "null_ci": null}
+            return {"group": name, "leakage": [own | {"attack": "b", "auc": 0.99}, own]}
 
-
-@pytest.mark.parametrize(
-    ("low", "auc", "null", "said"),
-    [
-        (0.51, 0.7, (0.4, 0.6), "Images of defended clients still leak: a AUC 0.70"),
-        (0.51, 0.6, (0.4, 0.6), "Images of defended clients score no higher than posing non-m"),
-        (0.5, 0.7, (0.4, 0.6), "No leak of defended clients' images is established: a AUC"),
-        (0.51, 0.6, None, "Images of defended clients still leak"),
-    ],
-)
-def test_defended__what_is_said_of_them(
-    low: float, auc: float, null: tuple[float, float] | None, said: str
-) -> None:
-    def group(name: str, attack: str, auc: float) -> Any:
-        held = {"attack": attack, "auc": auc, "auc_ci_simultaneous": (low, 0.9), "null_ci": null}
-        return {"group": name, "leakage": [held | {"attack": "b", "auc": 0.99}, held]}
-
-    sentence = statement([group("defended", "a", auc), group("undefended", "a", 0.8)], "a")
-    assert sentence is not None and sentence.startswith(said)
-    assert sentence.endswith(f", of undefended clients 0.80 [{low:.2f}, 0.90]")
-    alone = statement([group("defended", "a", auc)], "a")
-    assert alone is not None and "undefended" not in alone
-    assert statement([group("defended", "c", auc)], "z") is None
+        both = [group("defended", auc), group("undefended", 0.8)]
+        sentence, alone = statement(both, "a"), statement(both[:1], "a")
+        snapshot(sentence)
+        assert sentence is not None and alone == sentence.partition(", of undefended")[0]
+        assert statement(both[:1], "z") is None
 
 
 def test_utility__intervals_are_of_the_images_tested() -> None:

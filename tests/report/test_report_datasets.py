@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from fedmia.records import ClientInference, DatasetInferenceResults, RunScores, ScoredAttack
+from fedmia.records import ClientInference, DatasetInferenceResults, RunScores
 from fedmia.report.build import build_report
 from fedmia.report.datasets import inference_row
 from fedmia.report.tables import datasets as table
+from tests.report.conftest import alone, scored
+from tests.snapshots import Snapshot
 
 EVEN = [ClientInference(None, float(p), 0.0, 8, 50) for p in np.linspace(0.01, 1, 100)]
 
@@ -20,40 +21,46 @@ def told(*p: float | None) -> list[ClientInference]:
     return [ClientInference(3 + k, value, 0.1, 12, 400) for k, value in enumerate(p)]
 
 
+def results(*p: float | None, untrained: tuple[float, ...] = ()) -> DatasetInferenceResults:
+    return DatasetInferenceResults("dataset-inference", "p", told(*p), EVEN, told(*untrained))
+
+
 def test_inference_row__whose_data_set_is_found() -> None:
-    row = inference_row(
-        DatasetInferenceResults("a", "p", told(0.004, 0.02, None, 0.3), EVEN, told(0.4, 0.5)), 4
-    )
+    row = inference_row(results(0.004, 0.02, None, 0.3, untrained=(0.4, 0.5)), 4)
     assert [c["client"] for c in row["clients"]] == [3, 4, 5, 6]
     assert [c["p_value_holm"] for c in row["clients"]] == pytest.approx([0.012, 0.04, None, 0.3])
     assert [c["p_value_untrained"] for c in row["clients"]] == [0.4, 0.5, None, None]
+    assert (row["clients"][0]["n"], row["clients"][0]["n_nonmembers"]) == (12, 400)
     assert row["p_value"] == pytest.approx(4 * 0.012)
     assert row["posers"]["alarms"] == {"0.01": 1, "0.05": 5} and not row["void"]
-    assert (
-        "2 of 3 clients are detected" in row["statement"]
-        and ": 3, 4; the least p, " in row["statement"]
-    )
+    assert (row["posers"]["n"], row["posers"]["p_values"]) == (100, [p.p_value for p in EVEN])
+    unasked = replace(EVEN[0], p_value=None)
+    fewer = replace(results(0.5), posers=[*EVEN, unasked], clients=[unasked])
+    row = inference_row(fewer, 1)
+    assert row["posers"]["n"] == 100 and row["clients"][0]["client"] == -1
+
+
+def test_statement__of_one_set_and_of_clients(snapshot: Snapshot) -> None:
+    for one in (
+        results(0.05), results(0.051), results(0.025, 0.05, None), results(0.026, 0.06),
+        results(0.0005, 0.3, untrained=(0.05, 0.6)), results(0.0005, untrained=(0.01,)),
+    ):  # fmt: skip
+        snapshot(inference_row(one, 1)["statement"])
 
 
 @pytest.mark.parametrize("where", ["posers", "untrained"])
 def test_inference_row__alarms_where_nothing_leaks_void_it(where: str) -> None:
     many = [replace(p, client=i, p_value=0.01) for i, p in enumerate(EVEN[:20])]
-    good = DatasetInferenceResults("a", "p", told(0.0005), EVEN)
+    good = results(0.0005)
     assert not inference_row(good, 1)["void"]
-    bad = replace(good, **{where: many})
-    row = inference_row(bad, 1)
+    row = inference_row(replace(good, **{where: many}), 1)
     assert row["void"] and row["statement"].startswith("Control failed")
     assert not any(r.css for r in table(row).rows) and table(inference_row(good, 1)).rows[0].css
 
 
 def test_inference_row__a_set_that_the_untrained_encoder_tells_too_is_not_detected() -> None:
-    same = DatasetInferenceResults("a", "p", told(0.0005, 0.3), EVEN, told(0.05, 0.6))
-    row = inference_row(same, 1)
-    assert row["p_value"] == 0.3 and "of 0 of 2 clients" in row["statement"]
-    alone = replace(same, clients=told(0.0005), untrained=told(0.01))
-    row = inference_row(alone, 1)
-    assert row["p_value"] is None and row["statement"].startswith("No evidence of training on")
-    assert "but on the untrained encoder 0.0100" in row["statement"]
+    assert inference_row(results(0.0005, 0.3, untrained=(0.05, 0.6)), 1)["p_value"] == 0.3
+    assert inference_row(results(0.0005, untrained=(0.01,)), 1)["p_value"] is None
 
 
 @pytest.mark.parametrize(
@@ -66,18 +73,15 @@ def test_inference_row__a_set_that_the_untrained_encoder_tells_too_is_not_detect
     ],
 )
 def test_report__its_verdict_and_its_statement_agree(
-    run: RunScores, scored: Callable[..., ScoredAttack], p: float, null: float | None, code: str
+    run: RunScores, p: float, null: float | None, code: str
 ) -> None:
-    held = told(p)
-    one = DatasetInferenceResults("dataset-inference", "p", held, EVEN, told(null) if null else ())
+    one = results(p, untrained=(null,) if null else ())
     attacks = [scored(f"{i}", 0.5, 112, 500, i) for i in range(3)]
-    bare = replace(run, controls={}, pairs=[], attacks=attacks, inferences=[one])
-    report = build_report(bare)
+    report = build_report(alone(run, *attacks, inferences=[one]))
     (row,) = report["dataset_inference"]
     assert report["verdict_code"] == code
     assert ("was trained on the set" in row["statement"]) == (code != "not-established")
     assert ("by dataset-inference, the encoder was" in report["verdict"]) == (code[0] == "l")
     assert bool(table(row).rows[0].css) == (code[0] == "l")
-    assert ("whole set of images" in report["means"]) == (code == "leaks")
-    none = build_report(replace(bare, attacks=[]))
+    none = build_report(alone(run, inferences=[one]))
     assert none["verdict_code"] == ("leaks" if p == 0.02 else code)

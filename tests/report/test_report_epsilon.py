@@ -1,39 +1,42 @@
-"""How an epsilon is printed: with its standing, or as none that means anything."""
+"""How an epsilon is printed, and the server's rule with its privacy statement."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
-import pytest
-
-from fedmia.records.privacy import MEANINGFUL, Epsilon
-from fedmia.report.format import epsilon
-
-
-@pytest.mark.parametrize(
-    "name, value, said",
-    [
-        ("dpsgd", 8.0, "dpsgd, epsilon 8 (delta 1e-05, 20 rounds): guaranteed (noise: entropy)"),
-        ("dpsgd", MEANINGFUL,
-         "dpsgd, epsilon 20 (delta 1e-05, 20 rounds): guaranteed (noise: entropy)"),
-        ("dpsgd", 2440.0,
-         "dpsgd, no meaningful guarantee (epsilon 2.44e+03, delta 1e-05, 20 rounds)"),
-        ("logistic", 21.0,
-         "logistic, no meaningful guarantee (epsilon 21, delta 1e-05, 20 rounds)"),
-        ("logistic", None,
-         "logistic, no meaningful guarantee (no finite epsilon, delta 1e-05, 20 rounds)"),
-    ],
-)  # fmt: skip
-def test_epsilon__over_20_is_no_meaningful_guarantee(name: str, value: Any, said: str) -> None:
-    claim = Epsilon(value, 1e-5, 20, "guaranteed", "The client.", noise_source="entropy")
-    spent: Any = asdict(claim)
-    assert epsilon({"name": name, "epsilon": spent, "metrics": {}}) == said
+from fedmia.records import Aggregation, RunScores
+from fedmia.records.privacy import MEANINGFUL, NOISE, Epsilon
+from fedmia.records.rows import Report
+from fedmia.report.build import build_report
+from fedmia.report.format import aggregation_sentence, epsilon
+from tests.snapshots import Snapshot
 
 
-def test_epsilon__says_its_unit() -> None:
-    spent: Any = asdict(Epsilon(8.0, 1e-5, 20, "guaranteed", "", unit="image"))
-    row: Any = {"name": "dpsgd", "epsilon": spent, "metrics": {}}
-    assert epsilon(row).startswith("dpsgd, epsilon 8 for one image (delta 1e-05")
-    spent["value"] = 90.0
-    assert "no meaningful guarantee (epsilon 90 for one image, delta" in epsilon(row)
+def test_epsilon__over_20_is_no_meaningful_guarantee(snapshot: Snapshot) -> None:
+    """And each is printed with its unit, where that is known."""
+    for value, unit in ((8.0, ""), (MEANINGFUL, "image"), (21.0, "client"), (2440.0, ""),
+                        (None, "")):  # fmt: skip
+        claim = Epsilon(value, 1e-5, 20, "guaranteed", "", unit=unit, noise_source="entropy")
+        spent: Any = asdict(claim)
+        snapshot(epsilon({"name": "dpsgd", "epsilon": spent, "metrics": {}}))
+
+
+def test_aggregation__its_row_rests_on_all_that_it_assumes(whole: Report) -> None:
+    row = whole["aggregation"]
+    assert (row["name"], row["view"], row["metrics"]) == ("dp-fedavg", "sums", {"clip": 0.25})
+    assert row["epsilon"] == {
+        "value": 7.5, "delta": 1e-5, "rounds": 30, "standing": "guaranteed", "unit": "client",
+        "noise_source": "seeded", "assumptions": f"Unit: one client. {NOISE['seeded']}",
+    }  # fmt: skip
+
+
+def test_aggregation__is_told_where_it_sees_or_promises_less(
+    run: RunScores, report: Report
+) -> None:
+    assert "aggregation" not in report
+    rules = (Aggregation("fedavg"), Aggregation("fedavg", "sums"),
+             Aggregation("fedavg", metrics={"clip": 0.5}))  # fmt: skip
+    reports = [build_report(replace(run, aggregation=rule)) for rule in rules]
+    assert [bool(aggregation_sentence(one)) for one in reports] == [False, True, True]
+    assert reports[0]["aggregation"]["epsilon"] is None

@@ -1,22 +1,24 @@
-"""A collapsed encoder is named, in the verdict and in the row, and no other is."""
+"""What is known of an encoder itself: whether it has collapsed, and which regime it is of."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from fedmia.records import Health, Probe, RunScores, ScoredAttack
+from fedmia.records import Health, RunScores, ScoredAttack
 from fedmia.records.rows import Utility
 from fedmia.report.build import build_report
-from fedmia.report.health import health_row
-from fedmia.report.page import page
+from fedmia.report.format import sentences
+from fedmia.report.health import ALIKE, ALIKE_ALONE, AT_CHANCE, health_row, probes_below_untrained
+from fedmia.report.regime import ASCENT
+from tests.report.conftest import alone
 
 CHANCE = 4.29  # ln 73
 
 
-def utility(linear: float | None, untrained: float | None) -> Utility:
+def utility(linear: float | None, untrained: float | None = 0.5) -> Utility:
     nothing = {"knn": None, "knn_ci": None, "linear_ci": None, "n": 100}
     old = {**nothing, "linear": untrained}
     return {**nothing, "linear": linear, "untrained": old}  # type: ignore[typeddict-item]
@@ -28,45 +30,66 @@ def utility(linear: float | None, untrained: float | None) -> Utility:
         (0.9998, 4.286, 0.6, True),  # at chance
         (0.99999, 3.5, 0.4, True),  # its outputs run from the queue together, the probe tells
         (0.99999, 3.5, 0.6, False),
-        (0.999, 3.2, 0.4, False),  # as alike as an untrained encoder's
         (0.65, 4.286, 0.4, False),  # learns nothing, yet tells images apart
         (0.99999, None, 0.4, True),  # an audit knows no loss
         (0.99999, None, None, False),
         (1 - 1e-12, None, None, True),  # one output for all images needs no other sign
         (1 - 1e-9, None, None, False),
+        (ALIKE, AT_CHANCE * CHANCE, 0.6, True),
+        (ALIKE, AT_CHANCE * CHANCE - 1e-6, 0.6, False),
+        (ALIKE - 1e-6, CHANCE, 0.6, False),
+        (ALIKE_ALONE, 1.0, 0.4, True),
+        (ALIKE_ALONE - 1e-6, 1.0, 0.4, False),  # as alike as an untrained encoder's
     ],
 )
 def test_health_row__two_signs_of_three(
     cosine: float, loss: float | None, linear: float | None, collapsed: bool
 ) -> None:
-    row = health_row(Health(cosine, loss, CHANCE), utility(linear, 0.5))
+    row = health_row(Health(cosine, loss, CHANCE), utility(linear))
     assert row is not None and row["collapsed"] is collapsed and row["cosine"] == cosine
-    assert health_row(None, utility(0.4, 0.5)) is None
+    assert health_row(None, utility(linear)) is None
 
 
-def collapsed(run: RunScores) -> RunScores:
-    probes = {"knn": Probe(0.5, 300), "linear": Probe(0.41, 300)}
-    return replace(run, health=Health(0.99998, 4.286, CHANCE), utility=probes)
+def test_probes__worse_than_on_the_untrained_encoder() -> None:
+    assert [probes_below_untrained(utility(*both)) for both in ((0.5,), (None,), (0.5, None))] == [
+        [], [], [],
+    ]  # fmt: skip
+    assert len(probes_below_untrained(utility(0.4))) == 1
 
 
-def test_verdict__a_collapsed_encoder_is_no_quiet_one(
-    run: RunScores, scored: Callable[..., ScoredAttack]
-) -> None:
-    quiet = replace(run, attacks=[scored("similarity", 0.5, 112, 500, 1)], controls={}, pairs=[])
-    assert build_report(quiet)["verdict_code"] == "not-established"
-    report = build_report(collapsed(quiet))
-    assert report["verdict_code"] == "collapsed" and report["health"]["collapsed"]
-    assert report["verdict"].startswith(
-        "The encoder has collapsed, so the result says nothing about its training: outputs for "
-        "different images have mean cosine 1.0000, training loss 4.29 where 4.29 is chance, kNN "
-        "0.50 under the untrained encoder's 0.62, linear probe 0.41 under the untrained encoder's "
-        "0.70; no leakage established: similarity has AUC"
-    )
-    assert "Collapsed: outputs for different images" in page(report, {})
+def exact(auc: float, name: str = "similarity", **more: str) -> ScoredAttack:
+    """Scores whose AUC is `auc`, a whole hundredth: two equal members among hundred others."""
+    others = np.arange(100) + 0.5
+    made = ScoredAttack(name, "a paper", "black-box", "client", np.full(2, 100 * auc), others)
+    return replace(made, **more)  # type: ignore[arg-type]
 
 
-def test_verdict__a_collapsed_encoder_that_leaks_leaks(run: RunScores) -> None:
-    report = build_report(collapsed(run))
-    assert report["verdict_code"] == "leaks"
-    assert "; the encoder has collapsed: outputs for different images" in report["verdict"]
-    assert "collapsed" not in build_report(run)["verdict"]
+def of(run: RunScores, *attacks: ScoredAttack, members: int = 2) -> RunScores:
+    """The run with 100 non-members and these attacks alone."""
+    cut = {n: getattr(run, n)[:members] for n in ("member_ids", "member_client", "member_labels")}
+    cut |= {n: getattr(run, n)[:100] for n in ("nonmember_ids", "nonmember_labels")}
+    return alone(run, *attacks, pixels=None, clients=[], **cut)
+
+
+@pytest.mark.parametrize(
+    ("auc", "name"), [(0.97, "overfit"), (0.86, "overfit"), (0.85, "weak"), (0.55, "weak")]
+)
+def test_regime__similarity_over_the_bound(run: RunScores, auc: float, name: str) -> None:
+    """At the bound it is weak; what other attacks reach does not matter."""
+    other = exact(1.0 if name == "weak" else 0.3, "combined")
+    report = build_report(of(run, other, exact(auc)))
+    assert report["regime"] == {"name": name, "auc": auc, "bound": 0.85}
+    assert f"{name} (similarity has AUC {auc:.3f}" in str(sentences(report)["regime"])
+
+
+def test_regime__null_without_an_auc_of_similarity(run: RunScores) -> None:
+    nobody = of(run, replace(exact(0.9), scores_members=np.zeros(0)), members=0)
+    for one in (of(run), of(run, exact(0.97, "combined")), nobody):
+        report = build_report(one)
+        assert report["regime"] is sentences(report)["regime"] is None
+
+
+def test_note__tells_what_ascent_added_elsewhere_where_an_attack_climbs(run: RunScores) -> None:
+    climbing = exact(0.6, "ascent", act="ascent")
+    notes = [build_report(of(run, exact(0.6), *more))["notes"] for more in ((), (climbing,))]
+    assert [ASCENT in one for one in notes] == [False, True]

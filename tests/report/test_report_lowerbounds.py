@@ -4,30 +4,28 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from rich.console import Console
 from scipy.stats import beta, norm
 
 from fedmia.lowerbounds.fdp import shared_run_bound
 from fedmia.lowerbounds.gdp import epsilon_at
 from fedmia.lowerbounds.onerun import one_run_bound
 from fedmia.lowerbounds.rates import TRIED, rates_bound
-from fedmia.records import Aggregation, RunScores, ScoredAttack
+from fedmia.records import Aggregation, RunScores
 from fedmia.records.privacy import ClientDefence, Epsilon
 from fedmia.report import lowerbounds
 from fedmia.report.build import build_report
 from fedmia.report.csvs import clients_csv
-from fedmia.report.format import sentences
+from fedmia.report.format import defended_lines, sentences
 from fedmia.report.lowerbounds import bounds_family
 from fedmia.report.page import page
-from fedmia.report.terminal import render
-
-Scored = Callable[..., ScoredAttack]
+from fedmia.report.verdict import UNSOUND
+from tests.report.conftest import scored, shown
+from tests.snapshots import Snapshot
 
 
 def claiming(run: RunScores, *told: Epsilon) -> RunScores:
@@ -48,13 +46,7 @@ def claim(value: float | None, correct: tuple[int, ...] = ()) -> Epsilon:
 BLAMED, CHANCE = (49, 315, 520), (26, 180, 355)
 
 
-def terminal(report: object) -> str:
-    console = Console(width=80, record=True, file=io.StringIO())
-    console.print(render(report))  # type: ignore[arg-type]
-    return " ".join(console.export_text().split())
-
-
-def test_canaries__refute_a_claim_and_are_shouted(run: RunScores) -> None:
+def test_canaries__refute_a_claim_and_are_shouted(run: RunScores, snapshot: Snapshot) -> None:
     report = build_report(claiming(run, claim(1.0, BLAMED), claim(1.0, CHANCE)))
     rows = [c["defence"]["epsilon"] for c in report["clients"][:2] if c["defence"]]
     first, second = (row["lower_bound"] for row in rows if row)
@@ -62,19 +54,16 @@ def test_canaries__refute_a_claim_and_are_shouted(run: RunScores) -> None:
     assert first["value_simultaneous"] == pytest.approx(together, abs=1e-6)
     assert first["value"] > together > 1 and first["refuted"]
     assert second["value"] < 1 and not second["refuted"]
-    verdict = report["verdict"]
-    assert verdict.startswith(
-        "CLAIM REFUTED: client 0 claims epsilon 1 by dpsgd, yet 1,000 canaries"
-    )
-    assert f"more than {together:.3g} at delta 1e-05; the encoder leaks" in verdict
+    assert report["verdict"].startswith("CLAIM REFUTED: client 0 claims epsilon 1 by dpsgd")
+    assert f"more than {together:.3g} at delta 1e-05; the encoder leaks" in report["verdict"]
     assert report["verdict_code"] == "leaks"
-    assert "CLAIM REFUTED" in terminal(report) and "canaries (REFUTED)" in page(report, {})
+    (line,) = defended_lines(report)
+    snapshot(line)
     low, high = second["value"], first["value"]
-    together_told = "client 0, 1: dpsgd, epsilon 1 (delta 1e-05, 20 rounds): heuristic "
-    together_told += (
-        f"(noise: seeded), at least {low:.2f} to {high:.2f} by 1,000 canaries (1 of 2 REFUTED)."
-    )
-    assert together_told in terminal(report)
+    assert f"{low:.2f} to {high:.2f}" in line
+    terminal, html = shown(report)
+    assert line in terminal and "CLAIM REFUTED" in terminal and "canaries (REFUTED)" in html
+    assert '<p class="verdict leaks">CLAIM REFUTED' in page(report, {})
     records = list(csv.DictReader(io.StringIO(clients_csv(report["clients"], [], 0))))
     assert [float(r["epsilon_at_least"] or -1) for r in records[:3]] == [high, low, -1]
 
@@ -93,12 +82,9 @@ def test_canaries__of_the_server_are_shouted_and_share_the_error(run: RunScores)
     assert bounds_family(whole) == bounds_family(run) + 1 == 2
     assert bound["value_simultaneous"] == pytest.approx(want, abs=1e-6) and bound["refuted"]
     assert bound["value"] > want > 2 and (row["unit"], bound["audit"]) == ("client", spent.audit)
-    start = "CLAIM REFUTED: the server claims epsilon 2 by dp-fedavg, yet 1,000 canaries show more"
-    assert report["verdict"].startswith(start)
-    for where in (terminal(report), page(report, {})):
-        sentence = "epsilon 2 for one client (delta 1e-05, 30 rounds): guaranteed (noise: seeded)"
-        assert f"{sentence}, at least" in where
-        assert "by 1,000 canaries (REFUTED)" in where
+    assert report["verdict"].startswith("CLAIM REFUTED: the server claims epsilon 2 by dp-fedavg")
+    for text in shown(report):
+        assert "by 1,000 canaries (REFUTED)" in text
 
 
 def test_canaries__in_one_run_of_a_gaussian_show_more_than_of_any_mechanism(
@@ -122,12 +108,13 @@ def test_stack__one_line_a_unit(run: RunScores) -> None:
     report = build_report(replace(run, clients=clients))
     defence: Any = report["clients"][0]["defence"]
     assert [e["unit"] for e in (defence["epsilon"], *defence["beside"])] == ["image", "client"]
-    first = "dpsgd, gaussian, epsilon 2 for one image (delta 1e-05, 20 rounds): guaranteed"
-    first += " (noise: seeded)"
-    second = "dpsgd, gaussian, no meaningful guarantee (epsilon 90 for one client, delta 1e-06, "
-    printed, html = terminal(report), page(report, {})
-    assert f"Defended, client 0: {first}. Defended, client 0: {second}20 rounds)." in printed
-    assert first in html and second in html and "Per image." in html and "The client." in html
+    terminal, html = shown(report)
+    first, second = defended_lines(report)
+    assert "epsilon 2 for one image" in first and "epsilon 90 for one client" in second
+    for line in (first, second):
+        who, _, what = line.removesuffix(".").partition(": ")
+        assert line in terminal and who == "Defended, client 0" and what in html
+    assert "Per image." in html and "The client." in html
     (row, *_) = csv.DictReader(io.StringIO(clients_csv(report["clients"], [], 0)))
     assert (row["epsilon"], row["unit"]) == ("2.0", "image")
 
@@ -138,13 +125,11 @@ def test_canaries__whose_claim_they_cannot_reach_say_so(run: RunScores) -> None:
     assert not any(row["lower_bound"]["refuted"] for row in rows if row)
     assert rows[0] and 4 < rows[0]["lower_bound"]["most"] < 8
     most = rows[0]["lower_bound"]["most"]
-    assert f"by 1,000 canaries, an audit that can show at most {most:.1f}" in terminal(report)
+    assert f"can show at most {most:.1f}" in " ".join(defended_lines(report))
     assert "REFUTED" not in report["verdict"]
 
 
-def test_attacks__the_largest_bound_is_corrected_for_all_that_was_tried(
-    run: RunScores, scored: Scored
-) -> None:
+def test_attacks__the_largest_bound_is_corrected_for_all_that_was_tried(run: RunScores) -> None:
     """All members' clients claim; two attacks, of which one tells everything."""
     attacks = [scored("similarity", 0.6, 112, 500, 1), scored("ascent", 0.9999, 112, 500, 2)]
     whole = claiming(replace(run, attacks=attacks), *[claim(0.5)] * 9)
@@ -156,15 +141,11 @@ def test_attacks__the_largest_bound_is_corrected_for_all_that_was_tried(
     assert bound["value"] == bound["value_simultaneous"] == pytest.approx(alone.epsilon, abs=1e-6)
     assert (bound["n_members"], bound["n_nonmembers"], bound["clients"]) == (112, 500, 9)
     assert bound["refuted"] and bound["claim"] == 0.5
-    assert report["verdict"].startswith(
-        "CLAIM REFUTED: clients claim epsilon 0.5 at most, yet ascent shows more than"
-    )
+    assert report["verdict"].startswith("CLAIM REFUTED: clients claim epsilon 0.5 at most, yet asc")
     assert "REFUTED" in str(sentences(report)["bound"])
 
 
-def test_attacks__bound_holds_at_the_largest_delta_that_is_claimed(
-    run: RunScores, scored: Scored
-) -> None:
+def test_attacks__bound_holds_at_the_largest_delta_that_is_claimed(run: RunScores) -> None:
     """At a smaller one it would be over what a client with a larger delta promises."""
     attack = scored("ascent", 0.9999, 112, 500, 2)
     told = [replace(claim(0.5), delta=delta) for delta in (1e-5, 0.2, *[1e-3] * 7)]
@@ -175,18 +156,16 @@ def test_attacks__bound_holds_at_the_largest_delta_that_is_claimed(
     assert bound["value"] == pytest.approx(largest, abs=1e-6)
 
 
-def test_attacks__are_not_believed_where_the_sets_differ(run: RunScores, scored: Scored) -> None:
+def test_attacks__are_not_believed_where_the_sets_differ(run: RunScores) -> None:
     attack = scored("ascent", 0.9999, 112, 500, 2)
     pixels = (attack.scores_members, attack.scores_nonmembers)
     report = build_report(claiming(replace(run, attacks=[attack], pixels=pixels), claim(0.01)))
-    assert report["verdict_code"] == "shift" and "REFUTED" not in report["verdict"]
+    assert report["verdict_code"] in UNSOUND and "REFUTED" not in report["verdict"]
     pooled = build_report(claiming(replace(run, attacks=[attack], pretrain="pooled"), claim(0.01)))
     assert "lower_bound" not in pooled
 
 
-def test_attacks__compare_the_members_who_are_promised_something(
-    run: RunScores, scored: Scored
-) -> None:
+def test_attacks__compare_the_members_who_are_promised_something(run: RunScores) -> None:
     """Only clients 0 and 1 claim; the attack tells members of the others alone. Non-members have
     the class mix of those compared."""
     attack = scored("similarity", 0.5, 112, 500, 2)
@@ -198,9 +177,3 @@ def test_attacks__compare_the_members_who_are_promised_something(
     odd = replace(split, nonmember_labels=np.zeros(500, dtype=int))
     assert "lower_bound" not in build_report(claiming(odd, claim(0.2), claim(0.1)))
     assert "lower_bound" not in build_report(claiming(split))
-
-
-def test_honest__claims_are_left_in_peace(run: RunScores) -> None:
-    report = build_report(run)  # 8.0, twice, at an AUC of 0.75
-    assert not report["lower_bound"]["refuted"]
-    assert "no contradiction to the claim, but no proof of it" in str(sentences(report)["bound"])

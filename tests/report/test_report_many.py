@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,57 +15,49 @@ from fedmia.records.rows import Report
 from fedmia.report import clients as client_reports
 from fedmia.report import tables
 from fedmia.report.build import build_report
+from fedmia.report.clients import client_rows, ranking
 from fedmia.report.figures import clients as figures
-from fedmia.report.format import sentences
+from fedmia.report.format import defended_lines, sentences
 from fedmia.report.page import page
 from fedmia.report.publish import all_clients, write_report
 from fedmia.report.selection import FEW, select_clients
 from fedmia.report.terminal import lines
+from tests.report.conftest import alone
+from tests.snapshots import Snapshot
 
 MANY = 120
 EACH = 40
 
 
-@pytest.fixture(name="many", scope="module")
-def _many(make_many: Callable[..., RunScores]) -> RunScores:
-    return make_many()
-
-
 @pytest.fixture(scope="module")
-def make_many(run: RunScores) -> Callable[..., RunScores]:
+def many(run: RunScores) -> RunScores:
     """118 honest clients and two attackers. Client 7 leaks; 50 to 59 are defended; 90 is large."""
-
-    def made(leak: float = 6.0) -> RunScores:
-        draw = np.random.default_rng(3)
-        honest = MANY - 2
-        owner = np.repeat(np.arange(honest), EACH)
-        labels = np.arange(len(owner)) % 4, np.arange(400) % 4
-        members, others = draw.normal(size=len(owner)), draw.normal(size=400)
-        attack = replace(
-            run.attacks[0],
-            name="similarity",
-            scores_members=members + leak * (owner == 7),
-            scores_nonmembers=others,
+    draw, honest = np.random.default_rng(3), MANY - 2
+    owner = np.repeat(np.arange(honest), EACH)
+    members, others = draw.normal(size=len(owner)), draw.normal(size=400)
+    attack = replace(
+        run.attacks[0],
+        name="similarity",
+        scores_members=members + 6.0 * (owner == 7),
+        scores_nonmembers=others,
+    )
+    told = Epsilon(8.0, 1e-5, 20, "heuristic", "Per image.")
+    clients = [
+        ClientInfo(
+            i, 99 if i == 90 else EACH, "honest" if i < honest else "active",
+            ClientDefence("dpsgd", replace(told, value=2.0 + i / 10)) if 50 <= i < 60 else None,
+            (10, 10, 10, 10),
         )
-        told = Epsilon(8.0, 1e-5, 20, "heuristic", "Per image.")
-        clients = [
-            ClientInfo(
-                i, 99 if i == 90 else EACH, "honest" if i < honest else "active",
-                ClientDefence("dpsgd", replace(told, value=2.0 + i / 10)) if 50 <= i < 60 else None,
-                (10, 10, 10, 10),
-            )
-            for i in range(MANY)
-        ]  # fmt: skip
-        asked = [ClientInference(i, (i + 1) / 70_000, 0.1, EACH, 400) for i in range(honest)]
-        return replace(
-            run, attacks=[attack], controls={}, pairs=[], curves=None, rounds=[],
-            member_ids=np.arange(len(owner)), nonmember_ids=np.arange(5000, 5400),
-            member_client=owner, member_labels=labels[0], nonmember_labels=labels[1],
-            clients=clients, inferences=[DatasetInferenceResults("dataset-inference", "p", asked,
-            [])],
-        )  # fmt: skip
-
-    return made
+        for i in range(MANY)
+    ]  # fmt: skip
+    asked = [ClientInference(i, (i + 1) / 70_000, 0.1, EACH, 400) for i in range(honest)]
+    return alone(
+        run, attack, curves=None, rounds=[], member_ids=np.arange(len(owner)),
+        nonmember_ids=np.arange(5000, 5400), member_client=owner,
+        member_labels=np.arange(len(owner)) % 4, nonmember_labels=np.arange(400) % 4,
+        clients=clients,
+        inferences=[DatasetInferenceResults("dataset-inference", "p", asked, [])],
+    )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +65,6 @@ def report(many: RunScores) -> Report:
     return build_report(many)
 
 
-@pytest.mark.slow
 def test_null_of__numbers_of_a_client_do_not_depend_on_the_others(
     many: RunScores, report: Report
 ) -> None:
@@ -98,13 +88,12 @@ def test_shown__each_reason_has_its_turn(report: Report) -> None:
 
 
 def test_shown__few_clients_are_all_shown_without_a_reason(run: RunScores) -> None:
-    report = build_report(run)
-    assert [one.row for one in select_clients(report)] == report["clients"]
-    assert (
-        not any(one.why for one in select_clients(report)) and "client_distribution" not in report
-    )
-    assert "clients-distribution" not in page(report, {}) and "clients.csv" not in page(report, {})
-    assert figures.distribution(report) is None
+    few = build_report(run)
+    assert [one.row for one in select_clients(few)] == few["clients"]
+    assert not any(one.why for one in select_clients(few)) and "client_distribution" not in few
+    text = page(few, {})
+    assert "clients-distribution" not in text and "clients.csv" not in text
+    assert figures.distribution(few) is None
 
 
 def test_shown__a_defence_that_all_have_sets_none_apart(many: RunScores) -> None:
@@ -113,39 +102,28 @@ def test_shown__a_defence_that_all_have_sets_none_apart(many: RunScores) -> None
     assert not any("defended" in one.why for one in clients) and len(clients) == FEW
 
 
-def test_distribution__counts_and_percentiles(report: Report) -> None:
+def test_distribution__beside_the_nulls(report: Report) -> None:
     spread = report["client_distribution"]
     aucs = [c["auc"] for c in report["clients"] if c["auc"] is not None]
-    assert spread["clients"] == len(aucs) == MANY - 2
-    assert (spread["over_half"], spread["under_half"]) == (1, 0)
-    want = np.percentile(aucs, range(101))
-    assert spread["percentiles"] == pytest.approx(want, abs=1e-6)
-    bands = [(c["auc"], c["null_ci"][1]) for c in report["clients"] if c["null_ci"]]
-    assert spread["with_null"] == len(bands)
-    assert spread["over_null"] == sum(auc > high for auc, high in bands)
+    bands = [c["null_ci"] for c in report["clients"] if c["null_ci"]]
+    assert (spread["clients"], spread["with_null"]) == (len(aucs), len(bands)) == (118, 118)
+    assert spread["percentiles"] == pytest.approx(np.percentile(aucs, range(101)), abs=1e-6)
     assert spread["over_null_expected"] == pytest.approx(len(bands) * 0.0297, rel=0.01)
     null = spread["null_percentiles"]
     assert null is not None and null[50] == pytest.approx(0.5, abs=0.01)
     assert null[5] == pytest.approx(spread["percentiles"][5], abs=0.05)
 
 
-def test_sentences__of_many_clients_are_short(report: Report, many: RunScores) -> None:
-    sentence = sentences(report)["clients"]
-    assert (
-        sentence is not None
-        and "118 clients" in sentence
-        and "client 7 (1.00) more than" in sentence
-    )
-    assert "Clients with a simultaneous interval over 0.5: 1, under 0.5: 0" in sentence
-    printed = lines(report)
-    assert max(map(len, printed)) < 700 and sum("Defended" in line for line in printed) == 1
-    (line,) = (one for one in printed if "Defended" in one)
-    assert "10 clients: from dpsgd, epsilon 7 (" in line and "to dpsgd, epsilon 7.9 (" in line
-    statement = report["dataset_inference"][0]["statement"]
-    significant = sum(
-        1 for c in report["dataset_inference"][0]["clients"] if c["p_value_holm"] <= 0.05
-    )
-    assert significant > FEW and f"18, 19 and {significant - FEW} more" in statement
+def test_sentences__of_many_clients_are_short(report: Report, snapshot: Snapshot) -> None:
+    sentence = str(sentences(report)["clients"])
+    snapshot(sentence)
+    assert "client 7 (1.00) more than" in sentence
+    (line,) = defended_lines(report)
+    assert max(map(len, lines(report))) < 700 and line in lines(report)
+    snapshot(line)
+    (row,) = report["dataset_inference"]
+    significant = sum(1 for c in row["clients"] if (c["p_value_holm"] or 0) <= 0.05)
+    assert significant > FEW and f"18, 19 and {significant - FEW} more" in row["statement"]
 
 
 def test_page__twenty_clients_and_where_the_rest_is(report: Report) -> None:
@@ -168,10 +146,15 @@ def test_figures__are_no_larger_for_many(report: Report) -> None:
     assert outline.get_xy()[:, 1].max() < MANY and len(classes.axes[0].get_yticks()) == FEW
 
 
+def written(folder: Path, run: RunScores, report: Report) -> list[dict[str, str]]:
+    """The lines of clients.csv."""
+    assert folder / "clients.csv" in write_report(folder, run, report, {})
+    with (folder / "clients.csv").open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
 def test_clients_csv__a_line_a_client(many: RunScores, report: Report, tmp_path: Path) -> None:
-    files = write_report(tmp_path, many, report, {})
-    assert tmp_path / "clients.csv" in files
-    rows = list(csv.DictReader((tmp_path / "clients.csv").open(encoding="utf-8")))
+    rows = written(tmp_path, many, report)
     assert [int(r["client"]) for r in rows] == list(range(MANY))
     here, want = rows[55], report["clients"][55]
     assert float(here["auc"]) == want["auc"] and here["defence"] == "dpsgd"
@@ -182,15 +165,11 @@ def test_clients_csv__a_line_a_client(many: RunScores, report: Report, tmp_path:
     assert rows[-1]["p_value dataset-inference"] == "" and int(here["null_posers"]) == EACH
 
 
-def test_ranking__of_clients_that_all_separate_is_short(
-    make_many: Callable[..., RunScores],
-) -> None:
+def test_ranking__of_clients_that_all_separate_is_short(many: RunScores) -> None:
     """Half of the clients leak all that they hold: thousands of pairs."""
-    many = make_many(0.0)
     (attack,) = many.attacks
     leaks = attack.scores_members + np.where(many.member_client % 2, 9.0, -9.0)
-    found = build_report(replace(many, attacks=[replace(attack, scores_members=leaks)]))
-    ranked = found["client_ranking"]
+    ranked = ranking(client_rows(replace(many, attacks=[replace(attack, scores_members=leaks)]))[0])
     assert ranked is not None and len(ranked) < 300
     assert ranked.count("more than 59 others") == 3 and "56 more clients likewise" in ranked
 
@@ -212,38 +191,26 @@ def test_condensed__twenty_are_listed_and_the_rest_is_counted(
     assert len(short["clients"]) == FEW and short["client_counts"]["clients"] == MANY
     reasons = {one.row["id"]: one.why for one in select_clients(short)}
     assert "interval excludes 0.5" in reasons[7] and "largest epsilon" in reasons[59]
-    for key in ("statement", "void", "posers"):
-        assert short["dataset_inference"][0][key] == report["dataset_inference"][0][key]  # type: ignore[literal-required]
-    assert len(short["dataset_inference"][0]["clients"]) == FEW
-    assert short["dataset_inference"][0]["n_clients"] == MANY - 2
+    (inference,), (whole,) = short["dataset_inference"], report["dataset_inference"]
+    keys = ("statement", "void", "posers")
+    assert [inference[key] for key in keys] == [whole[key] for key in keys]  # type: ignore[literal-required]
+    assert (len(inference["clients"]), inference["n_clients"]) == (FEW, MANY - 2)
     defended = short["defended"]
     assert defended is not None and [g["n_clients"] for g in defended["groups"]] == [10, 108]
     assert all(len(g["clients"]) <= FEW for g in defended["groups"])
     assert short["family"]["intervals_clients"] == report["family"]["intervals_clients"]
-    assert (
-        short["client_distribution"]["percentiles"] == report["client_distribution"]["percentiles"]
-    )
-    assert [one for one in lines(short) if "Defended" in one] == [
-        one for one in lines(report) if "Defended" in one
-    ]
+    spreads = [one["client_distribution"]["percentiles"] for one in (short, report)]
+    assert spreads[0] == spreads[1] and defended_lines(short) == defended_lines(report)
     text = page(short, {})
     assert "20 of 120\nclients" in text and "and <code>report.json</code>" not in text
     spread = figures.distribution(short)
     assert spread is not None
     assert sum(bar.get_height() for bar in spread.axes[0].containers[0]) == pytest.approx(MANY - 2)
-    write_report(tmp_path, run, short, {})
-    rows = list(csv.DictReader((tmp_path / "clients.csv").open(encoding="utf-8")))
+    rows, everyone = written(tmp_path, run, short), list(all_clients(run, short)[0])
     assert [int(r["client"]) for r in rows] == list(range(MANY))
-    whole = list(all_clients(run, short)[0])
-    assert float(rows[55]["auc"]) == whole[55]["auc"] == report["clients"][55]["auc"]
-
-
-def test_condensed__clients_of_one_mix_share_their_null(
-    condensed: tuple[RunScores, Report],
-) -> None:
-    run, short = condensed
-    bands = {str(row["null_ci"]) for row in all_clients(run, short)[0] if row["auc"] is not None}
-    assert len(bands) == 1  # each client holds ten images of each class
+    assert float(rows[55]["auc"]) == everyone[55]["auc"] == report["clients"][55]["auc"]
+    bands = {str(row["null_ci"]) for row in everyone if row["auc"] is not None}
+    assert len(bands) == 1  # of one mix: each client holds ten images of each class
 
 
 def test_cohorts__by_the_last_round_and_those_that_no_round_drew(
@@ -262,11 +229,7 @@ def test_cohorts__by_the_last_round_and_those_that_no_round_drew(
     assert leaking is not None and leaking == max(row["auc"] or 0.0 for row in rows)
     table = tables.cohorts(short)
     assert table is not None and [row.cells[0] for row in table.rows][0] == "never"
-    sentence = sentences(short)["clients"]
-    assert (
-        sentence is not None
-        and f"belong to the {rows[0]['clients']:,} clients that no round" in sentence
-    )
+    assert f"the {rows[0]['clients']:,} clients that no round" in str(sentences(short)["clients"])
     figure = figures.cohorts(short)
     assert figure is not None and len(figure.axes[0].get_yticks()) == len(rows)
 
@@ -283,18 +246,13 @@ def test_condensed__clients_of_whom_nothing_is_to_be_said_have_no_row(
     run, _ = condensed
     some = np.where(run.member_client < 40, run.member_client, run.member_client % 40)
     run = replace(run, member_client=some, inferences=[])
-    assert len(client_reports.client_rows(run)[0]) == 40 + 10 + 2 + 1
+    assert len(client_rows(run)[0]) == 40 + 10 + 2 + 1
     short = build_report(run)
     assert len(short["clients"]) == FEW and short["client_distribution"]["clients"] == 40
     listed = {row["id"]: row["why"] for row in short["clients"]}
     assert "most images" in listed[90] and short["client_counts"]["median_size"] == EACH
-    write_report(tmp_path, run, short, {})
-    rows = list(csv.DictReader((tmp_path / "clients.csv").open(encoding="utf-8")))
+    rows = written(tmp_path, run, short)
     assert len(rows) == MANY and rows[45]["auc"] == "" and rows[45]["images"] == str(EACH)
-    assert float(rows[7]["auc_high_simultaneous"]) == listed_end(short, 7)
-
-
-def listed_end(report: Report, client: int) -> float | None:
-    """The upper simultaneous end of a client that the report lists."""
-    (row,) = (row for row in report["clients"] if row["id"] == client)
-    return row["auc_ci_simultaneous"] and row["auc_ci_simultaneous"][1]
+    (seventh,) = (row for row in short["clients"] if row["id"] == 7)
+    end = (seventh["auc_ci_simultaneous"] or (0.0, 0.0))[1]
+    assert float(rows[7]["auc_high_simultaneous"]) == end

@@ -1,28 +1,23 @@
-"""Metrics against loops written from their definitions."""
+"""Rows of attacks, pairs and rounds, from known scores."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import strategies as st
 
-from fedmia.records import RoundInfo, ScoredAttack
+from fedmia.records import Pair, RoundInfo, ScoredAttack
 from fedmia.report.build import round_row
 from fedmia.report.metrics import attack_row
+from fedmia.report.paired import paired_row
 from fedmia.statistics.auc import auc_estimate, auc_interval
+from tests.report.conftest import scored
 
-# Few distinct values, so that ties are the rule.
-SCORES = st.lists(st.integers(0, 6), min_size=1, max_size=14).map(
-    lambda values: np.array(values, dtype=float)
-)
+OVER = "the same rounds without ascent"
 
 
-def test_attack_row__threshold_ignores_the_scored_images(
-    scored: Callable[..., ScoredAttack],
-) -> None:
+def test_attack_row__threshold_ignores_the_scored_images() -> None:
     attack = scored("similarity", 0.8, 60, 200, 1)
     moved = replace(attack, scores_members=attack.scores_members + 5)
     assert attack_row(attack, 3)["threshold"] == attack_row(moved, 3)["threshold"]
@@ -30,64 +25,48 @@ def test_attack_row__threshold_ignores_the_scored_images(
     assert attack_row(attack, 3)["threshold"] != attack_row(other, 3)["threshold"]
 
 
-def test_attack_row__float32_scores_give_the_same_numbers_as_float64(
-    scored: Callable[..., ScoredAttack],
-) -> None:
+def test_attack_row__float32_scores_give_the_same_numbers_as_float64() -> None:
     # Neighbouring float32 values: their midpoint exists in float64 alone.
     low = np.float32(1.0)
     high = np.nextafter(low, np.float32(2))
-    attack = replace(
-        scored("similarity", 0.8, 4, 10, 1),
-        scores_members=np.full(4, high),
-        scores_nonmembers=np.full(10, low),
-        known_members=np.full(3, high),
-        known_nonmembers=np.full(3, low),
-    )
+    sides = np.full(4, high), np.full(10, low)
+    known = {"known_members": np.full(3, high), "known_nonmembers": np.full(3, low)}
+    attack = ScoredAttack("similarity", "", "", "", *sides, **known)
     assert attack_row(attack, 1)["accuracy"] == 1.0
 
 
-def test_attack_row__simultaneous_interval_is_wider(scored: Callable[..., ScoredAttack]) -> None:
+def test_attack_row__simultaneous_interval_is_wider() -> None:
     row = attack_row(scored("similarity", 0.8, 60, 2000, 1), 12)
     (low, high), (low_s, high_s) = row["auc_ci"], row["auc_ci_simultaneous"]
     assert low_s < low < row["auc"] < high < high_s
     assert all(row["tpr_at_fpr"][t] is not None for t in ("0.001", "0.01", "0.1"))
 
 
-@pytest.mark.parametrize(("rounds", "said"), [((3, 5, 9), 9), ((4,), 4), ((), None)])
+@pytest.mark.parametrize(("rounds", "last"), [((3, 5, 9), 9), ((4,), 4), ((), None)])
 def test_attack_row__its_round_is_the_last_that_it_read(
-    scored: Callable[..., ScoredAttack], rounds: tuple[int, ...], said: int | None
+    rounds: tuple[int, ...], last: int | None
 ) -> None:
     """The model beside which its use is told is the one that the rounds ended with."""
     row = attack_row(scored("ascent", 0.8, 20, 20, 1, rounds=rounds), 1)
-    assert row["round"] == said and tuple(row["rounds"]) == rounds
+    assert row["round"] == last and tuple(row["rounds"]) == rounds
 
 
-def test_attack_row__what_was_fitted_on_shadows_decides_by_their_threshold(
-    scored: Callable[..., ScoredAttack],
-) -> None:
-    """Members at .6, others at .5 about; the shadows' threshold of .85 knows none of them."""
+def test_attack_row__what_was_fitted_on_shadows_decides_by_their_threshold() -> None:
     attack = scored("encodermi-t", 0.95, 200, 200, 1)
     known = attack_row(attack, 1)
     row = attack_row(replace(attack, shadow_threshold=99.0), 1)
     assert (row["threshold"], row["threshold_source"]) == (99.0, "shadow")
     assert (row["accuracy"], row["recall"], row["precision"]) == (0.5, 0.0, None)
     assert (known["threshold"], known["threshold_source"]) == (row["threshold_refitted"], "known")
-    for name in ("accuracy", "accuracy_ci", "precision", "precision_ci", "recall", "recall_ci"):
-        assert (
-            row[f"{name}_refitted" if "_ci" not in name else f"{name[:-3]}_refitted_ci"]
-            == (known[name])
-        )
+    for name in ("accuracy", "precision", "recall"):
+        for end in ("", "_ci"):
+            assert row[f"{name}_refitted{end}"] == known[f"{name}{end}"]
     assert row["accuracy_refitted"] > 0.8 and row["auc"] == known["auc"]
 
 
-def test_attack_row__without_known_images_and_shadows_there_is_no_threshold(
-    scored: Callable[..., ScoredAttack],
-) -> None:
-    nobody = replace(
-        scored("similarity", 0.9, 20, 20, 1),
-        known_members=np.zeros(0),
-        known_nonmembers=np.zeros(0),
-    )
+def test_attack_row__without_known_images_and_shadows_there_is_no_threshold() -> None:
+    known = {"known_members": np.zeros(0), "known_nonmembers": np.zeros(0)}
+    nobody = scored("similarity", 0.9, 20, 20, 1, **known)
     row = attack_row(nobody, 1)
     for name in ("threshold", "threshold_source", "accuracy", "recall", "accuracy_refitted"):
         assert row[name] is None
@@ -96,24 +75,39 @@ def test_attack_row__without_known_images_and_shadows_there_is_no_threshold(
     assert own["accuracy_refitted"] is None
 
 
-def test_attack_row__its_round_is_that_of_the_last_model_read(
-    scored: Callable[..., ScoredAttack],
-) -> None:
-    attack = scored("loss-slope", 0.6, 5, 5, 1)
-    row = attack_row(replace(attack, rounds=(3, 7, 9)), 1)
-    assert (row["round"], row["rounds"]) == (9, (3, 7, 9))
-    assert attack_row(replace(attack, rounds=()), 1)["round"] is None
-
-
 def test_round_row__leakage_is_of_members_over_non_members() -> None:
     """Two of three members over both others, one between: 5 of 6 pairs; none where a side lacks."""
     members, others = np.array([3.0, 4.0, 1.5]), np.array([1.0, 2.0])
     whole = ScoredAttack("a", "", "", "", members, others)
     empty = replace(whole, scores_members=members[:0]), replace(whole, scores_nonmembers=others[:0])
-    scored = {"whole": whole, "none": empty[0], "alone": empty[1]}
-    row = round_row(RoundInfo(7, True, 1.5, 0.25, scored, {"layer1": whole}))
+    attacks = {"whole": whole, "none": empty[0], "alone": empty[1]}
+    row = round_row(RoundInfo(7, True, 1.5, 0.25, attacks, {"layer1": whole}))
     assert (row["round"], row["under_attack"], row["loss"], row["knn"]) == (7, True, 1.5, 0.25)
     assert row["leakage"] == {"whole": 5 / 6, "none": None, "alone": None}
     assert row["layers"] == {"layer1": 5 / 6}
     ci = auc_interval(auc_estimate(members, others))
     assert row["leakage_ci"] == {"whole": ci, "none": None, "alone": None}
+
+
+@pytest.mark.parametrize(
+    ("aucs", "family", "words"),
+    [
+        ((0.9, 0.5), 5, "ascent adds +0."),
+        ((0.5, 0.9), 5, "ascent finds less than"),
+        ((0.62, 0.5), 10_000, "nothing measurable"),  # by the simultaneous interval
+    ],
+)
+def test_paired_row__adds_or_tells_less(aucs: tuple[float, float], family: int, words: str) -> None:
+    attack, control = (scored("ascent", auc, 150, 300, i) for i, auc in enumerate(aucs))
+    row = paired_row(Pair(attack, replace(control, name="zero"), OVER), family)
+    assert words in row["statement"] and OVER in row["statement"]
+    assert row["difference"] == pytest.approx(row["auc"] - row["auc_control"])
+    assert (row["ci"][0] > 0 > row["ci_simultaneous"][0]) == (family > 5)
+
+
+def test_paired_row__an_attack_adds_nothing_over_itself_and_refuses_other_images() -> None:
+    attack = scored("ascent", 0.7, 40, 60, 0)
+    row = paired_row(Pair(attack, replace(attack, name="ascent-zero"), OVER), 5)
+    assert row["difference"] == 0 and row["ci"] == pytest.approx((0, 0), abs=0.02)
+    with pytest.raises(ValueError, match="ascent-zero"):
+        paired_row(Pair(attack, scored("ascent-zero", 0.5, 39, 60, 1), OVER), 1)

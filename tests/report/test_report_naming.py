@@ -1,26 +1,23 @@
-"""Clients named by class alone: the null against loops, planted namers, coverage, every output."""
+"""Clients that an attack names: counts, and the null by class alone, by loops and by coverage."""
 
 from __future__ import annotations
 
-import io
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 from fedmia.options.seeding import rng
 from fedmia.records import RunScores, ScoredAttack
 from fedmia.records.client_rows import NamingNull
+from fedmia.records.rows import Report
 from fedmia.report.build import build_report
-from fedmia.report.page import page
-from fedmia.report.per_client import named_null
-from fedmia.report.terminal import render
+from fedmia.report.format import sentences
+from fedmia.report.per_client import named_null, named_rows
 from fedmia.statistics.intervals import score_limits, wilson
+from tests.report.conftest import alone
 
 CLIENTS = 6
-MakeRun = Callable[..., RunScores]
 
 
 def namer(members: np.ndarray, others: np.ndarray) -> ScoredAttack:
@@ -131,9 +128,9 @@ def test_image__that_is_known_shows_over_its_class() -> None:
     ("sizes", "leak", "draws"),
     [
         ((60, 60), 0.0, 200),
-        pytest.param((104, 400), 0.0, 1000, marks=pytest.mark.slow),
-        pytest.param((104, 400), 0.3, 1000, marks=pytest.mark.slow),
-        pytest.param((104, 1080), 1.0, 1000, marks=pytest.mark.slow),
+        pytest.param((104, 400), 0.0, 500, marks=pytest.mark.slow),
+        pytest.param((104, 400), 0.3, 500, marks=pytest.mark.slow),
+        pytest.param((104, 1080), 1.0, 500, marks=pytest.mark.slow),
     ],
 )
 def test_intervals__cover(sizes: tuple[int, int], leak: float, draws: int) -> None:
@@ -158,48 +155,43 @@ def test_ends__are_no_points(client: int) -> None:
     assert null["difference"] == (client != 0) and np.ptp(null["difference_ci"]) > 0.05
 
 
-def test_none__without_scores_by_client_or_anything_alike(make_run: MakeRun) -> None:
+def test_none__without_scores_by_client_or_anything_alike(run: RunScores) -> None:
+    assert named_null(run, run.attacks[0]) is None
     run, _ = planted(60, 90, 0.0, 0)
     attack = run.attacks[0]
-    assert named_null(make_run(), make_run().attacks[0]) is None
     assert named_null(run, replace(attack, client_ids=None)) is None
     assert named_null(replace(run, member_labels=run.member_labels + 77), attack) is None
 
 
-def test_outputs__beside_the_placebo(make_run: MakeRun) -> None:
-    plain = make_run()
-    ids, draw = np.arange(CLIENTS), rng(0, "outputs")
+def test_rows__counts_interval_chance_and_placebo(run: RunScores) -> None:
+    n, first = len(run.member_client), replace(run.attacks[0], client_ids=None)
 
-    def attack(right: float) -> ScoredAttack:
-        told = np.where(draw.random(112) < right, plain.member_client % CLIENTS, 5)
-        return replace(
-            plain.attacks[0], named_members=told, client_ids=ids,
-            by_client_members=1.0 * (told[:, None] == ids),
-            by_client_nonmembers=draw.random((500, CLIENTS)),
-        )  # fmt: skip
+    def named(right: int) -> ScoredAttack:
+        own = np.where(np.arange(n) < right, run.member_client, -1)
+        return replace(first, named_members=own)
 
-    run = replace(
-        plain, member_client=plain.member_client % CLIENTS, attacks=(attack(0.6),), pairs=(),
-        controls={**plain.controls, "placebo": [attack(0.0)]},
-    )  # fmt: skip
-    report = build_report(run)
-    (row,) = report["named_clients"]
-    null, placebo = row["null"], row["placebo"] and row["placebo"]["null"]
-    assert null is not None and placebo is not None
-    assert null["difference_ci"][0] > 0 and null["accuracy"] == pytest.approx(1 / 6, abs=0.04)
+    one = alone(run, named(40), controls={"placebo": [named(9)]})
+    row, bare = named_rows(one)[0], named_rows(replace(one, controls={}))[0]
+    nothing = {"null": None, "per_client": None}
+    assert row == {
+        "attack": first.name, "correct": 40, "n": n, "accuracy": 40 / n, "ci": wilson(40, n),
+        "chance": pytest.approx(np.bincount(run.member_client).max() / n),
+        "placebo": {"correct": 9, "n": n, "accuracy": 9 / n, "ci": wilson(9, n), **nothing},
+        **nothing,
+    }  # fmt: skip
+    assert bare["placebo"] is None and named_rows(run) == []
+
+
+def test_rows__of_the_placebo_are_its_own(everything: RunScores, whole: Report) -> None:
+    (row,) = whole["named_clients"]
+    (placebo,) = (a for a in everything.controls["placebo"] if a.name == row["attack"])
     assert row["placebo"] is not None
-    beyond = row["placebo"]["accuracy"] - placebo["accuracy"]
-    assert placebo["difference"] == pytest.approx(beyond, abs=1e-5)
-    low, high = null["difference_ci"]
-    console = Console(width=80, record=True, file=io.StringIO())
-    console.print(render(report))
-    for text in (" ".join(console.export_text().split()), page(report, {})):
-        assert (
-            f"of the same class are given to that client at a rate of {null['accuracy']:.2f} ["
-            in text
-        )
-        assert (
-            f"the difference is {null['difference']:+.2f} [{low:.2f}, {high:.2f}], and under"
-            in text
-        )
-        assert f"and under the placebo {placebo['difference']:+.2f} [" in text
+    for one, attack in ((row, everything.attacks[0]), (row["placebo"], placebo)):
+        null = named_null(everything, attack)
+        assert null is not None and one["null"] is not None and one["per_client"] is not None
+        assert one["null"]["difference"] == pytest.approx(null["difference"], abs=1e-6)
+        assert one["accuracy"] == np.mean(attack.named_members == everything.member_client).round(6)
+    assert row["per_client"] != row["placebo"]["per_client"]
+    without = build_report(replace(everything, attacks=everything.attacks[1:]))
+    assert without["named_clients"] == [] and sentences(without)["per_client"] is None
+    assert without["family"]["intervals"] == whole["family"]["intervals"] - 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -13,7 +12,6 @@ from fedmia.evaluation.steps.sets import set_scores
 from fedmia.records import ALONE, MEAN, Pair, RunScores, ScoredAttack, SetScores
 from fedmia.report.build import build_report
 from fedmia.report.sets import set_row
-from fedmia.report.tables import sets as table
 
 SETS = ImageSets(np.array([[0, 3], [1, 2]]), np.array([[4, 0], [2, 1], [5, 3]]))
 
@@ -26,12 +24,8 @@ def attack(name: str, members: list[float], others: list[float], **more: object)
 def test_set_scores__mean_of_the_sets_own_images() -> None:
     scored = attack("similarity", [1, 2, 4, 8], [0, 10, 20, 30, 40, 50])
     (scores,) = set_scores(SETS, [scored], {})
-    assert (scores.attack, scores.judged, scores.size, scores.control) == (
-        "similarity",
-        MEAN,
-        2,
-        None,
-    )
+    how = scores.attack, scores.judged, scores.size, scores.control
+    assert how == ("similarity", MEAN, 2, None)
     np.testing.assert_array_equal(scores.members, [4.5, 3.0])
     np.testing.assert_array_equal(scores.nonmembers, [20.0, 15.0, 40.0])
 
@@ -68,9 +62,8 @@ def test_set_scores__the_first_of_several_pairs_is_the_control() -> None:
 def test_set_scores__alone_stands_beside_the_mean() -> None:
     judged = np.array([[5.0, 1.0], [6.0, 2.0]]), np.array([[1.0, 3.0], [2.0, 0.0], [7.0, 4.0]])
     one = attack("ascent-static", [0] * 4, [0] * 6)
-    mean, alone = set_scores(
-        SETS, [replace(one, sets_members=judged[0], sets_nonmembers=judged[1])], {}
-    )
+    judged_alone = replace(one, sets_members=judged[0], sets_nonmembers=judged[1])
+    mean, alone = set_scores(SETS, [judged_alone], {})
     assert (mean.judged, alone.judged, alone.control) == (MEAN, ALONE, "ascent-static-zero")
     row = set_row(alone, 2)
     assert row["control"] is not None
@@ -82,29 +75,16 @@ def test_set_scores__alone_stands_beside_the_mean() -> None:
     assert row["auc_ci_simultaneous"][0] < row["auc_ci"][0] <= row["auc"]
 
 
-def test_table__says_how_a_set_was_judged(run: RunScores) -> None:
-    some = SetScores("ascent-static", MEAN, 8, np.arange(4.0), np.arange(5.0))
-    alone = replace(some, judged=ALONE, members=np.arange(4.0) + 9)
-    report = build_report(replace(run, sets=[some, alone]))
-    rows = [row.cells[:2] for row in table(report).rows]
-    assert rows == [
-        ["ascent-static", "the set climbed alone"],
-        ["ascent-static", "mean of its images' scores"],
-    ]
-
-
 @pytest.mark.parametrize(
-    ("broken", "said"),
+    ("broken", "words"),
     [
-        ({"members": np.array([0.0, np.nan])}, "1 of 2 are not finite"),
+        ({"members": np.array([0.0, np.nan])}, "1 of 2"),
         ({"control": "zero"}, "go together"),
         ({"control": "zero", "control_members": np.zeros(3), "control_nonmembers": np.zeros(2)},
-         r"shape \(3,\), expected \(2,\)"),
+         r"expected \(2,\)"),
     ],
 )  # fmt: skip
-def test_report__refuses_broken_sets(
-    run: RunScores, broken: dict[str, object], said: str, make_run: Callable[..., RunScores]
-) -> None:
+def test_report__refuses_broken_sets(run: RunScores, broken: dict[str, object], words: str) -> None:
     sets = replace(SetScores("lpla", MEAN, 8, np.zeros(2), np.zeros(2)), **broken)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=f"sets of 'lpla' judged mean: .*{said}"):
+    with pytest.raises(ValueError, match=f"sets of 'lpla' judged mean: .*{words}"):
         build_report(replace(run, sets=[sets]))

@@ -34,11 +34,6 @@ def test_code__is_that_of_the_report(auc: float) -> None:
         assert SCRIPT["code_after"](run) == build_report(run)["verdict_code"]
 
 
-def test_cell__is_that_of_the_committed_simulation() -> None:
-    cell = SCRIPT["cell"]("active", 0.5, "leak 0.65", reports=5, seed=0)
-    assert (cell["before"]["leaks"], cell["after"]["leaks"]) == (1.0, 1.0)
-
-
 def test_result__errs_seldom_and_shows_what_was_shown_before() -> None:
     """Of a run with a placebo: 0.6 is shown as often as before, within two of its errors."""
     assert {c["reports"] for c in CELLS if c["scenario"] == "nothing"} == {900}

@@ -6,19 +6,23 @@ import csv
 import itertools
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 import numpy as np
 import pytest
 
-from fedmia.records import ALONE, AttackSweep, RunScores, ScoredAttack, SetScores, SweepPoint
+from fedmia.records import RunScores, ScoredAttack
+from fedmia.records.attack_rows import AttackRow
+from fedmia.records.fields import Field, fields_of
 from fedmia.records.rows import Report
-from fedmia.report.build import build_report
+from fedmia.report import build
+from fedmia.report.publish import write_report
 from fedmia.storage.manifest import TABLE_TEXT
-from fedmia.table import COLUMNS, KEY, Row, flatten, read, write
+from fedmia.study.spreads import over_models
+from fedmia.table import COLUMNS, KEY, Row, flatten, numbers, read, write
+from tests.report.conftest import make_run, terminal
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 NAMES = ("active", "server", "audit")
@@ -40,49 +44,27 @@ def golden(name: str) -> Report:
     return cast(Report, json.loads((GOLDEN / f"{name}.json").read_text(encoding="utf-8")))
 
 
-@pytest.fixture
-def everything(run: RunScores, scored: Callable[..., ScoredAttack]) -> Report:
-    """A report of many clients, sets, a sweep and named clients."""
-    points = [
-        SweepPoint("lpla", 4, 4, scored("lpla", 0.6, 112, 500, 1)),
-        SweepPoint("lpla", 9, 9, scored("lpla", 0.7, 112, 500, 2)),
-        SweepPoint("dsir", 9),
-    ]
-    whole = SetScores(
-        "ascent", ALONE, 8, np.ones(3), np.zeros(4), "ascent-zero", np.ones(3), np.ones(4)
-    )
-    clients = [replace(c, id=i) for i, c in enumerate([*run.clients[:9] * 3])]
-    full = replace(
-        run,
-        clients=clients,
-        member_client=np.arange(112) % 27,
-        sets=[whole, replace(whole, judged="mean"), replace(whole, size=4)],
-        sweep=AttackSweep("known", (4, 9), points),
-    )
-    return cast(Report, json.loads(json.dumps(build_report(full))))
-
-
-def numbered(value: Any, numbers: Iterator[int], key: str = "") -> Any:
+def numbered(value: Any, counter: Iterator[int], key: str = "") -> Any:
     """The report with a number of its own in the place of every measured number."""
     if isinstance(value, dict):
         aside = ASIDE | ({"value"} if "sweep" in value else set())
-        return {k: v if k in aside else numbered(v, numbers, k) for k, v in value.items()}
+        return {k: v if k in aside else numbered(v, counter, k) for k, v in value.items()}
     if isinstance(value, list):
         return [
-            one if key in LISTED and isinstance(one, int) else numbered(one, numbers)
+            one if key in LISTED and isinstance(one, int) else numbered(one, counter)
             for one in value
         ]
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return float(next(numbers))
+        return float(next(counter))
     return value
 
 
 def absent(report: Report) -> list[int]:
     """The numbers of a report that no row holds, each known by a number of its own."""
-    numbers = itertools.count(1000)
-    rows = flatten(numbered(report, numbers))
+    counter = itertools.count(1000)
+    rows = flatten(numbered(report, counter))
     values = {v for row in rows for v in row.values() if isinstance(v, int | float)}
-    return sorted(set(range(1000, next(numbers))) - values)
+    return sorted(set(range(1000, next(counter))) - values)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -94,9 +76,9 @@ def test_flatten__gives_every_number_a_row_and_every_row_a_key(name: str) -> Non
     assert not absent(report)
 
 
-def test_flatten__of_a_run_with_everything(everything: Report) -> None:
-    rows = flatten(everything)
-    assert not repeated_keys(rows) and not absent(everything)
+def test_flatten__of_a_run_with_everything(whole: Report) -> None:
+    rows = flatten(whole)
+    assert not repeated_keys(rows) and not absent(whole)
     swept = [r["subject"] for r in rows if r["family"] == "sweep" and r["metric"] == "auc"]
     assert swept == ["sweep/known/4", "sweep/known/9"]
 
@@ -124,8 +106,8 @@ def test_flatten__names_what_a_number_is_of() -> None:
     assert one(metric="auc", control="pixels")["attack"] is None
 
 
-def test_write__is_read_again_as_it_was(everything: Report, tmp_path: Path) -> None:
-    rows = flatten(everything)
+def test_write__is_read_again_as_it_was(whole: Report, tmp_path: Path) -> None:
+    rows = flatten(whole)
     paths = write(rows, tmp_path)
     assert [p.name for p in paths] == ["table.parquet", "table.csv"]
     assert read(tmp_path) == read(paths[0]) == rows
@@ -141,6 +123,81 @@ def test_repeated__sees_two_rows_of_one_key() -> None:
     assert repeated_keys([*rows, rows[3]]) == [tuple(cast(Any, rows[3])[name] for name in KEY)]
 
 
-def test_flatten__of_equal_runs_is_equal_whatever_the_clocks_say(everything: Report) -> None:
-    later = cast(Report, {**everything, "timing": {"total_s": 99.0}, "versions": {"torch": "9"}})
-    assert flatten(later) == flatten(everything)
+def test_flatten__of_equal_runs_is_equal_whatever_the_clocks_say(whole: Report) -> None:
+    later = cast(Report, {**whole, "timing": {"total_s": 99.0}, "versions": {"torch": "9"}})
+    assert flatten(later) == flatten(whole)
+
+
+NUMBER = Field(label="overlap of both", head="over-\nlap", place=3, log="overlap/{attack}")
+
+
+def overlap(attack: ScoredAttack) -> float:
+    """Share of members that score under nine in ten non-members."""
+    return float(np.mean(attack.scores_members < np.quantile(attack.scores_nonmembers, 0.9)))
+
+
+@pytest.fixture
+def declared(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The two files changed: the record declares the number, and its maker computes it."""
+    as_it_was = build.attack_row
+
+    def attack_row(attack: ScoredAttack, *more: Any) -> dict[str, Any]:
+        value = overlap(attack)
+        return {**as_it_was(attack, *more), "overlap": value, "overlap_ci": [value - 0.1, 1.0]}
+
+    with monkeypatch.context() as patch:
+        kinds = {
+            "overlap": Annotated[float | None, NUMBER],
+            "overlap_ci": Annotated[list[float] | None, None],
+        }
+        for name, kind in kinds.items():
+            patch.setitem(AttackRow.__annotations__, name, kind)
+        patch.setattr(build, "attack_row", attack_row)
+        fields_of.cache_clear()
+        yield
+    fields_of.cache_clear()
+
+
+def test_number__is_in_json_page_terminal_observer_and_table(
+    declared: None, run: RunScores, tmp_path: Path
+) -> None:
+    report = build.build_report(run)
+    write_report(tmp_path, run, report, {})
+    want = {attack.name: round(overlap(attack), 6) for attack in run.attacks}
+    assert 0 < want["similarity"] < 1
+
+    written = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))
+    assert {row["name"]: row["overlap"] for row in written["attacks"]} == want
+    mine = [row for row in read(tmp_path) if row["metric"] == "overlap"]
+    assert {row["attack"]: row["value"] for row in mine if row["control"] is None} == want
+    assert {row["control"] for row in mine} == {None, "untrained", "placebo"}
+    (one,) = (row for row in mine if row["attack"] == "internal" and row["control"] is None)
+    assert (one["low"], one["high"]) == (pytest.approx(want["internal"] - 0.1), 1.0)
+
+    value = want["similarity"]
+    text = (tmp_path / "report.html").read_text(encoding="utf-8").replace("\N{NO-BREAK SPACE}", " ")
+    assert f"<small>overlap of both {value:.2f} [{value - 0.1:.2f}, 1.00]</small>" in text
+
+    lines = terminal(report, width=100)
+    (line,) = (one for one in lines if one.startswith("similarity"))
+    assert "over-" in lines[0] and line.split()[-2] == f"{value:.2f}"
+
+    # Observers read the declaration beside each row.
+    assert {f.log for f, row in numbers(report) if row["metric"] == "overlap"} == {NUMBER.log}
+
+
+def test_number__is_in_a_study(declared: None) -> None:
+    runs = [make_run(seed=seed) for seed in (0, 1)]
+    rows = [
+        cast(Row, {**row, "run": f"run{i}", "seed": i, "point": "lr=0.1"})
+        for i, run in enumerate(runs)
+        for row in flatten(build.build_report(run))
+    ]
+    (mean,) = (
+        one
+        for one in over_models(rows)
+        if (one["metric"], one["attack"], one["control"]) == ("overlap", "similarity", None)
+    )
+    want = [round(overlap(run.attacks[0]), 6) for run in runs]
+    assert (mean["n"], mean["point"]) == (2, "lr=0.1")
+    assert mean["mean"] == pytest.approx(np.mean(want), abs=1e-6)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +14,8 @@ from hypothesis import strategies as st
 from scipy.stats import norm, t
 from sklearn.metrics import roc_auc_score
 
-from fedmia.statistics.auc import AucEstimate, auc, auc_estimate, auc_interval, placements
+from fedmia.statistics.auc import AucEstimate, auc, auc_estimate, auc_interval
 from fedmia.statistics.thresholds import roc
-
-Draw = tuple[np.ndarray, np.ndarray]
 
 
 def twin(members: np.ndarray, others: np.ndarray) -> tuple[float, float]:
@@ -49,9 +48,10 @@ def test_auc__counts_pairs_and_halves_ties(members: np.ndarray, nonmembers: np.n
     assert np.trapezoid(tpr, fpr) == pytest.approx(expected, abs=1e-12)
 
 
-def test_auc__refuses_an_empty_side() -> None:
+@pytest.mark.parametrize("function", [auc, auc_estimate])
+def test_auc__refuses_an_empty_side(function: Callable[..., object]) -> None:
     with pytest.raises(ValueError, match="0 members"):
-        auc(np.zeros(0), np.zeros(3))
+        function(np.zeros(0), np.zeros(3))
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -60,9 +60,8 @@ def test_auc_estimate__delongs_loops(seed: int) -> None:
     members, others = generator.integers(0, 6, 7 + seed) * 1.0, generator.integers(0, 5, 11) * 1.0
     estimate = auc_estimate(members, others)
     assert (estimate.value, estimate.variance) == pytest.approx(twin(members, others), abs=1e-12)
-    assert estimate.value == pytest.approx(auc(members, others)) and estimate.smaller == 7 + min(
-        seed, 4
-    )
+    assert estimate.value == pytest.approx(auc(members, others))
+    assert estimate.smaller == 7 + min(seed, 4)
 
 
 def test_auc_estimate__even_weights_are_no_weights() -> None:
@@ -76,18 +75,17 @@ def test_auc_estimate__even_weights_are_no_weights() -> None:
     assert vars(more) == pytest.approx(vars(plain))
 
 
-def test_auc_estimate__refuses_an_empty_side() -> None:
-    with pytest.raises(ValueError, match="0 members"):
-        auc_estimate(np.zeros(0), np.zeros(3))
-
-
-def test_placements__match_the_double_loop() -> None:
-    generator = np.random.default_rng(0)
-    members, others = generator.integers(0, 5, 7) * 1.0, generator.integers(0, 5, 9) * 1.0
-    psi = np.array([[(a > b) + 0.5 * (a == b) for b in others] for a in members])
-    below, above = placements(members, others)
-    np.testing.assert_allclose(below, psi.mean(1))
-    np.testing.assert_allclose(above, psi.mean(0))
+def test_auc_estimate__freedom_is_welchs_by_hand() -> None:
+    """Of members {1, 3} and non-members {0, 2, 4} the AUC is 1/2: a member is over 1 or 2 of 3
+    non-members, and 2, 1 or 0 of 2 members are over a non-member."""
+    estimate = auc_estimate(np.array([1.0, 3.0]), np.array([0.0, 2.0, 4.0]))
+    of_members = ((1 / 3 - 1 / 2) ** 2 + (2 / 3 - 1 / 2) ** 2) / 1 / 2  # 1/36
+    of_nonmembers = ((1 - 1 / 2) ** 2 + 0 + (0 - 1 / 2) ** 2) / 2 / 3  # 1/12
+    assert estimate.variance == pytest.approx(of_members + of_nonmembers) == pytest.approx(1 / 9)
+    # (1/9)^2 / ((1/36)^2 / 1 + (1/12)^2 / 2) = 16 / (1 + 9/2)
+    assert estimate.freedom == pytest.approx(32 / 11)
+    draw = np.random.default_rng(0).normal(size=40)
+    assert auc_estimate(draw, -draw).freedom == pytest.approx(2 * 39)  # equal variances: 2 (n - 1)
 
 
 @given(st.floats(0, 1), st.floats(0, 1), st.integers(2, 400), st.integers(1, 30))

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedmia.records import ScoredAttack
 from fedmia.statistics.auc import (
+    Sides,
     auc,
     auc_correlation,
     auc_estimate,
@@ -21,15 +21,10 @@ from tests.report.conftest import scored
 
 def test_auc_correlation__itself_one_reversed_minus_one_constant_zero() -> None:
     attack = scored("ascent", 0.7, 40, 60, 0)
-    turned = replace(
-        attack,
-        scores_members=-attack.scores_members,
-        scores_nonmembers=-attack.scores_nonmembers,
-    )
-    flat = replace(attack, scores_members=np.zeros(40), scores_nonmembers=np.zeros(60))
+    members, others = attack.sides
     assert auc_correlation(attack.sides, attack.sides) == pytest.approx(1.0)
-    assert auc_correlation(attack.sides, turned.sides) == pytest.approx(-1.0)
-    assert auc_correlation(attack.sides, flat.sides) == 0.0
+    assert auc_correlation(attack.sides, (-members, -others)) == pytest.approx(-1.0)
+    assert auc_correlation(attack.sides, (np.zeros(40), np.zeros(60))) == 0.0
 
 
 @pytest.mark.parametrize(("n", "m"), [(5, 40), (40, 5), (12, 12)])
@@ -66,27 +61,18 @@ def test_difference_interval__both_sides_hold_with_the_family(family: int) -> No
 @pytest.mark.parametrize("gap", [0.0, 0.8])
 def test_difference_interval__covers_the_true_difference(gap: float) -> None:
     generator = np.random.default_rng(11)
-    base = scored("ascent", 0.5, 30, 60, 0)
-    draws, widths = [], []
-    large = generator.normal(size=(2, 200_000)), generator.normal(size=(2, 200_000))
 
-    def pair(members: np.ndarray, others: np.ndarray) -> tuple[ScoredAttack, ScoredAttack]:
+    def pair(n: int, m: int) -> tuple[Sides, Sides]:
         # Two readings of a shared signal, correlated 0.8 by image.
-        mix = np.array([[1.0, 0.0], [0.8, 0.6]])
-        shifts = np.array([[0.5 + gap], [0.5]])
-        m, o = mix @ members + shifts, mix @ others
-        one = replace(base, scores_members=m[0], scores_nonmembers=o[0])
-        return one, replace(base, scores_members=m[1], scores_nonmembers=o[1])
+        mix, shifts = np.array([[1.0, 0.0], [0.8, 0.6]]), np.array([[0.5 + gap], [0.5]])
+        members, others = mix @ generator.normal(size=(2, n)), mix @ generator.normal(size=(2, m))
+        members += shifts
+        return (members[0], others[0]), (members[1], others[1])
 
-    one, two = pair(*large)
-    truth = auc(one.scores_members, one.scores_nonmembers) - auc(
-        two.scores_members, two.scores_nonmembers
-    )
-    for _ in range(600):
-        one, two = pair(generator.normal(size=(2, 30)), generator.normal(size=(2, 60)))
-        low, high = difference_interval(one.sides, two.sides)
-        draws.append(low <= truth <= high)
-        widths.append(high - low)
-    assert 0.925 <= np.mean(draws) <= 0.99
+    one, two = pair(200_000, 200_000)
+    truth = auc(*one) - auc(*two)
+    ends = np.array([difference_interval(*pair(30, 60)) for _ in range(400)])
+    low, high = ends.T
+    assert 0.925 <= np.mean((low <= truth) & (truth <= high)) <= 0.99
     # Without the pairing an interval this size would be about 0.33 wide.
-    assert np.mean(widths) < 0.25
+    assert np.mean(high - low) < 0.25

@@ -83,9 +83,7 @@ def test_mover_difference__known_answer_of_newcombe_method_10() -> None:
     # Newcombe (1998), Statist. Med. 17:873, table II, example (a): 56/70 - 48/80.
     interval = mover_difference(56 / 70, wilson(56, 70), 48 / 80, wilson(48, 80))
     assert interval == pytest.approx((0.0524, 0.3339), abs=1e-4)
-
-
-def test_mover_difference__full_correlation_of_equal_intervals_is_a_point() -> None:
+    # Full correlation of equal intervals is a point.
     interval = mover_difference(0.6, (0.5, 0.7), 0.6, (0.5, 0.7), correlation=1.0)
     assert interval == pytest.approx((0.0, 0.0), abs=1e-9)
 

@@ -14,7 +14,11 @@ def test_mix_weights__give_the_clients_class_shares() -> None:
     labels = np.array([0, 0, 0, 0, 1, 1, 2])
     weights = mix_weights(np.array([0, 1, 1, 1]), labels)
     np.testing.assert_allclose(weights, [1 / 16] * 4 + [3 / 8] * 2 + [0])
+    assert effective_size(weights) == pytest.approx(1 / (4 / 16**2 + 2 * 9 / 64))
     assert effective_size(np.full(8, 1 / 8)) == pytest.approx(8)
+    # A class that no label has: the others share its weight.
+    shared = mix_weights(np.array([0, 0, 0, 1, 5]), np.array([1, 0, 0, 2]))
+    np.testing.assert_allclose(shared, [1 / 4, 3 / 8, 3 / 8, 0])
     assert mix_weights(np.array([5]), labels).sum() == 0
 
 
@@ -26,14 +30,6 @@ def test_null_of__shrinks_where_a_class_has_too_few() -> None:
     )
     assert null is not None and null.posers == 5
     assert null_distribution(np.zeros(4, int), np.zeros(1), np.zeros(1, int), generator) is None
-
-
-def test_mix_weights__are_the_clients_shares() -> None:
-    weights = mix_weights(np.array([0, 0, 0, 1, 5]), np.array([1, 0, 0, 2, 1, 1]))
-    want = np.array([1 / 3, 3 / 2, 3 / 2, 0, 1 / 3, 1 / 3]) / 4
-    np.testing.assert_allclose(weights, want)
-    assert effective_size(weights) == pytest.approx(1 / np.sum(want**2))
-    assert not mix_weights(np.array([7]), np.array([0, 1])).any()
 
 
 def test_null_of__is_a_loop_over_draws() -> None:

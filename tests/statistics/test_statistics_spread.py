@@ -1,9 +1,10 @@
-"""Numbers over models: textbook answers."""
+"""Numbers over models, and p-values of many tests: textbook answers."""
 
 from __future__ import annotations
 
 import pytest
 
+from fedmia.statistics.pvalues import count_alarms, exceeds_false_alarms, holm
 from fedmia.statistics.spread import p_value, spread, t_interval
 
 
@@ -29,3 +30,17 @@ def test_p_value__of_a_textbook() -> None:
     """Mean 3, error sqrt(1/2): t = 4.243 with 4 degrees of freedom."""
     assert p_value([1.0, 2.0, 3.0, 4.0, 5.0]) == pytest.approx(0.01324, abs=5e-5)
     assert p_value([0.1]) is None
+
+
+def test_holm__of_a_textbook() -> None:
+    assert holm([0.01, None, 0.04, 0.03]) == pytest.approx([0.03, None, 0.06, 0.06])
+    assert holm([0.01, None, 0.04, 0.03, 0.005]) == pytest.approx([0.03, None, 0.06, 0.06, 0.02])
+    assert holm([0.5, 0.9]) == [1.0, 1.0] and holm([]) == []
+
+
+def test_alarms__and_so_many_that_the_control_fails() -> None:
+    assert count_alarms([0.05, 0.0501, 0.01], 0.05) == 2
+    # Of 20 true nulls, 5 alarms have the chance .0026, 6 of .0003.
+    five, six = ([0.05] * k + [0.5] * (20 - k) for k in (5, 6))
+    assert not exceeds_false_alarms(five) and exceeds_false_alarms(six)
+    assert not exceeds_false_alarms([])

@@ -36,10 +36,6 @@ def test_best_threshold__beats_every_midpoint(members: np.ndarray, nonmembers: n
         assert cut not in levels and levels[0] < cut < levels[-1]
 
 
-def test_best_threshold__none_without_known_images() -> None:
-    assert best_threshold(np.zeros(0), np.ones(3)) is None
-
-
 @given(SCORES, SCORES, st.sampled_from([0.1, 0.25, 0.5]))
 @settings(max_examples=100, deadline=None)
 def test_tpr_at_fpr__is_the_largest_allowed(
@@ -62,25 +58,20 @@ def test_tpr_at_fpr__known_answer_with_ties() -> None:
     nonmembers = np.array([8.0, 5, 5, 1, 1, 1, 1, 1, 1, 1])
     # 10 %: one false alarm, at 8; at 5 two more would tie in. Of ten, none to four may lie over
     # the threshold of 10 %: it may lie over all, or under 5.
-    assert tpr_at_fpr(members, nonmembers, 0.1) == (
-        0.5,
-        pytest.approx((0.0, 1.0)),
-        0.1,
-    )
+    assert tpr_at_fpr(members, nonmembers, 0.1) == (0.5, pytest.approx((0.0, 1.0)), 0.1)
     assert tpr_at_fpr(members, nonmembers, 0.01) is None
 
 
-def test_at_threshold__known_answer() -> None:
+def test_at_threshold__known_answer_and_intervals_of_its_own_counts() -> None:
+    """3 of 4 members and 1 of 5 others are called members."""
     row = decide_at_threshold(np.array([1.0, 1, 0, 1]), np.array([1.0, 0, 0, 0, 0]), 0.5)
     assert row["recall"] == 0.75 and row["accuracy"] == pytest.approx((0.75 + 0.8) / 2)
     assert row["precision"] == pytest.approx(0.75 / 0.95)
-    for name in ("accuracy", "precision", "recall"):
-        assert row[f"{name}_ci"][0] < row[name] < row[f"{name}_ci"][1]
-
-
-def test_at_threshold__nobody_called_a_member_leaves_precision_null() -> None:
-    row = decide_at_threshold(np.zeros(4), np.zeros(5), 0.0)
-    assert row["precision"] is None and row["precision_ci"] is None and row["accuracy"] == 0.5
+    assert row["recall_ci"] == wilson(3, 4)
+    assert row["precision_ci"] == precision_interval(3, 4, 1, 5)
+    assert row["accuracy_ci"] == mover_mean(0.75, wilson(3, 4), 0.8, wilson(4, 5))
+    nobody = decide_at_threshold(np.zeros(4), np.zeros(5), 0.0)
+    assert nobody["precision"] is None is nobody["precision_ci"] and nobody["accuracy"] == 0.5
 
 
 def test_oracle_accuracy__bounds_every_threshold() -> None:
@@ -97,14 +88,6 @@ def test_at_threshold__a_score_at_the_threshold_is_no_member(
     assert row["accuracy"] == accuracy
 
 
-def test_at_threshold__each_interval_is_of_its_own_counts() -> None:
-    """3 of 4 members and 1 of 5 others are called members."""
-    row = decide_at_threshold(np.array([1.0, 1, 0, 1]), np.array([1.0, 0, 0, 0, 0]), 0.5)
-    assert row["recall_ci"] == wilson(3, 4)
-    assert row["precision_ci"] == precision_interval(3, 4, 1, 5)
-    assert row["accuracy_ci"] == mover_mean(0.75, wilson(3, 4), 0.8, wilson(4, 5))
-
-
 @pytest.mark.parametrize(
     ("members", "others", "wanted"),
     [
@@ -112,9 +95,10 @@ def test_at_threshold__each_interval_is_of_its_own_counts() -> None:
         ([2.0, 2.0], [2.0], 2.0),
         ([1.0, 3.0], [2.0, 4.0], 2.5),  # both 1.5 and 3.5 cost; 2.5 of three is the middle
         ([3.0, 5.0], [2.0, 4.0, 0.0, 0.0], 2.5),
+        ([], [1.0], None),
     ],
 )
 def test_best_threshold__known_answers(
-    members: list[float], others: list[float], wanted: float
+    members: list[float], others: list[float], wanted: float | None
 ) -> None:
     assert best_threshold(np.array(members), np.array(others)) == wanted

@@ -56,19 +56,25 @@ def tell(tmp_path: Path) -> Path:
     return made
 
 
+def start_of(tell: Path) -> Callable[[Path, Path], Sequence[str]]:
+    """What makes the command line of a run."""
+
+    def start(config: Path, folder: Path) -> Sequence[str]:
+        own = [str(GOLDEN), str(tell), str(config), str(folder)]
+        return [sys.executable, "-I", "-S", "-c", RUN, *own]
+
+    return start
+
+
 @pytest.fixture
 def sweeping(tmp_path: Path, tell: Path, monkeypatch: pytest.MonkeyPatch) -> Sweeping:
     """`sweeping(flags, stop=..)`: the exit code of a sweep into `OUT`, without figures."""
     monkeypatch.setattr(SweepView, "figures", lambda self, report: {})
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
 
-    def start(config: Path, folder: Path) -> Sequence[str]:
-        own = [str(GOLDEN), str(tell), str(config), str(folder)]
-        return [sys.executable, "-I", "-S", "-c", RUN, *own]
-
     def sweep(flags: str = GRID, stop: Event | None = None) -> int:
         settings = parse(SWEEP, [*shlex.split(flags), "--quiet", "--out", str(tmp_path / "OUT")])
-        return run_study(settings, stop or Event(), start)
+        return run_study(settings, stop or Event(), start_of(tell))
 
     return sweep
 

@@ -214,20 +214,6 @@ def test_together__finds_what_neither_reading_tells(tmp_path: Path) -> None:
     assert together(tmp_path / "none.csv", "ascent", "ascent-level") is None
 
 
-def test_picture__weak_beside_overfit_on_one_axis(plan: Any, asked: list[str]) -> None:
-    weak, overfit = SCRIPT["picture"](plan, read(plan, asked)).axes
-    assert (weak.get_title(), overfit.get_title()) == ("weak", "overfit")
-    assert weak.get_xlim() == overfit.get_xlim()
-    names = [tick.get_text() for tick in weak.get_yticklabels()]
-    place = names.index("digits, federated, rise")
-    for axes, gains in ((weak, [0.10, 0.11]), (overfit, [0.10, 0.11, 0.15])):
-        dots = [line.get_xdata() for line in axes.lines
-                if line.get_marker() == "." and line.get_ydata()[0] == place]  # fmt: skip
-        assert len(dots) == 1 and list(dots[0]) == pytest.approx(gains)
-    blank = [t for t in weak.texts if t.get_text().strip() == "not run"]
-    assert names.index("CIFAR-10, static, rise") in [t.get_position()[1] for t in blank]
-
-
 @pytest.mark.slow
 def test_main__writes_the_answer(plan: Any, asked: list[str], tmp_path: Path) -> None:
     (tmp_path / "plan.yaml").write_text(yaml.safe_dump(plan))
@@ -252,79 +238,70 @@ def refused(plan: Any, asked: Sequence[str], short: bool = False) -> str:
     return text
 
 
-def test_read__refuses_seeds_that_are_used_up(plan: Any, write: Write) -> None:
-    said = refused(plan, [write("digits", "overfit", "digits", seeds=(7, 8, 51))])
-    assert said.endswith("seeds that are used up: 7, 51")
-    said = refused(plan, [write("digits", "overfit", "digits", seeds=(12, 13), folder="B")])
-    assert said.endswith("seed 13 is not planned (10 to 12)")
-
-
 @pytest.mark.parametrize(
-    ("flags", "why"),
+    ("more", "why"),
     [
-        (["--train.lr", "0.07"], "train.lr is 0.07, but"),
-        (["--clients", "6"], "federation.clients is 6, but 4 in"),
-        (["--grid", "partition.alpha=0.1,1"], "the grid has 2 points, but 1 in"),
-        (["--dataset", "synthetic"], "data.name is synthetic:"),
+        ({"seeds": (7, 8, 51)}, "used up: 7, 51"),
+        ({"seeds": (12, 13)}, "seed 13 is not planned"),
+        ({"flags": ["--train.lr", "0.07"]}, "train.lr is 0.07"),
+        ({"flags": ["--clients", "6"]}, "federation.clients is 6, but 4"),
+        ({"flags": ["--grid", "partition.alpha=0.1,1"]}, "2 points, but 1"),
+        ({"flags": ["--dataset", "synthetic"]}, "data.name is synthetic"),
     ],
 )
-def test_read__refuses_other_settings(plan: Any, write: Write, flags: Any, why: str) -> None:
-    said = refused(plan, [write("digits", "overfit", "digits", flags)])
-    assert why in said and "its settings are not planned" in said
+def test_read__refuses_other_seeds_and_settings(
+    plan: Any, write: Write, more: Any, why: str
+) -> None:
+    assert why in refused(plan, [write("digits", "overfit", "digits", **more)])
 
 
-def test_read__takes_another_place(plan: Any, write: Write) -> None:
+def test_read__takes_another_place_and_files_of_one_sweep_as_one(plan: Any, write: Write) -> None:
     place = ["--threads-per-client", "2", "--device", "cpu", "--jobs", "2", "--seed", "99"]
-    swept = read(plan, [write("digits", "overfit", "digits", place)], short=True)
-    assert [len(s.cells) for s in swept] == [3, 0, 0]
+    one = write("digits", "overfit", "digits", place, seeds=(10,), folder="A")
+    rest = write("digits", "overfit", "digits", seeds=(11, 12), folder="B")
+    (first, *others) = read(plan, [rest, one], short=True)
+    assert [cell["seed"] for cell in first.cells] == [10, 11, 12] and first.short == 0
+    assert [len(one.cells) for one in others] == [0, 0]
+    assert "run10 is given twice" in refused(plan, [one, one])
 
 
 def test_read__too_few_runs_are_an_answer_that_calls_itself_short(plan: Any, write: Write) -> None:
     some = [write("digits", "overfit", "digits", seeds=SEEDS[:2])]
-    said = refused(plan, some)
-    assert "2 of 3 planned runs are finished; --short" in said
+    assert "2 of 3 planned runs" in refused(plan, some)
     swept = read(plan, some, short=True)
     rows = primary(plan, swept)
     assert [r["n"] for r in rows if r["kind"] == "primary"] == [2, 0, 2, 0]
     # Holm's correction is over four questions, whether they have an answer or not.
-    assert max(rows[0]["p"], rows[2]["p"]) < 0.5
-    held = sorted(r["p"] for r in (rows[0], rows[2]))
-    told = sorted(r["p_holm"] for r in (rows[0], rows[2]))
-    assert told == pytest.approx([4 * held[0], max(4 * held[0], 3 * held[1])])
-    assert rows[1]["p_holm"] is None
-    assert SCRIPT["missing"](swept) == 1 + 3
-
-
-def test_read__files_of_one_sweep_count_as_one_and_no_run_twice(plan: Any, write: Write) -> None:
-    one = write("digits", "overfit", "digits", seeds=(10,), folder="A")
-    rest = write("digits", "overfit", "digits", seeds=(11, 12), folder="B")
-    (first, *_) = read(plan, [rest, one], short=True)
-    assert [cell["seed"] for cell in first.cells] == [10, 11, 12] and first.short == 0
-    assert "run run10 is given twice" in refused(plan, [one, one])
+    low, high = sorted((rows[0], rows[2]), key=lambda row: row["p"])
+    assert low["p_holm"] == pytest.approx(4 * low["p"])
+    assert high["p_holm"] == pytest.approx(max(4 * low["p"], 3 * high["p"]))
+    assert rows[1]["p_holm"] is None and SCRIPT["missing"](swept) == 1 + 3
 
 
 def test_read__refuses_what_is_no_sweep(plan: Any, write: Write, tmp_path: Path) -> None:
-    assert "NAME=REGIME=SWEEP.json" in refused(plan, ["digits=overfit"])
     (tmp_path / "sweep.json").write_text("[]")
-    assert "no sweep.json" in refused(plan, [f"digits=overfit={tmp_path}/sweep.json"])
-    assert "no sweep.json" in refused(plan, [f"digits=overfit={tmp_path}/none.json"])
-    sweep = write("svhn", "overfit", "digits")
-    assert "svhn=overfit is not planned (digits=overfit, CIFAR-10=over" in refused(plan, [sweep])
+    unplanned = write("svhn", "overfit", "digits")
+    for argument, why in (
+        ("digits=overfit", "NAME=REGIME=SWEEP.json"),
+        (f"digits=overfit={tmp_path}/sweep.json", "no sweep.json"),
+        (f"digits=overfit={tmp_path}/none.json", "no sweep.json"),
+        (unplanned, "svhn=overfit is not planned"),
+    ):
+        assert why in refused(plan, [argument])
 
 
-def test_read__a_failed_run_is_none(plan: Any, asked: list[str]) -> None:
+def test_primary__a_run_without_its_pair_is_named_and_a_failed_one_is_none(
+    plan: Any, write: Write, asked: list[str]
+) -> None:
+    lost = {k: v for k, v in AUCS.items() if k[0] != "ascent-static"}
+    first = write("digits", "overfit", "digits", aucs=lost, folder="C")
+    with pytest.raises(SystemExit, match="run10 has no ascent-static"):
+        primary(plan, read(plan, [first, asked[1]]))
     path = Path(asked[0].split("=")[2])
     report = json.loads(path.read_text())
     report["cells"][0] |= {"results": None, "state": "failed"}
     path.write_text(json.dumps(report))
     assert "2 of 3 planned runs" in refused(plan, asked)
-
-
-def test_primary__a_run_without_its_pair_is_named(plan: Any, write: Write) -> None:
-    lost = {k: v for k, v in AUCS.items() if k[0] != "ascent-static"}
-    asked = [write("digits", "overfit", "digits", aucs=lost), write("CIFAR-10", "overfit", "cifar")]
-    with pytest.raises(SystemExit, match="digits: run run10 has no ascent-static beside loss-b"):
-        primary(plan, read(plan, asked))
 
 
 # -- the plan itself -------------------------------------------------------------------------

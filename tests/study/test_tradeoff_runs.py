@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -22,7 +21,7 @@ from fedmia.study.simulations import tradeoff as run_study
 from fedmia.study.views.sweep import SweepView
 from fedmia.study.views.tradeoff import TradeoffView
 from fedmia.tradeoff import main
-from tests.study.conftest import GOLDEN, RUN, begun
+from tests.study.conftest import begun, start_of
 
 FLAGS = "--attacks similarity --jobs 1 --seed 3 --seeds 2 --defenses fedprox,gaussian "
 POINTS = ("defense=none", "strategy=fedprox", "defense=gaussian_defense.scale=0.1")
@@ -36,13 +35,9 @@ def trading(tmp_path: Path, tell: Path, monkeypatch: pytest.MonkeyPatch) -> Trad
     monkeypatch.setattr(SweepView, "figures", lambda self, report: {})
     monkeypatch.setattr(TradeoffView, "figures", lambda self, report: {"tradeoff": b"drawn"})
 
-    def start(config: Path, folder: Path) -> Sequence[str]:
-        own = [str(GOLDEN), str(tell), str(config), str(folder)]
-        return [sys.executable, "-I", "-S", "-c", RUN, *own]
-
     def trade(flags: str = FLAGS + "--strengths gaussian=0.1", command: Any = TRADEOFF) -> int:
         settings = parse(command, [*shlex.split(flags), "--quiet", "--out", str(tmp_path / "OUT")])
-        return (run_study if command is TRADEOFF else sweep)(settings, Event(), start)
+        return (run_study if command is TRADEOFF else sweep)(settings, Event(), start_of(tell))
 
     return trade
 
@@ -88,22 +83,12 @@ def test_trade_off__runs_what_is_new_and_fails_by_name(
     assert trading(str(out / "config.yaml")) == 0 and begun(tell) == []  # its file repeats it
     again = told(out)
     assert again == report | {"timing": again["timing"]}
-
-
-@pytest.mark.slow
-def test_folder__is_a_sweeps_too(trading: Trading, tell: Path, tmp_path: Path) -> None:
-    assert trading() == 0
-    begun(tell)
     flags = "--attacks similarity --attacker passive --federation.snapshots 1 --seed 3 --seeds 2 "
-    with pytest.raises(InputError, match="which this sweep does not ask for"):
+    with pytest.raises(InputError, match="does not ask for"):
         trading(flags + "--grid defense=none,gaussian", SWEEP)
     assert begun(tell) == []
 
 
-def test_bad_input__is_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--defenses", "gausian"]) == 2
-    assert capsys.readouterr().err.startswith("fedmia: error: unknown defence 'gausian'; did you")
+def test_bad_input__without_a_folder_is_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--defenses", "gaussian"]) == 2
-    assert capsys.readouterr().err == (
-        "fedmia: error: --out FOLDER is missing: the runs are kept there\n"
-    )
+    assert "--out FOLDER" in capsys.readouterr().err

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fedmia.study.points import change
-from fedmia.study.views._choice import _alike, choose
+from fedmia.study.views._choice import choose
 from fedmia.study.views._trades import beats, groups, largest, values
 
 
@@ -96,23 +96,6 @@ def test_choice__nothing_without_the_undefended() -> None:
     points[0]["best"] = None
     choice = choose(points, rows)
     assert (choice["candidates"], choice["least"], choice["spare"]) == ([], None, None)
-
-
-@pytest.mark.parametrize(
-    ("alike", "models", "said"),
-    [
-        ([], 1, "With one model it is not measurably better than the others or than no defence."),
-        ([], 2, "Over 2 models it leaks less than bare and than each other defence that keeps "
-         "kNN."),
-        (["bare"], 2, "Over 2 models it does not leak measurably less than bare."),
-        (["bare", "x"], 3, "Over 3 models it does not leak measurably less than bare or than x."),
-        (["x", "y", "z"], 3, "Over 3 models it leaks less than bare, but not measurably less than "
-         "x, y and z."),
-    ],
-)  # fmt: skip
-def test_alike__in_words(alike: list[str], models: int, said: str) -> None:
-    choice: Any = {"alike": alike}
-    assert _alike(choice, "bare", models) == said
 
 
 def test_groups__of_reports_that_have_both() -> None:

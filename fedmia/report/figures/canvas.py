@@ -110,12 +110,7 @@ def look(i: int) -> dict[str, Any]:
 
 
 def legend(axes: Axes, columns: int = 3) -> None:
-    """What `axes` shows, named below the figure.
-
-    Args:
-        axes: whose artists are named.
-        columns: of the legend.
-    """
+    """What `axes` shows, named below the figure."""
     handles, labels = axes.get_legend_handles_labels()
     if handles:
         axes.figure.legend(handles, labels, loc="outside lower left", ncols=columns)
@@ -156,12 +151,7 @@ def auc_axis(axes: Axes, label: str) -> None:
 
 
 def half_line(axes: Axes, *, vertical: bool = False) -> None:
-    """The line of AUC 0.5, where nothing is told.
-
-    Args:
-        axes: to draw on.
-        vertical: whether the AUC is on the horizontal axis.
-    """
+    """The line of AUC 0.5, where nothing is told."""
     draw = axes.axvline if vertical else axes.axhline
     draw(0.5, color=GREY, linewidth=1, linestyle=(0, (4, 3)), zorder=0)
 
@@ -180,13 +170,5 @@ def whole_rounds(axes: Axes) -> None:
 
 
 def counts(members: int, nonmembers: int) -> str:
-    """`112 members, 500 non-members`.
-
-    Args:
-        members: number of scored members.
-        nonmembers: number of scored non-members.
-
-    Returns:
-        The text.
-    """
+    """`112 members, 500 non-members`."""
     return f"{members:,} members, {nonmembers:,} non-members"

@@ -3,6 +3,7 @@ what."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,13 +26,7 @@ def leakage(report: Report) -> Figure | None:
     rows = rows_with_auc(one.row for one in select_clients(report))
     if not rows:
         return None
-    figure, axes = canvas.one(7.5, 1.7 + 0.34 * len(rows))
-    for i, (row, auc) in enumerate(rows):
-        _client(axes, -i, row, auc)
-    axes.set_yticks([-i for i in range(len(rows))], [_name(r) for r, _ in rows])
-    axes.set_ylim(-len(rows) + 0.4, 0.6)
-    axes.set_xlim(0, 1)
-    axes.tick_params(axis="y", length=0)
+    figure, axes = _forest(rows, [_name(r) for r, _ in rows])
     by = rows[0][0]["attack"]
     canvas.auc_axis(axes, f"AUC of {by}, non-members weighted to the client's classes")
     total = sum(r["n_members"] for r, _ in rows)
@@ -51,21 +46,27 @@ def cohorts(report: Report) -> Figure | None:
     listed = [(row, auc) for row in report.get("client_cohorts", ()) if (auc := known_auc(row))]
     if not listed:
         return None
-    figure, axes = canvas.one(7.5, 1.7 + 0.34 * len(listed))
-    for i, (row, auc) in enumerate(listed):
-        _client(axes, -i, row, auc)
-    axes.set_yticks(
-        [-i for i in range(len(listed))],
-        [f"last round {r['cohort']}, n {r['n_members']:,}" for r, _ in listed],
-    )
-    axes.set_ylim(-len(listed) + 0.4, 0.6)
-    axes.set_xlim(0, 1)
-    axes.tick_params(axis="y", length=0)
+    names = [f"last round {r['cohort']}, n {r['n_members']:,}" for r, _ in listed]
+    figure, axes = _forest(listed, names)
     by = listed[0][0]["attack"]
     canvas.auc_axis(axes, f"AUC of {by}, non-members weighted to the clients' classes")
     axes.set_title("Leakage by the last round in which clients trained")
     canvas.legend(axes)
     return figure
+
+
+def _forest(
+    rows: Sequence[tuple[ClientRow | CohortRow, KnownAuc]], names: Sequence[str]
+) -> tuple[Figure, Axes]:
+    """AUCs from top to bottom, each on its null."""
+    figure, axes = canvas.one(7.5, 1.7 + 0.34 * len(rows))
+    for i, (row, auc) in enumerate(rows):
+        _client(axes, -i, row, auc)
+    axes.set_yticks([-i for i in range(len(rows))], names)
+    axes.set_ylim(-len(rows) + 0.4, 0.6)
+    axes.set_xlim(0, 1)
+    axes.tick_params(axis="y", length=0)
+    return figure, axes
 
 
 def _name(row: ClientRow) -> str:

@@ -63,14 +63,6 @@ def draw(name: str, run: RunScores, report: Report) -> Figure | None:
 
 
 def draw_all(run: RunScores, report: Report) -> dict[str, bytes]:
-    """Name -> PNG of every figure that the run has data for, in the order of the page.
-
-    Args:
-        run: the scores behind `report`.
-        report: what `build_report(run)` returned.
-
-    Returns:
-        Name -> PNG bytes.
-    """
+    """Name -> PNG of every figure that the run has data for, in the order of the page."""
     figures_by_name = ((name, one()) for name, one in figures(run, report).items())
     return {name: canvas.png(figure) for name, figure in figures_by_name if figure is not None}

@@ -17,16 +17,7 @@ FigureName = Literal["leakage", "layers"]
 
 
 def series(rounds: Sequence[RoundRow], key: FigureName, name: str) -> tuple[list[int], list[float]]:
-    """(rounds, AUCs) of attack or layer `name`, where they are known.
-
-    Args:
-        rounds: the report's rounds.
-        key: `leakage` or `layers`.
-        name: of the attack or layer.
-
-    Returns:
-        Rounds, and their AUCs.
-    """
+    """(rounds, AUCs) of attack or layer `name`, where they are known."""
     return known_points((r["round"], r[key].get(name)) for r in rounds)
 
 
@@ -37,15 +28,7 @@ def known_points(points: Iterable[tuple[int, float | None]]) -> tuple[list[int],
 
 
 def names(rounds: Sequence[RoundRow], key: FigureName) -> list[str]:
-    """Names whose AUC `key` knows of any round, in the order met.
-
-    Args:
-        rounds: the report's rounds.
-        key: `leakage` or `layers`.
-
-    Returns:
-        The names, without repetition.
-    """
+    """Names whose AUC `key` knows of any round, in the order met."""
     met = dict.fromkeys(name for r in rounds for name in r[key])
     return [name for name in met if series(rounds, key, name)[0]]
 

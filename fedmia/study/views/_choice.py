@@ -80,8 +80,7 @@ def sentence(points: Sequence[TradePoint], choice: TradeChoice) -> str:
     text = (
         f"{least['label']} leaks least of the defences that keep kNN within 5 % "
         f"({number(least['knn']['mean'])}, undefended {knn}): {_leak(least)}; undefended, "
-        f"{_leak(bare)}. "
-        f"{_alike(choice, bare['label'], least['knn']['n'])}"
+        f"{_leak(bare)}. {_alike(choice, bare['label'], least['knn']['n'])}"
     )
     epsilon = math.inf if least["epsilon"] is None else least["epsilon"]
     if least["standing"] is not None and epsilon > MEANINGFUL:

@@ -68,16 +68,13 @@ class Baseline(View):
     title: ClassVar[str] = "Attack against attack"
     about: ClassVar[str] = (
         "Each difference compares an attack with the baseline on the same model and the same "
-        "images. "
-        "The table has its mean over models, one for each seed, with Student's 95 % interval "
-        "between "
-        "models. p is of the two-sided t test that the mean difference is 0. Holm's p is corrected "
-        "for all comparisons of this table."
+        "images. The table has its mean over models, one for each seed, with Student's 95 % "
+        "interval between models. p is of the two-sided t test that the mean difference is 0. "
+        "Holm's p is corrected for all comparisons of this table."
     )
     captions: ClassVar[Mapping[str, str]] = {
-        "baseline": "AUC of each attack minus that of the baseline: one dot for each model, "
-        "with the "
-        "mean and its 95 % interval between models."
+        "baseline": "AUC of each attack minus that of the baseline: one dot for each model, with "
+        "the mean and its 95 % interval between models."
     }
 
     attack: str = ""

@@ -178,10 +178,8 @@ def notes(
     if seeds > 1:
         lines.append(
             f"{seeds} seeds audit each encoder. Each seed has its own views, and its own known "
-            f"images "
-            "unless a run names them. The model is the same, so the seeds do not cover the "
-            "variation "
-            "between trainings."
+            "images unless a run names them. The model is the same, so the seeds do not cover the "
+            "variation between trainings."
         )
     lines += note_doubtful_verdicts(points, "Audits")
     return lines + note_left_out([row["name"] for row in rows if row["state"] != "finished"])

@@ -83,8 +83,7 @@ class SweepView(StudyPage):
         "attacks": "AUC of each attack at each point of the grid: one dot for each model, with the "
         "mean and its 95 % interval between models.",
         "pairs": "AUC that each attack adds to its paired control: one dot for each model, with "
-        "the "
-        "mean and its 95 % interval between models.",
+        "the mean and its 95 % interval between models.",
     }
 
     sweep: Sweep | None = None
@@ -240,15 +239,7 @@ def attacks(report: formats.SweepReport) -> list[Column]:
 
 
 def results_of(study: Study, key: str) -> formats.CellResults | None:
-    """What a sweep keeps of a run, None unless it is finished.
-
-    Args:
-        study: the runs.
-        key: of the run.
-
-    Returns:
-        Its verdict, attacks, pairs, sets and probes.
-    """
+    """What a sweep keeps of a run, None unless it is finished."""
     return results(study.finished[key][1]) if key in study.finished else None
 
 

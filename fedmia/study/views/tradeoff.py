@@ -71,9 +71,8 @@ class TradeoffView(StudyPage):
     beside: ClassVar[Mapping[str, str]] = {"tradeoff": "tradeoff.png"}
     captions: ClassVar[Mapping[str, str]] = {
         "tradeoff": "Utility and privacy: down and to the right is better. A line joins the "
-        "points of "
-        "one defence, labelled with their strength. Bars: 95 % intervals between models, for each "
-        "mean alone; an interval of no information, 0 to 1, has no bar."
+        "points of one defence, labelled with their strength. Bars: 95 % intervals between "
+        "models, for each mean alone; an interval of no information, 0 to 1, has no bar."
     }
 
     def report(self, study: Study) -> TradeoffReport:
@@ -107,9 +106,7 @@ class TradeoffView(StudyPage):
         ]
         return {
             "points": columns.table(POINTS, points, lambda p: "leaks" * (p["label"] == least)),
-            "attacks": columns.table(
-                [Column("defence", lambda p: p["label"] + mark(p["verdicts"])), *attacks], points
-            ),
+            "attacks": columns.table([NAME, *attacks], points),
             "groups": columns.table(GROUPS, [{**p, **p["groups"]} for p in points if p["groups"]]),
         }
 

@@ -1,0 +1,173 @@
+"""A run in words: its verdict, the same without statistics, and the three boxes, by its code."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedmia.records import (
+    ClientInference,
+    DatasetInferenceResults,
+    EncoderInfo,
+    Health,
+    Probe,
+    RunScores,
+)
+from fedmia.records.privacy import ClientDefence, Epsilon
+from fedmia.records.rows import Report
+from fedmia.report.build import build_report
+from fedmia.report.notebook import DOUBT, LEAKS, html_study, html_summary
+from fedmia.report.plain import count_pairs, plain_verdict
+from tests.report.conftest import alone, make_run, scored
+from tests.snapshots import Snapshot
+
+TECHNICAL = re.compile(
+    r"simultaneous|holm|interval|\bnull\b|p-value is|permut|bonferroni|\d \[", re.I
+)
+AUDIT = EncoderInfo("a file", 1, (), (), 8, (), (), (), "any")
+
+
+def cases(run: RunScores) -> list[tuple[str, RunScores]]:
+    """Verdict codes, and runs that have them."""
+
+    def attack(auc: float, seed: int = 1, **more: object) -> RunScores:
+        return alone(run, scored("a", auc, 112, 500, seed, **more), pixels=None)
+
+    half, high, low = attack(0.5), attack(0.8), attack(0.2)
+    many = [scored(name, 0.5, 112, 500, seed) for name, seed in (("a", 1), ("b", 9))]
+    placebo, same = ({"placebo": [scored("a", auc, 112, 500, 6)]} for auc in (0.5, 0.55))
+    sent = attack(0.9, vantage="server", rounds=(24,))
+    crafted = attack(0.9, under_attack=True, rounds=(25, 27, 30))
+    after = ({"knn": Probe(0.7, 300)}, 30)
+    p_values = [[ClientInference(0, p, 0.1, 20, 50)] for p in (0.0005, 0.7, 0.4)]
+    told = DatasetInferenceResults("dataset-inference", "", *p_values)
+    probes = {"knn": Probe(0.5, 300), "linear": Probe(0.41, 300)}
+    gone = {"health": Health(0.99998, 4.286, 4.29), "utility": probes}
+    counts = 1000, (50, 350, 700), (49, 315, 520)
+    broken = ClientDefence("dpsgd", Epsilon(1.0, 1e-5, 20, "heuristic", "Per image.", *counts))
+    refuted = {"clients": [replace(run.clients[0], defence=broken), *run.clients[1:]]}
+    shift, turned = (one.attacks[0].sides for one in (high, low))
+    return [
+        ("leaks", run),
+        ("leaks", replace(crafted, controls=placebo, round=24, after_attack=after)),
+        ("leaks", replace(sent, controls=placebo, pretrain="pooled", interrupted=30)),
+        ("leaks", replace(high, controls=placebo, encoder=AUDIT, rounds=(), **gone)),
+        ("leaks", replace(half, inferences=[told])),
+        ("leaks", replace(half, **refuted)),
+        ("leaks-uncontrolled", high),
+        ("leaks-uncontrolled", replace(high, interrupted=7, failure="a client failed")),
+        ("leaks-uncontrolled", replace(half, inferences=[replace(told, untrained=())])),
+        ("not-established", half),
+        ("not-established", alone(run, *many)),
+        ("not-established", low),
+        ("not-established", replace(attack(0.6, 3), controls=same)),
+        ("not-established", alone(run)),
+        ("collapsed", replace(half, **gone)),
+        ("shift", replace(high, pixels=shift)),
+        ("shift", replace(half, pixels=turned, **refuted)),
+        ("control-failed", replace(high, controls={"untrained": high.attacks})),
+        ("control-failed", replace(high, controls={"placebo": low.attacks})),
+        ("no-verdict", replace(high, interrupted=0)),
+        ("no-verdict", replace(high, interrupted=0, failure="a client failed")),
+    ]
+
+
+def test_words__of_each_code(run: RunScores, snapshot: Snapshot) -> None:
+    for code, one in cases(run):
+        report = build_report(one)
+        plain = plain_verdict(report)
+        assert report["verdict_code"] == code
+        assert report["verdict"].count(". ") == 0 and report["verdict"].endswith(".")
+        assert "simultaneous" not in report["sure"]
+        assert not TECHNICAL.search(plain) and "AUC" not in plain
+        snapshot("\n".join([report["verdict"], plain, *map(report.get, ("means", "sure", "todo"))]))
+
+
+def test_words__stay_open_where_they_must(report: Report, run: RunScores) -> None:
+    """Pooled pre-training by the settings alone, and an encoder of no use that leaks."""
+    pooled = build_report(replace(run, config={"pretrain": {"mode": "pooled"}}))
+    assert "pre-training" in plain_verdict(pooled) and "pre-training" not in plain_verdict(report)
+    useless = {**report, "health": {"collapsed": True}}
+    assert plain_verdict(useless) != plain_verdict(report)  # type: ignore[arg-type]
+
+
+def test_count_pairs__is_the_share_of_pairs_that_the_attack_orders_right(run: RunScores) -> None:
+    attack = scored("similarity", 0.8, 112, 500, 1)
+    share = np.mean(attack.scores_members[:, None] > attack.scores_nonmembers[None, :])
+    assert f"the member {100 * share:.0f} times of 100;" in plain_verdict(
+        build_report(alone(run, attack))
+    )
+    counts = [count_pairs(auc).split(";")[0] for auc in (0.503, 0.996, 0.6)]
+    assert counts == ["503 times of 1,000", "996 times of 1,000", "60 times of 100"]
+
+
+@pytest.mark.parametrize(
+    ("used", "advised", "silent"),
+    [
+        ((), ["--defense early-stopping", "--defense dpsgd`"], "did not"),
+        (("dpsgd",), ["dpsgd did not", "--defense.dpsgd.epsilon 8"], "--defense dpsgd`."),
+        (("early-stopping",), ["early-stopping did not", "--defense dpsgd`"], "after 10"),
+    ],
+)
+def test_todo__advises_no_defence_that_all_use(
+    run: RunScores, used: tuple[str, ...], advised: list[str], silent: str
+) -> None:
+    parts = tuple(ClientDefence(name) for name in used)
+    defence = replace(parts[0], parts=parts) if parts else None
+    leaking = alone(run, scored("a", 0.9, 112, 500, 1), controls=run.controls)
+    everyone = [replace(c, defence=defence) for c in run.clients]
+    todo, mixed, none = (
+        build_report(replace(leaking, clients=clients))["todo"]
+        for clients in (everyone, [everyone[0], *run.clients[1:]], run.clients)
+    )
+    assert all(name in todo for name in advised) and silent not in todo
+    assert mixed == none  # the leak may be of those that do without
+
+
+def least(report: Report) -> float:
+    """The smallest AUC that the images would have shown."""
+    return float(report["sure"].partition("has AUC ")[2][:4])
+
+
+def test_sure__no_leak_says_what_could_have_been_shown(run: RunScores) -> None:
+    attacks = [scored(f"{i}", 0.5, 112, 500, i) for i in range(9)]
+    few, many = (least(build_report(alone(run, *attacks[:k]))) for k in (1, 9))
+    assert 0.5 < few < many < 0.7
+
+
+def test_sure__an_audit_must_show_its_leak_over_the_control(run: RunScores) -> None:
+    """In a run the members are drawn at random: 0.5 is enough."""
+    one, own = scored("a", 0.5, 112, 500, 1), {"untrained": [scored("a", 0.5, 112, 500, 9)]}
+    ends = [
+        least(build_report(alone(run, one, controls=controls, encoder=encoder)))
+        for controls, encoder in ((own, None), (own, AUDIT), ({}, AUDIT))
+    ]
+    assert ends[0] == ends[2] < ends[1]
+
+
+@pytest.mark.parametrize(("n", "m", "more"), [(900, 60, True), (60, 900, True), (900, 900, False)])
+def test_todo__more_images_are_asked_for_where_either_side_is_small(
+    n: int, m: int, more: bool
+) -> None:
+    todo = build_report(alone(make_run(0.5, n, m), scored("a", 0.5, n, m, 1)))["todo"]
+    assert ("AUC 0.55" in todo) == more
+
+
+def test_notebook__boxes_in_the_colour_of_the_verdict(run: RunScores, report: Report) -> None:
+    leak, none = html_summary(report), html_summary(build_report(alone(run)))
+    assert LEAKS in leak and DOUBT not in leak and DOUBT in none and LEAKS not in none
+    places = [leak.index(text) for text in ("The model leaks", "<details", report["verdict"])]
+    assert places == sorted(places) and str(report["todo"]).partition("`")[0] in leak
+    evil = html_summary(build_report(alone(run, replace(run.attacks[0], name="<script>"))))
+    assert "<script" not in evil and "&lt;script&gt;" in evil
+
+
+def test_notebook__a_study_has_the_colour_and_the_words_of_its_verdicts() -> None:
+    doubt = html_study("s", [], ["not-established"] * 2 + ["shift"])
+    leak = html_study("<b>", [{"attack": i} for i in range(10)], ["<i>", "leaks"])
+    assert DOUBT in doubt and LEAKS not in doubt and LEAKS in leak and DOUBT not in leak
+    assert "not established: 2, shift: 1" in doubt and "No run has" in html_study("s", [], [])
+    assert "&lt;b&gt;" in leak and "and 2 more rows" in leak and "&lt;i&gt;: 1" in leak
