@@ -198,8 +198,8 @@ class Worker:
         TaskIdentity.task_id = TaskIdentity.run_id = 1
         TaskIdentity.node_id = SERVER
         device = client_device(share.device, share.gpus)
-        self._site = replace(client_context, device=device)
-        self._site.__dict__["images"] = images  # in the object store of its machine
+        self.site = replace(client_context, device=device)
+        self.site.__dict__["images"] = images  # in the object store of its machine
         torch.set_num_threads(client_context.threads)
         if device != "cpu" and share.gpus < 1:  # a share of Ray's is no limit by itself
             torch.cuda.set_per_process_memory_fraction(share.gpus)
@@ -208,7 +208,7 @@ class Worker:
         """Where it works, once it has been started."""
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
         node = ray.get_runtime_context().get_node_id()
-        return Placement(node, ray.util.get_node_ip_address(), visible, self._site.device)
+        return Placement(node, ray.util.get_node_ip_address(), visible, self.site.device)
 
     def answer(
         self, content: RecordDict, kind: str, node: int, clients: int, state: Packed | None
@@ -227,7 +227,7 @@ class Worker:
         """
         carried = SingleStateStore(unpack_state(state) if state is not None else None)
         message = Message(content, dst_node_id=node, message_type=kind)
-        reply = client_app(self._site, carried)(message, context_of(node, clients))
+        reply = client_app(self.site, carried)(message, context_of(node, clients))
         return reply, pack_state(carried.new) if carried.new is not None else None
 
 
