@@ -227,10 +227,8 @@ def test_contents__are_those_of_the_round_and_stored_once(start: Callable[..., R
 @pytest.mark.parametrize(
     ("cpus", "gpus", "nodes", "workers"),
     [
-        (1.0, 0.0, ({"CPU": 2.0},), 2),
         (1.0, 0.0, ({"CPU": 2.0}, {"CPU": 4.0}), 3),  # as many as there are clients
         (0.5, 0.0, ({"CPU": 1.2},), 2),
-        (1.0, 1.0, ({"CPU": 4.0, "GPU": 1.0},), 1),
         (1.0, 0.5, ({"CPU": 4.0, "GPU": 1.0},), 2),
         (2.0, 0.5, ({"CPU": 2.0, "GPU": 1.0}, {"CPU": 4.0}), 1),  # the second has no GPU
         (1.0, 0.6, ({"CPU": 4.0, "GPU": 2.0},), 2),  # three would need parts of two GPUs

@@ -6,6 +6,7 @@ import json
 import logging
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -207,3 +208,20 @@ def test_private__refuses_what_cannot_be_before_a_node_is_asked(flags: str, tmp_
     with nodes() as grid, pytest.raises(InputError):
         run(server.gather, grid, ROUNDS + flags, tmp_path / "out")
     assert not grid.answers and not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "counts", "clients"),
+    [("", [0, 0, 1, 3, 3], 3), ("--clients 4", [2], 4), ("--federation.clients=4", [2], 4)],
+)
+def test_clients__all_nodes_that_came_or_as_the_arguments_say(
+    flags: str, counts: list[int], clients: int, monkeypatch: Patch
+) -> None:
+    monkeypatch.setattr(server, "SETTLE", 0.001)
+    monkeypatch.setattr(server, "WAIT", 0.05)
+    grid: Any = SimpleNamespace(get_node_ids=lambda: range(counts.pop(0)))
+    arguments = server.with_clients(f"--config smoke {flags}", grid)
+    assert server.invocation(arguments).settings.federation.clients == clients
+    nobody: Any = SimpleNamespace(get_node_ids=lambda: [])
+    with pytest.raises(FederationError, match="no node came"):
+        server.with_clients("", nobody)
