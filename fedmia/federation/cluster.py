@@ -213,13 +213,13 @@ class Worker:
     def answer(
         self, content: RecordDict, kind: str, node: int, clients: int, state: Packed | None
     ) -> tuple[Message, Packed | None]:
-        """The reply to a message, and the client's new state where it has one.
+        """Let the client of a node answer a message.
 
         Args:
-            content: arrays of the message.
-            kind: the kind of message.
+            content: all that the message holds.
+            kind: Flower's message type, `train` or `query`.
             node: Flower node id.
-            clients: number of clients.
+            clients: number of clients of the run.
             state: the client's local state; None before its first round.
 
         Returns:
@@ -267,7 +267,7 @@ class RayGrid(LocalGrid):
             raise InputError(f"no node of the Ray cluster holds a client of {option}{more}")
         workers = min(clients, fit)
         super().__init__(clients, workers, store, timeout)
-        self._told = (
+        self._arguments = (
             [folder or os.getcwd() for folder in sys.path],
             ray.put(cloudpickle.dumps((client_context, dict(session.classes())))),
             ray.put(np.ascontiguousarray(client_context.images)),
@@ -299,7 +299,7 @@ class RayGrid(LocalGrid):
             ray.kill(actor)
 
     def _start_worker(self) -> None:
-        self._call(self._kind.remote(*self._told))
+        self._call(self._kind.remote(*self._arguments))
 
     def _call(self, actor: Any) -> None:
         """Ask an actor whether it is ready; until it answers it gets no order."""
