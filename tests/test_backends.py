@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import textwrap
 import threading
 import time
 from collections.abc import Iterator
@@ -141,15 +140,15 @@ def test_run_inline__hands_on_what_the_server_raises_and_ends_its_threads() -> N
 
 
 BOOM = """
-    from dataclasses import dataclass
-    from fedmia.defenses.base import Defense
+from dataclasses import dataclass
+from fedmia.defenses.base import Defense
 
-    @dataclass(frozen=True)
-    class Boom(Defense):
-        '''Raises.'''
+@dataclass(frozen=True)
+class Boom(Defense):
+    '''Raises.'''
 
-        def release(self, received, trained, memory, rng):
-            raise RuntimeError("no room on\\ndevice 3")
+    def release(self, received, trained, memory, rng):
+        raise RuntimeError("no room on\\ndevice 3")
 """
 
 
@@ -160,7 +159,7 @@ def test_client_that_raises__exit_code_1_and_one_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     """A defence from outside the repository raises in client 2's own process or thread."""
-    (tmp_path / "outside.py").write_text(textwrap.dedent(BOOM))
+    (tmp_path / "outside.py").write_text(BOOM)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "outside", raising=False)
     flags = f"{SMALL} --clients 4 --rounds 2 --attacks none --backend {backend} "

@@ -109,27 +109,30 @@ def test_stop__finished_rounds_are_reported(
     assert err.count("\n") == 1 and "client 1 sent a" in err and "--train.lr" in err
 
 
+TWO = FOUR.replace("--clients 4", "--clients 2").replace("--split.known 8", "--split.known 2")
+
+
+@pytest.mark.parametrize(
+    ("role", "client", "flags", "reason"),
+    [
+        # With client 1 one of the two known members would go: one is of each client (by the seed).
+        (Honest, 1, TWO + SIMILARITY + "--seed 8", "1 known and 16 other members would be left"),
+        (
+            Passive, 3, FOUR + "--attacks none --attacker passive",
+            "the attacker's client cannot be dropped",
+        ),
+    ],
+)  # fmt: skip
 def test_drop__not_whom_the_scores_rest_on(
-    tmp_path: Path, monkeypatch: Patch, capsys: Capture
-) -> None:
-    """With client 1 one of the two known members would go: finished rounds are reported whole."""
-    monkeypatch.setattr(Honest, "work", spoiled("raise"))
-    two = TINY.replace("--clients 4", "--clients 2").replace("--split.known 8", "--split.known 2")
-    report = ran(f"{two} --on-failure drop --seed 8", tmp_path / "RUN", 1)  # one of each client's
-    (fault,) = report["faults"]
-    assert fault["action"] == "stopped" and report["interrupted"] == 2
-    assert report["attacks"][0]["n_members"] == 30
-    assert "1 known and 16 other members would be left" in capsys.readouterr().err
-
-
-def test_drop__not_the_attackers_client(
-    tmp_path: Path, monkeypatch: Patch, capsys: Capture
-) -> None:
-    monkeypatch.setattr(Passive, "work", spoiled("raise", client=3))
-    flags = FOUR + "--attacks none --on-failure drop --attacker passive"
-    report = ran(flags, tmp_path / "RUN", 1)
-    assert [(f["client"], f["action"]) for f in report["faults"]] == [(3, "stopped")]
-    assert "the attacker's client cannot be dropped" in capsys.readouterr().err
+    role: type, client: int, flags: str, reason: str, tmp_path: Path, monkeypatch: Patch,
+    capsys: Capture,
+) -> None:  # fmt: skip
+    """Finished rounds are reported whole."""
+    monkeypatch.setattr(role, "work", spoiled("raise", client))
+    report = ran(f"{flags} --on-failure drop", tmp_path / "RUN", 1)
+    assert [(f["client"], f["action"]) for f in report["faults"]] == [(client, "stopped")]
+    assert report["interrupted"] == 2 and report["split"]["members"] == 32
+    assert reason in capsys.readouterr().err
 
 
 def test_first_round__nothing_is_finished(
