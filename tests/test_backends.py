@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import shlex
-import subprocess
 import sys
-import textwrap
 import threading
 import time
 from collections.abc import Iterator
@@ -24,8 +20,8 @@ from fedmia.federation import inline
 from fedmia.federation.backends import run_inline
 from fedmia.federation.inline import AppOf, InlineGrid
 from fedmia.storage.snapshot import MemoryStore
+from tests.small_runs import SMALL, simulate
 
-ROOT = Path(__file__).resolve().parents[1]
 CLIENTS = 4
 
 
@@ -67,19 +63,14 @@ def order(node: int, value: float) -> Message:
     return Message(content, dst_node_id=node, message_type=MessageType.TRAIN)
 
 
-def test_nodes__one_a_client_and_their_replies_come_from_them(grid: InlineGrid) -> None:
+def test_nodes__one_a_client_and_messages_in_flight_are_told_apart(grid: InlineGrid) -> None:
     nodes = list(grid.get_node_ids())
     assert len(set(nodes)) == CLIENTS
     replies = list(grid.send_and_receive([order(n, n / 2) for n in nodes]))
     found = {r.metadata.src_node_id: r.content.metric_records["m"] for r in replies}
-    assert set(found) == set(nodes)
-    assert sorted(int(v["client"]) for v in found.values()) == [0, 1, 2, 3]  # type: ignore[arg-type]
-    assert all(found[n]["value"] == n / 2 for n in nodes)
-    assert {v["threads"] for v in found.values()} == {1}
-
-
-def test_push_and_pull__messages_in_flight_are_told_apart(grid: InlineGrid) -> None:
-    nodes = list(grid.get_node_ids())
+    assert {n: (v["client"], v["value"], v["threads"]) for n, v in found.items()} == {
+        n: (client, n / 2, 1) for client, n in enumerate(nodes)
+    }
     first = list(grid.push_messages([order(nodes[0], 1), order(nodes[1], 2)]))
     list(grid.pull_messages(first[:1]))
     second = list(grid.push_messages([order(nodes[2], 3)]))
@@ -99,12 +90,10 @@ def test_workers__two_clients_train_side_by_side(grid: InlineGrid) -> None:
 
 def test_error__becomes_a_reply_that_names_it_and_others_go_on(grid: InlineGrid) -> None:
     nodes = list(grid.get_node_ids())
-    replies = {
-        r.metadata.src_node_id: r
-        for r in grid.send_and_receive([order(nodes[0], 13), order(nodes[1], 1)])
-    }
-    assert replies[nodes[0]].has_error() and not replies[nodes[1]].has_error()
-    assert replies[nodes[0]].error.reason == "MemoryError: no room"
+    replies = grid.send_and_receive([order(nodes[0], 13), order(nodes[1], 1)])
+    failed, other = sorted(replies, key=lambda reply: reply.metadata.src_node_id)
+    assert failed.has_error() and not other.has_error()
+    assert failed.error.reason == "MemoryError: no room"
 
 
 def test_late_clients__each_leaves_a_thread_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,40 +140,35 @@ def test_run_inline__hands_on_what_the_server_raises_and_ends_its_threads() -> N
 
 
 BOOM = """
-    from dataclasses import dataclass
-    from fedmia.defenses.base import Defense
+from dataclasses import dataclass
+from fedmia.defenses.base import Defense
 
-    @dataclass(frozen=True)
-    class Boom(Defense):
-        '''Raises.'''
+@dataclass(frozen=True)
+class Boom(Defense):
+    '''Raises.'''
 
-        def release(self, received, trained, memory, rng):
-            raise RuntimeError("no room on\\ndevice 3")
+    def release(self, received, trained, memory, rng):
+        raise RuntimeError("no room on\\ndevice 3")
 """
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["inline", "ray"])
-def test_client_that_raises__exit_code_1_and_one_line(backend: str, tmp_path: Path) -> None:
+def test_client_that_raises__exit_code_1_and_one_line(
+    backend: str, one_ray: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
     """A defence from outside the repository raises in client 2's own process or thread."""
-    (tmp_path / "outside.py").write_text(textwrap.dedent(BOOM))
-    flags = (
-        "--clients 4 --rounds 2 --train.local_epochs 1 --model.width 4 "
-        "--split.members 32 --split.nonmembers 60 --split.known 8 --split.test 20 --device cpu "
-        f"--attacks none --defense outside:Boom --defended-clients 2 --backend {backend} "
-        "--quiet --out RUN"
-    )
-    path = os.pathsep.join([str(ROOT), str(tmp_path)])
-    done = subprocess.run(
-        [sys.executable, "-m", "fedmia.simulate", *shlex.split(flags)], cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
-        capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
-    assert (done.returncode, done.stdout) == (1, ""), done.stderr
-    lines = done.stderr.splitlines()
-    assert len(lines) == 1, done.stderr
-    assert lines[0].startswith("fedmia: the run failed: round 1: client 2 failed: ")
-    assert "no room on device 3" in lines[0]
+    (tmp_path / "outside.py").write_text(BOOM)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "outside", raising=False)
+    flags = f"{SMALL} --clients 4 --rounds 2 --attacks none --backend {backend} "
+    flags += "--defense outside:Boom --defended-clients 2"
+    assert simulate(flags, tmp_path / "RUN") == 1
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1
+    assert err.startswith("fedmia: the run failed: round 1: client 2 failed: ")
+    assert "no room on device 3" in err
 
 
 def test_arrays__are_read_once_by_no_client_and_are_each_clients_own(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from pathlib import Path
 from typing import Any
@@ -12,36 +11,21 @@ import pytest
 from torch import Tensor
 
 from fedmia.attacks.loss_slope import LossSlope
-from fedmia.attacks.similarity import Similarity
 from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
 from fedmia.config.experiment import Experiment
 from fedmia.data.images import digests
 from fedmia.federation.run import prepare
-from fedmia.options.errors import InputError
-from fedmia.report.figures import draw
-from fedmia.simulate import main
+from tests.small_runs import SMALL, Report, ran
 
-TINY = (
-    "--clients 3 --rounds 4 --train.local_epochs 1 --model.width 4 --split.members 32 "
-    "--split.nonmembers 60 --split.known 8 --split.test 20 --device cpu --federation.snapshots 2 "
-    "--attack.similarity.views 2 --attacks similarity"
-)
+TINY = f"{SMALL} --clients 3 --rounds 2 --attack.similarity.views 2 --attacks similarity"
 PASSIVE = f"{TINY},loss-slope --attacker passive --attack.loss-slope.pairs 1 "
-Report = dict[str, Any]
 
 
 def experiment(flags: str) -> Experiment:
     settings = parse(SIMULATE, shlex.split(flags)).settings
     assert isinstance(settings, Experiment)
     return settings
-
-
-def ran(flags: str, out: Path, monkeypatch: pytest.MonkeyPatch) -> Report:
-    monkeypatch.setattr(draw, "draw_all", lambda scores, report: {})
-    assert main([*shlex.split(flags), "--quiet", "--out", str(out)]) == 0
-    report_json: Report = json.loads((out / "report.json").read_text(encoding="utf-8"))
-    return report_json
 
 
 def names(rows: list[Report]) -> list[str]:
@@ -70,21 +54,13 @@ def note(report: Report) -> list[str]:
 def test_placebo__is_run_where_asked_or_where_no_other_control_can_fail(
     flags: str, beside: bool
 ) -> None:
+    """`untrained` is a control of what one model tells."""
     assert experiment(flags).has_placebo is beside
 
 
-@pytest.mark.parametrize(("option", "runs"), [("auto", 2), ("false", 1)])
-def test_rounds__and_roles_are_those_of_the_branches(option: str, runs: int) -> None:
-    prepared = prepare(experiment(f"{PASSIVE} --federation.placebo {option}"))
-    assert len(prepared.split.placebo_parts) == 2 * (runs - 1)
-    assert sum(map(len, prepared.split.placebo_parts)) == 32 * (runs - 1)
-    assert prepared.total_rounds() == 4 * runs
-
-
-def test_passive__attacks_on_rounds_have_the_placebo_for_their_control(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    report = ran(PASSIVE, tmp_path / "RUN", monkeypatch)
+def test_passive__attacks_on_rounds_have_the_placebo_for_their_control(tmp_path: Path) -> None:
+    assert prepare(experiment(PASSIVE)).total_rounds() == 2 * 2
+    report = ran(PASSIVE, tmp_path / "RUN")
     assert names(report["controls"]["untrained"]) == ["similarity"]
     assert names(report["controls"]["placebo"]) == ["similarity", "loss-slope"]
     assert report["split"]["placebo"] == 32 and report["config"]["federation"]["placebo"] == "auto"
@@ -107,21 +83,20 @@ def test_planted__what_tells_members_in_the_placebo_voids_the_run(
         return np.array([float(name in members) for name in digests(images.numpy())])
 
     monkeypatch.setattr(LossSlope, "score", score)
-    report = ran(PASSIVE, tmp_path / "RUN", monkeypatch)
+    report = ran(PASSIVE, tmp_path / "RUN")
     assert report["verdict_code"] == "control-failed"
     assert "loss-slope under the placebo control" in report["verdict"]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("attacker", ["passive", "active", "server"])
-def test_false__leaves_it_out_and_says_who_has_no_control(
-    attacker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_false__leaves_it_out_and_says_who_has_no_control(attacker: str, tmp_path: Path) -> None:
     attack = {"passive": "loss-slope", "active": "ascent", "server": "all-for-one"}[attacker]
     flags = f"{TINY},{attack} --attacker {attacker} --federation.placebo false"
     if attacker == "active":
         flags += " --attack.ascent.steps 1 --attack.ascent.lr 0.1 --attack.ascent.pairs 1"
-    report = ran(flags, tmp_path / "RUN", monkeypatch)
+    assert prepare(experiment(flags)).total_rounds() == 2 + (attacker == "active")
+    report = ran(flags, tmp_path / "RUN")
     assert "placebo" not in report["controls"] and report["split"]["placebo"] == 0
     also = ["ascent-level"] * (attack == "ascent")
     assert names(report["attacks"]) == ["similarity", attack, *also]
@@ -132,17 +107,3 @@ def test_false__leaves_it_out_and_says_who_has_no_control(
         assert names(report["controls"]["untrained"]) == ["similarity"]
         (line,) = note(report)
         assert line.startswith(f"{attack}: ") and "no control: --federation.placebo true" in line
-
-
-def test_yaml__takes_the_same_values(tmp_path: Path) -> None:
-    file = tmp_path / "run.yaml"
-    for value, beside in (("true", True), ("false", False), ("auto", True)):
-        file.write_text(f"federation:\n  placebo: {value}\nattacker: server\n")
-        assert experiment(f"--config {file}").has_placebo is beside
-    file.write_text("federation:\n  placebo: 1\n")
-    with pytest.raises(InputError, match=r"federation.placebo.* must be bool or auto, got 1"):
-        experiment(f"--config {file}")
-
-
-def test_untrained__is_a_control_of_what_one_model_tells() -> None:
-    assert LossSlope.reads_training() and not Similarity.reads_training()

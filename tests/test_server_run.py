@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import os
 import shlex
-import signal
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -15,18 +11,13 @@ import torch
 from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
 from fedmia.config.compatibility import check_experiment
-from fedmia.federation.rounds import FederatedRun
 from fedmia.options.errors import InputError
-from fedmia.report.figures import draw
-from fedmia.simulate import main
 from fedmia.statistics.intervals import wilson
 from fedmia.storage.snapshot import SnapshotStore
+from tests.small_runs import SMALL, Report, after_round, interrupt, ran, read, simulate
 
-Report = dict[str, Any]
-TINY = (
-    "--clients 4 --rounds 4 --train.local_epochs 1 --model.width 4 "
-    "--split.members 32 --split.nonmembers 60 --split.known 8 --split.test 20 --device cpu "
-    "--federation.snapshots 2 --attacker server --partition iid "
+TINY = SMALL.replace("snapshots 1", "snapshots 2") + (
+    "--clients 4 --rounds 4 --attacker server --partition iid "
 )
 ATTACKED = TINY + "--attacks similarity,all-for-one --attack.similarity.views 4 "
 
@@ -35,16 +26,13 @@ ATTACKED = TINY + "--attacks similarity,all-for-one --attack.similarity.views 4 
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run."""
     out = tmp_path_factory.mktemp("runs") / "RUN"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(draw, "draw_all", lambda scores, report: {})
-        assert main(shlex.split(f"{ATTACKED} --quiet --out {out}")) == 0
+    assert simulate(ATTACKED, out) == 0
     return out
 
 
 @pytest.fixture(scope="module")
 def report(folder: Path) -> Report:
-    report_json: Report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
-    return report_json
+    return read(folder)
 
 
 @pytest.mark.slow
@@ -55,9 +43,7 @@ def test_report__names_clients_beside_chance_and_the_placebo(report: Report) -> 
     assert row["chance"] == pytest.approx(most / 24, abs=1e-6) and 6 <= most <= 8
     assert row["accuracy"] == pytest.approx(row["correct"] / 24, abs=1e-6)
     assert row["ci"] == pytest.approx(wilson(row["correct"], 24), abs=1e-6)
-    assert row["n"] == 24 and row["ci"][0] <= row["accuracy"] <= row["ci"][1]
-    assert row["ci"][0] <= row["accuracy"] <= row["ci"][1]
-    assert row["placebo"]["n"] == 24
+    assert row["ci"][0] <= row["accuracy"] <= row["ci"][1] and row["placebo"]["n"] == 24
     assert row["placebo"]["ci"][0] <= row["chance"] <= row["placebo"]["ci"][1]
 
 
@@ -106,16 +92,11 @@ def test_folder__updates_of_the_evaluated_rounds_and_nothing_of_the_placebo(fold
     assert not (folder / "snapshots" / "placebo").exists()
 
 
-def test_keep_updates__any_rounds_and_what_was_received_is_the_round_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(draw, "draw_all", lambda scores, report: {})
+def test_keep_updates__any_rounds_and_what_was_received_is_the_round_before(tmp_path: Path) -> None:
     flags = TINY.replace("server", "none").replace("snapshots 2", "snapshots 4")
+    flags += "--federation.participation 0.5 --attacks none --federation.keep_updates 4"
     out = tmp_path / "RUN"
-    asked = (
-        f"{flags} --federation.participation 0.5 --attacks none --federation.keep_updates 4 --quiet"
-    )
-    assert main(shlex.split(f"{asked} --out {out}")) == 0
+    assert simulate(flags, out) == 0
     store = SnapshotStore(out / "snapshots")
     before = store.before("main")
     assert list(before) == [1, 2, 3, 4]
@@ -141,17 +122,10 @@ def test_check__what_leaves_the_server_nothing_to_compare_is_refused(
         parse(SIMULATE, shlex.split(f"--attacker server {flags}"))
 
 
-def test_check__fewer_clients_suffice_for_other_attacks() -> None:
-    settings = parse(
-        SIMULATE, shlex.split("--attacker server --clients 2 --attacks similarity")
-    ).settings
-    assert settings is not None
-    check_experiment(settings)
-
-
-def test_attacks__main_of_a_server_holds_all_for_one() -> None:
-    settings = parse(SIMULATE, ["--attacker", "server"]).settings
-    assert settings is not None and "all-for-one" in settings.attacks
+def test_attacks__main_of_a_server_holds_all_for_one_and_others_need_fewer_clients() -> None:
+    few = parse(SIMULATE, shlex.split("--attacker server --clients 2 --attacks similarity"))
+    check_experiment(few.settings)
+    assert "all-for-one" in parse(SIMULATE, ["--attacker", "server"]).settings.attacks
     with pytest.raises(InputError, match="'all-for-one' needs --attacker server"):
         parse(SIMULATE, shlex.split("--attacker passive --attacks all-for-one"))
 
@@ -162,17 +136,8 @@ def test_interrupted__scored_on_the_updates_that_were_kept(
     round: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Updates are kept of rounds 2 and 4: after round 1 there is none to attack."""
-    noted = FederatedRun._note
-
-    def note(self: FederatedRun, branch: str, number: int, *rest: Any) -> None:
-        noted(self, branch, number, *rest)
-        if (branch, number) == ("main", round):
-            os.kill(os.getpid(), signal.SIGINT)
-
-    monkeypatch.setattr(FederatedRun, "_note", note)
-    monkeypatch.setattr(draw, "draw_all", lambda scores, report: {})
-    assert main(shlex.split(f"{ATTACKED} --quiet --out {tmp_path / 'RUN'}")) == 130
-    report = json.loads((tmp_path / "RUN" / "report.json").read_text())
+    after_round(monkeypatch, "main", round, interrupt)
+    report = ran(ATTACKED, tmp_path / "RUN", 130)
     names, left = [a["name"] for a in report["attacks"]], report["not_run"]
     if round == 1:
         assert names == ["similarity"] and report["named_clients"] == []
@@ -184,13 +149,6 @@ def test_interrupted__scored_on_the_updates_that_were_kept(
 
 
 @pytest.mark.slow
-def test_ray__same_report_as_inline(
-    one_ray: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(draw, "draw_all", lambda scores, report: {})
-    results = []
-    for backend in ("inline", "ray"):
-        assert main(shlex.split(f"{ATTACKED} --json --backend {backend}")) == 0
-        report = json.loads(capsys.readouterr().out)
-        results.append({k: v for k, v in report.items() if k not in ("timing", "config")})
-    assert results[0] == results[1] and results[0]["named_clients"]
+def test_ray__same_report_as_inline(one_ray: None, report: Report, tmp_path: Path) -> None:
+    there = ran(f"{ATTACKED} --backend ray", tmp_path / "RUN")
+    assert {**there, "config": None} == {**report, "config": None} and there["named_clients"]

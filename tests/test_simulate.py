@@ -18,31 +18,20 @@ from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
 from fedmia.evaluation.steps.failures import Failures
 from fedmia.federation.run import prepare
-from fedmia.report.figures import canvas, draw
+from fedmia.report.figures import canvas
 from fedmia.runs import open_run
-from fedmia.simulate import main
 from papers.__main__ import main as papers
 from tests.bank import EVERY_ATTACK, Bank
+from tests.small_runs import SIMILARITY, SMALL, call_main
 
 Report = dict[str, Any]
 Capture = pytest.CaptureFixture[str]
-TINY = (
-    "--clients 4 --train.local_epochs 1 --model.width 4 --split.members 32 "
-    "--split.nonmembers 60 --split.known 8 --split.test 20 --device cpu "
-)
-FRESH = TINY + "--rounds 2 "
+FRESH = SMALL.removesuffix("--quiet ") + "--clients 4 --rounds 2 "
 CHEAP = "--attack.similarity.views 4 "
-SIMILARITY = "--attacks similarity --federation.snapshots 1 " + CHEAP
 
 
 def run(flags: str) -> int:
-    return main(shlex.split(flags))
-
-
-def reported(flags: str, capsys: Capture) -> Report:
-    """The report that `--json` prints."""
-    assert run(flags + " --json") == 0
-    return strict(capsys.readouterr().out)
+    return call_main(shlex.split(flags))
 
 
 def strict(text: str) -> Report:
@@ -64,12 +53,6 @@ def folder(bank: Bank) -> Path:
 @pytest.fixture(scope="module")
 def report(folder: Path) -> Report:
     return strict((folder / "report.json").read_text(encoding="utf-8"))
-
-
-@pytest.fixture
-def plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs without pictures, which take a second and have tests of their own."""
-    monkeypatch.setattr(draw, "draw_all", lambda scores, report: {})
 
 
 # files
@@ -109,61 +92,58 @@ def test_paper__every_table_and_figure_of_a_finished_run(
 ) -> None:
     """The attacks are the run's own, so each number that report.json holds too is the same."""
     monkeypatch.setattr(canvas, "png", lambda figure: b"png")
-    out = tmp_path / "paper"
-    assert papers(["run", str(folder), "--out", str(out), "--json", "--device", "cpu"]) == 0
-    report_json = strict(capsys.readouterr().out)
-    assert report_json == strict((out / "tables.json").read_text(encoding="utf-8"))
-    figures = {f"fig-{i}.png" for i in range(5, 14)}
-    names = {"config.yaml", "tables.json", "tables.md", "paper.html"}
-    assert {p.name for p in out.iterdir()} == figures | names and report_json["not_drawn"] == {}
-    assert (out / "paper.html").read_text(encoding="utf-8").count("data:image/png;base64,") == 9
+    assert papers(["run", str(folder), "--out", str(tmp_path / "paper"), "--json"]) == 0
+    tables = strict(capsys.readouterr().out)
+    assert tables == strict((tmp_path / "paper" / "tables.json").read_text(encoding="utf-8"))
+    assert tables["not_drawn"] == {}
     scored = {r["round"]: r for r in report["rounds"] if r["leakage"]}
     clean = max(n for n, r in scored.items() if not r["under_attack"])
-    assert report_json["round"] == clean < max(scored)
-    (here,) = [r for r in report_json["rounds"] if r["round"] == clean]
+    assert tables["round"] == clean < max(scored)
+    rounds = {r["round"]: r for r in tables["rounds"] if r["round"]}
     attacks = {a["name"]: a for a in report["attacks"]}
     for found, name in (
-        (report_json["table_4"]["lda"], "combined"), (here["methods"]["internal"], "internal"),
-        (here["ascent_static"], "ascent-static"),
-    ):  # fmt: skip
+        (tables["table_4"]["lda"], "combined"),
+        (rounds[clean]["methods"]["internal"], "internal"),
+        (rounds[clean]["ascent_static"], "ascent-static"),
+    ):
         assert found == {key: attacks[name][key] for key in found}, name
-    later = [r for r in report_json["rounds"] if r["round"]]
-    assert [r["round"] for r in later] == sorted(scored)
-    for row in later:
-        assert row["under_attack"] == scored[row["round"]]["under_attack"]
-        assert row["methods"]["combined"]["auc"] == scored[row["round"]]["leakage"]["combined"]
-    assert {n: row["auc"] for n, row in here["layers"].items()} == scored[clean]["layers"]
+    assert list(rounds) == sorted(scored)
+    for number, row in rounds.items():
+        assert row["under_attack"] == scored[number]["under_attack"]
+        assert row["methods"]["combined"]["auc"] == scored[number]["leakage"]["combined"]
+    layers = {n: row["auc"] for n, row in rounds[clean]["layers"].items()}
+    assert layers == scored[clean]["layers"]
 
 
 def test_scores_csv__a_row_an_image_that_was_scored(folder: Path, report: Report) -> None:
+    """Neither a known one nor the attacker's."""
     rows = list(csv.DictReader((folder / "scores.csv").open(encoding="utf-8")))
     assert [r["truth"] for r in rows] == ["1"] * 24 + ["0"] * 52
-    assert {r["client"] for r in rows[:24]} == {"0", "1", "2"}  # never the attacker's, 3
     assert {r["client"] for r in rows[24:]} == {""}
-    assert len({r["image"] for r in rows}) == 76
     for attack in report["attacks"]:
         assert all(math.isfinite(float(r[attack["name"]])) for r in rows)
-
-
-def test_scores_csv__neither_known_nor_the_attackers_images(folder: Path) -> None:
-    experiment = parse(SIMULATE, ["--config", str(folder / "config.yaml")]).settings
-    assert experiment is not None
-    split = prepare(experiment).split
-    rows = list(csv.DictReader((folder / "scores.csv").open(encoding="utf-8")))
-    members = {int(r["image"]) for r in rows if r["truth"] == "1"}
-    others = {int(r["image"]) for r in rows if r["truth"] == "0"}
-    assert members == set(split.members) - set(split.known_members)
-    assert not others & {*split.members, *split.known_nonmembers, *split.test_fit}
-    assert not (members | others) & set(split.parts[3])
+    split = prepare(parse(SIMULATE, ["--config", str(folder / "config.yaml")]).settings).split
+    members, others = ([int(r["image"]) for r in rows if r["truth"] == t] for t in "10")
+    assert len({*members, *others}) == 76
+    assert {*members} == {*split.members} - {*split.known_members}
+    assert not {*others} & {*split.members, *split.known_nonmembers, *split.test_fit}
+    assert not {*members, *others} & {*split.parts[3]}  # of client 3, the attacker's
     for row in rows[:24]:
         assert int(row["image"]) in split.parts[int(row["client"])]
 
 
-def test_config__holds_seed_versions_hardware_and_commit_but_no_out(folder: Path) -> None:
+def test_config__holds_seed_versions_hardware_and_commit_but_no_out(
+    folder: Path, report: Report
+) -> None:
+    """And the report holds no path, and no backend outside of its settings."""
     text = (folder / "config.yaml").read_text(encoding="utf-8")
     for key in ("seed: 0", "_run:", "  versions:", "  hardware:", "  commit:"):
         assert f"\n{key}" in f"\n{text}"
     assert "RUN" not in text and "\nout:" not in text
+    rest = json.dumps({k: v for k, v in report.items() if k != "config"})
+    for word in (str(folder), folder.name, '"inline"', '"backend"', "/tmp"):
+        assert word not in rest
+    assert str(folder) not in json.dumps(report["config"])
 
 
 # schema
@@ -267,7 +247,7 @@ def test_headline__leak_and_use_are_of_one_model(folder: Path, report: Report) -
 def test_headline__an_audit_says_which_round_of_the_run_it_takes(
     folder: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(draw, "draw_all", lambda scores, report: {})
+    monkeypatch.setattr("fedmia.report.figures.draw.draw_all", lambda scores, report: {})
     cheap = "--attacks similarity --attack.similarity.views 2 --threads 1 --device cpu"
     last = ("The encoder is the model of round 4, the last of the run, after attacked rounds; "
             "RUN@2 is the last one before them.")  # fmt: skip
@@ -319,17 +299,9 @@ def test_report__timing_is_last_and_its_parts_sum_to_the_total(report: Report) -
     assert timing["train"] > 0 and timing["attacks"] > 0
 
 
-def test_report__no_path_and_no_backend_outside_config(folder: Path, report: Report) -> None:
-    rest = json.dumps({k: v for k, v in report.items() if k != "config"})
-    for word in (str(folder), folder.name, '"inline"', '"backend"', "/tmp"):
-        assert word not in rest
-    assert str(folder) not in json.dumps(report["config"])
-
-
 # what is printed
 
 
-@pytest.mark.usefixtures("plain")
 def test_terminal__table_verdict_and_where_the_report_is(tmp_path: Path, capsys: Capture) -> None:
     assert run(f"{FRESH}{SIMILARITY} --out {tmp_path / 'RUN'}") == 0
     out, err = capsys.readouterr()
@@ -340,29 +312,20 @@ def test_terminal__table_verdict_and_where_the_report_is(tmp_path: Path, capsys:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("plain")
 def test_quiet__prints_the_verdict_and_nothing_else(tmp_path: Path, capsys: Capture) -> None:
+    """Into an empty folder that is there already."""
+    (tmp_path / "RUN").mkdir()
     assert run(f"{FRESH}{SIMILARITY} --quiet --out {tmp_path / 'RUN'}") == 0
-    out, err = capsys.readouterr()
     report = strict((tmp_path / "RUN" / "report.json").read_text())
-    assert (out, err) == (report["verdict"] + "\n", "")
+    assert capsys.readouterr() == (report["verdict"] + "\n", "")
 
 
 def test_json__prints_the_report_and_nothing_else(capsys: Capture) -> None:
-    report = reported(f"{FRESH}{SIMILARITY}", capsys)
-    assert capsys.readouterr() == ("", "")
-    assert report["attacks"][0]["name"] == "similarity"
+    assert run(f"{FRESH}{SIMILARITY} --json") == 0
+    out, err = capsys.readouterr()
+    assert strict(out)["attacks"][0]["name"] == "similarity" and err == ""
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("plain")
-def test_out__an_empty_folder_may_be_there_already(tmp_path: Path, capsys: Capture) -> None:
-    (tmp_path / "RUN").mkdir()
-    assert run(f"{FRESH}--attacks none --quiet --out {tmp_path / 'RUN'}") == 0
-    assert (tmp_path / "RUN" / "report.json").is_file()
-
-
-@pytest.mark.usefixtures("plain")
 @pytest.mark.parametrize("piece", ["main", pytest.param("untrained", marks=pytest.mark.slow)])
 def test_simulate__goes_on_where_an_attack_breaks(
     piece: str, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
@@ -376,7 +339,7 @@ def test_simulate__goes_on_where_an_attack_breaks(
         return survive(self, at, attack, broken if (at, attack) == (piece, "internal") else call)
 
     monkeypatch.setattr(Failures, "attempt", breaking)
-    flags = FRESH + CHEAP + "--attacks similarity,internal --federation.snapshots 1"
+    flags = FRESH + CHEAP + "--attacks similarity,internal"
     assert run(f"{flags} --out {out} --json") == 1
     report = strict(capsys.readouterr().out)
     why, main = "failed: ZeroDivisionError: by nothing", piece == "main"

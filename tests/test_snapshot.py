@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedmia.federation.ledger import Ledger, size
+from fedmia.federation.ledger import Ledger
 from fedmia.ssl.base import State
 from fedmia.storage.snapshot import (
     ClientState,
@@ -46,24 +46,14 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> StateStore:
 def test_store__gives_back_what_was_kept(store: StateStore) -> None:
     assert store.load("main", 0) is None
     memory = {"epsilon": [1.5, 2.0], "note": "x", "rounds": 3}
-    store.save("main", 0, ClientState(some_state(1), memory))
     store.save("main", 12, ClientState(some_state(2), {}))
-    client_state = store.load("main", 0)
-    assert (
-        client_state is not None
-        and same(client_state.tensors, some_state(1))
-        and client_state.memory == memory
-    )
-    other = store.load("main", 12)
-    assert other is not None and same(other.tensors, some_state(2)) and other.memory == {}
+    for state in (ClientState(some_state(1), memory), ClientState(some_state(3), {"rounds": 4})):
+        store.save("main", 0, state)
+        for client, want in ((0, state), (12, ClientState(some_state(2), {}))):
+            found = store.load("main", client)
+            assert found is not None and found.memory == want.memory
+            assert same(found.tensors, want.tensors)
     assert store.load("zero", 0) is None and store.load("main", 1) is None
-    store.save("main", 0, ClientState(some_state(3), {"rounds": 4}))
-    client_state = store.load("main", 0)
-    assert (
-        client_state is not None
-        and same(client_state.tensors, some_state(3))
-        and client_state.memory == {"rounds": 4}
-    )
 
 
 def test_fork__copies_what_exists_and_shares_nothing(store: StateStore) -> None:
@@ -77,20 +67,6 @@ def test_fork__copies_what_exists_and_shares_nothing(store: StateStore) -> None:
     source = store.load("main", 0)
     assert source is not None and same(source.tensors, some_state(1))
     assert source.memory == {"list": [1]}
-
-
-def test_ledger__holds_what_it_has_room_for(tmp_path: Path) -> None:
-    """The oldest go to disk; of a state that is replaced no old file is read."""
-    room = 2 * size(ClientState(some_state(0)))
-    store = Ledger(tmp_path, room)
-    for client in range(4):
-        store.save("main", client, ClientState(some_state(client), {"k": client}))
-    assert len(list(tmp_path.glob("*.safetensors"))) == 2
-    store.save("main", 0, ClientState(some_state(9), {"k": 9}))
-    for client, seed in enumerate([9, 1, 2, 3]):
-        client_state = store.load("main", client)
-        assert client_state is not None and client_state.memory == {"k": seed}
-        assert same(client_state.tensors, some_state(seed))
 
 
 def test_carried__the_client_works_on_copies() -> None:
@@ -121,51 +97,23 @@ def test_save__that_dies_midway_leaves_the_old_snapshot(
 
 
 def test_snapshots__round_trip_by_branch(tmp_path: Path) -> None:
+    """Also names of tensors that hold the prefixes."""
     store = SnapshotStore(tmp_path)
     assert store.rounds("main") == []
+    holder = {"queue": torch.full((2,), 7.0), "global.x": torch.ones(1), "holder.x": torch.zeros(1)}
     for round in (12, 2, 100):
-        store.save("main", Snapshot(round, some_state(round), {"queue": torch.full((2,), 7.0)}))
+        state = {**some_state(round), "global.x": torch.zeros(1), "holder.x": torch.ones(1)}
+        store.save("main", Snapshot(round, state, holder))
+        found = store.load("main", round)
+        assert found.round == round and same(found.state, state) and same(found.holder, holder)
     store.save("zero", Snapshot(2, some_state(5), {}))
-    assert store.rounds("main") == [2, 12, 100]
-    assert store.rounds("zero") == [2]
-    for round in (2, 12, 100):
-        client_state = store.load("main", round)
-        assert client_state.round == round and same(client_state.state, some_state(round))
-        assert same(client_state.holder, {"queue": torch.full((2,), 7.0)})
+    store.save_before("zero", 1, some_state(2))
+    assert store.rounds("main") == [2, 12, 100] and store.rounds("zero") == [2]
     assert same(store.load("zero", 2).state, some_state(5)) and store.load("zero", 2).holder == {}
-
-
-def test_snapshots__keep_names_that_hold_the_prefixes(tmp_path: Path) -> None:
-    store = SnapshotStore(tmp_path)
-    state = {"global.x": torch.ones(1), "holder.x": torch.zeros(1)}
-    own = {"global.x": torch.full((1,), 2.0), "holder.x": torch.full((1,), 3.0)}
-    store.save("main", Snapshot(1, state, own))
-    client_state = store.load("main", 1)
-    assert same(client_state.state, state) and same(client_state.holder, own)
-
-
-def test_drop__forgets_one_branch(tmp_path: Path) -> None:
-    store = SnapshotStore(tmp_path)
-    for branch in ("main", "zero"):
-        store.save(branch, Snapshot(1, some_state(1), {}))
-        store.save_before(branch, 1, some_state(2))
-    store.drop("zero")
-    store.drop("never")
+    for branch in ("zero", "never"):
+        store.drop(branch)
     assert store.rounds("zero") == [] and store.before("zero") == {}
-    assert store.rounds("main") == [1] and list(store.before("main")) == [1]
-
-
-def test_keep_only__updates_of_finished_rounds_stay(tmp_path: Path) -> None:
-    """A run that goes on after round 3 may still ask for what was sent in it."""
-    store = SnapshotStore(tmp_path)
-    for round in (2, 3, 4):
-        store.save("main", Snapshot(round, some_state(round), {}))
-        store.save_before("main", round, some_state(round))
-        store.save_update("main", round, 0, some_state(round))
-    store.keep_only("main", {2, 4}, 3)
-    assert store.rounds("main") == [2, 4]
-    assert list(store.before("main")) == [2, 3]
-    assert [list(store.updates("main", r)) for r in (2, 3, 4)] == [[0], [0], []]
+    assert store.rounds("main") == [2, 12, 100]
 
 
 def test_updates__by_round_and_client_and_what_they_started_from(tmp_path: Path) -> None:
@@ -176,6 +124,7 @@ def test_updates__by_round_and_client_and_what_they_started_from(tmp_path: Path)
         for client in (11, 2):
             store.save_update("main", round, client, some_state(100 * round + client))
     store.save_update("placebo", 3, 0, some_state(5))
+    assert store.rounds("main") == []  # updates are no snapshots
     before = store.before("main")
     assert list(before) == [3, 12] and len(before) == 2
     assert same(before[12], some_state(12))
@@ -186,6 +135,15 @@ def test_updates__by_round_and_client_and_what_they_started_from(tmp_path: Path)
     assert list(store.before("placebo")) == []  # half a round: an interruption came between
     with pytest.raises(KeyError):
         kept[0]
-    assert store.rounds("main") == []  # updates are no snapshots
+    # A run that goes on after round 3 may still ask for what was sent in it.
+    for round in (2, 3, 4):
+        store.save("main", Snapshot(round, some_state(round), {}))
+    store.keep_only("main", {2, 4}, 3)
+    assert store.rounds("main") == [2, 4]
+    assert list(store.before("main")) == [3] and not store.updates("main", 12)
+    assert list(store.received("main", 3)) == [2]
+    assert same(store.received("main", 4)[4], some_state(4))
     store.drop("placebo")
-    assert list(store.updates("placebo", 3)) == [] and list(store.updates("main", 12)) == [2, 11]
+    assert list(store.updates("placebo", 3)) == [] and list(store.updates("main", 3)) == [2, 11]
+    store.drop_updates("main", 3)
+    assert list(store.before("main")) == []

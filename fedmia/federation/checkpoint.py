@@ -244,12 +244,12 @@ def server_state(strategy: FederatedStrategy) -> tuple[State, dict[str, Any]]:
 
 
 def restore_server(strategy: FederatedStrategy, tensors: State, plain: Mapping[str, Any]) -> None:
-    """Give a strategy what `server_state` told of.
+    """Give a strategy the attributes that `server_state` returned, in its two parts.
 
     Args:
-        strategy: the aggregation strategy.
-        tensors: tensors by name.
-        plain: JSON-able attributes.
+        strategy: gets them.
+        tensors: by `ATTRIBUTE.NAME`.
+        plain: attribute -> `tensors`, or `["plain", VALUE]`.
 
     Raises:
         ValueError: the strategy keeps no such attribute.

@@ -198,8 +198,8 @@ class Worker:
         TaskIdentity.task_id = TaskIdentity.run_id = 1
         TaskIdentity.node_id = SERVER
         device = client_device(share.device, share.gpus)
-        self._site = replace(client_context, device=device)
-        self._site.__dict__["images"] = images  # in the object store of its machine
+        self.site = replace(client_context, device=device)
+        self.site.__dict__["images"] = images  # in the object store of its machine
         torch.set_num_threads(client_context.threads)
         if device != "cpu" and share.gpus < 1:  # a share of Ray's is no limit by itself
             torch.cuda.set_per_process_memory_fraction(share.gpus)
@@ -208,18 +208,18 @@ class Worker:
         """Where it works, once it has been started."""
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
         node = ray.get_runtime_context().get_node_id()
-        return Placement(node, ray.util.get_node_ip_address(), visible, self._site.device)
+        return Placement(node, ray.util.get_node_ip_address(), visible, self.site.device)
 
     def answer(
         self, content: RecordDict, kind: str, node: int, clients: int, state: Packed | None
     ) -> tuple[Message, Packed | None]:
-        """The reply to a message, and the client's new state where it has one.
+        """Let the client of a node answer a message.
 
         Args:
-            content: arrays of the message.
-            kind: the kind of message.
+            content: all that the message holds.
+            kind: Flower's message type, `train` or `query`.
             node: Flower node id.
-            clients: number of clients.
+            clients: number of clients of the run.
             state: the client's local state; None before its first round.
 
         Returns:
@@ -227,7 +227,7 @@ class Worker:
         """
         carried = SingleStateStore(unpack_state(state) if state is not None else None)
         message = Message(content, dst_node_id=node, message_type=kind)
-        reply = client_app(self._site, carried)(message, context_of(node, clients))
+        reply = client_app(self.site, carried)(message, context_of(node, clients))
         return reply, pack_state(carried.new) if carried.new is not None else None
 
 
@@ -267,7 +267,7 @@ class RayGrid(LocalGrid):
             raise InputError(f"no node of the Ray cluster holds a client of {option}{more}")
         workers = min(clients, fit)
         super().__init__(clients, workers, store, timeout)
-        self._told = (
+        self._arguments = (
             [folder or os.getcwd() for folder in sys.path],
             ray.put(cloudpickle.dumps((client_context, dict(session.classes())))),
             ray.put(np.ascontiguousarray(client_context.images)),
@@ -299,7 +299,7 @@ class RayGrid(LocalGrid):
             ray.kill(actor)
 
     def _start_worker(self) -> None:
-        self._call(self._kind.remote(*self._told))
+        self._call(self._kind.remote(*self._arguments))
 
     def _call(self, actor: Any) -> None:
         """Ask an actor whether it is ready; until it answers it gets no order."""

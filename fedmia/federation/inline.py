@@ -56,12 +56,15 @@ class LocalGrid(Grid):
     A client that gets no order costs nothing: its context is built with its order, and which node
     it is follows from its number.
 
-    Attributes:
+    Args:
         clients: number of clients.
         workers: how many clients work at once.
         store: local states of the clients.
-        timeout: seconds that a client may work on an order; then it is given up.
+        timeout: seconds that a client may work on an order; then it is given up. None: any number.
+
+    Attributes:
         ahead: orders that may be out at once.
+        on_reply: called with branch and client of each reply.
     """
 
     def __init__(
@@ -73,7 +76,6 @@ class LocalGrid(Grid):
         self.clients = clients
         self.ahead = max(16, 4 * workers)
         self.store = store
-        # Called with branch and client of each reply.
         self.on_reply: Callable[[str, int], None] = lambda branch, client: None
         self._timeout = timeout
         self._names = itertools.count()
@@ -96,18 +98,7 @@ class LocalGrid(Grid):
         self, content: RecordDict, message_type: str, dst_node_id: int, group_id: str,
         ttl: float | None = None,
     ) -> Message:  # fmt: skip
-        """A message to one client.
-
-        Args:
-            content: what it holds.
-            message_type: `train` or `query`.
-            dst_node_id: Flower node id of the client.
-            group_id: id of the group of messages.
-            ttl: seconds until it expires; None never does.
-
-        Returns:
-            The message.
-        """
+        """Flower's older way to a message."""
         return Message(
             content, dst_node_id=dst_node_id, message_type=message_type, group_id=group_id, ttl=ttl
         )
@@ -121,14 +112,7 @@ class LocalGrid(Grid):
         return dict(enumerate(self.get_node_ids()))
 
     def context(self, node: int) -> Context:
-        """The context of a node's client, anew for each order.
-
-        Args:
-            node: Flower node id.
-
-        Returns:
-            The context, with the partition id.
-        """
+        """The context of a node's client, anew for each order."""
         return context_of(node, self.clients)
 
     def get_nodes(self) -> Iterable[Any]:
@@ -138,14 +122,14 @@ class LocalGrid(Grid):
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
-        """Send messages and wait for all replies.
+        """Send messages and wait for all replies, which come as they came in.
 
         Args:
-            messages: one message for each client.
-            timeout: not read: the failure policy has its own.
+            messages: one for each client.
+            timeout: not read; the grid has its own.
 
         Returns:
-            The replies, in the order in which they came.
+            The replies.
         """
         out, replies = set(self.push_messages(messages)), list[Message]()
         while len(replies) < len(out):
@@ -213,15 +197,7 @@ class LocalGrid(Grid):
 
 
 def context_of(node: int, clients: int) -> Context:
-    """The context that Flower gives to the app of a node.
-
-    Args:
-        node: Flower node id.
-        clients: number of clients.
-
-    Returns:
-        The context, with the partition id.
-    """
+    """The context of Flower's node `node`, the client of partition id `node` - 2."""
     config: dict[str, Any] = {"partition-id": node - SERVER - 1, "num-partitions": clients}
     return Context(1, node, config, RecordDict(), {})
 
@@ -233,21 +209,15 @@ def branch_of(message: Message) -> str:
 
 
 def error_reply(message: Message, reason: str) -> Message:
-    """The reply of a client that failed.
-
-    Args:
-        message: a message to a client.
-        reason: why the client failed.
-
-    Returns:
-        A reply that holds an error.
-    """
+    """The reply to a message on which a client failed."""
     return Message(Error(code=0, reason=reason), reply_to=message)
 
 
 class InlineGrid(LocalGrid):
-    """Two threads train two small clients nearly twice as fast as one after the other: torch lets
-    go of the interpreter lock inside its kernels. A fork after torch has started threads hangs.
+    """A grid whose clients are threads.
+
+    Two threads train two small clients nearly twice as fast as one after the other: torch lets go
+    of the interpreter lock inside its kernels. A fork after torch has started threads hangs.
 
     Args:
         app_of: the clients' app over the states that one of them may read and write, told by an

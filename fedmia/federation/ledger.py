@@ -27,10 +27,10 @@ class Ledger(StateStore):
 
     def __init__(self, root: Path, room: int = ROOM) -> None:
         self.root, self.room = root, room
-        self._held: dict[Key, ClientState] = {}
+        self._in_memory: dict[Key, ClientState] = {}
         self._files: dict[Key, str] = {}  # of states that are on disk as they are now
         self._uses: Counter[str] = Counter()
-        self._told: set[str] = set()
+        self._indexed: set[str] = set()
         self._waiting: dict[str, ClientState] = {}  # by the name of the file that it will be in
         self._unforced: list[Path] = []
         self._bytes = self._serial = 0
@@ -39,7 +39,7 @@ class Ledger(StateStore):
     def load(self, branch: str, client: int) -> ClientState | None:
         """A client's state; None before its first round."""
         with self._lock:
-            if state := self._held.get((branch, client)):
+            if state := self._in_memory.get((branch, client)):
                 return state
             if (name := self._files.get((branch, client))) is None:
                 return None
@@ -52,28 +52,28 @@ class Ledger(StateStore):
         with self._lock:
             self._keep_in_memory((branch, client), state)
             self._set_file((branch, client), None)
-            while self._bytes > self.room and len(self._held) > 1:
-                oldest = next(iter(self._held))
+            while self._bytes > self.room and len(self._in_memory) > 1:
+                oldest = next(iter(self._in_memory))
                 self._write(oldest)
-                self._bytes -= size(self._held.pop(oldest))
+                self._bytes -= size(self._in_memory.pop(oldest))
 
     def fork(self, source: str, target: str, clients: int) -> None:
         """Give branch `target` the states of branch `source`, and their files."""
         with self._lock:  # a state is replaced, never changed: the copy may share it
             branches = (source, target)  # what was never drawn has no state in either
-            for client in sorted({c for b, c in [*self._held, *self._files] if b in branches}):
-                if (state := self._held.get((source, client))) is not None:
+            for client in sorted({c for b, c in [*self._in_memory, *self._files] if b in branches}):
+                if (state := self._in_memory.get((source, client))) is not None:
                     self._keep_in_memory((target, client), state)
                 self._set_file((target, client), self._files.get((source, client)))
 
     def index(self) -> dict[str, Any]:
         """What `restore` needs, once `flush` has written every state."""
         with self._lock:
-            for key, state in self._held.items():
+            for key, state in self._in_memory.items():
                 if key not in self._files:
                     self._waiting[self._new_file_name(key)] = state
             names: list[Any] = [[*key, name] for key, name in self._files.items()]
-            self._told |= {name for *_, name in names}
+            self._indexed |= {name for *_, name in names}
             return {"serial": self._serial, "files": names}
 
     def flush(self) -> None:
@@ -89,30 +89,30 @@ class Ledger(StateStore):
     def confirm_index(self, index: Mapping[str, Any]) -> None:
         """Note that `index` is on disk: its files stay, and files of the index before it may go."""
         with self._lock:
-            before, self._told = self._told, {name for *_, name in index["files"]}
-            for name in before - self._told:
+            before, self._indexed = self._indexed, {name for *_, name in index["files"]}
+            for name in before - self._indexed:
                 self._delete(name)
 
     def restore(self, index: Mapping[str, Any]) -> None:
         """Take over the states that an index names, and forget all others."""
         with self._lock:
-            self._held, self._waiting = {}, {}
+            self._in_memory, self._waiting = {}, {}
             self._bytes, self._serial = 0, int(index["serial"])
             self._files = {(str(b), int(c)): str(name) for b, c, name in index["files"]}
             self._uses = Counter(self._files.values())
-            self._told = set(self._uses)
+            self._indexed = set(self._uses)
             for file in self.root.glob("*"):
-                if file.name not in self._told:
+                if file.name not in self._indexed:
                     file.unlink()
 
     def _keep_in_memory(self, key: Key, state: ClientState) -> None:
-        before = self._held.pop(key, None)
+        before = self._in_memory.pop(key, None)
         self._bytes += size(state) - (size(before) if before else 0)
-        self._held[key] = state  # the last in order
+        self._in_memory[key] = state  # the last in order
 
     def _write(self, key: Key) -> None:
         if key not in self._files:
-            self._write_file(self._new_file_name(key), self._held[key])
+            self._write_file(self._new_file_name(key), self._in_memory[key])
 
     def _write_file(self, name: str, state: ClientState) -> None:
         make_folder(self.root, self.root.parent)
@@ -137,7 +137,7 @@ class Ledger(StateStore):
             self._delete(before)
 
     def _delete(self, name: str) -> None:
-        if not self._uses[name] and name not in self._told:
+        if not self._uses[name] and name not in self._indexed:
             del self._uses[name]
             (self.root / name).unlink(missing_ok=True)
 

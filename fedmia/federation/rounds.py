@@ -281,11 +281,9 @@ class FederatedRun:
     def _pack_head(self, at: BranchState) -> CheckpointPart:
         """A head as the checkpoint keeps it."""
         tensors, plain = server_state(at.strategy)
-        tensors_by_name = {f"global.{n}": t for n, t in at.state.items()}
-        tensors_by_name |= {
-            f"server.{n}": t.clone() for n, t in tensors.items()
-        }  # it is written later
-        return tensors_by_name, {"branch": at.branch, "round": at.round, "server": plain}
+        both = {f"global.{n}": t for n, t in at.state.items()}
+        both |= {f"server.{n}": t.clone() for n, t in tensors.items()}  # it is written later
+        return both, {"branch": at.branch, "round": at.round, "server": plain}
 
     def pretrain_state(self, branch: str, state: State) -> State:
         """Train on the server before the first round, on all clients' images or on public ones.
@@ -293,8 +291,8 @@ class FederatedRun:
         This training has its own learning-rate schedule, before that of the federation.
 
         Args:
-            branch: which federation of the run: `main`, `zero` or `placebo`.
-            state: model weights by name.
+            branch: `main` or `placebo`, whose clients hold other images.
+            state: the first model's weights, by name.
 
         Returns:
             The weights after it.
@@ -362,14 +360,10 @@ class FederatedRun:
         if round != next((r for r in attacked if self.schedule.takes_part(holder, r)), None):
             return
         strategy = copy.deepcopy(at.strategy)
-        strategy.course, strategy.nodes = (
-            course,
-            {c: c for c in range(len(self.client_context.roles))},
-        )
-        malicious, own = (
-            self.experiment.malicious_clients,
-            self.client_context.branch_parts(at.branch),
-        )
+        strategy.course = course
+        strategy.nodes = {c: c for c in range(len(self.client_context.roles))}
+        malicious = self.experiment.malicious_clients
+        own = self.client_context.branch_parts(at.branch)
         self.snapshots.drop("forks")
         self._fork = Fork(
             at.branch, round, at.state, strategy,
@@ -433,9 +427,8 @@ class FederatedRun:
             with self.watch.part("attacks"):
                 self.round_recorder.sent(branch, round, self._snapshot(branch, round, crafted))
                 self._replay(self.round_recorder, round)
-            if (
-                self.client_context.is_stopped()
-            ):  # perhaps before all was replayed: the round is made again
+            # Perhaps before all was replayed: the round is made again.
+            if self.client_context.is_stopped():
                 self.snapshots.drop_updates(branch, round)
                 raise RunInterrupted
         honest = {c: m for c, m in metrics.items() if c not in self.experiment.malicious_clients}
@@ -475,13 +468,7 @@ class FederatedRun:
         return knn
 
     def keep(self, branch: str, round: int, state: State) -> None:
-        """Write a snapshot of a round's model.
-
-        Args:
-            branch: which federation of the run: `main`, `zero` or `placebo`.
-            round: the attacked round.
-            state: model weights by name.
-        """
+        """Write a snapshot of the global weights after a round; 0: of the first model."""
         self.snapshots.save(branch, self._snapshot(branch, round, state))
 
     def _snapshot(self, branch: str, round: int, state: State) -> Snapshot:

@@ -428,7 +428,7 @@ def federate(
     least = max(options.min_clients, experiment.strategy.build("strategy").least)
     failure_policy = FailurePolicy(
         options.clients, options.on_failure, options.client_timeout, least,
-        partial(_indispensable, split, frozenset(experiment.malicious_clients)), say=display.line,
+        partial(indispensable, split, frozenset(experiment.malicious_clients)), say=display.line,
         hint=f"{divergence_hint(client_context)} if training diverged",
     )  # fmt: skip
     run = FederatedRun(
@@ -489,8 +489,17 @@ def divergence_hint(client_context: ClientContext) -> str:
     return f"{' or '.join(helps)} helps"
 
 
-def _indispensable(split: Split, malicious: frozenset[int], gone: frozenset[int]) -> str | None:
-    """Why a run cannot do without the clients in `gone`; None if it can."""
+def indispensable(split: Split, malicious: frozenset[int], gone: frozenset[int]) -> str | None:
+    """Say why a run cannot do without some clients.
+
+    Args:
+        split: the role of each image.
+        malicious: the attacker's clients.
+        gone: the clients that would be dropped.
+
+    Returns:
+        The reason; None where the run can do without them.
+    """
     if gone & malicious:
         return "the attacker's client cannot be dropped"
     remaining = split.without_clients(gone)

@@ -66,7 +66,7 @@ class Schedule:
 
         Args:
             client: partition id of the client.
-            round: the attacked round.
+            round: 1, 2, ... to the last.
 
         Returns:
             True where the client is in the cohort.
@@ -79,11 +79,11 @@ class RoundRecorder(Protocol):
     """What the active client records of the models that it holds, round by round."""
 
     def received(self, branch: str, round: int, snapshot: Snapshot) -> None:
-        """Record a model that the client received for attacked `round`, or after the last round.
+        """Record a model that the client received.
 
         Args:
             branch: which federation of the run: `main`, `zero` or `placebo`.
-            round: the attacked round.
+            round: the attacked round that the model is for; the last + 1 for the final model.
             snapshot: the model.
         """
 
@@ -106,9 +106,4 @@ class RoundRecorder(Protocol):
         """All records, as tensors and as JSON-able facts."""
 
     def restore(self, tensors: State, about: Any) -> None:
-        """Take over the records that `notes` gave, and forget all others.
-
-        Args:
-            tensors: tensors by name.
-            about: JSON-able facts.
-        """
+        """Take over the records that `notes` gave, and forget all others."""

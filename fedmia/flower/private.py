@@ -29,10 +29,11 @@ SOURCES = (*SIDES, "public")  # the last where the settings ask for images that 
 
 
 def check(experiment: Experiment) -> None:
-    """Refuse options that need images of other nodes.
+    """Refuse options that need images of other nodes, or a node's count of queries.
 
     Raises:
-        InputError: an attacker in the federation, pre-training on the server, or a placebo.
+        InputError: an attacker in the federation, pre-training on the server, a query budget, a
+            sweep, or a placebo.
     """
     if experiment.attacker != "none":
         raise InputError(

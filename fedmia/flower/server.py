@@ -62,7 +62,7 @@ def main(grid: Grid, context: Context) -> None:
 
     Args:
         grid: Flower's way to the clients.
-        context: Flower's context of this node.
+        context: of the app, with the values of `-c`.
 
     Raises:
         InputError: arguments that `python -m fedmia.simulate` would refuse.

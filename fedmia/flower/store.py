@@ -125,9 +125,9 @@ def ask(
 
     Args:
         grid: Flower's way to the clients.
-        nodes: client -> Flower node id.
+        nodes: client -> Flower node id; before the roll call nodes stand for clients.
         action: name of the query.
-        orders: values to send to each client, by partition id.
+        orders: client -> values to send.
         tensors: records to send with each order, by name.
         who: what an error calls the nodes.
         patience: seconds to wait.
@@ -157,9 +157,9 @@ def ask_each(
 
     Args:
         grid: Flower's way to the clients.
-        nodes: client -> Flower node id.
+        nodes: client -> Flower node id; before the roll call nodes stand for clients.
         action: name of the query.
-        orders: values to send to each client, by partition id.
+        orders: client -> values to send.
         tensors: records to send with each order, by name.
         who: what an error calls the nodes.
         patience: seconds to wait.

@@ -83,19 +83,17 @@ class RunObservers:
 
     def __init__(self, names: Sequence[str], folder: Path | None) -> None:
         self._folder = folder
-        self._lines: dict[str, ObserverThread] = {}
-        self._build_observer = {name: _build_observer(name, folder) for name in names}
+        self._observers = {name: _build_observer(name, folder) for name in names}
+        self._threads: dict[str, ObserverThread] = {}
 
     def __enter__(self) -> Self:
-        self._lines = {
-            name: ObserverThread(observer) for name, observer in self._build_observer.items()
-        }
+        self._threads = {name: ObserverThread(one) for name, one in self._observers.items()}
         return self
 
     def __exit__(self, *_: object) -> None:
         self._tell("end")
-        for line in self._lines.values():
-            line.close()
+        for thread in self._threads.values():
+            thread.close()
 
     def begin(self, config: Mapping[str, Any]) -> None:
         """The run begins."""
@@ -110,7 +108,7 @@ class RunObservers:
 
     def report(self, report: Report) -> None:
         """The run is over and its files are written."""
-        if not self._lines:
+        if not self._threads:
             return
         for round, values in round_values(report):
             self._tell("scalars", values, round)
@@ -120,11 +118,8 @@ class RunObservers:
         self._tell("report", report, {png.stem: png.read_bytes() for png in figures})
 
     def _tell(self, method: str, *arguments: Any) -> None:
-        for name, line in [*self._lines.items()]:
-            if (why := line.call_observer(method, *arguments)) is not None:
-                print(
-                    f"fedmia: observer {name} failed in {method} ({why}); the run goes on without "
-                    "it",
-                    file=sys.stderr,
-                )
-                self._lines.pop(name).close()
+        for name, thread in [*self._threads.items()]:
+            if (why := thread.call_observer(method, *arguments)) is not None:
+                gone = f"observer {name} failed in {method} ({why}); the run goes on without it"
+                print(f"fedmia: {gone}", file=sys.stderr)
+                self._threads.pop(name).close()

@@ -350,20 +350,3 @@ class SweepDisplay(ProgressBars):
             print(f"fedmia: {line}", file=sys.stderr)
         elif reason:
             self._bar.console.print(line, highlight=False, markup=False)
-
-
-class HeadDisplay(ProgressBars):
-    """The heads of a comparison; silent if `quiet` or on no terminal.
-
-    Args:
-        heads: number of heads to be trained and attacked.
-        quiet: show nothing.
-    """
-
-    def __init__(self, heads: int, quiet: bool) -> None:
-        super().__init__(quiet)
-        self._heads = self._bar.add_task("heads", total=heads)
-
-    def ended(self) -> None:
-        """One more head is done."""
-        self._bar.update(self._heads, advance=1)

@@ -47,9 +47,8 @@ class LazyArray(Array):
         return make_lazy_array, (self.values,)  # so that Ray moves the numbers without copying them
 
 
-LazyArray.__qualname__ = (
-    "Array"  # Flower writes it before the bytes, and the other side knows its own
-)
+# Flower writes it before the bytes, and the other side knows its own.
+LazyArray.__qualname__ = "Array"
 
 
 def make_lazy_array(values: NDArray[Any]) -> LazyArray:

@@ -82,8 +82,8 @@ class RunFolder:
     """The folder of a run, an audit or a finished cell.
 
     Its settings may name plugins from outside (`package.module:Class`), and importing those
-    executes
-    code of whoever wrote the settings. So only a reader who trusts these plugins gets the settings.
+    executes code of whoever wrote the settings. So only a reader who trusts them gets the settings
+    to build.
 
     Attributes:
         path: of the folder.
@@ -110,7 +110,8 @@ class RunFolder:
         Raises:
             InputError: no settings, or a format that is not read here.
         """
-        return self._settings()[0]
+        self.facts()
+        return FORMAT
 
     def tree(self, *sections: str) -> Tree:
         """The settings that the run was started with, to be built.
@@ -120,7 +121,7 @@ class RunFolder:
 
         Raises:
             InputError: none, or a format that is not read here.
-            Untrusted: a plugin from outside that is not trusted.
+            UntrustedPluginError: a plugin from outside that is not trusted.
         """
         tree = self.facts()
         built = {name: tree[name] for name in sections or tree if name in tree}
@@ -131,11 +132,8 @@ class RunFolder:
         """The settings as data, to compare or to print; nothing may be built of them.
 
         Raises:
-            InputError: as `format`.
+            InputError: none, or a format that is not read here.
         """
-        return self._settings()[1]
-
-    def _settings(self) -> tuple[int, Tree]:
         tree = load_all(self.config)
         about = tree.pop(RUN_KEY, None)
         about = about if isinstance(about, Mapping) else {}
@@ -144,7 +142,7 @@ class RunFolder:
             raise InputError(
                 f"folder '{self.path}' is of format {version}; this fedmia reads {FORMAT}"
             )
-        return FORMAT, tree
+        return tree
 
     def report(self) -> dict[str, Any]:
         """Its report.json.

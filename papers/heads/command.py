@@ -9,10 +9,27 @@ import torch
 from fedmia.cli.command import Invocation
 from fedmia.config.tree import to_tree
 from fedmia.runtime.cores import count_cores
-from fedmia.runtime.progress import HeadDisplay
+from fedmia.runtime.progress import ProgressBars
 from fedmia.storage.outfolder import OutFolder
 from papers.heads.measure import measure, prepare
 from papers.heads.view import HeadView
+
+
+class HeadDisplay(ProgressBars):
+    """The heads of a comparison; silent if `quiet`.
+
+    Args:
+        heads: number of heads to be trained and attacked.
+        quiet: show nothing.
+    """
+
+    def __init__(self, heads: int, quiet: bool) -> None:
+        super().__init__(quiet)
+        self._heads = self._bar.add_task("heads", total=heads)
+
+    def ended(self) -> None:
+        """One more head is done."""
+        self._bar.update(self._heads, advance=1)
 
 
 def run_heads(invocation: Invocation) -> int:

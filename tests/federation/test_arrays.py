@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pickle
 
-import numpy as np
 import torch
 from flwr.app import Array, ArrayRecord
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 
-from fedmia.storage.arrays import LazyArray, make_lazy, record, tensors
+from fedmia.storage.arrays import record, tensors
 
 STATE = {
     "w": torch.randn(3, 4, generator=torch.Generator().manual_seed(0)),
@@ -51,11 +50,3 @@ def test_record__is_pickled_without_its_bytes() -> None:
     assert same(tensors(again))
     tensors(again)["w"].zero_()  # a copy: no warning, and no write to what is shared
     assert same(tensors(again))
-
-
-def test_lively__reads_what_others_made() -> None:
-    arrays = ArrayRecord()
-    arrays["a"], arrays["b"] = Array(np.arange(3.0)), (kept := LazyArray(np.ones(2)))
-    make_lazy(arrays)
-    assert type(arrays["a"]) is LazyArray and arrays["b"] is kept
-    assert np.array_equal(arrays["a"].numpy(), np.arange(3.0))

@@ -6,8 +6,8 @@ finds none of them, so that clients train on the CPU and the numbers can be comp
 
 from __future__ import annotations
 
-import json
 import os
+import signal
 import sys
 import time
 from collections import Counter
@@ -22,19 +22,12 @@ import pytest
 
 from fedmia.federation import cluster
 from fedmia.federation.cluster import ClientResources, Placement, RayGrid
-from fedmia.federation.rounds import FederatedRun
-from fedmia.report.figures import draw
-from fedmia.simulate import main
 from fedmia.storage.snapshot import MemoryStore
+from tests.small_runs import SIMILARITY, SMALL, after_round, ran
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow(seconds=40)
 PATIENCE = 180.0  # seconds in which a worker starts, on a busy machine
-GPUS = 4  # of each of the two machines
-TINY = (
-    "--clients 6 --rounds 3 --train.local_epochs 1 --model.width 4 --split.members 32 "
-    "--split.nonmembers 60 --split.known 8 --split.test 20 --federation.snapshots 1 --quiet "
-    "--attacker none --attacks similarity --attack.similarity.views 4 --on-failure retry"
-)
+GPUS = 2  # of each of the two machines
 
 
 CLAIMS = {"num_cpus": 1, "num_gpus": GPUS}
@@ -46,7 +39,7 @@ QUICK = {  # a machine that is gone is missed after seconds, one that is only sl
 
 @pytest.fixture(scope="module")
 def one_cluster() -> Iterator[Any]:
-    """A Ray cluster of machines on this one; each claims one core and four GPUs."""
+    """A Ray cluster of machines on this one; each claims one core and its GPUs."""
     from ray.cluster_utils import Cluster
 
     cluster.disconnect()  # of the session's, if there is one
@@ -111,40 +104,29 @@ def places(machines: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
     cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
 
 
-def test_workers__a_gpu_each_on_two_machines(places: Callable[..., Any]) -> None:
-    """Twelve clients, eight GPUs: eight workers, and none sees the GPU of another."""
+def test_workers__a_gpu_each_on_two_machines_or_a_share(places: Callable[..., Any]) -> None:
+    """Twelve clients, four GPUs: four workers, and none sees the GPU of another. Four quarters lie
+    on one device; of 0.6 one fits on each: none has parts of two GPUs."""
     workers = places(1, 12)
     assert Counter(visible for _, visible in workers) == {str(n): 2 for n in range(GPUS)}
     assert len(set(workers)) == len(workers) == 2 * GPUS
     assert sorted(Counter(node for node, _ in workers).values()) == [GPUS, GPUS]
-
-
-def test_workers__shares_of_a_gpu(places: Callable[..., Any]) -> None:
-    """Four quarters lie on one device; of 0.6 one fits on each: none has parts of two GPUs."""
     assert len(set(quarters := places(0.25, 4))) == 1 and len(quarters) == 4
     most = Counter(places(0.6, 12))
     assert len(most) == 2 * GPUS and set(most.values()) == {1}
 
 
-@pytest.mark.slow(seconds=40)
-def test_run__loses_a_machine_and_reports_as_inline(
+def test_run__loses_a_machine_and_then_a_worker_and_reports_as_inline(
     machines: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Clients of the second machine go on on the first; all see one GPU, and which is noted."""
-    monkeypatch.setattr(draw, "draw_all", lambda scores, report: {})
-    noted, answered, dispatched = FederatedRun._note, RayGrid._note_answered, RayGrid._dispatch
-    rounds = list[dict[int, Placement]]([{}])
+    answered, dispatched = RayGrid._note_answered, RayGrid._dispatch
+    rounds, grids = list[dict[int, Placement]]([{}]), list[RayGrid]()
 
     def dispatch(self: RayGrid) -> None:
         """The first round waits for both machines, as one may train all clients by itself."""
         if len(rounds) > 1 or not self._starting:
             dispatched(self)
-
-    def note(self: FederatedRun, branch: str, number: int, *rest: Any) -> None:
-        noted(self, branch, number, *rest)
-        rounds.append({})
-        if number == 1:
-            machines.remove_node(next(iter(machines.worker_nodes)), allow_graceful=False)
 
     def note_answered(self: RayGrid, one: Any) -> None:
         order = self._working[one]
@@ -152,24 +134,35 @@ def test_run__loses_a_machine_and_reports_as_inline(
         answered(self, one)
         if not self._done[order.name][1].has_error():
             rounds[-1][self.client(order)] = placement
+        grids[:] = [self]
 
-    def report(flags: str, out: Path) -> dict[str, Any]:
-        assert main([*TINY.split(), *flags.split(), "--out", str(out)]) == 0
-        content: dict[str, Any] = json.loads((out / "report.json").read_text())
-        return content
+    def lose_machine() -> None:
+        rounds.append({})
+        machines.remove_node(next(iter(machines.worker_nodes)), allow_graceful=False)
 
-    whole = report("--device cpu", tmp_path / "inline")
-    monkeypatch.setattr(FederatedRun, "_note", note)
+    def lose_worker() -> None:
+        """One that is idle: it is missed when it gets its next order."""
+        import ray
+
+        rounds.append({})
+        pid = ray.get(grids[0]._idle[-1].__ray_call__.remote(lambda worker: os.getpid()))
+        os.kill(pid, signal.SIGKILL)
+
+    flags = f"{SMALL}{SIMILARITY} --clients 6 --rounds 3 --attacker none --on-failure retry "
+    whole = ran(flags, tmp_path / "inline")
     monkeypatch.setattr(RayGrid, "_note_answered", note_answered)
     monkeypatch.setattr(RayGrid, "_dispatch", dispatch)
-    ray = f"--backend ray --ray-address {machines.address}"
-    run = report(f"{ray} --gpus-per-client 1 --cpus-per-client 0.1", tmp_path / "ray")
-    first, *_, last = rounds[:3]
-    assert first.keys() == last.keys() == set(range(6))
+    after_round(monkeypatch, "main", 1, lose_machine)
+    after_round(monkeypatch, "main", 2, lose_worker)
+    flags = flags.replace("--device cpu", f"--backend ray --ray-address {machines.address}")
+    run = ran(f"{flags} --gpus-per-client 1 --cpus-per-client 0.1", tmp_path / "ray")
+    first, second, last = rounds
+    assert first.keys() == second.keys() == last.keys() == set(range(6))
     assert len({p.node for p in first.values()}) == 2 and len({p.node for p in last.values()}) == 1
     for placement in [*first.values(), *last.values()]:
         assert placement.gpus in {str(n) for n in range(GPUS)} and placement.device == "cpu"
-    reasons = {fault["reason"] for fault in run["faults"]}
-    assert reasons <= {"failed: its Ray worker died"} and len(run["faults"]) <= 2
+    assert {f["reason"] for f in run["faults"]} == {"failed: its Ray worker died"}
+    assert len(run["faults"]) <= 3 and 3 in {f["round"] for f in run["faults"]}
+    assert {f["action"] for f in run["faults"]} == {"retried"}
     for key in ("attacks", "rounds", "controls", "clients"):
         assert run[key] == whole[key]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from fedmia.federation.ledger import Ledger
+from fedmia.federation.ledger import Ledger, size
 from fedmia.storage.snapshot import ClientState
 
 
@@ -14,10 +14,11 @@ def state(number: int) -> ClientState:
     return ClientState({"w": torch.full((4,), float(number))}, {"n": number})
 
 
-def numbers(ledger: Ledger) -> list[int]:
-    """What each of two clients keeps."""
-    kept = [ledger.load("main", client) for client in (0, 1)]
-    return [one.memory["n"] for one in kept if one is not None]
+def numbers(ledger: Ledger, branch: str = "main") -> list[int]:
+    """What each client keeps."""
+    kept = [one for client in range(4) if (one := ledger.load(branch, client)) is not None]
+    assert all(float(one.tensors["w"][3]) == one.memory["n"] for one in kept)
+    return [one.memory["n"] for one in kept]
 
 
 def test_resumed__writes_over_no_file_of_the_index_that_it_began_from(tmp_path: Path) -> None:
@@ -37,3 +38,22 @@ def test_resumed__writes_over_no_file_of_the_index_that_it_began_from(tmp_path: 
     again.restore(index)
     assert numbers(again) == [0, 1] and numbers(resumed) == [10, 11]
     assert not {name for *_, name in later["files"]} & {name for *_, name in index["files"]}
+
+
+def test_room__the_oldest_go_to_disk_and_forks_are_where_they_are(tmp_path: Path) -> None:
+    """Of a state that is replaced, forked or put on disk; what stays is the last that was saved."""
+    store = Ledger(tmp_path, room=3 * size(state(0)))
+    for number in (0, 1, 2, 0, 2):
+        store.save("main", number, state(10 + number))
+    assert size(state(0)) == 16 and not list(tmp_path.glob("*"))
+    store.save("main", 3, state(13))  # 1 is the one that was saved longest ago
+    assert [f.name[:9] for f in tmp_path.glob("*")] == ["main-0001"]
+    store.fork("main", "zero", 4)
+    store.save("main", 1, state(21))
+    store.save("zero", 2, state(32))
+    index = store.index()
+    store.flush()
+    again = Ledger(tmp_path)
+    again.restore(index)
+    for one in (store, again):
+        assert numbers(one) == [10, 21, 12, 13] and numbers(one, "zero") == [10, 11, 32, 13]

@@ -16,48 +16,41 @@ import pytest
 from clients.client_round import ClientRound
 from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
-from fedmia.federation.rounds import FederatedRun
 from fedmia.federation.run import fingerprint, make_client_context, prepare
-from fedmia.simulate import main
+from fedmia.runtime.progress import Display
 from fedmia.ssl.train import Job
+from tests.small_runs import SMALL, call_main
 
-TINY = (
-    "--clients 3 --rounds 4 --train.local_epochs 1 --model.width 4 --split.members 24 "
-    "--split.nonmembers 48 --split.known 8 --split.test 20 --device cpu --federation.snapshots 1 "
-    "--attacker none --attacks none --quiet"
-)
+TINY = SMALL + "--clients 3 --rounds 4 --attacks none "
 
 
 def test_round__leaves_no_desk_and_no_job_to_the_garbage_collector(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    alive: dict[str, list[weakref.ref[Any]]] = {"desk": [], "job": []}
-    most: dict[str, int] = {"desk": 0, "job": 0}
-    works, runs, notes = ClientRound.train, Job.run, FederatedRun._note
+    alive: dict[str, list[weakref.ref[Any]]] = {"train": [], "run": []}
+    most = dict.fromkeys(alive, 0)
 
-    def train(self: ClientRound) -> Any:
-        alive["desk"].append(weakref.ref(self))
-        return works(self)
+    def noted(kind: str, work: Any) -> Any:
+        def call(self: Any) -> Any:
+            alive[kind].append(weakref.ref(self))
+            return work(self)
 
-    def run(self: Job) -> Any:
-        alive["job"].append(weakref.ref(self))
-        return runs(self)
+        return call
 
-    def note(self: FederatedRun, *given: Any) -> Any:
+    def round(*_: object) -> None:
         for kind, refs in alive.items():
             most[kind] = max(most[kind], sum(ref() is not None for ref in refs))
-        return notes(self, *given)
 
-    monkeypatch.setattr(ClientRound, "train", train)
-    monkeypatch.setattr(Job, "run", run)
-    monkeypatch.setattr(FederatedRun, "_note", note)
+    for cls, name in ((ClientRound, "train"), (Job, "run")):
+        monkeypatch.setattr(cls, name, noted(name, getattr(cls, name)))
+    monkeypatch.setattr(Display, "round", round)
     gc.disable()
     try:
-        assert main(shlex.split(TINY)) == 0
+        assert call_main(shlex.split(TINY)) == 0
     finally:
         gc.enable()
-    assert len(alive["job"]) == 12
-    assert most["desk"] <= 2 and most["job"] <= 2  # of a thread that is on its way out of a client
+    assert len(alive["run"]) == 12
+    assert max(most.values()) <= 2  # of a thread that is on its way out of a client
 
 
 def test_site__holds_the_images_that_have_a_role(tmp_path: Path) -> None:

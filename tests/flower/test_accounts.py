@@ -9,9 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_app import nodes, own_images
-from test_app import run as run_app
-from test_releases import CLIP, GAUSSIAN, SCALE, TINY, Private, scored
 
 from fedmia.defenses._accounting import epsilon_at
 from fedmia.defenses.dpsgd import DPSGD
@@ -25,22 +22,25 @@ from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.storage.snapshot import ClientState, MemoryStore, SnapshotStore
 from strategies.replies import RejectedReply
+from tests.flower import on_nodes
+from tests.flower.on_nodes import nodes, own_images
+from tests.flower.private_node import CLIP, GAUSSIAN, SCALE, TINY, Private, scored
 
-RUN = (
-    "--clients 2 --rounds 2 --train.local_epochs 1 --split.members 24 --device cpu "
-    "--split.nonmembers 40 --split.known 6 --split.test 20 --federation.snapshots 1 "
-    "--attacker none --attacks similarity --attack.similarity.views 2 "
-)
 SMALL = "--model.width 4 "
+RUN = on_nodes.TINY.replace(SMALL, "")
+# Flags of a case, and whether scores leave the nodes.
 CASES = {
-    "mae": "--model vit-tiny --model.depth 4 --ssl mae --defense dpsgd --defense.epsilon 8",
-    "byol": SMALL + "--ssl byol --ssl.head_norm none --defense dpsgd --defense.noise_multiplier 1",
-    "moco": SMALL + "--ssl.queue_source public --split.public 16 --defense dpsgd "
-    "--defense.noise_multiplier 1",
-    "gaussian": SMALL + "--defense gaussian --defense.epsilon 4",
-    "logit-dp": SMALL + "--ssl simclr --defense logit-dp --defense.noise_multiplier 2",
-    "dp-fedavg": SMALL + "--strategy dp-fedavg --strategy.epsilon 4",
-}
+    "mae": (
+        "--model vit-tiny --model.depth 4 --ssl mae --defense dpsgd --defense.epsilon 8", False,
+    ),
+    "moco": (
+        SMALL + "--ssl.queue_source public --split.public 16 --defense dpsgd "
+        "--defense.noise_multiplier 1", True,
+    ),
+    "gaussian": (SMALL + "--defense gaussian --defense.epsilon 4", True),
+    "logit-dp": (SMALL + "--ssl simclr --defense logit-dp --defense.noise_multiplier 2", False),
+    "dp-fedavg": (SMALL + "--strategy dp-fedavg --strategy.epsilon 4", True),
+}  # fmt: skip
 
 
 def statements(scores: RunScores) -> list[tuple[float | None, float, int, str]]:
@@ -51,14 +51,12 @@ def statements(scores: RunScores) -> list[tuple[float | None, float, int, str]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scores", [True, False])
 @pytest.mark.parametrize("case", CASES)
 def test_deployed_epsilon__is_the_simulated_one(
-    case: str, scores: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("FLWR_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr("fedmia.report.figures.draw.draw_all", lambda run, report: {})
-    flags = RUN + CASES[case]
+    more, scores = CASES[case]
+    flags = RUN + more
     prepared = prepare(server.invocation(flags).settings)
     public = prepared.data.images[prepared.split.public][:, 0]
     simulated = execute(prepared, None, Stopwatch(time.perf_counter()), Event(), Display(2, True))
@@ -75,7 +73,7 @@ def test_deployed_epsilon__is_the_simulated_one(
                 np.savez(tmp_path / "public.npz", x=public, y=np.zeros(len(public), np.int64))
                 sides["public"] = f"npz:{tmp_path / 'public.npz'}"
             grid.give(number, **sides, scores=scores)
-        run_app(gather.gather, grid, flags, tmp_path / "out")
+        on_nodes.run(gather.gather, grid, flags, tmp_path / "out")
     assert len(published) == 2
     for one in published:
         (client,) = one.clients
@@ -103,12 +101,10 @@ def test_scores__leave_by_default_where_nothing_is_guaranteed(flags: str, leave:
 
 @pytest.mark.parametrize("scores", [True, False])
 def test_account__has_what_was_sent_whatever_leaves_beside_it(scores: bool, tmp_path: Path) -> None:
-    node = Private(tmp_path, GAUSSIAN, scores=scores)
-    _, info, _ = scored(node)
-    assert info.defence is not None and info.defence.epsilon is not None
-    want = epsilon_at(2 * CLIP / SCALE, 1e-5)
-    assert info.defence.epsilon.value == pytest.approx(want, rel=1e-9)
-    assert info.defence.epsilon.rounds == 1
+    _, info, _ = scored(Private(tmp_path, GAUSSIAN, scores=scores))
+    assert info.defence is not None and (epsilon := info.defence.epsilon) is not None
+    assert epsilon.value == pytest.approx(epsilon_at(2 * CLIP / SCALE, 1e-5), rel=1e-9)
+    assert epsilon.rounds == 1
 
 
 def test_account__that_lacks_rounds_is_no_statement(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,50 +11,14 @@ import torch
 from flwr.app import ConfigRecord, RecordDict
 
 from fedmia import __version__
-from fedmia.cli.command import parse
-from fedmia.cli.commands import SIMULATE
 from fedmia.evaluation.node import WEIGHTS, void_beside_scores
 from fedmia.flower.nodes import check_agreement
-from fedmia.flower.private import _split
 from fedmia.flower.releases import digest
 from fedmia.flower.store import NodeStates, NodeStore, pack_state
-from fedmia.options.errors import InputError
 from fedmia.records.privacy import Epsilon
 from fedmia.storage.arrays import record
 from fedmia.storage.snapshot import ClientState
 from strategies.failure_policy import FederationError
-
-
-def split(names: list[bytes], members: int, client: int = 1) -> Any:
-    flags = "--clients 3 --split.known 2"
-    experiment = parse(SIMULATE, shlex.split(flags)).settings
-    return _split(experiment, client, names, members, len(names) - members)
-
-
-def test_split__known_and_scored_of_both_sides() -> None:
-    """Ten members, a copy among them, and seven others, two copies of one among them."""
-    names = [bytes([i]) for i in (0, 1, 2, 3, 4, 5, 6, 7, 8, 0, *range(20, 25), 24, 24)]
-    found = split(names, 10)
-    assert [len(p) for p in found.parts] == [0, 9, 0] and found.malicious == 0
-    assert found.members.tolist() == list(range(9)) == found.parts[1].tolist()
-    assert found.owner.tolist() == [1] * 9
-    sides = (
-        (found.known_members, found.scored_members, set(range(9))),
-        (found.known_nonmembers, found.scored_nonmembers, set(range(10, 15))),
-    )
-    for known, scored, all_of in sides:
-        assert len(known) == 2 and {*known.tolist(), *scored.tolist()} == all_of
-        assert len(known) + len(scored) == len(all_of)
-    assert (found.duplicates_removed, found.distinct) == (3, 14)
-
-
-def test_split__two_must_be_left_to_score_and_no_image_on_both_sides() -> None:
-    five = [bytes([i]) for i in range(9)]
-    assert len(split(five, 5).scored_nonmembers) == 2  # four of which two are known
-    with pytest.raises(InputError, match="3 distinct nonmembers are too few"):
-        split(five[:8], 5)
-    with pytest.raises(InputError, match="share 1 byte-equal"):
-        split([*five, five[0]], 5)
 
 
 def order(round: int = 1, branch: str = "main", weight: float = 1.0, **more: Any) -> RecordDict:
@@ -95,18 +58,41 @@ def test_beside_scores__withdraws_the_standing_and_nothing_else() -> None:
     assert (found.unit, found.noise_source) == ("client", "entropy")
 
 
+def numbers(root: Path, *asked: tuple[int | None, str, int]) -> list[int | None]:
+    """What is there for a round, a branch and a client."""
+    found = [NodeStore(root, round).load(branch, client) for round, branch, client in asked]
+    assert all(one is None or float(one.tensors["a"][0]) == one.memory["n"] for one in found)
+    return [one and one.memory["n"] for one in found]
+
+
+def state(number: int) -> ClientState:
+    return ClientState({"a": torch.tensor([float(number)])}, {"n": number})
+
+
 def test_node_store__branches_and_clients_are_apart(tmp_path: Path) -> None:
-    """Round 10 comes after round 9, and a branch that nobody forked is empty."""
+    """Round 10 comes after round 9; a round that is ordered again starts where it began; and a
+    branch that nobody forked is empty."""
     for round in (9, 10, 11):
         store = NodeStore(tmp_path, round)
-        store.save("main", 0, ClientState({"a": torch.tensor(float(round))}, {"n": round}))
-        store.save("zero", 1, ClientState({"a": torch.tensor(-1.0)}, {"n": -round}))
-    numbers = [
-        (client_state := NodeStore(tmp_path, r).load(branch, client)) and client_state.memory["n"]
-        for r, branch, client in ((None, "main", 0), (11, "main", 0), (12, "zero", 1),
-                                  (10, "main", 0), (None, "main", 1), (None, "zero", 0))
-    ]  # fmt: skip
-    assert numbers == [11, 10, -11, None, None, None]
+        store.save("main", 0, state(round))
+        store.save("zero", 1, state(-round))
+    assert numbers(
+        tmp_path, (None, "main", 0), (11, "main", 0), (12, "zero", 1), (10, "main", 0),
+        (None, "main", 1), (None, "zero", 0),
+    ) == [11, 10, -11, None, None, None]  # fmt: skip
+    assert len([*tmp_path.rglob("main/**/*.safetensors")]) == 2  # as many as can be asked for
+    NodeStore(tmp_path).fork_one("main", "zero", 0)
+    NodeStore(tmp_path, 12).save("main", 0, state(12))
+    assert numbers(tmp_path, (12, "zero", 0), (None, "main", 0)) == [11, 12]
+
+
+def test_node_store__a_save_that_dies_leaves_the_old_state_whole(tmp_path: Path) -> None:
+    NodeStore(tmp_path, 1).save("main", 3, state(1))
+    with pytest.raises(TypeError):
+        broken = ClientState({"a": torch.zeros(3)}, {"round": object()})
+        NodeStore(tmp_path, 2).save("main", 3, broken)
+    (tmp_path / "main" / "client-0003" / "round-000002.partial").write_bytes(b"cut sh")
+    assert numbers(tmp_path, (None, "main", 3)) == [1]
 
 
 def test_node_states__come_as_the_node_keeps_them(monkeypatch: pytest.MonkeyPatch) -> None:

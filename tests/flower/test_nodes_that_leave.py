@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
 from flwr.app import Error, Message
 from flwr.common.constant import ErrorCode
 
 from fedmia.federation.inline import SERVER, InlineGrid
 from fedmia.flower import client, server
 from fedmia.flower.store import ask
-from fedmia.runtime.stopwatch import Stopwatch
-from fedmia.storage.outfolder import OutFolder
-from fedmia.storage.snapshot import MemoryStore, SnapshotStore
+from fedmia.ssl.base import State
+from fedmia.storage.snapshot import MemoryStore
 from strategies import replies
 from strategies.failure_policy import FederationError
+from tests.equivalence.conftest import same
+from tests.flower.on_nodes import TINY, last_weights, run
 
-FLAGS = (
-    "--clients 2 --rounds 2 --train.local_epochs 1 --model.width 4 --split.members 24 --device cpu "
-    "--split.nonmembers 40 --split.known 6 --split.test 20 --federation.snapshots 1 "
-    "--attacks similarity --attack.similarity.views 4 --attacker none --on-failure "
-)
 LEAVER = SERVER + 2  # node of client 1
 
 
@@ -72,36 +67,26 @@ class SuperLink(InlineGrid):
         return list(super().pull_messages(names))
 
 
-@pytest.fixture(autouse=True)
-def quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FLWR_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr("fedmia.report.figures.draw.draw_all", lambda run, report: {})
-    monkeypatch.setattr(replies, "RECOUNT", 0.01)
-
-
-def rehearse(grid: SuperLink, policy: str, out: Path) -> dict[str, Any]:
+def rehearse(grid: SuperLink, policy: str, out: Path) -> State:
     """Weights at the end."""
     try:
-        server.rehearse(
-            grid, server.invocation(FLAGS + policy), OutFolder(out, "a run"), Stopwatch(0.0)
-        )
+        run(server.rehearse, grid, f"{TINY} --on-failure {policy}", out)
     finally:
         grid.close()
-    return dict(SnapshotStore(out / "snapshots").load("main", 2).state)
+    return last_weights(out)
 
 
 @pytest.mark.slow
 def test_retry__waits_for_the_node_and_ends_as_if_it_had_stayed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, inline: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """However often it is looked for: that is one failure, not three."""
-    whole = rehearse(SuperLink("none", 0), "stop", tmp_path / "whole")
     grid = SuperLink("train", 6)
     again = rehearse(grid, "retry", tmp_path / "again")
     assert grid.sent_to_nobody == 1 and grid.looks <= 0
-    assert all(torch.equal(tensor, again[name]) for name, tensor in whole.items())
     line = "fedmia: main round 1: client 1 failed: Error: Node Unavailable (retried)"
     assert line in capsys.readouterr().out.splitlines()
+    assert same(again, last_weights(inline(TINY)))
 
 
 class Restarting(SuperLink):
@@ -143,13 +128,13 @@ def test_restarted_node__is_sent_again_what_it_lost(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.slow
-def test_restarted_node__trains_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_restarted_node__trains_again(
+    tmp_path: Path, inline: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(replies, "LOOK", 0.05)
-    whole = rehearse(SuperLink("none", 0), "stop", tmp_path / "whole")
     grid = Restarting("train", 1)
     again = rehearse(grid, "retry", tmp_path / "again")
-    assert grid.sent_to_nobody == 1
-    assert all(torch.equal(tensor, again[name]) for name, tensor in whole.items())
+    assert grid.sent_to_nobody == 1 and same(again, last_weights(inline(TINY)))
 
 
 @pytest.mark.slow
@@ -162,9 +147,8 @@ def test_stop__ends_in_one_line(tmp_path: Path) -> None:
 def test_ask__again_when_the_node_is_back_and_not_for_ever(looks: float, patience: float) -> None:
     grid, order = SuperLink("query.kept", looks), {1: {"branch": "main"}}
     try:
-        if looks < 10:
-            answers = ask(grid, {1: LEAVER}, "kept", order, patience=patience)
-            assert not answers[1]  # it keeps nothing yet
+        if looks < 10:  # it keeps nothing yet
+            assert not ask(grid, {1: LEAVER}, "kept", order, patience=patience)[1]
         else:
             with pytest.raises(FederationError, match="kept: no answer from client 1"):
                 ask(grid, {1: LEAVER}, "kept", order, patience=patience)

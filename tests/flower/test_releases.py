@@ -4,120 +4,42 @@ from __future__ import annotations
 
 import json
 import random
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from flwr.app import ConfigRecord, Context, Message, RecordDict
-from flwr.supercore.task_identity import TaskIdentity
+from flwr.app import ConfigRecord, RecordDict
 
-from clients.client_context import RoundTask
-from clients.client_round import ClientRound
-from clients.honest import Honest
-from fedmia.config.tree import to_tree
 from fedmia.defenses._accounting import epsilon_at
 from fedmia.defenses._stack import OPEN
 from fedmia.defenses.gaussian import Gaussian
-from fedmia.evaluation.node import read_answer, scores_from_node
+from fedmia.evaluation.node import scores_from_node
 from fedmia.federation.run import FederationResult, Nodes
 from fedmia.federation.schedule import Schedule
-from fedmia.flower import client, gather, private, server
-from fedmia.flower.node import Node
+from fedmia.flower import gather, server
 from fedmia.flower.private import prepare_own, prepare_server
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng, torch_noise
-from fedmia.records import ClientInfo
 from fedmia.report.build import build_report
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.ssl.base import State
-from fedmia.storage.arrays import record, tensors
 from fedmia.storage.outfolder import OutFolder
 from fedmia.storage.snapshot import MemoryStore, SnapshotStore, Update, read_tensors
 from strategies.base import Round, RoundRange, draw_cohort
 from strategies.dp_fedavg import DPFedAvg
-
-TINY = (
-    "--clients 2 --rounds 4 --train.local_epochs 1 --model.width 2 --device cpu --split.known 2 "
-    "--train.batch_size 8 --federation.snapshots 1 --attack.similarity.views 2 "
-    "--attacks similarity "
+from tests.flower.private_node import (
+    CLIP,
+    GAUSSIAN,
+    SCALE,
+    TINY,
+    Private,
+    as_bytes,
+    flat,
+    scored,
+    sent,
 )
-CLIP, SCALE = 0.005, 0.003
-GAUSSIAN = f"--train.lr 30 --defense gaussian --defense.scale {SCALE} --defense.clip {CLIP} "
-
-
-class Private:
-    """A node of client 0 with 8 members and 8 others, as each message's process has it."""
-
-    def __init__(self, folder: Path, flags: str, **config: Any) -> None:
-        folder.mkdir(exist_ok=True)
-        TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1  # as Flower's runners
-        images = np.random.default_rng(0).integers(0, 256, (2, 8, 8, 8), np.uint8)
-        for side, own_images in zip(private.SIDES, images, strict=True):
-            np.savez(folder / f"{side}.npz", x=own_images, y=np.zeros(8, np.int64))
-        self.config = {
-            "partition-id": 0, "folder": str(folder),
-            **{side: f"npz:{folder / side}.npz" for side in private.SIDES}, **config,
-        }  # fmt: skip
-        settings = server.invocation(TINY + flags).settings
-        order = {"settings": json.dumps(to_tree(settings)), "private": True}
-        self.tell("query.begin", {"order": ConfigRecord(order)})
-        _, self.client_context = self.node.prepared()
-        self.start = self.client_context.method(-1, None).shared_state()
-
-    @property
-    def context(self) -> Context:
-        return Context(1, 1, dict(self.config), RecordDict(), {})
-
-    @property
-    def node(self) -> Node:
-        return Node.from_context(self.context)
-
-    def tell(self, kind: str, content: dict[str, Any]) -> Message:
-        prepare_own.cache_clear()  # another message, another process
-        message = Message(RecordDict(content), dst_node_id=1, message_type=kind)
-        return client.app(message, self.context)
-
-    def train(self, round: int = 1, received: State | None = None) -> Message:
-        config = ConfigRecord({"round": round, "craft": False, "branch": "main"})
-        arrays = record(self.start if received is None else received)
-        return self.tell("train", {"arrays": arrays, "config": config})
-
-    def simulated(self) -> State:
-        """What the same client of a simulation sends in its first round."""
-        file = Path(str(self.config["folder"])) / "images.npy"
-        np.save(file, self.client_context.images)
-        client_context = replace(self.client_context, noise_source="seeded", images_file=file)
-        client_round = ClientRound(
-            client_context, MemoryStore(), RoundTask(0, 1, "main", False), self.start
-        )
-        return Honest().answer(client_round).state
-
-    def spent(self) -> float:
-        """Epsilon by what the node keeps."""
-        client_state = self.node.releases().load("main", 0)
-        assert client_state is not None
-        stated = self.client_context.build_defenses(0).statement(client_state.memory["defense"])
-        assert stated is not None and stated.epsilon is not None
-        assert stated.epsilon.noise_source == "entropy"
-        return float(stated.epsilon.value or 0.0)
-
-
-def flat(state: State) -> np.ndarray:
-    """In an order of names."""
-    return np.concatenate([state[n].double().flatten().numpy() for n in sorted(state)])
-
-
-def sent(reply: Message) -> State:
-    assert not reply.has_error(), reply.error
-    return tensors(reply.content.array_records["arrays"])
-
-
-def as_bytes(reply: Message) -> tuple[dict[str, bytes], dict[str, Any]]:
-    arrays = reply.content.array_records["arrays"]
-    return {n: a.data for n, a in arrays.items()}, dict(reply.content.metric_records["metrics"])
 
 
 @pytest.fixture
@@ -179,13 +101,6 @@ def test_dpsgd__two_nodes_alike_differ_and_two_simulated_clients_do_not(
     assert sources == ["entropy", "entropy", "seeded", "seeded"] * 2
 
 
-def test_order__that_comes_again_gets_the_same_bytes_and_is_counted_once(tmp_path: Path) -> None:
-    node = Private(tmp_path, GAUSSIAN)
-    first, again = node.train(), node.train()
-    assert as_bytes(first) == as_bytes(again)
-    assert node.spent() == pytest.approx(epsilon_at(2 * CLIP / SCALE, 1e-5))
-
-
 def test_killed_between_release_and_send__the_next_process_sends_what_was_released(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trained: list[np.ndarray]
 ) -> None:
@@ -208,9 +123,14 @@ def test_killed_between_release_and_send__the_next_process_sends_what_was_releas
     assert node.spent() == pytest.approx(epsilon_at(2 * CLIP / SCALE, 1e-5))
 
 
-def test_another_order__for_a_round_that_was_released_is_a_release_more(tmp_path: Path) -> None:
+def test_order__that_comes_again_gets_the_same_bytes_and_any_other_is_a_release_more(
+    tmp_path: Path,
+) -> None:
+    """Also one for a round that was released."""
     node = Private(tmp_path, GAUSSIAN)
-    first = node.train()
+    first, again = node.train(), node.train()
+    assert as_bytes(first) == as_bytes(again)
+    assert node.spent() == pytest.approx(epsilon_at(2 * CLIP / SCALE, 1e-5))
     other = node.train(received={n: t + 0.1 for n, t in node.start.items()})
     third = node.train()
     ups = [as_bytes(reply)[0] for reply in (first, other, third)]
@@ -248,33 +168,22 @@ def test_noise__is_in_no_file_and_no_message(
         assert not any(form in shown for form in (str(root).encode(), b"%x" % root, *words))
 
 
-def scored(node: Private) -> tuple[RecordDict, ClientInfo, dict[str, Any]]:
-    node.train()
-    models = {name: record(node.start) for name in ("final", "untrained")}
-    reply = node.tell("query.score", {"order": ConfigRecord({"last": 1}), **models})
-    assert not reply.has_error(), reply.error
-    return reply.content, *read_answer(0, reply.content)
-
-
 def test_scores__withdraw_the_guarantee_where_they_lie_beside_it(tmp_path: Path) -> None:
     content, info, found = scored(Private(tmp_path, GAUSSIAN, scores=True))
     assert len(content.array_records["scores"]) and len(found["attacks"]) == 1
     assert info.defence is not None
     for part in (info.defence, *info.defence.parts):
         assert part.epsilon is not None and part.epsilon.standing == "of the weights alone"
-        assert "one score of each scored image" in part.epsilon.assumptions
         assert "nothing is promised to whoever sees the report" in part.epsilon.assumptions
         assert part.metrics.keys() <= OPEN
-
-
-def test_scores__withdraw_each_statement_of_several(tmp_path: Path) -> None:
-    """One for an image and one for the client stand side by side, on the node and at the server."""
+    # Of an image and of the client, side by side, each.
     both = "--ssl byol --ssl.head_norm none --defense dpsgd,gaussian"
-    _, info, _ = scored(Private(tmp_path, both, scores=True))
+    _, info, _ = scored(Private(tmp_path / "both", both, scores=True))
     assert info.defence is not None and info.defence.epsilon is not None
     statements = (info.defence.epsilon, *info.defence.beside)
-    assert {s.unit for s in statements} == {"image", "client"}
-    assert {s.standing for s in statements} == {"of the weights alone"}
+    assert {(s.unit, s.standing) for s in statements} == {
+        ("image", "of the weights alone"), ("client", "of the weights alone"),
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("config", [{"scores": False}, {}], ids=["asked for", "by default"])

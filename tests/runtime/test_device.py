@@ -20,16 +20,13 @@ def gpus(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int
     return int(request.param)
 
 
-def test_resolve_device(gpus: int) -> None:
+def test_device__is_the_gpu_where_torch_finds_one(gpus: int) -> None:
     assert resolve_device("auto") == ("cuda" if gpus else "cpu")
     assert [resolve_device(d) for d in ("cpu", "cuda", "cuda:1")] == ["cpu", "cuda", "cuda:1"]
-
-
-def test_gpus_without(gpus: int) -> None:
-    assert gpus_if_missing("cpu") is None and gpus_if_missing("auto") is None
-    assert gpus_if_missing("cuda") == (None if gpus else 0)
-    assert gpus_if_missing("cuda:0") == (None if gpus else 0)
-    assert gpus_if_missing("cuda:1") == (None if gpus == 2 else gpus)
+    missing = {d: gpus_if_missing(d) for d in ("cpu", "auto", "cuda", "cuda:0", "cuda:1")}
+    first = None if gpus else 0
+    second = None if gpus == 2 else gpus
+    assert missing == {"cpu": None, "auto": None, "cuda": first, "cuda:0": first, "cuda:1": second}
 
 
 def test_both_commands__refuse_a_gpu_that_is_not_there(gpus: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -49,9 +50,6 @@ def test_folders__stand_in_those_above_them(tmp_path: Path, monkeypatch: Patch) 
     with recorded(root, monkeypatch) as disk:
         durable.make_folder(root / "x" / "y")
     assert disk.states[LOST][-1] == {"x": None, "x/y": None}
-    with pytest.raises(DiskError, match="No such file"):
-        durable.make_folder(tmp_path / "gone" / "x", tmp_path / "gone")
-    assert not (tmp_path / "gone").exists()
 
 
 def test_finished_scores__are_on_the_disk(tmp_path: Path, monkeypatch: Patch) -> None:
@@ -122,10 +120,7 @@ def test_folder_that_vanished__is_not_made_again(tmp_path: Path) -> None:
     run = tmp_path / "RUN"
     run.mkdir()
     store, scores = SnapshotStore(run / "snapshots"), Archive(run / "attacks")
-    store.save("main", Snapshot(0, {"w": torch.zeros(2)}, {}))
-    (run / "snapshots/main/round-0000.safetensors").unlink()
-    for folder in (run / "snapshots/main", run / "snapshots", run):
-        folder.rmdir()
+    shutil.rmtree(run)
     for write in (
         lambda: store.save("main", Snapshot(1, {"w": torch.zeros(2)}, {})),
         lambda: scores.save("lpla", {}),

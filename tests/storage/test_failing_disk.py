@@ -4,47 +4,33 @@ from __future__ import annotations
 
 import errno
 import os
-import shlex
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from fedmia.cli.command import DISK_FAILED
-from fedmia.federation.rounds import FederatedRun
-from fedmia.report.figures import draw
-from fedmia.simulate import main as simulate
+from fedmia.federation.checkpoint import Checkpoint
 from fedmia.storage import durable
+from fedmia.storage.archive import Archive
 from fedmia.storage.durable import DiskError
-from tests.federation.test_resume import read
+from fedmia.storage.snapshot import write_tensors
+from tests.small_runs import SIMILARITY, SMALL, Report, ran, read, resume, simulate
 from tests.storage.disk import failing
 
 Patch = pytest.MonkeyPatch
 Capture = pytest.CaptureFixture[str]
-FLAGS = (
-    "--clients 2 --train.local_epochs 1 --model.width 4 --split.members 24 --split.nonmembers 40 "
-    "--split.known 8 --split.test 20 --device cpu --federation.snapshots 1 --rounds 3 "
-    "--attacks similarity --attack.similarity.views 4 --quiet "
-)
-
-
-@pytest.fixture(autouse=True)
-def plain(monkeypatch: Patch) -> None:
-    monkeypatch.setattr(draw, "draw_all", lambda scores, report: {})
+FLAGS = f"{SMALL} {SIMILARITY} --clients 2 --rounds 3"
 
 
 @pytest.fixture(scope="module")
-def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
     """Of the run that nothing befell."""
-    out = tmp_path_factory.mktemp("whole") / "RUN"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(draw, "draw_all", lambda scores, report: {})
-        assert simulate([*shlex.split(FLAGS), "--out", str(out)]) == 0
-    return read(out)
+    return ran(FLAGS, tmp_path_factory.mktemp("whole") / "RUN")
 
 
 def refusal(capsys: Capture, out: Path, code: int) -> str:
@@ -66,32 +52,30 @@ def refusal(capsys: Capture, out: Path, code: int) -> str:
     ],
 )
 def test_simulate__one_line_and_resume_gives_the_same_report(
-    name: str, after: int, code: int, report: dict[str, Any], tmp_path: Path, monkeypatch: Patch,
+    name: str, after: int, code: int, report: Report, tmp_path: Path, monkeypatch: Patch,
     capsys: Capture,
 ) -> None:  # fmt: skip
     out = tmp_path / "RUN"
     with failing(out, monkeypatch, name, after, code):
-        assert simulate([*shlex.split(FLAGS), "--out", str(out)]) == DISK_FAILED
+        assert simulate(FLAGS, out) == DISK_FAILED
     assert f"; --resume {out} goes on with this run" in refusal(capsys, out, code)
     assert not (out / "report.json").exists()
-    assert simulate(["--resume", str(out), "--quiet"]) == 0
-    assert read(out) == report
+    assert resume(out) == 0 and read(out) == report
 
 
 def test_simulate__a_folder_that_vanishes_is_not_made_again(
     tmp_path: Path, monkeypatch: Patch, capsys: Capture
 ) -> None:
-    out, note = tmp_path / "RUN", FederatedRun._note
+    out, write = tmp_path / "RUN", Checkpoint.write
 
-    def vanishing(self: FederatedRun, branch: str, number: int, *rest: Any) -> Any:
-        if number == 2:
-            assert self.checkpoint is not None
-            self.checkpoint.wait_for_writes()
+    def vanishing(self: Checkpoint, *given: Any) -> None:
+        self.wait_for_writes()
+        if self.generation == 2:
             shutil.rmtree(out)
-        return note(self, branch, number, *rest)
+        write(self, *given)
 
-    monkeypatch.setattr(FederatedRun, "_note", vanishing)
-    assert simulate([*shlex.split(FLAGS), "--out", str(out)]) == DISK_FAILED
+    monkeypatch.setattr(Checkpoint, "write", vanishing)
+    assert simulate(FLAGS, out) == DISK_FAILED
     refusal(capsys, out, errno.ENOENT)
     assert not out.exists()
 
@@ -114,11 +98,6 @@ def full(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_real_full_disk__names_the_file_and_leaves_the_one_before(full: Path) -> None:
-    import torch
-
-    from fedmia.storage.archive import Archive
-    from fedmia.storage.snapshot import write_tensors
-
     durable.write({full / "report.json": "old"})
     big = torch.zeros(30_000)
     for write, name in (
@@ -134,22 +113,9 @@ def test_real_full_disk__names_the_file_and_leaves_the_one_before(full: Path) ->
     assert (full / "report.json").read_bytes() == b"old"
 
 
-@pytest.mark.slow(seconds=30)
-def test_real_disk_that_is_full_and_then_grows(full: Path, report: dict[str, Any]) -> None:
-    """In a process of its own, which ends with one line and no signal."""
-    command = [sys.executable, "-m", "fedmia.simulate"]
-    out = full / "RUN"
-
-    def ran(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [*command, *arguments], capture_output=True, text=True, check=False, timeout=300
-        )
-
-    done = ran(*shlex.split(FLAGS), "--out", str(out))
-    assert done.returncode == DISK_FAILED and done.stderr.count("\n") == 1, done.stderr
-    assert "No space left on device" in done.stderr
+@pytest.mark.slow
+def test_real_disk_that_is_full_and_then_grows(full: Path, report: Report, capsys: Capture) -> None:
+    assert simulate(FLAGS, full / "RUN") == DISK_FAILED
+    refusal(capsys, full / "RUN", errno.ENOSPC)
     subprocess.run(["mount", "-o", "remount,size=64m", str(full)], check=True)
-    done = ran("--resume", str(out), "--quiet")
-    assert done.returncode == 0, done.stderr
-    ours = read(out)
-    assert ours["attacks"] == report["attacks"] and ours["rounds"] == report["rounds"]
+    assert resume(full / "RUN") == 0 and read(full / "RUN") == report

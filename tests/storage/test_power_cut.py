@@ -3,44 +3,38 @@
 from __future__ import annotations
 
 import json
-import shlex
 from pathlib import Path
-from typing import Any
 
 import pytest
 from safetensors import safe_open
 
 from fedmia.federation import checkpoint
-from fedmia.report.figures import draw
-from fedmia.simulate import main as simulate
 from fedmia.storage.archive import unpack
-from tests.federation.test_resume import TINY, read
+from tests.small_runs import BRANCHES, read, resume, simulate
 from tests.storage.disk import DELETED, KEPT, LOST, Disk, Tree, recorded, restore
 
-Patch = pytest.MonkeyPatch
 INDEX = f"checkpoint/{checkpoint.INDEX}"
 FATES = (LOST, KEPT, DELETED)
-SHORT = TINY.replace("--rounds 4", "--rounds 2").replace("--attack-rounds 2", "--attack-rounds 1")
-
-
-def whole(folder: Path, flags: str, patch: Patch) -> Disk:
-    """The disk under a run that nothing befell."""
-    patch.setattr(draw, "draw_all", lambda scores, report: {})
-    with recorded(folder, patch) as disk:
-        assert simulate([*shlex.split(flags), "--out", str(folder / "RUN")]) == 0
-    return disk
+SHORT = BRANCHES.replace("--rounds 4 --attack-rounds 2", "--rounds 2 --attack-rounds 1")
 
 
 @pytest.fixture(scope="module")
 def disk(tmp_path_factory: pytest.TempPathFactory) -> Disk:
-    """The disk under a short run with all branches."""
-    with pytest.MonkeyPatch.context() as patch:
-        return whole(tmp_path_factory.mktemp("disk"), SHORT, patch)
+    """The disk under a short run with all branches that nothing befell."""
+    folder = tmp_path_factory.mktemp("disk")
+    with pytest.MonkeyPatch.context() as patch, recorded(folder, patch) as found:
+        assert simulate(SHORT, folder / "RUN") == 0
+    return found
 
 
 def run_of(tree: Tree) -> Tree:
     """The run's folder alone."""
     return {n.removeprefix("RUN/"): content for n, content in tree.items() if n[:4] == "RUN/"}
+
+
+def generation(tree: Tree) -> int:
+    """How many checkpoints were written by then."""
+    return int(json.loads(run_of(tree).get(INDEX) or b'{"generation": 0}')["generation"])
 
 
 def missing(run: Tree, scratch: Path, sound: set[bytes | None]) -> list[str]:
@@ -67,7 +61,6 @@ def missing(run: Tree, scratch: Path, sound: set[bytes | None]) -> list[str]:
     return lacking + ["config.yaml"] * (bool(names) and not run.get("config.yaml"))
 
 
-@pytest.mark.slow
 def test_index__counts_on_nothing_that_is_not_on_the_disk(disk: Disk, tmp_path: Path) -> None:
     """After every call that decides what is there, whatever becomes of names that were not forced.
 
@@ -75,9 +68,9 @@ def test_index__counts_on_nothing_that_is_not_on_the_disk(disk: Disk, tmp_path: 
     """
     sound = set[bytes | None]()
     for fate in FATES:
-        states = [run_of(tree) for tree in disk.states[fate]]
-        generations = {json.loads(s[INDEX] or b"0")["generation"] for s in states if s.get(INDEX)}
+        generations = {number for tree in disk.states[fate] if (number := generation(tree))}
         assert len(generations) == (2 + 1) + (1 + 1) + (2 + 1)  # rounds, beginnings, of branches
+        states = map(run_of, disk.states[fate])
         lost = [names for state in states if (names := missing(state, tmp_path / "x", sound))]
         assert lost == [], fate
 
@@ -94,41 +87,28 @@ def test_finished_run__is_on_the_disk_before_its_checkpoint_goes(disk: Disk) -> 
     assert "report.json" in files and "snapshots/main/round-0002.safetensors" in files
 
 
-def resumes(tree: Tree, folder: Path, report: dict[str, Any], flags: str) -> None:
+def resumes(tree: Tree, folder: Path, disk: Disk) -> None:
     """A run goes on from what a cut left, or begins anew where that is no run yet."""
     out = restore(tree, folder) / "RUN"
-    begun = bool(run_of(tree).get("config.yaml"))
-    begin = [*shlex.split(flags), "--out", str(out)]
-    assert simulate(["--resume", str(out), "--quiet"] if begun else begin) == 0
-    assert read(out) == report
+    assert (resume(out) if run_of(tree).get("config.yaml") else simulate(SHORT, out)) == 0
+    assert read(out) == read(disk.root / "RUN")
     assert not [p for p in out.rglob("*") if "checkpoint" in str(p) or "partial" in p.name]
 
 
-def picked(disk: Disk, fate: str, shares: list[float]) -> list[Tree]:
-    states = disk.states[fate]
-    return [states[int(share * (len(states) - 1))] for share in shares]
+def test_cut__goes_on_to_the_same_report(disk: Disk, tmp_path: Path) -> None:
+    states = disk.states[LOST]
+    resumes(states[int(0.55 * len(states))], tmp_path / "cut", disk)
 
 
-@pytest.mark.parametrize("fate", [LOST])
-def test_cut__goes_on_to_the_same_report(
-    fate: str, disk: Disk, tmp_path: Path, monkeypatch: Patch
-) -> None:
-    monkeypatch.setattr(draw, "draw_all", lambda scores, report: {})
-    for number, tree in enumerate(picked(disk, fate, [0.55])):
-        resumes(tree, tmp_path / str(number), read(disk.root / "RUN"), SHORT)
-
-
-@pytest.mark.slow(seconds=60)
+@pytest.mark.slow(seconds=30)
 @pytest.mark.parametrize("fate", FATES)
 def test_cut_at_any_call_of_a_round__goes_on_to_the_same_report(
-    fate: str, tmp_path: Path, monkeypatch: Patch
+    fate: str, disk: Disk, tmp_path: Path
 ) -> None:
-    """At every point of the second round of the main branch, then now and then until the end."""
-    disk = whole(tmp_path / "disk", SHORT, monkeypatch)
-    report = read(disk.root / "RUN")
+    """At five calls of the second round of the main branch, then now and then until the end."""
     states = disk.states[fate]
-    at = [json.loads(run_of(t).get(INDEX) or b'{"generation": 0}')["generation"] for t in states]
-    inside = [tree for tree, generation in zip(states, at, strict=True) if generation == 2]
+    inside = [tree for tree in states if generation(tree) == 2]
     assert len(inside) >= 4
-    for number, tree in enumerate([*inside, *picked(disk, fate, [0, 0.02, 0.7, 0.9, 1])]):
-        resumes(tree, tmp_path / str(number), report, SHORT)
+    later = [states[int(share * len(states))] for share in (0.02, 0.7, 0.95)]
+    for number, tree in enumerate([*inside[:: len(inside) // 4], *later]):
+        resumes(tree, tmp_path / str(number), disk)

@@ -1,0 +1,113 @@
+"""A node with images of its own, as each message's process has it, and what it answers."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.supercore.task_identity import TaskIdentity
+
+from clients.client_context import RoundTask
+from clients.client_round import ClientRound
+from clients.honest import Honest
+from fedmia.config.tree import to_tree
+from fedmia.evaluation.node import read_answer
+from fedmia.flower import client, private, server
+from fedmia.flower.node import Node
+from fedmia.flower.private import prepare_own
+from fedmia.records import ClientInfo
+from fedmia.ssl.base import State
+from fedmia.storage.arrays import record, tensors
+from fedmia.storage.snapshot import MemoryStore
+
+TINY = (
+    "--clients 2 --rounds 4 --train.local_epochs 1 --model.width 2 --device cpu --split.known 2 "
+    "--train.batch_size 8 --federation.snapshots 1 --attack.similarity.views 2 "
+    "--attacks similarity "
+)
+CLIP, SCALE = 0.005, 0.003
+GAUSSIAN = f"--train.lr 30 --defense gaussian --defense.scale {SCALE} --defense.clip {CLIP} "
+
+
+class Private:
+    """A node of client 0 with 8 members and 8 others, as each message's process has it."""
+
+    def __init__(self, folder: Path, flags: str, **config: Any) -> None:
+        folder.mkdir(exist_ok=True)
+        TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1  # as Flower's runners
+        images = np.random.default_rng(0).integers(0, 256, (2, 8, 8, 8), np.uint8)
+        for side, own_images in zip(private.SIDES, images, strict=True):
+            np.savez(folder / f"{side}.npz", x=own_images, y=np.zeros(8, np.int64))
+        self.config = {
+            "partition-id": 0, "folder": str(folder),
+            **{side: f"npz:{folder / side}.npz" for side in private.SIDES}, **config,
+        }  # fmt: skip
+        settings = server.invocation(TINY + flags).settings
+        order = {"settings": json.dumps(to_tree(settings)), "private": True}
+        self.tell("query.begin", {"order": ConfigRecord(order)})
+        _, self.client_context = self.node.prepared()
+        self.start = self.client_context.method(-1, None).shared_state()
+
+    @property
+    def context(self) -> Context:
+        return Context(1, 1, dict(self.config), RecordDict(), {})
+
+    @property
+    def node(self) -> Node:
+        return Node.from_context(self.context)
+
+    def tell(self, kind: str, content: dict[str, Any]) -> Message:
+        prepare_own.cache_clear()  # another message, another process
+        message = Message(RecordDict(content), dst_node_id=1, message_type=kind)
+        return client.app(message, self.context)
+
+    def train(self, round: int = 1, received: State | None = None) -> Message:
+        config = ConfigRecord({"round": round, "craft": False, "branch": "main"})
+        arrays = record(self.start if received is None else received)
+        return self.tell("train", {"arrays": arrays, "config": config})
+
+    def simulated(self) -> State:
+        """What the same client of a simulation sends in its first round."""
+        file = Path(str(self.config["folder"])) / "images.npy"
+        np.save(file, self.client_context.images)
+        client_context = replace(self.client_context, noise_source="seeded", images_file=file)
+        client_round = ClientRound(
+            client_context, MemoryStore(), RoundTask(0, 1, "main", False), self.start
+        )
+        return Honest().answer(client_round).state
+
+    def spent(self) -> float:
+        """Epsilon by what the node keeps."""
+        client_state = self.node.releases().load("main", 0)
+        assert client_state is not None
+        stated = self.client_context.build_defenses(0).statement(client_state.memory["defense"])
+        assert stated is not None and stated.epsilon is not None
+        assert stated.epsilon.noise_source == "entropy"
+        return float(stated.epsilon.value or 0.0)
+
+
+def flat(state: State) -> np.ndarray:
+    """In an order of names."""
+    return np.concatenate([state[n].double().flatten().numpy() for n in sorted(state)])
+
+
+def sent(reply: Message) -> State:
+    assert not reply.has_error(), reply.error
+    return tensors(reply.content.array_records["arrays"])
+
+
+def as_bytes(reply: Message) -> tuple[dict[str, bytes], dict[str, Any]]:
+    arrays = reply.content.array_records["arrays"]
+    return {n: a.data for n, a in arrays.items()}, dict(reply.content.metric_records["metrics"])
+
+
+def scored(node: Private) -> tuple[RecordDict, ClientInfo, dict[str, Any]]:
+    node.train()
+    models = {name: record(node.start) for name in ("final", "untrained")}
+    reply = node.tell("query.score", {"order": ConfigRecord({"last": 1}), **models})
+    assert not reply.has_error(), reply.error
+    return reply.content, *read_answer(0, reply.content)
