@@ -19,22 +19,15 @@ from fedmia.attacks._selector import (
     relu_attacker,
     tanh_attacker,
 )
-from fedmia.attacks.base import Known
-from fedmia.attacks.fe_mi import FeMI
-from fedmia.attacks.sd_mi import SDMI
-from fedmia.options.errors import InputError
+from fedmia.options import registry
 from fedmia.records import EPOCHS_CUT
 from fedmia.statistics.auc import auc
-from tests.attacks._norm_leak import Leak, norm_leak
+from tests.attacks.norm_leak import norm_leak
+from tests.attacks.planted import fitted
 
 
 def rng() -> np.random.Generator:
     return np.random.default_rng(0)
-
-
-@pytest.fixture(scope="module")
-def leak() -> Leak:
-    return norm_leak(known=100)
 
 
 def kinds(network: nn.Module) -> list[Any]:
@@ -61,23 +54,11 @@ def test_recipes__steps_cut_the_epochs() -> None:
     assert [halving_factor(e) for e in (0, 1999, 2000, 5999, 6000)] == [1, 1, 0.5, 0.25, 0.125]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", [FeMI, SDMI])
-def test_choices__say_where_the_epochs_were_cut(leak: Leak, kind: type[FeMI] | type[SDMI]) -> None:
-    """Of 200 known images, 50 of them anchors for SD-MI: two steps an epoch."""
-    epochs = 500 if kind is FeMI else 200
-    attack = kind(steps=5)
-    attack.fit(leak.view, leak.known, rng())
-    assert attack.choices == {EPOCHS_CUT: f"2 of {epochs}"}
-    few = Known(leak.known.members[:4], leak.known.nonmembers[:4])  # one step an epoch
-    for steps, want in (
-        (epochs, {}),
-        (0, {}),
-        (epochs - 1, {EPOCHS_CUT: f"{epochs - 1} of {epochs}"}),
-    ):
-        attack = kind(steps=steps)
-        attack.fit(leak.view, few, rng())
-        assert attack.choices == want
+@pytest.mark.parametrize(("name", "epochs"), [("fe-mi", 500), ("sd-mi", 200)])
+def test_choices__say_where_the_epochs_were_cut(name: str, epochs: int) -> None:
+    leak = norm_leak(known=4)
+    attack = fitted(registry.build("attack", name, {"steps": 1}), leak.view, leak.known)
+    assert attack.choices == {EPOCHS_CUT: f"1 of {epochs}"}
 
 
 def test_scaled__is_full_batch_descent_on_inputs_of_the_known_range() -> None:
@@ -91,11 +72,9 @@ def test_scaled__is_full_batch_descent_on_inputs_of_the_known_range() -> None:
     )
     net = nn.Sequential(nn.Linear(4, 1))
     got = ScaledNetwork(net, inputs, truth, rng(), recipe, 0)
-
-    start = nn.Sequential(nn.Linear(4, 1))
-    ScaledNetwork(
-        start, inputs, truth, rng(), TrainingRecipe(1, None, partial(torch.optim.SGD, lr=0.0)), 0
-    )
+    start, still = nn.Sequential(nn.Linear(4, 1)), partial(torch.optim.SGD, lr=0.0)
+    short = ScaledNetwork(start, inputs, truth, rng(), TrainingRecipe(6, None, still), 5)
+    assert (got.cut, short.cut) == ({}, {EPOCHS_CUT: "5 of 6"})
     weight, bias = start[0].weight.detach()[0].tolist(), float(start[0].bias)
     low = [min(row[j] for row in inputs.tolist()) for j in range(4)]
     high = [max(row[j] for row in inputs.tolist()) for j in range(4)]
@@ -122,67 +101,19 @@ def test_scaled__is_full_batch_descent_on_inputs_of_the_known_range() -> None:
 
 
 @pytest.mark.slow
-def test_planted_norm_leak__is_found(leak: Leak) -> None:
-    assert leak.auc(FeMI()) > 0.95
-
-
-@pytest.mark.slow
-def test_planted_norm_leak__is_found_by_the_other_recipe(leak: Leak) -> None:
-    assert leak.auc(FeMI(recipe="sdmia", steps=25)) > 0.95
-
-
-def test_planted_norm_leak__is_gone_where_no_norm_changes() -> None:
-    auc = norm_leak(known=20, factor=1.0).auc(FeMI(steps=100))
-    assert abs(auc - 0.5) < 3 * np.sqrt(121 / 43200)
-
-
-@pytest.mark.parametrize("recipe", ["lpla", "sdmia"])
-def test_score__permutes_with_the_images_and_stands_alone(leak: Leak, recipe: str) -> None:
-    attack = FeMI(recipe=recipe, steps=20)
-    attack.fit(leak.view, leak.known, rng())
-    want = attack.score(leak.view, leak.images)
-    order = torch.from_numpy(rng().permutation(len(leak.images)))
-    np.testing.assert_allclose(attack.score(leak.view, leak.images[order]), want[order], rtol=1e-12)
-    np.testing.assert_allclose(attack.score(leak.view, leak.images[3:5]), want[3:5], rtol=1e-12)
-
-
-def test_queries__one_an_image(leak: Leak) -> None:
-    attack, before = FeMI(steps=1), leak.view.queries
-    attack.fit(leak.view, leak.known, rng())
-    attack.score(leak.view, leak.images)
-    assert leak.view.queries - before == 200 + 120
-
-
-def test_fit__works_from_eight_known_a_side_and_not_from_one(leak: Leak) -> None:
-    members, others = leak.known.members, leak.known.nonmembers
-    attack = FeMI(steps=50)
-    attack.fit(leak.view, Known(members[:8], others[:8]), rng())
-    assert np.isfinite(attack.score(leak.view, leak.images)).all()
-    for m, o in ((1, 8), (8, 1)):
-        with pytest.raises(InputError, match=f"fe-mi needs at least 2 .*got {m} and {o}"):
-            attack.fit(leak.view, Known(members[:m], others[:o]), rng())
-
-
-@pytest.mark.parametrize("options", [{"recipe": "x"}, {"steps": -1}, {"layer": "x"}])
-def test_options__out_of_range_are_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match=r"FeMI\.\w+"):
-        FeMI(**options)
-
-
-@pytest.mark.slow
 def test_leak_that_is_a_product__needs_all_epochs() -> None:
     """Members have x0 x1 > 0: no feature tells by itself, nor do 8 % of the recipe's epochs."""
-    draw = np.random.default_rng(0)
+    draw, truth = np.random.default_rng(0), np.repeat([1, 0], 150)
 
-    def features(count: int, sign: int) -> torch.Tensor:
-        x = draw.normal(size=(count, 64))
-        x[:, 1] *= np.sign(x[:, 0] * x[:, 1]) * sign
+    def features() -> torch.Tensor:
+        x = draw.normal(size=(300, 12))
+        x[:, 1] *= np.sign(x[:, 0] * x[:, 1]) * (2 * truth - 1)
         return torch.from_numpy(x).float()
 
-    inputs, truth = torch.cat([features(1000, 1), features(1000, -1)]), np.repeat([1, 0], 1000)
-    members, others = features(1000, 1), features(1000, -1)
+    inputs, images = features(), features()
     aucs = []
-    for steps in (640, 0):
-        net = ScaledNetwork(relu_attacker(64), inputs, truth, rng(), batched_recipe(500), steps)
-        aucs.append(auc(net.scores(members), net.scores(others)))
+    for steps in (120, 0):
+        net = ScaledNetwork(relu_attacker(12), inputs, truth, rng(), batched_recipe(500), steps)
+        scores = net.scores(images)
+        aucs.append(auc(scores[truth == 1], scores[truth == 0]))
     assert aucs[0] < 0.55 and aucs[1] > 0.8

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -12,13 +11,9 @@ from torch import Tensor, nn
 
 from fedmia.attacks import _selector, sd_mi
 from fedmia.attacks._selector import AnchorSelector
-from fedmia.attacks.base import Known
 from fedmia.attacks.sd_mi import SDMI, choose_anchors, distances
-from fedmia.attacks.similarity import Similarity
 from fedmia.options.errors import InputError
-from tests.attacks._norm_leak import Leak, norm_leak
-
-QUICK = {"steps": 20}
+from tests.attacks.norm_leak import Leak, norm_leak
 
 
 def rng(seed: int = 0) -> np.random.Generator:
@@ -90,124 +85,51 @@ def test_choose_anchors__too_few_left_is_refused(members: int, others: int, coun
         choose_anchors(np.repeat([1, 0], [members, others]), count, rng())
 
 
-def fitted_inputs(monkeypatch: pytest.MonkeyPatch, leak: Leak, attack: SDMI) -> list[Any]:
-    """What the network was fitted on: inputs and truth."""
-    caught: list[Any] = []
-    train = _selector.train_logits
-
-    def spy(model: nn.Module, inputs: Tensor, truth: Any, *rest: Any, **more: Any) -> nn.Module:
-        caught.extend([inputs, truth])
-        return train(model, inputs, truth, *rest, **more)
-
-    monkeypatch.setattr(_selector, "train_logits", spy)
-    attack.fit(leak.view, leak.known, rng())
-    return caught
-
-
 @pytest.mark.parametrize("selector", [False, True])
 def test_fit__anchors_are_apart_from_what_is_fitted_and_scored(
     leak: Leak, monkeypatch: pytest.MonkeyPatch, selector: bool
 ) -> None:
-    attack = SDMI(selector=selector, steps=1)
-    inputs, truth = fitted_inputs(monkeypatch, leak, attack)
-    vectors = leak.view.embed_plain(
-        torch.cat([leak.known.members, leak.known.nonmembers]), "avgpool"
-    )
-    anchors = attack._anchors
-    assert anchors is not None and len(anchors) == 20
+    anchors, calls, train = [], list[Any](), _selector.train_logits
+
+    def noted(vectors: Tensor, these: Tensor, kind: str) -> Tensor:
+        anchors.append(these)
+        return distances(vectors, these, kind)
+
+    def trained(model: nn.Module, *rest: Any, **more: Any) -> nn.Module:
+        calls.extend(rest)
+        return train(model, *rest, **more)
+
+    monkeypatch.setattr(sd_mi, "distances", noted)
+    monkeypatch.setattr(_selector, "train_logits", trained)
+    SDMI(selector=selector, steps=1).fit(leak.view, leak.known, rng())
+    vectors = leak.view.embed_plain(leak.known.both()[0], "avgpool")
+    inputs, truth = calls[:2]
+    assert len(anchors[0]) == 20
     assert inputs.shape == (60, 20 + 32 * selector) and truth.sum() == 30
-    gaps = distances(vectors, anchors, "euclidean")
+    gaps = distances(vectors, anchors[0], "euclidean")
     assert int((gaps < 1e-4).any(dim=1).sum()) == 20  # every anchor is one of the known images
-    rest = vectors[~(gaps < 1e-4).any(dim=1)]
-    want = distances(rest, anchors, "squared")
+    want = distances(vectors[~(gaps < 1e-4).any(dim=1)], anchors[0], "squared")
     want = (want - want.amin(0)) / (want.amax(0) - want.amin(0))  # min-max on those fitted on
     np.testing.assert_allclose(inputs[:, :20], want, atol=1e-5)
     scored = leak.view.embed_plain(leak.images, "avgpool")
-    assert float(distances(scored, anchors, "euclidean").min()) > 1e-2
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("distance", ["squared", "euclidean"])
-@pytest.mark.parametrize("selector", [False, True])
-def test_planted_norm_leak__is_found(leak: Leak, selector: bool, distance: str) -> None:
-    assert leak.auc(SDMI(selector=selector, distance=distance, steps=100)) > 0.95
-
-
-@pytest.mark.slow
-def test_planted_norm_leak__is_found_by_default(leak: Leak) -> None:
-    assert leak.auc(SDMI()) > 0.95
-
-
-@pytest.mark.slow
-def test_planted_norm_leak__is_found_by_the_other_recipe(leak: Leak) -> None:
-    assert leak.auc(SDMI(recipe="sdmia", steps=50)) > 0.95
-    assert leak.auc(SDMI(recipe="sdmia", selector=True, steps=50)) > 0.95
-
-
-def test_planted_norm_leak__is_none_of_cosines(leak: Leak) -> None:
-    assert abs(leak.auc(Similarity(views=8)) - 0.5) < 3 * math.sqrt(121 / 43200)
-
-
-@pytest.mark.slow
-def test_planted_norm_leak__is_gone_where_no_norm_changes() -> None:
-    auc = norm_leak(known=20, factor=1.0).auc(SDMI(steps=100))
-    assert abs(auc - 0.5) < 3 * math.sqrt(121 / 43200)
-
-
-def test_selector__is_another_attack(leak: Leak) -> None:
-    scores = []
-    for selector in (False, True):
-        attack = SDMI(selector=selector, **QUICK)
-        attack.fit(leak.view, leak.known, rng())
-        scores.append(attack.score(leak.view, leak.images))
-        epochs = attack._recipe().epochs
-        assert epochs == 200
-    assert not np.allclose(scores[0], scores[1])
-    assert SDMI(recipe="sdmia")._recipe().epochs == 30_000
-    assert SDMI(recipe="sdmia", selector=True)._recipe().epochs == 5_000
-
-
-@pytest.mark.parametrize("selector", [False, True])
-def test_score__permutes_with_the_images_and_stands_alone(leak: Leak, selector: bool) -> None:
-    attack = SDMI(selector=selector, **QUICK)
-    attack.fit(leak.view, leak.known, rng())
-    want = attack.score(leak.view, leak.images)
-    order = torch.from_numpy(rng().permutation(len(leak.images)))
-    np.testing.assert_allclose(attack.score(leak.view, leak.images[order]), want[order], atol=1e-9)
-    np.testing.assert_allclose(attack.score(leak.view, leak.images[3:5]), want[3:5], atol=1e-9)
-
-
-def test_queries__one_an_image_and_anchors_once(leak: Leak) -> None:
-    attack, before = SDMI(steps=1), leak.view.queries
-    attack.fit(leak.view, leak.known, rng())
-    assert leak.view.queries - before == 80
-    attack.score(leak.view, leak.images)
-    assert leak.view.queries - before == 80 + 120
-
-
-def test_fit__works_from_eight_known_a_side(leak: Leak) -> None:
-    attack = SDMI(steps=50)
-    known = Known(leak.known.members[:8], leak.known.nonmembers[:8])
-    attack.fit(leak.view, known, rng())
-    assert np.isfinite(attack.score(leak.view, leak.images)).all()
+    assert float(distances(scored, anchors[0], "euclidean").min()) > 1e-2
 
 
 @pytest.mark.parametrize(
-    "options", [{"anchors": -1}, {"distance": "cosine"}, {"recipe": "x"}, {"steps": -1}]
-)
-def test_options__out_of_range_are_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match=r"SDMI\.\w+"):
-        SDMI(**options)
-
-
-@pytest.mark.parametrize(
-    ("options", "steps"),
-    [({}, 1000), ({"selector": True}, 0), ({"selector": True, "steps": 7}, 7), ({"steps": 0}, 0)],
+    ("options", "steps", "epochs"),
+    [
+        ({}, 1000, 200),
+        ({"selector": True}, 0, 200),
+        ({"selector": True, "steps": 7}, 7, 200),
+        ({"steps": 0, "recipe": "sdmia"}, 0, 30_000),
+        ({"recipe": "sdmia", "selector": True}, 0, 5_000),
+    ],
 )
 def test_steps__the_selector_trains_all_its_epochs_by_default(
-    leak: Any, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], steps: int
+    leak: Any, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], steps: int, epochs: int
 ) -> None:
-    told = []
-    monkeypatch.setattr(sd_mi, "ScaledNetwork", lambda *given: told.append(given[-1]))
+    calls = []
+    monkeypatch.setattr(sd_mi, "ScaledNetwork", lambda *args: calls.append(args[-2:]))
     SDMI(**options).fit(leak.view, leak.known, rng())
-    assert told == [steps]
+    (recipe, most) = calls[0]
+    assert (recipe.epochs, most) == (epochs, steps)

@@ -1,18 +1,17 @@
-"""SSLMem against a loop over pairs of views, and where images differ in difficulty."""
+"""SSLMem against a loop over pairs of views. Where images differ in difficulty:
+test_difficulty.py."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-import _difficulty
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from fedmia.attacks.base import Known
-from fedmia.attacks.similarity import Similarity
 from fedmia.attacks.sslmem import SSLMem
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng
@@ -93,25 +92,3 @@ def test_score__refuses_images_and_holdouts_that_every_shadow_knows() -> None:
         attack.score(target, grey([1, 3]))  # type: ignore[arg-type]
     with pytest.raises(InputError, match="at least 1 known"):
         attack.fit(target, Known(grey([0]), grey([])), rng(0))  # type: ignore[arg-type]
-
-
-@pytest.fixture(scope="module")
-def world(textures: Callable[..., Tensor]) -> _difficulty.World:
-    return _difficulty.make_world(textures(320))
-
-
-@pytest.mark.parametrize(("count", "online"), [(1, False), (4, False), (4, True)])
-def test_planted__difficulty_hides_members_from_similarity_alone(
-    world: _difficulty.World, count: int, online: bool
-) -> None:
-    view = world.view(world.target(), world.shadows(count, online))
-    plain = world.scores(Similarity(), view)
-    scores = world.scores(SSLMem(length="unit"), view)
-    assert _difficulty.auc(*plain) < 0.7 < 0.9 < _difficulty.auc(*scores)
-
-
-def test_planted__models_that_know_no_member_give_chance(world: _difficulty.World) -> None:
-    view = world.view(world.model([], seed=0), world.shadows(2))
-    value = _difficulty.auc(*world.scores(SSLMem(length="unit"), view))
-    n = len(world.members)
-    assert abs(value - 0.5) < 3 * np.sqrt((2 * n + 1) / (12 * n * n))

@@ -1,0 +1,71 @@
+"""Encoders in which a leak is planted, views of them, and what an attack finds of it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import roc_auc_score
+from torch import Tensor, nn
+
+from fedmia.attacks.base import Attack, Known
+from fedmia.nets.base import Backbone
+from fedmia.options.seeding import rng, torch_rng
+from fedmia.ssl.augment import Augment
+from fedmia.ssl.base import Encoder, SSLMethod
+from fedmia.ssl.moco import MoCo, MomentumContrast
+from fedmia.threat import BlackBox, WhiteBox
+
+CPU = torch.device("cpu")
+NOBODY = Known(torch.empty(0), torch.empty(0))
+EXACT = "donot_use_mm_for_euclid_dist"
+# Brightness and contrast change a little and nothing else: a view stays nearer to its own image.
+MILD = Augment(
+    crop_min=1, ratio_min=1, ratio_max=1, flip=0, brightness=0.1, contrast=0.1,
+    saturation=0, hue=0, jitter_p=1, gray_p=0,
+)  # fmt: skip
+
+
+def mixing(width: int, inputs: int, seed: int = 0) -> Tensor:
+    """(width, inputs) random weights, which keep the size of what they mix."""
+    return torch.randn(width, inputs, generator=torch_rng(seed, "mix")) / inputs**0.5
+
+
+def method_of(
+    backbone: Backbone, seed: int = 0, mean: float = 0.0, std: float = 1.0
+) -> MomentumContrast:
+    """A method that answers with the backbone's own features."""
+    encoder = Encoder(backbone, nn.Identity(), (mean,) * 3, (std,) * 3)
+    spec = MoCo(dim=backbone.width, queue=16, temperature=0.2)
+    return MomentumContrast(encoder, spec, 16, torch_rng(seed, "queue"))
+
+
+def view_of(
+    model: Backbone | SSLMethod,
+    augment: Augment = MILD,
+    kind: type[BlackBox] = WhiteBox,
+    **more: Any,
+) -> Any:
+    method = method_of(model) if isinstance(model, Backbone) else model
+    return kind(method, augment, seed=0, device=CPU, **more)
+
+
+def fitted(attack: Attack, view: Any, known: Known = NOBODY) -> Any:
+    attack.fit(view, known, rng(0, "fit"))
+    return attack
+
+
+def auc_of(attack: Attack, view: Any, known: Known, members: Tensor, others: Tensor) -> float:
+    """Of the attack, fitted anew."""
+    truth = np.repeat([1, 0], [len(members), len(others)])
+    scores = fitted(attack, view, known).score(view, torch.cat([members, others]))
+    return float(roc_auc_score(truth, scores))
+
+
+def chance(members: int, others: int) -> Any:
+    """What equals the AUC of so many images of which nothing is known: three sigma around 0.5."""
+    sigma = math.sqrt((members + others + 1) / (12 * members * others))
+    return pytest.approx(0.5, abs=3 * sigma)
