@@ -411,20 +411,6 @@ def test_shadow__fits_on_the_attackers_own_encoders(textures: Textures) -> None:
     assert auc(attack, view, swapped, target[:80], target[80:]) == value
 
 
-def test_shadow__without_shadows_is_refused(leak: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match="needs shadow encoders"):
-        PartCrop(setting="shadow", **few).fit(leak["view"], leak["known"], rng(0, "fit"))
-
-
-@pytest.mark.parametrize("sides", [(0, 5), (5, 1)])
-@pytest.mark.parametrize("name", ["partcrop", "partcrop-v2"])
-def test_fit__too_few_known(name: str, sides: tuple[int, int], leak: dict[str, Any]) -> None:
-    known = Known(leak["known"].members[: sides[0]], leak["known"].nonmembers[: sides[1]])
-    want = f"{name} needs at least 2 known members and non-members, got {sides[0]} and {sides[1]}"
-    with pytest.raises(InputError, match=want):
-        registry.build("attack", name, few).fit(leak["view"], known, rng(0, "fit"))
-
-
 # -- encoders
 
 

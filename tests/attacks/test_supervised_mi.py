@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from fedmia.attacks.base import Known
 from fedmia.attacks.supervised_mi import SupervisedMI
 from fedmia.nets.base import Backbone
-from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng, torch_rng
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import Encoder
@@ -92,8 +91,3 @@ def test_shadow__fits_on_the_attackers_own_encoders(textures: Textures, known: K
     attack.fit(view, known, rng(0, "fit"))
     assert roc_auc_score(np.repeat([1, 0], 80), attack.score(view, target)) > 0.95
     assert view.queries == 160
-
-
-def test_fit__too_few_known(moco: MomentumContrast, images: Tensor) -> None:
-    with pytest.raises(InputError, match="supervised-mi needs at least 2 .* got 1 and 5"):
-        SupervisedMI().fit(a_view(moco), Known(images[:1], images[1:6]), rng(0, "fit"))
