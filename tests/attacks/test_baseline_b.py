@@ -10,24 +10,19 @@ import numpy as np
 import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import roc_auc_score
 from sklearn.preprocessing import StandardScaler
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
-from fedmia.attacks.base import Known
 from fedmia.data.images import IntArray, digests
 from fedmia.nets.base import Backbone
 from fedmia.options import registry
 from fedmia.options.errors import InputError
-from fedmia.options.seeding import rng, torch_rng
+from fedmia.options.seeding import rng
 from fedmia.ssl.augment import Augment
-from fedmia.ssl.base import Encoder
-from fedmia.ssl.moco import MoCo, MomentumContrast
 from fedmia.threat import Labels, Shadow, WhiteBox
+from tests.attacks.planted import NOBODY, auc_of, fitted, mixing, view_of
 
-CPU = torch.device("cpu")
-NOBODY = Known(torch.empty(0), torch.empty(0))
 QUICK = {"epochs": 60, "rate": 1e-3, "batch_size": 32}
 MILD = Augment(
     crop_min=0.9, ratio_min=1, ratio_max=1, flip=0.5, brightness=0.05, contrast=0.05,
@@ -55,13 +50,11 @@ class Surer(Backbone):
 
     layers = ("layer1",)
     width = 12
-    stored: Tensor
 
     def __init__(self, stored: Tensor) -> None:
         super().__init__()
-        self.register_buffer("stored", self.colour(stored.float() / 255), persistent=False)
-        mix = torch.randn(self.width, 192, generator=torch_rng(0, "mix"))
-        self.register_buffer("mix", mix, persistent=False)
+        self.stored = self.colour(stored.float() / 255)
+        self.mix = mixing(self.width, 192) * 192**0.5
 
     @staticmethod
     def colour(x: Tensor) -> Tensor:
@@ -76,10 +69,8 @@ class Surer(Backbone):
         return {"layer1": vectors[:, :, None, None]}
 
 
-def view_of(members: Tensor, shadows: Any = (), labels: Labels | None = None) -> WhiteBox:
-    encoder = Encoder(Surer(members), nn.Identity(), (0.0,) * 3, (1.0,) * 3)
-    method = MomentumContrast(encoder, MoCo(dim=12, queue=16), 16, torch_rng(0, "queue"))
-    return WhiteBox(method, MILD, seed=0, device=CPU, shadows=shadows, labels=labels)
+def knowing(members: Tensor, **more: Any) -> Any:
+    return view_of(Surer(members), MILD, **more)
 
 
 @pytest.fixture
@@ -88,10 +79,10 @@ def planted() -> tuple[WhiteBox, Tensor, Tensor]:
     pool = coloured(240, seed=3)
     labels = Labels([(pool, named(pool))])
     shadows = [
-        Shadow(view_of(some[:60], labels=labels), some[:60], some[60:])
+        Shadow(knowing(some[:60], labels=labels), some[:60], some[60:])
         for some in (pool[120:], pool[120:].flip(0))
     ]
-    return view_of(pool[:60], shadows, labels), pool[:60], pool[60:120]
+    return knowing(pool[:60], shadows=shadows, labels=labels), pool[:60], pool[60:120]
 
 
 def build(**options: Any) -> Any:
@@ -100,17 +91,13 @@ def build(**options: Any) -> Any:
 
 def test_baseline_b__finds_members_by_what_is_right(planted: Any) -> None:
     view, members, others = planted
-    attack = build()
-    attack.fit(view, NOBODY, rng(0, "fit"))
-    scores = attack.score(view, torch.cat([members, others]))
-    assert roc_auc_score(np.repeat([1, 0], 60), scores) > 0.9
+    assert auc_of(build(), view, NOBODY, members, others) > 0.9
 
 
 def test_baseline_b__vector_by_hand(planted: Any) -> None:
     """b_0 is the image's, b_i its i-th view's; the task is half of the first shadow's rest."""
     view, members, _ = planted
-    attack = build(views=4)
-    attack.fit(view, NOBODY, rng(0, "fit"))
+    attack = fitted(build(views=4), view)
     assert view.queries == 30  # the target's own task
     rest = view.shadows[0].nonmembers
     ranked = sorted(range(60), key=digests(rest.numpy()).__getitem__)
@@ -129,55 +116,45 @@ def test_baseline_b__vector_by_hand(planted: Any) -> None:
     assert view.queries == 7 * 5
 
 
-@pytest.mark.slow
-def test_baseline_b__task_is_apart_from_what_is_fitted_on(planted: Any) -> None:
+@pytest.mark.parametrize("filed", [False, True])
+def test_baseline_b__task_is_apart_from_what_is_fitted_on(
+    planted: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, filed: bool
+) -> None:
+    """That of a file is the same for all, and leaves out the shadows' images."""
     view, _, _ = planted
-    attack = build(share=0.25)
-    calls = []
-    original = type(attack)._mark_correct
-
-    def spy(self: Any, model: Any, over: Any, images: Tensor) -> Tensor:
-        calls.append((over, set(digests(images.numpy()))))
-        return original(self, model, over, images)
-
-    type(attack)._mark_correct = spy
-    try:
-        attack.fit(view, NOBODY, rng(0, "fit"))
-    finally:
-        type(attack)._mark_correct = original
-    for shadow, (over, fitted) in zip(view.shadows, calls, strict=True):
-        assert over is shadow.view
-        task = set(digests(attack._task(view, shadow)[0].numpy()))
-        assert len(task) == 15 and not task & fitted
-        assert len(fitted & set(digests(shadow.members.numpy()))) == 45  # as many as non-members
-        assert len(fitted) == 90
-
-
-@pytest.mark.slow
-def test_baseline_b__task_of_a_file_leaves_out_shadow_images(planted: Any, tmp_path: Path) -> None:
-    view, _, _ = planted
+    first, second = view.shadows
     own = coloured(30, seed=9)
-    taken = torch.cat([own, view.shadows[0].members[:9], view.shadows[1].nonmembers[:9]])
-    np.savez(tmp_path / "task.npz", x=taken.permute(0, 2, 3, 1).numpy(), y=strongest(taken))
-    attack = build(downstream_file=str(tmp_path / "task.npz"))
-    attack.fit(view, NOBODY, rng(0, "fit"))
-    images, classes = attack._task(view, view.shadows[0])
-    assert set(digests(images.numpy())) == set(digests(own.numpy()))
-    np.testing.assert_array_equal(classes, named(images))
-    assert view.queries == 30
+    mixed = torch.cat([own, first.members[:9], second.nonmembers[:9]])
+    np.savez(tmp_path / "task.npz", x=mixed.permute(0, 2, 3, 1).numpy(), y=strongest(mixed))
+    calls, embed = list[tuple[Any, set[bytes]]](), WhiteBox.embed_plain
+
+    def noted(self: WhiteBox, images: Tensor, layer: str) -> Tensor:
+        calls.append((self, set(digests(images.numpy()))))
+        return embed(self, images, layer)
+
+    monkeypatch.setattr(WhiteBox, "embed_plain", noted)
+    file = {"downstream_file": str(tmp_path / "task.npz")} if filed else {}
+    fitted(build(share=0.25, epochs=1, **file), view)
+    assert [over for over, _ in calls] == [first.view, first.view, second.view, second.view, view]
+    for shadow, (_, task), (_, images) in zip(
+        (first, second), calls[::2], calls[1::2], strict=False
+    ):
+        assert not task & images and len(images) == (120 if filed else 90)
+        assert len(images & set(digests(shadow.members.numpy()))) == len(images) / 2
+        assert task == set(digests(own.numpy())) if filed else len(task) == 15
+    assert view.queries == (30 if filed else 15)
 
 
 def test_baseline_b__needs_labels(planted: Any) -> None:
     view, members, _ = planted
-    bare = view_of(members, view.shadows)
-    attack = build()
-    attack.fit(bare, NOBODY, rng(0, "fit"))
+    bare = knowing(members, shadows=view.shadows)
+    attack = fitted(build(epochs=1), bare)
     with pytest.raises(InputError, match="true classes, and 60 of 60 images have none"):
         attack.score(bare, members)
     shadow = view.shadows[0]
-    unlabelled = Shadow(view_of(shadow.members), shadow.members, shadow.nonmembers)
+    unlabelled = Shadow(knowing(shadow.members), shadow.members, shadow.nonmembers)
     with pytest.raises(InputError, match="true classes, and 30 of 30 images have none"):
-        attack.fit(view_of(members, [unlabelled]), NOBODY, rng(0, "fit"))
+        attack.fit(knowing(members, shadows=[unlabelled]), NOBODY, rng(0, "fit"))
 
 
 def test_labels__one_class_is_none_and_unions_prefer_the_other(

@@ -13,14 +13,11 @@ import torch
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.preprocessing import StandardScaler
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
-from fedmia.attacks._downstream import (
-    confidences,
-    downstream_classifier,
-    labelled_images,
-)
+from fedmia.attacks import baseline_c
+from fedmia.attacks._downstream import confidences, downstream_classifier, labelled_images
 from fedmia.attacks._fitted import best_threshold
 from fedmia.attacks.base import Known
 from fedmia.attacks.baseline import Patch
@@ -31,14 +28,11 @@ from fedmia.data.synthetic import Synthetic
 from fedmia.nets.base import Backbone
 from fedmia.options import registry
 from fedmia.options.errors import InputError
-from fedmia.options.seeding import rng, torch_rng
+from fedmia.options.seeding import rng
 from fedmia.ssl.augment import Augment
-from fedmia.ssl.base import Encoder
-from fedmia.ssl.moco import MoCo, MomentumContrast
-from fedmia.threat import BlackBox, Shadow, WhiteBox
+from fedmia.threat import BlackBox, Shadow
+from tests.attacks.planted import EXACT, NOBODY, chance, fitted, mixing, view_of
 
-CPU = torch.device("cpu")
-NOBODY = Known(torch.empty(0), torch.empty(0))
 GRID = [Patch(row, column, 3, 3) for row in range(3) for column in range(3)]
 QUICK = {"epochs": 60, "rate": 1e-3, "batch_size": 32}
 
@@ -55,17 +49,12 @@ class Remembers(Backbone):
 
     def __init__(self, stored: Tensor, leak: str, width: int) -> None:
         super().__init__()
-        self.width, self.leak = width, leak
-        self.register_buffer("stored", stored.flatten(1), persistent=False)
-        inputs = stored[0].numel()
-        mix = torch.randn(width, inputs, generator=torch_rng(0, "mix")) / inputs**0.5
-        self.register_buffer("mix", mix, persistent=False)
+        self.stored, self.width, self.leak = stored.flatten(1), width, leak
+        self.mix = mixing(width, self.stored.shape[1])
 
     def stages(self, x: Tensor) -> dict[str, Tensor]:
         flat = x.flatten(1)
-        far, index = torch.cdist(
-            flat, self.stored, compute_mode="donot_use_mm_for_euclid_dist"
-        ).min(dim=1)
+        far, index = torch.cdist(flat, self.stored, compute_mode=EXACT).min(dim=1)
         known = (far < (0.6 if self.leak == "loud" else 1e-3))[:, None]
         out = (torch.sin(15 * flat) if self.leak == "patches" else flat) @ self.mix.T
         if self.leak == "patches":
@@ -78,15 +67,17 @@ class Remembers(Backbone):
         return {"layer1": out[:, :, None, None]}
 
 
-def holding(members: Tensor, leak: str, shadows: Any = (), width: int = 12) -> WhiteBox:
+def holding(members: Tensor, leak: str, shadows: Any = (), width: int = 12) -> Any:
     scaled = members.float() / 255
     stored = scaled
     if leak == "patches":
         nothing = scaled.new_empty(len(scaled), 0)
         stored = torch.stack([patch(scaled, nothing) for patch in GRID], dim=1).flatten(0, 1)
-    encoder = Encoder(Remembers(stored, leak, width), nn.Identity(), (0.0,) * 3, (1.0,) * 3)
-    method = MomentumContrast(encoder, MoCo(dim=width, queue=16), 16, torch_rng(0, "queue"))
-    return WhiteBox(method, Augment(), seed=0, device=CPU, shadows=shadows)
+    return view_of(Remembers(stored, leak, width), Augment(), shadows=shadows)
+
+
+def build(letter: str, **options: Any) -> Any:
+    return registry.build("attack", f"baseline-{letter}", options)
 
 
 Planted = Callable[..., tuple[BlackBox, Tensor, Any]]
@@ -107,40 +98,28 @@ def planted(textures: Callable[..., Tensor]) -> Planted:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "leak", "options"),
+    ("letter", "leak", "options"),
     [
-        ("baseline-a", "loud", QUICK),
-        ("baseline-c", "loud", {**QUICK, "downstream_images": 200}),
-        ("baseline-d", "sign", QUICK),
-        ("baseline-d", "loud", {**QUICK, "rank": True}),
-        ("baseline-e", "patches", {}),
+        ("a", "loud", QUICK),
+        ("c", "loud", {**QUICK, "downstream_images": 100}),
+        ("d", "sign", QUICK),
+        ("d", "loud", {**QUICK, "rank": True}),
+        ("e", "patches", {}),
     ],
 )
 def test_planted_leak__is_found_through_shadows(
-    name: str, leak: str, options: dict[str, Any], planted: Planted
+    letter: str, leak: str, options: dict[str, Any], planted: Planted
 ) -> None:
     view, images, truth = planted(leak)
-    attack = registry.build("attack", name, options)
-    attack.fit(view, NOBODY, rng(0, "fit"))
+    attack = fitted(build(letter, **options), view)
     scores = attack.score(view, images)
     assert roc_auc_score(truth, scores) > 0.95
     assert ((scores >= 0) == truth).mean() > 0.9
-    other = images[60:]  # nobody's images, said to be members
-    with view.unmetered():
-        posers = roc_auc_score(np.tile([1, 0], 30), attack.score(view, other))
-    assert abs(posers - 0.5) < 3 * np.sqrt(61 / (12 * 900))
+    # Half of nobody's images, said to be members.
+    assert roc_auc_score(np.tile([1, 0], 30), scores[60:]) == chance(30, 30)
 
 
 # -- Baseline-E
-
-
-def test_patch__three_by_three_of_nine_pixels() -> None:
-    image = torch.rand(2, 3, 9, 9, generator=torch_rng(0))
-    for at, patch in enumerate(GRID):
-        top, left = 3 * (at // 3), 3 * (at % 3)
-        cut = image[:, :, top : top + 3, left : left + 3]
-        want = F.interpolate(cut, size=(9, 9), mode="bilinear")
-        torch.testing.assert_close(patch(image, torch.empty(2, 0)), want)
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(3, 3), (3, 1), (3, 5), (1, 7)])
@@ -164,15 +143,19 @@ def test_baseline_e__centre_against_each_other_patch_by_hand(planted: Planted) -
     shadow = view.shadows[0]
 
     def by_hand(view: BlackBox, images: Tensor) -> list[float]:
-        similarities = []
+        similarities, edges = [], (0, 3, 5, 8)
         for image in images.float() / 255:
-            words = [view.embed(p(image[None], torch.empty(1, 0)))[0].double() for p in GRID]
+            words = []
+            for row in range(3):
+                for column in range(3):
+                    cut = image[:, edges[row] : edges[row + 1], edges[column] : edges[column + 1]]
+                    patch = F.interpolate(cut[None], size=(8, 8), mode="bilinear")
+                    words.append(view.embed(patch)[0].double())
             cosines = [F.cosine_similarity(words[4], w, dim=0) for w in words[:4] + words[5:]]
             similarities.append(float(sum(cosines)) / 8)
         return similarities
 
-    attack = registry.build("attack", "baseline-e", {})
-    attack.fit(view, NOBODY, rng(0, "fit"))
+    attack = fitted(build("e"), view)
     assert view.queries == 0
     got = attack.score(view, images)
     assert view.queries == 9 * len(images)
@@ -181,17 +164,13 @@ def test_baseline_e__centre_against_each_other_patch_by_hand(planted: Planted) -
     np.testing.assert_allclose(got, np.array(by_hand(view, images)) - threshold, atol=1e-5)
 
 
-@pytest.mark.parametrize(("rows", "columns"), [(1, 1), (2, 3), (3, 4)])
-def test_baseline_e__needs_a_centre_and_others(rows: int, columns: int) -> None:
-    with pytest.raises(InputError, match=f"{rows}x{columns} has no centre"):
-        registry.build("attack", "baseline-e", {"rows": rows, "columns": columns})
-
-
-def test_baseline_e__more_patches_than_pixels_are_refused(planted: Planted) -> None:
-    view, images, _ = planted("sign")
-    attack = registry.build("attack", "baseline-e", {"columns": 9})
+def test_baseline_e__needs_a_centre_and_no_more_patches_than_pixels(planted: Planted) -> None:
+    for rows, columns in ((1, 1), (2, 3), (3, 4)):
+        with pytest.raises(InputError, match=f"{rows}x{columns} has no centre"):
+            build("e", rows=rows, columns=columns)
+    view, _, _ = planted("sign")
     with pytest.raises(InputError, match="8 pixels cannot be divided into 9 patches"):
-        attack.fit(view, NOBODY, rng(0))
+        fitted(build("e", columns=9), view)
 
 
 # -- Baseline-A
@@ -199,8 +178,7 @@ def test_baseline_e__more_patches_than_pixels_are_refused(planted: Planted) -> N
 
 def test_baseline_a__confidences_by_hand(planted: Planted) -> None:
     view, images, _ = planted("loud")
-    attack = registry.build("attack", "baseline-a", {"downstream_images": 200, "epochs": 1})
-    attack.fit(view, NOBODY, rng(0, "fit"))
+    attack = fitted(build("a", downstream_images=200, epochs=1), view)
     assert view.queries == 200  # the task's images, once
     attack.score(view, images)
     assert view.queries == 200 + len(images)
@@ -254,17 +232,14 @@ def test_baseline_d__reads_the_plain_vector_as_it_is_or_sorted(planted: Planted)
     view, images, _ = planted("sign")
     plain = view.embed_plain(images[:5], "avgpool").double()
     for rank, want in ((False, plain), (True, plain.sort(dim=1, descending=True).values)):
-        attack = registry.build("attack", "baseline-d", {"rank": rank})
+        attack = build("d", rank=rank)
         torch.testing.assert_close(attack.inputs(view, images[:5]), want)
 
 
 def test_baseline_d__features_of_other_lengths_are_refused(planted: Planted) -> None:
     view, images, _ = planted("sign", width=10)
-    attack = registry.build("attack", "baseline-d", {"epochs": 1})
-    attack.fit(view, NOBODY, rng(0))
-    with pytest.raises(
-        InputError, match="length 10 at 'avgpool', but the shadow encoders' have 12"
-    ):
+    attack = fitted(build("d", epochs=1), view)
+    with pytest.raises(InputError, match="length 10 at 'avgpool', but the .* have 12"):
         attack.score(view, images)
     wide, _, _ = planted("sign")
     shadow = dataclasses.replace(view.shadows[0], view=view)
@@ -276,13 +251,12 @@ def test_baseline_d__features_of_other_lengths_are_refused(planted: Planted) -> 
 # -- Baseline-C
 
 
-@pytest.mark.parametrize("classes", [2, 4])
-@pytest.mark.parametrize("layer", ["avgpool", "encoder"])
+@pytest.mark.parametrize(("classes", "layer"), [(2, "avgpool"), (4, "encoder")])
 def test_adversarial__network_is_the_encoder_and_the_classifier(
     classes: int, layer: str, make_moco: Any, textures: Callable[..., Tensor]
 ) -> None:
     images = textures(30)
-    view = WhiteBox(make_moco(), Augment(), seed=0, device=CPU)
+    view = view_of(make_moco(), Augment())
     rows = view.embed_plain(images, layer)
     model = downstream_classifier(rows, np.arange(30) % classes)
     network = Downstream(view.copy_method().encoder, model, layer)
@@ -295,7 +269,7 @@ def test_adversarial__moves_towards_its_class_and_stays_near(
     make_moco: Any, textures: Callable[..., Tensor]
 ) -> None:
     images = textures(140)  # more than one batch of gradients
-    view = WhiteBox(make_moco(), Augment(), seed=0, device=CPU)
+    view = view_of(make_moco(), Augment())
     model = downstream_classifier(view.embed_plain(images), np.arange(140) % 3)
     network = Downstream(view.copy_method().encoder, model, "encoder")
     pixels, nothing = images.float() / 255, torch.empty(140, 0)
@@ -320,32 +294,32 @@ def test_adversarial__moves_towards_its_class_and_stays_near(
     assert again != dataclasses.replace(craft, target=1)
 
 
-@pytest.mark.slow
 def test_baseline_c__answers_of_the_target_to_examples_of_the_shadow(
-    make_moco: Any, shadows: Any, textures: Callable[..., Tensor]
+    make_moco: Any, shadows: Any, textures: Callable[..., Tensor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     images = textures(6)
-    view = BlackBox(make_moco(), Augment(), seed=0, device=CPU, shadows=shadows)
-    attack = registry.build("attack", "baseline-c", {"downstream_images": 40, "epochs": 1})
-    attack.fit(view, NOBODY, rng(0, "fit"))
+    view = view_of(make_moco(), Augment(), BlackBox, shadows=shadows)
+    attack = fitted(build("c", downstream_images=40, epochs=1), view)
     assert view.queries == 40
-    got = attack.answers(attack._target, view, images)
-    assert view.queries == 40 + 10 * 6 and got.shape == (6, 100)
+    answers = list[Tensor]()
+    monkeypatch.setattr(
+        baseline_c, "confidences", lambda *of: answers.append(confidences(*of)) or answers[-1]
+    )
+    attack.score(view, images)
+    assert view.queries == 40 + 10 * 6 and len(answers) == 10
     task, labels = labelled_images("synthetic", None, 40, (3, 8, 8), view.seed)
     of_shadow = downstream_classifier(shadows[0].view.embed_plain(task, "avgpool"), labels)
     of_target = downstream_classifier(view.embed_plain(task, "avgpool"), labels)
     network = Downstream(shadows[0].view.copy_method().encoder, of_shadow, "avgpool")
-    for t in range(10):
+    for t, got in enumerate(answers):
         craft = Adversarial(b"", t, 8 / 255, 7, 2 / 255, network)
         crafted = craft(images.float() / 255, torch.empty(6, 0))
         want = confidences(of_target, view.embed(crafted, "avgpool"))
-        np.testing.assert_allclose(got[:, 10 * t : 10 * t + 10], want, atol=1e-5)
+        np.testing.assert_allclose(got, want, atol=1e-5)
 
 
 def test_baseline_c__needs_the_shadows_weights(textures: Any, make_moco: Any) -> None:
     images = textures(8)
-    own = BlackBox(make_moco(), Augment(), seed=0, device=CPU)
-    shadow = Shadow(own, images[:4], images[4:])
-    view = BlackBox(make_moco(), Augment(), seed=0, device=CPU, shadows=[shadow])
+    shadow = Shadow(view_of(make_moco(), kind=BlackBox), images[:4], images[4:])
     with pytest.raises(InputError, match="baseline-c: needs shadow encoders whose weights"):
-        registry.build("attack", "baseline-c", {}).fit(view, NOBODY, rng(0))
+        fitted(build("c"), view_of(make_moco(), shadows=[shadow]))

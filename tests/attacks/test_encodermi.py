@@ -125,7 +125,7 @@ def test_fit__known_images_of_the_target_in_place_of_shadows(name: str, planted:
 
 
 def test_fit__pools_the_features_of_several_shadows(planted: Planted) -> None:
-    view, images, _ = planted(shadows=3)
+    view, images, _ = planted(shadows=2)
     attack = fitted(build("encodermi-v", views=4, epochs=3), view)
     rows, truth = [], []
     for shadow in view.shadows:
