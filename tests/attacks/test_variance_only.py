@@ -5,24 +5,25 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from sklearn.metrics import roc_auc_score
-from torch import Tensor, nn
+from torch import Tensor
 from torchvision.transforms.v2 import InterpolationMode
 from torchvision.transforms.v2 import functional as tv
 
 from fedmia.attacks.base import Known
 from fedmia.attacks.variance_only import Rotations, VarianceOnly
 from fedmia.nets.base import Backbone
-from fedmia.options.seeding import rng, torch_rng
 from fedmia.ssl.augment import Augment
-from fedmia.ssl.base import Encoder
-from fedmia.ssl.moco import MoCo, MomentumContrast
-from fedmia.threat import BlackBox
+from tests.attacks.planted import EXACT, auc_of, mixing, view_of
 
-EXACT = "donot_use_mm_for_euclid_dist"
+
+def shifts(d: int, u: Tensor) -> list[tuple[int, int]]:
+    """Pixels to the right and down of views with these uniforms: where a bright pixel goes."""
+    pixel = torch.zeros(len(u), 1, 9, 9)
+    pixel[:, 0, 4, 4] = 1
+    moved = Rotations(degrees=0.0, translate=d)(pixel, torch.stack([u, u], dim=1)).flatten(1)
+    return [(int(at % 9) - 4, int(at // 9) - 4) for at in moved.argmax(dim=1)]
 
 
 @pytest.mark.parametrize("shape", [(8, 8), (9, 14)])
@@ -32,21 +33,19 @@ def test_rotations__equal_torchvision(shape: tuple[int, int], translate: int) ->
     generator = torch.Generator().manual_seed(0)
     x = torch.rand(30, 3, *shape, generator=generator)
     u = torch.rand(30, recipe.draws, generator=generator)
-    right, down = recipe._shift(u[:, 1])
     got = recipe(x, u)
-    for i in range(30):
+    for i, shift in enumerate(shifts(translate, u[:, 1])):
         want = tv.affine(
-            x[i], angle=float(2 * u[i, 0] - 1) * 40, translate=[float(right[i]), float(down[i])],
-            scale=1.0, shear=[0.0, 0.0], interpolation=InterpolationMode.BILINEAR,
+            x[i], angle=float(2 * u[i, 0] - 1) * 40, translate=list(shift), scale=1.0,
+            shear=[0.0, 0.0], interpolation=InterpolationMode.BILINEAR,
         )  # fmt: skip
         torch.testing.assert_close(got[i], want, atol=1e-4, rtol=0)
 
 
 @pytest.mark.parametrize("d", [0, 1, 2, 3])
 def test_rotations__shift_by_every_place_at_distance_d(d: int) -> None:
-    right, down = Rotations(translate=d)._shift(torch.linspace(0, 1, 400)[:-1])
-    places = set(zip(right.int().tolist(), down.int().tolist(), strict=True))
     reach = range(-d, d + 1)
+    places = set(shifts(d, torch.linspace(0, 1, 400)[:-1]))
     assert places == {(i, j) for i in reach for j in reach if abs(i) + abs(j) == d}
 
 
@@ -67,8 +66,7 @@ class Steady(Backbone):
     def __init__(self, stored: Tensor) -> None:
         super().__init__()
         self.stored = stored.float() / 255
-        weight = torch.randn(self.width, stored[0].numel(), generator=torch_rng(0, "mix"))
-        self.weight = weight / weight.shape[1] ** 0.5
+        self.weight = mixing(self.width, stored[0].numel())
 
     def stages(self, x: Tensor) -> dict[str, Tensor]:
         far, index = torch.cdist(middle(x), middle(self.stored), compute_mode=EXACT).min(dim=1)
@@ -85,23 +83,18 @@ def leak() -> dict[str, Any]:
     """Plain colours: turned and shifted, only their borders change."""
     colours = torch.randint(0, 256, (200, 3, 1, 1), generator=torch.Generator().manual_seed(0))
     pool = colours.expand(-1, -1, 8, 8).to(torch.uint8).contiguous()
-    known = Known(pool[:40], pool[40:80])
-    members, others = pool[80:140], pool[140:]
-    backbone = Steady(torch.cat([known.members, members]))
-    encoder = Encoder(backbone, nn.Identity(), (0.0,) * 3, (1.0,) * 3)
-    spec = MoCo(dim=backbone.width, queue=16, temperature=0.2)
-    method = MomentumContrast(encoder, spec, 16, torch_rng(0, "queue"))
-    view = BlackBox(method, Augment(), seed=0, device=torch.device("cpu"))
-    return {"view": view, "known": known, "images": torch.cat([members, others])}
+    known, members, others = Known(pool[:40], pool[40:80]), pool[80:140], pool[140:]
+    view = view_of(Steady(torch.cat([known.members, members])), Augment())
+    return {"view": view, "known": known, "members": members, "others": others}
 
 
 def test_inputs__naive_twin(leak: dict[str, Any]) -> None:
-    view, images = leak["view"], leak["images"][:3]
+    view, images = leak["view"], leak["members"][:3]
     before = view.queries
     (got,) = VarianceOnly(views=5).inputs(view, images)
     assert view.queries - before == 15
     pixels = view.view_pixels(images, 5, Rotations())  # views x images
-    encoder = view._method.encoder
+    encoder = view.copy_method().encoder
     for i in range(3):
         rows = torch.cat([encoder.features(pixels[m, i][None], ["avgpool"])["avgpool"]
                           for m in range(5)])  # fmt: skip
@@ -115,7 +108,4 @@ def test_inputs__naive_twin(leak: dict[str, Any]) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("degrees", [15.0, 5.0])
 def test_leak__is_found(degrees: float, leak: dict[str, Any]) -> None:
-    attack = VarianceOnly(degrees=degrees)
-    attack.fit(leak["view"], leak["known"], rng(0, "fit"))
-    scores = attack.score(leak["view"], leak["images"])
-    assert roc_auc_score(np.repeat([1, 0], 60), scores) > 0.95
+    assert auc_of(VarianceOnly(degrees=degrees), **leak) > 0.95
