@@ -65,7 +65,7 @@ def auc_of(attack: Attack, view: Any, known: Known, members: Tensor, others: Ten
     return float(roc_auc_score(truth, scores))
 
 
-def chance(members: int, others: int) -> Any:
-    """What equals the AUC of so many images of which nothing is known: three sigma around 0.5."""
-    sigma = math.sqrt((members + others + 1) / (12 * members * others))
+def chance(members: int, others: int, repeats: int = 1) -> Any:
+    """What equals the mean AUC of so many images of which nothing is known: three sigma."""
+    sigma = math.sqrt((members + others + 1) / (12 * members * others * repeats))
     return pytest.approx(0.5, abs=3 * sigma)
