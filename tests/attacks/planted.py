@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from fedmia.attacks.base import Attack, Known
 from fedmia.nets.base import Backbone
+from fedmia.options import registry
 from fedmia.options.seeding import rng, torch_rng
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import Encoder, SSLMethod
@@ -27,6 +28,23 @@ MILD = Augment(
     crop_min=1, ratio_min=1, ratio_max=1, flip=0, brightness=0.1, contrast=0.1,
     saturation=0, hue=0, jitter_p=1, gray_p=0,
 )  # fmt: skip
+
+# Options under which attacks that train or climb for long take a tenth of their time.
+BRISK: dict[str, dict[str, Any]] = {
+    "ascent-static": {"pairs": 1},
+    "baseline-c": {"downstream_images": 100, "epochs": 60, "rate": 1e-3},
+    "encodermi-s": {"epochs": 40, "rate": 3e-3, "batch_size": 64},
+    "encodermi-v": {"epochs": 60, "rate": 1e-3},
+    "fe-mi": {"steps": 100},
+    "partcrop": {"crops": 32},
+    "partcrop-v2": {"crops": 32},
+    "sd-mi": {"steps": 50},
+}
+
+
+def brisk(name: str, **options: Any) -> Attack:
+    attack: Attack = registry.build("attack", name, BRISK.get(name, {}) | options)
+    return attack
 
 
 def mixing(width: int, inputs: int, seed: int = 0) -> Tensor:

@@ -12,7 +12,7 @@ from fedmia.attacks._mlp import init_uniform, logits, mlp, train_logits
 from fedmia.runtime.threads import limit_threads
 
 
-class Told(nn.Linear):
+class Watched(nn.Linear):
     """A layer that notes the threads that compute it."""
 
     def __init__(self) -> None:
@@ -24,23 +24,18 @@ class Told(nn.Linear):
         return super().forward(x)
 
 
-def trained(model: nn.Module) -> None:
-    inputs, truth = torch.rand(8, 4), np.repeat([1, 0], 4)
-    train_logits(
-        model, inputs, truth, np.random.default_rng(0),
-        optimizer=lambda w: torch.optim.SGD(w, lr=0.1), epochs=2, batch=4,
-    )  # fmt: skip
-
-
 @pytest.mark.parametrize(("small", "within"), [(4 * 5, 1), (4 * 5 - 1, 3)])
 def test_train_logits__one_thread_where_small(
     small: int, within: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Four images a step, five weights; outside as many threads as before."""
     monkeypatch.setattr(_mlp, "SMALL", small)
-    model = Told()
+    model = Watched()
     with limit_threads(3):
-        trained(model)
+        train_logits(
+            model, torch.rand(8, 4), np.repeat([1, 0], 4), np.random.default_rng(0),
+            optimizer=lambda w: torch.optim.SGD(w, lr=0.1), epochs=2, batch=4,
+        )  # fmt: skip
         assert torch.get_num_threads() == 3
     assert model.threads == {within}
 

@@ -19,7 +19,7 @@ from fedmia.options import registry
 from fedmia.options.seeding import torch_rng
 from fedmia.ssl.moco import MomentumContrast
 from fedmia.threat import ClientView
-from tests.attacks.planted import MILD, auc_of, chance, fitted, method_of, mixing, view_of
+from tests.attacks.planted import MILD, auc_of, brisk, chance, fitted, method_of, mixing, view_of
 
 MakeView = Callable[..., Any]
 # These train a network of their own, or read many models: their turn comes with the slow tests.
@@ -45,7 +45,7 @@ def test_null__untrained_encoder_gives_chance(
 ) -> None:  # fmt: skip
     """Members and non-members of one distribution, and a model that saw neither. Members come
     first: an attack that reads an order is found here too."""
-    n, aucs, attack = 60, [], registry.build("attack", name, {})
+    n, aucs, attack = 60, [], brisk(name)
     for seed in (7, 8, 9):  # one pool alone is off by three sigma for one attack in 400
         pool = textures(2 * n + 60, seed=seed)
         view = make_view(attack, make_moco(), pool[: 2 * n])
@@ -111,7 +111,7 @@ def oracle(textures: Callable[..., Tensor]) -> Oracle:
 def auc(
     oracle: Oracle, make_view: MakeView, name: str, posers: bool = False, **options: Any
 ) -> float:
-    attack = registry.build("attack", name, options)
+    attack = brisk(name, **options)
     sides = oracle.others.chunk(2) if posers else (oracle.members, oracle.others)
     view = make_view(attack, method_of(oracle.memory()), torch.cat(sides), MILD)
     return auc_of(attack, view, oracle.known, *sides)

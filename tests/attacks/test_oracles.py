@@ -29,7 +29,7 @@ from fedmia.ssl.augment import Augment
 from fedmia.ssl.moco import MomentumContrast
 from fedmia.statistics.auc import auc
 from fedmia.threat import Labels, Shadow
-from tests.attacks.planted import auc_of, chance, method_of, view_of
+from tests.attacks.planted import auc_of, brisk, chance, method_of, view_of
 
 SIDE, WIDTH, N, KNOWN, SHADOWED = 8, 24, 60, 30, 16
 AUGMENT = Augment(
@@ -188,7 +188,7 @@ COSTLY = ("ascent-static", "baseline-a", "baseline-b", "baseline-c", "encodermi-
 def test_oracle__is_found_by_who_looks_there_and_by_no_one_else(
     leak: str, name: str, scene: Callable[[str], Scene], make_view: Callable[..., Any]
 ) -> None:
-    here, attack = scene(leak), registry.build("attack", name, {})
+    here, attack = scene(leak), brisk(name)
     more = {"shadows": here.shadows, "labels": Hues()} if attack.uses_shadows else {}
     both = torch.cat([here.members, here.others])
     view = make_view(attack, copy.deepcopy(here.method), both, AUGMENT, **more)
