@@ -65,7 +65,7 @@ class DatasetInference(DatasetAttack):
 
     def score(self, view: BlackBox, images: Tensor) -> Scores:
         if self.statistic != "likelihood":
-            return self._relations(view, images)
+            return self.relations(view, images)
         mixture = self._mixture(_unit(view, self._known.members), np.random.default_rng(0))
         return np.asarray(mixture.score_samples(_unit(view, images)))
 
@@ -78,7 +78,7 @@ class DatasetInference(DatasetAttack):
         rng: np.random.Generator,
     ) -> list[SetComparison]:
         fits = self.statistic == "likelihood"
-        rows = _unit(view, images) if fits else self._relations(view, images)
+        rows = _unit(view, images) if fits else self.relations(view, images)
         # The test needs enough permutations to reach a p-value below the corrected level.
         most = max(LEAST, ENOUGH * len(suspects))
         comparisons = []
@@ -92,7 +92,7 @@ class DatasetInference(DatasetAttack):
             comparisons.append(exchange_test(*sides, rng, most))
         return comparisons
 
-    def _relations(self, view: BlackBox, images: Tensor) -> Scores:
+    def relations(self, view: BlackBox, images: Tensor) -> Scores:
         """(N,) unary relationship of each image, and where asked for minus its binary one."""
         rows = view.embed_views(images, self.views).double()
         unary = pairwise_cosines(rows).mean(axis=1)
