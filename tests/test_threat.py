@@ -94,8 +94,8 @@ def test_require__names_attack_need_and_holding() -> None:
         (lambda v, x: v.features(x, ("layer2", "encoder")), 20),
         (lambda v, x: v.losses(x, 2, "queue"), 80),
         (lambda v, x: v.losses(x, 2, "held"), 80 + 14),
-        (lambda v, x: under(v, [v.state(), v.state()], x, 2, "queue"), 160),
-        (lambda v, x: under(v, [v.state(), v.state()], x, 2, "held"), 2 * (80 + 14)),
+        (lambda v, x: v.of_weights(v.state()).losses(x, 2, "queue"), 80),
+        (lambda v, x: v.of_weights(v.state()).losses(x, 2, "held"), 80 + 14),
         (lambda v, x: v.view_pixels(x, 4), 0),
         (lambda v, x: (v.state(), v.copy_method()), 0),
     ],
@@ -105,38 +105,19 @@ def test_require__names_attack_need_and_holding() -> None:
 def test_queries__are_the_images_that_pass_through_the_encoder(
     make_moco: Any, images: Tensor, held: Tensor, seen: list[int], ask: Any, cost: int
 ) -> None:
-    view = client(make_moco(), held=held)
+    """A budget too small is refused before anything is computed."""
+    method = make_moco()
+    assert client(method).remaining is None
+    if cost:
+        poor = client(method, held=held, budget=cost - 1)
+        with pytest.raises(BudgetError, match=f"{cost} queries .*, {cost - 1} of {cost - 1} left"):
+            ask(poor, images)
+        assert (poor.queries, poor.remaining, sum(seen)) == (0, cost - 1, 0)
+    view = client(method, held=held, budget=cost)
     ask(view, images)
-    assert view.queries == sum(seen) == cost
-    assert view.remaining is None
-
-
-@pytest.mark.parametrize("budget", [59, 60])
-def test_budget__is_refused_before_anything_is_computed(
-    make_moco: Any, images: Tensor, held: Tensor, seen: list[int], budget: int
-) -> None:
-    view = client(make_moco(), budget=budget, held=held[:12])
-    asks = [
-        lambda: view.embed_views(images, 3),
-        lambda: view.losses(images[:15], 2, "queue"),
-        lambda: view.losses(images[:12], 2, "held"),
-        lambda: under(view, [view.state()], images[:15], 2, "queue"),
-        lambda: under(view, [view.state()], images[:12], 2, "held"),
-        lambda: view.features(images.repeat(3, 1, 1, 1), ("avgpool",)),
-        lambda: view.embed(images.repeat(3, 1, 1, 1).float()),
-    ]
-    for ask in asks:
-        view.queries = 0
-        seen.clear()
-        if budget == 59:
-            with pytest.raises(BudgetError, match="60 queries asked for, 59 of 59 left"):
-                ask()
-            assert (view.queries, view.remaining, sum(seen)) == (0, 59, 0)
-        else:
-            ask()
-            assert (view.queries, view.remaining) == (60, 0)
-            with pytest.raises(BudgetError):
-                view.charge(1)
+    assert view.queries == sum(seen) == cost and view.remaining == 0
+    with pytest.raises(BudgetError):
+        view.charge(1)
 
 
 def test_views__belong_to_the_image_not_to_its_place(make_moco: Any, images: Tensor) -> None:

@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from sklearn.metrics import roc_auc_score
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torchvision.transforms.v2 import functional as tv
 
 from fedmia.attacks._cosine import pairwise_cosines
-from fedmia.attacks._mlp import RMSNorm, alternate_classes, logits, train_logits
+from fedmia.attacks._mlp import RMSNorm, alternate_classes
 from fedmia.attacks._partcrop import (
     WIDTHS,
     energies,
@@ -31,7 +30,7 @@ from fedmia.nets.resnet import ResNet18
 from fedmia.nets.vit import ViTTiny
 from fedmia.options import registry
 from fedmia.options.errors import InputError
-from fedmia.options.seeding import rng, torch_rng
+from fedmia.options.seeding import torch_rng
 from fedmia.ssl.augment import Augment, content_uniforms
 from fedmia.threat import Shadow
 from tests.attacks.planted import EXACT, NOBODY, auc_of, fitted, method_of, view_of
@@ -237,30 +236,6 @@ def test_balanced__every_batch_holds_its_share_of_members(sides: tuple[int, int]
     for first in range(0, len(truth), 40):
         assert abs(truth[order[first : first + 40]].sum() - 40 * share) <= 1
     assert not np.array_equal(order, alternate_classes(truth, np.random.default_rng(1)))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("cls", "scale"), [(PartCrop, 0.03), (PartCrop, 5.0), (PartCropV2, 1.0)])
-def test_network__learns_sharper_responses_of_any_size(cls: type[PartCrop], scale: float) -> None:
-    """The paper's start leaves the first network untrained on the smallest, undivided."""
-    images, truth = pixels(120, 2), np.repeat([1, 0, 1, 0], 30)
-    generator = torch.Generator().manual_seed(0)
-    sharp = torch.from_numpy(1 + 2.0 * truth)[:, None, None].float()
-    responses = scale * sharp * torch.randn(120, 32, 16, generator=generator)
-    kinds = sorted_energies(responses, images, 0, "both")
-
-    def learned(spreads: list[float]) -> Any:
-        x = torch.cat([k / s for k, s in zip(kinds, spreads, strict=True)], dim=1)
-        net = train_logits(
-            cls().network((64, 512, 256, 128)), x[:60], truth[:60], rng(0, "fit"),
-            optimizer=lambda w: torch.optim.Adam(w, lr=1e-3, weight_decay=5e-4),
-            epochs=100, batch=200, start=init_normal, balanced=True,
-        )  # fmt: skip
-        return logits(net, x[60:])
-
-    assert roc_auc_score(truth[60:], learned([spread(k[:60]) for k in kinds])) > 0.95
-    if scale == 0.03:
-        assert np.ptp(learned([1.0, 1.0])) < 1e-3
 
 
 # -- a leak in the parts and nowhere else
