@@ -45,13 +45,6 @@ def client(method: MomentumContrast, **more: Any) -> ClientView:
     return view
 
 
-def under(
-    view: ClientView, states: list[State], images: Tensor, pairs: int, negatives: str
-) -> Tensor:
-    """Losses of the images under other weights, (len(states), N), counted by `view`."""
-    return torch.stack([view.of_weights(s).losses(images, pairs, negatives) for s in states])
-
-
 @pytest.fixture
 def seen(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Sizes of the batches that pass through any encoder, copies included."""
@@ -173,10 +166,9 @@ def test_losses__mean_over_pairs_of_fixed_views(
     moved = {n: t + 0.1 for n, t in start.items()}
     far = naive_losses(method, moved, bank, pixels)
     assert not torch.allclose(far, want, atol=1e-3)
-    rows = under(view, [moved, start], images, 3, negatives)
-    torch.testing.assert_close(rows, torch.stack([far, want]), atol=1e-5, rtol=1e-5)
-    again = under(view, [moved], images[3:], 3, negatives)  # read on a copy: the model itself stays
-    torch.testing.assert_close(again[0], far[3:], atol=1e-5, rtol=1e-5)
+    for state, losses in ((moved, far), (start, want), (moved, far)):  # read on a copy
+        got = view.of_weights(state).losses(images[3:], 3, negatives)
+        torch.testing.assert_close(got, losses[3:], atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(view.losses(images, 3, negatives), want, atol=1e-5, rtol=1e-5)
 
 
@@ -269,25 +261,6 @@ def test_signals__share_rows_but_not_counts(
         poor.embed_views(images[:12], 3)
 
 
-def test_signals__losses_read_the_rows_of_embedded_views(
-    make_moco: Any, images: Tensor, held: Tensor, seen: list[int]
-) -> None:
-    method, shared = make_moco(), Signals()
-    view = client(method, signals=shared)
-    view.embed_views(images, 6)
-    assert view.queries == sum(seen) == 120
-    view.losses(images, 3, "queue")
-    assert view.queries == 240 and sum(seen) == 120
-    armed = client(method, signals=shared, held=held)
-    armed.losses(images, 3, "held")
-    assert armed.queries == 120 + 14 and sum(seen) == 120 + 14
-    armed.losses(images, 2, "queue")  # the first four of those views
-    assert sum(seen) == 134
-    other = WhiteBox(method, AUGMENT, seed=1, device=CPU, signals=shared)
-    other.embed_views(images, 6)  # other views
-    assert sum(seen) == 134 + 120
-
-
 def test_views__grant_by_class() -> None:
     for cls, lacks in ((BlackBox, "features"), (BlackBox, "state"), (BlackBox, "copy_method"),
                        (WhiteBox, "trajectory"), (WhiteBox, "at"), (BlackBox, "losses"),
@@ -302,7 +275,8 @@ def test_model__stays_as_it_is(make_moco: Any, images: Tensor, held: Tensor) -> 
     method = make_moco(queue=5)
     view, before = client(method, held=held), everything(method)
     view.losses(images, 2, "held")
-    under(view, [{n: t + 0.1 for n, t in view.state().items()}], images, 2, "held")
+    moved = {n: t + 0.1 for n, t in view.state().items()}
+    view.of_weights(moved).losses(images, 2, "held")
     with torch.no_grad():
         for weight in view.copy_method().parameters():
             weight.add_(1.0)
@@ -335,15 +309,11 @@ def test_held__without_images_is_refused(
 ) -> None:
     none = None if nothing is None else held[:nothing]
     view = client(make_moco(), held=none)
-    for ask in (
-        lambda: view.losses(images, 2, "held"),
-        lambda: under(view, [view.state()], images, 2, "held"),
-    ):
+    for one in (view, view.of_weights(view.state())):
         with pytest.raises(InputError, match="'held': this attacker holds no images of its own"):
-            ask()
+            one.losses(images, 2, "held")
     assert view.queries == sum(seen) == 0
     view.losses(images, 2, "queue")
-    under(view, [view.state()], images, 2, "queue")
 
 
 def test_negatives__an_image_is_never_its_own(make_moco: Any, images: Tensor, held: Tensor) -> None:

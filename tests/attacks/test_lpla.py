@@ -13,7 +13,7 @@ from torch import Tensor
 from fedmia.attacks.base import Known, Scores
 from fedmia.attacks.lpla import LpLA, fit_gaussians, log_ratio, lp_norms, random_pixels
 from fedmia.options.errors import InputError
-from tests.attacks.norm_leak import norm_leak
+from tests.attacks.planted import norm_leak
 
 ORDERS = [0.0, 0.1, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0]
 

@@ -27,8 +27,7 @@ from fedmia.options import registry
 from fedmia.options.errors import InputError
 from fedmia.records import EPOCHS_CUT
 from fedmia.runtime.threads import limit_threads
-from tests.attacks.norm_leak import Leak, norm_leak
-from tests.attacks.planted import fitted
+from tests.attacks.planted import Leak, fitted, norm_leak
 
 
 class Watched(nn.Linear):

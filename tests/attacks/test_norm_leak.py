@@ -8,8 +8,7 @@ import pytest
 
 from fedmia.attacks.base import Known
 from fedmia.options import registry
-from tests.attacks.norm_leak import Leak, norm_leak
-from tests.attacks.planted import chance
+from tests.attacks.planted import Leak, chance, norm_leak
 
 
 @pytest.fixture(scope="module")
