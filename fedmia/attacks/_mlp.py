@@ -91,8 +91,7 @@ def train_logits(
         model: the network, one logit an image.
         inputs: features, float32 `(N, ...)`.
         truth: labels, `(N,)`, 1 = member.
-        rng: of the initial weights and of the order; two runs with one stream are identical on the
-            CPU.
+        rng: of the initial weights and of the order of the images.
         optimizer: builds the optimizer over the trained parameters.
         epochs: passes over the inputs.
         batch: images a step, or None for all of them.
