@@ -120,7 +120,7 @@ class Ascent(ActiveAttack):
         return {name: shared[name] for name in turn.received}
 
     def _chosen(self, turn: CraftContext, lots: Lots) -> tuple[int, float | None]:
-        """Steps, and the rate (None: that of honest clients); what `auto` chose stays in the notes."""
+        """Steps, and the rate (None: that of honest clients); a choice stays in the notes."""
         if "auto" in (self.steps, self.lr):
             if "choice" not in turn.notes:
                 if not len(turn.known.members) or not len(turn.known.nonmembers):

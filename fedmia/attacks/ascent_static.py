@@ -144,7 +144,7 @@ class AscentStatic(Attack):
         return self._climb_shared(view, images, images, steps, lr)
 
     def _climb_known(self, view: WhiteBox, images: Tensor, steps: int, lr: float) -> Scores:
-        """`by_step` of some of the spare images, beside all the others, as in the model's other fits."""
+        """`by_step` of some of the spare images, which all climb, as in the model's other fits."""
         self._charge(view, self._spare, steps)
         return self._climb_shared(view, self._spare, images, steps, lr)
 
