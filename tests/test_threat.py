@@ -202,20 +202,13 @@ def test_at__shares_rows_by_round_but_not_counts(
 
 
 def test_trajectory__is_what_was_noted_of_the_images(make_moco: Any, images: Tensor) -> None:
-    calls: list[Any] = []
-    none = np.zeros((1, 20))
+    calls, none = list[Any](), np.zeros((1, 20))
     want = Trajectory([1], none, none, none)
-
-    def noted(view: ClientView, some: Tensor) -> Trajectory:
-        calls.append((view, some))
-        return want
-
-    view = client(make_moco(), noted=noted)
+    view = client(make_moco(), noted=lambda *of: calls.append(of) or want)
     assert view.trajectory(images) is want
     assert calls[0][0] is view and torch.equal(calls[0][1], images)
-    passive = client(make_moco())
     with pytest.raises(RuntimeError, match="crafted no update"):
-        passive.trajectory(images)
+        client(make_moco()).trajectory(images)
 
 
 def test_features__of_the_plain_images(

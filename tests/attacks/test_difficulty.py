@@ -3,7 +3,7 @@ image with what models without it make of it find them."""
 
 from __future__ import annotations
 
-import copy
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -47,11 +47,9 @@ def test_similarity__is_hidden_by_difficulty(world: World, rounds: bool) -> None
     ("name", "options", "count", "online", "least", "least_tpr"),
     [
         ("lira", {}, 1, False, 0.95, 0.6),
-        ("lira", {}, 4, False, 0.98, 0.6),
         ("lira", {}, 4, True, 0.98, 0.6),
         ("lira", {"signal": "loss"}, 4, False, 0.9, 0.0),
         ("rmia", {}, 1, False, 0.95, 0.2),
-        ("rmia", {}, 4, False, 0.95, 0.2),
         ("rmia", {}, 4, True, 0.98, 0.2),
         ("rmia", {"signal": "loss"}, 4, False, 0.95, 0.2),
         ("sslmem", UNIT, 1, False, 0.9, 0.0),
@@ -85,8 +83,7 @@ def test_rounds__tell_members_from_easy_images(name: str, world: World) -> None:
 def test_models_that_know_no_member__give_chance(
     name: str, options: dict[str, Any], world: World, shadows: Shadows
 ) -> None:
-    flat = copy.copy(world)
-    flat.gain = 0.0
+    flat = dataclasses.replace(world, gain=0.0)
     own = not name.endswith("-rounds")
     view = flat.view(flat.target(), shadows=shadows(2)) if own else flat.rounds()
     assert auc(*scores_of(flat, name, view, **options)) == chance(100, 100)

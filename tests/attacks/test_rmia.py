@@ -1,7 +1,6 @@
 """RMIA and the signals that it shares with LiRA, against loops.
 
-Where images differ in difficulty: test_difficulty.py.
-"""
+Where images differ in difficulty: test_difficulty.py."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ from fedmia.attacks.base import Known
 from fedmia.attacks.sslmem import SSLMem
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng
+from tests.attacks.loops import naive_pairs
 
 
 class Encoded:
@@ -40,8 +41,7 @@ def grey(values: list[int]) -> Tensor:
 
 def naive_alignment(model: Encoded, value: int, views: int = 3) -> float:
     rows = model.embed_views(grey([value]), views, "avgpool")[0]
-    pairs = [(i, j) for i in range(views) for j in range(i)]
-    return sum(float(torch.dist(rows[i], rows[j])) for i, j in pairs) / len(pairs)
+    return -float(np.mean(naive_pairs(rows, "euclidean")))
 
 
 def test_score__is_the_papers_difference_of_alignment() -> None:
