@@ -89,11 +89,12 @@ def test_require__names_attack_need_and_holding() -> None:
         (lambda v, x: v.losses(x, 2, "held"), 80 + 14),
         (lambda v, x: v.of_weights(v.state()).losses(x, 2, "queue"), 80),
         (lambda v, x: v.of_weights(v.state()).losses(x, 2, "held"), 80 + 14),
+        (lambda v, x: v.responses(x, Crops(), 4), 20 * 5),
         (lambda v, x: v.view_pixels(x, 4), 0),
         (lambda v, x: (v.state(), v.copy_method()), 0),
     ],
     ids=["embed", "views", "features", "losses", "losses-held", "under", "under-held",
-         "pixels", "copy"],
+         "responses", "pixels", "copy"],
 )  # fmt: skip
 def test_queries__are_the_images_that_pass_through_the_encoder(
     make_moco: Any, images: Tensor, held: Tensor, seen: list[int], ask: Any, cost: int
