@@ -15,10 +15,10 @@ from torch.nn import functional as F
 from fedmia.attacks.partcrop import Crops
 from fedmia.data.images import digests
 from fedmia.options.errors import InputError
-from fedmia.ssl.augment import Augment, content_uniforms
+from fedmia.ssl.augment import content_uniforms
 from fedmia.ssl.base import Encoder, State
 from fedmia.ssl.moco import MomentumContrast
-from fedmia.testing.material import changed, everything
+from fedmia.testing.material import AUGMENT, changed, everything
 from fedmia.threat import (
     ACCESS,
     VANTAGE,
@@ -36,8 +36,6 @@ from fedmia.threat.signals import Signals
 from fedmia.threat.whitebox import split_in_halves
 from tests.attacks.loops import naive_views
 from tests.attacks.planted import CPU, view_of
-
-AUGMENT = Augment(hue=0.1)
 
 
 def client(method: MomentumContrast, **more: Any) -> ClientView:

@@ -13,15 +13,12 @@ from torch.nn import functional as F
 
 from fedmia.nets.smallnet import SmallNet
 from fedmia.options.seeding import torch_rng
-from fedmia.ssl.augment import Augment
 from fedmia.ssl.base import Recipe, State
 from fedmia.ssl.byol import BYOL
 from fedmia.ssl.moco import MomentumContrast
-from fedmia.testing.material import changed
+from fedmia.testing.material import AUGMENT, changed
 from fedmia.threat import BudgetError, ServerView, Threat
 from tests.attacks.planted import view_of
-
-AUGMENT = Augment(hue=0.1)
 
 
 class Counted(Mapping[int, State]):
