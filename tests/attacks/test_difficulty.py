@@ -46,6 +46,7 @@ def test_similarity__is_hidden_by_difficulty(world: World, rounds: bool) -> None
 @pytest.mark.parametrize(
     ("name", "options", "count", "online", "least", "least_tpr"),
     [
+        ("lira", {}, 1, False, 0.95, 0.6),
         ("lira", {}, 4, True, 0.98, 0.6),
         ("lira", {"signal": "loss"}, 4, False, 0.9, 0.0),
         ("rmia", {}, 1, False, 0.95, 0.2),
