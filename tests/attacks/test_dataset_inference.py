@@ -91,7 +91,7 @@ def test_exchange__draws_on_where_nobody_is_as_high() -> None:
     assert once != more and streams[0].integers(0, 1 << 30) == streams[1].integers(0, 1 << 30)
     once, more = (one_class(0.2, 8, rng(2), most=m) for m in (DRAWS, 9 * DRAWS))
     assert once == more and (once.p_value or 0) > 0.01
-    equal = exchange_test(np.ones(5), np.zeros(5), np.ones(40), np.zeros(40), rng(0))
+    equal = exchange_test(np.ones(5), np.zeros(5, int), np.ones(40), np.zeros(40, int), rng(0))
     assert equal.p_value == 1
 
 
