@@ -15,9 +15,10 @@ from torch.nn import functional as F
 from fedmia.attacks.partcrop import Crops
 from fedmia.data.images import digests
 from fedmia.options.errors import InputError
-from fedmia.ssl.augment import Augment, content_uniforms
+from fedmia.ssl.augment import content_uniforms
 from fedmia.ssl.base import Encoder, State
 from fedmia.ssl.moco import MomentumContrast
+from fedmia.testing.material import AUGMENT, changed, everything
 from fedmia.threat import (
     ACCESS,
     VANTAGE,
@@ -33,16 +34,13 @@ from fedmia.threat import (
 )
 from fedmia.threat.signals import Signals
 from fedmia.threat.whitebox import split_in_halves
+from tests.attacks.loops import naive_views
+from tests.attacks.planted import CPU, view_of
 
-CPU = torch.device("cpu")
-AUGMENT = Augment(hue=0.1)
 
-
-def under(
-    view: ClientView, states: list[State], images: Tensor, pairs: int, negatives: str
-) -> Tensor:
-    """Losses of the images under other weights, (len(states), N), counted by `view`."""
-    return torch.stack([view.of_weights(s).losses(images, pairs, negatives) for s in states])
+def client(method: MomentumContrast, **more: Any) -> ClientView:
+    view: ClientView = view_of(method, AUGMENT, ClientView, **more)
+    return view
 
 
 @pytest.fixture
@@ -67,12 +65,6 @@ def test_covers__is_the_product_order() -> None:
             enough = ACCESS.index(held.access) >= ACCESS.index(needs.access)
             near = VANTAGE.index(held.vantage) >= VANTAGE.index(needs.vantage)
             assert held.covers(needs) == (enough and near)
-            assert held.covers(held)
-    assert not Threat("black_box", "client").covers(Threat("white_box", "outsider"))
-    assert not Threat("white_box", "outsider").covers(Threat("black_box", "client"))
-
-
-def test_threat__refuses_unknown_words() -> None:
     for access, vantage in (("grey_box", "client"), ("white_box", "insider")):
         with pytest.raises(ValueError, match="no such threat"):
             Threat(access, vantage)
@@ -93,53 +85,35 @@ def test_require__names_attack_need_and_holding() -> None:
         (lambda v, x: v.features(x, ("layer2", "encoder")), 20),
         (lambda v, x: v.losses(x, 2, "queue"), 80),
         (lambda v, x: v.losses(x, 2, "held"), 80 + 14),
-        (lambda v, x: under(v, [v.state(), v.state()], x, 2, "queue"), 160),
-        (lambda v, x: under(v, [v.state(), v.state()], x, 2, "held"), 2 * (80 + 14)),
+        (lambda v, x: v.of_weights(v.state()).losses(x, 2, "queue"), 80),
+        (lambda v, x: v.of_weights(v.state()).losses(x, 2, "held"), 80 + 14),
+        (lambda v, x: v.responses(x, Crops(), 4), 20 * 5),
         (lambda v, x: v.view_pixels(x, 4), 0),
         (lambda v, x: (v.state(), v.copy_method()), 0),
     ],
     ids=["embed", "views", "features", "losses", "losses-held", "under", "under-held",
-         "pixels", "copy"],
+         "responses", "pixels", "copy"],
 )  # fmt: skip
 def test_queries__are_the_images_that_pass_through_the_encoder(
     make_moco: Any, images: Tensor, held: Tensor, seen: list[int], ask: Any, cost: int
 ) -> None:
-    view = ClientView(make_moco(), AUGMENT, seed=0, device=CPU, held=held)
+    """A budget too small is refused before anything is computed."""
+    method = make_moco()
+    assert client(method).remaining is None
+    if cost:
+        poor = client(method, held=held, budget=cost - 1)
+        with pytest.raises(BudgetError, match=f"{cost} queries .*, {cost - 1} of {cost - 1} left"):
+            ask(poor, images)
+        assert (poor.queries, poor.remaining, sum(seen)) == (0, cost - 1, 0)
+    view = client(method, held=held, budget=cost)
     ask(view, images)
-    assert view.queries == sum(seen) == cost
-    assert view.remaining is None
-
-
-@pytest.mark.parametrize("budget", [59, 60])
-def test_budget__is_refused_before_anything_is_computed(
-    make_moco: Any, images: Tensor, held: Tensor, seen: list[int], budget: int
-) -> None:
-    view = ClientView(make_moco(), AUGMENT, seed=0, device=CPU, budget=budget, held=held[:12])
-    asks = [
-        lambda: view.embed_views(images, 3),
-        lambda: view.losses(images[:15], 2, "queue"),
-        lambda: view.losses(images[:12], 2, "held"),
-        lambda: under(view, [view.state()], images[:15], 2, "queue"),
-        lambda: under(view, [view.state()], images[:12], 2, "held"),
-        lambda: view.features(images.repeat(3, 1, 1, 1), ("avgpool",)),
-        lambda: view.embed(images.repeat(3, 1, 1, 1).float()),
-    ]
-    for ask in asks:
-        view.queries = 0
-        seen.clear()
-        if budget == 59:
-            with pytest.raises(BudgetError, match="60 queries asked for, 59 of 59 left"):
-                ask()
-            assert (view.queries, view.remaining, sum(seen)) == (0, 59, 0)
-        else:
-            ask()
-            assert (view.queries, view.remaining) == (60, 0)
-            with pytest.raises(BudgetError):
-                view.charge(1)
+    assert view.queries == sum(seen) == cost and view.remaining == 0
+    with pytest.raises(BudgetError):
+        view.charge(1)
 
 
 def test_views__belong_to_the_image_not_to_its_place(make_moco: Any, images: Tensor) -> None:
-    view = BlackBox(make_moco(), AUGMENT, seed=0, device=CPU)
+    view = client(make_moco())
     pixels = view.view_pixels(images, 3)
     order = torch.from_numpy(np.random.default_rng(0).permutation(20))
     assert torch.equal(view.view_pixels(images[order], 3), pixels[:, order])
@@ -153,14 +127,9 @@ def test_views__belong_to_the_image_not_to_its_place(make_moco: Any, images: Ten
 
 def test_embed_views__naive_twin(make_moco: Any, images: Tensor) -> None:
     method = make_moco()
-    view = BlackBox(method, AUGMENT, seed=0, device=CPU)
-    got = view.embed_views(images, 3)
-    assert got.shape == (20, 3, 8)
-    pixels = view.view_pixels(images, 3)
-    for i in (0, 7, 19):
-        for v in range(3):
-            want = method.encoder(pixels[v, i][None])[0].detach()
-            torch.testing.assert_close(got[i, v], want, atol=1e-5, rtol=1e-5)
+    view = client(method)
+    want = torch.stack(naive_views(method, view.view_pixels(images, 3)))
+    torch.testing.assert_close(view.embed_views(images, 3), want, atol=1e-5, rtol=1e-5)
 
 
 def naive_losses(
@@ -188,7 +157,7 @@ def test_losses__mean_over_pairs_of_fixed_views(
     for module in (_rows, blackbox):
         monkeypatch.setattr(module, "CHUNK", 48)
     method = make_moco(queue_policy=policy)
-    view = ClientView(copy.deepcopy(method), AUGMENT, seed=0, device=CPU, held=held)
+    view = client(copy.deepcopy(method), held=held)
     pixels, bank = view.view_pixels(images, 6), serving if negatives == "held" else None
     start = method.shared_state()
     want = naive_losses(method, start, bank, pixels)
@@ -196,10 +165,9 @@ def test_losses__mean_over_pairs_of_fixed_views(
     moved = {n: t + 0.1 for n, t in start.items()}
     far = naive_losses(method, moved, bank, pixels)
     assert not torch.allclose(far, want, atol=1e-3)
-    rows = under(view, [moved, start], images, 3, negatives)
-    torch.testing.assert_close(rows, torch.stack([far, want]), atol=1e-5, rtol=1e-5)
-    again = under(view, [moved], images[3:], 3, negatives)  # read on a copy: the model itself stays
-    torch.testing.assert_close(again[0], far[3:], atol=1e-5, rtol=1e-5)
+    for state, losses in ((moved, far), (start, want), (moved, far)):  # read on a copy
+        got = view.of_weights(state).losses(images[3:], 3, negatives)
+        torch.testing.assert_close(got, losses[3:], atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(view.losses(images, 3, negatives), want, atol=1e-5, rtol=1e-5)
 
 
@@ -211,8 +179,7 @@ def test_at__shares_rows_by_round_but_not_counts(
     states = {r: {n: t + r / 10 for n, t in method.shared_state().items()} for r in (1, 2)}
 
     def view() -> ClientView:
-        more: dict[str, Any] = {"held": held, "signals": shared, "received": states}
-        return ClientView(copy.deepcopy(method), AUGMENT, seed=0, device=CPU, **more)
+        return client(copy.deepcopy(method), held=held, signals=shared, received=states)
 
     one, two = view(), view()
     first = one.at(1).losses(images[:12], 2, "held")
@@ -234,46 +201,33 @@ def test_at__shares_rows_by_round_but_not_counts(
 
 
 def test_trajectory__is_what_was_noted_of_the_images(make_moco: Any, images: Tensor) -> None:
-    calls: list[Any] = []
-    none = np.zeros((1, 20))
+    calls, none = list[Any](), np.zeros((1, 20))
     want = Trajectory([1], none, none, none)
-
-    def noted(view: ClientView, some: Tensor) -> Trajectory:
-        calls.append((view, some))
-        return want
-
-    view = ClientView(make_moco(), AUGMENT, seed=0, device=CPU, noted=noted)
+    view = client(make_moco(), noted=lambda *of: calls.append(of) or want)
     assert view.trajectory(images) is want
     assert calls[0][0] is view and torch.equal(calls[0][1], images)
-    passive = ClientView(make_moco(), AUGMENT, seed=0, device=CPU)
     with pytest.raises(RuntimeError, match="crafted no update"):
-        passive.trajectory(images)
+        client(make_moco()).trajectory(images)
 
 
-def test_features__of_the_plain_images(make_moco: Any, images: Tensor) -> None:
-    method = make_moco()
-    view = WhiteBox(method, AUGMENT, seed=0, device=CPU)
-    expected = ("encoder", "layer3", "avgpool")
-    got = view.features(images, expected)
-    assert tuple(got) == expected
-    want = method.encoder.features(images.float() / 255, expected)
-    for name in expected:
-        torch.testing.assert_close(got[name], want[name].detach().flatten(1))
-    with pytest.raises(InputError, match="layer9.*did you mean"):
-        view.features(images, ("layer9",))
-    assert view.layers == ("layer1", "layer2", "layer3", "layer4", "avgpool", "encoder")
-
-
-def test_features__of_all_layers_hold_those_of_each(
+def test_features__of_the_plain_images(
     make_moco: Any, images: Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One pass serves every layer alone, in any order; each is charged all the same."""
     method = make_moco()
-    view = WhiteBox(method, AUGMENT, seed=0, device=CPU)
-    whole, passed = view.features(images, view.layers), list[int]()
+    view = client(method)
+    assert view.layers == ("layer1", "layer2", "layer3", "layer4", "avgpool", "encoder")
+    with pytest.raises(InputError, match="layer9.*did you mean"):
+        view.features(images, ("layer9",))
+    got = view.features(images, view.layers)
+    assert tuple(got) == view.layers
+    want = method.encoder.features(images.float() / 255, view.layers)
+    for name in view.layers:
+        torch.testing.assert_close(got[name], want[name].detach().flatten(1))
+    passed = list[int]()
     monkeypatch.setattr(WhiteBox, "forward", lambda self, part, layers: passed.append(len(part)))
     for name in reversed(view.layers):
-        assert torch.equal(view.features(images[:7], (name,))[name], whole[name][:7])
+        assert torch.equal(view.features(images[:7], (name,))[name], got[name][:7])
     assert not passed and view.queries == 20 + 7 * len(view.layers)
 
 
@@ -281,8 +235,8 @@ def test_signals__share_rows_but_not_counts(
     make_moco: Any, images: Tensor, seen: list[int]
 ) -> None:
     method, shared = make_moco(), Signals()
-    one = WhiteBox(method, AUGMENT, seed=0, device=CPU, signals=shared)
-    two = WhiteBox(method, AUGMENT, seed=0, device=CPU, signals=shared)
+    one = client(method, signals=shared)
+    two = client(method, signals=shared)
     first = one.embed_views(images[:12], 3)
     assert sum(seen) == 36
     second = two.embed_views(images[4:], 3)  # eight of these rows are known
@@ -294,45 +248,9 @@ def test_signals__share_rows_but_not_counts(
     assert torch.equal(again.flip(0), second)
     two.embed_views(images[:2], 4)  # the fourth view of two images, and no more
     assert sum(seen) == 62
-
-
-def test_signals__losses_read_the_rows_of_embedded_views(
-    make_moco: Any, images: Tensor, held: Tensor, seen: list[int]
-) -> None:
-    method, shared = make_moco(), Signals()
-    view = WhiteBox(method, AUGMENT, seed=0, device=CPU, signals=shared)
-    view.embed_views(images, 6)
-    assert view.queries == sum(seen) == 120
-    view.losses(images, 3, "queue")
-    assert view.queries == 240 and sum(seen) == 120
-    armed = WhiteBox(method, AUGMENT, seed=0, device=CPU, signals=shared, held=held)
-    armed.losses(images, 3, "held")
-    assert armed.queries == 120 + 14 and sum(seen) == 120 + 14
-    armed.losses(images, 2, "queue")  # the first four of those views
-    assert sum(seen) == 134
-    other = WhiteBox(method, AUGMENT, seed=1, device=CPU, signals=shared)
-    other.embed_views(images, 6)  # other views
-    assert sum(seen) == 134 + 120
-
-
-def test_signals__keep_the_budget(make_moco: Any, images: Tensor) -> None:
-    shared, method = Signals(), make_moco()
-    BlackBox(method, AUGMENT, seed=0, device=CPU, signals=shared).embed_views(images, 2)
-    poor = BlackBox(method, AUGMENT, seed=0, device=CPU, signals=shared, budget=39)
+    poor = client(method, signals=shared, budget=35)
     with pytest.raises(BudgetError):
-        poor.embed_views(images, 2)
-
-
-def test_copies__are_the_attackers_own(make_moco: Any, images: Tensor) -> None:
-    method = make_moco()
-    view = WhiteBox(method, AUGMENT, seed=0, device=CPU)
-    before = method.shared_state()
-    with torch.no_grad():
-        for weight in view.copy_method().parameters():
-            weight.add_(1.0)
-    for tensor in view.state().values():
-        tensor.zero_()
-    assert all(torch.equal(t, before[n]) for n, t in method.shared_state().items())
+        poor.embed_views(images[:12], 3)
 
 
 def test_views__grant_by_class() -> None:
@@ -340,41 +258,41 @@ def test_views__grant_by_class() -> None:
                        (WhiteBox, "trajectory"), (WhiteBox, "at"), (BlackBox, "losses"),
                        (ClientView, "bank")):  # fmt: skip
         assert not hasattr(cls, lacks)
-    assert BlackBox.threat == Threat("black_box", "outsider")
-    assert WhiteBox.threat == Threat("white_box", "outsider")
-    assert ClientView.threat == Threat("white_box", "client")
+    threats = [view.threat for view in (BlackBox, WhiteBox, ClientView)]
+    granted = [("black_box", "outsider"), ("white_box", "outsider"), ("white_box", "client")]
+    assert threats == [Threat(*words) for words in granted]
 
 
-def everything(method: MomentumContrast) -> State:
-    return {n: t.clone() for n, t in (method.state_dict() | method.local_state()).items()}
-
-
-def test_held__leaves_the_model_as_it_is(make_moco: Any, images: Tensor, held: Tensor) -> None:
+def test_model__stays_as_it_is(make_moco: Any, images: Tensor, held: Tensor) -> None:
     method = make_moco(queue=5)
-    view = ClientView(method, AUGMENT, seed=0, device=CPU, held=held)
-    before = everything(method)
+    view, before = client(method, held=held), everything(method)
     view.losses(images, 2, "held")
-    under(view, [{n: t + 0.1 for n, t in view.state().items()}], images, 2, "held")
-    after = everything(method)
-    assert before.keys() == after.keys()
-    assert all(torch.equal(t, after[n]) for n, t in before.items())
+    moved = {n: t + 0.1 for n, t in view.state().items()}
+    view.of_weights(moved).losses(images, 2, "held")
+    with torch.no_grad():
+        for weight in view.copy_method().parameters():
+            weight.add_(1.0)
+    for tensor in view.state().values():
+        tensor.zero_()
+    assert changed(before, everything(method)) is None
 
 
 def test_held__keys_are_those_of_the_weights_that_read(make_moco: Any, held: Tensor) -> None:
-    view = ClientView(make_moco(), AUGMENT, seed=0, device=CPU, held=held)
-    other = view.copy_method()
-    assert isinstance(other, MomentumContrast)
+    view = client(make_moco(), held=held)
+    other: Any = view.copy_method()
     other.load_shared({n: t + 0.1 for n, t in view.state().items()})
     (first, _), second = split_in_halves(held)
-    met = {}
-    view.by_negatives(
-        other, "held", held, lambda rows: met.setdefault(len(met), (rows, other.queue.clone()))[0]
-    )
+    met: list[tuple[Tensor, Tensor]] = []
+
+    def read(rows: Tensor) -> Tensor:
+        met.append((rows, other.queue.clone()))
+        return rows
+
+    view.by_negatives(other, "held", held, read)
     rows, queue = met[0]
     assert {digests(held[rows].numpy())[i] for i in range(len(rows))} == second
-    torch.testing.assert_close(
-        queue, F.normalize(other.encoder(first.float() / 255), dim=1).detach()
-    )
+    keys = F.normalize(other.encoder(first.float() / 255), dim=1)
+    torch.testing.assert_close(queue, keys.detach())
 
 
 @pytest.mark.parametrize("nothing", [None, 0])
@@ -382,22 +300,18 @@ def test_held__without_images_is_refused(
     make_moco: Any, images: Tensor, held: Tensor, seen: list[int], nothing: int | None
 ) -> None:
     none = None if nothing is None else held[:nothing]
-    view = ClientView(make_moco(), AUGMENT, seed=0, device=CPU, held=none)
-    for ask in (
-        lambda: view.losses(images, 2, "held"),
-        lambda: under(view, [view.state()], images, 2, "held"),
-    ):
+    view = client(make_moco(), held=none)
+    for one in (view, view.of_weights(view.state())):
         with pytest.raises(InputError, match="'held': this attacker holds no images of its own"):
-            ask()
+            one.losses(images, 2, "held")
     assert view.queries == sum(seen) == 0
     view.losses(images, 2, "queue")
-    under(view, [view.state()], images, 2, "queue")
 
 
 def test_negatives__an_image_is_never_its_own(make_moco: Any, images: Tensor, held: Tensor) -> None:
     """Each meets the half of the images held that it is not in, so all meet as many."""
-    view, banks = WhiteBox(make_moco(), AUGMENT, seed=0, device=CPU, held=held), []
-    method = copy.deepcopy(view._method)
+    view, banks = client(make_moco(), held=held), []
+    method: Any = view.copy_method()
     fill = method.fill_bank
 
     def seen(pixels: Tensor) -> None:
@@ -422,21 +336,20 @@ def test_negatives__an_image_is_never_its_own(make_moco: Any, images: Tensor, he
 def test_negatives__known_images_score_as_others_do(make_moco: Any, textures: Any) -> None:
     """On a model that never saw either, the losses of images held are those of any others."""
     pool = textures(240, seed=4)
-    view = WhiteBox(make_moco(), AUGMENT, seed=0, device=CPU, held=pool[:120])
+    view = client(make_moco(), held=pool[:120])
     losses = view.losses(pool, 2, "held").numpy()
     higher = (losses[:120, None] > losses[None, 120:]).mean()
     assert abs(higher - 0.5) < 3 * np.sqrt(241 / (12 * 120 * 120))
-
-
-# -- precision -------------------------------------------------------------------------------
 
 
 def test_precision__bfloat16_is_near_and_a_row_knows_no_batch(
     make_moco: Any, images: Tensor
 ) -> None:
     method = make_moco()
-    exact = WhiteBox(method, AUGMENT, seed=0, device=CPU)
-    low = WhiteBox(method, AUGMENT, seed=0, device=CPU, precision="bfloat16")
+    with pytest.raises(InputError, match="unknown precision 'float16'"):
+        client(method, precision="float16")
+    exact = client(method)
+    low = client(method, precision="bfloat16")
     for ask in (
         lambda v, x: v.embed_plain(x),
         lambda v, x: v.embed_views(x, 3, "avgpool").flatten(0, 1),
@@ -446,17 +359,12 @@ def test_precision__bfloat16_is_near_and_a_row_knows_no_batch(
         want, got = ask(exact, images), ask(low, images)
         assert got.dtype == torch.float32 and not torch.equal(got, want)
         assert F.cosine_similarity(got, want).min() > 0.999
-        alone = WhiteBox(method, AUGMENT, seed=0, device=CPU, precision="bfloat16")
+        alone = client(method, precision="bfloat16")
         some = ask(alone, images[5:8])
         rows = len(some) // 3
         torch.testing.assert_close(some, got[5 * rows : 8 * rows], atol=0.02, rtol=0.02)
     torch.testing.assert_close(low.losses(images, 2, "queue"), exact.losses(images, 2, "queue"),
                                atol=0.05, rtol=0.05)  # fmt: skip
-
-
-def test_precision__of_another_name_is_refused(make_moco: Any) -> None:
-    with pytest.raises(InputError, match="unknown precision 'float16'"):
-        BlackBox(make_moco(), AUGMENT, seed=0, device=CPU, precision="float16")
 
 
 @dataclass(frozen=True)
@@ -476,10 +384,10 @@ def test_memory__is_bounded_by_pixels_not_by_images(
     make_moco: Any, textures: Any, monkeypatch: pytest.MonkeyPatch, limit: int
 ) -> None:
     images = torch.nn.functional.interpolate(textures(7), size=16)
-    whole = BlackBox(make_moco(), AUGMENT, seed=0, device=CPU)
+    whole = client(make_moco())
     want = whole.embed_views(images, 5), whole.responses(images, AUGMENT, 5)
     monkeypatch.setattr(_rows, "DRAWN", limit)
-    counting, view = Counting(), BlackBox(make_moco(), AUGMENT, seed=0, device=CPU)
+    counting, view = Counting(), client(make_moco())
     view.embed_views(images, 2, recipe=counting)
     torch.testing.assert_close(view.embed_views(images, 5, recipe=counting), want[0])
     assert max(counting.pixels) <= max(limit, 256)

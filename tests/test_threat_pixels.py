@@ -11,10 +11,7 @@ import torch
 from torch import Tensor
 
 from fedmia.ssl.augment import Augment, content_uniforms
-from fedmia.threat import (
-    BlackBox,
-    _rows,
-)
+from fedmia.threat import BlackBox, _rows
 from fedmia.threat.signals import PixelCache
 
 CPU = torch.device("cpu")

@@ -11,15 +11,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from fedmia.nets.smallnet import SmallNet
 from fedmia.options.seeding import torch_rng
-from fedmia.ssl.augment import Augment
-from fedmia.ssl.base import State
+from fedmia.ssl.base import Recipe, State
 from fedmia.ssl.byol import BYOL
 from fedmia.ssl.moco import MomentumContrast
+from fedmia.testing.material import AUGMENT, changed
 from fedmia.threat import BudgetError, ServerView, Threat
-
-CPU = torch.device("cpu")
-AUGMENT = Augment(hue=0.1)
+from tests.attacks.planted import view_of
 
 
 class Counted(Mapping[int, State]):
@@ -39,11 +38,6 @@ class Counted(Mapping[int, State]):
         return len(self.states)
 
 
-@pytest.fixture
-def moco(make_moco: Callable[..., MomentumContrast]) -> MomentumContrast:
-    return make_moco()
-
-
 def sent(state: State, clients: tuple[int, ...]) -> Counted:
     draw = torch_rng(0, "sent")
     return Counted(
@@ -57,60 +51,55 @@ def make(method: Any, held: Tensor, **more: Any) -> tuple[ServerView, Counted]:
     updates = sent(state, (7, 2, 4))
     released = copy.deepcopy(method)
     released.load_shared({n: t * 1.1 for n, t in state.items()})  # of another round
-    view = ServerView(
-        released, AUGMENT, seed=0, device=CPU, held=held, updates={3: updates}, before={3: state},
-        **more,
-    )  # fmt: skip
-    return view, updates
+    own = {"updates": {3: updates}, "before": {3: state}}
+    return view_of(released, AUGMENT, ServerView, held=held, **own, **more), updates
 
 
-def test_threat__covers_a_client_and_sees_more(moco: MomentumContrast, held: Tensor) -> None:
-    view, _ = make(moco, held)
+@pytest.fixture
+def server(make_moco: Callable[..., MomentumContrast], held: Tensor) -> tuple[ServerView, Counted]:
+    return make(make_moco(), held)
+
+
+Server = tuple[ServerView, Counted]
+
+
+def test_threat__covers_a_client_and_sees_the_updates(server: Server, images: Tensor) -> None:
+    view, updates = server
     assert view.threat == Threat("white_box", "server")
     assert view.threat.covers(Threat("white_box", "client"))
     assert view.clients(3) == (2, 4, 7)
     with pytest.raises(KeyError):
         view.clients(4)
-
-
-def test_of_weights__of_an_update_is_the_clients_model_and_counts_here(
-    moco: MomentumContrast, held: Tensor, images: Tensor
-) -> None:
-    view, updates = make(moco, held)
     model = view.of_weights(view.updates[3][4])
     assert all(torch.equal(t, updates.states[4][n]) for n, t in model.state().items())
     model.embed_views(images, 5)
-    assert view.queries == 100
-    with pytest.raises(KeyError):
-        view.updates[3][0]
-    with pytest.raises(KeyError):
-        view.updates[1][4]
+    assert view.queries == 100  # counted here
 
 
 def test_on_updates__measures_each_client_once_and_charges_each_time(
-    moco: MomentumContrast, held: Tensor, images: Tensor
+    server: Server, held: Tensor, images: Tensor
 ) -> None:
-    view, updates = make(moco, held)
+    view, updates = server
 
     def measure(model: Any, x: Tensor) -> Tensor:
         return model.losses(x, 2, "held")
 
     queries = 4 * len(images) + len(held)
-    found = view.on_updates(images, 3, ("a loss",), measure, queries)
-    assert found.shape == (3, 20) and view.queries == 3 * queries and updates.reads == 3
-    for row, client in zip(found, (2, 4, 7), strict=True):
+    losses = view.on_updates(images, 3, ("a loss",), measure, queries)
+    assert losses.shape == (3, 20) and view.queries == 3 * queries and updates.reads == 3
+    for row, client in zip(losses, (2, 4, 7), strict=True):
         want = view.of_weights(updates.states[client]).losses(images, 2, "held")
         assert torch.equal(row, want.double())
     view.queries, updates.reads = 0, 0
     again = view.on_updates(images.flip(0), 3, ("a loss",), measure, queries)
-    assert torch.equal(again, found.flip(1)) and view.queries == 3 * queries
+    assert torch.equal(again, losses.flip(1)) and view.queries == 3 * queries
     assert updates.reads == 0  # nothing is computed, so nothing is read
 
 
 def test_on_updates__keeps_the_budget_before_it_computes(
-    moco: MomentumContrast, held: Tensor, images: Tensor
+    make_moco: Any, held: Tensor, images: Tensor
 ) -> None:
-    view, updates = make(moco, held, budget=59)
+    view, updates = make(make_moco(), held, budget=59)
     with pytest.raises(BudgetError):
         view.on_updates(images, 3, ("any",), lambda m, x: torch.zeros(len(x)), 20)
     assert view.queries == 0 and updates.reads == 0
@@ -118,10 +107,11 @@ def test_on_updates__keeps_the_budget_before_it_computes(
 
 @pytest.mark.parametrize("negatives", ["held", "queue"])
 def test_gradient_cosines__are_autograds(
-    negatives: str, moco: MomentumContrast, held: Tensor, serving: Tensor, images: Tensor
+    negatives: str, server: Server, held: Tensor, serving: Tensor, images: Tensor
 ) -> None:
-    """One image, one pair, one client at a time."""
-    view, updates = make(moco, held)
+    """One image, one pair, one client at a time; 0 of a client that sent what it received."""
+    view, updates = server
+    updates.states[7] = view.before[3]
     some, pairs = images[:4], 3
     cosines, lengths = view.gradient_cosines(some, 3, pairs, negatives)
     assert cosines.shape == (3, 4) and lengths.shape == (4,)
@@ -148,46 +138,24 @@ def test_gradient_cosines__are_autograds(
             assert cosines[k, i].item() == pytest.approx(want, abs=1e-5)
 
 
-def test_gradient_cosines__of_a_descent_are_near_1_and_of_no_update_0(
-    moco: MomentumContrast, held: Tensor, serving: Tensor, images: Tensor
-) -> None:
-    view, updates = make(moco, held)
-    method = view.copy_method()
-    method.load_shared(view.before[3])
-    method.fill_bank(serving.float() / 255)
-    pixels = view.view_pixels(images[:1], 2)
-    names, weights = zip(*method.encoder.named_parameters(), strict=True)
-    gradient = torch.autograd.grad(method.probe_losses(pixels[0], pixels[1]).sum(), weights)
-    state = view.before[3]
-    down = {n: state[n] - 0.01 * g for n, g in zip(names, gradient, strict=True)}
-    up = {n: state[n] + 0.01 * g for n, g in zip(names, gradient, strict=True)}
-    updates.states = {2: state | down, 4: state | up, 7: state}
-    cosines, _ = view.gradient_cosines(images[:1], 3, 1, "held")
-    torch.testing.assert_close(
-        cosines[:, 0], torch.tensor([1.0, -1.0, 0.0]).double(), atol=1e-3, rtol=0
-    )
-
-
 def test_gradient_cosines__leave_no_trace_and_are_computed_once(
-    moco: MomentumContrast, held: Tensor, images: Tensor
+    server: Server, images: Tensor
 ) -> None:
-    view, updates = make(moco, held)
-    before = {n: t.clone() for n, t in view._method.state_dict().items()}
+    view, updates = server
+    before = view.copy_method().state_dict()
     first, _ = view.gradient_cosines(images[:5], 3, 1, "held")
-    assert all(torch.equal(t, before[n]) for n, t in view._method.state_dict().items())
-    assert all(w.grad is None for w in view._method.parameters())
+    after = view.copy_method()
+    assert changed(before, after.state_dict()) is None
+    assert all(w.grad is None for w in after.parameters())
     updates.reads = 0
     again, _ = view.gradient_cosines(images[:5].flip(0), 3, 1, "held")
     assert torch.equal(again, first.flip(1)) and updates.reads == 0
 
 
 def test_gradient_cosines__of_a_method_with_a_predictor_and_batch_norm(
-    make_moco: Callable[..., MomentumContrast], held: Tensor, images: Tensor
+    held: Tensor, images: Tensor
 ) -> None:
     """Only the encoder's weights count; running statistics are no weights and stay as they were."""
-    from fedmia.nets.smallnet import SmallNet
-    from fedmia.ssl.base import Recipe
-
     backbone = SmallNet(width=4, norm="batch").build(3, images.shape[-1])
     recipe = Recipe((0.5,) * 3, (0.25,) * 3, None)
     method = BYOL(dim=8).build(backbone, recipe, torch_rng(0, "byol"))

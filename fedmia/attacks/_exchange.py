@@ -70,13 +70,13 @@ def exchange_test(
     while draws == 0 or (reached == 0 and draws < most):
         differences = np.zeros(DRAWS)
         for pool, k, weight in pools:
-            differences += weight * (_means(pool, k, further if draws else rng) - pool.mean())
+            differences += weight * (drawn_means(pool, k, further if draws else rng) - pool.mean())
         reached += int((differences >= observed - 1e-9 * max(abs(observed), 1e-300)).sum())
         draws += DRAWS
     return SetComparison((1 + reached) / (1 + draws), observed / n, n, m)
 
 
-def _means(pool: Values, count: int, rng: np.random.Generator) -> Values:
+def drawn_means(pool: Values, count: int, rng: np.random.Generator) -> Values:
     """(DRAWS,) means of `count` of the pool, drawn without replacement (Fisher and Yates)."""
     total = np.zeros(DRAWS)
     if count**2 > len(pool):

@@ -36,10 +36,11 @@ class MembershipSignal:
       the known images under the same encoder. Its logit is log m - log |v|: members are taken to
       be shorter (LpLA, Fig. 4), which is a convention, not a finding.
 
-    Args:
-        views: an image.
-        layer: one of OUTPUTS, or `auto`: the projection, but pooled features for
-            `norm`. temperature: of the loss.
+    Attributes:
+        signal: one of SIGNALS.
+        views: an image; of an odd number the last is no part of the loss.
+        layer: one of OUTPUTS, or `auto`: the projection, but pooled features for `norm`.
+        temperature: of the loss.
     """
 
     signal: str
@@ -52,11 +53,8 @@ class MembershipSignal:
 
         N x views queries (`norm`: N), and one for each of `others` except for `similarity`.
 
-        Args:
-            others: uint8 (K, C, H, W), images that the attacker knows.
-
         Raises:
-            InputError: `others` are too few for the signal.
+            InputError: `others`, images that the attacker knows, are too few for the signal.
         """
         layer, least = self.layer, {"similarity": 0, "norm": 1, "loss": 2}[self.signal]
         if len(others) < least:

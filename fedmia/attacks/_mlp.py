@@ -91,8 +91,7 @@ def train_logits(
         model: the network, one logit an image.
         inputs: features, float32 `(N, ...)`.
         truth: labels, `(N,)`, 1 = member.
-        rng: of the initial weights and of the order; two runs with one stream are identical on the
-            CPU.
+        rng: of the initial weights and of the order of the images.
         optimizer: builds the optimizer over the trained parameters.
         epochs: passes over the inputs.
         batch: images a step, or None for all of them.
@@ -117,7 +116,7 @@ def train_logits(
         for epoch in range(epochs):
             for group, lr in zip(opt.param_groups, initial_lrs, strict=True):
                 group["lr"] = lr * (1.0 if rate is None else rate(epoch))
-            order = _alternate_classes(truth, rng) if balanced else rng.permutation(len(inputs))
+            order = alternate_classes(truth, rng) if balanced else rng.permutation(len(inputs))
             for rows in torch.from_numpy(order).split(size):
                 logits = model(inputs[rows]).flatten()
                 loss = F.binary_cross_entropy_with_logits(
@@ -129,7 +128,7 @@ def train_logits(
     return model.eval().requires_grad_(False)
 
 
-def _alternate_classes(truth: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
+def alternate_classes(truth: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
     """A random order of the images in which the two classes alternate, in their proportion."""
     order = rng.permutation(len(truth))
     place = np.empty(len(truth))

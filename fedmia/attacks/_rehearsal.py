@@ -104,7 +104,7 @@ def _rehearse_alone(
     sent, after = (np.zeros((len(checkpoints), len(images))) for _ in range(2))
     order = turn.rng.permutation(len(images))
     for start in range(0, len(order), size):
-        rows = np.resize(np.roll(order, -start), size)  # the last batch is filled: see `_batches`
+        rows = np.resize(np.roll(order, -start), size)  # the last batch is filled: see `Ascent`
         batch = dataclasses.replace(turn, targets=images[rows])
         for at, (_, climbed) in enumerate(
             _iterate_climbs(attack, batch, attack.lots(batch, np.arange(size)), checkpoints, lr)

@@ -61,6 +61,7 @@ class TrainingRecipe:
     Attributes:
         epochs: of the paper or code.
         batch: images a step, None for all of them.
+        optimizer: builds one over the parameters.
         rate: epoch -> factor on the learning rate.
     """
 

@@ -95,10 +95,10 @@ class Ascent(ActiveAttack):
 
         Args:
             targets: number of images under attack.
-            number: which of the client's crafted rounds it is: 0, 1, ...
+            number: of the client's crafted rounds, from 0.
 
         Returns:
-            bool `(targets,)`, True where the upload acts on the image.
+            bool, True where the upload acts on the image.
         """
         if self.round_size is None or not targets:
             return np.ones(targets, dtype=bool)
@@ -120,8 +120,7 @@ class Ascent(ActiveAttack):
         return {name: shared[name] for name in turn.received}
 
     def _chosen(self, turn: CraftContext, lots: Lots) -> tuple[int, float | None]:
-        """Steps, and the rate, None for that of honest clients. What `auto` chooses stays for the
-        client's later rounds, and for those of other batches."""
+        """Steps, and the rate (None: that of honest clients); a choice stays in the notes."""
         if "auto" in (self.steps, self.lr):
             if "choice" not in turn.notes:
                 if not len(turn.known.members) or not len(turn.known.nonmembers):
@@ -136,27 +135,20 @@ class Ascent(ActiveAttack):
         return steps, None if self.lr == "matched" else float(self.lr)
 
     def optimizer(self, turn: CraftContext, lr: float | None) -> Optimizer:
-        """Plain SGD at `lr`, or the honest clients' own, without any momentum yet.
-
-        Args:
-            turn: what the attack can use in this round.
-            lr: learning rate of plain SGD; None: the honest clients' own optimizer.
-
-        Returns:
-            an optimizer over the weights that the client shares.
-        """
+        """Plain SGD at `lr`, or (None) the honest clients' own, without any momentum yet; over the
+        weights that the client shares."""
         if lr is None:
             return make_optimizer(turn.method, turn.train)
         return SGD(turn.method.trainable(), lr=lr)
 
     def climb(self, turn: CraftContext, lots: Lots, optimizer: Optimizer) -> None:
-        """One pass over the targets of all lots, and back to the state nearest to the
-        result that the server's rule lets through, where the attacker can guess that rule's bound.
+        """One pass over the targets of all lots; under `server=known` then back to the nearest
+        state that the server's rule lets through.
 
         Args:
-            turn: what the attack can use in this round; its method changes in place.
-            lots: the targets and their negatives, of `lots`.
-            optimizer: of `optimizer`.
+            turn: its method changes in place.
+            lots: what `lots` returned.
+            optimizer: what `optimizer` returned; it keeps its momentum from pass to pass.
         """
         method, pixels = turn.method, turn.targets
         device = next(iter(method.parameters())).device
@@ -173,14 +165,14 @@ class Ascent(ActiveAttack):
 
     def lots(self, turn: CraftContext, rows: Rows) -> Lots:
         """Negatives, and the targets that meet them: no image is its own negative. Keys of held
-        images are those under the weights received.
+        images are those under the weights that the method holds, the received ones.
 
         Args:
-            turn: what the attack can use in this round.
+            turn: without held images, or with `negatives=queue`, its own bank serves all.
             rows: indices of the targets that climb, `(n,)`.
 
         Returns:
-            pairs of negatives and of the targets that climb against them.
+            the method's local state with the bank filled, and the rows that climb against it.
         """
         if self.negatives != "held" or turn.held is None:
             return [(turn.method.local_state(), rows)]
@@ -196,12 +188,12 @@ class Ascent(ActiveAttack):
         return lots
 
     def _batches(self, turn: CraftContext, rows: Rows) -> Iterator[Rows]:
-        """The targets at `rows` in the batches of one pass, all of one size: a step climbs the mean
-        of its batch, so a short one would climb each image harder."""
+        """The targets at `rows` in the batches of one pass, all of one size."""
         if turn.alone:
             yield rows
             return
         order = turn.rng.permutation(rows)
+        # A step climbs the mean of its batch: a short one would climb each image harder.
         for start in range(0, len(order), self.batch):
             yield np.resize(np.roll(order, -start), min(self.batch, len(order)))
 

@@ -36,8 +36,8 @@ class AscentStatic(Attack):
     """Gradient ascent on the released model: the loss of members is said to rise less.
 
     The paper asks that steps and rate be adapted to the model. `auto` adapts them to the known
-    images, which climb as those under test will: each of STEPS with each of RATES, and of those
-    `gentlest` takes one by its AUC on them.
+    images, which climb as those under test will: STEPS at each rate of MOST, and `choose_gentlest`
+    takes one by its AUC on them.
     """
 
     paper: ClassVar[str] = (
@@ -138,30 +138,20 @@ class AscentStatic(Attack):
         """Loss of each of uint8 (N, C, H, W) before its climb and after each step, (G + 1, N).
 
         Called after `fit`. 2 pairs (G + 1) queries for each image that climbs, scored or not, and
-        `view.bank_queries`.
-
-        Args:
-            view: white-box view of the released model.
-            images: uint8 `(N, C, H, W)`.
-
-        Returns:
-            losses, `(G + 1, N)`, for G steps.
-        """
+        `view.bank_queries`."""
         steps, lr = self._chosen
         self._charge(view, images, steps)
         return self._climb_shared(view, images, images, steps, lr)
 
     def _climb_known(self, view: WhiteBox, images: Tensor, steps: int, lr: float) -> Scores:
-        """`by_step` of some of the spare images, of which all climb: so whoever of them is left
-        out climbs as before, and the model's other fits find the rows."""
+        """`by_step` of some of the spare images, which all climb, as in the model's other fits."""
         self._charge(view, self._spare, steps)
         return self._climb_shared(view, self._spare, images, steps, lr)
 
     def _climb_shared(
         self, view: WhiteBox, climbing: Tensor, images: Tensor, steps: int, lr: float
     ) -> Scores:
-        """(G + 1, N) losses of images that are among those climbing. Fits of one model for which
-        the same images climb alike, beside the same spare ones, climb once."""
+        """(G + 1, N) losses of images among those climbing; equal climbs of one model run once."""
         names, beside = digests(climbing.numpy()), digests(self._spare.numpy())
         how = repr(dataclasses.replace(self, steps=steps, lr=lr, reading="rise"))
         key = (how, *sorted(names), None, *beside)
@@ -186,12 +176,9 @@ class AscentStatic(Attack):
     def _batches(
         self, every: Tensor, n: int, rows: Tensor
     ) -> Iterator[tuple[list[int], list[int]]]:
-        """Rows of the first `n` images that climb together, and of those beside them.
-
-        The step is along the mean of a batch, so fewer images would climb harder, each by itself:
-        a short batch is filled with others, which are not scored in it. They are the first of the
-        call by content, then spare ones.
-        """
+        """Rows of the first `n` images that climb together, and of those beside them, unscored."""
+        # A step is along the mean of a batch, so fewer images would climb harder: a short batch is
+        # filled with the first of the call by content, then with spare ones.
         names = digests(every.numpy())
         order = sorted((i for i in rows.tolist() if i < n), key=names.__getitem__)
         spare = [i for i in rows.tolist() if i >= n]
@@ -246,20 +233,20 @@ class AscentStatic(Attack):
 
 
 def read_losses(method: SSLMethod, z1: Tensor, z2: Tensor, reading: str) -> Tensor:
-    """Per-image loss (B,) of encoder outputs (B, P) in the reading asked for.
+    """Loss of each image, (B,), differentiable, of encoder outputs (B, P) of its two views.
 
     `training`: the method's own loss (temperature, positive pair in the denominator).
     `algorithm1`: lines 12-14 of Algorithm 1 (Chen et al.) to the letter: no temperature, and only
     the queue in the denominator.
 
     Args:
-        method: supplies the bank of negatives and the temperature.
-        z1: encoder outputs of the first view, `(B, P)`.
-        z2: encoder outputs of the second view, `(B, P)`.
-        reading: `training` or `algorithm1`.
+        method: supplies the bank of negatives, and for `training` the temperature.
+        z1: of the first views.
+        z2: of the second views.
+        reading: one of LOSSES.
 
     Returns:
-        losses, `(B,)`, differentiable.
+        losses, summed over both directions of the pair under `algorithm1`.
 
     Raises:
         InputError: `algorithm1` on a method without a queue.
@@ -276,29 +263,19 @@ def read_losses(method: SSLMethod, z1: Tensor, z2: Tensor, reading: str) -> Tens
 
 
 def attack_losses(method: SSLMethod, view1: Tensor, view2: Tensor, reading: str) -> Tensor:
-    """`read_losses` of two views (B, C, H, W) in [0, 1].
-
-    Args:
-        method: the model under attack.
-        view1: first view of each image, `(B, C, H, W)` in [0, 1].
-        view2: second view of each image, of the same shape.
-        reading: as of `read_losses`.
-
-    Returns:
-        losses, `(B,)`, differentiable.
-    """
+    """`read_losses` of two views (B, C, H, W) in [0, 1], which pass through the encoder at once."""
     z1, z2 = outputs(method.encoder, torch.cat([view1, view2])).split(len(view1))
     return read_losses(method, z1, z2, reading)
 
 
 def climb(method: SSLMethod, loss: Callable[[], Tensor], steps: int, lr: float) -> None:
-    """`steps` of plain SGD on -mean(loss), changing the method's shared weights in place.
+    """`steps` of plain SGD on -mean(loss).
 
     Args:
-        method: the model, whose shared weights change in place.
-        loss: computes the losses `(B,)` under the current weights.
-        steps: number of ascent steps, at least 0.
-        lr: learning rate, > 0.
+        method: its shared weights change in place; they are left without gradients.
+        loss: losses `(B,)` under the current weights, called once a step.
+        steps: 0 leaves the weights as they are.
+        lr: learning rate.
     """
     weights = method.trainable()
     for _ in range(steps):

@@ -66,16 +66,16 @@ class NotFitted(RuntimeError):
 
 
 def refuse_few(name: str, least: int, members: int, nonmembers: int) -> None:
-    """Raise InputError for fewer than `least` known images of a side.
+    """Refuse fewer than `least` known images of a side.
 
     Args:
-        name: of the attack, for the error.
+        name: who needs them, for the error.
         least: fewest known images a side.
         members: number of known members.
         nonmembers: number of known non-members.
 
     Raises:
-        InputError: fewer than `least` on either side.
+        InputError: saying how many there are.
     """
     if min(members, nonmembers) < least:
         raise InputError(
@@ -85,16 +85,16 @@ def refuse_few(name: str, least: int, members: int, nonmembers: int) -> None:
 
 
 def refuse_other_size(name: str, view: Any, known: Known) -> None:
-    """Raise InputError for shadows of images of another size than the known ones, for attacks that
-    show the same images to both.
+    """Refuse shadows of images of another size than the known ones, for attacks that show the same
+    images to both.
 
     Args:
         name: of the attack, for the error.
-        view: the attacker's view, with its shadows.
-        known: images whose membership the attacker knows.
+        view: a view without shadows is refused, too.
+        known: without known members nothing is compared.
 
     Raises:
-        InputError: a shadow's images differ in size from the known ones.
+        InputError: naming both sizes.
     """
     own, theirs = known.members.shape[1:], view.shadows[0].members.shape[1:]
     if len(known.members) and own != theirs:
@@ -228,60 +228,24 @@ class Attack(Options, ABC):
 
     @abstractmethod
     def score(self, view: Any, images: Tensor) -> Scores:
-        """(N,) finite scores of uint8 (N, C, H, W); the order of images only permutes them.
-
-        Args:
-            view: as of `fit`.
-            images: images to score, uint8 `(N, C, H, W)`.
-
-        Returns:
-            finite scores, `(N,)`; higher says member.
-
-        Raises:
-            NotFitted: before `fit`.
-        """
+        """(N,) finite scores of uint8 (N, C, H, W), higher = member; the order of the images, and
+        what else is scored, play no part. Raises NotFitted before `fit`."""
 
     def by_client(self, view: Any, images: Tensor) -> tuple[NDArray[np.int64], Scores] | None:
         """Ids of the clients (K,) and one finite score of each image for each, (K, N): higher,
         likelier that this client trained on it. For attacks that score each client; called
-        after `fit`. The client of an image's highest score is the one that the attack names.
-
-        Args:
-            view: as of `fit`.
-            images: images to score, uint8 `(N, C, H, W)`.
-
-        Returns:
-            client ids `(K,)` and scores `(K, N)`, or None if the attack does not score clients
-            apart.
-        """
+        after `fit`. The client of an image's highest score is the one that the attack names."""
         return None
 
     def score_sets(self, view: Any, sets: Tensor, known: Known) -> Scores | None:
         """(S, 2) of uint8 sets (S, B, C, H, W): a score of each set as a whole, and that of the
         same attack without its act; higher, likelier that all its images are members. For attacks
-        that learn more of a set than of its images; None: the mean of `score` says all.
-
-        Args:
-            view: as of `fit`.
-            sets: uint8 `(S, B, C, H, W)`: S sets of B images.
-            known: images whose membership the attacker knows.
-
-        Returns:
-            scores `(S, 2)`, with and without the act, or None.
-        """
+        that learn more of a set than of its images; None: the mean of `score` says all."""
         return None
 
     def score_without(self, view: Any, images: Tensor) -> Scores | None:
         """(N,) scores of the attack without its act, for attacks on a released model that have one:
-        the difference to `score` is what the act adds.
-
-        Args:
-            view: as of `fit`.
-            images: images to score, uint8 `(N, C, H, W)`.
-
-        Returns:
-            scores `(N,)`, or None if there is no such baseline.
-        """
+        the difference to `score` is what the act adds."""
         return None
 
     def other_readings(self) -> dict[str, Attack]:
@@ -294,15 +258,7 @@ class Attack(Options, ABC):
         return copies
 
     def features(self, view: Any, images: Tensor) -> tuple[tuple[str, str, str], Scores] | None:
-        """Three named features (N, 3) for the scatter plot, for attacks that have them.
-
-        Args:
-            view: as of `fit`.
-            images: uint8 `(N, C, H, W)`.
-
-        Returns:
-            three names and the values `(N, 3)`, or None.
-        """
+        """Three names and features (N, 3) for the scatter plot, for attacks that have them."""
         return None
 
 
@@ -369,12 +325,11 @@ class DatasetAttack(Attack):
             view: as of `fit`.
             images: uint8 (N, C, H, W) of all sets.
             classes: (N,), which the data set's owner knows.
-            suspects: places of a suspected set, and of other images, not trained on,
-            to compare with.
+            suspects: places of a suspected set, and of others, not trained on, to compare with.
             rng: stream of the permutations.
 
         Returns:
-            one test for each set of `asked`, in the same order.
+            one comparison for each of `suspects`.
         """
 
 
@@ -408,15 +363,7 @@ class ActiveAttack(Attack):
 
     @abstractmethod
     def read(self, view: WhiteBox, images: Tensor) -> Scores:
-        """(N,) what it notes of uint8 (N, C, H, W) under one model, such as their losses.
-
-        Args:
-            view: white-box view of one model.
-            images: uint8 `(N, C, H, W)`.
-
-        Returns:
-            one number an image, `(N,)`.
-        """
+        """(N,) what it notes of uint8 (N, C, H, W) under one model, such as their losses."""
 
     @abstractmethod
     def judge(self, trajectory: Trajectory) -> Scores:

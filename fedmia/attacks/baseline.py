@@ -80,10 +80,10 @@ class Patch:
     Where the sides do not divide evenly, borders are rounded to whole pixels.
 
     Attributes:
-        row: row of the patch in the grid, from 0.
-        column: column of the patch in the grid, from 0.
-        rows: number of rows of the grid.
-        columns: number of columns of the grid.
+        row: from 0, of `rows`.
+        column: from 0, of `columns`.
+        rows: of the grid.
+        columns: of the grid.
     """
 
     row: int

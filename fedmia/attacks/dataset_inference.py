@@ -65,7 +65,7 @@ class DatasetInference(DatasetAttack):
 
     def score(self, view: BlackBox, images: Tensor) -> Scores:
         if self.statistic != "likelihood":
-            return self._relations(view, images)
+            return self.relations(view, images)
         mixture = self._mixture(_unit(view, self._known.members), np.random.default_rng(0))
         return np.asarray(mixture.score_samples(_unit(view, images)))
 
@@ -78,7 +78,7 @@ class DatasetInference(DatasetAttack):
         rng: np.random.Generator,
     ) -> list[SetComparison]:
         fits = self.statistic == "likelihood"
-        rows = _unit(view, images) if fits else self._relations(view, images)
+        rows = _unit(view, images) if fits else self.relations(view, images)
         # The test needs enough permutations to reach a p-value below the corrected level.
         most = max(LEAST, ENOUGH * len(suspects))
         comparisons = []
@@ -92,8 +92,16 @@ class DatasetInference(DatasetAttack):
             comparisons.append(exchange_test(*sides, rng, most))
         return comparisons
 
-    def _relations(self, view: BlackBox, images: Tensor) -> Scores:
-        """(N,) unary relationship of each image, and where asked for minus its binary one."""
+    def relations(self, view: BlackBox, images: Tensor) -> Scores:
+        """How alike an image's views are.
+
+        Args:
+            view: of the encoder that is asked.
+            images: uint8 (N, C, H, W).
+
+        Returns:
+            (N,) unary relationship of each image, under `relationship` less its binary one.
+        """
         rows = view.embed_views(images, self.views).double()
         unary = pairwise_cosines(rows).mean(axis=1)
         if self.statistic == "unary":
@@ -114,15 +122,14 @@ class DatasetInference(DatasetAttack):
 
 
 def binary(rows: Tensor, known: Tensor) -> Tensor:
-    """(N,) mean change of an image's cosine to a known one from view to view, over all pairs of
-    views and all known images. Rows (N, V, P) and (K, V, P) of length 1.
+    """Mean absolute change of an image's cosine to a known one from view to view.
 
     Args:
         rows: unit vectors of the images' views, `(N, V, P)`.
         known: unit vectors of the known images' views, `(K, V, P)`.
 
     Returns:
-        mean absolute change, `(N,)`.
+        mean over all pairs of views and all known images, `(N,)`.
     """
     views = rows.shape[1]
     ordered = torch.einsum("nvp,kvp->nkv", rows, known).sort(dim=2).values

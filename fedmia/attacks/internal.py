@@ -37,17 +37,11 @@ class Internal(ClassifierAttack):
 
 
 def top_confidences(outputs: Tensor, top: int) -> NDArray[np.float64]:
-    """(N, top) largest values of softmax over each row of (N, D), descending, as logarithms.
+    """Largest values of softmax over each row of (N, D), descending, as logarithms: `top` of them,
+    or all D where there are fewer.
 
     The paper has no class head: "Predict(G(x), N)" is read as a softmax over the layer's D
     outputs. Logarithms keep confidences near 0 and 1 apart for a linear classifier.
-
-    Args:
-        outputs: outputs of one layer, `(N, D)`.
-        top: number of values kept, at most D.
-
-    Returns:
-        logarithms of the largest values, `(N, top)`.
     """
     logs = torch.log_softmax(outputs.double(), dim=1)
     best = logs.topk(min(top, logs.shape[1]), dim=1).values

@@ -87,11 +87,7 @@ class LiRA(ShadowReferenceAttack):
         return mean, np.maximum(np.sqrt(squares / which.sum(axis=0)), LEAST)
 
     def _pooled(self, view: BlackBox) -> tuple[float, float]:
-        """Deviations with and without the image, over known images and some of the shadows' own.
-
-        Only shadows are read. Where no image has two shadows of a kind, the other kind's is taken;
-        where neither has, 1: it changes no order then.
-        """
+        """Deviations with and without the image, over known images and some of the shadows' own."""
         own = pick_by_content(
             [t for s in view.shadows for t in (s.members, s.nonmembers)], self.pool
         )
@@ -99,6 +95,8 @@ class LiRA(ShadowReferenceAttack):
         rows = self._scaled(np.stack([self.measure(s.view, images) for s in view.shadows]))
         inside = np.stack([s.trained_on(images) for s in view.shadows])
         deviations = [pooled_deviation(rows, which) for which in (inside, ~inside)]
+        # Where no image has two shadows of a kind, the other kind's is taken; where neither has, 1,
+        # which changes no order.
         usable = [max(f, LEAST) if f is not None else None for f in deviations]
         return usable[0] or usable[1] or 1.0, usable[1] or usable[0] or 1.0
 
@@ -157,14 +155,5 @@ class LiRARounds(RoundReferenceAttack):
 
 
 def log_normal(x: Scores, mean: Scores, deviation: Scores) -> Scores:
-    """log N(x; mean, deviation^2) without its constant.
-
-    Args:
-        x: where the density is taken, `(N,)`.
-        mean: means, `(N,)`.
-        deviation: standard deviations, `(N,)`, > 0.
-
-    Returns:
-        log densities, `(N,)`, up to a constant.
-    """
+    """(N,) log N(x; mean, deviation^2) without its constant."""
     return np.asarray(-(((x - mean) / deviation) ** 2) / 2 - np.log(deviation))

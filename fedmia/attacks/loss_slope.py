@@ -47,15 +47,7 @@ class LossSlope(Attack):
 
 
 def slope(at: Scores, values: Scores) -> Scores:
-    """(N,) least-squares slope of (R, N) over (R,); 0 where R is 1.
-
-    Args:
-        at: abscissae, `(R,)`, such as round numbers.
-        values: values at each of them, `(R, N)`.
-
-    Returns:
-        slopes, `(N,)`.
-    """
+    """(N,) least-squares slope of values (R, N) over `at` (R,), such as rounds; 0 where R is 1."""
     centred = at - at.mean()
     spread = (centred**2).sum()
     return np.asarray(centred @ values / spread if spread else np.zeros(values.shape[1]))

@@ -20,14 +20,14 @@ FLOOR = 1e-6  # least standard deviation, relative to the norms; below it is rou
 
 
 class NormGaussians(NamedTuple):
-    """Mean and standard deviation of the norms of both sides; whether the norms differ at all.
+    """The norms of both sides as Gaussians.
 
     Attributes:
-        mean: mean norm of the members.
-        sigma: standard deviation of the members' norms, > 0.
-        mean_other: mean norm of the non-members.
-        sigma_other: standard deviation of the non-members' norms, > 0.
-        varies: whether the norms differ at all.
+        mean: of the members.
+        sigma: standard deviation of the members; 0 only where all norms are 0.
+        mean_other: of the non-members.
+        sigma_other: likewise.
+        varies: whether the known norms differ by more than rounding.
     """
 
     mean: float
@@ -102,31 +102,14 @@ class LpLA(Attack):
 
 
 def lp_norms(vectors: Tensor, p: float, tolerance: float = 0.0) -> Scores:
-    """(N,) p-norms of vectors (N, P), (sum |v|^p)^(1/p); at p = 0 how many |v| > `tolerance`.
-
-    Args:
-        vectors: features, `(N, P)`.
-        p: order of the norm, >= 0.
-        tolerance: at p = 0, the magnitude up to which an entry counts as zero.
-
-    Returns:
-        norms, `(N,)`.
-    """
+    """(N,) p-norms of vectors (N, P), (sum |v|^p)^(1/p); at p = 0 how many |v| > `tolerance`."""
     sizes = vectors.double().abs()
     count = (sizes > tolerance).sum(dim=1).double()
     return np.asarray((torch.linalg.vector_norm(sizes, ord=p, dim=1) if p else count).numpy())
 
 
 def random_pixels(like: Tensor, rng: np.random.Generator) -> Tensor:
-    """uint8 images of uniform random pixels, as many as `like` and of its shape.
-
-    Args:
-        like: images whose number and shape are copied, `(N, C, H, W)`.
-        rng: stream of the pixels.
-
-    Returns:
-        uint8 `(N, C, H, W)`.
-    """
+    """uint8 images of uniform random pixels, as many as `like` and of its shape."""
     return torch.from_numpy(rng.integers(0, 256, size=tuple(like.shape), dtype=np.uint8))
 
 
@@ -136,8 +119,8 @@ def fit_gaussians(members: Scores, nonmembers: Scores) -> NormGaussians:
     A deviation below `FLOOR` times the largest norm is rounding and is raised to it.
 
     Args:
-        members: norms of the known members, `(M,)`, M >= 2.
-        nonmembers: norms of the known non-members, `(K,)`, K >= 2.
+        members: norms, `(M,)`.
+        nonmembers: norms, `(K,)`.
 
     Returns:
         mean and deviation of each side.
@@ -154,29 +137,14 @@ def fit_gaussians(members: Scores, nonmembers: Scores) -> NormGaussians:
 
 
 def log_ratio(norms: Scores, fitted: NormGaussians) -> Scores:
-    """log of Eq. 14's likelihoods, members' less non-members'.
-
-    Args:
-        norms: norms of the images to score, `(N,)`.
-        fitted: of `fit_gaussians`.
-
-    Returns:
-        log-likelihood ratios, `(N,)`; above 0 says member.
-    """
+    """(N,) log of Eq. 14's likelihoods of the norms, members' less non-members'."""
     z = (norms - fitted.mean) / fitted.sigma
     z_other = (norms - fitted.mean_other) / fitted.sigma_other
     return (z_other**2 - z**2) / 2 + math.log(fitted.sigma_other / fitted.sigma)
 
 
 def beyond_middle(norms: Scores, fitted: NormGaussians) -> Scores:
-    """Distance from the middle of the two means, positive on the members' side (Sec. 4.4).
-
-    Args:
-        norms: norms of the images to score, `(N,)`.
-        fitted: of `fit_gaussians`.
-
-    Returns:
-        signed distances, `(N,)`.
-    """
+    """(N,) distance of the norms from the middle of the two means, positive on the members' side
+    (Sec. 4.4)."""
     middle = (fitted.mean + fitted.mean_other) / 2
     return (norms - middle) * (1.0 if fitted.mean > fitted.mean_other else -1.0)

@@ -50,15 +50,7 @@ class Crops(Options):
         return PLACE + 1
 
     def pixels(self, height: int, width: int) -> tuple[int, int]:
-        """Height and width of a resized crop of an image: whole patches, at least 2 pixels.
-
-        Args:
-            height: of the image, in pixels.
-            width: of the image, in pixels.
-
-        Returns:
-            height and width of the crop, in pixels.
-        """
+        """Height and width of a resized crop of an image of these: whole patches, at least 2."""
         sides = (self.patch * max(1, round(self.size * s / self.patch)) for s in (height, width))
         high, wide = sides
         return max(2, high), max(2, wide)

@@ -109,18 +109,18 @@ def choose_a(aucs: list[float]) -> float:
 
 
 def dominated_share(ratios: Scores, population: Scores, gamma: float) -> Scores:
-    """Share (N,) of the sorted `population` (Z,) that each ratio is at least gamma times.
+    """Share (N,) of the `population` (Z,) that each ratio is at least gamma times.
 
     Within a step, the share grows by less than 1 / Z with the ratio, so that no two images whose
     ratios differ are tied.
 
     Args:
-        ratios: likelihood ratios of the images to score, `(N,)`.
-        population: ratios of the population images, `(Z,)`, ascending.
-        gamma: factor by which an image must exceed a population image, >= 1.
+        ratios: of the images to score, `(N,)`, > 0.
+        population: ratios of known non-members, `(Z,)`, > 0 and ascending.
+        gamma: factor on these, > 0.
 
     Returns:
-        shares in [0, 1], `(N,)`.
+        shares in (0, 1).
     """
     # The comparison is made as the paper's quotient is, by multiplication: no division by 0.
     counts = np.searchsorted(gamma * population, ratios, side="right")

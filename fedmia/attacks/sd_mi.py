@@ -113,16 +113,7 @@ class SDMI(Attack):
 
 
 def distances(vectors: Tensor, anchors: Tensor, kind: str) -> Tensor:
-    """(N, A) Euclidean distances of (N, P) to (A, P) in double precision, or their squares.
-
-    Args:
-        vectors: features of the images, `(N, P)`.
-        anchors: features of the anchors, `(A, P)`.
-        kind: which distance: Euclidean, or squared.
-
-    Returns:
-        distances, `(N, A)`, float64.
-    """
+    """float64 (N, A) Euclidean distances of (N, P) to (A, P), or their squares (`squared`)."""
     lengths = torch.cdist(vectors.double(), anchors.double(), compute_mode="use_mm_for_euclid_dist")
     return lengths.square() if kind == "squared" else lengths
 
@@ -134,12 +125,12 @@ def choose_anchors(
     of each side its share.
 
     Args:
-        truth: membership of the known images, `(N,)`, 1 = member.
-        count: number of anchors, or 0 for the default.
-        rng: stream of the choice.
+        truth: of the known images, `(N,)`, 1 = member.
+        count: of both sides together.
+        rng: of the choice within a side.
 
     Returns:
-        bool `(N,)`, True for an anchor.
+        True for an anchor.
 
     Raises:
         InputError: fewer than 2 of a side are left.

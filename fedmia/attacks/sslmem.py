@@ -91,7 +91,7 @@ class SSLMem(Attack):
         """Mean Euclidean distance of all pairs of an image's views.
 
         Args:
-            view: queries to one encoder.
+            view: of the target or of a shadow.
             images: uint8 (N, C, H, W).
 
         Returns:

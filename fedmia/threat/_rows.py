@@ -80,8 +80,7 @@ class Rows:
     def _drawn(
         self, images: Tensor, recipe: ViewRecipe, first: int, last: int, most: int
     ) -> Iterator[Tensor]:
-        """Views `first` to `last` of each image, image by image, (B, C, h, w), B of
-        `_batch_size`."""
+        """Views `first` to `last`, image by image, in parts (B, C, h, w), B of `_batch_size`."""
         few, count = self._batch_size(most, images), last - first
         if few < count:  # not even all views of one image
             for one in images.split(1):

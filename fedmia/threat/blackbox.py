@@ -115,32 +115,22 @@ class BlackBox(Rows):
 
     @torch.no_grad()
     def embed(self, pixels: Tensor, layer: str = "encoder") -> Tensor:
-        """Output (B, P) of pixels (B, C, H, W) in [0, 1]; B queries.
-
-        Args:
-            pixels: `(B, C, H, W)` in [0, 1].
-            layer: one of OUTPUTS.
-
-        Returns:
-            outputs, `(B, P)`.
-
-        Raises:
-            InputError: another layer.
-        """
+        """Output (B, P) of pixels (B, C, H, W) in [0, 1], at `layer` of OUTPUTS; B queries, of
+        which nothing is remembered."""
         _known(layer)
         self.charge(len(pixels))
         return self._embed(pixels)[:, self._columns(layer)]
 
     @torch.no_grad()
     def embed_plain(self, images: Tensor, layer: str = "encoder") -> Tensor:
-        """Output (N, P) of the plain images uint8 (N, C, H, W); N queries.
+        """Output of the plain images; N queries.
 
         Args:
             images: uint8 `(N, C, H, W)`.
             layer: one of OUTPUTS.
 
         Returns:
-            outputs, `(N, P)`.
+            float32 `(N, P)`, on the CPU.
         """
         _known(layer)
         self.charge(len(images))
@@ -155,16 +145,16 @@ class BlackBox(Rows):
     def embed_views(
         self, images: Tensor, views: int, layer: str = "encoder", recipe: ViewRecipe | None = None
     ) -> Tensor:
-        """(N, views, P) for uint8 (N, C, H, W): each image's own fixed views; N x views queries.
+        """Output of each image's own fixed views; N x views queries.
 
         Args:
             images: uint8 `(N, C, H, W)`.
-            views: number of views an image.
+            views: an image; fewer are the first of more.
             layer: one of OUTPUTS.
             recipe: of the views, in place of `augment`.
 
         Returns:
-            outputs, `(N, views, P)`.
+            float32 `(N, views, P)`, on the CPU.
         """
         _known(layer)
         self.charge(len(images) * views)

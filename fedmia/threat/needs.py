@@ -15,12 +15,14 @@ NEGATIVES = ("held", "queue")
 
 @dataclass(frozen=True)
 class Threat:
-    """Access to the model (`black_box` < `white_box`) and vantage (`outsider` < `client` <
-    `server`).
+    """What an attacker holds, or an attack needs.
 
     Attributes:
-        access: `black_box` or `white_box`.
-        vantage: `outsider`, `client` or `server`.
+        access: to the model, `black_box` < `white_box`.
+        vantage: `outsider` < `client` < `server`.
+
+    Raises:
+        ValueError: other words.
     """
 
     access: str
@@ -80,7 +82,7 @@ class Meter:
 
 
 def require_shadows(has_shadows: bool) -> None:
-    """Refuse an attack that reads encoders of the attacker's own where none are `held`.
+    """Refuse an attack that reads encoders of the attacker's own where there are none.
 
     Raises:
         InputError: naming what gives some.

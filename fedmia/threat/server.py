@@ -62,11 +62,11 @@ class ServerView(ClientView):
             images: uint8 (N, C, H, W).
             round: one of `updates`.
             name: of the measurement; what has one name is computed once.
-            measure: of (the client's model, images) -> (N,).
+            measure: of (the client's model, images without known rows) -> (n,).
             queries: what it costs on one model.
 
         Returns:
-            measurements, `(clients, N)`.
+            float64, clients in the order of `clients`.
 
         Raises:
             KeyError: a round whose updates were not kept.
@@ -88,11 +88,11 @@ class ServerView(ClientView):
     def gradient_cosines(
         self, images: Tensor, round: int, pairs: int, negatives: str
     ) -> tuple[Tensor, Tensor]:
-        """How each client's update of `round` follows each image, (clients, N), in [-1, 1].
+        """How each client's update of `round` follows each image.
 
-        The cosine between the update, over the encoder's weights, and minus the gradient
-        of the image's own loss at the weights that the client received. That gradient's length
-        comes with it. 2 N pairs queries, forward and backward, and `bank_queries`.
+        The cosine between the update, over the encoder's weights, and minus the gradient of the
+        image's own loss at the weights that the client received. 2 N pairs queries, forward and
+        backward, and `bank_queries`.
 
         Args:
             images: uint8 (N, C, H, W).

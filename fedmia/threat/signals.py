@@ -32,16 +32,7 @@ class Signals:
     def get(
         self, key: tuple[object, ...], images: Tensor, compute: Callable[[Tensor], Tensor]
     ) -> Tensor:
-        """(N, ...) signal of uint8 `images`, computing only the rows not yet known.
-
-        Args:
-            key: tells signals apart.
-            images: uint8 `(N, C, H, W)`.
-            compute: images without known rows -> their rows.
-
-        Returns:
-            rows, `(N, ...)`.
-        """
+        """(N, ...) signal of uint8 `images`; `compute` is asked for the rows not yet known."""
         return self.grow(key, images, 1, lambda x, *_: compute(x)[:, None])[:, 0]
 
     def grow(
@@ -51,12 +42,12 @@ class Signals:
         columns: int,
         compute: Callable[[Tensor, int, int], Tensor],
     ) -> Tensor:
-        """(N, columns, ...) signal whose column j does not depend on how many are asked for.
+        """A signal whose column j does not depend on how many are asked for.
 
         Args:
             key: tells signals apart.
             images: uint8 `(N, C, H, W)`.
-            columns: number of columns wanted.
+            columns: the first so many.
             compute: (images, first, last) -> (B, last - first, ...), the columns that lack.
 
         Returns:
@@ -83,7 +74,7 @@ class PixelCache:
     Attributes:
         limit: most bytes kept; what does not fit is drawn again.
         used: bytes kept.
-        rows: views by recipe and image.
+        rows: (views, C, H, W) by seed, recipe and device, then by the image's digest.
     """
 
     limit: int = 1 << 28
@@ -97,9 +88,9 @@ class PixelCache:
         """(views, N, C, H, W); view j does not depend on how many are asked for.
 
         Args:
-            key: tells recipes apart.
+            key: tells seeds, recipes and devices apart.
             images: uint8 `(N, C, H, W)`.
-            views: number of views an image.
+            views: an image.
             draw: images -> their views, `(views, n, C, H, W)`.
 
         Returns:

@@ -20,16 +20,7 @@ Loss = Callable[[SSLMethod, Tensor, Tensor], Tensor]  # of outputs of two views 
 
 
 def training_loss(method: SSLMethod, z1: Tensor, z2: Tensor) -> Tensor:
-    """The method's own loss of encoder outputs (`SSLMethod.output_losses`).
-
-    Args:
-        method: supplies the loss and its negatives.
-        z1: encoder outputs of the first views, `(B, P)`.
-        z2: encoder outputs of the second views, `(B, P)`.
-
-    Returns:
-        losses, `(B,)`.
-    """
+    """(B,) the method's own loss of encoder outputs (`SSLMethod.output_losses`)."""
     return method.output_losses(z1, z2)
 
 
@@ -48,11 +39,11 @@ class WhiteBox(BlackBox):
         """Layer outputs of the plain images uint8 (N, C, H, W), flattened: (N, D) each; N queries.
 
         Args:
-            images: uint8 `(N, C, H, W)`.
-            layers: names of the backbone's layers.
+            images: each is queried once, however many layers are asked for.
+            layers: some of the view's `layers`.
 
         Returns:
-            outputs `(N, D)` of each layer by its name.
+            float32 outputs by the layer's name, on the CPU.
 
         Raises:
             InputError: a layer that the encoder lacks.
@@ -87,18 +78,8 @@ class WhiteBox(BlackBox):
     def losses(
         self, images: Tensor, pairs: int, negatives: str, loss: Loss = training_loss
     ) -> Tensor:
-        """`loss` (N,) of uint8 (N, C, H, W), mean over `pairs` pairs of the image's fixed views;
-        2 N pairs queries, and `bank_queries`.
-
-        Args:
-            images: uint8 `(N, C, H, W)`.
-            pairs: pairs of views an image.
-            negatives: one of NEGATIVES: which images fill the bank.
-            loss: of (method, z1, z2) -> `(B,)`.
-
-        Returns:
-            losses, `(N,)`.
-        """
+        """`loss` (N,) of uint8 (N, C, H, W), mean over `pairs` pairs of the image's fixed views,
+        with `negatives` of NEGATIVES; 2 N pairs queries, and `bank_queries`."""
         return self.views_and_losses(images, 2 * pairs, negatives, loss)[1]
 
     @torch.no_grad()
@@ -110,12 +91,12 @@ class WhiteBox(BlackBox):
 
         Args:
             images: uint8 `(N, C, H, W)`.
-            views: views an image, an even number.
-            negatives: one of NEGATIVES: which images fill the bank.
-            loss: of (method, z1, z2) -> `(B,)`.
+            views: an image; of an odd number the last has no pair.
+            negatives: one of NEGATIVES.
+            loss: of (method, z1, z2), differing by nothing but the rows.
 
         Returns:
-            outputs `(N, views, P)` and losses `(N,)`.
+            the projections and the losses, on the CPU.
         """
         self.charge(views * len(images) + self.bank_queries(negatives))
         rows = self._rows(images, views)[:, :, self._columns("encoder")]
@@ -131,18 +112,8 @@ class WhiteBox(BlackBox):
     def shared(
         self, key: tuple[object, ...], images: Tensor, compute: Callable[[Tensor], Tensor]
     ) -> Tensor:
-        """(N, ...) rows of uint8 `images` that views of this model compute once for each key.
-
-        Queries that `compute` counts are counted where it runs.
-
-        Args:
-            key: tells signals apart.
-            images: uint8 `(N, C, H, W)`.
-            compute: images without known rows -> their rows.
-
-        Returns:
-            rows, `(N, ...)`.
-        """
+        """(N, ...) rows of uint8 `images`, computed of those alone that no view of this model has
+        under the key. What `compute` queries is counted only where it runs."""
         return self._signals.get(key, images, compute)
 
     # -- negatives -----------------------------------------------------------------------------
@@ -172,12 +143,12 @@ class WhiteBox(BlackBox):
 
         `held` images are keys in two halves, split by content. Each image uses the other half as
         negatives. So a known image is never its own negative and has as many negatives as any
-        other: what is fitted on known images holds for those under test. Both halves are always
-        filled with the keys of all held images, whose queries are not counted here.
+        other: what is fitted on known images holds for those under test. Each half fills the bank
+        once, whether an image meets it or not; these queries are not counted here.
 
         Args:
-            method: whose bank is filled.
-            negatives: one of NEGATIVES: which images fill the bank.
+            method: whose bank is filled; with `queue` it is left as it is.
+            negatives: one of NEGATIVES.
             images: uint8 `(N, C, H, W)`.
             read: rows of `images`, (n,) -> (n, ...).
 
@@ -195,15 +166,7 @@ class WhiteBox(BlackBox):
         return torch.cat([values for _, values in parts])[whole.argsort()]
 
     def groups(self, images: Tensor, negatives: str) -> list[Tensor]:
-        """The rows of `images` that `by_negatives` reads together; no query.
-
-        Args:
-            images: uint8 `(N, C, H, W)`.
-            negatives: one of NEGATIVES: which images fill the bank.
-
-        Returns:
-            indices of each group.
-        """
+        """The rows of `images` that `by_negatives` reads together; no query."""
         if negatives != "held":
             return [torch.arange(len(images))]
         return [rows for rows in self._rows_by_half(images) if len(rows)]
@@ -236,11 +199,11 @@ class WhiteBox(BlackBox):
 
         Args:
             state: shared weights by name.
-            signals: rows known of it.
+            signals: rows known of it; None: none yet.
             meter: counts its queries; None: this view's own.
 
         Returns:
-            the view.
+            a view with the same images held, without shadows and labels.
         """
         method = self.copy_method()
         method.load_shared(state)

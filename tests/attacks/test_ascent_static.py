@@ -10,27 +10,23 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
+from fedmia.attacks import ascent_static
 from fedmia.attacks._tuning import choose_gentlest
-from fedmia.attacks.ascent_static import (
-    MOST,
-    STEPS,
-    AscentStatic,
-    attack_losses,
-    climb,
-    read_losses,
-)
-from fedmia.attacks.base import Known, Scores
+from fedmia.attacks.ascent_static import MOST, STEPS, AscentStatic, attack_losses, read_losses
+from fedmia.attacks.base import Known, NotFitted, Scores
+from fedmia.attacks.similarity import Similarity
 from fedmia.data.images import digests
 from fedmia.options.errors import InputError
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.moco import MomentumContrast
 from fedmia.threat import WhiteBox
+from tests.attacks.planted import fitted, view_of
 
 AUGMENT = Augment(hue=0.1)
-CPU = torch.device("cpu")
 
 
 def pixels(count: int, seed: int) -> Tensor:
@@ -63,17 +59,13 @@ def naive_loss(method: MomentumContrast, x1: Tensor, x2: Tensor, reading: str) -
 
 @pytest.mark.parametrize("reading", ["training", "algorithm1"])
 def test_attack_losses__lines_12_to_14(make_moco: Any, reading: str) -> None:
+    """In one forward pass, as of the outputs of two."""
     method, a, b = make_moco(), pixels(5, 0), pixels(5, 1)
     got = attack_losses(method, a, b, reading)
     want = [naive_loss(method, x1, x2, reading) for x1, x2 in zip(a, b, strict=True)]
     np.testing.assert_allclose(got.detach(), want, atol=1e-5)
-
-
-@pytest.mark.parametrize("reading", ["training", "algorithm1"])
-def test_attack_losses__one_forward_equals_two(make_moco: Any, reading: str) -> None:
-    method, a, b = make_moco(), pixels(5, 0), pixels(5, 1)
-    want = read_losses(method, method.encoder(a), method.encoder(b), reading)
-    torch.testing.assert_close(attack_losses(method, a, b, reading), want, atol=1e-5, rtol=1e-5)
+    twice = read_losses(method, method.encoder(a), method.encoder(b), reading)
+    torch.testing.assert_close(got, twice, atol=1e-5, rtol=1e-5)
 
 
 def test_attack_losses__algorithm1_needs_a_queue(make_moco: Any) -> None:
@@ -83,91 +75,75 @@ def test_attack_losses__algorithm1_needs_a_queue(make_moco: Any) -> None:
         attack_losses(method, pixels(2, 0), pixels(2, 1), "algorithm1")
 
 
-@pytest.mark.parametrize("reading", ["training", "algorithm1"])
-def test_climb__raises_the_loss(make_moco: Any, reading: str) -> None:
-    method, a, b = make_moco(), pixels(6, 0), pixels(6, 1)
-    read = [float(attack_losses(method, a, b, reading).detach().mean())]
-    for _ in range(5):
-        climb(method, lambda: attack_losses(method, a, b, reading), 1, 0.02)
-        read.append(float(attack_losses(method, a, b, reading).detach().mean()))
-    assert all(later > earlier for earlier, later in zip(read, read[1:], strict=False))
-
-
-def test_climb__is_plain_sgd_uphill(make_moco: Any) -> None:
-    method, a, b = make_moco(), pixels(4, 0), pixels(4, 1)
-    plain = copy.deepcopy(method)
-    climb(method, lambda: attack_losses(method, a, b, "training"), 3, 0.1)
-    for _ in range(3):
-        plain.zero_grad()
-        plain.probe_losses(a, b).mean().backward()
-        for weight in plain.encoder.parameters():
-            weight.data += 0.1 * weight.grad
-    for got, want in zip(method.encoder.parameters(), plain.encoder.parameters(), strict=True):
-        torch.testing.assert_close(got, want, atol=1e-6, rtol=1e-5)
-    assert all(w.grad is None for w in method.parameters())
-    for got, want in zip(method.key_encoder.parameters(), plain.key_encoder.parameters(),
-                         strict=True):  # fmt: skip
-        assert torch.equal(got, want)
-
-
-def fitted(known: Known, view: WhiteBox, **options: Any) -> AscentStatic:
-    attack = AscentStatic(**options)
-    attack.fit(view, known, np.random.default_rng(0))
+def static(known: Known, view: WhiteBox, **options: Any) -> AscentStatic:
+    attack: AscentStatic = fitted(AscentStatic(**options), view, known)
     return attack
+
+
+@pytest.fixture
+def method(make_moco: Any) -> MomentumContrast:
+    moco: MomentumContrast = make_moco()
+    return moco
+
+
+@pytest.fixture
+def view(make_moco: Any, held: Tensor) -> WhiteBox:
+    """Of a copy of `method`."""
+    white: WhiteBox = view_of(make_moco(), AUGMENT, held=held)
+    return white
+
+
+def steps_of(
+    method: MomentumContrast, views: Tensor, reading: str, lr: float, steps: int
+) -> list[NDArray[np.float64]]:
+    """Losses of a batch (2 pairs, B, C, H, W) before a climb by plain SGD, and after each step."""
+    model, pairs, losses = copy.deepcopy(method), len(views) // 2, []
+    for _ in range(steps + 1):
+        each = [attack_losses(model, views[i], views[pairs + i], reading) for i in range(pairs)]
+        mean = torch.stack(each).mean(dim=0)
+        losses.append(mean.detach().double().numpy())
+        model.zero_grad()
+        mean.mean().backward()
+        for weight in model.encoder.parameters():
+            weight.data += lr * weight.grad
+    return losses
 
 
 @pytest.mark.parametrize("negatives", ["held", "queue"])
 @pytest.mark.parametrize("reading", ["training", "algorithm1"])
 def test_rise__parameters_equals_a_loop_over_batches(
-    make_moco: Any,
-    images: Tensor,
-    known: Known,
-    held: Tensor,
-    serving: Tensor,
-    reading: str,
-    negatives: str,
-) -> None:
-    method = make_moco()
-    view = WhiteBox(copy.deepcopy(method), AUGMENT, seed=0, device=CPU, held=held)
+    method: MomentumContrast, view: WhiteBox, images: Tensor, known: Known, serving: Tensor,
+    reading: str, negatives: str,
+) -> None:  # fmt: skip
     # An untrained encoder gives all images nearly one key, where long steps jump over the top.
     lr = 0.01 if negatives == "held" else 0.05
     options = {"loss": reading, "negatives": negatives, "lr": lr}
-    attack = fitted(known, view, steps=2, batch=8, pairs=2, **options)
+    attack = static(known, view, steps=2, batch=8, pairs=2, **options)
     got = attack.by_step(view, images)
+    assert view.queries == 3 * 4 * 24 + 14 * (
+        negatives == "held"
+    )  # as many as climb, scored or not
     if negatives == "held":  # keys of the released model: the bank stays while weights climb
         method.fill_bank(serving.float() / 255)
-
     names = digests(images.numpy())
     order = sorted(range(20), key=lambda i: names[i])
     views = view.view_pixels(images, 4)
     for start in (0, 8, 16):
         batch = order[start : start + 8]
         beside = [*batch, *order[: 8 - len(batch)]]  # the last four climb as one of eight
-        model = copy.deepcopy(method)
-
-        def losses(model: MomentumContrast = model, batch: list[int] = beside) -> Tensor:
-            a = attack_losses(model, views[0, batch], views[2, batch], reading)
-            b = attack_losses(model, views[1, batch], views[3, batch], reading)
-            return (a + b) / 2
-
-        for step in range(3):
-            want = losses().detach().numpy()[: len(batch)]
-            np.testing.assert_allclose(got[step, batch], want, atol=1e-4 if step else 1e-5)
-            model.zero_grad()
-            losses().mean().backward()
-            for weight in model.encoder.parameters():
-                weight.data += lr * weight.grad
+        for step, want in enumerate(steps_of(method, views[:, beside], reading, lr, 2)):
+            np.testing.assert_allclose(got[step, batch], want[: len(batch)], atol=1e-4)
     assert (np.diff(got.mean(axis=1)) > 0).all()
     np.testing.assert_array_equal(attack.score(view, images), got[0] - got[2])
 
 
 @pytest.mark.parametrize("negatives", ["held", "queue"])
 def test_short_batch__climbs_beside_images_that_the_attacker_holds(
-    make_moco: Any, images: Tensor, known: Known, held: Tensor, serving: Tensor, negatives: str
-) -> None:
-    method = make_moco()
-    view = WhiteBox(copy.deepcopy(method), AUGMENT, seed=0, device=CPU, held=held)
-    attack = fitted(known, view, steps=2, batch=8, pairs=1, lr=0.01, negatives=negatives)
+    method: MomentumContrast, view: WhiteBox, images: Tensor, known: Known, held: Tensor,
+    serving: Tensor, negatives: str,
+) -> None:  # fmt: skip
+    """Alone, their climb would be harder."""
+    attack = static(known, view, steps=2, batch=8, pairs=1, lr=0.01, negatives=negatives)
     got = attack.by_step(view, images[:3])
     # Of images of the second half the first serves as negatives: they cannot climb beside these.
     own = set(digests(serving.numpy())) if negatives == "held" else set()
@@ -176,31 +152,17 @@ def test_short_batch__climbs_beside_images_that_the_attacker_holds(
     if negatives == "held":
         method.fill_bank(serving.float() / 255)
     views = view.view_pixels(torch.cat([images[:3], spare[[i for _, i in free[:5]]]]), 2)
-    for step in range(3):
-        want = attack_losses(method, views[0], views[1], "training")
-        np.testing.assert_allclose(got[step], want[:3].detach().numpy(), atol=1e-4)
-        climb(method, lambda: attack_losses(method, views[0], views[1], "training"), 1, 0.01)
-
-
-def test_short_batch__is_as_strong_as_a_full_one(
-    make_moco: Any, images: Tensor, known: Known, held: Tensor
-) -> None:
-    """Two images alone rise as they do among twenty; unfilled, their climb would be harder."""
-    view = WhiteBox(make_moco(), AUGMENT, seed=0, device=CPU, held=held)
-    attack = fitted(known, view, steps=3, batch=16, lr=0.003)
-    whole = attack.score(view, images)
-    few = np.concatenate([attack.score(view, images[i : i + 2]) for i in range(0, 20, 2)])
-    assert few.mean() == pytest.approx(whole.mean(), rel=0.1)
+    for row, want in zip(got, steps_of(method, views, "training", 0.01, 2), strict=True):
+        np.testing.assert_allclose(row, want[:3], atol=1e-4)
 
 
 def test_rise__pixels_is_equation_8(
-    make_moco: Any, images: Tensor, known: Known, held: Tensor, serving: Tensor
+    method: MomentumContrast, view: WhiteBox, images: Tensor, known: Known, serving: Tensor
 ) -> None:
-    method = make_moco()
-    view = WhiteBox(copy.deepcopy(method), AUGMENT, seed=0, device=CPU, held=held)
     method.fill_bank(serving.float() / 255)
-    attack = fitted(known, view, steps=3, pairs=1, ascend="pixels", lr=0.2)
+    attack = static(known, view, steps=3, pairs=1, ascend="pixels", lr=0.2)
     before, *_, after = attack.by_step(view, images)
+    assert view.queries == 4 * 2 * 20 + 14
     views = view.view_pixels(images, 2)
     for i in (0, 9, 19):
         x = [views[0, i][None].clone(), views[1, i][None].clone()]
@@ -212,34 +174,6 @@ def test_rise__pixels_is_equation_8(
         assert before[i] == pytest.approx(first, abs=1e-5)
         assert after[i] == pytest.approx(float(method.probe_losses(*x).detach()), abs=1e-4)
     assert (after > before).all()
-
-
-@pytest.mark.parametrize("ascend", ["parameters", "pixels"])
-def test_rise__never_pools_batches(
-    make_moco: Any, images: Tensor, known: Known, held: Tensor, ascend: str
-) -> None:
-    """Each batch climbs from the released model: what other batches hold changes nothing."""
-    view = WhiteBox(make_moco(), AUGMENT, seed=0, device=CPU, held=held)
-    attack = fitted(known, view, batch=5, ascend=ascend, steps=5, lr=0.1)
-    names = digests(images.numpy())
-    order = sorted(range(20), key=lambda i: names[i])
-    whole = attack.score(view, images)
-    third = order[10:15]
-    np.testing.assert_allclose(attack.score(view, images[third]), whole[third], atol=1e-6)
-
-
-@pytest.mark.parametrize("options", [{}, {"pairs": 3, "batch": 7}, {"ascend": "pixels"},
-                                     {"negatives": "queue"}])  # fmt: skip
-def test_queries__are_the_bank_then_each_step_and_after_of_all_that_climb(
-    make_moco: Any, images: Tensor, known: Known, held: Tensor, options: dict[str, Any]
-) -> None:
-    view = WhiteBox(make_moco(), AUGMENT, seed=0, device=CPU, held=held)
-    attack = fitted(known, view, steps=3, lr=0.01, **options)
-    assert view.queries == 0
-    attack.score(view, images)
-    bank = 14 if attack.negatives == "held" else 0
-    climbing = 20 if attack.ascend == "pixels" else -(-20 // attack.batch) * attack.batch
-    assert view.queries == 2 * attack.pairs * climbing * 4 + bank
 
 
 # -- auto
@@ -278,7 +212,7 @@ def test_gentlest__is_the_first_within_one_standard_error(
         assert choose_gentlest(climbs(**aucs), (1, 2), TRUTH, reading) == want
 
 
-def test_gentlest__tells_by_the_reading() -> None:
+def test_gentlest__tells_by_the_reading_and_the_truth() -> None:
     """Before the climb half of the members have a low loss, which rises to that of others."""
     before = np.concatenate([np.zeros(10), np.full(10, 5.0), np.tile([0.0, 5.0], 10)])
     rise = before + np.repeat([1.0, 2.0], 20)
@@ -286,87 +220,84 @@ def test_gentlest__tells_by_the_reading() -> None:
     both = {1.0: np.stack([before, rise]), 2.0: np.stack([before, level])}
     assert choose_gentlest(both, (1,), TRUTH, "rise") == (1, 1.0)
     assert choose_gentlest(both, (1,), TRUTH, "level") == (1, 2.0)
-
-
-def test_gentlest__members_are_those_of_the_truth() -> None:
     both = climbs(lr1=(0.5,), lr2=(1.0,))
     assert choose_gentlest(both, (1,), TRUTH, "rise") == (1, 2.0)
     assert choose_gentlest(both, (1,), 1 - TRUTH, "rise") == (1, 1.0)
 
 
-@pytest.mark.slow
 def test_auto__tries_the_grid_as_the_images_under_test_climb(
     make_moco: Any, known: Known, held: Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Another reading climbs the same once more; fits on parts of the known images, for the
+    threshold, find the climbs of the whole, and count them all the same."""
     calls: dict[str, Any] = {}
 
     def noted(climbs: Any, steps: Any, truth: Any, reading: str) -> tuple[int, float]:
         calls.update(climbs=climbs, steps=steps, truth=truth, reading=reading)
         return 2, 0.01
 
-    monkeypatch.setattr("fedmia.attacks.ascent_static.choose_gentlest", noted)
+    monkeypatch.setattr(ascent_static, "choose_gentlest", noted)
     # What the attacker holds has the known images in it, as in a run: so they climb the same.
     images, truth = known.both()
     both = torch.cat([held, images])
-    view = WhiteBox(make_moco(), AUGMENT, seed=0, device=CPU, held=both)
-    fitted(known, view, reading="level")
-    assert calls["reading"] == "level"
-    attack = fitted(known, view)
-    assert calls["reading"] == "rise"
+    view = view_of(make_moco(), AUGMENT, held=both)
+    attack = static(known, view, pairs=1)
     assert attack.learns and attack.choices == {"steps": 2, "lr": 0.01}
     assert tuple(calls["climbs"]) == tuple(MOST) and calls["steps"] == STEPS
+    assert calls["reading"] == "rise"
     np.testing.assert_array_equal(calls["truth"], truth)
-    want = fitted(known, view, steps=STEPS[-1], lr=0.01).by_step(view, both)
-    np.testing.assert_allclose(calls["climbs"][0.01], want[:, len(held) :], atol=1e-5)
-
-
-@pytest.mark.slow
-def test_auto__climbs_once_however_many_of_the_held_are_known(
-    make_moco: Any, known: Known, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Fits on parts of the known images, for the threshold, find the climbs of the whole."""
-    view = WhiteBox(make_moco(), AUGMENT, seed=0, device=CPU, held=known.both()[0])
-    fitted(known, view)
-    queries, calls = view.queries, list[int]()
-    monkeypatch.setattr("fedmia.attacks.ascent_static.climb", lambda *a: calls.append(1))
-    fitted(Known(known.members[:6], known.nonmembers[:6]), view)
-    assert not calls and view.queries == 2 * queries  # counted all the same
+    climbed, queries = calls["climbs"][0.01], view.queries
+    want = static(known, view, pairs=1, steps=STEPS[-1], lr=0.01).by_step(view, both)
+    np.testing.assert_allclose(climbed, want[:, len(held) :], atol=1e-5)
+    view.queries, climbs = 0, list[int]()
+    monkeypatch.setattr(ascent_static, "climb", lambda *a: climbs.append(1))
+    few = Known(known.members[:6], known.nonmembers[:6])
+    static(few, view, pairs=1, reading="level")
+    assert calls["reading"] == "level" and not climbs and view.queries == queries
+    given = static(known, view, pairs=1, lr=0.01)
+    assert tuple(calls["climbs"]) == (0.01,) and given.choices["lr"] == 0.01
+    given = static(known, view, pairs=1, steps=3)
+    assert calls["steps"] == (3,) and set(calls["climbs"]) == set(MOST) and given.learns
+    assert static(known, view, steps=3, lr=0.02).choices == {}
 
 
 def test_score__climbs_once_however_often_the_same_images_are_asked_for(
-    make_moco: Any, images: Tensor, known: Known, held: Tensor, monkeypatch: pytest.MonkeyPatch
+    view: WhiteBox, images: Tensor, known: Known, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The fits behind a threshold score the same images; so does the twin without the climb."""
-    view = WhiteBox(make_moco(), AUGMENT, seed=0, device=CPU, held=held)
-    attack = fitted(known, view, steps=1, lr=0.01)
+    """The fits behind a threshold score the same images; so does the twin without the climb, minus
+    the loss that any attack reads."""
+    attack = static(known, view, steps=1, lr=0.01, pairs=2)
     want, queries = attack.score(view, images), view.queries
     calls = list[int]()
-    monkeypatch.setattr("fedmia.attacks.ascent_static.climb", lambda *a: calls.append(1))
+    monkeypatch.setattr(ascent_static, "climb", lambda *a: calls.append(1))
     np.testing.assert_array_equal(attack.score(view, images.flip(0)), want[::-1])
-    attack.score_without(view, images)
-    assert not calls and view.queries - queries == 2 * queries  # counted all the same
-    fitted(known, view, steps=1, lr=0.02).score(view, images)
+    without = attack.score_without(view, images)
+    assert not calls and view.queries == 3 * queries  # counted all the same
+    np.testing.assert_allclose(without, -view.losses(images, 2, "held").numpy(), atol=1e-5)
+    static(known, view, steps=1, lr=0.02, pairs=2).score(view, images)
     assert calls
 
 
-def test_score_without__is_minus_the_loss_that_any_attack_reads(
-    make_moco: Any, images: Tensor, known: Known, held: Tensor
+# -- sets
+
+
+def test_score_sets__is_the_rise_of_known_members_sets_minus_its_own(
+    method: MomentumContrast, images: Tensor, known: Known
 ) -> None:
-    view = WhiteBox(make_moco(), AUGMENT, seed=0, device=CPU, held=held)
-    got = fitted(known, view, steps=1, lr=0.01, pairs=2).score_without(view, images)
-    np.testing.assert_allclose(got, -view.losses(images, 2, "held").numpy(), atol=1e-5)
+    """Sec. V-B4 transcribed: climb a batch, take its rise off that of member data. Too few known
+    members for a set are not compared."""
+    view, sets = view_of(copy.deepcopy(method), AUGMENT), images.view(4, 5, *images.shape[1:])
+    attack = static(known, view, steps=2, pairs=1, lr=0.05, negatives="queue")
 
+    def climbed(batch: Tensor) -> NDArray[np.float64]:
+        first, _, last = steps_of(method, view.view_pixels(batch, 2), "training", 0.05, 2)
+        return np.array([last.mean() - first.mean(), first.mean()])
 
-@pytest.mark.slow
-def test_auto__one_of_the_two_may_be_given(make_moco: Any, known: Known, held: Tensor) -> None:
-    view = WhiteBox(make_moco(), AUGMENT, seed=0, device=CPU, held=held)
-    assert fitted(known, view, steps=3, batch=16).choices["steps"] == 3
-    assert fitted(known, view, lr=0.02, batch=16).choices["lr"] == 0.02
-    given = fitted(known, view, steps=3, lr=0.02)
-    assert given.choices == {} and not given.learns
-
-
-@pytest.mark.parametrize("value", [0.0, -1.0, "fast"])
-def test_options__out_of_range(value: Any) -> None:
-    with pytest.raises(InputError, match="AscentStatic.lr must be"):
-        AscentStatic(lr=value)
+    members = np.mean([climbed(known.members[at : at + 5]) for at in (0, 5)], axis=0)
+    own = np.array([climbed(batch) for batch in sets])
+    np.testing.assert_allclose(attack.score_sets(view, sets, known), members - own, atol=2e-5)
+    few = Known(known.members[:3], known.nonmembers)
+    np.testing.assert_allclose(attack.score_sets(view, sets, few), -own, atol=2e-5)
+    assert fitted(Similarity(), view, known).score_sets(view, sets, known) is None
+    with pytest.raises(NotFitted, match="call fit before score"):
+        AscentStatic().score_sets(view, sets, known)

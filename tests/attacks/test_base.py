@@ -20,6 +20,7 @@ from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng
 from fedmia.settings import option
 from fedmia.threat import Threat
+from tests.attacks.planted import view_of
 
 X = torch.zeros(3, 1, 2, 2, dtype=torch.uint8)
 
@@ -131,25 +132,57 @@ def test_methods__keep_their_signatures_and_docstrings() -> None:
     assert inspect.getdoc(Plain.score) == "As many as images."
 
 
-@pytest.mark.parametrize("name", ["fe-mi", "rmia", "rmia-rounds", "partcrop", "variance-only"])
-@pytest.mark.parametrize("sides", [(1, 3), (3, 1)])
-def test_built_ins__refuse_a_single_known_image(name: str, sides: tuple[int, int]) -> None:
-    attack, (m, n) = registry.build("attack", name, {}), sides
-    with pytest.raises(InputError, match=f"^{name} needs at least 2 known members and non-members, "
-                                         f"got {m} and {n}$"):  # fmt: skip
+@pytest.mark.parametrize(
+    "name",
+    ["fe-mi", "lpla", "partcrop", "partcrop-v2", "rmia", "rmia-rounds", "supervised-mi",
+     "variance-only"],
+)  # fmt: skip
+@pytest.mark.parametrize(("m", "n"), [(1, 3), (3, 1)])
+def test_built_ins__refuse_a_single_known_image(name: str, m: int, n: int) -> None:
+    attack = registry.build("attack", name, {})
+    with pytest.raises(InputError, match=f"^{name} needs at least 2 known .* got {m} and {n}$"):
         attack.fit(None, Known(X[:m], X[:n]), rng(0))
 
 
-def test_similarity__learns_and_needs_known_images_by_its_option(
-    make_moco: Any, images: Tensor, make_view: Any
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [(n, {}) for n in registry.names("attack") if registry.load("attack", n).uses_shadows]
+    + [("partcrop", {"setting": "shadow"}), ("supervised-mi", {"setting": "shadow"})],
+)
+def test_built_ins__refuse_to_go_without_shadows(
+    name: str, options: dict[str, Any], make_moco: Any, images: Tensor, known: Known
 ) -> None:
-    for pairs in ("mean", "all", "top3"):
+    attack = registry.build("attack", name, options)
+    with pytest.raises(InputError, match="needs shadow encoders"):
+        attack.fit(view_of(make_moco(), held=images), known, rng(0))
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "values"),
+    [
+        ("ascent-static", "lr", (0.0, -1.0, "fast")), ("baseline-e", "rows", (2, 4)),
+        ("fe-mi", "recipe", ("x",)), ("fe-mi", "steps", (-1,)),
+        ("lpla", "p", (5.1, -1.0, 0.01)), ("lpla", "tolerance", (-1.0,)),
+        ("lpla", "nonmembers", ("x",)), ("partcrop", "scale_min", (0.3,)),
+        ("rmia", "offline_a", (1.5,)), ("rmia", "gamma", (0.0,)),
+        ("sd-mi", "anchors", (-1,)), ("sd-mi", "distance", ("cosine",)), ("sd-mi", "steps", (-1,)),
+    ],
+)  # fmt: skip
+def test_built_ins__refuse_options_out_of_range(
+    name: str, option: str, values: tuple[Any, ...]
+) -> None:
+    for value in values:
+        with pytest.raises(InputError, match=rf"{option}\b"):
+            registry.load("attack", name)(**{option: value})
+
+
+def test_similarity__learns_and_needs_known_images_by_its_option(
+    make_moco: Any, images: Tensor
+) -> None:
+    view, few = view_of(make_moco()), Known(images[:1], images[1:3])
+    assert not registry.build("attack", "similarity", {}).learns
+    for pairs in ("all", "top3"):
         attack = registry.build("attack", "similarity", {"pairs": pairs, "views": 3})
-        assert attack.learns == (pairs != "mean")
-        few, view = Known(images[:1], images[1:3]), make_view(attack, make_moco(), images)
-        if attack.learns:
-            with pytest.raises(InputError, match="a classifier needs at least 2 known"):
-                attack.fit(view, few, rng(0))
-        else:
+        assert attack.learns
+        with pytest.raises(InputError, match="a classifier needs at least 2 known"):
             attack.fit(view, few, rng(0))
-            assert len(attack.score(view, images)) == 20

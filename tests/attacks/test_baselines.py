@@ -13,32 +13,27 @@ import torch
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.preprocessing import StandardScaler
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
-from fedmia.attacks._downstream import (
-    confidences,
-    downstream_classifier,
-    labelled_images,
-)
+from fedmia.attacks import baseline_c
+from fedmia.attacks._downstream import confidences, downstream_classifier, labelled_images
 from fedmia.attacks._fitted import best_threshold
 from fedmia.attacks.base import Known
 from fedmia.attacks.baseline import Patch
 from fedmia.attacks.baseline_c import Adversarial, Downstream
 from fedmia.data.base import Request
 from fedmia.data.digits import Digits
+from fedmia.data.images import IntArray, digests
 from fedmia.data.synthetic import Synthetic
 from fedmia.nets.base import Backbone
 from fedmia.options import registry
 from fedmia.options.errors import InputError
-from fedmia.options.seeding import rng, torch_rng
+from fedmia.options.seeding import rng
 from fedmia.ssl.augment import Augment
-from fedmia.ssl.base import Encoder
-from fedmia.ssl.moco import MoCo, MomentumContrast
-from fedmia.threat import BlackBox, Shadow, WhiteBox
+from fedmia.threat import BlackBox, Labels, Shadow, WhiteBox
+from tests.attacks.planted import EXACT, NOBODY, auc_of, chance, fitted, mixing, view_of
 
-CPU = torch.device("cpu")
-NOBODY = Known(torch.empty(0), torch.empty(0))
 GRID = [Patch(row, column, 3, 3) for row in range(3) for column in range(3)]
 QUICK = {"epochs": 60, "rate": 1e-3, "batch_size": 32}
 
@@ -55,17 +50,12 @@ class Remembers(Backbone):
 
     def __init__(self, stored: Tensor, leak: str, width: int) -> None:
         super().__init__()
-        self.width, self.leak = width, leak
-        self.register_buffer("stored", stored.flatten(1), persistent=False)
-        inputs = stored[0].numel()
-        mix = torch.randn(width, inputs, generator=torch_rng(0, "mix")) / inputs**0.5
-        self.register_buffer("mix", mix, persistent=False)
+        self.stored, self.width, self.leak = stored.flatten(1), width, leak
+        self.mix = mixing(width, self.stored.shape[1])
 
     def stages(self, x: Tensor) -> dict[str, Tensor]:
         flat = x.flatten(1)
-        far, index = torch.cdist(
-            flat, self.stored, compute_mode="donot_use_mm_for_euclid_dist"
-        ).min(dim=1)
+        far, index = torch.cdist(flat, self.stored, compute_mode=EXACT).min(dim=1)
         known = (far < (0.6 if self.leak == "loud" else 1e-3))[:, None]
         out = (torch.sin(15 * flat) if self.leak == "patches" else flat) @ self.mix.T
         if self.leak == "patches":
@@ -78,15 +68,17 @@ class Remembers(Backbone):
         return {"layer1": out[:, :, None, None]}
 
 
-def holding(members: Tensor, leak: str, shadows: Any = (), width: int = 12) -> WhiteBox:
+def holding(members: Tensor, leak: str, shadows: Any = (), width: int = 12) -> Any:
     scaled = members.float() / 255
     stored = scaled
     if leak == "patches":
         nothing = scaled.new_empty(len(scaled), 0)
         stored = torch.stack([patch(scaled, nothing) for patch in GRID], dim=1).flatten(0, 1)
-    encoder = Encoder(Remembers(stored, leak, width), nn.Identity(), (0.0,) * 3, (1.0,) * 3)
-    method = MomentumContrast(encoder, MoCo(dim=width, queue=16), 16, torch_rng(0, "queue"))
-    return WhiteBox(method, Augment(), seed=0, device=CPU, shadows=shadows)
+    return view_of(Remembers(stored, leak, width), Augment(), shadows=shadows)
+
+
+def build(letter: str, **options: Any) -> Any:
+    return registry.build("attack", f"baseline-{letter}", options)
 
 
 Planted = Callable[..., tuple[BlackBox, Tensor, Any]]
@@ -107,40 +99,28 @@ def planted(textures: Callable[..., Tensor]) -> Planted:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "leak", "options"),
+    ("letter", "leak", "options"),
     [
-        ("baseline-a", "loud", QUICK),
-        ("baseline-c", "loud", {**QUICK, "downstream_images": 200}),
-        ("baseline-d", "sign", QUICK),
-        ("baseline-d", "loud", {**QUICK, "rank": True}),
-        ("baseline-e", "patches", {}),
+        ("a", "loud", QUICK),
+        ("c", "loud", {**QUICK, "downstream_images": 100}),
+        ("d", "sign", QUICK),
+        ("d", "loud", {**QUICK, "rank": True}),
+        ("e", "patches", {}),
     ],
 )
 def test_planted_leak__is_found_through_shadows(
-    name: str, leak: str, options: dict[str, Any], planted: Planted
+    letter: str, leak: str, options: dict[str, Any], planted: Planted
 ) -> None:
     view, images, truth = planted(leak)
-    attack = registry.build("attack", name, options)
-    attack.fit(view, NOBODY, rng(0, "fit"))
+    attack = fitted(build(letter, **options), view)
     scores = attack.score(view, images)
     assert roc_auc_score(truth, scores) > 0.95
     assert ((scores >= 0) == truth).mean() > 0.9
-    other = images[60:]  # nobody's images, said to be members
-    with view.unmetered():
-        posers = roc_auc_score(np.tile([1, 0], 30), attack.score(view, other))
-    assert abs(posers - 0.5) < 3 * np.sqrt(61 / (12 * 900))
+    # Half of nobody's images, said to be members.
+    assert roc_auc_score(np.tile([1, 0], 30), scores[60:]) == chance(30, 30)
 
 
 # -- Baseline-E
-
-
-def test_patch__three_by_three_of_nine_pixels() -> None:
-    image = torch.rand(2, 3, 9, 9, generator=torch_rng(0))
-    for at, patch in enumerate(GRID):
-        top, left = 3 * (at // 3), 3 * (at % 3)
-        cut = image[:, :, top : top + 3, left : left + 3]
-        want = F.interpolate(cut, size=(9, 9), mode="bilinear")
-        torch.testing.assert_close(patch(image, torch.empty(2, 0)), want)
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(3, 3), (3, 1), (3, 5), (1, 7)])
@@ -164,15 +144,19 @@ def test_baseline_e__centre_against_each_other_patch_by_hand(planted: Planted) -
     shadow = view.shadows[0]
 
     def by_hand(view: BlackBox, images: Tensor) -> list[float]:
-        similarities = []
+        similarities, edges = [], (0, 3, 5, 8)
         for image in images.float() / 255:
-            words = [view.embed(p(image[None], torch.empty(1, 0)))[0].double() for p in GRID]
+            words = []
+            for row in range(3):
+                for column in range(3):
+                    cut = image[:, edges[row] : edges[row + 1], edges[column] : edges[column + 1]]
+                    patch = F.interpolate(cut[None], size=(8, 8), mode="bilinear")
+                    words.append(view.embed(patch)[0].double())
             cosines = [F.cosine_similarity(words[4], w, dim=0) for w in words[:4] + words[5:]]
             similarities.append(float(sum(cosines)) / 8)
         return similarities
 
-    attack = registry.build("attack", "baseline-e", {})
-    attack.fit(view, NOBODY, rng(0, "fit"))
+    attack = fitted(build("e"), view)
     assert view.queries == 0
     got = attack.score(view, images)
     assert view.queries == 9 * len(images)
@@ -181,17 +165,13 @@ def test_baseline_e__centre_against_each_other_patch_by_hand(planted: Planted) -
     np.testing.assert_allclose(got, np.array(by_hand(view, images)) - threshold, atol=1e-5)
 
 
-@pytest.mark.parametrize(("rows", "columns"), [(1, 1), (2, 3), (3, 4)])
-def test_baseline_e__needs_a_centre_and_others(rows: int, columns: int) -> None:
-    with pytest.raises(InputError, match=f"{rows}x{columns} has no centre"):
-        registry.build("attack", "baseline-e", {"rows": rows, "columns": columns})
-
-
-def test_baseline_e__more_patches_than_pixels_are_refused(planted: Planted) -> None:
-    view, images, _ = planted("sign")
-    attack = registry.build("attack", "baseline-e", {"columns": 9})
+def test_baseline_e__needs_a_centre_and_no_more_patches_than_pixels(planted: Planted) -> None:
+    for rows, columns in ((1, 1), (2, 3), (3, 4)):
+        with pytest.raises(InputError, match=f"{rows}x{columns} has no centre"):
+            build("e", rows=rows, columns=columns)
+    view, _, _ = planted("sign")
     with pytest.raises(InputError, match="8 pixels cannot be divided into 9 patches"):
-        attack.fit(view, NOBODY, rng(0))
+        fitted(build("e", columns=9), view)
 
 
 # -- Baseline-A
@@ -199,8 +179,7 @@ def test_baseline_e__more_patches_than_pixels_are_refused(planted: Planted) -> N
 
 def test_baseline_a__confidences_by_hand(planted: Planted) -> None:
     view, images, _ = planted("loud")
-    attack = registry.build("attack", "baseline-a", {"downstream_images": 200, "epochs": 1})
-    attack.fit(view, NOBODY, rng(0, "fit"))
+    attack = fitted(build("a", downstream_images=200, epochs=1), view)
     assert view.queries == 200  # the task's images, once
     attack.score(view, images)
     assert view.queries == 200 + len(images)
@@ -254,17 +233,14 @@ def test_baseline_d__reads_the_plain_vector_as_it_is_or_sorted(planted: Planted)
     view, images, _ = planted("sign")
     plain = view.embed_plain(images[:5], "avgpool").double()
     for rank, want in ((False, plain), (True, plain.sort(dim=1, descending=True).values)):
-        attack = registry.build("attack", "baseline-d", {"rank": rank})
+        attack = build("d", rank=rank)
         torch.testing.assert_close(attack.inputs(view, images[:5]), want)
 
 
 def test_baseline_d__features_of_other_lengths_are_refused(planted: Planted) -> None:
     view, images, _ = planted("sign", width=10)
-    attack = registry.build("attack", "baseline-d", {"epochs": 1})
-    attack.fit(view, NOBODY, rng(0))
-    with pytest.raises(
-        InputError, match="length 10 at 'avgpool', but the shadow encoders' have 12"
-    ):
+    attack = fitted(build("d", epochs=1), view)
+    with pytest.raises(InputError, match="length 10 at 'avgpool', but the .* have 12"):
         attack.score(view, images)
     wide, _, _ = planted("sign")
     shadow = dataclasses.replace(view.shadows[0], view=view)
@@ -276,13 +252,12 @@ def test_baseline_d__features_of_other_lengths_are_refused(planted: Planted) -> 
 # -- Baseline-C
 
 
-@pytest.mark.parametrize("classes", [2, 4])
-@pytest.mark.parametrize("layer", ["avgpool", "encoder"])
+@pytest.mark.parametrize(("classes", "layer"), [(2, "avgpool"), (4, "encoder")])
 def test_adversarial__network_is_the_encoder_and_the_classifier(
     classes: int, layer: str, make_moco: Any, textures: Callable[..., Tensor]
 ) -> None:
     images = textures(30)
-    view = WhiteBox(make_moco(), Augment(), seed=0, device=CPU)
+    view = view_of(make_moco(), Augment())
     rows = view.embed_plain(images, layer)
     model = downstream_classifier(rows, np.arange(30) % classes)
     network = Downstream(view.copy_method().encoder, model, layer)
@@ -295,7 +270,7 @@ def test_adversarial__moves_towards_its_class_and_stays_near(
     make_moco: Any, textures: Callable[..., Tensor]
 ) -> None:
     images = textures(140)  # more than one batch of gradients
-    view = WhiteBox(make_moco(), Augment(), seed=0, device=CPU)
+    view = view_of(make_moco(), Augment())
     model = downstream_classifier(view.embed_plain(images), np.arange(140) % 3)
     network = Downstream(view.copy_method().encoder, model, "encoder")
     pixels, nothing = images.float() / 255, torch.empty(140, 0)
@@ -320,32 +295,176 @@ def test_adversarial__moves_towards_its_class_and_stays_near(
     assert again != dataclasses.replace(craft, target=1)
 
 
-@pytest.mark.slow
 def test_baseline_c__answers_of_the_target_to_examples_of_the_shadow(
-    make_moco: Any, shadows: Any, textures: Callable[..., Tensor]
+    make_moco: Any, shadows: Any, textures: Callable[..., Tensor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     images = textures(6)
-    view = BlackBox(make_moco(), Augment(), seed=0, device=CPU, shadows=shadows)
-    attack = registry.build("attack", "baseline-c", {"downstream_images": 40, "epochs": 1})
-    attack.fit(view, NOBODY, rng(0, "fit"))
+    view = view_of(make_moco(), Augment(), BlackBox, shadows=shadows)
+    attack = fitted(build("c", downstream_images=40, epochs=1), view)
     assert view.queries == 40
-    got = attack.answers(attack._target, view, images)
-    assert view.queries == 40 + 10 * 6 and got.shape == (6, 100)
+    answers = list[Tensor]()
+    monkeypatch.setattr(
+        baseline_c, "confidences", lambda *of: answers.append(confidences(*of)) or answers[-1]
+    )
+    attack.score(view, images)
+    assert view.queries == 40 + 10 * 6 and len(answers) == 10
     task, labels = labelled_images("synthetic", None, 40, (3, 8, 8), view.seed)
     of_shadow = downstream_classifier(shadows[0].view.embed_plain(task, "avgpool"), labels)
     of_target = downstream_classifier(view.embed_plain(task, "avgpool"), labels)
     network = Downstream(shadows[0].view.copy_method().encoder, of_shadow, "avgpool")
-    for t in range(10):
+    for t, got in enumerate(answers):
         craft = Adversarial(b"", t, 8 / 255, 7, 2 / 255, network)
         crafted = craft(images.float() / 255, torch.empty(6, 0))
         want = confidences(of_target, view.embed(crafted, "avgpool"))
-        np.testing.assert_allclose(got[:, 10 * t : 10 * t + 10], want, atol=1e-5)
+        np.testing.assert_allclose(got, want, atol=1e-5)
 
 
 def test_baseline_c__needs_the_shadows_weights(textures: Any, make_moco: Any) -> None:
     images = textures(8)
-    own = BlackBox(make_moco(), Augment(), seed=0, device=CPU)
-    shadow = Shadow(own, images[:4], images[4:])
-    view = BlackBox(make_moco(), Augment(), seed=0, device=CPU, shadows=[shadow])
+    shadow = Shadow(view_of(make_moco(), kind=BlackBox), images[:4], images[4:])
     with pytest.raises(InputError, match="baseline-c: needs shadow encoders whose weights"):
-        registry.build("attack", "baseline-c", {}).fit(view, NOBODY, rng(0))
+        fitted(build("c"), view_of(make_moco(), shadows=[shadow]))
+
+
+# -- Baseline-B
+
+
+GENTLE = Augment(
+    crop_min=0.9, ratio_min=1, ratio_max=1, flip=0.5, brightness=0.05, contrast=0.05,
+    saturation=0, hue=0, jitter_p=1, gray_p=0,
+)  # fmt: skip
+
+
+def coloured(count: int, seed: int) -> Tensor:
+    """uint8 (count, 3, 8, 8): one colour each, with a fine texture."""
+    draw = rng(seed, "colours")
+    pixels = draw.uniform(0.2, 0.8, (count, 3, 1, 1)) + draw.normal(0, 0.05, (count, 3, 8, 8))
+    return torch.from_numpy((np.clip(pixels, 0, 1) * 255).astype(np.uint8))
+
+
+def strongest(images: Tensor) -> IntArray:
+    return images.float().mean(dim=(2, 3)).argmax(dim=1).numpy()
+
+
+def named(images: Tensor) -> Any:
+    return strongest(images).astype(str)
+
+
+class Surer(Backbone):
+    """The class of a stored image stands out in its vector; another's is lost in its texture."""
+
+    layers = ("layer1",)
+    width = 12
+
+    def __init__(self, stored: Tensor) -> None:
+        super().__init__()
+        self.stored = self.colour(stored.float() / 255)
+        self.mix = mixing(self.width, 192) * 192**0.5
+
+    @staticmethod
+    def colour(x: Tensor) -> Tensor:
+        return x[..., 2:6, 2:6].mean(dim=(2, 3))
+
+    def stages(self, x: Tensor) -> dict[str, Tensor]:
+        own = self.colour(x)
+        stored = (torch.cdist(own, self.stored).min(dim=1).values < 0.04)[:, None]
+        shown = F.one_hot(own.argmax(dim=1), self.width).float()
+        noise = torch.sin(9 * x.flatten(1) @ self.mix.T)  # of every pixel: each view its own
+        vectors = torch.where(stored, 6 * shown, 0.8 * shown + noise)
+        return {"layer1": vectors[:, :, None, None]}
+
+
+def knowing(members: Tensor, **more: Any) -> Any:
+    return view_of(Surer(members), GENTLE, **more)
+
+
+@pytest.fixture
+def labelled() -> tuple[WhiteBox, Tensor, Tensor]:
+    """A target with two shadows, its members, and other images."""
+    pool = coloured(240, seed=3)
+    labels = Labels([(pool, named(pool))])
+    shadows = [
+        Shadow(knowing(some[:60], labels=labels), some[:60], some[60:])
+        for some in (pool[120:], pool[120:].flip(0))
+    ]
+    return knowing(pool[:60], shadows=shadows, labels=labels), pool[:60], pool[60:120]
+
+
+def test_baseline_b__finds_members_by_what_is_right(labelled: Any) -> None:
+    view, members, others = labelled
+    assert auc_of(build("b", **QUICK), view, NOBODY, members, others) > 0.9
+
+
+def test_baseline_b__vector_by_hand(labelled: Any) -> None:
+    """b_0 is the image's, b_i its i-th view's; the task is half of the first shadow's rest."""
+    view, members, _ = labelled
+    attack = fitted(build("b", **QUICK | {"views": 4}), view)
+    assert view.queries == 30  # the target's own task
+    rest = view.shadows[0].nonmembers
+    ranked = sorted(range(60), key=digests(rest.numpy()).__getitem__)
+    task = rest[ranked[:30]]
+    scaler = StandardScaler()
+    features = scaler.fit_transform(view.embed_plain(task, "avgpool").double().numpy())
+    model = LogisticRegression(max_iter=1000).fit(features, strongest(task))
+    want = []
+    for image in members[:7]:
+        row = [view.embed_plain(image[None], "avgpool")[0]]
+        row += list(view.embed_views(image[None], 4, "avgpool")[0])
+        said = model.predict(scaler.transform(torch.stack(row).double().numpy()))
+        want.append((said == strongest(image[None])[0]).astype(float))
+    view.queries = 0
+    np.testing.assert_array_equal(attack.inputs(view, members[:7]), want)
+    assert view.queries == 7 * 5
+
+
+@pytest.mark.parametrize("filed", [False, True])
+def test_baseline_b__task_is_apart_from_what_is_fitted_on(
+    labelled: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, filed: bool
+) -> None:
+    """That of a file is the same for all, and leaves out the shadows' images."""
+    view, _, _ = labelled
+    first, second = view.shadows
+    own = coloured(30, seed=9)
+    mixed = torch.cat([own, first.members[:9], second.nonmembers[:9]])
+    np.savez(tmp_path / "task.npz", x=mixed.permute(0, 2, 3, 1).numpy(), y=strongest(mixed))
+    calls, embed = list[tuple[Any, set[bytes]]](), WhiteBox.embed_plain
+
+    def noted(self: WhiteBox, images: Tensor, layer: str) -> Tensor:
+        calls.append((self, set(digests(images.numpy()))))
+        return embed(self, images, layer)
+
+    monkeypatch.setattr(WhiteBox, "embed_plain", noted)
+    file = {"downstream_file": str(tmp_path / "task.npz")} if filed else {}
+    fitted(build("b", share=0.25, epochs=1, **file), view)
+    assert [over for over, _ in calls] == [first.view, first.view, second.view, second.view, view]
+    for shadow, (_, task), (_, images) in zip(
+        (first, second), calls[::2], calls[1::2], strict=False
+    ):
+        assert not task & images and len(images) == (120 if filed else 90)
+        assert len(images & set(digests(shadow.members.numpy()))) == len(images) / 2
+        assert task == set(digests(own.numpy())) if filed else len(task) == 15
+    assert view.queries == (30 if filed else 15)
+
+
+def test_baseline_b__needs_labels(labelled: Any) -> None:
+    view, members, _ = labelled
+    bare = knowing(members, shadows=view.shadows)
+    attack = fitted(build("b", epochs=1), bare)
+    with pytest.raises(InputError, match="true classes, and 60 of 60 images have none"):
+        attack.score(bare, members)
+    shadow = view.shadows[0]
+    unlabelled = Shadow(knowing(shadow.members), shadow.members, shadow.nonmembers)
+    with pytest.raises(InputError, match="true classes, and 30 of 30 images have none"):
+        attack.fit(knowing(members, shadows=[unlabelled]), NOBODY, rng(0, "fit"))
+
+
+def test_labels__one_class_is_none_and_unions_prefer_the_other(
+    textures: Callable[..., Tensor],
+) -> None:
+    images, names = textures(6), np.array(list("abcdef"))
+    assert Labels([(images, names)]).of(images[3:]).tolist() == list("def")
+    with pytest.raises(InputError, match="6 of 6 images have none"):
+        Labels([(images, np.array(["a"] * 6))]).of(images)
+    other = np.array(["dog", "b", "c"])
+    both = Labels([(images[:4], names[:4])]) | Labels([(images[3:], other)])
+    assert both.of(images).tolist() == ["a", "b", "c", "dog", "b", "c"]

@@ -15,7 +15,7 @@ from sklearn.mixture import GaussianMixture
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedmia.attacks._exchange import DRAWS, _means, exchange_test
+from fedmia.attacks._exchange import DRAWS, SetComparison, drawn_means, exchange_test
 from fedmia.attacks.base import Known
 from fedmia.attacks.dataset_inference import DatasetInference
 from fedmia.evaluation.steps.datasets import LEAST, POSERS, form_candidate_sets, inference
@@ -25,8 +25,7 @@ from fedmia.partitions.iid import IID
 from fedmia.ssl.augment import Augment
 from fedmia.statistics.pvalues import holm
 from fedmia.threat import BlackBox
-
-CPU = torch.device("cpu")
+from tests.attacks.planted import fitted, view_of
 
 
 def test_exchange__counts_the_ways_to_change_places() -> None:
@@ -63,43 +62,37 @@ def test_exchange__leaves_out_images_whose_class_no_other_has() -> None:
     assert (nothing.p_value, nothing.difference, nothing.n) == (None, None, 0)
 
 
-def test_exchange__equal_values_say_nothing_and_high_ones_all() -> None:
-    draw, zeros = np.random.default_rng(0), np.zeros(40, dtype=int)
-    assert exchange_test(np.ones(5), zeros[:5], np.ones(40), zeros, draw).p_value == 1
-    high = exchange_test(np.full(8, 9.0), zeros[:8], draw.normal(size=40), zeros, draw)
-    assert high.p_value == 1 / (1 + DRAWS)
-
-
 @pytest.mark.parametrize("count", [1, 4, 9])
 def test_means__are_those_of_swaps_one_by_one(count: int) -> None:
     """Few of many are drawn in another way than many: the same numbers."""
     pool = np.random.default_rng(1).normal(size=30)
-    found, stream = _means(pool, count, rng(5, "x")), rng(5, "x")
+    got, stream = drawn_means(pool, count, rng(5, "x")), rng(5, "x")
     picked = [stream.integers(at, 30, DRAWS) for at in range(count)]
     for row in range(100):
         mixed = pool.tolist()
         for at in range(count):
             p = picked[at][row]
             mixed[at], mixed[p] = mixed[p], mixed[at]
-        assert found[row] == pytest.approx(np.mean(mixed[:count]))
+        assert got[row] == pytest.approx(np.mean(mixed[:count]))
+
+
+def one_class(value: float, count: int, draw: np.random.Generator, **more: Any) -> SetComparison:
+    """So many images of one value against 40 others of the same class."""
+    zeros, rest = np.zeros(40, dtype=int), rng(0, "rest").normal(size=40)
+    return exchange_test(np.full(count, value), zeros[:count], rest, zeros, draw, **more)
 
 
 def test_exchange__draws_on_where_nobody_is_as_high() -> None:
-    draw, zeros = np.random.default_rng(0), np.zeros(40, dtype=int)
-    rest = draw.normal(size=40)
-    high = exchange_test(np.full(8, 9.0), zeros[:8], rest, zeros, draw, most=9 * DRAWS - 5)
-    assert high.p_value == 1 / (1 + 9 * DRAWS)
-    left = []  # of the stream that the next set draws from
-    for most in (DRAWS, 9 * DRAWS):
-        stream = rng(3)
-        exchange_test(np.full(8, 9.0), zeros[:8], rest, zeros, stream, most=most)
-        left.append(stream.integers(0, 1 << 30))
-    assert left[0] == left[1]
-    once, more = (
-        exchange_test(np.full(8, 0.2), zeros[:8], rest, zeros, np.random.default_rng(2), most=m)
-        for m in (DRAWS, 9 * DRAWS)
-    )
+    assert one_class(9.0, 8, rng(0)).p_value == 1 / (1 + DRAWS)
+    assert one_class(9.0, 8, rng(0), most=9 * DRAWS - 5).p_value == 1 / (1 + 9 * DRAWS)
+    streams = rng(3), rng(3)  # that the next set draws from
+    once = one_class(9.0, 8, streams[0])
+    more = one_class(9.0, 8, streams[1], most=9 * DRAWS)
+    assert once != more and streams[0].integers(0, 1 << 30) == streams[1].integers(0, 1 << 30)
+    once, more = (one_class(0.2, 8, rng(2), most=m) for m in (DRAWS, 9 * DRAWS))
     assert once == more and (once.p_value or 0) > 0.01
+    equal = exchange_test(np.ones(5), np.zeros(5, int), np.ones(40), np.zeros(40, int), rng(0))
+    assert equal.p_value == 1
 
 
 def test_exchange__classes_apart_raise_no_alarm_where_a_pooled_test_does() -> None:
@@ -113,18 +106,20 @@ def test_exchange__classes_apart_raise_no_alarm_where_a_pooled_test_does() -> No
         for part in Dirichlet(alpha=0.1)(labels[chosen], 9, draw):
             one = chosen[part]
             rest, none = np.setdiff1d(np.arange(600), one), np.zeros(600, dtype=int)
-            told = (
+            p_values = (
                 exchange_test(values[one], c[one], values[rest], c[rest], draw).p_value
                 for c in (labels, none)
             )
-            apart, together = (p is not None and p <= 0.05 for p in told)
+            apart, together = (p is not None and p <= 0.05 for p in p_values)
             alarms, pooled, posers = alarms + apart, pooled + together, posers + 1
     assert binom.cdf(alarms, posers, 0.05) > 1e-3 and binom.sf(alarms - 1, posers, 0.05) > 1e-3
     assert pooled > 32
 
 
-def view_of(method: Any) -> BlackBox:
-    return BlackBox(method, Augment(hue=0.1), seed=0, device=CPU)
+@pytest.fixture
+def view(make_moco: Any) -> BlackBox:
+    box: BlackBox = view_of(make_moco(), Augment(hue=0.1), BlackBox)
+    return box
 
 
 def unit(rows: Tensor) -> Tensor:
@@ -133,11 +128,10 @@ def unit(rows: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("statistic", ["unary", "relationship"])
 def test_relationships__are_those_of_dov4cl_written_out(
-    make_moco: Any, images: Tensor, known: Known, statistic: str
+    view: BlackBox, images: Tensor, known: Known, statistic: str
 ) -> None:
-    view, views = view_of(make_moco()), 5
-    attack = DatasetInference(statistic=statistic, views=views)
-    attack.fit(view, known, np.random.default_rng(0))
+    views = 5
+    attack = fitted(DatasetInference(statistic=statistic, views=views), view, known)
     x = unit(view.embed_views(images[:4], views))
     y = unit(view.embed_views(known.nonmembers, views))
     pairs = list(itertools.combinations(range(views), 2))
@@ -149,30 +143,26 @@ def test_relationships__are_those_of_dov4cl_written_out(
 
 
 def test_likelihood__is_of_a_mixture_of_unit_vectors(
-    make_moco: Any, images: Tensor, known: Known
+    view: BlackBox, images: Tensor, known: Known
 ) -> None:
-    view = view_of(make_moco())
-    attack = DatasetInference(statistic="likelihood", components=2)
-    attack.fit(view, known, np.random.default_rng(0))
-    fitted = attack._mixture(unit(view.embed_plain(known.members, "avgpool")).numpy(),
-                             np.random.default_rng(0))  # fmt: skip
-    assert isinstance(fitted, GaussianMixture) and fitted.n_components == 2
+    attack = fitted(DatasetInference(statistic="likelihood", components=2), view, known)
+    seed = int(np.random.default_rng(0).integers(1 << 31))
+    mixture = GaussianMixture(2, covariance_type="diag", max_iter=1000, random_state=seed)
+    mixture.fit(unit(view.embed_plain(known.members, "avgpool")).numpy())
     rows = unit(view.embed_plain(images, "avgpool")).numpy()
     for row, score in zip(rows[:3], attack.score(view, images[:3]), strict=True):
         each = [
             multivariate_normal(m, np.diag(c)).logpdf(row)
-            for m, c in zip(fitted.means_, fitted.covariances_, strict=True)
+            for m, c in zip(mixture.means_, mixture.covariances_, strict=True)
         ]
-        assert score == pytest.approx(np.logaddexp.reduce(np.log(fitted.weights_) + each))
+        assert score == pytest.approx(np.logaddexp.reduce(np.log(mixture.weights_) + each))
 
 
 @pytest.mark.parametrize("statistic", ["unary", "likelihood"])
 def test_infer__a_likelihood_is_of_images_that_did_not_fit_it(
-    make_moco: Any, images: Tensor, known: Known, statistic: str
+    view: BlackBox, images: Tensor, known: Known, statistic: str
 ) -> None:
-    view = view_of(make_moco())
-    attack = DatasetInference(statistic=statistic, views=4)
-    attack.fit(view, known, np.random.default_rng(0))
+    attack = fitted(DatasetInference(statistic=statistic, views=4), view, known)
     questions = [(np.arange(8), np.arange(8, 20)), (np.arange(10, 20), np.arange(10))]
     draw = np.random.default_rng(1)
     inferences = attack.infer(view, images, np.zeros(20, dtype=int), questions, draw)
@@ -184,14 +174,15 @@ def test_infer__a_likelihood_is_of_images_that_did_not_fit_it(
         assert inferences[0].difference == pytest.approx(scores[:8].mean() - scores[8:].mean())
 
 
-def dealt(members: Tensor, others: Tensor, classes: Any, owner: Any, alpha: float = 0.3) -> Any:
-    return form_candidate_sets(members, others, classes, owner, Dirichlet(alpha=alpha), seed=2)
+def split(members: Tensor, others: Tensor, owner: Any, kinds: int) -> Any:
+    """The members, and posers among the others, as data sets of few classes each."""
+    draw = rng(0)
+    classes = draw.integers(0, kinds, len(members)), draw.integers(0, kinds, len(others))
+    return form_candidate_sets(members, others, classes, owner, Dirichlet(alpha=0.3), seed=2)
 
 
 def test_suspects__posers_are_non_members_dealt_like_clients(textures: Any) -> None:
-    draw = np.random.default_rng(0)
-    classes = draw.integers(0, 4, 24), draw.integers(0, 4, 60)
-    of = dealt(textures(24), textures(60, seed=5), classes, np.repeat([4, 0, 2], 8))
+    of = split(textures(24), textures(60, seed=5), np.repeat([4, 0, 2], 8), kinds=4)
     assert list(of.positions) == [0, 2, 4] and of.positions[4].tolist() == list(range(8))
     assert len(of.posing) == 3 * -(-POSERS // 3)
     for at in range(0, len(of.posing), 3):
@@ -213,24 +204,22 @@ def test_suspects__pose_also_where_clients_outnumber_the_non_members(textures: A
     assert len(of.posing) >= POSERS and {len(one) for one in of.posing} == {LEAST}
 
 
-class _Bright(DatasetInference):
+class Bright(DatasetInference):
     """Knows the brightest images."""
 
     name = "bright"
 
-    def _relations(self, view: Any, images: Tensor) -> Any:
+    def relations(self, view: Any, images: Tensor) -> Any:
         return images.double().mean(dim=(1, 2, 3)).numpy()
 
 
 def test_inference__finds_the_client_whose_images_are_known(
-    make_moco: Any, textures: Any, known: Known
+    view: BlackBox, textures: Any, known: Known
 ) -> None:
     members, others = textures(24), textures(60, seed=5)
     members[8:16] = members[8:16] // 2 + 128
-    draw = np.random.default_rng(0)
-    classes = draw.integers(0, 3, 24), draw.integers(0, 3, 60)
-    of, view = dealt(members, others, classes, np.repeat([0, 1, 2], 8)), view_of(make_moco())
-    inferences = inference(_Bright(), known, of, 0, view, None)
+    of = split(members, others, np.repeat([0, 1, 2], 8), kinds=3)
+    inferences = inference(Bright(), known, of, 0, view, None)
     assert [c.client for c in inferences.clients] == [0, 1, 2]
     p_values = [c.p_value for c in inferences.clients]
     assert p_values[1] <= 1 / (1 + 10 * DRAWS) and min(p_values[0], p_values[2]) > 0.001  # type: ignore[type-var]
@@ -239,16 +228,14 @@ def test_inference__finds_the_client_whose_images_are_known(
 
 
 def test_infer__p_values_of_many_clients_outlast_holms_correction(
-    make_moco: Any, known: Known
+    view: BlackBox, known: Known
 ) -> None:
     """Of 300 clients one is known; 1 / 2000 is not small among 300."""
     classes = np.zeros(4 * 300 + 60, dtype=int)
     images = torch.from_numpy(rng(0).integers(0, 200, (len(classes), 3, 4, 4), dtype=np.uint8))
     images[28:32] = 255
     sets = np.arange(1200).reshape(300, 4)
-    attack, view = _Bright(), view_of(make_moco())
-    attack.fit(view, known, rng(0))
-    inferences = attack.infer(
+    inferences = fitted(Bright(), view, known).infer(
         view, images, classes, [(s, np.arange(1200, 1260)) for s in sets], rng(1)
     )
     adjusted = holm([t.p_value for t in inferences])

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,18 +21,14 @@ from fedmia.nets.base import Backbone
 from fedmia.options import registry
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng, torch_rng
-from fedmia.ssl.augment import Augment, content_uniforms
-from fedmia.ssl.base import Encoder
-from fedmia.ssl.moco import MoCo, MomentumContrast
+from fedmia.ssl.augment import Augment
 from fedmia.threat import BlackBox, Shadow
+from tests.attacks.loops import naive_pairs
+from tests.attacks.planted import MILD, auc_of, fitted, method_of, mixing, view_of
 
-CPU = torch.device("cpu")
 NAMES = ("encodermi-v", "encodermi-s", "encodermi-t")
-MILD = Augment(  # a view stays nearer to its own image than to any other
-    crop_min=1, ratio_min=1, ratio_max=1, flip=0, brightness=0.1, contrast=0.1,
-    saturation=0, hue=0, jitter_p=1, gray_p=0,
-)  # fmt: skip
 QUICK = {"epochs": 40, "rate": 1e-3, "batch_size": 32}
+every_kind = pytest.mark.parametrize("name", NAMES)
 
 
 # -- a planted leak
@@ -51,11 +46,8 @@ class Remembers(Backbone):
 
     def __init__(self, stored: Tensor, leak: str, seed: int) -> None:
         super().__init__()
-        inputs = stored[0].numel()
-        self.register_buffer("stored", stored.flatten(1).float() / 255, persistent=False)
-        mix = torch.randn(self.width, inputs, generator=torch_rng(seed, "mix")) / inputs**0.5
-        self.register_buffer("mix", mix, persistent=False)
-        self.leak = leak
+        self.stored, self.leak = stored.flatten(1).float() / 255, leak
+        self.mix = mixing(self.width, self.stored.shape[1], seed)
 
     def stages(self, x: Tensor) -> dict[str, Tensor]:
         flat = x.flatten(1)
@@ -69,9 +61,8 @@ class Remembers(Backbone):
         return {"layer1": out[:, :, None, None]}
 
 
-def remembering(stored: Tensor, leak: str = "similarity", seed: int = 0) -> MomentumContrast:
-    encoder = Encoder(Remembers(stored, leak, seed), nn.Identity(), (0.0,) * 3, (1.0,) * 3)
-    return MomentumContrast(encoder, MoCo(dim=24, queue=16), 16, torch_rng(seed, "queue"))
+def remembering(stored: Tensor, leak: str = "similarity", seed: int = 0, **more: Any) -> Any:
+    return view_of(method_of(Remembers(stored, leak, seed), seed), **more)
 
 
 Planted = Callable[..., tuple[BlackBox, Tensor, Any]]
@@ -79,139 +70,79 @@ Planted = Callable[..., tuple[BlackBox, Tensor, Any]]
 
 @pytest.fixture
 def planted(textures: Callable[..., Tensor]) -> Planted:
-    """`planted(leak, shadows=1, swapped=False)`: the view of a target, the images to score and
-    their truth; each shadow encoder stores images of its own, none of them the target's."""
+    """`planted(leak, shadows=1)`: the view of a target, the images to score and their truth; each
+    shadow encoder stores images of its own, none of them the target's."""
     pool = textures(400, seed=21)
 
-    def make(leak: str = "similarity", shadows: int = 1, swapped: bool = False) -> Any:
+    def make(leak: str = "similarity", shadows: int = 1) -> Any:
         own = []
         for i in range(shadows):
-            part = pool[120 + 80 * i : 200 + 80 * i]
-            sides = (part[40:], part[:40]) if swapped else (part[:40], part[40:])
-            method = remembering(part[:40], leak, seed=i + 1)
-            own.append(Shadow(BlackBox(method, MILD, seed=0, device=CPU), *sides))
-        method = remembering(pool[:60], leak)
-        view = BlackBox(method, MILD, seed=0, device=CPU, shadows=own)
+            members, others = pool[120 + 80 * i : 200 + 80 * i].chunk(2)
+            own.append(Shadow(remembering(members, leak, seed=i + 1), members, others))
+        view = remembering(pool[:60], leak, shadows=own)
         return view, pool[:120], np.repeat([1, 0], 60)
 
     return make
 
 
-def nobody(images: Tensor) -> Known:
-    return Known(images[:0], images[:0])
-
-
-def fitted(name: str, view: BlackBox, images: Tensor, **options: Any) -> Any:
+def build(name: str, **options: Any) -> Any:
     quick = {} if name == "encodermi-t" else QUICK
-    attack = registry.build("attack", name, {**quick, **options})
-    attack.fit(view, nobody(images), rng(0, "fit"))
-    return attack
+    return registry.build("attack", name, {**quick, **options})
 
 
-@pytest.mark.parametrize("name", NAMES)
+@every_kind
 def test_planted_similarity__is_found_through_shadows(name: str, planted: Planted) -> None:
     view, images, truth = planted()
-    scores = fitted(name, view, images).score(view, images)
+    scores = fitted(build(name), view).score(view, images)
+    assert view.queries == 10 * len(images)  # the fit costs none
     assert roc_auc_score(truth, scores) > 0.95
     assert ((scores >= 0) == truth).mean() > 0.9  # the sign decides, on a target never fitted on
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_planted_norm__is_not_seen_by_cosines(name: str, planted: Planted) -> None:
+@every_kind
+def test_planted_norm__is_seen_by_euclidean_distances(name: str, planted: Planted) -> None:
+    """The longer vectors lie further apart. Cosines do not see it: test_oracles.py."""
     view, images, truth = planted("norm")
-    auc = roc_auc_score(truth, fitted(name, view, images).score(view, images))
-    assert abs(auc - 0.5) < 3 * math.sqrt(121 / (12 * 3600))
-    # .. but by Euclidean distances: the longer vectors lie further apart.
     far = {"similarity": "euclidean"} | ({} if name == "encodermi-t" else {"scale": "standard"})
-    value = roc_auc_score(truth, fitted(name, view, images, **far).score(view, images))
+    value = roc_auc_score(truth, fitted(build(name, **far), view).score(view, images))
     assert value < 0.1 if name == "encodermi-t" else value > 0.9
 
 
-@pytest.mark.parametrize("name", ["encodermi-v", "encodermi-s"])
-def test_fit__truth_is_the_shadows(name: str, planted: Planted) -> None:
-    """Shadows said to be trained on the other half teach the opposite."""
-    view, images, truth = planted(swapped=True)
-    assert roc_auc_score(truth, fitted(name, view, images).score(view, images)) < 0.05
-
-
-@pytest.mark.parametrize("name", NAMES)
+@every_kind
 def test_fit__known_images_of_the_target_in_place_of_shadows(name: str, planted: Planted) -> None:
-    view, images, truth = planted()
-    alone = BlackBox(remembering(images[:60]), MILD, seed=0, device=CPU)  # it has no shadows
-    quick = {} if name == "encodermi-t" else QUICK
-    attack = registry.build("attack", name, {"fit_on": "known", **quick})
-    assert attack.learns and not registry.build("attack", name, {}).learns
-    attack.fit(alone, Known(images[:30], images[60:90]), rng(0, "fit"))
-    assert alone.queries == 60 * 10
-    rest = np.r_[30:60, 90:120]
-    assert roc_auc_score(truth[rest], attack.score(alone, images[rest])) > 0.95
+    _, images, _ = planted()
+    alone = remembering(images[:60])  # it has no shadows
+    attack = build(name, fit_on="known")
+    assert attack.learns and not build(name).learns
+    assert (attack.shadow_threshold, build(name).shadow_threshold) == (None, 0)
+    known = Known(images[:30], images[60:90])
+    assert auc_of(attack, alone, known, images[30:60], images[90:]) > 0.95
+    assert alone.queries == 120 * 10
     with pytest.raises(InputError, match=f"{name}: 1 members and 60 non-members"):
         attack.fit(alone, Known(images[:1], images[60:]), rng(0, "fit"))
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_threshold__is_the_shadows_unless_fitted_on_known_images(name: str) -> None:
-    assert registry.build("attack", name, {}).shadow_threshold == 0
-    assert registry.build("attack", name, {"fit_on": "known"}).shadow_threshold is None
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_fit__without_shadows_is_refused(name: str, planted: Planted) -> None:
-    view, images, _ = planted(shadows=0)
-    with pytest.raises(InputError, match="needs shadow encoders"):
-        fitted(name, view, images)
-
-
-def test_fit__costs_no_query_of_the_target(planted: Planted) -> None:
-    view, images, _ = planted(shadows=2)
-    attack = fitted("encodermi-t", view, images, views=6)
-    assert view.queries == 0
-    attack.score(view, images)
-    assert view.queries == 6 * len(images)
-
-
-@pytest.mark.slow
 def test_fit__pools_the_features_of_several_shadows(planted: Planted) -> None:
-    view, images, _ = planted(shadows=3)
-    attack = fitted("encodermi-v", view, images, views=4)
+    view, images, _ = planted(shadows=2)
+    attack = fitted(build("encodermi-v", views=4, epochs=3), view)
     rows, truth = [], []
     for shadow in view.shadows:
         for side, label in ((shadow.members, 1), (shadow.nonmembers, 0)):
             for one in shadow.view.embed_views(side, 4):
-                rows.append(sorted(naive_pairs(one, "cosine"), reverse=True))
+                rows.append(sorted(naive_pairs(one), reverse=True))
                 truth.append(label)
     model = train_logits(
         mlp((6, 256, 256)), torch.tensor(rows), np.array(truth), rng(0, "fit"),
-        optimizer=lambda w: torch.optim.Adam(w, lr=1e-3), epochs=40, batch=32,
+        optimizer=lambda w: torch.optim.Adam(w, lr=1e-3), epochs=3, batch=32,
     )  # fmt: skip
-    want = logits(model, attack.inputs(view, images).float())
-    np.testing.assert_allclose(attack.score(view, images), want, atol=1e-3)
-    mean = [np.mean(row) for row in rows]
-    threshold = fitted("encodermi-t", view, images, views=4)._fitted
-    assert threshold == pytest.approx(best_threshold(np.array(mean), np.array(truth)))
+    inputs = attack.inputs(view, images)
+    np.testing.assert_allclose(attack.score(view, images), logits(model, inputs.float()), atol=1e-3)
+    threshold = best_threshold(np.mean(rows, axis=1), np.array(truth))
+    scores = fitted(build("encodermi-t", views=4), view).score(view, images)
+    np.testing.assert_allclose(scores, inputs.mean(dim=1) - threshold)
 
 
 # -- features
-
-
-def naive_pairs(vectors: Tensor, similarity: str) -> list[float]:
-    """Eq. 3, pair by pair."""
-    similarities = []
-    for i in range(len(vectors)):
-        for j in range(i + 1, len(vectors)):
-            a, b = vectors[i].double().tolist(), vectors[j].double().tolist()
-            if similarity == "euclidean":
-                similarities.append(
-                    -math.sqrt(sum((p - q) ** 2 for p, q in zip(a, b, strict=True)))
-                )
-                continue
-            if similarity == "correlation":
-                a = [p - sum(a) / len(a) for p in a]
-                b = [q - sum(b) / len(b) for q in b]
-            dot = sum(p * q for p, q in zip(a, b, strict=True))
-            lengths = math.sqrt(sum(p * p for p in a)) * math.sqrt(sum(q * q for q in b))
-            similarities.append(dot / lengths)
-    return similarities
 
 
 @pytest.mark.parametrize("similarity", _cosine.SIMILARITIES)
@@ -234,7 +165,7 @@ def test_pairwise__closer_is_higher_and_zeros_are_finite(similarity: str) -> Non
 def test_inputs__vector_set_and_mean(planted: Planted) -> None:
     view, images, _ = planted()
     some = images[:4]
-    want = [naive_pairs(one, "cosine") for one in view.embed_views(some, 10)]
+    want = [naive_pairs(one) for one in view.embed_views(some, 10)]
     v, s, t = (registry.build("attack", name, {}) for name in NAMES)
     assert v.inputs(view, some).shape == (4, 45)
     np.testing.assert_allclose(v.inputs(view, some), -np.sort(-np.array(want)), atol=1e-6)
@@ -242,55 +173,37 @@ def test_inputs__vector_set_and_mean(planted: Planted) -> None:
     np.testing.assert_allclose(t.inputs(view, some)[:, 0], np.mean(want, axis=1), atol=1e-6)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_operations__are_those_of_the_attackers_views(name: str, planted: Planted) -> None:
+def test_operations__are_those_of_the_attackers_views(planted: Planted) -> None:
     """The inferrer of Fig. 3 views images by its own list, whatever the target trained with."""
     view, images, _ = planted()
-    some, own = images[:3], ("gray", "crop", "flip", "jitter")
-    view.augment = Augment(operations=("blur",), blur_p=0.5, hue=0.1)
-    plain = Augment(hue=0.1)  # the whole list at the recipe's strengths, without the blur
-    u = torch.from_numpy(content_uniforms(some, 0, 10, plain.draws))
-    want = [
-        naive_pairs(view.embed(torch.cat([plain(x[None].float() / 255, r[None]) for r in rows])),
-                    "cosine")
-        for x, rows in zip(some, u, strict=True)
-    ]  # fmt: skip
-    attack = registry.build("attack", name, {"operations": own})
+    some, blurred = images[:3], Augment(operations=("blur",), blur_p=0.5, hue=0.1)
+    attack = build("encodermi-s", operations=("gray", "crop", "flip", "jitter"))
+    view.augment = Augment(hue=0.1)  # the whole list at the recipe's strengths, without the blur
+    want = build("encodermi-s").pairs(view, some)
+    view.augment = blurred
     np.testing.assert_allclose(attack.pairs(view, some), want, atol=1e-6)
-    other = registry.build("attack", name, {}).pairs(view, some)
-    assert (other - torch.tensor(want)).abs().max() > 0.01
+    assert (build("encodermi-s").pairs(view, some) - want).abs().max() > 0.01
     with pytest.raises(InputError, match=r"operations: the recipe has no gray to be done"):
         view.augment = MILD
         attack.pairs(view, some)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_layer__is_what_the_view_is_asked_for(name: str, planted: Planted) -> None:
-    view, images, _ = planted()
-    calls = []
-    embed = view.embed_views
-    view.embed_views = lambda x, n, layer, _: calls.append(layer) or embed(x, n, layer)  # type: ignore
+def test_layer__is_what_the_view_is_asked_for(make_moco: Any, images: Tensor) -> None:
+    view = view_of(make_moco())
     for layer in ("encoder", "avgpool"):
-        registry.build("attack", name, {"layer": layer}).inputs(view, images[:2])
-    assert calls == ["encoder", "avgpool"]
+        got = registry.build("attack", "encodermi-s", {"layer": layer}).inputs(view, images[:2])
+        torch.testing.assert_close(got, pairwise(view.embed_views(images[:2], 10, layer)))
 
 
 def test_defaults__are_the_papers() -> None:
     v, s = (registry.build("attack", name, {}) for name in NAMES[:2])
-    assert (v.views, v.similarity, v.epochs, v.rate) == (10, "cosine", 300, 1e-4)
-    assert (s.views, s.similarity, s.epochs, s.rate) == (10, "cosine", 300, 1e-4)
+    for one in (v, s):
+        assert (one.views, one.similarity, one.epochs, one.rate) == (10, "cosine", 300, 1e-4)
     widths = [layer.out_features for layer in v.network(45) if isinstance(layer, nn.Linear)]
     assert widths == [256, 256, 1]
 
 
 # -- EncoderMI-T's threshold
-
-
-def errors(values: Sequence[float], truth: Sequence[int], threshold: float) -> int:
-    """alpha + beta: members below the threshold, non-members not below it."""
-    pairs = list(zip(values, truth, strict=True))
-    alpha = sum(v < threshold for v, member in pairs if member)
-    return alpha + sum(v >= threshold for v, member in pairs if not member)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -301,7 +214,8 @@ def test_threshold__no_other_is_more_accurate(seed: int) -> None:
     threshold = best_threshold(values, truth)
     each = np.unique(values)
     tried = [each[0] - 1, *each, *((each[1:] + each[:-1]) / 2), each[-1] + 1]
-    assert errors(values, truth, threshold) == min(errors(values, truth, t) for t in tried)
+    least = min(((values >= t) != truth).sum() for t in tried)  # alpha + beta
+    assert ((values >= threshold) != truth).sum() == least
 
 
 def test_threshold__at_the_edges() -> None:
@@ -329,27 +243,6 @@ def test_deepsets__does_not_see_the_order() -> None:
         np.testing.assert_allclose(exact(sets.double()), exact(mixed.double()), atol=1e-12)
         assert exact(sets.double()).std() > 0.01
         assert (exact(sets.double()) - exact(sets.double() ** 2)).abs().max() > 0.1
-
-
-def test_deepsets__training_does_not_see_the_order() -> None:
-    """The same sets in other orders train the same classifier; a plain network is another."""
-    draw = rng(0, "sets")
-    truth = np.repeat([1, 0], 30)
-    sets = torch.from_numpy(draw.random((60, 10)) ** (1 + 3 * truth[:, None])).float()
-    mixed = torch.from_numpy(draw.permuted(sets.numpy(), axis=1))
-
-    def learned(model: nn.Module, inputs: Tensor) -> Any:
-        train_logits(
-            model, inputs.double(), truth, rng(1),
-            optimizer=lambda w: torch.optim.Adam(w, lr=1e-3), epochs=30, batch=20,
-        )  # fmt: skip
-        return logits(model, sets.double())
-
-    want = learned(DeepSets().double(), sets)
-    np.testing.assert_allclose(learned(DeepSets().double(), mixed), want, atol=1e-6)
-    assert roc_auc_score(truth, want) > 0.9
-    ordered, other = (learned(mlp((10, 16)).double(), x) for x in (sets, mixed))
-    assert np.abs(ordered - other).max() > 1e-3
 
 
 def test_scaling__of_a_set_is_one_for_all_its_elements() -> None:

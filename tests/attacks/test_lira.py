@@ -1,11 +1,13 @@
-"""LiRA against loops with scipy, on known Gaussians, and where images differ in difficulty."""
+"""LiRA against loops with scipy, and on known Gaussians; LiRA whose references are earlier rounds.
+
+Where images differ in difficulty: test_difficulty.py."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
-import _difficulty
 import numpy as np
 import pytest
 import torch
@@ -13,33 +15,34 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 from torch import Tensor
 
-from fedmia.attacks._measure import logit
-from fedmia.attacks.base import Known
-from fedmia.attacks.lira import FEW, LEAST, LiRA
-from fedmia.attacks.similarity import Similarity
+from fedmia.attacks._reference import ReferenceSignals
+from fedmia.attacks.base import Known, Scores
+from fedmia.attacks.lira import FEW, LEAST, LiRA, LiRARounds
+from fedmia.attacks.rmia import RMIARounds
 from fedmia.data.images import digests
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng
-from fedmia.threat import Shadow
+from fedmia.statistics.auc import auc
+from fedmia.threat import ClientView, Shadow
+from tests.attacks.planted import CPU, MILD, fitted
+
+Floats = NDArray[np.float64]
 
 
-class Told:
-    """A view whose signals are told: image -> p in (0, 1)."""
+@pytest.fixture(autouse=True)
+def signals_of_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LiRA, "measure", lambda self, view, images: view(images))
 
-    def __init__(self, images: Tensor, p: NDArray[np.float64]) -> None:
-        self.table = dict(zip(digests(images.numpy()), p.tolist(), strict=True))
+
+class Table:
+    """A view whose signals stand in a table: image -> p in (0, 1)."""
+
+    def __init__(self, images: Tensor, p: Floats) -> None:
+        self.p = dict(zip(digests(images.numpy()), p.tolist(), strict=True))
         self.shadows: tuple[Shadow, ...] = ()
 
-    def __call__(self, images: Tensor) -> NDArray[np.float64]:
-        return np.array([self.table[n] for n in digests(images.numpy())])
-
-
-@pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> None:
-    def measure(self: LiRA, view: Any, images: Tensor) -> NDArray[np.float64]:
-        return view(images)  # type: ignore[no-any-return]
-
-    monkeypatch.setattr(LiRA, "measure", measure)
+    def __call__(self, images: Tensor) -> Floats:
+        return np.array([self.p[n] for n in digests(images.numpy())])
 
 
 def blanks(count: int) -> Tensor:
@@ -47,296 +50,268 @@ def blanks(count: int) -> Tensor:
     return torch.arange(count, dtype=torch.int32).view(torch.uint8).view(count, 1, 2, 2)
 
 
-def sigmoid(x: NDArray[np.float64]) -> NDArray[np.float64]:
+def sigmoid(x: Floats) -> Floats:
     return 1 / (1 + np.exp(-x))
 
 
-def scene(
-    images: Tensor,
-    target: NDArray[np.float64],
-    rows: NDArray[np.float64],
-    inside: NDArray[np.bool_],
-) -> Told:
-    """A told target with told shadows: logits (N,), (R, N), and who was trained on what."""
-    view = Told(images, sigmoid(target))
-    view.shadows = tuple(
-        Shadow(Told(images, sigmoid(row)), images[which], images[~which])  # type: ignore[arg-type]
-        for row, which in zip(rows, inside, strict=True)
-    )
-    return view
+class Scene:
+    """A target and shadows of which the signals are known: logits (N,), (R, N), and who was trained
+    on what. The first six images are known."""
+
+    def __init__(self, target: Floats, rows: Floats, inside: NDArray[np.bool_]) -> None:
+        self.target, self.rows, self.inside = target, rows, inside
+        self.images = blanks(len(target))
+        self.view = Table(self.images, sigmoid(target))
+        self.view.shadows = tuple(
+            Shadow(Table(self.images, sigmoid(row)), self.images[own], self.images[~own])  # type: ignore[arg-type]
+            for row, own in zip(rows, inside, strict=True)
+        )
+
+    def scores(self, first: int = 0, **options: Any) -> Scores:
+        """Of the images from `first` on, by LiRA."""
+        attack = fitted(LiRA(**options), self.view, Known(self.images[:3], self.images[3:6]))
+        scores: Scores = attack.score(self.view, self.images[first:])
+        return scores
+
+    def sides(self, i: int) -> tuple[Floats, Floats]:
+        """Logits of image i under the shadows with it, and under those without."""
+        own = self.inside[:, i]
+        return self.rows[own, i], self.rows[~own, i]
 
 
-def drawn(count: int, shadows: int, seed: int = 0) -> tuple[Any, Any, Any]:
-    """Logits of target and shadows, and membership in the shadows, at random."""
-    draw = rng(seed, "told")
+def drawn(count: int = 12, shadows: int = 10) -> Scene:
+    """At random."""
+    draw = rng(0, "told")
     inside = draw.random((shadows, count)) < 0.5
     inside[:2], inside[2:4] = True, False  # two of either kind at least
     hard = 2 * draw.standard_normal(count)
     rows = hard + 0.3 * draw.standard_normal((shadows, count)) + 0.5 * inside
-    return hard + draw.standard_normal(count), rows, inside
+    return Scene(hard + draw.standard_normal(count), rows, inside)
 
 
-def fitted(attack: LiRA, view: Any, known: Known) -> LiRA:
-    attack.fit(view, known, rng(0))
-    return attack
+def unknown(target: Floats, rows: Floats) -> Scene:
+    """No shadow was trained on any image."""
+    return Scene(target, rows, np.zeros(rows.shape, dtype=bool))
 
 
 # -- formulas
 
 
-def test_offline__is_the_papers_test_of_each_image_alone(told: None) -> None:
-    images, (target, rows, inside) = blanks(12), drawn(12, 10)
-    view = scene(images, target, rows, inside)
-    known = Known(images[:3], images[3:6])
-    attack = fitted(LiRA(mode="offline", variance="individual"), view, known)
-    got = attack.score(view, images)  # type: ignore[arg-type]
+@pytest.mark.parametrize("scale", ["logit", "none"])
+def test_offline__is_the_papers_test_of_each_image_alone(scale: str) -> None:
+    here = drawn()
+    got = here.scores(mode="offline", variance="individual", scale=scale)
+    signal = sigmoid if scale == "none" else np.asarray
     for i in range(12):
-        out = [rows[s, i] for s in range(10) if not inside[s, i]]
-        assert norm.cdf(got[i]) == pytest.approx(
-            1 - norm.sf(target[i], np.mean(out), np.std(out)), abs=1e-9
-        )
+        out = signal(here.sides(i)[1])
+        tail = norm.sf(signal(here.target[i]), np.mean(out), np.std(out))
+        assert norm.cdf(got[i]) == pytest.approx(1 - tail, abs=1e-9)
 
 
-def test_online__is_the_log_likelihood_ratio(told: None) -> None:
-    images, (target, rows, inside) = blanks(12), drawn(12, 10)
-    view = scene(images, target, rows, inside)
-    attack = fitted(LiRA(variance="individual"), view, Known(images[:3], images[3:6]))
-    got = attack.score(view, images)  # type: ignore[arg-type]
-    for i in range(12):
-        each = [[rows[s, i] for s in range(10) if inside[s, i] == side] for side in (True, False)]
-        terms = [norm.logpdf(target[i], np.mean(e), np.std(e)) for e in each]
-        assert got[i] == pytest.approx(terms[0] - terms[1])
+def test_online__is_the_log_likelihood_ratio() -> None:
+    here = drawn()
+    for i, score in enumerate(here.scores(variance="individual")):
+        terms = [norm.logpdf(here.target[i], np.mean(e), np.std(e)) for e in here.sides(i)]
+        assert score == pytest.approx(terms[0] - terms[1])
 
 
-def test_fixed__pools_the_shadows_own_images(told: None) -> None:
-    """One deviation a kind, about each image's mean; the candidates (the last two) have no part."""
-    images, (target, rows, inside) = blanks(14), drawn(14, 7)
-    inside[:, 12:] = False
-    view = scene(images[:14], target, rows, inside)
-    for shadow in view.shadows:  # the candidates are nobody's images
-        object.__setattr__(shadow, "nonmembers", shadow.nonmembers[:-2])
-    known = Known(images[:3], images[3:6])
-    attack = fitted(LiRA(mode="offline"), view, known)
+def pooled(here: Scene) -> Floats:
+    """Deviations about an image's mean under the shadows with it, and under those without, over the
+    shadows' own images, the first twelve; the known ones are among these and count for both."""
     squares, freedom = np.zeros(2), np.zeros(2)
-    for i in range(12):
-        for side in (0, 1):
-            kind = [rows[s, i] for s in range(7) if inside[s, i] == bool(side)]
+    for i in (*range(12), *range(6)):
+        for side, kind in enumerate(here.sides(i)):
             squares[side] += np.var(kind) * len(kind)
             freedom[side] += len(kind) - 1
-    # The known images are among the shadows' own here, and count for both.
-    for i in range(6):
-        for side in (0, 1):
-            kind = [rows[s, i] for s in range(7) if inside[s, i] == bool(side)]
-            squares[side] += np.var(kind) * len(kind)
-            freedom[side] += len(kind) - 1
-    out, within = np.sqrt(squares / freedom)
-    assert attack._deviations == pytest.approx((within, out))
-    want = [(target[i] - np.mean(rows[:, i])) / out for i in (12, 13)]
-    np.testing.assert_allclose(attack.score(view, images[12:]), want)  # type: ignore[arg-type]
+    return np.asarray(np.sqrt(squares / freedom))
 
 
-def test_online__with_a_fixed_variance_holds_each_side_to_its_own_deviation(told: None) -> None:
+def test_fixed__pools_the_shadows_own_images() -> None:
+    """The candidates, the last two, are no shadow's and have no part."""
+    here = drawn(14, 7)
+    here.inside[:, 12:] = False
+    here = Scene(here.target, here.rows, here.inside)
+    for shadow in here.view.shadows:
+        object.__setattr__(shadow, "nonmembers", shadow.nonmembers[:-2])
+    want = [(here.target[i] - np.mean(here.rows[:, i])) / pooled(here)[1] for i in (12, 13)]
+    np.testing.assert_allclose(here.scores(12, mode="offline"), want)
+
+
+def test_online__with_a_fixed_variance_holds_each_side_to_its_own_deviation() -> None:
     """Shadows that know an image differ by three times as much as those that do not."""
-    images, (_, rows, inside), draw = blanks(12), drawn(12, 10), rng(0, "wider")
-    rows = np.where(inside, 0.9, 0.3) * draw.standard_normal(rows.shape) + inside
-    target = draw.standard_normal(12)
-    view = scene(images, target, rows, inside)
-    attack = fitted(LiRA(variance="fixed"), view, Known(images[:3], images[3:6]))
-    within, out = attack._deviations or (0.0, 0.0)
-    assert 2 * out < within < 1.3
-    want = [
-        norm.logpdf(target[i], rows[inside[:, i], i].mean(), within)
-        - norm.logpdf(target[i], rows[~inside[:, i], i].mean(), out)
-        for i in range(12)
-    ]
-    np.testing.assert_allclose(attack.score(view, images), want)  # type: ignore[arg-type]
+    inside, draw = drawn().inside, rng(0, "wider")
+    rows = np.where(inside, 0.9, 0.3) * draw.standard_normal(inside.shape) + inside
+    here = Scene(draw.standard_normal(12), rows, inside)
+    within, out = pooled(here)
+    assert 2 * out < within
+    for i, score in enumerate(here.scores(variance="fixed")):
+        own, apart = here.sides(i)
+        want = norm.logpdf(here.target[i], own.mean(), within)
+        assert score == pytest.approx(want - norm.logpdf(here.target[i], apart.mean(), out))
 
 
-def test_auto_variance__is_individual_from_32_shadows_on(told: None) -> None:
-    for count, single in ((FEW - 1, False), (FEW, True)):
-        images, found = blanks(8), drawn(8, count)
-        attack = fitted(LiRA(), scene(images, *found), Known(images[:3], images[3:6]))
-        assert (attack._deviations is None) == single
+def test_auto__variance_is_individual_from_32_shadows_on() -> None:
+    for count, variance in ((FEW - 1, "fixed"), (FEW, "individual")):
+        here = drawn(8, count)
+        np.testing.assert_array_equal(here.scores(), here.scores(variance=variance))
+
+
+def test_auto__is_online_where_the_known_images_have_both_kinds() -> None:
+    here = drawn(8, 6)
+    np.testing.assert_array_equal(here.scores(), here.scores(mode="online"))
+    here.inside[:, 3] = False
+    here = Scene(here.target, here.rows, here.inside)
+    np.testing.assert_array_equal(here.scores(), here.scores(mode="offline"))
 
 
 # -- known Gaussians
 
 
-def test_offline__finds_what_theory_says(told: None) -> None:
+def test_offline__finds_what_theory_says() -> None:
     """Members stand 2 deviations out; the mean of 5 shadows adds a fifth to the variance."""
     n, draw = 4000, rng(0, "gauss")
-    images, hard = blanks(n + 8), 3 * draw.standard_normal(n + 8)
-    truth = np.arange(n + 8) < n // 2
-    target = hard + draw.standard_normal(n + 8) + 2 * truth
-    rows = hard + draw.standard_normal((5, n + 8))
-    view = scene(images, target, rows, np.zeros((5, n + 8), dtype=bool))
-    attack = fitted(LiRA(), view, Known(images[n : n + 4], images[n + 4 :]))
-    got = attack.score(view, images[:n])  # type: ignore[arg-type]
-    want = norm.cdf(2 / np.sqrt(2 * 1.2))
-    assert _difficulty.auc(got[: n // 2], got[n // 2 :]) == pytest.approx(want, abs=0.015)
-    plain = target[:n]
-    assert _difficulty.auc(plain[: n // 2], plain[n // 2 :]) < 0.75
+    hard = 3 * draw.standard_normal(n + 6)
+    target = hard + draw.standard_normal(n + 6) + 2 * (np.arange(n + 6) >= n // 2 + 6)
+    got = unknown(target, hard + draw.standard_normal((5, n + 6))).scores(6)
+    theory = norm.cdf(2 / np.sqrt(2 * 1.2))
+    assert auc(got[n // 2 :], got[: n // 2]) == pytest.approx(theory, abs=0.015)
+    assert auc(target[n // 2 + 6 :], target[6 : n // 2 + 6]) < 0.75
 
 
-def test_online__sees_members_that_stand_out_downwards(told: None) -> None:
-    """Half of the images lose by training on them: offline looks for a gain, online for a fit."""
-    n, draw = 1000, rng(1, "gauss")
-    images, sign = blanks(n), np.where(np.arange(n) % 2, 1, -1)
-    inside = draw.random((20, n)) < 0.5
-    inside[:2], inside[2:4] = True, False
-    truth = draw.random(n) < 0.5
-    rows = draw.standard_normal((20, n)) + 3 * inside * sign
-    target = draw.standard_normal(n) + 3 * truth * sign
-    view = scene(images, target, rows, inside)
-    results = {}
-    for mode in ("online", "offline"):
-        attack = fitted(LiRA(mode=mode), view, Known(images[:4], images[4:8]))
-        got = attack.score(view, images)  # type: ignore[arg-type]
-        results[mode] = _difficulty.auc(got[truth], got[~truth])
-    assert results["online"] > 0.95 > 0.6 > results["offline"]
+# -- few shadows
 
 
-# -- invariances
+def test_one_shadow__gives_the_difference() -> None:
+    here = unknown(drawn(6).target, drawn(6).rows[:1])
+    np.testing.assert_allclose(here.scores(), here.target - here.rows[0])
 
 
-def test_score__an_images_difficulty_plays_no_part(told: None) -> None:
-    images, (target, rows, inside) = blanks(12), drawn(12, 10)
-    known, harder = Known(images[:3], images[3:6]), rng(0, "harder").standard_normal(12)
-    for mode in ("offline", "online"):
-        got = [
-            fitted(LiRA(mode=mode), view, known).score(view, images)  # type: ignore[arg-type]
-            for view in (
-                scene(images, target, rows, inside),
-                scene(images, target + harder, rows + harder, inside),
-            )
-        ]
-        np.testing.assert_allclose(*got, rtol=1e-6)
-
-
-def test_score__what_other_images_are_scored_plays_no_part(told: None) -> None:
-    images, found = blanks(12), drawn(12, 10)
-    view = scene(images, *found)
-    attack = fitted(LiRA(), view, Known(images[:3], images[3:6]))
-    whole = attack.score(view, images)  # type: ignore[arg-type]
-    np.testing.assert_array_equal(attack.score(view, images[7:9]), whole[7:9])  # type: ignore[arg-type]
-
-
-def test_score__in_and_out_go_by_content(told: None) -> None:
-    """A shadow's own copy of an image, elsewhere in its list, is that image."""
-    images, (target, rows, inside) = blanks(6), drawn(6, 6)
-    view = scene(images, target, rows, inside)
-    known = Known(images[:2], images[2:4])
-    want = fitted(LiRA(), view, known).score(view, images)  # type: ignore[arg-type]
-    view.shadows = tuple(
-        Shadow(s.view, s.members.flip(0).clone(), s.nonmembers.flip(0).clone())
-        for s in view.shadows
-    )
-    got = fitted(LiRA(), view, known).score(view, images)  # type: ignore[arg-type]
-    np.testing.assert_array_equal(got, want)
-
-
-# -- few shadows, and modes
-
-
-def test_one_shadow__gives_the_difference(told: None) -> None:
-    images, (target, rows, _) = blanks(6), drawn(6, 4)
-    view = scene(images, target, rows[:1], np.zeros((1, 6), dtype=bool))
-    attack = fitted(LiRA(), view, Known(images[:2], images[2:4]))
-    np.testing.assert_allclose(attack.score(view, images), target - rows[0])  # type: ignore[arg-type]
-
-
-def test_individual__of_shadows_that_agree_stays_finite(told: None) -> None:
-    images, (target, rows, _) = blanks(6), drawn(6, 4)
-    view = scene(images, target, rows[[0, 0, 0]], np.zeros((3, 6), dtype=bool))
-    attack = fitted(LiRA(variance="individual"), view, Known(images[:2], images[2:4]))
-    got = attack.score(view, images)  # type: ignore[arg-type]
-    np.testing.assert_allclose(got, (target - rows[0]) / LEAST, rtol=1e-5)
-
-
-def test_auto__is_online_where_the_known_images_have_both_kinds(told: None) -> None:
-    images, (target, rows, inside) = blanks(8), drawn(8, 6)
-    known = Known(images[:2], images[2:4])
-    attack = fitted(LiRA(), scene(images, target, rows, inside), known)
-    assert attack._online
-    inside[:, 3] = False
-    offline = fitted(LiRA(), scene(images, target, rows, inside), known)
-    assert not offline._online
-    asked = fitted(LiRA(mode="offline"), scene(images, *drawn(8, 6)), known)
-    assert not asked._online
+def test_individual__of_shadows_that_agree_stays_finite() -> None:
+    here = unknown(drawn(6).target, drawn(6).rows[[0, 0, 0]])
+    want = (here.target - here.rows[0]) / LEAST
+    np.testing.assert_allclose(here.scores(variance="individual"), want, rtol=1e-5)
 
 
 @pytest.mark.parametrize(
     ("options", "row", "message"),
     [
-        ({"mode": "offline"}, [True] * 4, "1 shadow encoder not trained on it; 1 of 6 images"),
-        ({"mode": "online"}, [False] * 4, "1 shadow encoder trained on it; 1 of 6 images"),
-        (
-            {"mode": "offline", "variance": "individual"},
-            [True, True, True, False],
-            "2 shadow encoders not trained on it; 1 of 6 images have fewer among the 4",
-        ),
+        ({"mode": "offline"}, [True] * 4, "1 shadow encoder not trained on it"),
+        ({"mode": "online"}, [False] * 4, "1 shadow encoder trained on it"),
+        ({"mode": "offline", "variance": "individual"}, [True, True, True, False],
+         "2 shadow encoders not trained on it"),
     ],
-)
+)  # fmt: skip
 def test_score__images_that_no_shadow_tells_about_are_refused(
-    told: None, options: dict[str, Any], row: list[bool], message: str
+    options: dict[str, Any], row: list[bool], message: str
 ) -> None:
-    images, (target, rows, inside) = blanks(6), drawn(6, 4)
-    inside[:, 5] = row
-    view = scene(images, target, rows, inside)
-    attack = fitted(LiRA(**options), view, Known(images[:2], images[2:4]))
+    here = drawn(7, 4)
+    here.inside[:, 6] = row
+    message += "; 1 of 7 images have fewer among the 4"
     with pytest.raises(InputError, match=message):
-        attack.score(view, images)  # type: ignore[arg-type]
+        Scene(here.target, here.rows, here.inside).scores(**options)
 
 
-def test_fit__without_shadows_is_refused(
-    make_moco: Callable[..., Any], make_view: Callable[..., Any], images: Tensor, known: Known
-) -> None:
-    view = make_view(LiRA(), make_moco(), images, shadows=())
-    with pytest.raises(InputError, match="needs shadow encoders"):
-        LiRA().fit(view, known, rng(0))
+# -- references by round
 
 
-# -- where images differ in difficulty
+def client(method: Any, rounds: list[int]) -> ClientView:
+    """A client that received the same weights in each of `rounds`."""
+    received = dict.fromkeys(rounds, method.shared_state())
+    return ClientView(copy.deepcopy(method), MILD, seed=0, device=CPU, received=received)
 
 
-@pytest.fixture(scope="module")
-def world(textures: Callable[..., Tensor]) -> _difficulty.World:
-    return _difficulty.make_world(textures(320))
+# -- which rounds
 
 
 @pytest.mark.parametrize(
-    ("options", "count", "online", "least"),
+    ("rounds", "share", "want"),
     [
-        ({}, 1, False, 0.95),
-        ({}, 4, False, 0.98),
-        ({"signal": "loss"}, 4, False, 0.9),
-        pytest.param({}, 8, True, 0.98, marks=pytest.mark.slow),
+        ([0, 1, 2, 3, 4, 5], 0.5, [0, 1, 2]),
+        ([0, 10, 20], 0.5, [0, 10]),
+        ([0, 10], 0.1, [0]),
+        ([0, 10, 20, 30], 1.0, [0, 10, 20]),
+        ([5], 0.5, [5]),
     ],
 )
-def test_planted__difficulty_hides_members_from_similarity_alone(
-    world: _difficulty.World, options: dict[str, Any], count: int, online: bool, least: float
+def test_references__are_the_first_rounds_and_never_the_last(
+    make_moco: Callable[..., Any], rounds: list[int], share: float, want: list[int],
+    monkeypatch: pytest.MonkeyPatch, images: Tensor,
+) -> None:  # fmt: skip
+    calls: list[int] = []
+    monkeypatch.setattr(ClientView, "at", lambda self, r: calls.append(r))
+    view = client(make_moco(), rounds[::-1])
+    models = LiRARounds(references=share).models(view, images)
+    assert calls == want
+    assert not np.stack([inside for _, inside in models]).any()
+
+
+@pytest.mark.parametrize("kind", [LiRARounds, RMIARounds])
+def test_rounds__none_is_refused(
+    kind: type[Any], make_moco: Callable[..., Any], known: Known
 ) -> None:
-    view = world.view(world.target(), world.shadows(count, online))
-    plain = world.scores(Similarity(), view)
-    attack = LiRA(**options)
-    scores = world.scores(attack, view)
-    assert attack._online == online
-    assert _difficulty.auc(*plain) < 0.7 < least < _difficulty.auc(*scores)
-    if not options:
-        assert _difficulty.tpr(*plain) < 0.1 and _difficulty.tpr(*scores) > 0.6
+    with pytest.raises(InputError, match="-rounds needs the models of a federation's rounds"):
+        kind().fit(client(make_moco(), []), known, rng(0))
 
 
-def test_planted__models_that_know_no_member_give_chance(world: _difficulty.World) -> None:
-    view = world.view(world.model([], seed=0), world.shadows(2))
-    value = _difficulty.auc(*world.scores(LiRA(), view))
-    n = len(world.members)
-    assert abs(value - 0.5) < 3 * np.sqrt((2 * n + 1) / (12 * n * n))
+def test_score__of_the_first_model_alone_is_nothing(
+    make_moco: Callable[..., Any], images: Tensor, known: Known
+) -> None:
+    attack, view = LiRARounds(), client(make_moco(), [0])
+    attack.fit(view, known, rng(0))
+    assert (attack.score(view, images) == 0).all()
 
 
-def test_logit__is_the_scale_by_default(told: None) -> None:
-    images, (target, rows, inside) = blanks(6), drawn(6, 4)
-    view = scene(images, target, rows, inside)
-    plain = fitted(LiRA(scale="none", mode="offline"), view, Known(images[:2], images[2:4]))
-    assert plain._scaled(sigmoid(target)) == pytest.approx(sigmoid(target))
-    attack = fitted(LiRA(mode="offline"), view, Known(images[:2], images[2:4]))
-    assert attack._scaled(sigmoid(target)) == pytest.approx(logit(sigmoid(target)))
+# -- formulas
+
+
+def scores_of(
+    monkeypatch: pytest.MonkeyPatch, images: Tensor, target: Any, rows: Any, **options: Any
+) -> Scores:
+    """Of ten images by LiRARounds, which reads these logits: of six known images first."""
+    calls = iter([slice(0, 6), slice(6, None)])
+
+    def read(self: Any, view: Any, images: Tensor) -> ReferenceSignals:
+        p = [1 / (1 + np.exp(-x[..., part])) for part in [next(calls)] for x in (target, rows)]
+        return ReferenceSignals(p[0], p[1], np.zeros(p[1].shape, dtype=bool))
+
+    monkeypatch.setattr(LiRARounds, "read", read)
+    attack = fitted(LiRARounds(**options), None, Known(images[:3], images[3:6]))
+    scores: Scores = attack.score(None, images[6:16])
+    return scores
+
+
+def standard(x: Any) -> Any:
+    """Of mean 0 and deviation 1 on the known images."""
+    return (x - np.mean(x[:6])) / np.std(x[:6])
+
+
+@pytest.mark.parametrize("prior", [0.5, 4.0])
+@pytest.mark.parametrize(("drift", "scale"), [(0, 1), (np.arange(4)[:, None], 2)])
+def test_lira_rounds__is_the_gain_over_a_shrunk_deviation(
+    monkeypatch: pytest.MonkeyPatch, prior: float, drift: Any, scale: float, images: Tensor
+) -> None:
+    """A drift of all images plays no part."""
+    draw = rng(0, "told")
+    target, rows = draw.standard_normal(16), draw.standard_normal((4, 16)) + 2
+    got = scores_of(monkeypatch, images, target, scale * rows + drift, prior=prior)
+    t, r = standard(target), np.stack([standard(row) for row in rows])
+    typical = np.mean([np.var(r[:, i], ddof=1) for i in range(6)])
+    for i in range(6, 16):
+        own = 3 * np.var(r[:, i], ddof=1)
+        deviation = np.sqrt((prior * typical + own) / (prior + 3))
+        assert got[i - 6] == pytest.approx((t[i] - np.mean(r[:, i])) / deviation)
+
+
+def test_lira_rounds__of_one_reference_is_the_gain(
+    monkeypatch: pytest.MonkeyPatch, images: Tensor
+) -> None:
+    target, rows = rng(1, "told").standard_normal((2, 16))
+    got = scores_of(monkeypatch, images, target, rows[None])
+    np.testing.assert_allclose(got, (standard(target) - standard(rows))[6:])
+
+
+def test_lira_rounds__too_few_known_images_are_refused(
+    make_moco: Callable[..., Any], images: Tensor
+) -> None:
+    with pytest.raises(InputError, match="lira-rounds needs at least 2 known images, got 1"):
+        LiRARounds().fit(client(make_moco(), [0, 1]), Known(images[:1], images[:0]), rng(0))

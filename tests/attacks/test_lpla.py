@@ -1,4 +1,5 @@
-"""LpLA against loops transcribed from the paper, known posteriors, and a leak of norms."""
+"""LpLA against loops transcribed from the paper and known posteriors; a leak in the length of
+features, which those who look there find, and nobody where it is not."""
 
 from __future__ import annotations
 
@@ -10,22 +11,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedmia.attacks.base import Known
+from fedmia.attacks.base import Known, Scores
 from fedmia.attacks.lpla import LpLA, fit_gaussians, log_ratio, lp_norms, random_pixels
-from fedmia.attacks.similarity import Similarity
+from fedmia.options import registry
 from fedmia.options.errors import InputError
-from tests.attacks._norm_leak import Leak, norm_leak
+from tests.attacks.planted import Leak, chance, norm_leak
 
 ORDERS = [0.0, 0.1, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0]
 
 
 def rng() -> np.random.Generator:
     return np.random.default_rng(0)
-
-
-@pytest.fixture(scope="module")
-def leak() -> Leak:
-    return norm_leak(known=20)
 
 
 class Vectors:
@@ -36,6 +32,13 @@ class Vectors:
 
     def embed_plain(self, images: Tensor, layer: str) -> Tensor:
         return self.rows[images.flatten(1)[:, 0].long()]
+
+
+def scores_of(rows: Tensor, known: Known, images: Tensor, **options: Any) -> Scores:
+    """Of images by `LpLA`, where the view answers with rows of a table."""
+    attack, view = LpLA(**options), Vectors(rows)
+    attack.fit(view, known, rng())  # type: ignore[arg-type]
+    return attack.score(view, images)  # type: ignore[arg-type]
 
 
 def numbered(first: int, last: int) -> Tensor:
@@ -64,15 +67,6 @@ def naive_scores(rows: Tensor, k: int, q: int, p: float) -> list[float]:
     return [math.log(density(x, *sides[0]) / density(x, *sides[1])) for x in norms[k + q :]]
 
 
-@pytest.mark.parametrize("p", ORDERS)
-def test_lp_norms__naive_twin_on_signed_vectors_with_zeros(p: float) -> None:
-    rows = torch.randn(20, 7, generator=torch.Generator().manual_seed(0))
-    rows[rows.abs() < 0.3] = 0
-    got = lp_norms(rows, p)
-    assert got.dtype == np.float64
-    np.testing.assert_allclose(got, [naive_norm(r, p) for r in rows.double().tolist()], rtol=1e-12)
-
-
 def test_lp_norms__known_answers() -> None:
     row = torch.tensor([[3.0, -4.0, 0.0, 1e-7]])
     assert lp_norms(row, 2)[0] == pytest.approx(5)
@@ -87,9 +81,7 @@ def test_score__naive_twin(p: float) -> None:
     rows = torch.randn(60, 9, generator=torch.Generator().manual_seed(1))
     rows[rows < 0.1] = 0
     rows[:12] *= 0.8
-    attack = LpLA(p=p)
-    attack.fit(Vectors(rows), Known(numbered(0, 12), numbered(12, 22)), rng())  # type: ignore[arg-type]
-    got = attack.score(Vectors(rows), numbered(22, 60))  # type: ignore[arg-type]
+    got = scores_of(rows, Known(numbered(0, 12), numbered(12, 22)), numbered(22, 60), p=p)
     np.testing.assert_allclose(got, naive_scores(rows, 12, 10, p), rtol=1e-6, atol=1e-6)
 
 
@@ -121,9 +113,7 @@ def test_score__norms_that_do_not_differ_give_one_score(reading: str) -> None:
     rows = torch.randn(40, 8, generator=torch.Generator().manual_seed(0))
     known = Known(numbered(0, 10), numbered(10, 20))
     for p, table in ((0.0, rows), (2.0, torch.nn.functional.normalize(rows)), (2.0, 0 * rows)):
-        attack = LpLA(p=p, reading=reading)
-        attack.fit(Vectors(table), known, rng())  # type: ignore[arg-type]
-        got = attack.score(Vectors(table), numbered(20, 40))  # type: ignore[arg-type]
+        got = scores_of(table, known, numbered(20, 40), p=p, reading=reading)
         np.testing.assert_array_equal(got, np.zeros(20))
 
 
@@ -135,9 +125,7 @@ def test_score__one_norm_on_a_side_is_no_division_by_zero(spread: tuple[bool, bo
         if varied:
             rows[side] += torch.linspace(-0.2, 0.2, 10)[:, None]
     rows[30:] = 2
-    attack = LpLA()
-    attack.fit(Vectors(rows), Known(numbered(0, 10), numbered(10, 20)), rng())  # type: ignore[arg-type]
-    got = attack.score(Vectors(rows), numbered(20, 40))  # type: ignore[arg-type]
+    got = scores_of(rows, Known(numbered(0, 10), numbered(10, 20)), numbered(20, 40))
     assert np.isfinite(got).all()
     assert got[:10].min() > 0 > got[10:].max()
 
@@ -146,24 +134,26 @@ def test_score__one_norm_on_a_side_is_no_division_by_zero(spread: tuple[bool, bo
 def test_threshold__is_the_norm_in_the_direction_of_the_known_images(shorter: bool) -> None:
     rows = torch.linspace(1, 2, 60)[:, None] * torch.ones(60, 3)
     low, high = numbered(0, 10), numbered(50, 60)
-    attack = LpLA(reading="threshold")
-    attack.fit(Vectors(rows), Known(low, high) if shorter else Known(high, low), rng())  # type: ignore[arg-type]
-    got = attack.score(Vectors(rows), numbered(0, 60))  # type: ignore[arg-type]
+    known = Known(low, high) if shorter else Known(high, low)
+    got = scores_of(rows, known, numbered(0, 60), reading="threshold")
     assert (np.diff(got) < 0).all() if shorter else (np.diff(got) > 0).all()
     assert got[:30].min() * got[30:].max() < 0  # 0 lies in the middle of the two means
     np.testing.assert_allclose(got[:30], -got[30:][::-1], atol=1e-6)
 
 
-def test_random_pixels__need_known_members_only(leak: Leak) -> None:
+def test_random_pixels__need_known_members_only() -> None:
+    leak = norm_leak(known=20)
     members = leak.known.members
     scores = []
     for others in (leak.known.nonmembers, members[:0]):
-        attack, before = LpLA(nonmembers="random-pixels"), leak.view.queries
+        attack = LpLA(nonmembers="random-pixels")
         attack.fit(leak.view, Known(members, others), rng())
         scores.append(attack.score(leak.view, leak.images))
-        assert leak.view.queries - before == 2 * len(members) + len(leak.images)
+    assert leak.view.queries == 2 * (2 * len(members) + len(leak.images))
     np.testing.assert_array_equal(scores[0], scores[1])
     assert np.isfinite(scores[0]).all() and len(np.unique(scores[0])) > 10
+    with pytest.raises(InputError, match="2 known members, got 1"):
+        LpLA(nonmembers="random-pixels").fit(leak.view, Known(members[:1], members), rng())
 
 
 def test_random_pixels__are_uniform_and_seeded() -> None:
@@ -174,47 +164,48 @@ def test_random_pixels__are_uniform_and_seeded() -> None:
     assert abs(float(got.float().mean()) - 127.5) < 3 and int(got.max()) == 255
 
 
-def test_queries__one_an_image(leak: Leak) -> None:
-    attack, before = LpLA(), leak.view.queries
-    attack.fit(leak.view, leak.known, rng())
-    assert leak.view.queries - before == 40
-    attack.score(leak.view, leak.images)
-    assert leak.view.queries - before == 40 + 120
+# -- a leak of norms
 
 
-@pytest.mark.parametrize("reading", ["likelihood", "threshold"])
-@pytest.mark.parametrize("p", [1.0, 2.0, 5.0])
-def test_planted_norm_leak__is_found(leak: Leak, p: float, reading: str) -> None:
-    assert leak.auc(LpLA(p=p, reading=reading)) > 0.95
+@pytest.fixture(scope="module")
+def leak() -> Leak:
+    return norm_leak(known=40)
 
 
-def test_planted_norm_leak__is_found_with_eight_known_a_side() -> None:
-    assert norm_leak(known=8).auc(LpLA()) > 0.95
-
-
-def test_planted_norm_leak__is_none_of_cosines(leak: Leak) -> None:
-    assert abs(leak.auc(Similarity(views=8)) - 0.5) < 3 * np.sqrt(121 / (12 * 60 * 60))
-
-
-def test_planted_norm_leak__is_gone_where_no_norm_changes() -> None:
-    assert abs(norm_leak(known=20, factor=1.0).auc(LpLA()) - 0.5) < 3 * np.sqrt(121 / 43200)
+def build(name: str, **options: Any) -> Any:
+    """With few training steps, which suffice for this leak."""
+    return registry.build("attack", name, ({} if name == "lpla" else {"steps": 20}) | options)
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{"p": 5.1}, {"p": -1.0}, {"p": 0.01}, {"reading": "x"}, {"nonmembers": "x"}, {"layer": "x"},
-     {"tolerance": -1.0}],
-)  # fmt: skip
-def test_options__out_of_range_are_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match=r"LpLA\.\w+"):
-        LpLA(**options)
+    ("name", "options"),
+    [
+        *(
+            ("lpla", {"p": p, "reading": r})
+            for p in (1.0, 5.0)
+            for r in ("likelihood", "threshold")
+        ),
+        ("fe-mi", {"steps": 50}),
+        ("fe-mi", {"recipe": "sdmia", "steps": 25}),
+        ("sd-mi", {"distance": "euclidean"}),
+        ("sd-mi", {"recipe": "sdmia"}),
+        pytest.param("sd-mi", {"selector": True, "steps": 100}, marks=pytest.mark.slow),
+    ],
+)
+def test_leak__is_found(name: str, options: dict[str, Any], leak: Leak) -> None:
+    assert leak.auc(build(name, **options)) > 0.95
 
 
-def test_fit__one_image_a_side_is_refused(leak: Leak) -> None:
-    members, others = leak.known.members, leak.known.nonmembers
-    with pytest.raises(InputError, match="lpla needs at least 2 .*got 1 and 20"):
-        LpLA().fit(leak.view, Known(members[:1], others), rng())
-    with pytest.raises(InputError, match="lpla needs at least 2 .*got 20 and 1"):
-        LpLA().fit(leak.view, Known(members, others[:1]), rng())
-    with pytest.raises(InputError, match="2 known members, got 1"):
-        LpLA(nonmembers="random-pixels").fit(leak.view, Known(members[:1], others), rng())
+@pytest.mark.parametrize("name", ["lpla", "fe-mi", "sd-mi"])
+def test_leak__is_found_from_eight_known_a_side(name: str, leak: Leak) -> None:
+    few = Known(leak.known.members[:8], leak.known.nonmembers[:8])
+    assert Leak(leak.view, few, leak.images).auc(build(name)) > 0.8
+
+
+@pytest.mark.parametrize("name", ["lpla", "fe-mi", "sd-mi"])
+def test_leak__is_gone_where_no_norm_changes(name: str) -> None:
+    assert norm_leak(known=20, factor=1.0).auc(build(name)) == chance(60, 60)
+
+
+def test_leak__is_none_of_cosines(leak: Leak) -> None:
+    assert leak.auc(registry.build("attack", "similarity", {"views": 8})) == chance(60, 60)

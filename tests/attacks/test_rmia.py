@@ -1,23 +1,29 @@
-"""RMIA against loops, and where images differ in difficulty."""
+"""RMIA and the signals that it shares with LiRA, against loops.
+
+Where images differ in difficulty: test_difficulty.py."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
-import _difficulty
 import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedmia.attacks._measure import EDGE, MembershipSignal, log_picked, logit
 from fedmia.attacks._reference import ReferenceSignals
 from fedmia.attacks.base import Known
 from fedmia.attacks.rmia import GRID, RMIA, choose_a, dominated_share
-from fedmia.attacks.similarity import Similarity
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng
+from fedmia.ssl.augment import Augment
+from fedmia.threat import BlackBox
+from tests.attacks.loops import naive_pairs, naive_similarity
+from tests.attacks.planted import view_of
 
 
 class Nothing:
@@ -47,24 +53,26 @@ def drawn(count: int, models: int, seed: int = 0) -> ReferenceSignals:
 
 @pytest.mark.parametrize("a", [0.0, 0.33, 1.0])
 def test_ratios__offline_as_in_the_paper(a: float) -> None:
-    found = drawn(9, 5)
-    got = RMIA().ratios(found, a)
+    signals = drawn(9, 5)
+    got = RMIA().ratios(signals, a)
     for i in range(9):
-        out = np.mean([found.references[s, i] for s in range(5) if not found.inside[s, i]])
-        assert got[i] == pytest.approx(found.target[i] / (((1 + a) * out + (1 - a)) / 2))
+        out = np.mean([signals.references[s, i] for s in range(5) if not signals.inside[s, i]])
+        assert got[i] == pytest.approx(signals.target[i] / (((1 + a) * out + (1 - a)) / 2))
 
 
 def test_ratios__online_by_half_of_the_models_with_the_image() -> None:
     """However many shadows of either kind there are, p(x) weighs the kinds alike."""
-    attack, found = RMIA(), drawn(9, 5)
-    attack._online = True
-    got = attack.ratios(found, 0.33)
+    attack, signals = RMIA(mode="online", offline_a=0.5), drawn(9, 5)
+    attack.read = lambda view, images: signals  # type: ignore[method-assign]
+    some = torch.zeros(9, 1, 1, 1, dtype=torch.uint8)
+    attack.fit(Untold(), Known(some, some), rng(0))  # type: ignore[arg-type]
+    got = attack.ratios(signals, 0.33)
     for i in range(9):
         kinds = [
-            np.mean([found.references[s, i] for s in range(5) if found.inside[s, i] == side])
+            np.mean([signals.references[s, i] for s in range(5) if signals.inside[s, i] == side])
             for side in (True, False)
         ]
-        assert got[i] == pytest.approx(found.target[i] / np.mean(kinds))
+        assert got[i] == pytest.approx(signals.target[i] / np.mean(kinds))
 
 
 @pytest.mark.parametrize("gamma", [0.5, 1.0, 2.0])
@@ -95,104 +103,109 @@ def test_best_a__is_the_middle_of_the_best() -> None:
     assert choose_a(aucs) == 0.4
 
 
-def test_population__is_the_known_nonmembers(monkeypatch: pytest.MonkeyPatch) -> None:
-    found, calls = drawn(12, 4), []
+@pytest.mark.parametrize("offline_a", [0.5, None])
+def test_population__is_the_known_nonmembers(
+    monkeypatch: pytest.MonkeyPatch, offline_a: float | None
+) -> None:
+    """Known members help to choose a where it is left to them, and nobody is compared with them."""
+    signals, images = drawn(12, 4), torch.arange(12, dtype=torch.uint8).reshape(12, 1, 1, 1)
 
-    def read(self: RMIA, view: Any, images: Tensor) -> ReferenceSignals:
-        calls.append(len(images))
-        return found.of(images.flatten().numpy() > 0)
+    def read(self: RMIA, view: Any, some: Tensor) -> ReferenceSignals:
+        return signals.of(np.isin(images.flatten(), some.flatten()))
 
     monkeypatch.setattr(RMIA, "read", read)
-    marks = np.array([0] * 5 + [1] * 7, dtype=np.uint8).reshape(12, 1, 1, 1)
-    images = torch.from_numpy(marks)
-    attack = RMIA(offline_a=0.5)
-    attack.fit(Untold(), Known(images[:5], images), rng(0))  # type: ignore[arg-type]
-    want = np.sort(attack.ratios(found.of(marks.flatten() > 0), 0.5))
-    np.testing.assert_array_equal(attack._population, want)
-    assert calls == [12]
-
-
-def test_population__is_the_known_nonmembers_where_a_is_chosen_too(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Known members help to choose a, and nobody is compared with them."""
-    found = drawn(12, 4)
-    monkeypatch.setattr(RMIA, "read", lambda self, view, images: found)
-    images = torch.arange(12, dtype=torch.uint8).reshape(12, 1, 1, 1)
-    attack = RMIA()
+    attack = RMIA(offline_a=offline_a)
     attack.fit(Untold(), Known(images[:5], images[5:]), rng(0))  # type: ignore[arg-type]
-    want = np.sort(attack.ratios(found, attack._a)[5:])
-    np.testing.assert_array_equal(attack._population, want)
+    ratios = {a: attack.ratios(signals, a) for a in ([offline_a] if offline_a else GRID)}
+    got = attack.score(Untold(), images)  # type: ignore[arg-type]
+    assert any(
+        np.array_equal(got, dominated_share(ratio, np.sort(ratio[5:]), 1.0))
+        for ratio in ratios.values()
+    )
 
 
-# -- bad input
-
-
-def test_fit__too_few_known_images_are_refused(
-    make_moco: Callable[..., Any], make_view: Callable[..., Any], images: Tensor
-) -> None:
-    view = make_view(RMIA(), make_moco(), images)
-    with pytest.raises(InputError, match="rmia needs at least 2 known .* got 5 and 1"):
-        RMIA().fit(view, Known(images[:5], images[5:6]), rng(0))
-
-
-def test_fit__without_shadows_is_refused(
-    make_moco: Callable[..., Any], make_view: Callable[..., Any], images: Tensor, known: Known
-) -> None:
-    view = make_view(RMIA(), make_moco(), images, shadows=())
-    with pytest.raises(InputError, match="needs shadow encoders"):
-        RMIA().fit(view, known, rng(0))
-
-
-@pytest.mark.parametrize("options", [{"offline_a": 1.5}, {"gamma": 0.0}, {"mode": "both"}])
-def test_options__are_checked(options: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match="RMIA"):
-        RMIA(**options)
-
-
-def test_fit__online_asked_of_offline_shadows_is_refused(
+def test_fit__online_of_offline_shadows_is_refused(
     make_moco: Callable[..., Any], make_view: Callable[..., Any], images: Tensor, known: Known
 ) -> None:
     attack = RMIA(mode="online")
-    view = make_view(attack, make_moco(), images)
     with pytest.raises(InputError, match=r"rmia \(online\) needs .* trained on it; 22 of 22"):
-        attack.fit(view, known, rng(0))
+        attack.fit(make_view(attack, make_moco(), images), known, rng(0))
 
 
-# -- where images differ in difficulty
+# -- signals
 
 
-@pytest.fixture(scope="module")
-def world(textures: Callable[..., Tensor]) -> _difficulty.World:
-    return _difficulty.make_world(textures(320))
+@pytest.fixture
+def view(make_moco: Callable[..., Any]) -> BlackBox:
+    box: BlackBox = view_of(make_moco(), Augment(hue=0.1), BlackBox)
+    return box
 
 
-@pytest.mark.parametrize(
-    ("options", "count", "online", "least"),
-    [({}, 1, False, 0.95), ({}, 4, False, 0.95), ({"signal": "loss"}, 4, False, 0.95),
-     pytest.param({}, 8, True, 0.98, marks=pytest.mark.slow)],
-)  # fmt: skip
-def test_planted__difficulty_hides_members_from_similarity_alone(
-    world: _difficulty.World, options: dict[str, Any], count: int, online: bool, least: float
+def cosine(a: Tensor, b: Tensor) -> float:
+    return naive_similarity(a.double().tolist(), b.double().tolist())
+
+
+def test_similarity__is_the_mean_cosine_from_0_to_1(view: BlackBox, images: Tensor) -> None:
+    got = MembershipSignal("similarity", 4, "auto", 0.2)(view, images, images[:0])
+    assert view.queries == 4 * 20
+    for row, p in zip(view.embed_views(images, 4), got, strict=True):
+        mean = float(np.mean(naive_pairs(row)))
+        assert p == pytest.approx((1 + mean) / 2)
+        assert logit(np.array([p]))[0] == pytest.approx(2 * math.atanh(mean), rel=1e-4)
+
+
+def test_loss__is_the_chance_of_picking_the_other_view(
+    view: BlackBox, images: Tensor, known: Known
 ) -> None:
-    view = world.view(world.target(), world.shadows(count, online))
-    plain, attack = world.scores(Similarity(), view), RMIA(**options)
-    scores = world.scores(attack, view)
-    assert attack._online == online
-    assert _difficulty.auc(*plain) < 0.7 < least < _difficulty.auc(*scores)
-    assert _difficulty.tpr(*plain) < 0.1 and _difficulty.tpr(*scores) > 0.2
+    """Of the image itself no negative is made, though it may be among the known."""
+    others = torch.cat([known.nonmembers, images[3:5]])
+    got = MembershipSignal("loss", 5, "auto", 0.3)(view, images, others)
+    assert view.queries == 5 * 20 + 12
+    keys = view.embed_plain(others)
+    for i, row in enumerate(view.embed_views(images, 5)):
+        picked = []
+        for j in range(2):
+            right = math.exp(cosine(row[j], row[2 + j]) / 0.3)
+            wrong = [
+                math.exp(cosine(row[j], key) / 0.3)
+                for key, image in zip(keys, others, strict=True)
+                if not torch.equal(image, images[i])
+            ]
+            picked.append(right / (right + sum(wrong)))
+        assert got[i] == pytest.approx(math.prod(picked) ** 0.5, rel=1e-6)
 
 
-@pytest.mark.slow
-def test_planted__a_of_classifiers_calibrates_too_little(world: _difficulty.World) -> None:
-    view = world.view(world.target(), world.shadows(4))
-    fixed = _difficulty.auc(*world.scores(RMIA(offline_a=0.33), view))
-    chosen = _difficulty.auc(*world.scores(RMIA(), view))
-    assert 0.8 < fixed < 0.9 < 0.95 < chosen
+def test_norm__is_relative_to_the_known_images(
+    view: BlackBox, images: Tensor, known: Known
+) -> None:
+    got = MembershipSignal("norm", 2, "auto", 0.2)(view, images, known.members)
+    assert view.queries == 20 + 12
+    typical = math.prod(float(v.norm()) for v in view.embed_plain(known.members, "avgpool"))
+    typical **= 1 / len(known.members)
+    norms = view.embed_plain(images, "avgpool").norm(dim=1).tolist()
+    np.testing.assert_allclose(got, [typical / (typical + n) for n in norms], rtol=1e-5)
+    assert np.argmax(got) == np.argmin(norms)
 
 
-def test_planted__models_that_know_no_member_give_chance(world: _difficulty.World) -> None:
-    view = world.view(world.model([], seed=0), world.shadows(2))
-    value = _difficulty.auc(*world.scores(RMIA(), view))
-    n = len(world.members)
-    assert abs(value - 0.5) < 3 * np.sqrt((2 * n + 1) / (12 * n * n))
+def test_measure__stays_off_the_edges(images: Tensor) -> None:
+    class Flat(BlackBox):
+        def embed_views(self, images: Tensor, views: int, *rest: Any) -> Tensor:
+            return torch.ones(len(images), views, 3)
+
+    view = Flat.__new__(Flat)
+    got = MembershipSignal("similarity", 4, "auto", 0.2)(view, images, images)
+    assert (got == 1 - EDGE).all() and np.isfinite(logit(got)).all()
+
+
+@pytest.mark.parametrize(("signal", "count"), [("loss", 1), ("norm", 0)])
+def test_measure__needs_known_images(
+    signal: str, count: int, view: BlackBox, images: Tensor
+) -> None:
+    with pytest.raises(InputError, match=f"'{signal}' needs at least"):
+        MembershipSignal(signal, 4, "auto", 0.2)(view, images[5:], images[:count])
+
+
+def test_log_picked__of_equal_vectors_is_chance() -> None:
+    keys = torch.nn.functional.normalize(torch.ones(9, 4, dtype=torch.float64), dim=1)
+    got = log_picked(torch.ones(3, 6, 4), keys, torch.zeros(3, 9, dtype=torch.bool), 0.2)
+    np.testing.assert_allclose(got, math.log(1 / 10))

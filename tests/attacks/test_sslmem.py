@@ -1,21 +1,21 @@
-"""SSLMem against a loop over pairs of views, and where images differ in difficulty."""
+"""SSLMem against a loop over pairs of views. Where images differ in difficulty:
+test_difficulty.py."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-import _difficulty
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from fedmia.attacks.base import Known
-from fedmia.attacks.similarity import Similarity
 from fedmia.attacks.sslmem import SSLMem
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng
+from tests.attacks.loops import naive_pairs
 
 
 class Encoded:
@@ -41,8 +41,7 @@ def grey(values: list[int]) -> Tensor:
 
 def naive_alignment(model: Encoded, value: int, views: int = 3) -> float:
     rows = model.embed_views(grey([value]), views, "avgpool")[0]
-    pairs = [(i, j) for i in range(views) for j in range(i)]
-    return sum(float(torch.dist(rows[i], rows[j])) for i, j in pairs) / len(pairs)
+    return -float(np.mean(naive_pairs(rows, "euclidean")))
 
 
 def test_score__is_the_papers_difference_of_alignment() -> None:
@@ -93,25 +92,3 @@ def test_score__refuses_images_and_holdouts_that_every_shadow_knows() -> None:
         attack.score(target, grey([1, 3]))  # type: ignore[arg-type]
     with pytest.raises(InputError, match="at least 1 known"):
         attack.fit(target, Known(grey([0]), grey([])), rng(0))  # type: ignore[arg-type]
-
-
-@pytest.fixture(scope="module")
-def world(textures: Callable[..., Tensor]) -> _difficulty.World:
-    return _difficulty.make_world(textures(320))
-
-
-@pytest.mark.parametrize(("count", "online"), [(1, False), (4, False), (4, True)])
-def test_planted__difficulty_hides_members_from_similarity_alone(
-    world: _difficulty.World, count: int, online: bool
-) -> None:
-    view = world.view(world.target(), world.shadows(count, online))
-    plain = world.scores(Similarity(), view)
-    scores = world.scores(SSLMem(length="unit"), view)
-    assert _difficulty.auc(*plain) < 0.7 < 0.9 < _difficulty.auc(*scores)
-
-
-def test_planted__models_that_know_no_member_give_chance(world: _difficulty.World) -> None:
-    view = world.view(world.model([], seed=0), world.shadows(2))
-    value = _difficulty.auc(*world.scores(SSLMem(length="unit"), view))
-    n = len(world.members)
-    assert abs(value - 0.5) < 3 * np.sqrt((2 * n + 1) / (12 * n * n))

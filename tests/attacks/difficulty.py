@@ -15,17 +15,10 @@ from fedmia.attacks.base import Attack, Known, Scores
 from fedmia.data.images import digests
 from fedmia.nets.base import Backbone
 from fedmia.options.seeding import rng, torch_rng
-from fedmia.ssl.augment import Augment
-from fedmia.ssl.base import Encoder
-from fedmia.ssl.moco import MoCo, MomentumContrast
 from fedmia.threat import BlackBox, ClientView, Shadow
+from tests.attacks.planted import fitted, method_of, view_of
 
-CPU = torch.device("cpu")
 WIDTH = 24
-MILD = Augment(  # a view stays nearer to its own image than to any other
-    crop_min=1, ratio_min=1, ratio_max=1, flip=0, brightness=0.1, contrast=0.1,
-    saturation=0, hue=0, jitter_p=1, gray_p=0,
-)  # fmt: skip
 
 
 class Levels(Backbone):
@@ -70,24 +63,21 @@ class World:
     others: NDArray[np.int64]
     known: tuple[NDArray[np.int64], NDArray[np.int64]]
     shadow: NDArray[np.int64]
-    gain: float
-    noise: float
+    gain: float = 0.25
+    noise: float = 0.05
 
     def model(self, trained: Sequence[int], seed: int, gain: float | None = None) -> Any:
         level = self.easy.clone()
         level[list(trained)] += self.gain if gain is None else gain
         draw = torch_rng(seed, "noise")
         level += self.noise * torch.randn(len(level), generator=draw)
-        encoder = Encoder(Levels(self.pool, level), nn.Identity(), (0.0,) * 3, (1.0,) * 3)
-        spec = MoCo(dim=WIDTH, queue=16, temperature=0.2)
-        return MomentumContrast(encoder, spec, 16, torch_rng(0, "queue")).eval()
+        return method_of(Levels(self.pool, level)).eval()
 
     def target(self) -> Any:
         return self.model([*self.members, *self.known[0]], seed=0)
 
-    def view(self, method: Any, shadows: Sequence[Shadow] = ()) -> BlackBox:
-        images = self.pool[np.concatenate(self.known)]
-        return BlackBox(method, MILD, seed=0, device=CPU, held=images, shadows=shadows)
+    def view(self, method: Any, kind: type[BlackBox] = BlackBox, **more: Any) -> Any:
+        return view_of(method, kind=kind, held=self.pool[np.concatenate(self.known)], **more)
 
     def shadows(self, count: int, online: bool = False) -> tuple[Shadow, ...]:
         """Each trained on half of the shadow images, and online on half of all the others."""
@@ -114,13 +104,11 @@ class World:
             state = self.model(trained, seed=r + 20, gain=self.gain * r / (count - 1))
             received[3 * r] = state.shared_state()
         last.load_shared(received[3 * (count - 1)])
-        images = self.pool[np.concatenate(self.known)]
-        return ClientView(last, MILD, seed=0, device=CPU, held=images, received=received)
+        return self.view(last, ClientView, received=received)
 
     def scores(self, attack: Attack, view: BlackBox) -> tuple[Scores, Scores]:
         """Of the members and of the others, scored in mixed order."""
-        known = Known(*(self.pool[k] for k in self.known))
-        attack.fit(view, known, rng(0, "fit"))
+        fitted(attack, view, Known(*(self.pool[k] for k in self.known)))
         both = np.concatenate([self.members, self.others])
         order = rng(0, "order").permutation(len(both))
         scores = np.empty(len(both))
@@ -128,24 +116,17 @@ class World:
         return scores[: len(self.members)], scores[len(self.members) :]
 
 
-def make_world(
-    pool: Tensor, scored: int = 100, known: int = 30, gain: float = 0.25, noise: float = 0.05
-) -> World:
+def make_world(pool: Tensor, scored: int = 100, known: int = 30) -> World:
     """A world of distinct images: `scored` and `known` a side, the rest for the shadows."""
     assert len(set(digests(pool.numpy()))) == len(pool)
     order = rng(0, "world").permutation(len(pool))
     cuts = np.cumsum([scored, scored, known, known])
     members, others, first, second, rest = np.split(order, cuts)
     easy = 0.4 + 1.6 * torch.rand(len(pool), generator=torch_rng(0, "easy"))
-    return World(pool, easy, members, others, (first, second), rest, gain, noise)
+    return World(pool, easy, members, others, (first, second), rest)
 
 
 def tpr(members: Scores, others: Scores, fpr: float = 0.01) -> float:
     """Largest share of members above a threshold that at most `fpr` of the others exceed."""
     allowed = int(fpr * len(others))
     return float((members > np.sort(others)[::-1][allowed]).mean())
-
-
-def auc(members: Scores, others: Scores) -> float:
-    above = (members[:, None] > others).mean() + (members[:, None] == others).mean() / 2
-    return float(above)
