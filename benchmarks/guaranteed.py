@@ -19,7 +19,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from fedmia.defenses._accounting import noise_for
+from fedmia.defenses.accounting import noise_for
 
 RESULTS = Path(__file__).parent / "results" / "defences"
 PRESET = "tradeoffs/guaranteed"

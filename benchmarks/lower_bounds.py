@@ -29,7 +29,6 @@ from numpy.typing import NDArray
 from torch import nn
 
 from fedmia.defenses import _canaries
-from fedmia.defenses._accounting import epsilon_spent, noise_for
 from fedmia.defenses._canaries import (
     AuditedSteps,
     add_scores,
@@ -39,6 +38,7 @@ from fedmia.defenses._canaries import (
 )
 from fedmia.defenses._noise import ReleaseNoise
 from fedmia.defenses._persample import private_optimizer
+from fedmia.defenses.accounting import epsilon_spent, noise_for
 from fedmia.defenses.gaussian import Gaussian
 from fedmia.defenses.laplace import Laplace
 from fedmia.defenses.logistic import Logistic

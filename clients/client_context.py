@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 from clients.method_cache import MethodCache
 from fedmia.attacks.base import ActiveAttack, CraftContext, Known
 from fedmia.data.images import ByteArray, IntArray
-from fedmia.defenses._stack import DefenseStack
+from fedmia.defenses.stack import DefenseStack
 from fedmia.options import registry
 from fedmia.options.seeding import SEEDED, torch_rng
 from fedmia.ssl.augment import Augment

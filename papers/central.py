@@ -24,8 +24,8 @@ from fedmia.cli.command import DISK_FAILED, print_bad_input
 from fedmia.config.compatibility import norm_kind
 from fedmia.config.tree import from_tree, to_tree
 from fedmia.data.images import ImageSet
-from fedmia.defenses._stack import DefenseStack, central_stack
 from fedmia.defenses.base import RunConditions
+from fedmia.defenses.stack import DefenseStack, central_stack
 from fedmia.options.errors import InputError, opt
 from fedmia.options.seeding import rng, torch_rng
 from fedmia.options.yamlfile import dump, load

@@ -8,7 +8,7 @@ import math
 import numpy as np
 from scipy.special import gammaln, logsumexp
 
-from fedmia.defenses._accounting import least_noise, renyi_epsilon
+from fedmia.defenses.accounting import least_noise, renyi_epsilon
 from fedmia.lowerbounds.gdp import epsilon_at, mu_at
 
 ORDERS = (*range(2, 65), 80, 96, 128, 192, 256, 512)

@@ -10,8 +10,8 @@ from typing import Any
 from fedmia.config.experiment import Experiment
 from fedmia.config.refusals import missing_option
 from fedmia.config.roles import refusal
-from fedmia.defenses._stack import check_exclusive
 from fedmia.defenses.base import RunConditions
+from fedmia.defenses.stack import check_exclusive
 from fedmia.options import registry
 from fedmia.options.errors import InputError, opt, prefix_errors
 from fedmia.partitions.base import Partition

@@ -12,13 +12,6 @@ import torch
 from torch import Tensor
 from torch.nn.utils import get_total_norm
 
-from fedmia.defenses._accounting import (
-    ACCOUNTANTS,
-    History,
-    check_reachable,
-    epsilon_spent,
-    noise_for,
-)
 from fedmia.defenses._canaries import (
     AuditedSteps,
     add_scores,
@@ -35,6 +28,13 @@ from fedmia.defenses._persample import (
     private_optimizer,
     private_step,
     sample_rate,
+)
+from fedmia.defenses.accounting import (
+    ACCOUNTANTS,
+    History,
+    check_reachable,
+    epsilon_spent,
+    noise_for,
 )
 from fedmia.defenses.base import Defense, Metrics, RunConditions
 from fedmia.options.errors import InputError, opt

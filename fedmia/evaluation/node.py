@@ -14,7 +14,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from clients.client_context import ClientContext
 from fedmia.attacks.base import DatasetAttack
-from fedmia.defenses._stack import require_account
+from fedmia.defenses.stack import require_account
 from fedmia.evaluation.federated.snapshots import Evaluation
 from fedmia.evaluation.run import client_rows, score_all_attacks
 from fedmia.evaluation.steps.assemble import assemble

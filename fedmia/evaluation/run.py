@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from fedmia.data.images import IntArray
-from fedmia.defenses._stack import require_account
+from fedmia.defenses.stack import require_account
 from fedmia.evaluation.federated.observer import Observer
 from fedmia.evaluation.federated.probes import Probes
 from fedmia.evaluation.federated.recorder import TrajectoryRecorder

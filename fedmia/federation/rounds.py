@@ -19,7 +19,7 @@ from flwr.serverapp import Grid
 
 from clients.client_context import ClientContext
 from fedmia.config.experiment import Experiment
-from fedmia.defenses._stack import require_account
+from fedmia.defenses.stack import require_account
 from fedmia.federation.checkpoint import (
     BranchState,
     Checkpoint,

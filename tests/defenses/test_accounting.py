@@ -9,7 +9,7 @@ import pytest
 from opacus.accountants import RDPAccountant
 from opacus.accountants.utils import get_noise_multiplier
 
-from fedmia.defenses._accounting import ORDERS, epsilon_spent, noise_for
+from fedmia.defenses.accounting import ORDERS, epsilon_spent, noise_for
 from fedmia.lowerbounds.gdp import epsilon_at
 from fedmia.options.errors import InputError
 

@@ -15,8 +15,8 @@ import torch
 from scipy.stats import norm
 
 from fedmia.defenses import _canaries
-from fedmia.defenses._accounting import noise_for
 from fedmia.defenses._canaries import AuditedSteps, audit_steps
+from fedmia.defenses.accounting import noise_for
 from fedmia.defenses.dpsgd import DPSGD
 from fedmia.defenses.gaussian import Gaussian
 from fedmia.defenses.laplace import Laplace

@@ -17,7 +17,6 @@ from torch import Tensor
 
 from clients.honest import Honest
 from fedmia.defenses import dpsgd
-from fedmia.defenses._accounting import epsilon_spent
 from fedmia.defenses._persample import (
     gradient_norms,
     image_gradients,
@@ -25,6 +24,7 @@ from fedmia.defenses._persample import (
     private_optimizer,
     sample_rate,
 )
+from fedmia.defenses.accounting import epsilon_spent
 from fedmia.defenses.base import RunConditions
 from fedmia.defenses.dpsgd import DPSGD
 from fedmia.options.errors import InputError

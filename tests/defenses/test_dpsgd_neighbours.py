@@ -18,8 +18,8 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from fedmia.defenses._persample import image_gradients, private_optimizer, private_step
-from fedmia.defenses._stack import DefenseStack
 from fedmia.defenses.dpsgd import DPSGD
+from fedmia.defenses.stack import DefenseStack
 from fedmia.nets.smallnet import SmallNet
 from fedmia.nets.vit import ViTTiny
 from fedmia.options.seeding import torch_rng

@@ -12,8 +12,8 @@ import pytest
 from fedmia.cli.command import Command, parse
 from fedmia.cli.commands import SIMULATE, SWEEP, TRADEOFF
 from fedmia.config.plugin_lists import address_layer
-from fedmia.defenses._accounting import epsilon_spent
 from fedmia.defenses._persample import sample_rate
+from fedmia.defenses.accounting import epsilon_spent
 from fedmia.defenses.dpsgd import DPSGD
 from fedmia.evaluation import run
 from fedmia.federation.run import prepare

@@ -15,8 +15,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fedmia.defenses import logit_dp
-from fedmia.defenses._accounting import epsilon_spent
 from fedmia.defenses._persample import private_optimizer
+from fedmia.defenses.accounting import epsilon_spent
 from fedmia.defenses.base import RunConditions
 from fedmia.defenses.dpsgd import DPSGD
 from fedmia.defenses.logit_dp import LogitDP, batch_sensitivity, similarity_gradients

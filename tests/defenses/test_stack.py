@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from clients.honest import Honest
-from fedmia.defenses._stack import DefenseStack, check_exclusive, smallest_epsilon
 from fedmia.defenses.base import Defense
 from fedmia.defenses.dpsgd import DPSGD
 from fedmia.defenses.gaussian import Gaussian
 from fedmia.defenses.laplace import Laplace
+from fedmia.defenses.stack import DefenseStack, check_exclusive, smallest_epsilon
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng
 from fedmia.records.privacy import ClientDefence, Epsilon

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedmia.defenses._accounting import epsilon_at
+from fedmia.defenses.accounting import epsilon_at
 from fedmia.defenses.dpsgd import DPSGD
 from fedmia.evaluation.run import client_rows, execute
 from fedmia.federation.run import FederationResult, prepare

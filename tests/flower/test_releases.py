@@ -12,9 +12,9 @@ import pytest
 import torch
 from flwr.app import ConfigRecord, RecordDict
 
-from fedmia.defenses._accounting import epsilon_at
-from fedmia.defenses._stack import OPEN
+from fedmia.defenses.accounting import epsilon_at
 from fedmia.defenses.gaussian import Gaussian
+from fedmia.defenses.stack import OPEN
 from fedmia.evaluation.node import scores_from_node
 from fedmia.federation.run import FederationResult, Nodes
 from fedmia.federation.schedule import Schedule

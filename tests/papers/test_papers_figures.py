@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedmia.attacks._classifier import decide, fit_classifier
+from fedmia.attacks.classifier import decide, fit_classifier
 from fedmia.report.curves import from_npz, to_npz
 from fedmia.report.figures import canvas
 from papers.federated import curves, feature_pairs

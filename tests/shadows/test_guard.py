@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedmia.defenses._stack import DefenseStack
 from fedmia.defenses.crop_range import CropRange
 from fedmia.defenses.dpsgd import DPSGD
 from fedmia.defenses.early_stopping import EarlyStopping
+from fedmia.defenses.stack import DefenseStack
 from fedmia.defenses.weight_decay import WeightDecay
 from fedmia.shadows.provided import load_shadows
 from fedmia.shadows.train import TrainedShadow, TrainingStopped

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from fedmia.config.audit import Audit
 from fedmia.config.compatibility import norm_kind
-from fedmia.defenses._stack import DefenseStack, central_stack
 from fedmia.defenses.base import RunConditions
+from fedmia.defenses.stack import DefenseStack, central_stack
 from fedmia.encoders.base import LoadedEncoder
 from fedmia.evaluation.audits.images import AuditSplit
 from fedmia.evaluation.audits.provided_shadows import ProvidedShadows

@@ -17,8 +17,7 @@ from fedmia.options import registry
 from fedmia.options.seeding import rng, torch_rng
 from fedmia.ssl._twoview import TwoView, TwoViewSSL
 from fedmia.ssl.base import Recipe, State
-
-from .conftest import federated, prepared, same, weights
+from tests.equivalence.conftest import federated, prepared, same, weights
 
 EPOCHS, BATCH, LR, MU, DECAY, ROUNDS, SEED = 1, 8, 0.02, 0.9, 5e-4, 3, 5
 
