@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fedmia.attacks._cosine import pairwise_cosines
+from fedmia.attacks._exchange import DRAWS, SetComparison, exchange_test
 from fedmia.attacks.base import DatasetAttack, Known, Scores, Suspect
-from fedmia.attacks.exchange import DRAWS, SetComparison, exchange_test
 from fedmia.data.images import IntArray
 from fedmia.options.option import option
 from fedmia.threat import BlackBox, Threat

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedmia.attacks.classifier import CLASSIFIERS, ClassifierAttack
+from fedmia.attacks._classifier import CLASSIFIERS, ClassifierAttack
 from fedmia.options.option import option
 from fedmia.threat import Threat, WhiteBox
 

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedmia.attacks._classifier import CLASSIFIERS, ClassifierAttack
 from fedmia.attacks._cosine import pairwise_cosines
 from fedmia.attacks.base import Known, Scores
-from fedmia.attacks.classifier import CLASSIFIERS, ClassifierAttack
 from fedmia.options.option import option
 from fedmia.threat import BlackBox, Threat
 

@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fedmia.attacks._classifier import CLASSIFIERS, ClassifierAttack
 from fedmia.attacks._cosine import pairwise_cosines
 from fedmia.attacks.base import Scores
-from fedmia.attacks.classifier import CLASSIFIERS, ClassifierAttack
 from fedmia.attacks.combined import Combined
 from fedmia.attacks.internal import Internal, top_confidences
 from fedmia.attacks.similarity import Similarity

@@ -12,9 +12,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedmia.attacks._classifier import CLASSIFIERS, decide, fit_classifier
 from fedmia.attacks._cosine import pairwise_cosines
 from fedmia.attacks.base import Known
-from fedmia.attacks.classifier import CLASSIFIERS, decide, fit_classifier
 from fedmia.attacks.combined import Combined
 from fedmia.attacks.internal import Internal, top_confidences
 from fedmia.attacks.similarity import Similarity

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fedmia.attacks.base import Attack, DatasetAttack, Known, Scores
-from fedmia.attacks.exchange import exchange_test
+from fedmia.attacks.dataset_inference import exchange_test
 from fedmia.defenses.gaussian import Gaussian
 from fedmia.settings import option
 from fedmia.ssl.moco import MoCo
@@ -22,7 +22,7 @@ from fedmia.testing import check_attack, check_defense, check_ssl
 from fedmia.threat import Threat
 
 if TYPE_CHECKING:  # no class of tests, though its name begins like one
-    from fedmia.attacks.exchange import SetComparison
+    from fedmia.attacks.dataset_inference import SetComparison
 
 from _broken import broken
 

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedmia.attacks.classifier import decide, fit_classifier
 from fedmia.report.curves import from_npz, to_npz
 from fedmia.report.figures import canvas
 from papers.federated import curves, feature_pairs
 from papers.federated import view as make
+from papers.federated.feature_pairs import decide, fit_classifier
 from papers.federated.gather import PaperResults, numbers
 from tests.papers.planted import (
     MEMBERS,
