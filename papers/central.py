@@ -31,7 +31,7 @@ from fedmia.options.seeding import rng, torch_rng
 from fedmia.options.yamlfile import dump, load
 from fedmia.runtime.device import resolve_device
 from fedmia.runtime.environment import describe
-from fedmia.ssl.base import Recipe, SSLMethod, State
+from fedmia.ssl.base import Recipe, SSLMethod
 from fedmia.ssl.progress import load_training, training_state
 from fedmia.ssl.train import Job, make_optimizer
 from fedmia.storage import durable
@@ -153,19 +153,17 @@ def train_encoder(
             )
         losses.append(loss)
         if epoch + 1 in config.keep:
-            store.save(BRANCH, Snapshot(epoch + 1, _on_cpu(method.shared_state()), {}))
+            store.save(BRANCH, Snapshot(epoch + 1, method.shared_state(), {}))
         if time.perf_counter() - written > PAUSE and epoch + 1 < config.epochs:
             spent = seconds + time.perf_counter() - began
             durable.force_all(store.take_unforced())
             about = {"losses": losses, "memory": memory, "seconds": spent}
-            tensors = _on_cpu(training_state(method, optimizer))
-            write_tensors(tensors, folder / PROGRESS, about)
+            write_tensors(training_state(method, optimizer), folder / PROGRESS, about)
             written = time.perf_counter()
-    store.save(BRANCH, Snapshot(config.epochs, _on_cpu(method.shared_state()), {}))
+    store.save(BRANCH, Snapshot(config.epochs, method.shared_state(), {}))
     seconds += time.perf_counter() - began
     durable.force_all(store.take_unforced())
-    facts = {"losses": losses, "seconds": round(seconds, 3)}
-    durable.write({folder / LOSSES: json.dumps(facts)})
+    durable.write({folder / LOSSES: json.dumps({"losses": losses, "seconds": round(seconds, 3)})})
     (folder / PROGRESS).unlink(missing_ok=True)
     return losses
 
@@ -178,7 +176,7 @@ def _begin(config: Central, folder: Path, sides: Sequence[ImageSet], method: SSL
         with durable.replacing(folder / f"{name}.npz") as (partial,), partial.open("wb") as file:
             np.savez(file, x=pixels, y=images.labels)
     store = SnapshotStore(folder / SNAPSHOTS)
-    store.save(BRANCH, Snapshot(0, _on_cpu(method.shared_state()), {}))
+    store.save(BRANCH, Snapshot(0, method.shared_state(), {}))
     durable.force_all(store.take_unforced())
     source = config.data.source()
     tree = to_tree(config)
@@ -207,10 +205,6 @@ def _resume(folder: Path, method: SSLMethod, optimizer: Optimizer) -> Progress:
     tensors, about = read_tensors(path)
     load_training(method, tensors, optimizer)
     return list(about["losses"]), dict(about["memory"]), float(about["seconds"])
-
-
-def _on_cpu(tensors: State) -> State:
-    return {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -15,19 +15,18 @@ TIMES = (
     "Time: --scale smoke 6 to 31 seconds a table, five minutes for all, on one core; --scale\n"
     "small an hour and a half for all, on two cores; --scale paper was never measured: a GPU."
 )
-SOURCES = "sources"  # the file of the data sets by their names, which is of no paper
 
 
 @functools.cache  # files of the package do not change while the process runs
 def read_files() -> Mapping[str, Any]:
     """What the file of each paper holds, by the paper's name."""
-    return {p.stem: load(p) for p in sorted(FOLDER.glob("*.yaml")) if p.stem != SOURCES}
+    return {p.stem: load(p) for p in sorted(FOLDER.glob("*.yaml")) if p.stem != "sources"}
 
 
 @functools.cache  # read for every cell
 def read_sources() -> Mapping[str, Any]:
     """The data sets by name: section `data` of the settings, and the file that they need."""
-    return load(FOLDER / f"{SOURCES}.yaml")
+    return load(FOLDER / "sources.yaml")
 
 
 def list_page() -> str:

@@ -30,8 +30,14 @@ SMALLEST, LARGEST = 1e-2, 1e5  # noise multipliers that a target epsilon can ask
 def epsilon_spent(history: History, delta: float, accountant: str) -> float:
     """Epsilon at `delta` of all steps in `history`; infinite where a step had no noise.
 
-    `prv` gives the RDP bound, which holds as well, where that is above 100. `gdp` is the central
-    limit approximation and can be too small.
+    Args:
+        history: the steps so far.
+        delta: in (0, 1).
+        accountant: `rdp`; `prv`, which gives the RDP bound, valid as well, where that is above 100;
+            or `gdp`, the central limit approximation, which can be too small.
+
+    Returns:
+        Epsilon, >= 0.
     """
     steps = [entry for entry in history if entry[2] > 0 and entry[1] > 0]
     if not steps:
@@ -53,7 +59,15 @@ def epsilon_spent(history: History, delta: float, accountant: str) -> float:
 def noise_for(epsilon: float, delta: float, rate: float, steps: int, accountant: str) -> float:
     """Noise multiplier at which `steps` steps at sample rate `rate` spend at most `epsilon`.
 
-    At most 1 % more noise than needed.
+    Args:
+        epsilon: > 0.
+        delta: in (0, 1).
+        rate: probability with which a step's batch holds an image, in (0, 1].
+        steps: of the whole training.
+        accountant: as of `epsilon_spent`.
+
+    Returns:
+        The multiplier, at most 1 % more than needed.
 
     Raises:
         InputError: no multiplier from 0.01 to 100,000 spends that much or that little.
@@ -70,8 +84,18 @@ def noise_for(epsilon: float, delta: float, rate: float, steps: int, accountant:
 def least_noise(
     spent: Callable[[float], float], epsilon: float, smallest: float, largest: float, share: float
 ) -> float:
-    """The noise in [smallest, largest] from which on `spent`, which falls with noise, is at most
-    `epsilon`; a few times `share` of it more than needed at most. `largest` has to keep it."""
+    """Noise from which on a statement keeps an epsilon.
+
+    Args:
+        spent: epsilon at a noise; it falls as noise grows.
+        epsilon: to be kept.
+        smallest: least noise, > 0.
+        largest: most noise, which keeps `epsilon`.
+        share: tolerance of the search, as part of the noise.
+
+    Returns:
+        The noise, a few times `share` of it more than needed at most.
+    """
 
     def excess(log_noise: float) -> float:
         return math.log(min(max(spent(math.exp(log_noise)), 1e-12), 1e12) / epsilon)
@@ -86,10 +110,13 @@ def least_noise(
 
 
 def check_reachable(epsilon: float, delta: float, rate: float, steps: int, accountant: str) -> None:
-    """Refuse an epsilon that no noise multiplier up to 100,000 keeps over `steps` steps.
+    """Refuse an epsilon that no noise multiplier up to 100,000 keeps.
+
+    Args:
+        epsilon, delta, rate, steps, accountant: as of `noise_for`.
 
     Raises:
-        InputError: naming the least that one does.
+        InputError: naming the least epsilon that one keeps.
     """
     least = epsilon_spent([(LARGEST, rate, steps)], delta, accountant)
     if least >= epsilon:

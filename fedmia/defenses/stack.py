@@ -28,6 +28,10 @@ class DefenseStack:
     Training and release are a chain: what one defence guarantees of its result, the next only
     processes further. So every statement holds of what leaves the client, and the least epsilon of
     the best standing is the whole stack's, for each unit of privacy.
+
+    Attributes:
+        layers: name and defence, in the order in which they act.
+        noise_source: of the run's random streams: seeded, or the operating system's.
     """
 
     layers: Sequence[tuple[str, Defense]] = field(default=())
@@ -65,7 +69,15 @@ class DefenseStack:
             defense.adapt(job, memory.setdefault(name, {}))
 
     def train(self, job: Job, memory: dict[str, Any]) -> Metrics:
-        """Local training of one round."""
+        """Train locally for one round, by the first defence that trains itself.
+
+        Args:
+            job: the round's training.
+            memory: what the client keeps, by name of the defence; changed in place.
+
+        Returns:
+            Metrics of the training.
+        """
         self.adapt(job, memory)
         for name, defense in self.layers:
             if defense.trains:
@@ -75,7 +87,17 @@ class DefenseStack:
     def release(
         self, received: State, trained: State, memory: dict[str, Any], rng: np.random.Generator
     ) -> tuple[State, Metrics]:
-        """What leaves the client, and metrics."""
+        """Turn what was trained into what leaves the client, defence by defence.
+
+        Args:
+            received: global weights of the round.
+            trained: weights after local training.
+            memory: what the client keeps, by name of the defence; changed in place.
+            rng: draws the noise.
+
+        Returns:
+            The weights that leave, and metrics.
+        """
         metrics: Metrics = {}
         for name, defense in self.layers:
             own = memory.setdefault(name, {})
@@ -101,10 +123,14 @@ class DefenseStack:
 
 
 def require_account(defence: ClientDefence, rounds: int) -> ClientDefence:
-    """The defence itself, once each of its accounts is known to have all rounds that left.
+    """Refuse a statement whose account lacks rounds that left.
 
     Args:
+        defence: with its statements.
         rounds: in which weights left that rest on the client's images.
+
+    Returns:
+        `defence`.
 
     Raises:
         InputError: an account has fewer, so its epsilon would be too small.

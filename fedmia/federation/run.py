@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from threading import Event
 
@@ -428,7 +428,7 @@ def federate(
     least = max(options.min_clients, experiment.strategy.build("strategy").least)
     failure_policy = FailurePolicy(
         options.clients, options.on_failure, options.client_timeout, least,
-        partial(indispensable, split, frozenset(experiment.malicious_clients)), say=display.line,
+        split.indispensable, say=display.line,
         hint=f"{divergence_hint(client_context)} if training diverged",
     )  # fmt: skip
     run = FederatedRun(
@@ -487,26 +487,3 @@ def divergence_hint(client_context: ClientContext) -> str:
     helps += ["a weaker defence"] * bool(client_context.defenses)
     helps += ["a milder attack"] * (client_context.attack is not None)
     return f"{' or '.join(helps)} helps"
-
-
-def indispensable(split: Split, malicious: frozenset[int], gone: frozenset[int]) -> str | None:
-    """Say why a run cannot do without some clients.
-
-    Args:
-        split: the role of each image.
-        malicious: the attacker's clients.
-        gone: the clients that would be dropped.
-
-    Returns:
-        The reason; None where the run can do without them.
-    """
-    if gone & malicious:
-        return "the attacker's client cannot be dropped"
-    remaining = split.without_clients(gone)
-    known, scored = len(remaining.known_members), len(remaining.scored_members)
-    if len(split.members) and min(known, scored) < 2:
-        return (
-            f"its images cannot be dropped: {known} known and {scored} other members would be "
-            "left, at least 2 of each are needed"
-        )
-    return None

@@ -95,6 +95,19 @@ class Split:
             scored_members=self.scored_members[np.isin(self.scored_members, remaining)],
         )
 
+    def indispensable(self, gone: Collection[int]) -> str | None:
+        """Why a run cannot do without the clients in `gone`; None if it can."""
+        if any(client >= self.honest for client in gone):
+            return "the attacker's client cannot be dropped"
+        remaining = self.without_clients(gone)
+        known, scored = len(remaining.known_members), len(remaining.scored_members)
+        if len(self.members) and min(known, scored) < 2:
+            return (
+                f"its images cannot be dropped: {known} known and {scored} other members would be "
+                "left, at least 2 of each are needed"
+            )
+        return None
+
     def counts(self) -> dict[str, int]:
         """How many images play each role, for the report."""
         return {

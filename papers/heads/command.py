@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 
 import torch
 
@@ -16,7 +17,7 @@ from papers.heads.view import HeadView
 
 
 class HeadDisplay(ProgressBars):
-    """The heads of a comparison; silent if `quiet`.
+    """The heads of a comparison, of which `ended()` ends one.
 
     Args:
         heads: number of heads to be trained and attacked.
@@ -25,11 +26,7 @@ class HeadDisplay(ProgressBars):
 
     def __init__(self, heads: int, quiet: bool) -> None:
         super().__init__(quiet)
-        self._heads = self._bar.add_task("heads", total=heads)
-
-    def ended(self) -> None:
-        """One more head is done."""
-        self._bar.update(self._heads, advance=1)
+        self.ended = partial(self._bar.advance, self._bar.add_task("heads", total=heads))
 
 
 def run_heads(invocation: Invocation) -> int:
