@@ -22,7 +22,6 @@ def client_app(client_context: ClientContext, store: StateStore) -> ClientApp:
     """Build the Flower app of the clients: `query` answers the roll call, `train` works a round.
 
     Args:
-        client_context: what all clients of the run share.
         store: local states of the clients.
 
     Returns:

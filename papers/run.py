@@ -26,7 +26,6 @@ def reproduce(invocation: Invocation, stop: Event) -> int:
     """Run `python -m papers TABLE`.
 
     Args:
-        invocation: of the command.
         stop: set when the user interrupts.
 
     Returns:

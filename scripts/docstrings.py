@@ -5,8 +5,9 @@ private ones nothing is asked. A public module and class has a docstring; a clas
 arguments of its constructor (``Args:``), a record its fields (``Attributes:``). A public function
 whose body takes more than three lines has a docstring. Where it takes more than one argument, it
 names them under ``Args:`` and says what it returns (``Returns:`` or ``Yields:``) and raises
-(``Raises:``); of one argument its sentence speaks. A method that a base class of the project
-documents need not repeat it. An option documents itself by its help.
+(``Raises:``); of one argument its sentence speaks, and one that bears the name of its class
+(``audit: Audit``) needs no more. A method that a base class of the project documents need not
+repeat it. An option documents itself by its help.
 """
 
 from __future__ import annotations
@@ -96,6 +97,18 @@ def entries(docstring: str, *titles: str) -> set[str] | None:
     return names
 
 
+def named_by_types(node: Function) -> set[str]:
+    """Arguments that bear the names of their classes: `audit: Audit` needs no more."""
+    spec = node.args
+    every = (*spec.posonlyargs, *spec.args, *spec.kwonlyargs)
+    return {
+        one.arg
+        for one in every
+        if one.annotation is not None
+        and last_name(one.annotation).lower() == one.arg.replace("_", "").lower()
+    }
+
+
 def arguments(node: Function, method: bool) -> list[str]:
     """The names of a function's arguments, but for ``self`` and ``cls``."""
     spec = node.args
@@ -145,10 +158,8 @@ def check_function(node: Function, method: bool) -> Iterator[str]:
     names = arguments(node, method)
     if len(names) < 2:
         return
-    documented = entries(docstring, "Args")
-    if documented is None:
-        yield f"has no Args: {', '.join(names)}"
-    elif missing := [name for name in names if name not in documented]:
+    plain, documented = named_by_types(node), entries(docstring, "Args") or set()
+    if missing := [name for name in names if name not in documented | plain]:
         yield f"Args without {', '.join(missing)}"
     elif extra := documented - set(names):
         yield f"Args names {', '.join(sorted(extra))}, which it does not take"

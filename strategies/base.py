@@ -215,7 +215,6 @@ class FederatedStrategy(Options, Strategy):
         """Federated averaging, cohort to aggregate (Algorithm 1 of McMahan et al., 2017).
 
         Args:
-            grid: Flower's way to the clients.
             course: which rounds, of which branch.
             state: global weights before the first of them.
             failure_policy: the clients, and what happens when one fails.
@@ -372,7 +371,6 @@ def find_nodes(grid: Grid, clients: int) -> dict[int, int]:
     """The node of each client: as a grid of our own knows it, else by a roll call.
 
     Args:
-        grid: Flower's way to the clients.
         clients: number of clients.
 
     Returns:
@@ -386,7 +384,6 @@ def call_roll(grid: Grid, clients: int, patience: float = 120.0) -> dict[int, in
     """Ask every node once which client it is.
 
     Args:
-        grid: Flower's way to the clients.
         clients: number of clients.
         patience: seconds to wait for the nodes.
 
@@ -413,7 +410,6 @@ def wait_for_nodes(grid: Grid, clients: int, patience: float = 120.0) -> list[in
     """Wait until as many nodes are connected as there are clients.
 
     Args:
-        grid: Flower's way to the clients.
         clients: number of clients.
         patience: seconds to wait for the nodes.
 

@@ -41,7 +41,6 @@ def collect_updates(
     so few updates wait in memory, whatever the number of clients.
 
     Args:
-        grid: Flower's way to the clients.
         orders: the message to each client, by partition id.
         reader: of their replies.
         failure_policy: the clients, and what happens when one fails.
@@ -83,7 +82,6 @@ def push_order(grid: Grid, client: int, orders: Mapping[int, Message]) -> dict[s
     """Send one client its order.
 
     Args:
-        grid: Flower's way to the clients.
         client: partition id of the client.
         orders: the message to each client, by partition id.
 
@@ -117,7 +115,6 @@ def wait_for_node(grid: Grid, node: int, patience: float = RETURN) -> None:
     """Wait until a node is connected. Of one that is not Flower says so when it is sent a message.
 
     Args:
-        grid: Flower's way to the clients.
         node: Flower node id of the client.
         patience: seconds to wait.
     """
@@ -162,7 +159,6 @@ def pull_replies(
     """Wait for replies to the messages that are out.
 
     Args:
-        grid: Flower's way to the clients.
         out: partition id of each message that awaits its reply.
         orders: the message to each client, by partition id.
         round: number of the round, from 1.

@@ -61,7 +61,6 @@ def run(
     """Parse the arguments, then print a page or do the work; print an error as one line.
 
     Args:
-        command: the command as its front ends read it.
         arguments: without the program's name.
         work: does what the invocation asks for; returns the exit code.
         failures: exceptions by which `work` says that the run itself failed.
@@ -99,7 +98,6 @@ def answer_page(command: Command, arguments: Sequence[str]) -> int | None:
     This imports neither the settings nor torch.
 
     Args:
-        command: the command as its front ends read it.
         arguments: without the program's name.
 
     Returns:
@@ -129,7 +127,6 @@ def parse(command: Command, arguments: Sequence[str]) -> Invocation:
     """Read the arguments and the files that they name.
 
     Args:
-        command: the command as its front ends read it.
         arguments: without the program's name.
 
     Returns:
@@ -207,7 +204,6 @@ def read_config(command: Command, file: Path, above: tuple[Path, ...] = ()) -> d
     """Read a file of settings, laid over the file or preset that its key `base` names.
 
     Args:
-        command: the command as its front ends read it.
         file: path of the file.
         above: files that are laid over it.
 

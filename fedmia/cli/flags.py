@@ -173,7 +173,6 @@ def read(command: Command, arguments: Sequence[str]) -> ParsedFlags:
     """Split the command line into options of the settings and of the command.
 
     Args:
-        command: the command as its front ends read it.
         arguments: without the program's name.
 
     Returns:
@@ -225,7 +224,6 @@ def refuse_options(command: Command, flags: ParsedFlags) -> None:
     A plugin that only a file names is checked later, when the settings are built.
 
     Args:
-        command: the command as its front ends read it.
         flags: the command line as `read` gives it.
 
     Raises:

@@ -23,7 +23,6 @@ def help_page(command: Command, columns: int | None = None) -> str:
     """The text of `--help`.
 
     Args:
-        command: the command as its front ends read it.
         columns: width in characters; None: that of the terminal, at most 100.
 
     Returns:

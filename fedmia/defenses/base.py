@@ -131,7 +131,6 @@ class Defense(Options, ABC):
 
         Args:
             images: that the client holds.
-            train: settings of local training.
             rounds: of the whole run.
 
         Raises:
@@ -156,7 +155,6 @@ class Defense(Options, ABC):
         """Change how a round trains (`job.augment`, `job.train`, ..), before the training.
 
         Args:
-            job: the local training of one round.
             memory: what the defence keeps between rounds; JSON-able.
         """
         return None
@@ -165,7 +163,6 @@ class Defense(Options, ABC):
         """Train one round; `job.method` changes in place.
 
         Args:
-            job: the local training of one round.
             memory: what the defence keeps between rounds; JSON-able.
 
         Returns:

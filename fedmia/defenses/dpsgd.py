@@ -71,9 +71,6 @@ MOVED = 1.0  # how far, in lengths of the weights, the noise may move them where
 def refuse_added_losses(ssl: SSL) -> None:
     """Refuse the losses that options add to a step: no gradient of an image is found for them.
 
-    Args:
-        ssl: the method's options.
-
     Raises:
         InputError: it mixes images, or makes adversarial views.
     """
@@ -250,9 +247,6 @@ class DPSGD(Defense):
     def sensitivity(self, job: Job) -> float:
         """How far one image moves the sum of a step, in L2: the noise is a multiple of it.
 
-        Args:
-            job: the local training of the round.
-
         Returns:
             The sensitivity, over 0.
         """
@@ -264,7 +258,6 @@ class DPSGD(Defense):
         """One noised step on a batch.
 
         Args:
-            job: the local training of the round.
             private: Opacus's optimizer around the job's.
             views: two of each image, (B, C, H, W) in [0, 1]; B may be 0.
             most: images whose gradients fit into memory at once.

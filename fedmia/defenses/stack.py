@@ -72,7 +72,6 @@ class DefenseStack:
         """Train locally for one round, by the first defence that trains itself.
 
         Args:
-            job: the round's training.
             memory: what the client keeps, by name of the defence; changed in place.
 
         Returns:

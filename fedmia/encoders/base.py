@@ -203,7 +203,6 @@ class EncoderForm(Options, ABC):
 
         Args:
             source: what the user gave, without the form's prefix.
-            load_options: the user's options.
 
         Returns:
             The encoder with its control.
@@ -279,7 +278,6 @@ def finish(loaded: LoadedEncoder, load_options: LoadOptions) -> LoadedEncoder:
 
     Args:
         loaded: the encoder; changed in place.
-        load_options: the user's options.
 
     Returns:
         The encoder.

@@ -56,7 +56,6 @@ def load(spec: str, load_options: LoadOptions) -> LoadedEncoder:
 
     Args:
         spec: `RUN` or `RUN@ROUND`, the run's folder.
-        load_options: the user's options.
 
     Returns:
         The encoder with its control.

@@ -56,9 +56,7 @@ def examine(
     up.
 
     Args:
-        audit: the audit's settings.
         released: the encoder under audit.
-        audit_split: the images in their roles.
         device: where tensors are computed.
         place: the folder of results.
         display: progress on the terminal.
@@ -128,7 +126,6 @@ def prepare(audit: Audit, device: torch.device) -> tuple[LoadedEncoder, AuditSpl
     """Load the encoder and the images, and check that they suit each other.
 
     Args:
-        audit: the audit's settings.
         device: where tensors are computed.
 
     Returns:
@@ -147,7 +144,6 @@ def load_encoder(audit: Audit, device: torch.device) -> LoadedEncoder:
     """Load the encoder under audit.
 
     Args:
-        audit: the audit's settings.
         device: where tensors are computed.
 
     Returns:
@@ -210,7 +206,6 @@ def check_embeddings(released: LoadedEncoder, audit_split: AuditSplit, allow_ran
 
     Args:
         released: the encoder under audit.
-        audit_split: the images in their roles.
         allow_random: accept, with a note, an encoder that answers one image in two ways.
 
     Raises:
@@ -296,9 +291,7 @@ def recipe(audit: Audit, augment: Augment, audit_split: AuditSplit, of_run: bool
     """The attacker's views: the encoder's recipe as far as it suits the images, then --augment.
 
     Args:
-        audit: the audit's settings.
         augment: the recipe that the encoder was trained with, or less where it is not known.
-        audit_split: the images in their roles.
         of_run: whether the encoder is of a federated run.
 
     Returns:

@@ -52,7 +52,6 @@ def score_node(
 
     Args:
         prepared: settings, images and their roles.
-        client_context: what all clients of the run share.
         client: partition id of the client.
         store: what the node keeps of the run.
         last: last round that is read.

@@ -169,7 +169,6 @@ def score_all_attacks(
     Passive attacks are scored at `Evaluation.scored_at`. Independent work runs side by side.
 
     Args:
-        evaluation: the attacks on the models of the run.
         trajectory_recorder: readings of the active attack; None where none ran.
         display: progress on the terminal; None shows nothing.
 
@@ -314,7 +313,6 @@ def add_leakage(evaluation: Evaluation, info: RoundInfo, names: list[str]) -> Ro
     """Add to a round the scores of attacks, and of `internal` by layer (Fig. 6).
 
     Args:
-        evaluation: the attacks on the models of the run.
         info: the row of the round.
         names: attacks to score on the model of the round.
 

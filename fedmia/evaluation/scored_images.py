@@ -72,7 +72,6 @@ def of_audit(files: RunFolder, audit: Audit) -> ScoredImages:
 
     Args:
         files: of the audit.
-        audit: its settings.
 
     Returns:
         The images in the order in which the audit deals them.

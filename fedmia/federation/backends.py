@@ -28,7 +28,6 @@ def run_inline(
 
     Args:
         server: runs the rounds over a grid.
-        client_context: what all clients of the run share.
         store: local states of the clients.
         timeout: seconds a client may take; None waits forever.
     """
@@ -52,7 +51,6 @@ def run_ray(
 
     Args:
         server: runs the rounds over a grid.
-        client_context: what all clients of the run share.
         store: local states of the clients.
         cpus: CPU cores for one client.
         gpus: share of a GPU, 0 for none.

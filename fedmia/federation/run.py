@@ -179,7 +179,6 @@ def try_method(experiment: Experiment, channels: int, size: int) -> SSLMethod:
     """The self-supervised method of a run on images of a shape, for which all suits.
 
     Args:
-        experiment: the settings of the run.
         channels: number of channels of an image.
         size: side of an image in pixels.
 
@@ -201,10 +200,6 @@ def try_method(experiment: Experiment, channels: int, size: int) -> SSLMethod:
 
 def foresee(experiment: Experiment, split: Split) -> None:
     """Refuse a defence that cannot keep its promise for a client of its size.
-
-    Args:
-        experiment: the settings of the run.
-        split: the role of each image.
 
     Raises:
         InputError: naming the defence and the client's size.
@@ -248,7 +243,6 @@ def split_notes(split: Split, data: ImageSet) -> list[str]:
     """Notes about images that play no role.
 
     Args:
-        split: the role of each image.
         data: the images with their labels.
 
     Returns:
@@ -341,7 +335,6 @@ def target_sets(split: Split, targets: IntArray, seed: int) -> tuple[IntArray, .
     """Positions in `targets` of each scored set, in an order that tells nothing of membership.
 
     Args:
-        split: the role of each image.
         targets: indices of the images that an active attack acts on.
         seed: root of all random streams of the run.
 
@@ -362,7 +355,6 @@ def pixel_constants(
     """Mean and standard deviation of each channel: from the options, else from the data source.
 
     Args:
-        experiment: the settings of the run.
         channels: number of channels of an image.
 
     Returns:
@@ -403,7 +395,6 @@ def federate(
 
     Args:
         prepared: settings, images and their roles.
-        client_context: what all clients of the run share.
         folder: where the clients' states lie.
         snapshots: models of the rounds, by branch.
         probe: kNN accuracy of a global state; None where the images have no labels.
@@ -474,9 +465,6 @@ def federate(
 
 def divergence_hint(client_context: ClientContext) -> str:
     """What helps where training diverged, with the values in force.
-
-    Args:
-        client_context: what all clients of the run share.
 
     Returns:
         `a lower train.lr=0.03 helps`, with all else that may be the cause.

@@ -84,7 +84,6 @@ class RoundRecorder(Protocol):
         Args:
             branch: which federation of the run: `main`, `zero` or `placebo`.
             round: the attacked round that the model is for; the last + 1 for the final model.
-            snapshot: the model.
         """
 
     def sent(self, branch: str, round: int, snapshot: Snapshot) -> None:
@@ -93,7 +92,6 @@ class RoundRecorder(Protocol):
         Args:
             branch: which federation of the run: `main`, `zero` or `placebo`.
             round: the attacked round.
-            snapshot: the model.
         """
 
     def forks(self, branch: str) -> bool:

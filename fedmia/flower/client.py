@@ -26,10 +26,6 @@ def read_order(message: Message) -> dict[str, Any]:
 def roll_call(message: Message, context: Context) -> Message:
     """Say which client this node is.
 
-    Args:
-        message: the message from the server.
-        context: Flower's context of this node.
-
     Returns:
         The client's partition id.
     """
@@ -40,10 +36,6 @@ def roll_call(message: Message, context: Context) -> Message:
 @app.query("begin")
 def begin(message: Message, context: Context) -> Message:
     """Prepare the run whose settings the server sends.
-
-    Args:
-        message: the message from the server.
-        context: Flower's context of this node.
 
     Returns:
         What the node prepared.
@@ -57,10 +49,6 @@ def begin(message: Message, context: Context) -> Message:
 @app.train()
 def train(message: Message, context: Context) -> Message:
     """Work one round.
-
-    Args:
-        message: the message from the server.
-        context: Flower's context of this node.
 
     Returns:
         The client's update.
@@ -78,10 +66,6 @@ def train(message: Message, context: Context) -> Message:
 def fork(message: Message, context: Context) -> Message:
     """Begin a branch from the state of another one.
 
-    Args:
-        message: the message from the server.
-        context: Flower's context of this node.
-
     Returns:
         An empty reply.
     """
@@ -94,10 +78,6 @@ def fork(message: Message, context: Context) -> Message:
 def send_stored_state(message: Message, context: Context) -> Message:
     """Send the client's state of a branch; only in a rehearsal, where the server may read it.
 
-    Args:
-        message: the message from the server.
-        context: Flower's context of this node.
-
     Returns:
         The client's local state.
     """
@@ -109,10 +89,6 @@ def send_stored_state(message: Message, context: Context) -> Message:
 @app.query("score")
 def score(message: Message, context: Context) -> Message:
     """Score the node's own images under the final and the first encoder, if scores may leave it.
-
-    Args:
-        message: the message from the server.
-        context: Flower's context of this node.
 
     Returns:
         The scores, or the client's statement alone.
@@ -134,10 +110,6 @@ def score(message: Message, context: Context) -> Message:
 @app.query("end")
 def end(message: Message, context: Context) -> Message:
     """Delete all that the run left on the node.
-
-    Args:
-        message: the message from the server.
-        context: Flower's context of this node.
 
     Returns:
         An empty reply.

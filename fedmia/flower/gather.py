@@ -39,7 +39,6 @@ def gather(grid: Grid, invocation: Invocation, place: OutFolder, watch: Stopwatc
     """Run on images that stay on their nodes; each node's scores make a report of its own.
 
     Args:
-        grid: Flower's way to the clients.
         invocation: the parsed command.
         place: where the server keeps the run.
         watch: notes the seconds of each part.
@@ -113,7 +112,6 @@ def run_rounds(
     """Run the rounds, on a server that holds no image.
 
     Args:
-        experiment: the settings of the run.
         shape: channels and size of the images.
         nodes: the clients that Flower runs, with their states.
         place: where the server keeps the run.
@@ -139,7 +137,6 @@ def collect_scores(
     """Ask each client's node to score the final encoder.
 
     Args:
-        grid: Flower's way to the clients.
         nodes: Flower node id of each client.
         snapshots: the first and the last model.
         on_failure: as in the rounds: `retry` waits for a node that left, and asks one that fails

@@ -27,8 +27,6 @@ def open_nodes(
     """Begin the run on all nodes, and end it on all of them.
 
     Args:
-        grid: Flower's way to the clients.
-        experiment: the settings of the run.
         place: where the server keeps the run.
         private: whether nodes hold their own images.
 

@@ -52,9 +52,6 @@ def check(experiment: Experiment) -> None:
 def gives_guarantee(experiment: Experiment) -> bool:
     """Whether a defence or the server's rule promises privacy, which scores of images would void.
 
-    Args:
-        experiment: the settings of the run.
-
     Returns:
         True where nodes keep their scores unless they are told otherwise.
     """
@@ -145,7 +142,6 @@ def prepare_server(experiment: Experiment, channels: int, size: int) -> Prepared
     """Prepare the run on the server: it knows the shape of the images, and holds none.
 
     Args:
-        experiment: the settings of the run.
         channels: number of channels of an image.
         size: side of an image in pixels.
 

@@ -34,7 +34,6 @@ class Releases(SingleStateStore):
         Replies that failed, or that depend on no image, are not stored.
 
         Args:
-            message: the message from the server.
             work: computes the answer.
 
         Returns:

@@ -61,7 +61,6 @@ def main(grid: Grid, context: Context) -> None:
     """Run once; Flower marks the run as failed where this raises.
 
     Args:
-        grid: Flower's way to the clients.
         context: of the app, with the values of `-c`.
 
     Raises:
@@ -82,7 +81,6 @@ def with_clients(arguments: str, grid: Grid) -> str:
 
     Args:
         arguments: of the run, in one line.
-        grid: Flower's way to the clients.
 
     Returns:
         The arguments.
@@ -130,7 +128,6 @@ def rehearse(grid: Grid, invoked: Invocation, place: OutFolder, watch: Stopwatch
     """Run with nodes that all read the one data source that the server reads, too.
 
     Args:
-        grid: Flower's way to the clients.
         invoked: the parsed command.
         place: where the server keeps the run.
         watch: notes the seconds of each part.

@@ -124,7 +124,6 @@ def ask(
     """Send a query to the node of each client in `orders`, and wait for all answers.
 
     Args:
-        grid: Flower's way to the clients.
         nodes: client -> Flower node id; before the roll call nodes stand for clients.
         action: name of the query.
         orders: client -> values to send.
@@ -156,7 +155,6 @@ def ask_each(
     What is asked here can be asked twice. The log says whom one waits for.
 
     Args:
-        grid: Flower's way to the clients.
         nodes: client -> Flower node id; before the roll call nodes stand for clients.
         action: name of the query.
         orders: client -> values to send.

@@ -61,7 +61,6 @@ def show(report: Report, folder: Path | None, *, json: bool, quiet: bool) -> Non
     """Print the report: as JSON, as its verdict alone, or as tables and where its page is.
 
     Args:
-        report: of the run.
         folder: that holds the page; None where none was written.
         json: whether to print JSON alone.
         quiet: whether to print the verdict alone.
@@ -101,7 +100,6 @@ def all_clients(run: RunScores, report: Report) -> tuple[Iterable[ClientRow], li
 
     Args:
         run: the scores.
-        report: of this run.
 
     Returns:
         Their rows, and those of the attacks on data sets.
@@ -126,7 +124,6 @@ def write_report(
     Args:
         folder: of the run.
         run: the scores.
-        report: of this run.
         figures: name -> PNG bytes.
 
     Returns:

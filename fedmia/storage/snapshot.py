@@ -85,25 +85,11 @@ class StateStore(ABC):
 
     @abstractmethod
     def load(self, branch: str, client: int) -> ClientState | None:
-        """The state of a client, None where it has none.
-
-        Args:
-            branch: of the run.
-            client: partition id.
-
-        Returns:
-            The state, or None.
-        """
+        """The state of a client in a branch of the run, None where it has none."""
 
     @abstractmethod
     def save(self, branch: str, client: int, state: ClientState) -> None:
-        """Keep the state of a client.
-
-        Args:
-            branch: of the run.
-            client: partition id.
-            state: to keep.
-        """
+        """Keep the state of a client in a branch of the run."""
 
     def fork(self, source: str, target: str, clients: int) -> None:
         """Give one branch a copy of every client state of another.

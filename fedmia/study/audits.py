@@ -31,7 +31,6 @@ def encoders(invocation: Invocation, stop: Event, start: Start | None = None) ->
     """`python -m fedmia.audit` of several encoders, or with several seeds.
 
     Args:
-        invocation: of the command.
         stop: set when the user interrupts.
         start: makes the command line of an audit; None for the usual one.
 

@@ -137,7 +137,6 @@ def run_cells(
     Args:
         runs: all runs of the study.
         tree: the settings as the file of the command has them.
-        invocation: of the command.
         stop: set when the user interrupts.
         work: how runs are made.
 

@@ -26,7 +26,6 @@ def run_study(
     view; the exit code.
 
     Args:
-        invocation: of the command.
         stop: set when the user interrupts.
         runs: all runs of the study.
         tree: the settings as the file of the command has them.

@@ -57,7 +57,6 @@ def tradeoff(invocation: Invocation, stop: Event, start: Start | None = None) ->
     """`python -m fedmia.tradeoff`: the sweep that it is, and what compares the defences.
 
     Args:
-        invocation: of the command.
         stop: set when the user interrupts.
         start: makes the command line of a run's process; None for the usual one.
 

@@ -140,7 +140,6 @@ class StudyPage(View):
 
         Args:
             report: what `report` returned.
-            invocation: of the command.
             page: its path; None where none was written.
         """
         print_summary(
@@ -156,7 +155,6 @@ def study_report(
     """What the file of every study holds, `before` and `after` how many runs are finished.
 
     Args:
-        study: the runs.
         sentence: what a reader should take home.
         before: entries before the counts of runs.
         after: entries after them.

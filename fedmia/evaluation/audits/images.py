@@ -110,7 +110,6 @@ def deal(audit: Audit, size: int | None) -> AuditSplit:
     """Load both sides, and give every image its role.
 
     Args:
-        audit: the audit's settings.
         size: side of an image in pixels; None keeps the source's.
 
     Returns:
@@ -132,7 +131,6 @@ def deal_sets(audit: Audit, members: Source, others: Source, views: Views) -> Au
     images. It depends neither on the order of the files nor on the side.
 
     Args:
-        audit: the audit's settings.
         members: the members' data set.
         others: the non-members' data set.
         views: view options that suit the data source.

@@ -52,9 +52,7 @@ def key(
     Attacks and their shadows are not in it (`EncoderAttackSuite.decides`).
 
     Args:
-        audit: the audit's settings.
         released: the encoder under audit.
-        audit_split: the images in their roles.
         augment: the attacker's recipe of views.
         device: where tensors are computed.
 
@@ -72,9 +70,7 @@ def content(audit: Audit, released: LoadedEncoder, audit_split: AuditSplit) -> s
     """Digest of weights, images and their classes.
 
     Args:
-        audit: the audit's settings.
         released: the encoder under audit.
-        audit_split: the images in their roles.
 
     Returns:
         The digest in hexadecimal.

@@ -69,7 +69,6 @@ def split_of_run(audit: Audit, run: RunFolder) -> AuditSplit:
     """The images that a run scored and knew, from the run's own data source.
 
     Args:
-        audit: the audit's settings.
         run: the folder of the run.
 
     Returns:

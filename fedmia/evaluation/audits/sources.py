@@ -30,7 +30,6 @@ def find_images(audit: Audit, flag: str, size: int | None) -> Source:
     """Find the images of `--members` or `--nonmembers`; decode them later where the source can.
 
     Args:
-        audit: the audit's settings.
         flag: the option that names the data source.
         size: side of an image in pixels; None keeps the source's.
 
@@ -52,7 +51,6 @@ def load_images(audit: Audit, flag: str, size: int | None) -> ImageSet:
     """Load all images of `--shadow-data`.
 
     Args:
-        audit: the audit's settings.
         flag: the option that names the data source.
         size: side of an image in pixels; None keeps the source's.
 

@@ -19,7 +19,6 @@ def settle_threads(audit: Audit, out: Path | None, say: Callable[[str], None]) -
     The number goes into config.yaml, so that a repetition or a continuation uses the same one.
 
     Args:
-        audit: the audit's settings.
         out: folder of results, which may hold the beginning of this audit.
         say: takes a line for the user.
 

@@ -177,7 +177,6 @@ class Evaluation(AttackSuite[RoundModel]):
         """Score the `internal` attack on each layer alone, from one pass over all layers.
 
         Args:
-            snapshot: the model.
             threshold: whether to choose a threshold on the known images.
 
         Returns:

@@ -109,7 +109,6 @@ def thresholds(run: RunScores, report: Report, act: str) -> Figure | None:
 
     Args:
         run: the scores.
-        report: of this run.
         act: of the malicious client, as `ascent`.
 
     Returns:

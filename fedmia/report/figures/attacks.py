@@ -32,7 +32,6 @@ def beside(report: Report, name: str) -> list[tuple[str, KnownAuc]]:
     """(label, AUC) of every control of attack `name`: the control sets', then the paired ones.
 
     Args:
-        report: of the run.
         name: of the attack.
 
     Returns:

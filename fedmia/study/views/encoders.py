@@ -272,7 +272,6 @@ def fill_differences(
     Args:
         points: the encoders.
         cells: the audits of each.
-        study: the runs.
     """
     runs = [None if point["round"] is None else point["run"] for point in points]
     ends = {run: i for i, run in enumerate(runs)}
@@ -296,7 +295,6 @@ def both_of(
     Args:
         one: an audit.
         other: of the same images.
-        study: the runs.
 
     Returns:
         Scores by attack, of each of the two.
