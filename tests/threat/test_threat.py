@@ -20,8 +20,6 @@ from fedmia.ssl.base import Encoder, State
 from fedmia.ssl.moco import MomentumContrast
 from fedmia.testing.material import AUGMENT, changed, everything
 from fedmia.threat import (
-    ACCESS,
-    VANTAGE,
     BlackBox,
     BudgetError,
     ClientView,
@@ -30,7 +28,6 @@ from fedmia.threat import (
     WhiteBox,
     _rows,
     blackbox,
-    require,
 )
 from fedmia.threat.signals import Signals
 from fedmia.threat.whitebox import split_in_halves
@@ -56,25 +53,6 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(Encoder, "normalise", counted)
     return sizes
-
-
-def test_covers__is_the_product_order() -> None:
-    threats = [Threat(a, v) for a in ACCESS for v in VANTAGE]
-    for held in threats:
-        for needs in threats:
-            enough = ACCESS.index(held.access) >= ACCESS.index(needs.access)
-            near = VANTAGE.index(held.vantage) >= VANTAGE.index(needs.vantage)
-            assert held.covers(needs) == (enough and near)
-    for access, vantage in (("grey_box", "client"), ("white_box", "insider")):
-        with pytest.raises(ValueError, match="no such threat"):
-            Threat(access, vantage)
-
-
-def test_require__names_attack_need_and_holding() -> None:
-    held, needs = Threat("white_box", "outsider"), Threat("white_box", "client")
-    require(needs, held, "x")
-    with pytest.raises(InputError, match="'x' needs white_box access as client.*as outsider"):
-        require(held, needs, "x")
 
 
 @pytest.mark.parametrize(
