@@ -12,11 +12,11 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from threading import TIMEOUT_MAX, Event, Timer
+from threading import Event, Timer
 from typing import Any
 
 from fedmia.config.audit import Audit
@@ -223,7 +223,7 @@ def run_jobs(
         say(f"{next(count)}/{len(waiting)} {task.name} {how} ({seconds:.0f} s)")
         return reason
 
-    with _time_limit(minutes, stop):
+    with nullcontext() if minutes is None else _time_limit(minutes, stop):
         depths = {job.key: len(tuple(job.chain())) for job in waiting}
         for depth in sorted(set(depths.values())):  # a job runs after all that it needs
             tasks = []
@@ -240,9 +240,9 @@ def run_jobs(
 
 
 @contextmanager
-def _time_limit(minutes: float | None, stop: Event) -> Iterator[None]:
-    """Set `stop` after so many minutes inside; None: never."""
-    timer = Timer(TIMEOUT_MAX if minutes is None else 60 * minutes, stop.set)
+def _time_limit(minutes: float, stop: Event) -> Iterator[None]:
+    """Set `stop` after so many minutes inside."""
+    timer = Timer(60 * minutes, stop.set)
     timer.daemon = True
     timer.start()
     try:

@@ -47,7 +47,7 @@ def sampled_renyi(noise: float, rate: float, order: int) -> float:
     replacement; `noise`: deviation over the sensitivity."""
     j = np.arange(2, order + 1, dtype=float)
     ways = gammaln(order + 1) - gammaln(j + 1) - gammaln(order - j + 1)
-    second = 2 / (2 * noise**2)  # of the Gaussian, at order 2
+    second = 1 / noise**2  # of the Gaussian, at order 2
     least = second + math.log(2)  # min{4 (e^eps(2) - 1), 2 e^eps(2)}
     if second < math.log(2):
         least = math.log(4 * math.expm1(second))

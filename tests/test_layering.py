@@ -193,16 +193,19 @@ def test_imports__run_in_no_circle() -> None:
 def private_imports(file: Path) -> list[str]:
     """Private names of ours that a test imports, but for private modules of the package that its
     folder tests."""
-    folder, wrong = file.relative_to(ROOT / "tests").parts[0], []
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom) and within(f"{node.module}", OURS):
-            for parts in ([*f"{node.module}".split("."), alias.name] for alias in node.names):
-                for at, part in enumerate(parts):
-                    module = ROOT.joinpath(*parts[: at + 1]).with_suffix(".py").is_file()
-                    own = module and folder in parts[:at]
-                    if part.startswith("_") and not part.endswith("__") and not own:
-                        wrong.append(f"{file.name}: {'.'.join(parts)}")
-    return wrong
+    folder = file.relative_to(ROOT / "tests").parts[0]
+
+    def wrong(name: str) -> bool:
+        parts = name.split(".")
+        private = [at for at, p in enumerate(parts) if p[0] == "_" and not p.endswith("__")]
+        modules = [ROOT.joinpath(*parts[: at + 1]).with_suffix(".py") for at in private]
+        own = (folder in parts[:at] and m.is_file() for at, m in zip(private, modules, strict=True))
+        return not all(own)
+
+    nodes = ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+    froms = [node for node in nodes if isinstance(node, ast.ImportFrom)]
+    names = [f"{node.module}.{alias.name}" for node in froms for alias in node.names]
+    return [f"{file.name}: {name}" for name in names if within(name, OURS) and wrong(name)]
 
 
 def test_tests__import_no_private_names() -> None:

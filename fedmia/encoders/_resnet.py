@@ -72,7 +72,8 @@ def adapt(
     conv, stem = getattr(module, "conv1", None), tensors.get("conv1.weight")
     if not isinstance(conv, nn.Conv2d) or stem is None or stem.ndim != 4:
         return []
-    notes, (outputs, channels, kernel) = list[str](), stem.shape[:3]
+    notes = list[str]()
+    outputs, channels, kernel = stem.shape[:3]
     if kernel == 3 and conv.kernel_size != (3, 3):
         module.conv1 = nn.Conv2d(channels, outputs, 3, padding=padding, bias=False)
         module.maxpool = nn.Identity()

@@ -12,7 +12,8 @@ from fedmia.options.option import option
 
 POSITIONS = ("sincos", "learned")
 POOLS = ("cls", "mean")
-WIDTH, HEADS = "D, length of a token; a multiple of 4 and of the heads", "attention heads"
+WIDTH = "D, length of a token; a multiple of 4 and of the heads"
+HEADS = "attention heads"
 # Patch where none is given, by the largest side that it is for.
 PATCHES = ((16, 2), (48, 4), (128, 8))
 

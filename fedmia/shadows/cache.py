@@ -60,7 +60,7 @@ def describe_shadow(
     }  # fmt: skip
     if not blueprint.defense:  # as shadows were described before they could have one
         del plain["defense"]
-    return dict(json.loads(json.dumps(plain)))
+    return json.loads(json.dumps(plain))
 
 
 def key_of(description: Mapping[str, Any]) -> str:

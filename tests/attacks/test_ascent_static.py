@@ -81,16 +81,9 @@ def static(known: Known, view: WhiteBox, **options: Any) -> AscentStatic:
 
 
 @pytest.fixture
-def method(make_moco: Any) -> MomentumContrast:
-    moco: MomentumContrast = make_moco()
-    return moco
-
-
-@pytest.fixture
 def view(make_moco: Any, held: Tensor) -> WhiteBox:
     """Of a copy of `method`."""
-    white: WhiteBox = view_of(make_moco(), AUGMENT, held=held)
-    return white
+    return view_of(make_moco(), AUGMENT, held=held)
 
 
 def steps_of(

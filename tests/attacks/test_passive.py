@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -29,15 +28,8 @@ Floats = NDArray[np.float64]
 
 
 @pytest.fixture
-def method(make_moco: Any) -> MomentumContrast:
-    moco: MomentumContrast = make_moco()
-    return moco
-
-
-@pytest.fixture
 def view(method: MomentumContrast, held: Tensor) -> WhiteBox:
-    white: WhiteBox = view_of(method, Augment(hue=0.1), held=held)
-    return white
+    return view_of(method, Augment(hue=0.1), held=held)
 
 
 def rng() -> np.random.Generator:

@@ -237,20 +237,20 @@ def test_privacy__tells_rounds_of_the_run_and_of_the_client() -> None:
     for round in range(1, 6):
         received, ups = of_norms([0.5] * 4, round)
         strategy.aggregate(received, [u for u in ups if (u.client + round) % 2])
-    told = stated(strategy)
-    assert told.value == pytest.approx(composed_epsilon(1.5, 3, 1e-6))
-    assert (told.rounds, told.delta, told.unit) == (5, 1e-6, "client")
-    assert "exact for the 3 of 5 rounds" in told.assumptions
+    statement = stated(strategy)
+    assert statement.value == pytest.approx(composed_epsilon(1.5, 3, 1e-6))
+    assert (statement.rounds, statement.delta, statement.unit) == (5, 1e-6, "client")
+    assert "exact for the 3 of 5 rounds" in statement.assumptions
     twice = composed_epsilon(1.5, 3, 1e-6, 2.0)
-    assert told.assumptions.endswith(f"another doubles C: epsilon {twice:.3g}.")
+    assert statement.assumptions.endswith(f"another doubles C: epsilon {twice:.3g}.")
     fewer = stated(strategy, malicious=(0, 2))
     assert fewer.value == pytest.approx(composed_epsilon(1.5, 2, 1e-6))
     secret = at(DPFedAvg(noise_multiplier=8.0, cohorts="secret"), 100, 3)
     for round, size in ((1, 6), (2, 5), (3, 5)):
         secret.aggregate(*of_norms([0.5] * size, round))
-    told = stated(secret)  # 16 in 3 rounds: as of 6 each
-    assert told.value == pytest.approx(sampled_epsilon(8.0, 0.06, 3, 1e-5))
-    assert "3 rounds add up" in told.assumptions and told.audit == "one-run"
+    statement = stated(secret)  # 16 in 3 rounds: as of 6 each
+    assert statement.value == pytest.approx(sampled_epsilon(8.0, 0.06, 3, 1e-5))
+    assert "3 rounds add up" in statement.assumptions and statement.audit == "one-run"
 
 
 def test_adaptive__the_sum_has_its_own_part_of_the_noise_at_the_clip_of_the_round() -> None:
@@ -270,27 +270,30 @@ def test_adaptive__the_sum_has_its_own_part_of_the_noise_at_the_clip_of_the_roun
 
 def test_privacy__says_whom_it_holds_against() -> None:
     strategy = rounds_of(at(DPFedAvg(noise_multiplier=2.0), 6, 3), 3)
-    told = stated(strategy)
-    assert told.value is not None and "crafts" not in told.assumptions
-    assert "not against the server" in told.assumptions
-    assert "Unit: one client, all its images: its updates put to nothing" in told.assumptions
-    told = stated(strategy, malicious=(5,), crafts=True)
-    assert told.value is not None and "Client 5 uploads what an attack crafts" in told.assumptions
-    assert "none for the crafting clients' own images" in told.assumptions
-    told = stated(strategy, server=True)
-    assert told.value is None and told.standing == "empirical"
-    assert "No epsilon holds against this run's attacker" in told.assumptions
+    statement = stated(strategy)
+    assert statement.value is not None and "crafts" not in statement.assumptions
+    assert "not against the server" in statement.assumptions
+    assert "Unit: one client, all its images: its updates put to nothing" in statement.assumptions
+    statement = stated(strategy, malicious=(5,), crafts=True)
+    assert (
+        statement.value is not None
+        and "Client 5 uploads what an attack crafts" in statement.assumptions
+    )
+    assert "none for the crafting clients' own images" in statement.assumptions
+    statement = stated(strategy, server=True)
+    assert statement.value is None and statement.standing == "empirical"
+    assert "No epsilon holds against this run's attacker" in statement.assumptions
     assert stated(rounds_of(at(DPFedAvg(noise_multiplier=0.0), 6, 3), 3)) is None
 
 
 def test_privacy__secret_cohorts_replace_a_client_and_are_never_poisson() -> None:
     secret = rounds_of(at(DPFedAvg(noise_multiplier=8.0, cohorts="secret"), 100, 3, 0.06), 3)
-    told = stated(secret)
-    assert told.value == pytest.approx(sampled_epsilon(8.0, 0.06, 3, 1e-5))
-    assert told.value < composed_epsilon(8.0, 3, 1e-5, 2.0)
-    assert "replaced by another" in told.assumptions and "not Poisson" in told.assumptions
+    statement = stated(secret)
+    assert statement.value == pytest.approx(sampled_epsilon(8.0, 0.06, 3, 1e-5))
+    assert statement.value < composed_epsilon(8.0, 3, 1e-5, 2.0)
+    assert "replaced by another" in statement.assumptions and "not Poisson" in statement.assumptions
     # The malicious know of themselves.
-    assert stated(secret, malicious=tuple(range(80, 100))).value > told.value
+    assert stated(secret, malicious=tuple(range(80, 100))).value > statement.value
     planned = at(DPFedAvg(epsilon=2.0, cohorts="secret"), 100, 30, 0.06)
     assert sampled_epsilon(planned.noise(), 0.06, 30, 1e-5) <= 2.0
 
@@ -344,9 +347,9 @@ def audited(part: float, monkeypatch: pytest.MonkeyPatch, **more: Any) -> tuple[
     with monkeypatch.context() as patch:
         honest = dp_fedavg.add_noise
         patch.setattr(dp_fedavg, "add_noise", lambda state, z, draw: honest(state, part * z, draw))
-        told = stated(rounds_of(strategy, 4))
-    assert told.canaries == 400
-    return told.value, epsilon_lower_bound(told, told.correct, 0.05)
+        statement = stated(rounds_of(strategy, 4))
+    assert statement.canaries == 400
+    return statement.value, epsilon_lower_bound(statement, statement.correct, 0.05)
 
 
 def test_canaries__leave_the_run_alone_and_take_part_as_often_as_a_client() -> None:
