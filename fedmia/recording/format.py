@@ -1,0 +1,124 @@
+"""The format of a recording; docs/reference/recording.md publishes it.
+
+    recording.json                               what made it, how clients are named, what is kept
+    rounds.jsonl                                 what happened in each round, as it happened
+    models/BRANCH/ROUND.safetensors              the global model after a round; 0: before the first
+    updates/BRANCH/ROUND/CLIENT.safetensors      what a client sent in a round
+
+A line of `rounds.jsonl` names a branch and a round. Several lines of one round complete each other:
+a server hears of a round's updates before it sends the model that they became. What a line names
+was on the disk before the line was written; `"model": ""` and `"updates": {}` say that a file that
+an earlier line named is no longer kept.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+FORMAT = 1
+HEADER = "recording.json"
+ROUNDS = "rounds.jsonl"
+MAIN = "main"  # the federation itself; other branches are replays and controls of it
+
+
+@dataclass(frozen=True)
+class Header:
+    """What `recording.json` says.
+
+    Attributes:
+        made_by: versions and names of what trained, such as `{"flwr": "1.42.0"}`.
+        updates: `none`, `all`, or the number of the last rounds whose updates are kept.
+        every: a model is kept every so many rounds, and of the last round.
+        names: whether tensors bear names; else they are matched by order and shape.
+        format: version of the format.
+    """
+
+    made_by: dict[str, str] = field(default_factory=dict)
+    updates: str | int = "none"
+    every: int = 1
+    names: bool = True
+    format: int = FORMAT
+
+
+@dataclass
+class RoundRecord:
+    """What is known of one round.
+
+    Attributes:
+        branch: of the federation; `main`.
+        round: 0: before the first, 1, 2, ...
+        model: SHA-256 of the file of the global model after it; empty where it is not kept.
+        updates: SHA-256 of the file of each client's update, by client.
+        cohort: clients whose updates arrived, ascending.
+        examples: number of images that a client says it trained on, by client.
+        metrics: numbers of each client, by client.
+        seconds: wall-clock seconds from the first order to the last update.
+        named_by: `roster`: clients bear the numbers of their partitions; `nodes`: they are
+            numbered in the order in which the server first sent to them.
+    """
+
+    branch: str
+    round: int
+    model: str = ""
+    updates: dict[int, str] = field(default_factory=dict)
+    cohort: list[int] = field(default_factory=list)
+    examples: dict[int, float] = field(default_factory=dict)
+    metrics: dict[int, dict[str, float]] = field(default_factory=dict)
+    seconds: float = 0.0
+    named_by: str = "roster"
+
+    def to_json(self) -> dict[str, Any]:
+        """What a line of `rounds.jsonl` holds: branch, round, and what is known beside."""
+        usual = {f.name: getattr(RoundRecord(self.branch, -1), f.name) for f in fields(self)}
+        return {"branch": self.branch} | {k: v for k, v in asdict(self).items() if v != usual[k]}
+
+    def add(self, line: dict[str, Any]) -> None:
+        """Complete the round by another line of it; what is empty there was deleted since."""
+        for name in {one.name for one in fields(self)} & set(line):
+            value = line[name]
+            if isinstance(value, dict) and value:
+                value = getattr(self, name) | {int(client): one for client, one in value.items()}
+            setattr(self, name, value)
+
+
+def model_file(root: Path, branch: str, round: int) -> Path:
+    """File of the global model after a round.
+
+    Args:
+        root: folder of the recording.
+        branch: of the federation.
+        round: 0, 1, 2, ...
+
+    Returns:
+        Its path.
+    """
+    return root / "models" / branch / f"{round:04d}.safetensors"
+
+
+def update_file(root: Path, branch: str, round: int, client: int) -> Path:
+    """File of a client's update.
+
+    Args:
+        root: folder of the recording.
+        branch: of the federation.
+        round: 1, 2, ...
+        client: its number.
+
+    Returns:
+        Its path.
+    """
+    return root / "updates" / branch / f"{round:04d}" / f"{client:04d}.safetensors"
+
+
+def check_branch(branch: str) -> str:
+    """The name of a branch, which is the name of a folder.
+
+    Raises:
+        ValueError: it could lead out of the recording.
+    """
+    if not re.fullmatch(r"[a-z0-9-]+", branch):
+        raise ValueError(f"a branch is named by a-z, 0-9 and -, got '{branch}'")
+    return branch
