@@ -14,6 +14,7 @@ from typing import Any as _Any
 
 if TYPE_CHECKING:
     from fedmia.door.auditing import audit_encoder as audit_encoder
+    from fedmia.door.auditing import audit_federation as audit_federation
     from fedmia.door.simulation import run_simulation as run_simulation
     from fedmia.door.studies import StudyResult as StudyResult
     from fedmia.door.studies import open_study as open_study
@@ -30,6 +31,7 @@ _PUBLIC = {
     "Run": "fedmia.runs",
     "StudyResult": "fedmia.door.studies",
     "audit_encoder": "fedmia.door.auditing",
+    "audit_federation": "fedmia.door.auditing",
     "open_run": "fedmia.runs",
     "open_study": "fedmia.door.studies",
     "run_simulation": "fedmia.door.simulation",

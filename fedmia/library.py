@@ -127,6 +127,8 @@ def audit(
     out: str | Path | None = None,
     quiet: bool = True,
     trust_plugins: bool = False,
+    owners: Any = None,
+    loss: Any = None,
     **settings: Any,
 ) -> Report:
     """The report of `python -m fedmia.audit` on images in memory: attacks, controls, verdict.
@@ -151,6 +153,9 @@ def audit(
         quiet: print no progress.
         trust_plugins: import plugins from outside that the folders of runs name which
             `shadow_encoders` holds.
+        owners: of the setting `federation`, a recording of whose network `encoder` is: (N,) client
+            of each member, or a CSV file; None: not known.
+        loss: with which its clients trained, of (network, pixels in [0, 1]): a loss an image (N,).
         settings: any other option of `fedmia.config.audit.Audit` by its name there, as of the
             command line's flags: `known=50`, `limit`, `mean`, `std`, `query_budget`, `sweep`,
             `shadows=4`, `shadow={"epochs": 200, "momentum": 0.9}`, `seed`, `device`, `precision`
@@ -169,7 +174,9 @@ def audit(
         from fedmia.config.audit import Audit
         from fedmia.config.tree import from_tree
         from fedmia.evaluation.audits.images import deal_sets
+        from fedmia.evaluation.audits.rounds import read_owners
         from fedmia.evaluation.encoder import check_embeddings, device_of, examine, folder
+        from fedmia.evaluation.federation import load_rounds, read_rounds
         from fedmia.report.publish import publish, say_not_run
         from fedmia.runtime.progress import AuditDisplay
     given_images = {"members": members, "nonmembers": nonmembers}
@@ -203,7 +210,10 @@ def audit(
         names = ("size", "mean", "std", "seed", "embedding", "access")
         load_options = LoadOptions(device=device, **{name: getattr(config, name) for name in names})
         released = load_module(encoder, load_options, name=called)
+        if (kept := read_rounds(config)) is not None:
+            released = load_rounds(released, kept, loss or config.loss)
         data_split = deal_sets(config, sets["members"], sets["nonmembers"], Views())
+        data_split = replace(data_split, owners=read_owners(owners, sets["members"]))
         about = (*data_split.notes, *notes)
         data_split = replace(data_split, shadow_data=sets.get("shadow_data"), notes=about)
         check_embeddings(released, data_split, config.allow_random)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import glob
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any
 
 from fedmia.attacks.base import ActiveAttack
@@ -22,6 +24,7 @@ from fedmia.runtime.device import DEVICES, check_device
 from fedmia.shadows.plan import ShadowPlan
 from fedmia.ssl.augment import Augment
 from fedmia.ssl.train import Train
+from fedmia.storage.manifest import CONFIG
 from fedmia.threat import ACCESS, PRECISIONS
 
 
@@ -53,7 +56,22 @@ class Audit(Settings):
         "open_clip:NAME or pkg.mod:factory",
     )
     checkpoint: str | None = option(
-        None, "weights for timm:, torchvision:, open_clip: or a factory"
+        None,
+        "weights for timm:, torchvision:, open_clip: or a factory; a pattern such as 'rounds/*.npz' "
+        "names the models of a federation's rounds",
+    )
+    federation: str | None = option(
+        None, "recording of a federation (fedmia.flower.record), of whose network encoder is"
+    )
+    owners: str | None = option(
+        None,
+        "of a federation: CSV file, under image,client, of the client that holds each member, by "
+        "the name or the number of its file",
+    )
+    loss: str | None = option(
+        None,
+        "of a federation: pkg.mod:function of (network, pixels in [0, 1]) that gives each image's "
+        "loss, as clients trained with it",
     )
     checkpoint_key: str | None = option(
         None, "which of the checkpoint's networks, e.g. student (none: its authors' choice)"
@@ -143,6 +161,7 @@ class Audit(Settings):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_device(self.device)
+        self._check_rounds()
         if not self.encoder:
             raise InputError(f"{opt('encoder')} is missing: {self._help('encoder')}")
         if self.precision != "float32" and self.encoder.endswith(".onnx"):
@@ -169,6 +188,26 @@ class Audit(Settings):
         Augment(**self.augment)
         if self.sweep is not None:
             parse_points(self.sweep)
+
+    @property
+    def of_rounds(self) -> bool:
+        """Whether the models of a federation's rounds are audited."""
+        pattern = self.checkpoint or ""
+        return self.federation is not None or (
+            glob.has_magic(pattern) and not Path(pattern).exists()
+        )
+
+    def _check_rounds(self) -> None:
+        """Refuse what only a federation has of an encoder alone; a run's recording names it."""
+        if self.federation is not None and self.checkpoint is not None:
+            weights = opt("checkpoint", self.checkpoint)
+            raise InputError(f"{weights}: {opt('federation')} holds the weights of its rounds")
+        for name in ("owners", "loss"):
+            if getattr(self, name) is not None and not self.of_rounds:
+                raise InputError(f"{opt(name)} is given without {opt('federation', 'RECORDING')}")
+        run = Path(self.federation or "").absolute().parent
+        if not self.encoder and self.federation and (run / CONFIG).is_file():
+            object.__setattr__(self, "encoder", str(run))
 
     def _check_shadows(self) -> None:
         """Refuse options of the shadows' training without shadows, and options that contradict."""

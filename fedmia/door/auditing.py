@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from glob import has_magic
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,58 @@ def audit_encoder(
         else:
             audit_object(encoder, members, others, attacks, folder.path, quiet, options)
         return folder.open(trust_plugins=True)
+
+
+@torch.inference_mode(False)
+def audit_federation(
+    recording: str | Path,
+    net: Any,
+    members: Any = None,
+    others: Any = None,
+    *,
+    owners: Any = None,
+    loss: Any = None,
+    attacks: Any = "all",
+    out: str | Path | None = None,
+    quiet: bool = False,
+    **options: Any,
+) -> Run:
+    """Attack the models of a federation's rounds, and report what leaks by round and client.
+
+        audit = fedmia.audit_federation("REC", Net, members, others, owners=clients)
+        audit.verdict
+
+    Args:
+        recording: folder that `fedmia.flower.record` wrote, or a pattern of files of models, one a
+            round (`rounds/*.npz`).
+        net: a function that returns the network that was trained, or a module of it, or what
+            `--encoder` takes by name.
+        members: images that any client trained on, as of `audit_encoder`.
+        others: images of the same distribution that none trained on, likewise.
+        owners: the client of each member: integers (N,), or a CSV file under `image,client`; None:
+            not known.
+        loss: with which clients trained, of (network, float pixels (N, C, H, W) in [0, 1]): a
+            loss of each image (N,); or `package.module:NAME` of it; None: not known.
+        attacks: as of `audit_encoder`, and those of a client and of the server.
+        out: folder of the results; None: a temporary one, which is removed with the `Run`.
+        quiet: show no progress.
+        options: as of `audit_encoder`.
+
+    Returns:
+        The audit as a `Run`; `rounds` has leakage by round.
+
+    Raises:
+        InputError: bad input, in one line, or no attack could run.
+    """
+    key = (
+        "federation" if Path(recording).is_dir() or not has_magic(str(recording)) else "checkpoint"
+    )
+    given = {key: str(recording), "owners": owners, "loss": loss} | options
+    options = {name: value for name, value in given.items() if value is not None}
+    if callable(net) and not isinstance(net, torch.nn.Module):
+        options.setdefault("name", getattr(net, "__name__", "network"))
+        net = net()
+    return audit_encoder(net, members, others, attacks=attacks, out=out, quiet=quiet, **options)
 
 
 def _audit_by_name(

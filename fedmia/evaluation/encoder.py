@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from fedmia.config.audit import Audit
@@ -24,6 +23,12 @@ from fedmia.evaluation.audits.provided_shadows import ProvidedShadows
 from fedmia.evaluation.audits.resume import same_audit
 from fedmia.evaluation.audits.runs import run_of, split_of_run, trust_setting
 from fedmia.evaluation.audits.shadows import OwnShadows
+from fedmia.evaluation.federation import (
+    FederatedEncoder,
+    FederationSuite,
+    load_rounds,
+    read_rounds,
+)
 from fedmia.evaluation.steps.assemble import assemble
 from fedmia.evaluation.steps.budgets import sweep
 from fedmia.evaluation.steps.controls import POSERS, pixels
@@ -79,7 +84,8 @@ def examine(
     augment = recipe(audit, own.augment(), audit_split, run_of(audit) is not None)
     has_shadows = audit.shadows or provided is not None
     shadows, archive = own if has_shadows else None, place.path_to(ATTACKS)
-    suite = EncoderAttackSuite(audit, released, audit_split, augment, device, shadows, archive)
+    make = FederationSuite if isinstance(released, FederatedEncoder) else EncoderAttackSuite
+    suite = make(audit, released, audit_split, augment, device, shadows, archive)
     place.begin(to_tree(audit))
     swept = None
     with display, watch.part("attacks"):
@@ -96,6 +102,8 @@ def examine(
     if not (suite.scores or suite.inferences):
         place.give_up()
         return gather(suite)
+    with watch.part("rounds"):
+        federated = suite.federated(display.show_step, stopped)
     with watch.part("probes"):
         alone = pixels(suite.scorer)
         controlled = suite.no_control_reason is None
@@ -108,6 +116,7 @@ def examine(
             utility_untrained=suite.probes(UNTRAINED) if controlled else {},
             health=suite.health(),
             encoder=describe(released, int(audit_split.scored_members.shape[2])),
+            **federated,
         )
 
 
@@ -157,9 +166,11 @@ def load_encoder(audit: Audit, device: torch.device) -> LoadedEncoder:
         raise InputError(f"{opt('shadow_encoders')} '{audit.shadow_encoders}': no such folder")
     if (run := run_of(audit)) is not None:
         run.tree()  # of its plugins any may be imported later
-    return load(
+    kept = read_rounds(audit)
+    checkpoint = Path(audit.checkpoint) if audit.checkpoint and kept is None else None
+    released = load(
         audit.encoder,
-        checkpoint=Path(audit.checkpoint) if audit.checkpoint else None,
+        checkpoint=checkpoint,
         size=audit.size,
         mean=audit.mean,
         std=audit.std,
@@ -171,6 +182,7 @@ def load_encoder(audit: Audit, device: torch.device) -> LoadedEncoder:
         embedding=audit.embedding,
         access=audit.access,
     )
+    return released if kept is None else load_rounds(released, kept, audit.loss)
 
 
 def images_for(audit: Audit, released: LoadedEncoder) -> AuditSplit:
@@ -245,7 +257,7 @@ def gather(suite: EncoderAttackSuite, *notes: str, **measured: Any) -> RunScores
         subject=f"the encoder {released.name}",
         member_ids=audit_split.member_ids,
         nonmember_ids=audit_split.nonmember_ids,
-        member_client=np.zeros(len(audit_split.member_ids), dtype=np.int64),
+        member_client=suite.clients()[0],
         member_labels=audit_split.member_labels,
         nonmember_labels=audit_split.nonmember_labels,
         inferences=suite.inferences,

@@ -315,6 +315,7 @@ class RoundInfo:
         knn: kNN accuracy in [0, 1] of the global encoder, None where it was not probed.
         leakage: attack name -> its scores.
         layers: layer name -> scores of the internal attack on that layer alone.
+        cohort: clients whose updates arrived, where a recording tells.
     """
 
     round: int
@@ -323,6 +324,7 @@ class RoundInfo:
     knn: float | None = None
     leakage: Mapping[str, ScoredAttack] = field(default_factory=dict)
     layers: Mapping[str, ScoredAttack] = field(default_factory=dict)
+    cohort: Sequence[int] = ()
 
 
 @dataclass(frozen=True)

@@ -123,6 +123,7 @@ class RoundRow(TypedDict):
         knn: kNN accuracy of the global encoder, in [0, 1].
         leakage_ci: 95 % confidence interval of each AUC in `leakage`.
         layers_ci: 95 % confidence interval of each AUC in `layers`.
+        cohort: clients whose updates arrived, where a recording tells.
     """
 
     round: Round
@@ -135,6 +136,7 @@ class RoundRow(TypedDict):
     leakage_ci: dict[str, Interval | None]
     layers: Annotated[dict[str, float | None], Field("auc", keyed="layer", log="layers/{layer}")]
     layers_ci: NotRequired[dict[str, Interval | None]]
+    cohort: NotRequired[list[int]]
 
 
 class Family(TypedDict):

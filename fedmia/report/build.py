@@ -225,6 +225,7 @@ def round_row(info: RoundInfo) -> RoundRow:
         leakage_ci={name: auc_ci_of(scored) for name, scored in info.leakage.items()},
         layers={name: auc_of(scored) for name, scored in info.layers.items()},
         layers_ci={name: auc_ci_of(scored) for name, scored in info.layers.items()},
+        cohort=list(info.cohort) or None,
     )
 
 

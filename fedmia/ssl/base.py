@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import ClassVar
@@ -126,6 +126,9 @@ class SSLMethod(nn.Module, ABC):
     """
 
     encoder: Encoder
+    # The loss with which a network from outside was trained, where its owner gives it: of (its
+    # module, pixels (B, C, H, W) in [0, 1]), of each image (B,).
+    own_loss: Callable[[nn.Module, Tensor], Tensor] | None = None
     progress: float = 0.0  # share of the run's steps that are over, set before each step
     # Of the batch, for `after_step`: a row an image in each. A batch may come to `losses` in parts;
     # then they are joined.

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from fedmia.data.images import digests, rank_digests
-from fedmia.options.errors import InputError, unknown_name
-from fedmia.ssl.base import SSLMethod, State
+from fedmia.options.errors import InputError, opt, unknown_name
+from fedmia.ssl.base import SSLMethod, State, iterate_parts
 from fedmia.threat.blackbox import BlackBox
 from fedmia.threat.needs import Meter, Threat
 from fedmia.threat.signals import Signals
@@ -79,8 +79,30 @@ class WhiteBox(BlackBox):
         self, images: Tensor, pairs: int, negatives: str, loss: Loss = training_loss
     ) -> Tensor:
         """`loss` (N,) of uint8 (N, C, H, W), mean over `pairs` pairs of the image's fixed views,
-        with `negatives` of NEGATIVES; 2 N pairs queries, and `bank_queries`."""
+        with `negatives` of NEGATIVES; 2 N pairs queries, and `bank_queries`. Where the owner of the
+        network gives its loss, that one of the plain images; N queries."""
+        if self._method.own_loss is not None:
+            self.charge(len(images))
+            return self._signals.get(("own loss",), images, self._own_losses)
         return self.views_and_losses(images, 2 * pairs, negatives, loss)[1]
+
+    def _own_losses(self, images: Tensor) -> Tensor:
+        """(N,) the owner's loss, its random choices the same at every call."""
+        method, losses = self._method, list[Tensor]()
+        assert method.own_loss is not None
+        network = getattr(method.encoder.backbone, "module", method.encoder)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.seed)
+            for pixels in iterate_parts(images, self.device):
+                values = method.own_loss(network, pixels)
+                shape = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
+                if shape != (len(pixels),):
+                    raise InputError(
+                        f"{opt('loss')} must return a tensor ({len(pixels)},), a loss of each "
+                        f"image, got {shape}"
+                    )
+                losses.append(values.float().cpu())
+        return torch.cat(losses)
 
     @torch.no_grad()
     def views_and_losses(

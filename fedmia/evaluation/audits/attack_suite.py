@@ -21,6 +21,7 @@ from fedmia.evaluation.audits.images import AuditSplit
 from fedmia.evaluation.audits.resume import key
 from fedmia.evaluation.audits.shadows import OwnShadows
 from fedmia.evaluation.steps.budgets import allot
+from fedmia.evaluation.steps.datasets import Partition
 from fedmia.evaluation.steps.failures import Failures
 from fedmia.evaluation.steps.probes import NO_PROBES, probe
 from fedmia.evaluation.steps.scorer import Scorer
@@ -94,12 +95,20 @@ class EncoderAttackSuite(AttackSuite[str]):
     def method(self, model: str) -> SSLMethod:
         """The encoder or its control, with a queue of the attacker's images."""
         if model not in self._methods:
-            method = self.released.untrained() if model == UNTRAINED else self.released.method
+            method = self.build_method(model)
             method.to(self.device).eval()
             if self.released.access == "white_box":  # losses alone read the queue: no query else
                 method.fill_bank(self.held)
             self._methods[model] = method
         return self._methods[model]
+
+    def build_method(self, model: str) -> SSLMethod:
+        """The encoder or its control, with any queue."""
+        return self.released.untrained() if model == UNTRAINED else self.released.method
+
+    def vantage(self, name: str) -> tuple[Callable[..., BlackBox], Threat, dict[str, Any]]:
+        """The view that attack `name` gets, what it grants, and what it holds beside the encoder."""
+        return VIEWS[self.released.access], Threat(self.released.access, "outsider"), {}
 
     def view(
         self, model: str, name: str, known: Known, budget: int | None, *, naive: bool = False
@@ -112,13 +121,15 @@ class EncoderAttackSuite(AttackSuite[str]):
         shadows: Sequence[Shadow] = ()
         if self.shadows is not None and self.build(name).asks_shadows():
             shadows = self.shadows.make(self.held, self.augment, self.pixels, naive=naive)
-        return VIEWS[self.released.access](
+        make, _, beside = self.vantage(name)
+        return make(
             held=known.both()[0],
             pixels=self.pixels,
             shadows=shadows,
             labels=self.audit_split.labels,
             meter=Meter(budget),
             **self._shared(model),
+            **beside,
         )
 
     def plain_view(self, model: str) -> BlackBox:
@@ -150,6 +161,10 @@ class EncoderAttackSuite(AttackSuite[str]):
 
     # -- attacks -------------------------------------------------------------------------------
 
+    def refusal(self, name: str) -> str | None:
+        """Why attack `name` has no place here, or None."""
+        return outside_reason(name)
+
     def run(
         self, show_progress: ShowProgress, stopped: Callable[[], bool], ran: Callable[[int], None]
     ) -> None:
@@ -176,7 +191,7 @@ class EncoderAttackSuite(AttackSuite[str]):
         missing = self.no_control_reason if self.scores else None
         if missing is not None:
             self.notes.append(f"{missing}; the controls are posers and the classifier on pixels.")
-        for name in [scored.name for scored in self.scores]:
+        for name in [s.name for s in self.scores if not self.build(s.name).reads_training()]:
             if missing is not None or stopped():
                 break
             show_progress(UNTRAINED, name, False)
@@ -206,18 +221,17 @@ class EncoderAttackSuite(AttackSuite[str]):
             InputError: the audit's access or its lack of shadows does not grant what it needs.
             BudgetError: its budget of queries does not suffice.
         """
-        if (reason := outside_reason(name)) is not None:
+        if (reason := self.refusal(name)) is not None:
             raise InputError(reason)
         attack = self.build(name)
-        require(Threat(self.released.access, "outsider"), attack.needs, name)
+        require(self.vantage(name)[1], attack.needs, name)
         if attack.asks_shadows():
             require_shadows(self.shadows is not None)
         if isinstance(attack, DatasetAttack):
             models = [RELEASED] + [UNTRAINED] * (self.no_control_reason is None)
             views = [self.view(m, name, self.scorer.known, None) for m in models]
             classes = self.audit_split.member_labels, self.audit_split.nonmember_labels
-            owner = np.zeros(len(self.audit_split.scored_members), dtype=np.int64)  # one data set
-            return self.infer(name, classes, owner, whole, views)
+            return self.infer(name, classes, *self.clients(), views)
         allot(self, RELEASED, name)
         return self.score_or_restore(RELEASED, name)
 
@@ -254,6 +268,14 @@ class EncoderAttackSuite(AttackSuite[str]):
             twin_members=naive.scores_members,
             twin_nonmembers=naive.scores_nonmembers,
         )
+
+    def clients(self) -> tuple[IntArray, Partition]:
+        """The client of each scored member (n,), and how posers are dealt: one data set here."""
+        return np.zeros(len(self.audit_split.scored_members), dtype=np.int64), whole
+
+    def federated(self, show_progress: ShowProgress, stopped: Callable[[], bool]) -> dict[str, Any]:
+        """Fields of `RunScores` that the rounds and clients of a federation fill; none here."""
+        return {}
 
     # -- what the encoder is good for ----------------------------------------------------------
 

@@ -7,11 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fedmia.attacks.base import DatasetAttack
-from fedmia.config.audit import outside_reason
 from fedmia.evaluation.audits.attack_suite import RELEASED, EncoderAttackSuite
 from fedmia.evaluation.steps.budgets import first_known
 from fedmia.options.seeding import rng
-from fedmia.threat import Threat, require
+from fedmia.threat import require
 
 KNOWN = 8  # known images a side of a rehearsal
 IMAGES = 16  # that it scores
@@ -53,14 +52,14 @@ def rehearse(suite: EncoderAttackSuite, names: Iterable[str]) -> Rehearsal:
     few, candidates = first_known(scorer.known, min(KNOWN, most)), scorer.candidates[:IMAGES]
     seconds, without = dict[str, float](), list[str]()
     for name in names:
-        if outside_reason(name) is not None:  # it runs in no audit
+        if suite.refusal(name) is not None:  # it runs in no audit
             continue
         attack = suite.build(name)
         if isinstance(attack, DatasetAttack) or attack.asks_shadows():
             without.append(name)
             continue
         try:
-            require(Threat(suite.released.access, "outsider"), attack.needs, name)
+            require(suite.vantage(name)[1], attack.needs, name)
             view = suite.view(RELEASED, name, few, None)
             began = time.perf_counter()
             attack.fit(view, few, rng(scorer.seed, "rehearsal", name))

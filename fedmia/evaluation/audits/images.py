@@ -15,6 +15,7 @@ from torch import Tensor
 from fedmia.config.audit import Audit
 from fedmia.data.base import Views
 from fedmia.data.images import NO_PROBES, ImageSet, IntArray, digests
+from fedmia.evaluation.audits.rounds import read_owners
 from fedmia.evaluation.audits.sources import Source, find_images, source_views, take
 from fedmia.options.errors import InputError, opt
 from fedmia.threat import Labels
@@ -41,6 +42,7 @@ class AuditSplit:
         views: of the members' source.
         notes: on classes, copies that were left out, and what was converted or resized.
         shadow_data: the shadows' images where they are in memory; None: --shadow-data says.
+        owners: client of each image of the members' source, by its place; None: not known.
     """
 
     known_members: Tensor
@@ -58,6 +60,7 @@ class AuditSplit:
     views: Views = field(default_factory=Views)
     notes: tuple[str, ...] = ()
     shadow_data: ImageSet | None = None
+    owners: IntArray | None = None
 
     def attacked(self) -> Tensor:
         """Scored and known images: no shadow may be trained on them."""
@@ -121,7 +124,8 @@ def deal(audit: Audit, size: int | None) -> AuditSplit:
     members = find_images(audit, "members", size)
     others = find_images(audit, "nonmembers", size)
     views = source_views(str(audit.members), audit.members_options)
-    return deal_sets(audit, members, others, views)
+    split = deal_sets(audit, members, others, views)
+    return replace(split, owners=read_owners(audit.owners, members))
 
 
 def deal_sets(audit: Audit, members: Source, others: Source, views: Views) -> AuditSplit:

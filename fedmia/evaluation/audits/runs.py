@@ -98,9 +98,15 @@ def split_of_run(audit: Audit, run: RunFolder) -> AuditSplit:
     spare = np.concatenate([others[half:], *split.placebo_parts, split.public])
     members, others = np.sort(members[: audit.limit]), np.sort(others[:half][: audit.limit])
     every = np.concatenate([known_members, known_others, members, others, spare])
+    known_members, known_others = known_members[:known], known_others[:known]
+    owners = None
+    if audit.of_rounds:  # as the run itself scored its rounds
+        known_members, known_others = np.sort(known_members), np.sort(known_others)
+        owners = np.full(len(data.images), -1, dtype=np.int64)
+        owners[split.members] = split.owner
     return AuditSplit(
-        known_members=take(known_members[:known]),
-        known_nonmembers=take(known_others[:known]),
+        known_members=take(known_members),
+        known_nonmembers=take(known_others),
         scored_members=take(members),
         scored_nonmembers=take(others),
         member_ids=members,
@@ -113,4 +119,5 @@ def split_of_run(audit: Audit, run: RunFolder) -> AuditSplit:
         names=(data.name, data.name),
         views=prepared.experiment.data.source().views,
         notes=("Members and non-members are those of the run itself.",),
+        owners=owners,
     )

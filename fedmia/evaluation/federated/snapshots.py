@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -15,7 +15,6 @@ from fedmia.evaluation.steps.failures import Failures
 from fedmia.evaluation.steps.scorer import Scorer
 from fedmia.evaluation.steps.suite import AttackSuite, Result
 from fedmia.federation.run import FederationResult
-from fedmia.options import registry
 from fedmia.partitions.base import Partition
 from fedmia.partitions.iid import IID
 from fedmia.records import DatasetInferenceResults, ScoredAttack
@@ -182,15 +181,8 @@ class Evaluation(AttackSuite[RoundModel]):
         Returns:
             The scored attack on each layer, by the layer's name.
         """
-        view, scores = self.observed.view(snapshot, Signals()), {}
-        with view.unmetered():
-            for images in (self.scorer.known.both()[0], self.scorer.candidates):
-                view.features(images, view.layers)
-        for layer in view.layers:
-            options = {**self.attacks["internal"], "layers": (layer,)}
-            alone = replace(self.scorer, build=partial(registry.build, "attack", options=options))
-            scores[layer] = alone.score_attack("internal", view, threshold=threshold)
-        return scores
+        view = self.observed.view(snapshot, Signals())
+        return self.scorer.score_layers(view, self.attacks["internal"], threshold)
 
 
 def client_of_members(run: FederationResult) -> np.ndarray:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -15,10 +15,11 @@ from torch import Tensor
 
 from fedmia.attacks.base import Attack, Known
 from fedmia.data.sets import ImageSets, form_sets
+from fedmia.options import registry
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng
 from fedmia.records import ScoredAttack
-from fedmia.threat import BlackBox, require
+from fedmia.threat import BlackBox, WhiteBox, require
 
 Sides = tuple[np.ndarray, np.ndarray]  # of members, of non-members
 FOLDS = 4  # of the known images, to set a threshold on scores of images not fitted on
@@ -140,6 +141,29 @@ class Scorer:
                 row = self._row(read, known)
                 also.append(ScoredAttack(f"{label}-{reading}", reading=reading, **row, **shared))
         return ScoredAttack(label, also=also, **shared, **own)
+
+    def score_layers(
+        self, view: WhiteBox, options: Mapping[str, Any], threshold: bool = True
+    ) -> dict[str, ScoredAttack]:
+        """Score the `internal` attack on each layer alone, from one pass over all layers.
+
+        Args:
+            view: of the model.
+            options: of the attack.
+            threshold: whether to choose a threshold on the known images.
+
+        Returns:
+            The scored attack on each layer, by the layer's name.
+        """
+        scores = {}
+        with view.unmetered():
+            for images in (self.known.both()[0], self.candidates):
+                view.features(images, view.layers)
+        for layer in view.layers:
+            build = partial(registry.build, "attack", options={**options, "layers": (layer,)})
+            alone = replace(self, build=build)
+            scores[layer] = alone.score_attack("internal", view, threshold=threshold)
+        return scores
 
     def _row(self, scores: np.ndarray, known: Sides) -> dict[str, Any]:
         """Fields of the scores of the candidates (N,) and of the known images, all finite."""

@@ -1,0 +1,379 @@
+"""The models of a federation's rounds, recorded or kept in files, as the tensors of one network."""
+
+from __future__ import annotations
+
+import csv
+import glob
+import hashlib
+import io
+import os.path
+import re
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedmia.data.encoded import EncodedSet
+from fedmia.data.images import ImageSet, IntArray
+from fedmia.encoders.torchfile import read
+from fedmia.options.bounded import check_npz, read_utf8
+from fedmia.options.errors import InputError, opt
+from fedmia.recording import Recording
+from fedmia.recording.format import ROUNDS, RoundRecord
+from fedmia.ssl.base import SSLMethod, State
+
+SUFFIXES = (".npz", ".pth", ".pt", ".safetensors")
+HEAD = ["image", "client"]
+NUMBERED = re.compile(r"(arr_)?(\d+)")  # arrays of a list: Flower's ArrayRecord, np.savez's
+
+
+class States(Mapping[int, State]):
+    """States by number, each read when it is asked for; none stays in memory.
+
+    Args:
+        numbers: ascending.
+        read: reads the state of a number.
+    """
+
+    def __init__(self, numbers: Iterable[int], read: Callable[[int], State]) -> None:
+        self._numbers, self._read = tuple(numbers), read
+
+    def __getitem__(self, number: int) -> State:
+        if number not in self._numbers:
+            raise KeyError(number)
+        return self._read(number)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._numbers)
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+
+@dataclass(frozen=True)
+class KeptRounds:
+    """What was kept of a federation.
+
+    Attributes:
+        where: what errors call it.
+        models: the global model after each round; 0: before the first.
+        digest: of all models and updates.
+        updates: what each client sent, by round and client; empty where it was not kept.
+        rounds: what is known of each round; empty where models alone were kept.
+        rostered: whether clients bear the numbers of their partitions.
+        notes: for the reader of the report.
+    """
+
+    where: str
+    models: Mapping[int, State]
+    digest: str
+    updates: Mapping[int, Mapping[int, State]] = field(default_factory=dict)
+    rounds: Mapping[int, RoundRecord] = field(default_factory=dict)
+    rostered: bool = False
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not max(self.models, default=0):
+            only = ", only that before the first" if self.models else ""
+            raise InputError(f"{self.where} holds no model after a round{only}")
+
+    def fit(self, method: SSLMethod, network: str, strict: bool) -> KeptRounds:
+        """The same by the names of `method`'s shared tensors; every model is read once, and refused
+        where it is damaged or of another network.
+
+        Args:
+            method: built of the network that was trained.
+            network: what errors call it.
+            strict: whether the models must hold the statistics of norms, too.
+
+        Raises:
+            InputError: a model that does not fit, naming the first tensor that differs.
+        """
+        own = {
+            prefix + name: tensor
+            for prefix, module in method.shared_modules().items()
+            for name, tensor in module.state_dict().items()
+        }
+        needed = {n for n, t in own.items() if t.is_floating_point()}
+        needed = needed if strict else {*method.shared_parameters()}
+
+        def states(kept: Mapping[int, State], what: str) -> States:
+            def one(number: int) -> State:
+                where = f"{self.where}: {what.format(number)}"
+                return fit_state(kept[number], own, needed, where, network)
+
+            return States(kept, one)
+
+        models = states(self.models, "the model of round {}")
+        for _ in models.values():
+            pass
+        updates = {
+            r: states(kept, f"the update of client {{}} in round {r}")
+            for r, kept in self.updates.items()
+        }
+        return KeptRounds(
+            self.where, models, self.digest, updates, self.rounds, self.rostered, self.notes
+        )
+
+    @property
+    def clients(self) -> set[int]:
+        """Those that took part in any round; none where models alone were kept."""
+        return {client for one in self.rounds.values() for client in one.cohort}
+
+    @property
+    def before(self) -> States:
+        """What the clients of a round received, for rounds whose updates and model were kept."""
+        rounds = (r for r in self.updates if r - 1 in self.models)
+        return States(rounds, lambda r: self.models[r - 1])
+
+
+def fit_state(
+    state: State, own: Mapping[str, Tensor], needed: set[str], where: str, network: str
+) -> State:
+    """A recorded state by the names of a network's tensors.
+
+    Args:
+        state: by the names of `network.state_dict()`, or numbered in its order.
+        own: the network's tensors, some prefix before those names.
+        needed: names of `own` that the state must have.
+        where: what errors call the state.
+        network: what errors call the network.
+
+    Returns:
+        Its floating tensors by names of `own`.
+
+    Raises:
+        InputError: naming the first tensor that differs.
+    """
+    prefixes, hint = _prefixes(own), ""
+    if state and all(NUMBERED.fullmatch(name) for name in state):
+        order = sorted(state, key=lambda name: int(name.removeprefix("arr_")))
+        if len(order) != len(own):
+            raise InputError(
+                f"{where} is a list of {len(order)} arrays, and {network} has {len(own)} tensors: "
+                "[t.cpu().numpy() for t in net.state_dict().values()] lists them"
+            )
+        prefix, named = max(prefixes, key=len), dict(zip(own, map(state.get, order), strict=True))
+    else:
+        prefix = max(prefixes, key=lambda p: sum(p + name in own for name in state))
+        named = {prefix + name: tensor for name, tensor in state.items()}
+        for outer in _prefixes(state)[1:]:
+            if all(prefix + name.removeprefix(outer) in own for name in state):
+                hint = f"; its names begin with '{outer}': the network's must, too"
+    fitting = sum(n in named and named[n].shape == own[n].shape for n in needed)  # type: ignore[union-attr]
+    for name in [n for n in own if n in needed]:
+        short, shape = name.removeprefix(prefix), tuple(own[name].shape)
+        tensor = named.get(name)
+        if tensor is None or tuple(tensor.shape) != shape:
+            wrong = "is missing" if tensor is None else f"is {tuple(tensor.shape)}"
+            raise InputError(
+                f"{where}: tensor '{short}' {wrong}, {network} needs {shape} ({fitting} of "
+                f"{len(needed)} tensors fit){hint}"
+            )
+    for name, tensor in named.items():
+        if name not in own and tensor is not None and tensor.is_floating_point():
+            short = name.removeprefix(prefix)
+            raise InputError(f"{where}: tensor '{short}' has no place in {network}")
+    floats = {n: t for n, t in named.items() if n in own and own[n].is_floating_point()}
+    return {n: t.to(own[n].dtype) for n, t in floats.items() if t is not None}
+
+
+def _prefixes(names: Iterable[str]) -> list[str]:
+    """Prefixes of all names that end with a dot, and the empty one, ascending."""
+    common = os.path.commonprefix(list(names))
+    return [common[:end] for end in (0, *(m.end() for m in re.finditer(r"\.", common)))]
+
+
+def read_recording(folder: Path) -> KeptRounds:
+    """What a recording holds of the federation itself.
+
+    Raises:
+        InputError: there is no recording, one of another format, or one without a model.
+    """
+    recording = Recording(folder)
+    rounds, models = recording.rounds.get("main", {}), recording.models()
+    last, end = max(models, default=0), max((r for r in rounds if rounds[r].cohort), default=0)
+    notes = [f"The last model that was recorded is that of round {last}."]
+    if last < end:
+        notes[0] = (
+            f"The last model that was recorded is that of round {last}: the aggregate of round "
+            f"{end} went through no message (grid.final(arrays) records it)."
+        )
+    rostered = recording.named_by == "roster"
+    if not rostered:
+        notes.append(
+            "Clients are numbered in the order in which the server first sent to their nodes: no "
+            "roster says which partition each is (ClientApp(mods=[fedmia.flower.roster]))."
+        )
+    if rounds and (sizes := [len(one.cohort) for one in rounds.values() if one.cohort]):
+        most = f"-{max(sizes)}" * (max(sizes) > min(sizes))
+        notes.append(
+            f"Recorded: {len(sizes)} rounds with {min(sizes)}{most} of "
+            f"{len(recording.clients())} clients each."
+        )
+    return KeptRounds(
+        f"recording '{folder}'", models, _digest([folder / ROUNDS]), recording.updates(), rounds,
+        rostered, tuple(notes),
+    )  # fmt: skip
+
+
+def read_files(pattern: str) -> KeptRounds:
+    """Models that somebody kept, a file a round, by the last number in the file's name.
+
+    Args:
+        pattern: of their paths, such as `rounds/*.npz`.
+
+    Raises:
+        InputError: no such file, one without a number, or two of one number.
+    """
+    where, by_round = opt("checkpoint", pattern), dict[int, Path]()
+    for path in sorted(map(Path, glob.glob(pattern))):
+        if path.suffix not in SUFFIXES:
+            raise InputError(f"{where}: '{path.name}' is none of {', '.join(SUFFIXES)}")
+        numbers = re.findall(r"\d+", path.stem)
+        if not numbers:
+            raise InputError(f"{where}: no number in '{path.name}' says which round it is of")
+        other = by_round.setdefault(int(numbers[-1]), path)
+        if other is not path:
+            raise InputError(
+                f"{where}: '{other.name}' and '{path.name}' are both of round {int(numbers[-1])}, "
+                "the last number of their names"
+            )
+    if not by_round:
+        raise InputError(f"{where}: no such file")
+    files = dict(sorted(by_round.items()))
+    names = [f"{r} {path.name}" for r, path in files.items()]
+    shown = names if len(names) < 8 else [*names[:3], "..", *names[-3:]]
+    notes = (f"Models by the last number in each file's name: {', '.join(shown)}.",)
+    models = States(files, lambda r: read_model(files[r]))
+    return KeptRounds(where, models, _digest(files.values()), notes=notes)
+
+
+def read_model(path: Path) -> State:
+    """The state in a file: tensors by name, or a list of them by their numbers.
+
+    Raises:
+        InputError: the file is damaged, or holds something else.
+    """
+    content: Any = None
+    if path.suffix == ".npz":
+        try:
+            check_npz(f"weights '{path}'", path)
+            with np.load(path, allow_pickle=False) as arrays:
+                content = {name: torch.from_numpy(arrays[name].copy()) for name in arrays.files}
+        except (OSError, ValueError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+            if isinstance(error, InputError):
+                raise
+            raise InputError(f"weights '{path}': cannot be read: {error}") from None
+    else:
+        content = read(path)
+    while isinstance(content, dict) and len(content) == 1:  # {"state_dict": ..}
+        (inner,) = content.values()
+        if isinstance(inner, Tensor):
+            break
+        content = inner
+    if isinstance(content, list | tuple):
+        content = {str(i): tensor for i, tensor in enumerate(content)}
+    if not (isinstance(content, dict) and all(isinstance(t, Tensor) for t in content.values())):
+        raise InputError(
+            f"weights '{path}': one model's tensors are read, and it holds something else: "
+            "torch.save(net.state_dict(), FILE)"
+        )
+    return {str(name): tensor for name, tensor in content.items()}
+
+
+def _digest(files: Iterable[Path]) -> str:
+    """Of the contents of files."""
+    digest = hashlib.sha256()
+    for path in files:
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def read_owners(source: Any, members: ImageSet | EncodedSet) -> IntArray | None:
+    """The client of each member, as a CSV file or an array tells.
+
+    Args:
+        source: path of lines of an image, by its file's name or its number, and its client, under
+            the header `image,client`; integers (N,), negative for none; or None.
+        members: the images.
+
+    Returns:
+        int64 (N,), negative for none; None: not known.
+
+    Raises:
+        InputError: no such file, one of another form, an image that is not there or is named twice,
+            or a member without a client.
+    """
+    if source is None:
+        return None
+    if not isinstance(source, str | Path):
+        array = np.asarray(source)
+        if array.dtype.kind not in "iu" or array.shape != (len(members),):
+            raise InputError(
+                f"{opt('owners')} must be a CSV file or integers ({len(members)},), the client of "
+                f"each member, got {array.dtype} {array.shape}"
+            )
+        return array.astype(np.int64)
+    path, where = Path(source), opt("owners", source)
+    try:
+        rows = [row for row in csv.reader(io.StringIO(read_utf8(path), newline="")) if row]
+    except (OSError, ValueError, csv.Error) as error:
+        raise InputError(f"{where}: cannot be read: {' '.join(str(error).split())}") from None
+    if not rows or [name.strip() for name in rows[0]] != HEAD:
+        raise InputError(f"{where}: must begin with the line {','.join(HEAD)}")
+    places = {str(i): i for i in range(len(members))}
+    if isinstance(members, EncodedSet):  # by any end of a file's path that no other has
+        for i, (name, _) in enumerate(members.files):
+            parts = Path(name).parts
+            for end in (Path(*parts[at:]).as_posix() for at in range(len(parts))):
+                places[end] = -1 if end in places else i
+    owners = np.full(len(members), -1, dtype=np.int64)
+    for at, row in enumerate(rows[1:], 2):
+        image, client = (value.strip() for value in (*row, "", "")[:2])
+        if len(row) != 2 or not client.isdecimal():
+            raise InputError(f"{where}, line {at}: an image and a client, got '{','.join(row)}'")
+        if (place := places.get(image)) in (None, -1):
+            many = "no image" if place is None else "several images"
+            raise InputError(
+                f"{where}, line {at}: {many} '{image}' among the {len(members)} members"
+            )
+        if owners[place] >= 0:
+            raise InputError(f"{where}, line {at}: image '{image}' is named twice")
+        owners[place] = int(client)
+    return owners
+
+
+def check_owners(owners: IntArray, kept: KeptRounds) -> IntArray:
+    """Refuse owners that leave a member out, or name a client that trained in no round.
+
+    Args:
+        owners: int64 (N,), the client of each member; negative: none.
+        kept: what was kept of the federation.
+
+    Returns:
+        The owners.
+
+    Raises:
+        InputError: naming the first image, or client.
+    """
+    where, without = opt("owners"), np.flatnonzero(owners < 0)
+    if len(without):
+        raise InputError(
+            f"{where}: {len(without)} of {len(owners)} members have no client (the first: image "
+            f"{without[0]})"
+        )
+    clients = sorted(kept.clients)
+    strangers = sorted({*owners.tolist()}.difference(clients)) if kept.rostered and clients else []
+    if strangers:
+        listed = ", ".join(map(str, clients[:8])) + ", .." * (len(clients) > 8)
+        raise InputError(
+            f"{where}: client {strangers[0]} trained in no recorded round; those are {listed}"
+        )
+    return owners
