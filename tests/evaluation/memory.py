@@ -1,0 +1,97 @@
+"""A network whose later models know images by heart, and recordings of such rounds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from fedmia.recording import RecordingWriter
+from fedmia.recording.format import Header, RoundRecord
+from fedmia.ssl.base import State
+from tests.auditing.conftest import MEMBERS, textures
+
+REACH = 1.2  # of a stored image, in pixel space: its views, and no other image
+ROUNDS = 4
+OWNERS = [i % 3 for i in range(MEMBERS)]  # client of each member
+
+
+class Recall(nn.Module):
+    """Features of what it stores: all views of one image alike, as far as `strength` says."""
+
+    def __init__(self, stored: int = MEMBERS) -> None:
+        super().__init__()
+        self.stored = nn.Parameter(torch.zeros(stored, 192))
+        self.strength = nn.Parameter(torch.zeros(()))
+        generator = torch.Generator().manual_seed(0)
+        self.register_buffer("mix", torch.randn(192, 32, generator=generator) / 192**0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        flat = x.flatten(1)
+        distance, at = torch.cdist(flat, self.stored).min(dim=1)
+        own = 4 * torch.sin(15 * self.stored[at]) @ self.mix
+        known = self.strength * (distance < REACH).float()[:, None]
+        out = (1 - known) * torch.relu(1 + torch.sin(15 * flat) @ self.mix) + known * own
+        return out[:, :, None, None].expand(-1, -1, 2, 2)
+
+
+class Net(nn.Module):
+    def __init__(self, stored: int = MEMBERS) -> None:
+        super().__init__()
+        self.early = nn.Conv2d(3, 3, 1, bias=False)
+        self.late = Recall(stored)
+        with torch.no_grad():
+            self.early.weight.copy_(torch.eye(3)[:, :, None, None])
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.late(self.early(x)).mean(dim=(2, 3))
+
+
+def other() -> nn.Module:
+    """The network of other images."""
+    return Net(MEMBERS + 1)
+
+
+def loss(network: nn.Module, pixels: Tensor) -> Tensor:
+    """How far an image lies from what the network stores."""
+    recall = network.late
+    far = torch.cdist(pixels.flatten(1), recall.stored).amin(dim=1)
+    return 1 - recall.strength * (far < REACH).float()
+
+
+def state_of(strength: float, clients: tuple[int, ...] = (0, 1, 2)) -> State:
+    """The model that knows the images of some clients."""
+    net = Net()
+    images = torch.from_numpy(textures(MEMBERS + 40).images[:MEMBERS]).flatten(1).float() / 255
+    held = torch.tensor([owner in clients for owner in OWNERS])
+    with torch.no_grad():
+        net.late.stored.copy_(torch.where(held[:, None], images, torch.full_like(images, -9)))
+        net.late.strength.fill_(strength)
+    return dict(net.state_dict())
+
+
+def record(
+    folder: Path, *, leak: bool = True, updates: str = "none", clients: tuple[int, ...] = (0, 1, 2),
+    final: bool = True, named_by: str = "roster", names: bool = True,
+) -> Path:  # fmt: skip
+    """Rounds 1 to ROUNDS of three clients; with `leak`, the later ones know members."""
+
+    def form(state: State) -> State:
+        return state if names else {str(i): t for i, t in enumerate(state.values())}
+
+    def at(round: int, who: tuple[int, ...] = clients) -> State:
+        return form(state_of(max(0.0, (round - 1) / (ROUNDS - 1)) if leak else 0.0, who))
+
+    writer = RecordingWriter(folder, Header({"flwr": "1"}, updates=updates), print)
+    writer.write_model(0, at(0))
+    for round in range(1, ROUNDS + 1):
+        sent = {c: at(round, (c,)) for c in (0, 1, 2)} if updates != "none" else {}
+        digests = {c: writer.write_update(round, c, state) for c, state in sent.items()}
+        metrics = {c: {"loss": 1 / round} for c in (0, 1, 2)}
+        line = RoundRecord("main", round, "", digests, [0, 1, 2], {}, metrics, named_by=named_by)
+        writer.end_round(line)
+        if final or round < ROUNDS:
+            writer.write_model(round, at(round))
+    writer.close()
+    return folder

@@ -1,0 +1,201 @@
+"""Leakage of a recorded federation is found by round, layer and client where it is planted."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+import fedmia
+from fedmia.recording.format import HEADER, ROUNDS as LINES, model_file
+from tests.auditing.conftest import Audit, Audited, Sides, archives, audit  # noqa: F401
+from tests.evaluation.memory import OWNERS, ROUNDS, Net, loss, record, state_of
+
+HERE = "tests.evaluation.memory"
+MILD: dict[str, Any] = {
+    "crop_min": 1, "ratio_min": 1, "ratio_max": 1, "flip": 0, "brightness": 0.1, "contrast": 0.1,
+    "saturation": 0, "hue": 0, "jitter_p": 1, "gray_p": 0, "blur_p": 0,
+}  # fmt: skip
+FLAGS = " ".join(f"--augment.{name} {value}" for name, value in MILD.items())
+BASE = f"--encoder {HERE}:Net --mean 0 --std 1 {FLAGS} "
+ROUNDWISE = "rmia-rounds,lira-rounds"
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of rounds whose later models know the members of client 0."""
+    return record(tmp_path_factory.mktemp("leak") / "REC", updates="all", clients=(0,))
+
+
+def owners_file(folder: Path, rows: list[tuple[object, object]]) -> Path:
+    path = folder / "owners.csv"
+    path.write_text("image,client\n" + "".join(f"{image},{client}\n" for image, client in rows))
+    return path
+
+
+def aucs(audited: Audited, what: str, name: str) -> list[float]:
+    return [row[what][name] for row in audited.report["rounds"]]
+
+
+def test_rounds__leak_where_it_is_planted(audit: Audit, recording: Path, tmp_path: Path) -> None:
+    owners = owners_file(tmp_path, list(enumerate(OWNERS)))
+    attacks = f"similarity,internal,dataset-inference,loss-slope,all-for-one,{ROUNDWISE},ascent"
+    more = f"--loss {HERE}:loss --owners {owners} --attacks {attacks} "
+    audited = audit(f"--federation {recording} {BASE}{more}", tmp_path / "OUT")
+    assert audited.code == 0, audited.err
+    report = audited.report
+    rounds = {row["round"]: row for row in report["rounds"]}
+    assert list(rounds) == [1, 2, 3, ROUNDS] and rounds[2]["cohort"] == [0, 1, 2]
+    assert rounds[2]["loss"] == 0.5 and rounds[1]["knn"] is not None
+    early, late = aucs(audited, "layers", "early"), aucs(audited, "layers", "late")
+    assert early[0] == early[-1] and late[-1] > late[0] + 0.1
+    by_round = aucs(audited, "leakage", "similarity")
+    assert by_round[-1] > by_round[0] + 0.15
+    assert by_round[-1] == next(r["auc"] for r in report["attacks"] if r["name"] == "similarity")
+    clients = {row["id"]: row for row in report["clients"]}
+    assert clients[0]["auc"] > 0.9 and max(clients[1]["auc"], clients[2]["auc"]) < 0.75
+    assert set(audited.names()) >= {"loss-slope", "all-for-one", *ROUNDWISE.split(",")}
+    assert set(audited.not_run) == {"ascent"}
+    assert [r["client"] for r in report["dataset_inference"][0]["clients"]] == [0, 1, 2]
+    assert [row["attack"] for row in report["named_clients"]] == ["all-for-one"]
+    controls = [row["name"] for row in report["controls"]["untrained"]]
+    assert "similarity" in controls and "loss-slope" not in controls
+    assert report["utility"]["round"] == ROUNDS
+
+
+def test_rounds__do_not_leak_where_nothing_is_planted(audit: Audit, tmp_path: Path) -> None:
+    flags = f"--federation {record(tmp_path / 'REC', leak=False)} {BASE}"
+    audited = audit(f"{flags}--attacks similarity,{ROUNDWISE}", tmp_path / "OUT")
+    report = audited.report
+    assert audited.code == 0 and all(
+        row["auc_ci"][0] < 0.5 < row["auc_ci"][1] or row["auc"] == 0.5 for row in report["attacks"]
+    )
+    values = aucs(audited, "leakage", "similarity")
+    assert len(set(values)) == 1
+
+
+def scores_of(run: Any) -> dict[str, list[float]]:
+    frame = run.scores
+    return {name: list(column) for name, column in frame.items()}
+
+
+def test_python__equals_the_command_and_files_the_recording(
+    audit: Audit, archives: Sides, recording: Path, tmp_path: Path
+) -> None:
+    attacks = f"similarity,{ROUNDWISE}"
+    flags = f"{BASE}--attacks {attacks} "
+    assert audit(f"--federation {recording} {flags}", tmp_path / "A").code == 0
+    expected = (tmp_path / "A" / "scores.csv").read_text()
+    strengths = {r: max(0.0, (r - 1) / (ROUNDS - 1)) for r in range(ROUNDS + 1)}
+    for suffix in ("npz", "pth", "safetensors"):
+        folder = tmp_path / suffix
+        folder.mkdir()
+        for round, strength in strengths.items():
+            state, file = state_of(strength, (0,)), folder / f"round-{round}.{suffix}"
+            if suffix == "npz":
+                np.savez(file, *(t.detach().numpy() for t in state.values()))
+            elif suffix == "pth":
+                torch.save({"state_dict": state}, file)
+            else:
+                save_file({n: t.detach().contiguous() for n, t in state.items()}, file)
+        out = tmp_path / f"{suffix}-out"
+        audited = audit(f"--checkpoint '{folder}/*.{suffix}' {flags}", out)
+        assert audited.code == 0, audited.err
+        assert (out / "scores.csv").read_text() == expected
+        assert f"3 round-3.{suffix}" in audited.err + audited.out
+    sides = [np.load(path) for path in (archives.members, archives.nonmembers)]
+    run = fedmia.audit_federation(
+        recording, Net, *((s["x"], s["y"]) for s in sides), attacks=attacks.split(","), mean=[0],
+        std=[1], augment=fedmia.ssl.augment.Augment(**MILD), options={"similarity": {"views": 3}},
+        owners=OWNERS, loss=loss, out=tmp_path / "P", quiet=True, threads=1,
+    )  # fmt: skip
+    assert (tmp_path / "P" / "scores.csv").read_text() == expected
+    assert [row["id"] for row in run.records["clients"]] == [0, 1, 2]
+
+
+def test_recording__says_which_model_was_last_and_how_clients_are_named(
+    audit: Audit, tmp_path: Path
+) -> None:
+    folder = record(tmp_path / "REC", final=False, named_by="nodes", names=False)
+    audited = audit(f"--federation {folder} {BASE}", tmp_path / "OUT")
+    notes = " ".join(audited.report["notes"])
+    assert f"round {ROUNDS - 1}: the aggregate of round {ROUNDS} " in notes and "nodes" in notes
+    assert audited.report["rounds"][-1]["leakage"] == {}
+
+
+def edit_model(folder: Path) -> None:
+    file = model_file(folder, "main", 2)
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+
+
+def other_format(folder: Path) -> None:
+    header = json.loads((folder / HEADER).read_text()) | {"format": 99}
+    (folder / HEADER).write_text(json.dumps(header))
+
+
+@pytest.mark.parametrize(
+    ("damage", "flags", "message"),
+    [
+        (shutil.rmtree, BASE, "is no recording"),
+        (lambda f: (f / LINES).write_text(""), BASE, "holds no model after a round"),
+        (other_format, BASE, "is of format 99"),
+        (edit_model, BASE, "another SHA-256"),
+        (None, BASE.replace(":Net", ":other"), "'late.stored' is (26, 192), "),
+        (None, f"{BASE}--owners OWNERS ", "client 7 trained in no recorded round"),
+        (None, f"{BASE}--owners MISSING ", "line 2: no image '99'"),
+        (None, f"{BASE}--checkpoint x.pth ", "holds the weights"),
+        (None, f"{BASE}--loss {HERE}:REACH ", "must be a function"),
+    ],
+)
+def test_refusals__of_a_recording(
+    audit: Audit, tmp_path: Path, damage: Any, flags: str, message: str
+) -> None:
+    folder = record(tmp_path / "REC")
+    if damage:
+        damage(folder)
+    rows: list[tuple[object, object]] = [(i, 7 if i == 3 else o) for i, o in enumerate(OWNERS)]
+    if "MISSING" in flags:
+        rows = [(99, 0)]
+    owners = owners_file(tmp_path, rows)
+    flags = flags.replace("OWNERS", str(owners)).replace("MISSING", str(owners))
+    audited = audit(f"--federation {folder} {flags}")
+    assert audited.code == 2 and message in audited.err and len(audited.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        ([], "no such file"),
+        (["model.pth"], "no number in 'model.pth'"),
+        (["a1.pth", "b1.pth"], "are both of round 1"),
+        (["0.pth"], "holds no model after a round"),
+    ],
+)
+def test_refusals__of_files(audit: Audit, tmp_path: Path, names: list[str], message: str) -> None:
+    for name in names:
+        torch.save(state_of(0), tmp_path / name)
+    audited = audit(f"--checkpoint '{tmp_path}/*.pth' {BASE}")
+    assert audited.code == 2 and message in audited.err and len(audited.err.splitlines()) == 1
+
+
+def test_attacks__that_lack_what_they_need_say_so(audit: Audit, tmp_path: Path) -> None:
+    flags = f"--federation {record(tmp_path / 'REC')} {BASE}"
+    audited = audit(f"{flags}--attacks similarity,loss-slope,all-for-one", tmp_path / "OUT")
+    assert audited.code == 0 and "--loss my_app.task:loss" in audited.not_run["loss-slope"]
+    assert 'updates="all"' in audited.not_run["all-for-one"]
+
+
+def test_refusals__name_a_prefix(audit: Audit, tmp_path: Path) -> None:
+    for round in (0, 1):
+        state = {f"net.module.{n}": t for n, t in state_of(0).items()}
+        torch.save(state, tmp_path / f"{round}.pth")
+    audited = audit(f"--checkpoint '{tmp_path}/*.pth' {BASE}")
+    assert audited.code == 2 and "begin with 'net.module.'" in audited.err
