@@ -174,7 +174,7 @@ def audit(
         from fedmia.config.audit import Audit
         from fedmia.config.tree import from_tree
         from fedmia.evaluation.audits.images import deal_sets
-        from fedmia.evaluation.audits.rounds import read_owners
+        from fedmia.evaluation.audits.rounds import check_owners, read_owners
         from fedmia.evaluation.encoder import check_embeddings, device_of, examine, folder
         from fedmia.evaluation.federation import load_rounds, read_rounds
         from fedmia.report.publish import publish, say_not_run
@@ -213,7 +213,10 @@ def audit(
         if (kept := read_rounds(config)) is not None:
             released = load_rounds(released, kept, loss or config.loss)
         data_split = deal_sets(config, sets["members"], sets["nonmembers"], Views())
-        data_split = replace(data_split, owners=read_owners(owners, sets["members"]))
+        owned = read_owners(owners, sets["members"])
+        data_split = replace(data_split, owners=owned)
+        if kept is not None and owned is not None:
+            check_owners(owned, kept)
         about = (*data_split.notes, *notes)
         data_split = replace(data_split, shadow_data=sets.get("shadow_data"), notes=about)
         check_embeddings(released, data_split, config.allow_random)

@@ -44,6 +44,7 @@ PURE = (
     "fedmia.storage.snapshot", "fedmia.recording", "fedmia.options", "fedmia.config", "fedmia.cli", "fedmia.settings",
     "fedmia.shadows", "fedmia.audit", "fedmia.runtime",
     "fedmia.evaluation.steps", "fedmia.evaluation.audits", "fedmia.evaluation.encoder",
+    "fedmia.evaluation.federation",
     "fedmia.observers", "papers.heads", "fedmia.lowerbounds", "fedmia.statistics", "fedmia.table",
     "fedmia.study.audits", "fedmia.study.views.encoders",
 )  # fmt: skip

@@ -57,8 +57,8 @@ class Audit(Settings):
     )
     checkpoint: str | None = option(
         None,
-        "weights for timm:, torchvision:, open_clip: or a factory; a pattern such as 'rounds/*.npz' "
-        "names the models of a federation's rounds",
+        "weights for timm:, torchvision:, open_clip: or a factory; a pattern ('rounds/*.npz') names "
+        "the models of a federation's rounds",
     )
     federation: str | None = option(
         None, "recording of a federation (fedmia.flower.record), of whose network encoder is"

@@ -21,6 +21,7 @@ from fedmia.evaluation.audits.estimate import rehearse
 from fedmia.evaluation.audits.images import AuditSplit, deal
 from fedmia.evaluation.audits.provided_shadows import ProvidedShadows
 from fedmia.evaluation.audits.resume import same_audit
+from fedmia.evaluation.audits.rounds import check_owners
 from fedmia.evaluation.audits.runs import run_of, split_of_run, trust_setting
 from fedmia.evaluation.audits.shadows import OwnShadows
 from fedmia.evaluation.federation import (
@@ -99,11 +100,10 @@ def examine(
         if audit.sweep:
             ran = [a.name for a in suite.scores if a.name in audit.attacks]
             swept = sweep(suite, RELEASED, ran, audit.sweep, display.say, stopped)
+        federated = suite.federated(display.say, stopped)
     if not (suite.scores or suite.inferences):
         place.give_up()
         return gather(suite)
-    with watch.part("rounds"):
-        federated = suite.federated(display.show_step, stopped)
     with watch.part("probes"):
         alone = pixels(suite.scorer)
         controlled = suite.no_control_reason is None
@@ -146,6 +146,8 @@ def prepare(audit: Audit, device: torch.device) -> tuple[LoadedEncoder, AuditSpl
     released = load_encoder(audit, device)
     audit_split = images_for(audit, released)
     check_embeddings(released, audit_split, audit.allow_random)
+    if isinstance(released, FederatedEncoder) and audit.owners is not None:
+        check_owners(audit_split.owners, released.kept)
     return released, audit_split
 
 

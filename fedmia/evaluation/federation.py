@@ -22,9 +22,8 @@ from fedmia.evaluation.audits.attack_suite import (
     UNTRAINED,
     VIEWS,
     EncoderAttackSuite,
-    ShowProgress,
 )
-from fedmia.evaluation.audits.rounds import KeptRounds, check_owners, read_files, read_recording
+from fedmia.evaluation.audits.rounds import KeptRounds, read_files, read_recording
 from fedmia.evaluation.steps.datasets import Partition
 from fedmia.options import registry
 from fedmia.options.errors import InputError, opt
@@ -116,8 +115,7 @@ class FederationSuite(EncoderAttackSuite):
     def __init__(self, audit: Audit, released: FederatedEncoder, *rest: Any) -> None:
         self.kept = released.kept
         super().__init__(audit, released, *rest)
-        owners = self.audit_split.owners
-        self.owners = None if owners is None else check_owners(owners, self.kept)
+        self.owners = self.audit_split.owners
 
     def build_method(self, model: str) -> SSLMethod:
         if model in (RELEASED, UNTRAINED):
@@ -155,7 +153,7 @@ class FederationSuite(EncoderAttackSuite):
             return super().clients()
         return self.owners[self.audit_split.member_ids], IID()
 
-    def federated(self, show_progress: ShowProgress, stopped: Callable[[], bool]) -> dict[str, Any]:
+    def federated(self, say: Callable[[str], None], stopped: Callable[[], bool]) -> dict[str, Any]:
         ran = [name for name in self.audit.attacks if any(s.name == name for s in self.scores)]
         if trained := [name for name in ran if self.build(name).reads_training()]:
             self.notes.append(
@@ -173,7 +171,7 @@ class FederationSuite(EncoderAttackSuite):
         for round in rounds:
             info = self._known_of(round)
             if round in chosen and not stopped():
-                show_progress(f"round {round}", "every attack", False)
+                say(f"attacks on the model of round {round}")
                 info = self._score_round(info, by_round)
             infos.append(info)
         for (name, piece), why in sorted(self.failures.beside.items()):

@@ -107,7 +107,7 @@ class EncoderAttackSuite(AttackSuite[str]):
         return self.released.untrained() if model == UNTRAINED else self.released.method
 
     def vantage(self, name: str) -> tuple[Callable[..., BlackBox], Threat, dict[str, Any]]:
-        """The view that attack `name` gets, what it grants, and what it holds beside the encoder."""
+        """The view that attack `name` gets, what it grants, and what it has beside the encoder."""
         return VIEWS[self.released.access], Threat(self.released.access, "outsider"), {}
 
     def view(
@@ -273,7 +273,7 @@ class EncoderAttackSuite(AttackSuite[str]):
         """The client of each scored member (n,), and how posers are dealt: one data set here."""
         return np.zeros(len(self.audit_split.scored_members), dtype=np.int64), whole
 
-    def federated(self, show_progress: ShowProgress, stopped: Callable[[], bool]) -> dict[str, Any]:
+    def federated(self, say: Callable[[str], None], stopped: Callable[[], bool]) -> dict[str, Any]:
         """Fields of `RunScores` that the rounds and clients of a federation fill; none here."""
         return {}
 

@@ -159,11 +159,11 @@ def fit_state(
                 f"{where} is a list of {len(order)} arrays, and {network} has {len(own)} tensors: "
                 "[t.cpu().numpy() for t in net.state_dict().values()] lists them"
             )
-        prefix, named = max(prefixes, key=len), dict(zip(own, map(state.get, order), strict=True))
+        prefix, named = prefixes[0], dict(zip(own, map(state.get, order), strict=True))
     else:
         prefix = max(prefixes, key=lambda p: sum(p + name in own for name in state))
         named = {prefix + name: tensor for name, tensor in state.items()}
-        for outer in _prefixes(state)[1:]:
+        for outer in _prefixes(state)[:-1]:
             if all(prefix + name.removeprefix(outer) in own for name in state):
                 hint = f"; its names begin with '{outer}': the network's must, too"
     fitting = sum(n in named and named[n].shape == own[n].shape for n in needed)  # type: ignore[union-attr]
@@ -185,9 +185,9 @@ def fit_state(
 
 
 def _prefixes(names: Iterable[str]) -> list[str]:
-    """Prefixes of all names that end with a dot, and the empty one, ascending."""
+    """Prefixes of all names that end with a dot, the longest first, and the empty one."""
     common = os.path.commonprefix(list(names))
-    return [common[:end] for end in (0, *(m.end() for m in re.finditer(r"\.", common)))]
+    return [common[:at] for at in range(len(common), 0, -1) if common[at - 1] == "."] + [""]
 
 
 def read_recording(folder: Path) -> KeptRounds:
@@ -350,15 +350,12 @@ def read_owners(source: Any, members: ImageSet | EncodedSet) -> IntArray | None:
     return owners
 
 
-def check_owners(owners: IntArray, kept: KeptRounds) -> IntArray:
+def check_owners(owners: IntArray, kept: KeptRounds) -> None:
     """Refuse owners that leave a member out, or name a client that trained in no round.
 
     Args:
         owners: int64 (N,), the client of each member; negative: none.
         kept: what was kept of the federation.
-
-    Returns:
-        The owners.
 
     Raises:
         InputError: naming the first image, or client.
@@ -376,4 +373,3 @@ def check_owners(owners: IntArray, kept: KeptRounds) -> IntArray:
         raise InputError(
             f"{where}: client {strangers[0]} trained in no recorded round; those are {listed}"
         )
-    return owners
