@@ -210,13 +210,13 @@ def audit(
         names = ("size", "mean", "std", "seed", "embedding", "access")
         load_options = LoadOptions(device=device, **{name: getattr(config, name) for name in names})
         released = load_module(encoder, load_options, name=called)
-        if (kept := read_rounds(config)) is not None:
-            released = load_rounds(released, kept, loss or config.loss)
+        if (history := read_rounds(config)) is not None:
+            released = load_rounds(released, history, loss or config.loss)
         data_split = deal_sets(config, sets["members"], sets["nonmembers"], Views())
         owned = read_owners(owners, sets["members"])
         data_split = replace(data_split, owners=owned)
-        if kept is not None and owned is not None:
-            check_owners(owned, kept)
+        if history is not None and owned is not None:
+            check_owners(owned, history)
         about = (*data_split.notes, *notes)
         data_split = replace(data_split, shadow_data=sets.get("shadow_data"), notes=about)
         check_embeddings(released, data_split, config.allow_random)

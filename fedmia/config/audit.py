@@ -57,7 +57,7 @@ class Audit(Settings):
     )
     checkpoint: str | None = option(
         None,
-        "weights for timm:, torchvision:, open_clip: or a factory; a pattern ('rounds/*.npz') names "
+        "weights for timm:, torchvision:, open_clip: or a factory; a pattern ('rounds/*.npz'): "
         "the models of a federation's rounds",
     )
     federation: str | None = option(

@@ -119,8 +119,8 @@ def audit_federation(
     key = (
         "federation" if Path(recording).is_dir() or not has_magic(str(recording)) else "checkpoint"
     )
-    given = {key: str(recording), "owners": owners, "loss": loss} | options
-    options = {name: value for name, value in given.items() if value is not None}
+    of_rounds = {key: str(recording), "owners": owners, "loss": loss}
+    options |= {name: value for name, value in of_rounds.items() if value is not None}
     if callable(net) and not isinstance(net, torch.nn.Module):
         options.setdefault("name", getattr(net, "__name__", "network"))
         net = net()

@@ -147,7 +147,7 @@ def prepare(audit: Audit, device: torch.device) -> tuple[LoadedEncoder, AuditSpl
     audit_split = images_for(audit, released)
     check_embeddings(released, audit_split, audit.allow_random)
     if isinstance(released, FederatedEncoder) and audit.owners is not None:
-        check_owners(audit_split.owners, released.kept)
+        check_owners(audit_split.owners, released.history)
     return released, audit_split
 
 
@@ -168,8 +168,8 @@ def load_encoder(audit: Audit, device: torch.device) -> LoadedEncoder:
         raise InputError(f"{opt('shadow_encoders')} '{audit.shadow_encoders}': no such folder")
     if (run := run_of(audit)) is not None:
         run.tree()  # of its plugins any may be imported later
-    kept = read_rounds(audit)
-    checkpoint = Path(audit.checkpoint) if audit.checkpoint and kept is None else None
+    history = read_rounds(audit)
+    checkpoint = Path(audit.checkpoint) if audit.checkpoint and history is None else None
     released = load(
         audit.encoder,
         checkpoint=checkpoint,
@@ -184,7 +184,7 @@ def load_encoder(audit: Audit, device: torch.device) -> LoadedEncoder:
         embedding=audit.embedding,
         access=audit.access,
     )
-    return released if kept is None else load_rounds(released, kept, audit.loss)
+    return released if history is None else load_rounds(released, history, audit.loss)
 
 
 def images_for(audit: Audit, released: LoadedEncoder) -> AuditSplit:

@@ -23,7 +23,7 @@ from fedmia.evaluation.audits.attack_suite import (
     VIEWS,
     EncoderAttackSuite,
 )
-from fedmia.evaluation.audits.rounds import KeptRounds, read_files, read_recording
+from fedmia.evaluation.audits.rounds import RoundHistory, read_files, read_recording
 from fedmia.evaluation.steps.datasets import Partition
 from fedmia.options import registry
 from fedmia.options.errors import InputError, opt
@@ -34,7 +34,7 @@ from fedmia.threat import BlackBox, ClientView, ServerView, Threat, WhiteBox
 
 MOST = 24  # rounds that are scored, evenly spread
 LOSSES = ("loss", "train_loss", "train-loss")  # what clients call it among their metrics
-NAMED = ("named_members", "client_ids", "by_client_members", "by_client_nonmembers")
+NAMING = ("named_members", "client_ids", "by_client_members", "by_client_nonmembers")
 Loss = Callable[[nn.Module, Tensor], Tensor]
 
 
@@ -43,13 +43,13 @@ class FederatedEncoder(LoadedEncoder):
     """The last global model of a federation, and those of its other rounds.
 
     Attributes:
-        kept: what was kept of the federation, by the names of `method`.
+        history: what was kept of the federation, by the names of `method`.
     """
 
-    kept: KeptRounds
+    history: RoundHistory
 
 
-def read_rounds(audit: Audit) -> KeptRounds | None:
+def read_rounds(audit: Audit) -> RoundHistory | None:
     """What was kept of the federation that an audit names; None: it names an encoder alone.
 
     Raises:
@@ -63,13 +63,13 @@ def read_rounds(audit: Audit) -> KeptRounds | None:
 
 
 def load_rounds(
-    released: LoadedEncoder, kept: KeptRounds, loss: str | Loss | None = None
+    released: LoadedEncoder, history: RoundHistory, loss: str | Loss | None = None
 ) -> FederatedEncoder:
     """The last model of a federation as an encoder under audit; its control is the first one.
 
     Args:
         released: the network that was trained, whatever its weights; changed in place.
-        kept: what was kept of the federation.
+        history: what was kept of the federation.
         loss: with which clients trained, or `package.module:NAME` of it; None: not known, or the
             network is a method of fedmia, which has its own.
 
@@ -80,28 +80,28 @@ def load_rounds(
         InputError: models of another network, or a loss that is none.
     """
     method, foreign = released.method, isinstance(released.method, LoadedEncoderMethod)
-    kept = kept.fit(method, released.name, strict=foreign)
+    history = history.fit(method, released.name, strict=foreign)
     method.own_loss = registry.load_outside("loss", loss) if isinstance(loss, str) else loss
     if method.own_loss is not None and not callable(method.own_loss):
         raise InputError(f"{opt('loss')} must be a function of (network, pixels), got {loss!r}")
-    last, untrained = max(kept.models), released.untrained
-    method.load_shared(kept.models[last])
+    last, untrained = max(history.models), released.untrained
+    method.load_shared(history.models[last])
     how = released.untrained_how
-    if 0 in kept.models:
-        untrained = partial(_with_state, method, kept, 0)
+    if 0 in history.models:
+        untrained = partial(_with_state, method, history, 0)
         how = "the federation's own model before its first round (round 0)"
     notes = [note for note in released.notes if not note.endswith(RANDOM)]
-    fields = {name: value for name, value in vars(released).items() if name != "kept"}
-    own = {"untrained": untrained, "untrained_how": how, "notes": [*notes, *kept.notes]}
-    weights = Weights(kept.where, len(kept.models[last]), round=last)
+    fields = {name: value for name, value in vars(released).items() if name != "history"}
+    own = {"untrained": untrained, "untrained_how": how, "notes": [*notes, *history.notes]}
+    weights = Weights(history.where, len(history.models[last]), round=last)
     name = f"{released.name} of round {last}"
-    return FederatedEncoder(**fields | own | {"name": name, "weights": weights}, kept=kept)
+    return FederatedEncoder(**fields | own | {"name": name, "weights": weights}, history=history)
 
 
-def _with_state(method: SSLMethod, kept: KeptRounds, round: int) -> SSLMethod:
+def _with_state(method: SSLMethod, history: RoundHistory, round: int) -> SSLMethod:
     """A copy of the method with the model of a round."""
     other = copy.deepcopy(method)
-    other.load_shared(kept.models[round])
+    other.load_shared(history.models[round])
     return other
 
 
@@ -110,33 +110,38 @@ class FederationSuite(EncoderAttackSuite):
 
     Attacks of a client have received every model that was kept; those of the server have updates,
     too. The others see one model alone.
+
+    Args:
+        audit: the audit's settings.
+        released: the last model, with those of the other rounds.
+        rest: further arguments of `EncoderAttackSuite`, in order.
     """
 
     def __init__(self, audit: Audit, released: FederatedEncoder, *rest: Any) -> None:
-        self.kept = released.kept
+        self.history = released.history
         super().__init__(audit, released, *rest)
         self.owners = self.audit_split.owners
 
     def build_method(self, model: str) -> SSLMethod:
         if model in (RELEASED, UNTRAINED):
             return super().build_method(model)
-        return _with_state(self.released.method, self.kept, int(model))
+        return _with_state(self.released.method, self.history, int(model))
 
     def vantage(self, name: str) -> tuple[Callable[..., BlackBox], Threat, dict[str, Any]]:
         needs = self.build(name).needs
         if needs.vantage == "outsider" or VIEWS[self.released.access] is not WhiteBox:
             return super().vantage(name)
-        received = {"received": self.kept.models}
+        received = {"received": self.history.models}
         if needs.vantage == "client":
             return ClientView, ClientView.threat, received
-        uploads = {"updates": self.kept.updates, "before": self.kept.before}
+        uploads = {"updates": self.history.updates, "before": self.history.before}
         return ServerView, ServerView.threat, received | uploads
 
     def refusal(self, name: str) -> str | None:
         attack = self.build(name)
         if isinstance(attack, ActiveAttack) or attack.needs.vantage == "outsider":
             return super().refusal(name)
-        if attack.needs.vantage == "server" and not self.kept.updates:
+        if attack.needs.vantage == "server" and not self.history.updates:
             keeps = 'fedmia.flower.record(grid, folder, updates="all") keeps them'
             return f"needs the updates of clients, and none are kept: {keeps}"
         foreign = isinstance(self.released.method, LoadedEncoderMethod)
@@ -146,7 +151,7 @@ class FederationSuite(EncoderAttackSuite):
         return None
 
     def decides(self, name: str) -> str:
-        return f"{super().decides(name)} {self.kept.digest}"
+        return f"{super().decides(name)} {self.history.digest}"
 
     def clients(self) -> tuple[IntArray, Partition]:
         if self.owners is None:
@@ -160,13 +165,15 @@ class FederationSuite(EncoderAttackSuite):
                 f"{', '.join(trained)}: not tried untrained, as updates and changes between rounds "
                 "come with training; the control is posers."
             )
-        if self.owners is None or not self.kept.rostered:  # whom an attack names, nobody can tell
-            nobody: dict[str, Any] = dict.fromkeys(NAMED)
+        if (
+            self.owners is None or not self.history.rostered
+        ):  # whom an attack names, nobody can tell
+            nobody: dict[str, Any] = dict.fromkeys(NAMING)
             self.scores = [replace(scored, **nobody) for scored in self.scores]
-        rounds = [r for r in sorted({*self.kept.models, *self.kept.rounds}) if r]
-        kept = [r for r in rounds if r in self.kept.models]
-        places = np.linspace(0, len(kept) - 1, min(len(kept), MOST)).round().astype(int)
-        chosen, infos = {kept[i] for i in places}, list[RoundInfo]()
+        rounds = [r for r in sorted({*self.history.models, *self.history.rounds}) if r]
+        numbers = [r for r in rounds if r in self.history.models]
+        places = np.linspace(0, len(numbers) - 1, min(len(numbers), MOST)).round().astype(int)
+        chosen, infos = {numbers[i] for i in places}, list[RoundInfo]()
         by_round = [name for name in ran if self.build(name).by_round]
         for round in rounds:
             info = self._known_of(round)
@@ -181,7 +188,7 @@ class FederationSuite(EncoderAttackSuite):
 
     def _known_of(self, round: int) -> RoundInfo:
         """What was recorded of a round."""
-        line = self.kept.rounds.get(round)
+        line = self.history.rounds.get(round)
         metrics = () if line is None else line.metrics.values()
         losses = [m[name] for m in metrics for name in LOSSES if name in m]
         cohort = () if line is None else line.cohort
@@ -189,7 +196,7 @@ class FederationSuite(EncoderAttackSuite):
 
     def _score_round(self, info: RoundInfo, names: list[str]) -> RoundInfo:
         """Add to a round the scores of attacks, those of `internal` by layer, and its kNN."""
-        last = info.round == max(self.kept.models)
+        last = info.round == max(self.history.models)
         model, leakage = RELEASED if last else str(info.round), dict[str, ScoredAttack]()
         for name in names:
             scored = None if last else self._attempt(model, name, partial(self._score, model, name))
@@ -220,11 +227,11 @@ class FederationSuite(EncoderAttackSuite):
         """The clients, where it is known who holds which image."""
         if self.owners is None:
             return []
-        rounds, infos = self.kept.rounds.values(), list[ClientInfo]()
-        whole = all(len(one.cohort) == len(self.kept.clients) for one in rounds if one.cohort)
+        rounds, infos = self.history.rounds.values(), list[ClientInfo]()
+        whole = all(len(one.cohort) == len(self.history.clients) for one in rounds if one.cohort)
         for client in sorted({*self.owners.tolist()} - {-1}):
             last = max((one.round for one in rounds if client in one.cohort), default=0)
-            known = self.kept.rostered and not whole
+            known = self.history.rostered and not whole
             size = int((self.owners == client).sum())
             infos.append(ClientInfo(client, size, "honest", last_round=last if known else None))
         return infos

@@ -78,9 +78,18 @@ class WhiteBox(BlackBox):
     def losses(
         self, images: Tensor, pairs: int, negatives: str, loss: Loss = training_loss
     ) -> Tensor:
-        """`loss` (N,) of uint8 (N, C, H, W), mean over `pairs` pairs of the image's fixed views,
-        with `negatives` of NEGATIVES; 2 N pairs queries, and `bank_queries`. Where the owner of the
-        network gives its loss, that one of the plain images; N queries."""
+        """`loss` of images, or that of the network's owner, where it is known: of plain images.
+
+        Args:
+            images: uint8 (N, C, H, W).
+            pairs: of the image's fixed views, over which `loss` is averaged; 2 N pairs queries, and
+                `bank_queries`. The owner's loss takes N queries.
+            negatives: one of NEGATIVES.
+            loss: of (method, z1, z2).
+
+        Returns:
+            (N,), on the CPU.
+        """
         if self._method.own_loss is not None:
             self.charge(len(images))
             return self._signals.get(("own loss",), images, self._own_losses)

@@ -57,7 +57,7 @@ class States(Mapping[int, State]):
 
 
 @dataclass(frozen=True)
-class KeptRounds:
+class RoundHistory:
     """What was kept of a federation.
 
     Attributes:
@@ -83,7 +83,7 @@ class KeptRounds:
             only = ", only that before the first" if self.models else ""
             raise InputError(f"{self.where} holds no model after a round{only}")
 
-    def fit(self, method: SSLMethod, network: str, strict: bool) -> KeptRounds:
+    def fit(self, method: SSLMethod, network: str, strict: bool) -> RoundHistory:
         """The same by the names of `method`'s shared tensors; every model is read once, and refused
         where it is damaged or of another network.
 
@@ -91,6 +91,9 @@ class KeptRounds:
             method: built of the network that was trained.
             network: what errors call it.
             strict: whether the models must hold the statistics of norms, too.
+
+        Returns:
+            The history, its states by those names.
 
         Raises:
             InputError: a model that does not fit, naming the first tensor that differs.
@@ -103,21 +106,21 @@ class KeptRounds:
         needed = {n for n, t in own.items() if t.is_floating_point()}
         needed = needed if strict else {*method.shared_parameters()}
 
-        def states(kept: Mapping[int, State], what: str) -> States:
+        def fitted(states: Mapping[int, State], what: str) -> States:
             def one(number: int) -> State:
                 where = f"{self.where}: {what.format(number)}"
-                return fit_state(kept[number], own, needed, where, network)
+                return fit_state(states[number], own, needed, where, network)
 
-            return States(kept, one)
+            return States(states, one)
 
-        models = states(self.models, "the model of round {}")
+        models = fitted(self.models, "the model of round {}")
         for _ in models.values():
             pass
         updates = {
-            r: states(kept, f"the update of client {{}} in round {r}")
-            for r, kept in self.updates.items()
+            r: fitted(sent, f"the update of client {{}} in round {r}")
+            for r, sent in self.updates.items()
         }
-        return KeptRounds(
+        return RoundHistory(
             self.where, models, self.digest, updates, self.rounds, self.rostered, self.notes
         )
 
@@ -159,28 +162,28 @@ def fit_state(
                 f"{where} is a list of {len(order)} arrays, and {network} has {len(own)} tensors: "
                 "[t.cpu().numpy() for t in net.state_dict().values()] lists them"
             )
-        prefix, named = prefixes[0], dict(zip(own, map(state.get, order), strict=True))
+        prefix, tensors = prefixes[0], dict(zip(own, map(state.get, order), strict=True))
     else:
         prefix = max(prefixes, key=lambda p: sum(p + name in own for name in state))
-        named = {prefix + name: tensor for name, tensor in state.items()}
+        tensors = {prefix + name: tensor for name, tensor in state.items()}
         for outer in _prefixes(state)[:-1]:
             if all(prefix + name.removeprefix(outer) in own for name in state):
                 hint = f"; its names begin with '{outer}': the network's must, too"
-    fitting = sum(n in named and named[n].shape == own[n].shape for n in needed)  # type: ignore[union-attr]
+    fitting = sum(n in tensors and tensors[n].shape == own[n].shape for n in needed)  # type: ignore[union-attr]
     for name in [n for n in own if n in needed]:
         short, shape = name.removeprefix(prefix), tuple(own[name].shape)
-        tensor = named.get(name)
+        tensor = tensors.get(name)
         if tensor is None or tuple(tensor.shape) != shape:
             wrong = "is missing" if tensor is None else f"is {tuple(tensor.shape)}"
             raise InputError(
                 f"{where}: tensor '{short}' {wrong}, {network} needs {shape} ({fitting} of "
                 f"{len(needed)} tensors fit){hint}"
             )
-    for name, tensor in named.items():
+    for name, tensor in tensors.items():
         if name not in own and tensor is not None and tensor.is_floating_point():
             short = name.removeprefix(prefix)
             raise InputError(f"{where}: tensor '{short}' has no place in {network}")
-    floats = {n: t for n, t in named.items() if n in own and own[n].is_floating_point()}
+    floats = {n: t for n, t in tensors.items() if n in own and own[n].is_floating_point()}
     return {n: t.to(own[n].dtype) for n, t in floats.items() if t is not None}
 
 
@@ -190,7 +193,7 @@ def _prefixes(names: Iterable[str]) -> list[str]:
     return [common[:at] for at in range(len(common), 0, -1) if common[at - 1] == "."] + [""]
 
 
-def read_recording(folder: Path) -> KeptRounds:
+def read_recording(folder: Path) -> RoundHistory:
     """What a recording holds of the federation itself.
 
     Raises:
@@ -217,13 +220,13 @@ def read_recording(folder: Path) -> KeptRounds:
             f"Recorded: {len(sizes)} rounds with {min(sizes)}{most} of "
             f"{len(recording.clients())} clients each."
         )
-    return KeptRounds(
+    return RoundHistory(
         f"recording '{folder}'", models, _digest([folder / ROUNDS]), recording.updates(), rounds,
         rostered, tuple(notes),
     )  # fmt: skip
 
 
-def read_files(pattern: str) -> KeptRounds:
+def read_files(pattern: str) -> RoundHistory:
     """Models that somebody kept, a file a round, by the last number in the file's name.
 
     Args:
@@ -249,10 +252,10 @@ def read_files(pattern: str) -> KeptRounds:
         raise InputError(f"{where}: no such file")
     files = dict(sorted(by_round.items()))
     names = [f"{r} {path.name}" for r, path in files.items()]
-    shown = names if len(names) < 8 else [*names[:3], "..", *names[-3:]]
-    notes = (f"Models by the last number in each file's name: {', '.join(shown)}.",)
+    listed = names if len(names) < 8 else [*names[:3], "..", *names[-3:]]
+    notes = (f"Models by the last number in each file's name: {', '.join(listed)}.",)
     models = States(files, lambda r: read_model(files[r]))
-    return KeptRounds(where, models, _digest(files.values()), notes=notes)
+    return RoundHistory(where, models, _digest(files.values()), notes=notes)
 
 
 def read_model(path: Path) -> State:
@@ -350,12 +353,12 @@ def read_owners(source: Any, members: ImageSet | EncodedSet) -> IntArray | None:
     return owners
 
 
-def check_owners(owners: IntArray, kept: KeptRounds) -> None:
+def check_owners(owners: IntArray, history: RoundHistory) -> None:
     """Refuse owners that leave a member out, or name a client that trained in no round.
 
     Args:
         owners: int64 (N,), the client of each member; negative: none.
-        kept: what was kept of the federation.
+        history: what was kept of the federation.
 
     Raises:
         InputError: naming the first image, or client.
@@ -366,8 +369,10 @@ def check_owners(owners: IntArray, kept: KeptRounds) -> None:
             f"{where}: {len(without)} of {len(owners)} members have no client (the first: image "
             f"{without[0]})"
         )
-    clients = sorted(kept.clients)
-    strangers = sorted({*owners.tolist()}.difference(clients)) if kept.rostered and clients else []
+    clients = sorted(history.clients)
+    strangers = (
+        sorted({*owners.tolist()}.difference(clients)) if history.rostered and clients else []
+    )
     if strangers:
         listed = ", ".join(map(str, clients[:8])) + ", .." * (len(clients) > 8)
         raise InputError(
