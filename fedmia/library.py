@@ -174,7 +174,7 @@ def audit(
         from fedmia.config.audit import Audit
         from fedmia.config.tree import from_tree
         from fedmia.evaluation.audits.images import deal_sets
-        from fedmia.evaluation.audits.rounds import check_owners, read_owners
+        from fedmia.evaluation.audits.owners import check_owners, read_owners
         from fedmia.evaluation.encoder import check_embeddings, device_of, examine, folder
         from fedmia.evaluation.federation import load_rounds, read_rounds
         from fedmia.report.publish import publish, say_not_run

@@ -19,9 +19,9 @@ from fedmia.encoders.describe import describe, probe_encoder
 from fedmia.evaluation.audits.attack_suite import RELEASED, UNTRAINED, EncoderAttackSuite
 from fedmia.evaluation.audits.estimate import rehearse
 from fedmia.evaluation.audits.images import AuditSplit, deal
+from fedmia.evaluation.audits.owners import check_owners
 from fedmia.evaluation.audits.provided_shadows import ProvidedShadows
 from fedmia.evaluation.audits.resume import same_audit
-from fedmia.evaluation.audits.rounds import check_owners
 from fedmia.evaluation.audits.runs import run_of, split_of_run, trust_setting
 from fedmia.evaluation.audits.shadows import OwnShadows
 from fedmia.evaluation.federation import (
@@ -85,7 +85,9 @@ def examine(
     augment = recipe(audit, own.augment(), audit_split, run_of(audit) is not None)
     has_shadows = audit.shadows or provided is not None
     shadows, archive = own if has_shadows else None, place.path_to(ATTACKS)
-    make = FederationSuite if isinstance(released, FederatedEncoder) else EncoderAttackSuite
+    make: Callable[..., EncoderAttackSuite] = EncoderAttackSuite
+    if isinstance(released, FederatedEncoder):
+        make = FederationSuite
     suite = make(audit, released, audit_split, augment, device, shadows, archive)
     place.begin(to_tree(audit))
     swept = None
@@ -146,8 +148,9 @@ def prepare(audit: Audit, device: torch.device) -> tuple[LoadedEncoder, AuditSpl
     released = load_encoder(audit, device)
     audit_split = images_for(audit, released)
     check_embeddings(released, audit_split, audit.allow_random)
-    if isinstance(released, FederatedEncoder) and audit.owners is not None:
-        check_owners(audit_split.owners, released.history)
+    owners = audit_split.owners if audit.owners else None  # a run's own need no check
+    if owners is not None and isinstance(released, FederatedEncoder):
+        check_owners(owners, released.history)
     return released, audit_split
 
 

@@ -57,9 +57,9 @@ def read_rounds(audit: Audit) -> RoundHistory | None:
     """
     if not audit.of_rounds:
         return None
-    return read_recording(Path(audit.federation)) if audit.federation else read_files(
-        str(audit.checkpoint)
-    )  # fmt: skip
+    if audit.federation is not None:
+        return read_recording(Path(audit.federation))
+    return read_files(str(audit.checkpoint))
 
 
 def load_rounds(
@@ -165,9 +165,7 @@ class FederationSuite(EncoderAttackSuite):
                 f"{', '.join(trained)}: not tried untrained, as updates and changes between rounds "
                 "come with training; the control is posers."
             )
-        if (
-            self.owners is None or not self.history.rostered
-        ):  # whom an attack names, nobody can tell
+        if self.owners is None or not self.history.rostered:  # whom it names says nothing
             nobody: dict[str, Any] = dict.fromkeys(NAMING)
             self.scores = [replace(scored, **nobody) for scored in self.scores]
         rounds = [r for r in sorted({*self.history.models, *self.history.rounds}) if r]

@@ -15,7 +15,7 @@ from torch import Tensor
 from fedmia.config.audit import Audit
 from fedmia.data.base import Views
 from fedmia.data.images import NO_PROBES, ImageSet, IntArray, digests
-from fedmia.evaluation.audits.rounds import read_owners
+from fedmia.evaluation.audits.owners import read_owners
 from fedmia.evaluation.audits.sources import Source, find_images, source_views, take
 from fedmia.options.errors import InputError, opt
 from fedmia.threat import Labels
