@@ -59,7 +59,8 @@ def test_rehearsal__is_scaled_up_to_all_images(monkeypatch: pytest.MonkeyPatch) 
     pixels = torch.zeros(60, 1, 1, 1)
     suite: Any = SimpleNamespace(
         scorer=SimpleNamespace(known=Known(pixels[:20], pixels[:20]), candidates=pixels, seed=0),
-        released=SimpleNamespace(access="black_box"),
+        refusal=lambda name: None,
+        vantage=lambda name: (None, Threat("black_box", "outsider"), {}),
         build=lambda name: Slow(clock),
         view=lambda *given: None,
     )
