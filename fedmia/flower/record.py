@@ -1,35 +1,26 @@
 """Record anybody's Flower app: `with record(grid, folder) as grid:` around its strategy or loop.
 
-The grid sees each global model as it is sent, and each update as it returns, before a strategy
-changes it. No message carries the last aggregate unless clients evaluate it: `grid.final(arrays)`.
+No message carries the last aggregate unless clients evaluate it: `grid.final(result.arrays)`.
+`messages.py` says what is read off the messages.
 """
 
 from __future__ import annotations
 
-import hashlib
-import logging
-import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from threading import RLock
 from typing import Any, overload
 
 import flwr
-from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message
 from flwr.clientapp.typing import ClientAppCallable
 from flwr.serverapp import Grid, ServerApp
 
 import fedmia
+from fedmia.flower.messages import ROSTER, MessageRecorder, log
 from fedmia.options.errors import InputError
-from fedmia.recording.format import Header, RoundRecord
-from fedmia.recording.writer import RecordingWriter, describe_size
-from fedmia.ssl.base import State
-from fedmia.storage.arrays import tensors
-
-ROSTER = "fedmia.roster"  # the record of a reply that says which partition a node holds
-EXAMPLES = ("num-examples", "num_examples")
-log = logging.getLogger("flwr")
+from fedmia.recording.format import Header
+from fedmia.recording.writer import RecordingWriter
 
 
 def roster(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
@@ -54,24 +45,23 @@ class RecordingGrid(Grid):
 
     Args:
         grid: Flower's way to the clients.
-        writer: of the recording.
-        arrays: name of the record of the weights, where a message holds several; else None.
+        recorder: of the messages.
     """
 
-    def __init__(self, grid: Grid, writer: RecordingWriter, arrays: str | None) -> None:
-        self._grid, self._writer, self._arrays = grid, writer, arrays
-        self._lock = RLock()
-        self._round, self._began, self._digest = 0, 0.0, ""
-        self._sent = dict[str, tuple[Any, ...]]()  # name -> shape and type of the model's tensors
-        self._lines = dict[int, RoundRecord]()
-        self._numbers = dict[int, int]()  # client of each node
-        self._rounds = dict[str, int]()  # round of each message that is out
-        self._modelled = -1  # last round whose model is written
+    def __init__(self, grid: Grid, recorder: MessageRecorder) -> None:
+        self._grid, self._recorder = grid, recorder
+        self._rounds = dict[str, int]()  # of each order that is out
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._grid, name)
 
-    # -- Flower's grid -------------------------------------------------------------------------
+    def final(self, arrays: ArrayRecord) -> None:
+        """Record the last aggregate, which no message carries.
+
+        Args:
+            arrays: `result.arrays` of the strategy, or those of a loop of your own.
+        """
+        self._recorder.final(arrays)
 
     def set_run(self, run: Any) -> None:
         self._grid.set_run(run)
@@ -90,165 +80,37 @@ class RecordingGrid(Grid):
         return self._grid.get_nodes()
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """Send messages; the model in them is recorded."""
         messages = list(messages)
-        round = self._see_orders(messages)
+        number = self._recorder.see_orders(messages)
         names = list(self._grid.push_messages(messages))
-        if round:
-            self._rounds |= dict.fromkeys(names, round)
+        self._rounds |= dict.fromkeys(names, number)
         return names
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        """The replies that have come; the updates in them are recorded."""
         replies = list(self._grid.pull_messages(message_ids))
         for reply in replies:
-            if round := self._rounds.pop(reply.metadata.reply_to_message_id, 0):
-                self._see_replies(round, [reply])
+            number = self._rounds.pop(reply.metadata.reply_to_message_id, 0)
+            self._recorder.see_replies(number, [reply])
         return replies
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
+        """Send messages and wait for the replies; models and updates are recorded."""
         messages = list(messages)
-        round = self._see_orders(messages)
+        number = self._recorder.see_orders(messages)
         replies = list(self._grid.send_and_receive(messages, timeout=timeout))
-        if round:
-            self._see_replies(round, replies)
+        self._recorder.see_replies(number, replies)
         return replies
-
-    # -- what is recorded ----------------------------------------------------------------------
-
-    def final(self, arrays: ArrayRecord) -> None:
-        """Record the last aggregate, which no message carries.
-
-        Args:
-            arrays: `result.arrays` of the strategy, or those of a loop of your own.
-        """
-        with self._lock:
-            self._end_round(self._round)
-            self._write_model(self._round, arrays)
-
-    def _see_orders(self, messages: list[Message]) -> int:
-        """Record the model that messages carry; the round of orders to train, else 0."""
-        with self._lock:
-            models = [(m, arrays) for m in messages if (arrays := self._weights(m)) is not None]
-            if self._writer.failure or not models:
-                return 0
-            message, arrays = models[0]
-            kind = message.metadata.message_type.partition(".")[0]
-            if kind not in ("train", "evaluate"):
-                return 0
-            state, digest = tensors(arrays), ""
-            for _, other in models[1:]:
-                if other is not arrays:
-                    digest = digest or digest_of(state)
-                    if digest_of(tensors(other)) != digest:
-                        return self._refuse("each client gets a model of its own")
-            if kind == "evaluate":
-                if self._round:
-                    self._end_round(self._round)
-                    self._write_state(self._round, state)
-                return 0
-            round = round_of(message) or self._count_round(state)
-            if round != self._round:
-                self._end_round(self._round)
-                self._write_state(round - 1, state)
-                self._round, self._began = round, time.perf_counter()
-                self._lines[round] = RoundRecord("main", round)
-                if not self._sent:
-                    self._begin(state, len(messages))
-            for order in messages:
-                self._numbers.setdefault(order.metadata.dst_node_id, len(self._numbers))
-            return round
-
-    def _begin(self, state: State, clients: int) -> None:
-        self._sent = form_of(state)
-        size = describe_size(state, clients, self._writer.header.updates)
-        log.info("recording to %s: %s", self._writer.folder, size)
-
-    def _count_round(self, state: State) -> int:
-        """The round, where no message says it: another model begins another one."""
-        digest = digest_of(state)
-        new, self._digest = digest != self._digest, digest
-        return self._round + new
-
-    def _see_replies(self, round: int, replies: list[Message]) -> None:
-        """Record what clients sent, and take the roster's record out."""
-        for reply in replies:
-            if not reply.has_content():
-                continue
-            said = reply.content.pop(ROSTER, None)
-            with self._lock:
-                if self._writer.failure or round not in self._lines:
-                    continue
-                node = reply.metadata.src_node_id
-                client = self._numbers.setdefault(node, len(self._numbers))
-                if isinstance(said, ConfigRecord):
-                    client = int(said["partition"])  # type: ignore[arg-type]
-                else:
-                    self._lines[round].named_by = "nodes"
-                self._see_update(self._lines[round], client, reply)
-
-    def _see_update(self, line: RoundRecord, client: int, reply: Message) -> None:
-        line.seconds = round(time.perf_counter() - self._began, 3)
-        metrics = metrics_of(reply.content)
-        examples = [metrics[name] for name in EXAMPLES if name in metrics]
-        line.cohort = sorted({*line.cohort, client})
-        line.metrics[client] = metrics
-        line.examples |= {client: examples[0]} if examples else {}
-        if self._writer.header.updates == "none":
-            return
-        arrays = self._weights(reply)
-        if arrays is None:
-            return self._miss(line, client, "holds no weights")
-        state = tensors(arrays)
-        if form_of(state) != self._sent:
-            lacking = sorted({*self._sent} ^ {*state}) or [
-                n for n, form in form_of(state).items() if form != self._sent[n]
-            ]
-            return self._miss(line, client, f"is partial or masked: see {lacking[0]}")
-        if digest := self._writer.write_update(line.round, client, state):
-            line.updates[client] = digest
-
-    def _miss(self, line: RoundRecord, client: int, why: str) -> None:
-        log.warning("recording: the update of client %d in round %d %s; it is not kept",
-                    client, line.round, why)  # fmt: skip
-
-    def _end_round(self, round: int) -> None:
-        if (line := self._lines.pop(round, None)) is not None:
-            self._writer.end_round(line)
-
-    def _write_model(self, round: int, arrays: ArrayRecord) -> None:
-        self._write_state(round, tensors(arrays))
-
-    def _write_state(self, round: int, state: State) -> None:
-        if round > self._modelled:
-            self._writer.write_model(round, state)
-            self._modelled = round
-
-    def _weights(self, message: Message) -> ArrayRecord | None:
-        """The record of a message's weights; None where it holds none."""
-        if not message.has_content():
-            return None
-        records = message.content.array_records
-        if self._arrays is not None and self._arrays in records:
-            return records[self._arrays]
-        if len(records) > 1:
-            names = ", ".join(records)
-            self._refuse(f"messages hold several ArrayRecords: arrays= names one of {names}")
-        return next(iter(records.values()), None) if len(records) == 1 else None
-
-    def _refuse(self, why: str) -> int:
-        """Refuse in the first round, when nothing is lost; end the recording later."""
-        if not self._round:
-            raise InputError(f"recording: {why}")
-        self._writer.failure = why
-        log.warning("recording to %s ended in round %d: %s", self._writer.folder, self._round, why)
-        return 0
 
 
 class _RecordedApp(ServerApp):
     """A server app whose grid is recorded."""
 
     def __init__(self, app: ServerApp, folder: Path, options: dict[str, Any]) -> None:
+        super().__init__()
         self._app, self._folder, self._options = app, folder, options
 
     def __call__(self, grid: Grid, context: Context) -> None:
@@ -261,7 +123,9 @@ def record(target: ServerApp, folder: Path | str, **options: Any) -> ServerApp: 
 
 
 @overload
-def record(target: Grid, folder: Path | str, **options: Any) -> Any: ...
+def record(
+    target: Grid, folder: Path | str, **options: Any
+) -> AbstractContextManager[RecordingGrid]: ...
 
 
 def record(target: Any, folder: Path | str, **options: Any) -> Any:
@@ -306,44 +170,8 @@ def _recording(
         )
     made_by = {"fedmia": fedmia.__version__, "flwr": flwr.__version__}
     writer = RecordingWriter(folder, Header(made_by, updates=updates, every=every), log.warning)
-    recorded = RecordingGrid(grid, writer, arrays)
+    recorder = MessageRecorder(writer, arrays)
     try:
-        yield recorded
+        yield RecordingGrid(grid, recorder)
     finally:
-        with recorded._lock:
-            recorded._end_round(recorded._round)
-        writer.close()
-
-
-def round_of(message: Message) -> int:
-    """The round that a message says: `server-round`, else a number as its group; 0: none."""
-    for config in message.content.config_records.values():
-        if isinstance(round := config.get("server-round"), int):
-            return round
-    group = message.metadata.group_id
-    return int(group) if group and group.isdecimal() else 0
-
-
-def metrics_of(content: RecordDict) -> dict[str, float]:
-    """Every number of a reply's metrics by its name."""
-    records: Iterable[MetricRecord] = content.metric_records.values()
-    return {
-        name: float(value)
-        for one in records
-        for name, value in one.items()
-        if isinstance(value, int | float)
-    }
-
-
-def form_of(state: State) -> dict[str, tuple[Any, ...]]:
-    """Shape and type of each tensor."""
-    return {name: (tuple(t.shape), t.dtype) for name, t in state.items()}
-
-
-def digest_of(state: State) -> str:
-    """A digest of a model's numbers."""
-    digest = hashlib.sha256()
-    for name, tensor in state.items():
-        digest.update(name.encode())
-        digest.update(tensor.contiguous().numpy().tobytes())
-    return digest.hexdigest()
+        recorder.close()

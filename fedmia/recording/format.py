@@ -13,10 +13,11 @@ an earlier line named is no longer kept.
 
 from __future__ import annotations
 
+import math
 import re
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin, get_type_hints
 
 FORMAT = 1
 HEADER = "recording.json"
@@ -73,7 +74,12 @@ class RoundRecord:
     def to_json(self) -> dict[str, Any]:
         """What a line of `rounds.jsonl` holds: branch, round, and what is known beside."""
         usual = {f.name: getattr(RoundRecord(self.branch, -1), f.name) for f in fields(self)}
-        return {"branch": self.branch} | {k: v for k, v in asdict(self).items() if v != usual[k]}
+        values = asdict(self)
+        values["metrics"] = {
+            client: {name: number for name, number in one.items() if math.isfinite(number)}
+            for client, one in self.metrics.items()
+        }  # JSON knows no others
+        return {"branch": self.branch} | {k: v for k, v in values.items() if v != usual[k]}
 
     def add(self, line: dict[str, Any]) -> None:
         """Complete the round by another line of it; what is empty there was deleted since."""
@@ -122,3 +128,28 @@ def check_branch(branch: str) -> str:
     if not re.fullmatch(r"[a-z0-9-]+", branch):
         raise ValueError(f"a branch is named by a-z, 0-9 and -, got '{branch}'")
     return branch
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON Schema of `recording.json`; `$defs/round` is that of a line of `rounds.jsonl`."""
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": HEADER}
+    return head | _schema_of(Header) | {"$defs": {"round": _schema_of(RoundRecord)}}
+
+
+def _schema_of(record: type) -> dict[str, Any]:
+    must = [f.name for f in fields(record) if f.default is f.default_factory is MISSING]
+    properties = {name: _schema_of_hint(hint) for name, hint in get_type_hints(record).items()}
+    if record is Header:
+        must, properties["format"] = ["format"], {"const": FORMAT}
+    return {"type": "object", "required": must, "properties": properties}
+
+
+def _schema_of_hint(hint: Any) -> dict[str, Any]:
+    names = {str: "string", int: "integer", float: "number", bool: "boolean"}
+    within = get_args(hint)
+    if get_origin(hint) is dict:
+        keys = {"propertyNames": {"pattern": "^[0-9]+$"}} if within[0] is int else {}
+        return {"type": "object", "additionalProperties": _schema_of_hint(within[1]), **keys}
+    if get_origin(hint) is list:
+        return {"type": "array", "items": _schema_of_hint(within[0])}
+    return {"type": [names[one] for one in within] if within else names[hint]}

@@ -7,10 +7,10 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
-from threading import Lock
-from typing import IO
+from threading import Lock, RLock
 
 from fedmia.options.errors import InputError
 from fedmia.recording.format import (
@@ -33,7 +33,8 @@ Say = Callable[[str], None]
 class RecordingWriter:
     """Writes one recording; every method may be called from any thread.
 
-    Models and updates are written at once and not kept in memory.
+    Models and updates are written at once and not kept in memory. A thread forces them to the disk
+    and writes the line that names them, while the federation goes on, by at most one line.
 
     Args:
         folder: of the recording: a new or an empty one, readable by its owner alone.
@@ -50,18 +51,24 @@ class RecordingWriter:
     def __init__(self, folder: Path, header: Header, say: Say) -> None:
         if folder.is_dir() and any(folder.iterdir()):
             raise InputError(f"recording: '{folder}' is not empty; name a new folder")
-        self.folder, self.header, self.failure = folder, header, ""
-        self._say, self._lock, self._lines = say, Lock(), None
+        self.folder, self.failure = folder, ""
+        self._say, self._lock, self._failing = say, RLock(), Lock()
         self._last_model = dict[str, int]()  # round, by branch
         self._with_updates = dict[str, list[int]]()
+        self._thread = ThreadPoolExecutor(1, "recording")
+        self._forcing: Future[None] | None = None
         try:
             durable.make_folder(folder)
             folder.chmod(0o700)
-            durable.write({folder / HEADER: json.dumps(asdict(header), indent=1) + "\n"})
-            self._lines: IO[bytes] | None = (folder / ROUNDS).open("ab")
+            self._write_header(header)
+            self._lines = (folder / ROUNDS).open("ab")
             durable.force(folder)
         except OSError as error:
             raise InputError(f"recording: '{folder}' cannot be made: {error}") from None
+
+    def replace_header(self, header: Header) -> None:
+        """Say something else in `recording.json`: what was not known when recording began."""
+        self._try(lambda: self._write_header(header))
 
     def write_model(self, round: int, state: State, branch: str = MAIN) -> None:
         """Write the global model after a round, and delete the one before it that was kept only
@@ -74,8 +81,7 @@ class RecordingWriter:
         """
         path = model_file(self.folder, check_branch(branch), round)
 
-        def write() -> None:
-            digest = self._write_tensors(state, path)
+        def force(digest: str) -> None:
             durable.force_all([path])
             self._append(RoundRecord(branch, round, model=digest))
             last, self._last_model[branch] = self._last_model.get(branch, 0), round
@@ -83,7 +89,8 @@ class RecordingWriter:
                 self._append(RoundRecord(branch, last), model="")
                 model_file(self.folder, branch, last).unlink()
 
-        self._try(write)
+        if digest := self._write_tensors(state, path):
+            self._behind(lambda: force(digest))
 
     def write_update(self, round: int, client: int, state: State, branch: str = MAIN) -> str:
         """Write what a client sent; it counts once `end_round` names it.
@@ -97,28 +104,36 @@ class RecordingWriter:
         Returns:
             SHA-256 of the file, for `RoundRecord.updates`; empty where it could not be written.
         """
-        digests = list[str]()
         path = update_file(self.folder, check_branch(branch), round, client)
-        self._try(lambda: digests.append(self._write_tensors(state, path)))
-        return digests[0] if digests else ""
+        return self._write_tensors(state, path)
 
     def end_round(self, line: RoundRecord) -> None:
-        """Write the line of a round, once its updates are on the disk."""
+        """Write the line of a round, once its updates are on the disk; it must not change then."""
 
-        def write() -> None:
+        def force() -> None:
             files = (update_file(self.folder, line.branch, line.round, c) for c in line.updates)
             durable.force_all(list(files))
             self._append(line)
             self._forget_updates(line)
 
-        self._try(write)
+        self._behind(force)
 
-    def close(self) -> None:
-        """End the recording; it can be read at any time, before and after."""
+    def wait(self) -> None:
+        """Wait until all that was written so far is on the disk, with its lines."""
         with self._lock:
-            if self._lines is not None:
-                self._lines.close()
-                self._lines = None
+            if self._forcing is not None:
+                self._forcing.result()
+
+    def close(self, why: str = "it was closed") -> None:
+        """End the recording, once all is on the disk; it can be read at any time.
+
+        Args:
+            why: it ends, for `failure`.
+        """
+        self.wait()
+        self.failure = self.failure or why
+        self._thread.shutdown()
+        self._lines.close()
 
     def _forget_updates(self, line: RoundRecord) -> None:
         """Delete the updates of rounds before the last so many."""
@@ -130,18 +145,34 @@ class RecordingWriter:
                 self._append(RoundRecord(line.branch, round), updates={})
                 shutil.rmtree(update_file(self.folder, line.branch, round, 0).parent)
 
+    def _write_header(self, header: Header) -> None:
+        self.header = header
+        durable.write({self.folder / HEADER: json.dumps(asdict(header), indent=1) + "\n"})
+
     def _write_tensors(self, state: State, path: Path) -> str:
-        durable.make_folder(path.parent, self.folder)
-        write_tensors(state, path, forced=False)
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        """SHA-256 of the file; empty where it could not be written."""
+        digests = list[str]()
+
+        def write() -> None:
+            durable.make_folder(path.parent, self.folder)
+            write_tensors(state, path, forced=False)
+            with path.open("rb") as file:
+                digests.append(hashlib.file_digest(file, "sha256").hexdigest())
+
+        self._try(write)
+        return digests[0] if digests else ""
 
     def _append(self, line: RoundRecord, **more: object) -> None:
+        self._lines.write(json.dumps(line.to_json() | more).encode() + b"\n")
+        self._lines.flush()
+        os.fsync(self._lines.fileno())
+
+    def _behind(self, force: Callable[[], None]) -> None:
+        """Run in the thread, as soon as what it was told before is done."""
         with self._lock:
-            if self._lines is not None:
-                self._lines.write(json.dumps(line.to_json() | more).encode() + b"\n")
-                self._lines.flush()
-                os.fsync(self._lines.fileno())
+            self.wait()
+            if not self.failure:
+                self._forcing = self._thread.submit(self._try, force)
 
     def _try(self, write: Callable[[], None]) -> None:
         """Write, unless the disk failed before; where it fails, say so once and go on without."""
@@ -151,8 +182,8 @@ class RecordingWriter:
             with durable.explain():
                 write()
         except OSError as error:
-            with self._lock:
-                first, self.failure = not self.failure, str(error)
+            with self._failing:
+                first, self.failure = not self.failure, self.failure or str(error)
             if first:
                 self._say(
                     f"recording to '{self.folder}' ended: {error}; the federation goes on, and "

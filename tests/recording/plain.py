@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -52,7 +53,7 @@ class PlainGrid(Grid):
 
     @property
     def run(self) -> Any:
-        return None
+        return SimpleNamespace(run_id=1)
 
     def create_message(self, *args: Any, **options: Any) -> Message:
         raise NotImplementedError

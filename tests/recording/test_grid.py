@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.client import NumPyClient
+from flwr.clientapp import ClientApp
+from flwr.common import ndarrays_to_parameters
+from flwr.server import ServerAppComponents, ServerConfig
+from flwr.server.strategy import FedAvg as LegacyFedAvg
+from flwr.serverapp import ServerApp
 from flwr.serverapp.strategy import (
     DifferentialPrivacyServerSideFixedClipping,
     FedAdam,
@@ -18,9 +25,10 @@ from flwr.serverapp.strategy import (
     Krum,
 )
 
+from fedmia.flower.messages import ROSTER
 from fedmia.flower.record import record, roster
 from fedmia.options.errors import InputError
-from fedmia.recording import Recording
+from fedmia.recording import Recording, writer
 from tests.recording.plain import NODES, PlainGrid, arrays, make_app
 
 STRATEGIES: dict[str, Any] = {
@@ -97,26 +105,209 @@ def test_roster__says_which_partition_a_node_holds(tmp_path: Path) -> None:
         assert recording.named_by == ("roster" if mods else "nodes")
 
 
-def loop(grid: Any, rounds: int = 2, model: Any = None) -> None:
-    """A server loop of somebody's own: no strategy, no word of the round."""
-    for round in range(1, rounds + 1):
-        content = {"arrays": arrays(round), "config": ConfigRecord({"server-round": 1})}
-        orders = [
-            Message(RecordDict(dict(content)), message_type="train", dst_node_id=n) for n in NODES
-        ]
-        names = list(grid.push_messages(orders))
-        while names:
-            names = names[len(list(grid.pull_messages(names[:2]))) :]
+def orders(models: Any, round: int | None = None, kind: str = "train") -> list[Message]:
+    """An order for each node: `models` is a record for all, or one for each."""
+    each = models if isinstance(models, list) else [models] * len(NODES)
+    config = ConfigRecord({} if round is None else {"server-round": round})
+    return [
+        Message(RecordDict({"arrays": m, "config": config}), message_type=kind, dst_node_id=n)
+        for n, m in zip(NODES, each, strict=True)
+    ]
 
 
-def test_record__of_a_loop_that_pushes_and_pulls(tmp_path: Path) -> None:
-    def unnumbered(message: Message, context: Any, call_next: Any) -> Message:
-        return call_next(message, context)
+def answer(message: Message, context: Any) -> Message:
+    """A node that says nothing of rounds sends what it received."""
+    metrics = MetricRecord({"num-examples": 1})
+    content = RecordDict({"arrays": message.content["arrays"], "metrics": metrics})
+    return Message(content, reply_to=message)
 
-    with record(PlainGrid(make_app(unnumbered)), tmp_path / "REC", updates=1) as grid:
-        loop(grid)
+
+@pytest.mark.parametrize("says", ["nothing", "rounds from 0", "rounds from 1", "groups"])
+def test_record__of_a_loop_that_pushes_and_pulls(tmp_path: Path, says: str) -> None:
+    """Rounds are 1, 2, .. whatever its messages say; a model is that before its round."""
+    with record(PlainGrid(answer), tmp_path / "REC", updates="all") as grid:
+        for round in range(3):
+            said = {"rounds from 0": round, "rounds from 1": round + 1}.get(says)
+            messages = orders(arrays(round), said)
+            if says == "groups":
+                for message in messages:
+                    message.metadata.group_id = str(round)
+            names = list(grid.push_messages(messages))
+            while names:
+                names = names[len(list(grid.pull_messages(names[:2]))) :]
     recording = Recording(tmp_path / "REC")
-    assert len(recording.rounds["main"][1].cohort) == 5
+    assert {r: model["weight"][0, 0] for r, model in recording.models().items()} == {
+        0: 0,
+        1: 1,
+        2: 2,
+    }
+    assert {r: len(line.cohort) for r, line in recording.rounds["main"].items()} == {
+        0: 0, 1: 5, 2: 5, 3: 5,
+    }  # fmt: skip
+    assert {r: sent[4]["weight"][0, 0] for r, sent in recording.updates().items()} == {
+        1: 0, 2: 1, 3: 2,
+    }  # fmt: skip
+
+
+def test_record__of_a_model_that_is_evaluated_first_and_stays_as_it_is(tmp_path: Path) -> None:
+    with record(PlainGrid(answer), tmp_path / "REC") as grid:
+        for round in (1, 2):
+            grid.send_and_receive(orders(arrays(7), round, "evaluate"))
+            grid.send_and_receive(orders(arrays(7), round))
+        grid.send_and_receive(orders(arrays(8), 2, "evaluate"))
+        grid.send_and_receive(orders(arrays(8), 3))
+    models = Recording(tmp_path / "REC").models()
+    assert {r: model["weight"][0, 0] for r, model in models.items()} == {0: 7, 1: 7, 2: 8}
+
+
+def test_record__of_bare_lists_of_arrays(tmp_path: Path) -> None:
+    model = ArrayRecord([np.ones((3, 2)), np.zeros(2)])
+    with record(PlainGrid(answer), tmp_path / "REC", updates="all") as grid:
+        grid.send_and_receive(orders(model, 1))
+    recording = Recording(tmp_path / "REC")
+    assert not recording.header.names and list(recording.models()[0]) == ["0", "1"]
+    assert recording.updates()[1][0]["0"].shape == (3, 2)
+    with record(PlainGrid(answer), tmp_path / "NAMED") as grid:
+        grid.send_and_receive(orders(arrays(1), 1))
+    assert Recording(tmp_path / "NAMED").header.names
+
+
+SENT: dict[str, tuple[str, Any]] = {
+    "partial": ("is partial", {"weight": np.ones((3, 2))}),
+    "masked": ("see 'weight'", {"weight": np.ones((3, 2), np.int64), "bias": np.zeros(2)}),
+    "of another shape": ("see 'bias'", {"weight": np.ones((3, 2)), "bias": np.zeros(3)}),
+    "secret": ("holds 0 records", None),
+    "damaged": ("cannot be read", {"weight": b"no array", "bias": np.zeros(2)}),
+    "said by two": ("came twice", "roster"),
+}
+
+
+@pytest.mark.parametrize("name", SENT)
+def test_update__that_is_none_is_named_once_and_not_kept(
+    name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
+    why, sent = SENT[name]
+
+    def node(message: Message, context: Any) -> Message:
+        reply = answer(message, context)
+        if sent == "roster":
+            reply.content[ROSTER] = ConfigRecord({"partition": 0})
+            return reply
+        del reply.content["arrays"]
+        if sent is not None:
+            each = {n: Array(v) for n, v in sent.items() if not isinstance(v, bytes)}
+            if len(each) < len(sent) > 1:
+                each["weight"] = Array("float64", (3, 2), "numpy.ndarray", sent["weight"])
+            reply.content["arrays"] = ArrayRecord(each)
+        return reply
+
+    with record(PlainGrid(node), tmp_path / "REC", updates="all") as grid:
+        for round in (1, 2):
+            grid.send_and_receive(orders(arrays(float(round)), round))
+    said = [line for line in caplog.messages if why in line]
+    assert len(said) == 1 and "client" in said[0] and "round 1" in said[0]
+    recording = Recording(tmp_path / "REC")
+    assert list(recording.models()) == [0, 1]
+    kept = [c for sent in recording.updates().values() for c in sent]
+    assert kept == ([0, 0] if sent == "roster" else [])
+
+
+def test_reply__that_comes_after_its_round_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
+    with record(PlainGrid(make_app(roster)), tmp_path / "REC", updates="all") as grid:
+        early = list(grid.push_messages(orders(arrays(1), 1)))
+        grid.pull_messages(early[1:])
+        grid.send_and_receive(orders(arrays(2), 2))
+        (late,) = grid.pull_messages(early[:1])
+    assert ROSTER not in late.content
+    assert "the update of client 4 in round 1 came after its round" in caplog.text
+    assert [len(line.cohort) for line in Recording(tmp_path / "REC").rounds["main"].values()] == [
+        0, 4, 5,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["a model each", "two a round", "another form"])
+def test_model__that_cannot_be_recorded_later_ends_the_recording_alone(
+    kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
+    second = {
+        "a model each": lambda: orders([arrays(n) for n in NODES], 2),
+        "two a round": lambda: orders(arrays(9), 1),
+        "another form": lambda: orders(ArrayRecord([np.ones(3)]), 2),
+    }[kind]()
+    with record(PlainGrid(answer), tmp_path / "REC", updates="all") as grid:
+        grid.send_and_receive(orders(arrays(1), 1))
+        for _ in range(2):
+            assert len(list(grid.send_and_receive(second))) == 5
+        grid.final(arrays(3))  # nothing more is said
+    assert sum("ended: " in line for line in caplog.messages) == 1
+    recording = Recording(tmp_path / "REC")
+    assert list(recording.models()) == [0] and len(recording.updates()[1]) == 5
+
+
+def test_disk__that_fails_stops_no_federation(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with record(PlainGrid(make_app()), tmp_path / "REC", updates="all") as grid:
+        monkeypatch.setattr(writer, "write_tensors", full)
+        grid.final(start(grid, "FedAvg").arrays)
+    assert sum("No space left on device" in line for line in caplog.messages) == 1
+    (size,) = [line for line in caplog.messages if "MB a model" in line]
+    assert "for the updates of 5" in size
+    assert Recording(tmp_path / "REC").models() == {}
+
+
+def legacy_app() -> ServerApp:
+    """An app that never holds its grid, and sends a message a client from threads."""
+    return ServerApp(
+        server_fn=lambda context: ServerAppComponents(
+            strategy=LegacyFedAvg(
+                fraction_evaluate=0.5, min_fit_clients=5, min_available_clients=5,
+                initial_parameters=ndarrays_to_parameters([np.ones((3, 2)), np.zeros(2)]),
+            ),
+            config=ServerConfig(num_rounds=2),
+        )
+    )  # fmt: skip
+
+
+class LegacyClient(NumPyClient):
+    """It adds its partition's number to the weights."""
+
+    def __init__(self, partition: int) -> None:
+        self.partition = partition
+
+    def fit(self, parameters: Any, config: Any) -> Any:
+        return [values + self.partition for values in parameters], 10, {}
+
+    def evaluate(self, parameters: Any, config: Any) -> Any:
+        return 0.5, 10, {}
+
+
+def test_record__of_an_app_whose_grid_the_user_never_holds(tmp_path: Path) -> None:
+    def client_fn(context: Context) -> Any:
+        return LegacyClient(int(context.node_config["partition-id"])).to_client()
+
+    client = ClientApp(client_fn=client_fn, mods=[roster])
+    app = record(legacy_app(), tmp_path / "REC", updates="all")
+    assert isinstance(app, ServerApp)
+    app(PlainGrid(client), Context(1, 1, {}, RecordDict(), {}))
+    recording = Recording(tmp_path / "REC")
+    assert not recording.header.names and recording.named_by == "roster"
+    models = {r: float(m["1"][0]) for r, m in recording.models().items()}
+    assert models == pytest.approx({0: 0, 1: 2, 2: 4})
+    for round, sent in recording.updates().items():
+        values = {c: float(s["1"][0]) for c, s in sent.items()}
+        assert values == {c: models[round - 1] + c for c in range(5)}
+    assert recording.rounds["main"][2].examples == dict.fromkeys(range(5), 10)
 
 
 def test_record__refuses_a_relative_folder_and_wrong_options(tmp_path: Path) -> None:
@@ -129,13 +320,11 @@ def test_record__refuses_a_relative_folder_and_wrong_options(tmp_path: Path) -> 
 
 
 def test_record__refuses_a_model_of_each_client(tmp_path: Path) -> None:
-    with record(PlainGrid(make_app()), tmp_path / "REC") as grid:
-        orders = [
-            Message(RecordDict({"arrays": arrays(n)}), message_type="train", dst_node_id=n)
-            for n in NODES
-        ]
-        with pytest.raises(InputError, match="model of its own"):
-            grid.push_messages(orders)
+    with (
+        record(PlainGrid(make_app()), tmp_path / "REC") as grid,
+        pytest.raises(InputError, match="model of its own"),
+    ):
+        grid.push_messages(orders([arrays(n) for n in NODES]))
 
 
 def test_record__asks_which_of_several_records(tmp_path: Path) -> None:

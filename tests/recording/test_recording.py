@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import math
+import shutil
 import stat
+import weakref
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 
 import pytest
 import torch
 
 from fedmia.options.errors import InputError
 from fedmia.recording import Recording, RecordingWriter
-from fedmia.recording.format import HEADER, ROUNDS, Header, RoundRecord, model_file, update_file
+from fedmia.recording.format import (
+    HEADER,
+    ROUNDS,
+    Header,
+    RoundRecord,
+    json_schema,
+    model_file,
+    update_file,
+)
 from fedmia.ssl.base import State
 from fedmia.storage import durable
 
@@ -117,15 +129,20 @@ def test_disk__that_fails_ends_the_recording_alone(
     lines, folder = list[str](), tmp_path / "REC"
     writer = RecordingWriter(folder, Header(), lines.append)
     writer.write_model(0, state(0))
+    writer.wait()
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(durable, "force_all", full)
+    writer.write_model(1, state(1))
+    writer.wait()
+    assert "No space left" in writer.failure
     for round in (1, 2):
         writer.write_model(round, state(round))
-        assert writer.write_update(round, 0, state(0)) in ("",)
+        assert writer.write_update(round, 0, state(0)) == ""
         writer.end_round(RoundRecord("main", round))
+    writer.close()
     assert len(lines) == 1 and "No space left" in lines[0] and str(folder) in lines[0]
     assert list(Recording(folder).models()) == [0]
 
@@ -143,5 +160,89 @@ def test_writer__takes_updates_from_many_threads(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     writer.end_round(line)
+    writer.wait()
     updates = Recording(tmp_path / "REC").updates()[1]
     assert [int(updates[c]["weight"][0, 0]) for c in updates] == list(range(16))
+
+
+def test_line__comes_after_what_it_names_is_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each file is forced, and so is the name in its folder, before any line holds its digest."""
+    folder, forced = tmp_path / "REC", set[Path]()
+    force = durable.force
+
+    def note(path: Path) -> None:
+        named = [*Recording(folder).rounds.get("main", {}).values()]
+        assert path.suffix != ".safetensors" or str(digest(path)) not in repr(named)
+        force(path)
+        forced.add(path)
+
+    def digest(path: Path) -> str:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+
+    writer = RecordingWriter(folder, Header(updates="all"), pytest.fail)
+    monkeypatch.setattr(durable, "force", note)
+    writer.write_model(0, state(0))
+    writer.end_round(RoundRecord("main", 1, "", {0: writer.write_update(1, 0, state(1))}, [0]))
+    writer.close()
+    assert not writer.failure.startswith("'") and Recording(folder).updates()[1][0]
+    files = [model_file(folder, "main", 0), update_file(folder, "main", 1, 0)]
+    assert forced >= {*files, *(file.parent for file in files)}
+
+
+def test_writer__keeps_no_tensors_and_lags_by_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that takes its time holds the second round up, not the first; what waits are paths."""
+    go, force_all = Event(), durable.force_all
+    writer = RecordingWriter(tmp_path / "REC", Header(), pytest.fail)
+    monkeypatch.setattr(durable, "force_all", lambda files: go.wait(30) and force_all(files))
+    models = [state(0), state(1)]
+    gone = [weakref.ref(model["weight"]) for model in models]
+    writer.write_model(0, models.pop(0))
+    assert gone[0]() is None and not Recording(tmp_path / "REC").rounds
+    second = Thread(target=lambda: writer.write_model(1, models[0]))
+    second.start()
+    second.join(0.2)
+    assert second.is_alive()
+    go.set()
+    second.join()
+    writer.close()
+    assert list(Recording(tmp_path / "REC").models()) == [0, 1]
+
+
+def test_folder__that_vanishes_ends_the_recording_alone(tmp_path: Path) -> None:
+    lines, folder = list[str](), tmp_path / "REC"
+    writer = RecordingWriter(folder, Header(updates="all"), lines.append)
+    shutil.rmtree(folder)
+    folder.write_text("a file in its place")
+    assert writer.write_update(1, 0, state(0)) == ""
+    writer.write_model(0, state(0))
+    writer.close()
+    assert len(lines) == 1 and str(folder) in lines[0] and "goes on" in lines[0]
+    with pytest.raises(InputError, match="cannot be made"):
+        RecordingWriter(folder / "REC", Header(), lines.append)
+
+
+def test_schema__fits_what_is_written_and_nothing_else(tmp_path: Path) -> None:
+    jsonschema = pytest.importorskip("jsonschema", reason="nbformat, of the test extra, brings it")
+    schema = json_schema()
+    jsonschema.Draft202012Validator.check_schema(schema)
+    header = jsonschema.Draft202012Validator(schema)
+    line = jsonschema.Draft202012Validator(schema["$defs"]["round"])
+    write(tmp_path / "REC", rounds=4, every=3, updates=2)
+    writer = RecordingWriter(tmp_path / "NAN", Header(), pytest.fail)
+    writer.end_round(RoundRecord("main", 1, cohort=[3], metrics={3: {"loss": math.nan, "lr": 0.1}}))
+    writer.close()
+    for folder in (tmp_path / "REC", tmp_path / "NAN"):
+        header.validate(json.loads((folder / HEADER).read_text()))
+        for text in (folder / ROUNDS).read_text().splitlines():
+            line.validate(json.loads(text, parse_constant=pytest.fail))
+    assert Recording(tmp_path / "NAN").rounds["main"][1].metrics == {3: {"lr": 0.1}}
+    for bad in ({}, {"format": 2}, {"format": 1, "every": "1"}, {"format": 1, "updates": 1.5}):
+        assert not header.is_valid(bad), bad
+    good = {"branch": "main", "round": 1}
+    assert line.is_valid(good)
+    for bad in ({"round": 1}, good | {"updates": {"a": ""}}, good | {"cohort": [0.5]}):
+        assert not line.is_valid(bad), bad

@@ -1,0 +1,244 @@
+"""What the messages of a Flower server say of its federation, written to a recording.
+
+A message carries each global model as it is sent, and each update as it returns, before a strategy
+changes it. A round begins with the first order to train that says another round, or holds another
+model, than the order before it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from threading import RLock
+from typing import Any
+
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+
+from fedmia.options.errors import InputError
+from fedmia.recording.format import MAIN, RoundRecord
+from fedmia.recording.writer import RecordingWriter, describe_size
+from fedmia.ssl.base import State
+from fedmia.storage.arrays import tensors
+
+ROSTER = "fedmia.roster"  # the record of a reply that says which partition a node holds
+EXAMPLES = ("num-examples", "num_examples")
+log = logging.getLogger("flwr")
+
+
+class MessageRecorder:
+    """Records what a server sends and receives; every method may be called from any thread.
+
+    Args:
+        writer: of the recording.
+        arrays: name of the record of the weights, where a message holds several; else None.
+    """
+
+    def __init__(self, writer: RecordingWriter, arrays: str | None) -> None:
+        self._writer, self._arrays = writer, arrays
+        self._lock = RLock()
+        self._line: RoundRecord | None = None  # of the round that goes on
+        self._began = 0.0
+        self._order: tuple[int | None, str] = (None, "")  # its round, as a message says; its model
+        self._written = (-1, "")  # the last model that is written: after which round; its digest
+        self._form = dict[str, tuple[Any, ...]]()  # of the model: shape and type by name
+        self._numbers = dict[int, int]()  # of each node
+        self._missed = set[str]()
+
+    def see_orders(self, messages: Sequence[Message]) -> int:
+        """Record the model that a server sends.
+
+        Args:
+            messages: to its clients.
+
+        Returns:
+            The round of orders to train; 0: they are none.
+
+        Raises:
+            InputError: what they hold cannot be recorded, in the first round, when nothing is lost.
+        """
+        kinds = {m.metadata.message_type.partition(".")[0] for m in messages}
+        with self._lock, self._ending():
+            if self._writer.failure or not kinds <= {"train", "evaluate"}:
+                return 0
+            models = [arrays for m in messages if (arrays := self._model(m)) is not None]
+            if not models:
+                return 0
+            model, digest = models[0], digest_of(models[0])
+            if any(one is not model and digest_of(one) != digest for one in models):
+                raise InputError("each client gets a model of its own")
+            if "train" in kinds:
+                return self._see_trained(messages, model, digest)
+            if self._line is not None and form_of(tensors(model)) == self._form:
+                self._write_model(self._line.round, model, digest)
+        return 0
+
+    def see_replies(self, number: int, replies: Sequence[Message]) -> None:
+        """Record what clients sent, and take the roster's records out of their replies.
+
+        Args:
+            number: of the round whose orders they answer; 0: it is not recorded.
+            replies: of the clients.
+        """
+        for reply in replies:
+            if reply.has_content():
+                partition = partition_of(reply.content.pop(ROSTER, None))
+                with self._lock:
+                    if number and not self._writer.failure:
+                        self._see_reply(number, reply, partition)
+
+    def final(self, arrays: ArrayRecord) -> None:
+        """Record the last aggregate, which no message carries.
+
+        Args:
+            arrays: `result.arrays` of the strategy, or those of a loop of your own.
+        """
+        with self._lock, self._ending():
+            if self._line is None:
+                log.warning("recording: final() came before the first round or after the end")
+            elif not self._writer.failure:
+                self._write_model(self._line.round, arrays, digest_of(arrays))
+
+    def close(self) -> None:
+        """Write the line of the round that went on, and end the recording."""
+        with self._lock:
+            self._end_round()
+            self._line = None
+            self._writer.close()
+
+    @contextmanager
+    def _ending(self) -> Iterator[None]:
+        """Refuse in the first round what cannot be recorded; end the recording later."""
+        try:
+            yield
+        except (EOFError, TypeError, ValueError) as error:
+            if self._line is None:
+                raise InputError(f"recording: {error}") from None
+            self._end_round()
+            self._writer.close(str(error))
+            log.warning("recording to %s ended: %s", self._writer.folder, error)
+
+    def _model(self, order: Message) -> ArrayRecord | None:
+        records = order.content.array_records if order.has_content() else {}
+        if self._arrays is None and len(records) > 1:
+            names = ", ".join(records)
+            raise InputError(f"messages hold several ArrayRecords: arrays= names one of {names}")
+        return records.get(self._arrays) if self._arrays else next(iter(records.values()), None)
+
+    def _see_trained(self, messages: Sequence[Message], model: ArrayRecord, digest: str) -> int:
+        line, named = self._line, round_number(messages[0])
+        if line is None or (named, digest) != self._order:
+            if line is None:
+                self._begin(tensors(model), len(messages))
+            elif named is not None and named == self._order[0]:
+                raise InputError(
+                    f"two models were sent in round {named}: each client gets one of its own, or "
+                    "messages do not count their rounds"
+                )
+            number = max(line.round + 1 if line else 1, named or 0)
+            self._end_round()
+            self._write_model(number - 1, model, digest)
+            self._line = line = RoundRecord(MAIN, number)
+            self._order, self._began = (named, digest), time.perf_counter()
+        for message in messages:
+            self._numbers.setdefault(message.metadata.dst_node_id, len(self._numbers))
+        return line.round
+
+    def _begin(self, state: State, clients: int) -> None:
+        self._form = form_of(state)
+        header = self._writer.header
+        if [*state] == [str(place) for place in range(len(state))]:
+            self._writer.replace_header(replace(header, names=False))
+        size = describe_size(state, clients, header.updates)
+        log.info("recording to %s: %s", self._writer.folder, size)
+
+    def _see_reply(self, number: int, reply: Message, partition: int | None) -> None:
+        line = self._line
+        client = self._numbers.setdefault(reply.metadata.src_node_id, len(self._numbers))
+        client = client if partition is None else partition
+        if line is None or line.round != number:
+            return self._miss(number, client, "came after its round")
+        if client in line.cohort:
+            return self._miss(number, client, "came twice, or two nodes say that they are it")
+        metrics = metrics_of(reply)
+        line.named_by = "nodes" if partition is None else line.named_by
+        line.seconds = round(time.perf_counter() - self._began, 3)
+        line.cohort = sorted([*line.cohort, client])
+        line.metrics[client] = metrics
+        if examples := [metrics[name] for name in EXAMPLES if name in metrics]:
+            line.examples[client] = examples[0]
+        if self._writer.header.updates == "none":
+            return None
+        records = reply.content.array_records
+        arrays = records.get(self._arrays or "") or [*records.values(), None][0]
+        if arrays is None or (len(records) > 1 and self._arrays not in records):
+            return self._miss(number, client, f"holds {len(records)} records of weights")
+        try:
+            state = tensors(arrays)
+        except (EOFError, TypeError, ValueError) as error:
+            return self._miss(number, client, f"cannot be read: {error}")
+        if (form := form_of(state)) != self._form:
+            names = {**self._form, **form}
+            name = next(n for n in names if form.get(n) != self._form.get(n))
+            return self._miss(number, client, f"is partial or masked: see '{name}'")
+        if digest := self._writer.write_update(number, client, state):
+            line.updates[client] = digest
+        return None
+
+    def _miss(self, number: int, client: int, why: str) -> None:
+        """Say the first of each kind."""
+        if why not in self._missed:
+            self._missed.add(why)
+            log.warning("recording: the update of client %d in round %d %s; it is not kept, nor "
+                        "are others like it", client, number, why)  # fmt: skip
+
+    def _end_round(self) -> None:
+        if self._line is not None:
+            self._writer.end_round(self._line)
+
+    def _write_model(self, number: int, arrays: ArrayRecord, digest: str) -> None:
+        if (number, digest) != self._written:
+            state = tensors(arrays)
+            if form_of(state) != self._form:
+                raise InputError("the model has other names, shapes or types than the first")
+            self._writer.write_model(number, state)
+            self._written = number, digest
+
+
+def round_number(message: Message) -> int | None:
+    """The round that a message says: `server-round`, else a number as its group."""
+    for config in message.content.config_records.values():
+        if isinstance(number := config.get("server-round"), int):
+            return number
+    group = message.metadata.group_id
+    return int(group) if group and group.isdecimal() else None
+
+
+def partition_of(record: Any) -> int | None:
+    """The partition that a roster's record says."""
+    partition = record.get("partition") if isinstance(record, ConfigRecord) else None
+    return partition if isinstance(partition, int) and partition >= 0 else None
+
+
+def metrics_of(reply: Message) -> dict[str, float]:
+    """Every number of a reply's metrics by its name."""
+    records: Iterable[MetricRecord] = reply.content.metric_records.values()
+    numbers = (item for one in records for item in one.items())
+    return {name: float(value) for name, value in numbers if isinstance(value, int | float)}
+
+
+def form_of(state: State) -> dict[str, tuple[Any, ...]]:
+    """Shape and type of each tensor."""
+    return {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in state.items()}
+
+
+def digest_of(arrays: ArrayRecord) -> str:
+    """A digest of a model as it is sent."""
+    digest = hashlib.sha256()
+    for name, array in arrays.items():
+        digest.update(name.encode())
+        digest.update(array.data)
+    return digest.hexdigest()
