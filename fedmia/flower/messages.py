@@ -129,20 +129,20 @@ class MessageRecorder:
         return records.get(self._arrays) if self._arrays else next(iter(records.values()), None)
 
     def _see_trained(self, messages: Sequence[Message], model: ArrayRecord, digest: str) -> int:
-        line, named = self._line, round_number(messages[0])
-        if line is None or (named, digest) != self._order:
+        line, declared = self._line, round_number(messages[0])
+        if line is None or (declared, digest) != self._order:
             if line is None:
                 self._begin(tensors(model), len(messages))
-            elif named is not None and named == self._order[0]:
+            elif declared is not None and declared == self._order[0]:
                 raise InputError(
-                    f"two models were sent in round {named}: each client gets one of its own, or "
-                    "messages do not count their rounds"
+                    f"two models were sent in round {declared}: each client gets one of its own, "
+                    "or messages do not count their rounds"
                 )
-            number = max(line.round + 1 if line else 1, named or 0)
+            number = max(line.round + 1 if line else 1, declared or 0)
             self._end_round()
             self._write_model(number - 1, model, digest)
             self._line = line = RoundRecord(MAIN, number)
-            self._order, self._began = (named, digest), time.perf_counter()
+            self._order, self._began = (declared, digest), time.perf_counter()
         for message in messages:
             self._numbers.setdefault(message.metadata.dst_node_id, len(self._numbers))
         return line.round
