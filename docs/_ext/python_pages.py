@@ -15,8 +15,8 @@ import fedmia.threat
 
 # What a user types, in the order in which one meets it.
 EXPORTS = (
-    "run_simulation", "run_study", "audit_encoder", "open_run", "open_study", "view",
-    "Run", "StudyResult", "InputError",
+    "run_simulation", "run_study", "audit_encoder", "audit_federation", "open_run", "open_study",
+    "view", "Run", "StudyResult", "InputError",
 )  # fmt: skip
 BASES = ("Attack", "ActiveAttack", "DatasetAttack", "Known", "NotFitted")
 ABOUT = (

@@ -187,6 +187,7 @@ def test_update__that_is_none_is_named_once_and_not_kept(
     name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
+    caplog.set_level(logging.INFO, "flwr")
     why, sent = SENT[name]
 
     def node(message: Message, context: Any) -> Message:
@@ -217,6 +218,7 @@ def test_reply__that_comes_after_its_round_is_named(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
+    caplog.set_level(logging.INFO, "flwr")
     with record(PlainGrid(make_app(roster)), tmp_path / "REC", updates="all") as grid:
         early = list(grid.push_messages(orders(arrays(1), 1)))
         grid.pull_messages(early[1:])
@@ -234,6 +236,7 @@ def test_model__that_cannot_be_recorded_later_ends_the_recording_alone(
     kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
+    caplog.set_level(logging.INFO, "flwr")
     second = {
         "a model each": lambda: orders([arrays(n) for n in NODES], 2),
         "two a round": lambda: orders(arrays(9), 1),
@@ -253,6 +256,7 @@ def test_disk__that_fails_stops_no_federation(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
+    caplog.set_level(logging.INFO, "flwr")
 
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
