@@ -98,7 +98,15 @@ class RecordingGrid(Grid):
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
-        """Send messages and wait for the replies; models and updates are recorded."""
+        """Send messages and wait for the replies; models and updates are recorded.
+
+        Args:
+            messages: to clients.
+            timeout: seconds; None: until every reply is there.
+
+        Returns:
+            The replies.
+        """
         messages = list(messages)
         number = self._recorder.see_orders(messages)
         replies = list(self._grid.send_and_receive(messages, timeout=timeout))
