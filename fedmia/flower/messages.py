@@ -16,6 +16,7 @@ from dataclasses import replace
 from threading import RLock
 from typing import Any
 
+import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 
 from fedmia.options.errors import InputError
@@ -44,7 +45,7 @@ class MessageRecorder:
         self._began = 0.0
         self._order: tuple[int | None, str] = (None, "")  # its round, as a message says; its model
         self._written = (-1, "")  # the last model that is written: after which round; its digest
-        self._form = dict[str, tuple[Any, ...]]()  # of the model: shape and type by name
+        self._form = dict[str, tuple[torch.Size, bool]]()  # of the first model
         self._numbers = dict[int, int]()  # of each node
         self._missed = set[str]()
 
@@ -72,7 +73,7 @@ class MessageRecorder:
                 raise InputError("each client gets a model of its own")
             if "train" in kinds:
                 return self._see_trained(messages, model, digest)
-            if self._line is not None and form_of(tensors(model)) == self._form:
+            if self._line is not None and not misfit(tensors(model), self._form):
                 self._write_model(self._line.round, model, digest)
         return 0
 
@@ -129,26 +130,26 @@ class MessageRecorder:
         return records.get(self._arrays) if self._arrays else next(iter(records.values()), None)
 
     def _see_trained(self, messages: Sequence[Message], model: ArrayRecord, digest: str) -> int:
-        line, declared = self._line, round_number(messages[0])
-        if line is None or (declared, digest) != self._order:
+        line, label = self._line, round_number(messages[0])
+        if line is None or (label, digest) != self._order:
             if line is None:
                 self._begin(tensors(model), len(messages))
-            elif declared is not None and declared == self._order[0]:
+            elif label is not None and label == self._order[0]:
                 raise InputError(
-                    f"two models were sent in round {declared}: each client gets one of its own, "
-                    "or messages do not count their rounds"
+                    f"two models were sent in round {label}: each client gets one of its own, or "
+                    "messages do not count their rounds"
                 )
-            number = max(line.round + 1 if line else 1, declared or 0)
+            number = max(line.round + 1 if line else 1, label or 0)
             self._end_round()
             self._write_model(number - 1, model, digest)
             self._line = line = RoundRecord(MAIN, number)
-            self._order, self._began = (declared, digest), time.perf_counter()
+            self._order, self._began = (label, digest), time.perf_counter()
         for message in messages:
             self._numbers.setdefault(message.metadata.dst_node_id, len(self._numbers))
         return line.round
 
     def _begin(self, state: State, clients: int) -> None:
-        self._form = form_of(state)
+        self._form = {n: (t.shape, t.is_floating_point()) for n, t in state.items()}
         header = self._writer.header
         if [*state] == [str(place) for place in range(len(state))]:
             self._writer.replace_header(replace(header, names=False))
@@ -180,9 +181,7 @@ class MessageRecorder:
             state = tensors(arrays)
         except (EOFError, TypeError, ValueError) as error:
             return self._miss(number, client, f"cannot be read: {error}")
-        if (form := form_of(state)) != self._form:
-            names = {**self._form, **form}
-            name = next(n for n in names if form.get(n) != self._form.get(n))
+        if name := misfit(state, self._form):
             return self._miss(number, client, f"is partial or masked: see '{name}'")
         if digest := self._writer.write_update(number, client, state):
             line.updates[client] = digest
@@ -202,8 +201,8 @@ class MessageRecorder:
     def _write_model(self, number: int, arrays: ArrayRecord, digest: str) -> None:
         if (number, digest) != self._written:
             state = tensors(arrays)
-            if form_of(state) != self._form:
-                raise InputError("the model has other names, shapes or types than the first")
+            if name := misfit(state, self._form):
+                raise InputError(f"the model differs in names or shapes from the first: '{name}'")
             self._writer.write_model(number, state)
             self._written = number, digest
 
@@ -230,9 +229,17 @@ def metrics_of(reply: Message) -> dict[str, float]:
     return {name: float(value) for name, value in numbers if isinstance(value, int | float)}
 
 
-def form_of(state: State) -> dict[str, tuple[Any, ...]]:
-    """Shape and type of each tensor."""
-    return {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in state.items()}
+def misfit(state: State, form: dict[str, tuple[torch.Size, bool]]) -> str:
+    """The first tensor of another name or shape, or an integer where the first model has none.
+
+    Integers may become fractions: FedAvg averages the counters of BatchNorm.
+    """
+    for name in {**form, **state}:
+        if name not in form or name not in state or state[name].shape != form[name][0]:
+            return name
+        if form[name][1] and not state[name].is_floating_point():
+            return name
+    return ""
 
 
 def digest_of(arrays: ArrayRecord) -> str:

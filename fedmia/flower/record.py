@@ -101,11 +101,11 @@ class RecordingGrid(Grid):
         """Send messages and wait for the replies; models and updates are recorded.
 
         Args:
-            messages: orders to clients.
-            timeout: seconds to wait for; None: without end.
+            messages: to clients.
+            timeout: seconds; None: until every reply is there.
 
         Returns:
-            The replies, with what the roster says taken out.
+            The replies.
         """
         messages = list(messages)
         number = self._recorder.see_orders(messages)

@@ -1,0 +1,1 @@
+"""Plain SimCLR on Flower, by FedAvg or by a loop of its own; three lines of it record."""

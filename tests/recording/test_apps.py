@@ -1,0 +1,69 @@
+"""Plain Flower apps, on simulated nodes and on a deployment's, are recorded by three lines."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from fedmia.recording import Recording
+from tests.flower.deployed import Deployment
+from tests.recording.apps.my_app.task import Net, write_images
+
+APPS = Path(__file__).parent / "apps"
+
+
+def run(flower: Deployment, server: str, connection: str) -> None:
+    """Run the app with one of its servers, and judge what is recorded."""
+    app = flower.folder / server
+    shutil.copytree(APPS, app, ignore=shutil.ignore_patterns("__pycache__"))
+    settings = (app / "pyproject.toml").read_text().replace("my_app.fedavg", f"my_app.{server}")
+    (app / "pyproject.toml").write_text(settings)
+    write_images(app, 2)
+    config = f"folder='{app}' recording='{app / 'REC'}'"
+    flower.run(f'flwr run {app} {connection} --stream -c "{config}"', connection)
+    recording = Recording(app / "REC")
+    models, updates = recording.models(), recording.updates()
+    assert list(models) == [0, 1, 2] and recording.clients() == [0, 1]
+    assert recording.named_by == "roster" and recording.header.names is (server == "fedavg")
+    torch.manual_seed(0)
+    last = np.load(app / "final.npz")
+    for round, state in ((0, {n: t.numpy() for n, t in Net().state_dict().items()}), (2, last)):
+        for wrote, want in zip(models[round].values(), state.values(), strict=True):
+            np.testing.assert_array_equal(wrote.numpy(), want)
+    for round in (1, 2):
+        assert list(updates[round]) == [0, 1]
+        mean = sum(list(sent.values())[0] for sent in updates[round].values()) / 2
+        torch.testing.assert_close(mean, list(models[round].values())[0])
+        assert set(recording.rounds["main"][round].examples.values()) == {32}
+
+
+@pytest.mark.slow(seconds=40)
+def test_apps__on_simulated_nodes(tmp_path: Path) -> None:
+    with Deployment(tmp_path) as flower:
+        server = "flower-superlink --insecure --simulation --host 127.0.0.1 --port "
+        flower.start(server + flower.ports["http"], "superlink.log")
+        flower.answers("http", "superlink.log")
+        for server in ("fedavg", "loop"):
+            run(flower, server, "local")
+
+
+@pytest.mark.slow(seconds=40)
+def test_apps__on_a_superlink_with_supernodes(tmp_path: Path) -> None:
+    with Deployment(tmp_path) as flower:
+        with (tmp_path / "home" / "config.toml").open("a") as file:
+            address = f"127.0.0.1:{flower.ports['18000']}"
+            file.write(f'[superlink.deploy]\naddress = "{address}"\ninsecure = true\n')
+        link = "flower-superlink --insecure --host 127.0.0.1 --port 18000"
+        flower.start(f"{link} --disable-runtime-dependency-installation", "link.log")
+        flower.answers("18000", "link.log")
+        for n, port in enumerate(("19094", "19095")):
+            flower.start(
+                f"flower-supernode --insecure --superlink 127.0.0.1:18000 --port {port} "
+                f'--node-config "partition-id={n} num-partitions=2"', f"node{n}.log",
+            )  # fmt: skip
+        for server in ("fedavg", "loop"):
+            run(flower, server, "deploy")
