@@ -15,17 +15,20 @@ if __name__ == "__main__" and (_code := answer_page(SIMULATE, sys.argv[1:])) is 
     sys.exit(_code)  # a page or a wrong flag, which take none of the heavy imports below
 
 import os  # noqa: E402
+import tempfile  # noqa: E402
 from collections.abc import Iterator, Sequence  # noqa: E402
 from contextlib import contextmanager, suppress  # noqa: E402
 from dataclasses import dataclass  # noqa: E402
 from functools import partial  # noqa: E402
+from pathlib import Path  # noqa: E402
 from threading import Event  # noqa: E402
 from typing import cast  # noqa: E402
 
 from fedmia.config.tree import to_tree  # noqa: E402
-from fedmia.evaluation.run import execute  # noqa: E402
+from fedmia.evaluation.run import score  # noqa: E402
 from fedmia.federation.checkpoint import Checkpoint  # noqa: E402
-from fedmia.federation.run import PreparedRun, fingerprint, prepare  # noqa: E402
+from fedmia.federation.plan import PreparedRun, fingerprint, prepare  # noqa: E402
+from fedmia.federation.train import train  # noqa: E402
 from fedmia.observers._observing import RunObservers  # noqa: E402
 from fedmia.records.rows import Report  # noqa: E402
 from fedmia.report.publish import publish, show  # noqa: E402
@@ -129,7 +132,13 @@ def run_experiment(invocation: Invocation, watch: Stopwatch, stop: Event) -> Out
             place.begin(tree)
         with observing, open_checkpoint(prepared, place) as checkpoint:
             observing.begin(tree)
-            scores = execute(prepared, place.folder, watch, stop, display, checkpoint=checkpoint)
+            with tempfile.TemporaryDirectory(prefix="fedmia-") as folder, display:
+                trained = train(
+                    prepared, Path(folder), place.folder, stop, watch, display,
+                    checkpoint=checkpoint,
+                )  # fmt: skip
+                display.say("attacks")
+                scores = score(trained, watch, display)
             report = publish(scores, place.folder, watch)
             observing.report(report)
             whole = scores.interrupted is None and scores.failure is None

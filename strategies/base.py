@@ -15,11 +15,11 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
 from fedmia.options.option import Options
-from fedmia.options.seeding import rng
 from fedmia.records.privacy import Epsilon
 from fedmia.ssl.base import State
 from fedmia.storage.arrays import record, tensors
 from fedmia.storage.snapshot import StrategyContext, Update
+from strategies.cohort import RoundRange, draw_cohort
 from strategies.failure_policy import Adversary, FailurePolicy, FederationError
 from strategies.replies import RejectedReply, ReplyReader, collect_updates
 
@@ -29,32 +29,6 @@ Metrics = dict[str, float]
 
 def ignore_update(update: Update) -> None:
     """Take no notice of an update."""
-
-
-@dataclass(frozen=True)
-class RoundRange:
-    """Consecutive rounds of one branch.
-
-    Attributes:
-        branch: `main`, `zero` or `placebo`; clients keep their state by branch.
-        first: rounds already behind; the stretch runs first + 1 .. last.
-        last: last round of the range.
-        craft: whether the active attacker may craft.
-        participation: share of clients in a round's cohort, in (0, 1].
-        seed: of the cohorts, and of what the server draws; not the run's where none may draw them
-            again (`fedmia.options.seeding.root`).
-        total: rounds of the whole branch.
-        malicious: clients in the attacker's role, to whom no privacy is promised.
-    """
-
-    branch: str
-    first: int
-    last: int
-    craft: bool
-    participation: float
-    seed: int = field(repr=False)
-    total: int = 0
-    malicious: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -425,21 +399,3 @@ def wait_for_nodes(grid: Grid, clients: int, patience: float = 120.0) -> list[in
             raise FederationError(f"{len(ids)} of {clients} clients connected")
         time.sleep(0.1)
     return ids
-
-
-def draw_cohort(course: RoundRange, round: int, clients: int) -> list[int]:
-    """Draw the clients of a round, seeded and without replacement.
-
-    Args:
-        course: the range of rounds at work.
-        round: number of the round, from 1.
-        clients: number of clients.
-
-    Returns:
-        Sorted partition ids.
-    """
-    size = max(1, int(course.participation * clients + 0.5))
-    if size >= clients:
-        return list(range(clients))
-    chosen = rng(course.seed, "cohort", round).choice(clients, size, replace=False)
-    return sorted(int(c) for c in chosen)

@@ -22,7 +22,8 @@ from fedmia.ssl.base import State
 from fedmia.storage.snapshot import Update
 from strategies._accounting import composed_epsilon, composed_noise, sampled_epsilon, sampled_noise
 from strategies._clipping import clip_each, clip_state, match_dtypes
-from strategies.base import FederatedStrategy, Metrics, draw_cohort
+from strategies.base import FederatedStrategy, Metrics
+from strategies.cohort import draw_cohort
 from strategies.failure_policy import Adversary
 
 DEFAULT_NOISE = 0.03

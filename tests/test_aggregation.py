@@ -23,7 +23,8 @@ from fedmia.options.registry import load
 from fedmia.report.figures import draw
 from fedmia.report.lowerbounds import aggregation_row
 from fedmia.simulate import main
-from strategies.base import Round, RoundRange
+from strategies.base import Round
+from strategies.cohort import RoundRange
 from tests.equivalence.conftest import federated, prepared
 
 TINY = (

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from fedmia.evaluation.federated.snapshots import Evaluation
+from fedmia.evaluation.models import Evaluation
 from fedmia.federation.rounds import FederatedRun
 from fedmia.ssl.train import Job
 from fedmia.storage.snapshot import SnapshotStore

@@ -15,7 +15,7 @@ from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
 from fedmia.config.experiment import Experiment
 from fedmia.data.images import digests
-from fedmia.federation.run import prepare
+from fedmia.federation.plan import prepare
 from tests.small_runs import SMALL, Report, ran
 
 TINY = f"{SMALL} --clients 3 --rounds 2 --attack.similarity.views 2 --attacks similarity"

@@ -6,7 +6,7 @@ import pytest
 
 from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
-from fedmia.federation.run import prepare
+from fedmia.federation.plan import prepare
 
 TINY = (
     "--dataset synthetic --data.pixels 8 --data.images 90 --data.classes 2 --clients 1 --rounds 1 "

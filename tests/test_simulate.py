@@ -17,7 +17,7 @@ from fedmia import audit
 from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
 from fedmia.evaluation.steps.failures import Failures
-from fedmia.federation.run import prepare
+from fedmia.federation.plan import prepare
 from fedmia.report.figures import canvas
 from fedmia.runs import open_run
 from papers.__main__ import main as papers

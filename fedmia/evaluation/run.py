@@ -1,14 +1,11 @@
-"""A federated run: its rounds, and what they are scored on."""
+"""Score what a federation left: its models by round, its updates and readings."""
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from threading import Event
 from typing import Any
 
 import numpy as np
@@ -16,94 +13,29 @@ import torch
 
 from fedmia.data.images import IntArray
 from fedmia.defenses.stack import require_account
-from fedmia.evaluation.federated.observer import Observer
-from fedmia.evaluation.federated.probes import Probes
-from fedmia.evaluation.federated.recorder import TrajectoryRecorder
-from fedmia.evaluation.federated.snapshots import Evaluation, RoundModel, client_of_members
-from fedmia.evaluation.federated.trajectories import Trajectories
+from fedmia.evaluation.models import Evaluation, RoundModel
 from fedmia.evaluation.steps.assemble import assemble
 from fedmia.evaluation.steps.budgets import allot, sweep
 from fedmia.evaluation.steps.controls import POSERS, pixels
 from fedmia.evaluation.steps.failures import Failures
-from fedmia.federation.checkpoint import Checkpoint
-from fedmia.federation.outlook import describe_start
-from fedmia.federation.run import (
-    FederationResult,
-    Nodes,
-    PreparedRun,
-    federate,
-    forecasts,
-    make_client_context,
-)
+from fedmia.evaluation.trajectories import Trajectories
+from fedmia.federation.result import FederationResult
+from fedmia.federation.utility import Probes
 from fedmia.options import registry
-from fedmia.options.errors import InputError, format_error
-from fedmia.options.seeding import ENTROPY
+from fedmia.options.errors import InputError
 from fedmia.records import ClientInfo, Pair, RoundInfo, RunScores, ScoredAttack, list_attacks
 from fedmia.runtime.cores import count_cores
 from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch
-from fedmia.storage.manifest import SNAPSHOTS
-from fedmia.storage.snapshot import SnapshotStore
-from strategies.base import draw_cohort
 from strategies.failure_policy import FederationError
 
 
-def execute(
-    prepared: PreparedRun, out: Path | None, watch: Stopwatch, stop: Event, bars: Display,
-    nodes: Nodes | None = None, checkpoint: Checkpoint | None = None,
-) -> RunScores:  # fmt: skip
-    """Train, attack and score. Snapshots stay in `out` where it is given.
+def score(run: FederationResult, watch: Stopwatch, display: Display | None = None) -> RunScores:
+    """Score the finished rounds of a federation.
 
     Args:
-        prepared: settings, images and their roles.
-        out: folder of results; None keeps nothing on disk.
+        run: what it left.
         watch: notes the seconds of each part.
-        stop: set when the user interrupts the run.
-        bars: progress on the terminal.
-        nodes: clients that Flower runs elsewhere, in place of a backend's.
-        checkpoint: to be gone on with.
-
-    Returns:
-        All that the report shows.
-
-    Raises:
-        FederationError: a client failed in the first round; nothing is reported.
-    """
-    with tempfile.TemporaryDirectory(prefix="fedmia-") as temporary, bars as display:
-        for line in [*describe_start(prepared), *forecasts(prepared)]:
-            display.line(format_error(line, prepared.experiment.spelling))
-        folder = Path(temporary)
-        client_context = make_client_context(prepared, folder, stop)
-        # From here on everyone maps the file: pages that nobody reads leave the memory.
-        prepared.data = replace(prepared.data, images=client_context.images)
-        snapshots = SnapshotStore((out or folder) / SNAPSHOTS)
-        probes = Probes(client_context, prepared.data.labels, prepared.split)
-        notes, active = None, prepared.active
-        if active is not None:
-            notes = TrajectoryRecorder(Observer(prepared.experiment, client_context), active)
-        finished = federate(
-            prepared, client_context, folder, snapshots, round_recorder=notes, probe=probes.knn,
-            watch=watch,
-            display=display, nodes=nodes, checkpoint=checkpoint,
-        )  # fmt: skip
-        display.say("attacks")
-        return score(finished, probes, watch, notes, display)
-
-
-def score(
-    run: FederationResult,
-    probes: Probes,
-    watch: Stopwatch,
-    trajectory_recorder: TrajectoryRecorder | None = None,
-    display: Display | None = None,
-) -> RunScores:
-    """Score the finished rounds.
-
-    Args:
-        run: the federation, its rounds over.
-        probes: utility of a model's features.
-        watch: notes the seconds of each part.
-        trajectory_recorder: readings of the active attack; None where none ran.
         display: progress on the terminal; None shows nothing.
 
     Returns:
@@ -112,12 +44,11 @@ def score(
     Raises:
         FederationError: the model's answers are not finite.
     """
-    prepared, snapshots, split = run.prepared, run.snapshots, run.split
-    experiment, data = prepared.experiment, prepared.data
+    plan, snapshots, split = run.plan, run.snapshots, run.split
+    experiment, data = plan.experiment, plan.data
+    probes = Probes(run.client_context, data.labels, plan.split)
     failures = Failures((InputError, FederationError), spelling=experiment.spelling)
-    evaluation = Evaluation(
-        run, None, trajectory_recorder.observer if trajectory_recorder else None, failures
-    )
+    evaluation = Evaluation(run, None, failures)
     with watch.part("probes"):
         scored_at, end = evaluation.scored_at(), snapshots.rounds("main")[-1]
         model = snapshots.load("main", scored_at).state
@@ -126,8 +57,8 @@ def score(
         health = probes.health(model, {r.round: r.loss for r in run.rounds}.get(scored_at))
         untrained = probes.both(snapshots.untrained().state)
     with watch.part("attacks"):
-        results = score_all_attacks(evaluation, trajectory_recorder, display)
-    notes = [*prepared.notes, *failures.notes(), *evaluation.notes, *results.pop("notes", [])]
+        results = score_all_attacks(evaluation, display)
+    notes = [*plan.notes, *failures.notes(), *evaluation.notes, *results.pop("notes", [])]
     classes = int(data.labels.max()) + 1
     shape = {"data": data.name, "channels": data.channels, "size": data.size, "classes": classes}
     sides = split.scored_members, split.scored_nonmembers
@@ -137,7 +68,7 @@ def score(
         posing=experiment.posers,
         member_ids=sides[0],
         nonmember_ids=sides[1],
-        member_client=client_of_members(run),
+        member_client=run.client_of_members(),
         member_labels=labels[0],
         nonmember_labels=labels[1],
         whose=None if split.whose is None else tuple(split.whose[side] for side in sides),
@@ -159,17 +90,12 @@ def score(
     )
 
 
-def score_all_attacks(
-    evaluation: Evaluation,
-    trajectory_recorder: TrajectoryRecorder | None = None,
-    display: Display | None = None,
-) -> dict[str, Any]:
+def score_all_attacks(evaluation: Evaluation, display: Display | None = None) -> dict[str, Any]:
     """Score attacks, controls, pairs and sets, and the leakage by round.
 
     Passive attacks are scored at `Evaluation.scored_at`. Independent work runs side by side.
 
     Args:
-        trajectory_recorder: readings of the active attack; None where none ran.
         display: progress on the terminal; None shows nothing.
 
     Returns:
@@ -199,9 +125,7 @@ def score_all_attacks(
             RoundModel(snapshots.load("placebo", scored_at), "placebo"), names, "placebo"
         )
     trajectories = (
-        Trajectories(evaluation, active, trajectory_recorder)
-        if active and trajectory_recorder
-        else None
+        Trajectories(evaluation, active, run.readings) if active and run.readings else None
     )
     if active and trajectories and (why := trajectories.unscored()):
         not_run[active], trajectories = why, None
@@ -217,7 +141,7 @@ def score_all_attacks(
     results = {piece: scores for piece, scores in done.items() if scores is not None}
     infer = evaluation.inferences((main, untrained))
     attacks, pairs = list_attacks(results["attacks"]), list[Pair]()
-    spec, ran = run.prepared.experiment.sweep, [a.name for a in results["attacks"]]
+    spec, ran = run.plan.experiment.sweep, [a.name for a in results["attacks"]]
     swept = sweep(evaluation, main, ran, spec) if spec else None
     if f"round {scored_at}" in results:
         known = {s.name: s for s in attacks if s.name in by_round}
@@ -351,7 +275,7 @@ def client_rows(
     Raises:
         InputError: a privacy statement whose account lacks rounds that were trained.
     """
-    client_context, rows, last = run.client_context, [], last_rounds(run, scored_at)
+    client_context, rows, last = run.client_context, [], run.last_rounds(scored_at)
     trained = run.aggregation.trained if run.aggregation else (0,) * len(client_context.roles)
     defended = frozenset[int]().union(*(clients for *_, clients in client_context.defenses))
     for client, role in enumerate(client_context.roles):
@@ -367,26 +291,3 @@ def client_rows(
         at = None if last is None else int(last[client])
         rows.append(ClientInfo(client, len(own), role, defence, tuple(counts), at))
     return rows
-
-
-def last_rounds(run: FederationResult, scored_at: int) -> IntArray | None:
-    """Of each client the last round of `main`, up to a round, in which it trained; 0: none.
-
-    Args:
-        run: the federation, its rounds over.
-        scored_at: round of the scored model.
-
-    Returns:
-        (clients,); None where all clients train in every round, or where nobody may draw the
-        cohorts again.
-    """
-    course, clients = run.schedule.course("main", 0, scored_at, craft=False), len(run.split.parts)
-    if run.client_context.noise_source == ENTROPY:
-        return None
-    last = np.zeros(clients, dtype=np.int64)
-    for round in range(1, scored_at + 1):
-        cohort = draw_cohort(course, round, clients)
-        if len(cohort) == clients:
-            return None
-        last[cohort] = round
-    return last

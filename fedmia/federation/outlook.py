@@ -6,7 +6,7 @@ import itertools
 import statistics
 
 from fedmia.data._sizes import MOST_MEMBERS, MOST_SCORED
-from fedmia.federation.run import PreparedRun
+from fedmia.federation.plan import PreparedRun
 from fedmia.options.errors import opt
 
 

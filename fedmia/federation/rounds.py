@@ -30,7 +30,8 @@ from fedmia.federation.checkpoint import (
 from fedmia.federation.forks import Fork
 from fedmia.federation.inline import LocalGrid
 from fedmia.federation.ledger import Ledger
-from fedmia.federation.schedule import RoundRecorder, Schedule
+from fedmia.federation.recorder import TrajectoryRecorder
+from fedmia.federation.schedule import Schedule
 from fedmia.options.errors import prefix_errors
 from fedmia.options.option import check_type
 from fedmia.options.seeding import rng, root
@@ -42,7 +43,8 @@ from fedmia.runtime.stopwatch import Stopwatch, covered_seconds
 from fedmia.ssl.base import State, under
 from fedmia.storage.archive import pack, unpack
 from fedmia.storage.snapshot import Snapshot, SnapshotStore, StateStore, Update
-from strategies.base import FederatedStrategy, Round, RoundRange
+from strategies.base import FederatedStrategy, Round
+from strategies.cohort import RoundRange
 from strategies.failure_policy import Adversary, FailurePolicy, FederationError
 
 # Records of a checkpoint's index.
@@ -68,7 +70,7 @@ class FederatedRun:
         store: local states of the clients.
         snapshots: models of the rounds, by branch.
         probe: kNN accuracy of a global state.
-        round_recorder: notes what the active client sees; None where no attack is active.
+        recorder: notes what the active client sees; None where no attack is active.
         watch: notes the seconds of each part.
         display: progress on the terminal.
         failure_policy: the clients, and what happens when one fails.
@@ -86,7 +88,7 @@ class FederatedRun:
     store: StateStore
     snapshots: SnapshotStore
     probe: Callable[[State], float | None]
-    round_recorder: RoundRecorder | None
+    recorder: TrajectoryRecorder | None
     watch: Stopwatch
     display: Display
     failure_policy: FailurePolicy
@@ -187,8 +189,8 @@ class FederatedRun:
         self.head = self._load_head("head")
         if self.checkpoint.has("forked"):
             self.forked = self._load_head("forked")
-        if self.round_recorder is not None and self.checkpoint.has("notes"):
-            self.round_recorder.restore(*self.checkpoint.get("notes"))
+        if self.recorder is not None and self.checkpoint.has("notes"):
+            self.recorder.restore(*self.checkpoint.get("notes"))
         order = self.branches()
         here = order.index(self.head.branch)
         for branch in order[here + 1 :]:
@@ -268,8 +270,8 @@ class FederatedRun:
         parts: dict[str, CheckpointPart] = {"head": self._pack_head(at)}
         if self.forked is not None:
             parts["forked"] = "forked" if checkpoint.has("forked") else self._pack_head(self.forked)
-        if self.round_recorder is not None:
-            parts["notes"] = self.round_recorder.notes()
+        if self.recorder is not None:
+            parts["notes"] = self.recorder.notes()
         self.watch.claim()
         about = {
             "rounds": pack(self.rounds, {}), "gone": sorted(self.failure_policy.gone),
@@ -348,13 +350,8 @@ class FederatedRun:
 
     def _prepare_fork(self, course: RoundRange, at: BranchState) -> None:
         """Note how things stand before the next round, if it is the one to be replayed."""
-        round_recorder, round, holder = self.round_recorder, at.round + 1, self.holder
-        if (
-            round_recorder is None
-            or holder is None
-            or not course.craft
-            or not round_recorder.forks(at.branch)
-        ):
+        recorder, round, holder = self.recorder, at.round + 1, self.holder
+        if recorder is None or holder is None or not course.craft or not recorder.forks(at.branch):
             return
         attacked = range(self.schedule.clean + 1, self.schedule.last + 1)
         if round != next((r for r in attacked if self.schedule.takes_part(holder, r)), None):
@@ -372,13 +369,13 @@ class FederatedRun:
             strategy.broadcast(),
         )  # fmt: skip
 
-    def _replay(self, round_recorder: RoundRecorder, round: int) -> None:
+    def _replay(self, recorder: TrajectoryRecorder, round: int) -> None:
         """Hand the finished round to the recorder, if it is the one to be replayed."""
         fork = self._fork
         if fork is None or fork.round != round:
             return
         fork.honest = self.snapshots.updates("forks", round)
-        round_recorder.forked(fork)
+        recorder.forked(fork)
         self._fork = None
         self.snapshots.drop("forks")
 
@@ -423,10 +420,10 @@ class FederatedRun:
         if self.client_context.is_stopped():
             self.snapshots.drop_updates(branch, round)
             raise RunInterrupted
-        if crafted is not None and self.round_recorder is not None:
+        if crafted is not None and self.recorder is not None:
             with self.watch.part("attacks"):
-                self.round_recorder.sent(branch, round, self._snapshot(branch, round, crafted))
-                self._replay(self.round_recorder, round)
+                self.recorder.sent(branch, round, self._snapshot(branch, round, crafted))
+                self._replay(self.recorder, round)
             # Perhaps before all was replayed: the round is made again.
             if self.client_context.is_stopped():
                 self.snapshots.drop_updates(branch, round)
@@ -441,9 +438,9 @@ class FederatedRun:
 
     def _read(self, branch: str, round: int, state: State) -> None:
         """What the active client notes of a model that it received for `round`."""
-        if self.round_recorder is not None:
+        if self.recorder is not None:
             with self.watch.part("attacks"):
-                self.round_recorder.received(branch, round, self._snapshot(branch, round, state))
+                self.recorder.received(branch, round, self._snapshot(branch, round, state))
 
     def _note(
         self, branch: str, round: int, attacked: bool, loss: float | None, state: State

@@ -1,17 +1,13 @@
-"""Which rounds a run has, which of them are attacked, scored and kept; who records them."""
+"""Which rounds a run has, and which of them are attacked, scored and kept."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 import numpy as np
 
 from fedmia.config.experiment import Experiment
-from fedmia.federation.forks import Fork
-from fedmia.ssl.base import State
-from fedmia.storage.snapshot import Snapshot
-from strategies.base import RoundRange, draw_cohort
+from strategies.cohort import RoundRange, draw_cohort
 
 
 @dataclass(frozen=True)
@@ -73,35 +69,3 @@ class Schedule:
         """
         course = self.course("main", 0, self.last, craft=False)
         return client in draw_cohort(course, round, self.experiment.federation.clients)
-
-
-class RoundRecorder(Protocol):
-    """What the active client records of the models that it holds, round by round."""
-
-    def received(self, branch: str, round: int, snapshot: Snapshot) -> None:
-        """Record a model that the client received.
-
-        Args:
-            branch: which federation of the run: `main`, `zero` or `placebo`.
-            round: the attacked round that the model is for; the last + 1 for the final model.
-        """
-
-    def sent(self, branch: str, round: int, snapshot: Snapshot) -> None:
-        """Record what the client uploaded in attacked `round`.
-
-        Args:
-            branch: which federation of the run: `main`, `zero` or `placebo`.
-            round: the attacked round.
-        """
-
-    def forks(self, branch: str) -> bool:
-        """Whether a round of the branch is replayed for batches that are acted on alone."""
-
-    def forked(self, fork: Fork) -> None:
-        """Record the replays of that round, once it is finished."""
-
-    def notes(self) -> tuple[State, Any]:
-        """All records, as tensors and as JSON-able facts."""
-
-    def restore(self, tensors: State, about: Any) -> None:
-        """Take over the records that `notes` gave, and forget all others."""

@@ -93,7 +93,7 @@ def score(message: Message, context: Context) -> Message:
     Returns:
         The scores, or the client's statement alone.
     """
-    from fedmia.evaluation.node import score_node  # what scores takes seconds to import
+    from fedmia.flower.answers import score_node  # what scores takes seconds to import
 
     node = Node.from_context(context)
     prepared, client_context = node.prepared()

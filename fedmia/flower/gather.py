@@ -12,8 +12,9 @@ from flwr.serverapp import Grid
 
 from fedmia.cli.command import Invocation
 from fedmia.config.experiment import Experiment
-from fedmia.evaluation.node import scores_from_node
-from fedmia.federation.run import FederationResult, Nodes, federate, make_client_context
+from fedmia.federation.result import FederationResult
+from fedmia.federation.train import Nodes, train
+from fedmia.flower.answers import scores_from_node
 from fedmia.flower.nodes import check_agreement, open_nodes
 from fedmia.flower.private import check, gives_guarantee, prepare_server, try_settings
 from fedmia.flower.rounds import LogDisplay
@@ -22,7 +23,6 @@ from fedmia.records.rows import Report
 from fedmia.report.publish import publish
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.storage.durable import make_folder
-from fedmia.storage.manifest import SNAPSHOTS
 from fedmia.storage.outfolder import OutFolder
 from fedmia.storage.runfolder import DAMAGE
 from fedmia.storage.snapshot import MemoryStore, SnapshotStore
@@ -123,12 +123,8 @@ def run_rounds(
     assert place.folder is not None
     prepared = prepare_server(experiment, **shape)
     with tempfile.TemporaryDirectory(prefix="fedmia-") as folder:
-        client_context = make_client_context(prepared, Path(folder), Event())
-        return federate(
-            prepared, client_context, Path(folder), SnapshotStore(place.folder / SNAPSHOTS),
-            probe=lambda state: None, watch=watch, nodes=nodes,
-            display=LogDisplay(prepared.total_rounds()),
-        )  # fmt: skip
+        display = LogDisplay(prepared.total_rounds())
+        return train(prepared, Path(folder), place.folder, Event(), watch, display, nodes)
 
 
 def collect_scores(

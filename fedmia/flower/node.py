@@ -13,7 +13,7 @@ from typing import Any
 from flwr.app import Context
 
 from clients.client_context import ClientContext
-from fedmia.federation.run import PreparedRun, fingerprint, foresee, prepare, try_method
+from fedmia.federation.plan import PreparedRun, fingerprint, foresee, prepare, try_method
 from fedmia.flower.private import SIDES, SOURCES, prepare_own, read_experiment, remote_context
 from fedmia.flower.releases import Releases
 from fedmia.flower.store import NodeStore

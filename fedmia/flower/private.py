@@ -17,7 +17,7 @@ from fedmia.config.dataset_names import split_dataset
 from fedmia.config.experiment import Experiment
 from fedmia.config.tree import from_tree
 from fedmia.data.images import ImageSet, IntArray, digests
-from fedmia.federation.run import PreparedRun, make_client_context, try_method
+from fedmia.federation.plan import PreparedRun, make_client_context, try_method
 from fedmia.options import registry
 from fedmia.options.bounded import parse_json
 from fedmia.options.errors import InputError, opt

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import shlex
+import tempfile
 import time
 from pathlib import Path
 from threading import Event
@@ -15,8 +16,9 @@ from flwr.serverapp import Grid, ServerApp
 from fedmia.cli.command import Invocation, parse
 from fedmia.cli.commands import SIMULATE
 from fedmia.config.tree import to_tree
-from fedmia.evaluation.run import execute
-from fedmia.federation.run import Nodes, fingerprint
+from fedmia.evaluation.run import score
+from fedmia.federation.plan import fingerprint
+from fedmia.federation.train import Nodes, train
 from fedmia.flower.gather import gather
 from fedmia.flower.node import prepare_rehearsal
 from fedmia.flower.nodes import check_agreement, open_nodes
@@ -141,7 +143,10 @@ def rehearse(grid: Grid, invoked: Invocation, place: OutFolder, watch: Stopwatch
         check_agreement(answers, fingerprint=fingerprint(prepared))
         beside = Nodes(grid, NodeStates(grid, nodes))
         display = LogDisplay(prepared.total_rounds())
-        scores = execute(prepared, place.folder, watch, Event(), display, beside)
+        with tempfile.TemporaryDirectory(prefix="fedmia-") as folder, display:
+            trained = train(prepared, Path(folder), place.folder, Event(), watch, display, beside)
+            display.say("attacks")
+            scores = score(trained, watch, display)
     report = publish(scores, place.folder, watch)
     if place.folder is not None:
         SnapshotStore(place.folder / SNAPSHOTS).drop_controls()

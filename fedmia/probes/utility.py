@@ -9,6 +9,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from fedmia.records import Probe
+
+NO_PROBES = {"knn": Probe(None, 0), "linear": Probe(None, 0)}  # where there are no two classes
+
 
 def weighted_knn(
     bank: Tensor, bank_labels: Tensor, features: Tensor, k: int = 20, T: float = 0.1
@@ -72,3 +76,25 @@ def linear_accuracy(
         warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)
         model.fit(train.numpy(), train_labels.numpy())
     return float((model.predict(test.numpy()) == test_labels.numpy()).mean())
+
+
+def probe(fit: Tensor, fit_labels: Tensor, test: Tensor, test_labels: Tensor) -> dict[str, Probe]:
+    """kNN, by class too, and linear probe: fitted on features (N, D), tested on others.
+
+    Args:
+        fit: features (N, D) to fit on.
+        fit_labels: (N,), their classes.
+        test: features (M, D) to test on.
+        test_labels: (M,), their classes.
+
+    Returns:
+        `knn` and `linear`, each with its accuracy in [0, 1] and its number of images.
+    """
+    right, n = weighted_knn(fit, fit_labels, test) == test_labels, len(test_labels)
+    classes = int(test_labels.max()) + 1
+    of, hits = (torch.bincount(t, minlength=classes) for t in (test_labels, test_labels[right]))
+    by_class = tuple(zip(hits.tolist(), of.tolist(), strict=True))
+    return {
+        "knn": Probe(float(right.double().mean()), n, by_class),
+        "linear": Probe(linear_accuracy(fit, fit_labels, test, test_labels), n),
+    }

@@ -11,8 +11,9 @@ from threading import Event
 
 from fedmia.config.compatibility import check_gpu
 from fedmia.config.experiment import Experiment
-from fedmia.evaluation.federated.snapshots import Evaluation
-from fedmia.federation.run import FederationResult, make_client_context, prepare
+from fedmia.evaluation.models import Evaluation
+from fedmia.federation.plan import make_client_context, prepare
+from fedmia.federation.result import FederationResult
 from fedmia.options.errors import InputError, style_of_file
 from fedmia.runs import Run, open_run
 from fedmia.storage.manifest import REPORT

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fedmia.evaluation.federated.snapshots import Evaluation
+from fedmia.evaluation.models import Evaluation
 from fedmia.evaluation.run import run_side_by_side
 from fedmia.options.errors import InputError
 from fedmia.records import Curves

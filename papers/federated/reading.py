@@ -21,7 +21,7 @@ from fedmia.attacks.combined import Combined
 from fedmia.attacks.internal import Internal, top_confidences
 from fedmia.attacks.similarity import Similarity
 from fedmia.data.images import digests
-from fedmia.evaluation.federated.snapshots import Evaluation
+from fedmia.evaluation.models import Evaluation
 from fedmia.evaluation.steps.scorer import Scorer
 from fedmia.options import registry
 from fedmia.records import ScoredAttack

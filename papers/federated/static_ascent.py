@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from fedmia.attacks.ascent_static import AscentStatic
-from fedmia.evaluation.federated.snapshots import Evaluation
+from fedmia.evaluation.models import Evaluation
 from fedmia.records import FloatArray, ScoredAttack
 from fedmia.storage.snapshot import Snapshot
 from fedmia.threat.signals import Signals

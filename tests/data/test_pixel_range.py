@@ -20,7 +20,7 @@ from fedmia.config.tree import from_tree, to_tree
 from fedmia.door import auditing
 from fedmia.door.arguments import build_settings
 from fedmia.evaluation.audits.sources import find_images, load_images, take
-from fedmia.federation.run import prepare
+from fedmia.federation.plan import prepare
 from fedmia.options.errors import InputError
 from papers.heads import measure
 from papers.heads.settings import Head

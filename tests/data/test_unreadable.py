@@ -11,7 +11,7 @@ from PIL import Image
 from fedmia.data.base import Request
 from fedmia.data.folder import Folder
 from fedmia.data.images import ImageSet
-from fedmia.federation.run import prepare
+from fedmia.federation.plan import prepare
 from fedmia.options.errors import InputError
 from tests.data.material import experiment_on, refusal, write_image
 

@@ -16,7 +16,7 @@ from fedmia.defenses._persample import sample_rate
 from fedmia.defenses.accounting import epsilon_spent
 from fedmia.defenses.dpsgd import DPSGD
 from fedmia.evaluation import run
-from fedmia.federation.run import prepare
+from fedmia.federation.plan import prepare
 from fedmia.options.errors import format_error, opt
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.ssl.train import Train

@@ -17,11 +17,12 @@ import torch
 
 from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
-from fedmia.evaluation.federated.observer import Observer
-from fedmia.evaluation.federated.recorder import TrajectoryRecorder
 from fedmia.federation.forks import Fork
-from fedmia.federation.run import FederationResult as Unrecorded
-from fedmia.federation.run import PreparedRun, federate, make_client_context, prepare
+from fedmia.federation.observer import Observer
+from fedmia.federation.plan import PreparedRun, make_client_context, prepare
+from fedmia.federation.recorder import TrajectoryRecorder
+from fedmia.federation.result import FederationResult as Unrecorded
+from fedmia.federation.train import federate
 from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.ssl.base import State

@@ -12,7 +12,7 @@ import pytest
 
 from clients.client_context import ClientContext
 from clients.client_round import ClientRound
-from fedmia.federation.run import make_client_context
+from fedmia.federation.plan import make_client_context
 
 from .conftest import ACTIVE, FederationResult, Run, federated, prepared, same, unattacked, weights
 

@@ -11,8 +11,8 @@ import torch
 
 from fedmia.attacks import ascent
 from fedmia.attacks.ascent import Ascent, AscentAlgorithm1
-from fedmia.evaluation.federated.observer import Observer
-from fedmia.evaluation.federated.recorder import TrajectoryRecorder
+from fedmia.federation.observer import Observer
+from fedmia.federation.recorder import TrajectoryRecorder
 from fedmia.storage.snapshot import Snapshot
 from fedmia.threat.signals import Signals
 

@@ -23,11 +23,11 @@ from fedmia.attacks.rmia import RMIARounds
 from fedmia.data.images import digests
 from fedmia.data.sets import ImageSets
 from fedmia.evaluation import run as scoring
-from fedmia.evaluation.federated.probes import Probes
-from fedmia.evaluation.federated.snapshots import Evaluation, RoundModel
-from fedmia.evaluation.federated.trajectories import Trajectories
+from fedmia.evaluation.models import Evaluation, RoundModel
 from fedmia.evaluation.run import score_all_attacks
-from fedmia.federation.run import make_client_context
+from fedmia.evaluation.trajectories import Trajectories
+from fedmia.federation.plan import make_client_context
+from fedmia.federation.utility import Probes
 from fedmia.nets.smallnet import SmallNet
 from fedmia.options import registry
 from fedmia.options.seeding import rng, torch_rng
@@ -38,7 +38,7 @@ from fedmia.ssl.moco import MoCo
 from fedmia.storage.snapshot import Snapshot
 from fedmia.threat import ClientView, ServerView, WhiteBox
 from fedmia.threat.signals import Signals
-from strategies.base import RoundRange, draw_cohort
+from strategies.cohort import RoundRange, draw_cohort
 
 from .conftest import ACTIVE, FederationResult, federated, prepared, same, weights
 

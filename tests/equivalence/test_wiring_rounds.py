@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from fedmia.evaluation.federated.snapshots import RoundModel
-from fedmia.evaluation.federated.trajectories import Trajectories
+from fedmia.evaluation.models import RoundModel
 from fedmia.evaluation.run import score_all_attacks
+from fedmia.evaluation.trajectories import Trajectories
 from fedmia.ssl.base import State
 from fedmia.storage.snapshot import Snapshot
-from strategies.base import RoundRange, draw_cohort
+from strategies.cohort import RoundRange, draw_cohort
 
 from .conftest import ACTIVE, FederationResult, same, weights
 from .test_wiring import CLEAN, evaluation

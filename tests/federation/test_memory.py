@@ -16,7 +16,7 @@ import pytest
 from clients.client_round import ClientRound
 from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
-from fedmia.federation.run import fingerprint, make_client_context, prepare
+from fedmia.federation.plan import fingerprint, make_client_context, prepare
 from fedmia.runtime.progress import Display
 from fedmia.ssl.train import Job
 from tests.small_runs import SMALL, call_main

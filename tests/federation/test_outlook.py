@@ -12,7 +12,7 @@ from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
 from fedmia.config.experiment import Experiment
 from fedmia.federation.outlook import describe_start
-from fedmia.federation.run import prepare
+from fedmia.federation.plan import prepare
 from fedmia.options.errors import format_error
 from fedmia.runtime.progress import Display
 from tests.small_runs import call_main

@@ -12,7 +12,7 @@ import torch
 
 from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
-from fedmia.evaluation.federated.recorder import TrajectoryRecorder
+from fedmia.federation.recorder import TrajectoryRecorder
 from fedmia.options.errors import InputError
 from fedmia.records import RunScores
 from fedmia.records.rows import Report

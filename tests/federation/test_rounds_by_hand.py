@@ -22,7 +22,8 @@ from fedmia.options.seeding import rng
 from fedmia.partitions.split import Split
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.storage.snapshot import ClientState, MemoryStore, SnapshotStore, Update
-from strategies.base import Round, RoundRange
+from strategies.base import Round
+from strategies.cohort import RoundRange
 from strategies.fedavg import FedAvg
 
 ACTIVE = "--clients 5 --rounds 10 --attacker active --attack-rounds 3 "

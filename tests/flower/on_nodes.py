@@ -13,7 +13,7 @@ import numpy as np
 from flwr.app import Context, Message, RecordDict
 
 from fedmia.federation.inline import InlineGrid
-from fedmia.federation.run import prepare
+from fedmia.federation.plan import prepare
 from fedmia.flower import client, server
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.ssl.base import State

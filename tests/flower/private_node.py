@@ -15,8 +15,8 @@ from clients.client_context import RoundTask
 from clients.client_round import ClientRound
 from clients.honest import Honest
 from fedmia.config.tree import to_tree
-from fedmia.evaluation.node import read_answer
 from fedmia.flower import client, private, server
+from fedmia.flower.answers import read_answer
 from fedmia.flower.node import Node
 from fedmia.flower.private import prepare_own
 from fedmia.records import ClientInfo

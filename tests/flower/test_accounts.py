@@ -13,7 +13,8 @@ import pytest
 from fedmia.defenses.accounting import epsilon_at
 from fedmia.defenses.dpsgd import DPSGD
 from fedmia.evaluation.run import client_rows, execute
-from fedmia.federation.run import FederationResult, prepare
+from fedmia.federation.plan import prepare
+from fedmia.federation.result import FederationResult
 from fedmia.flower import gather, server
 from fedmia.flower.private import gives_guarantee, prepare_server
 from fedmia.options.errors import InputError

@@ -14,7 +14,8 @@ from flwr.clientapp import ClientApp
 
 from fedmia import __version__
 from fedmia.federation.inline import InlineGrid
-from fedmia.federation.run import FederationResult, make_client_context
+from fedmia.federation.plan import make_client_context
+from fedmia.federation.result import FederationResult
 from fedmia.flower import gather, server, store
 from fedmia.flower.private import prepare_server
 from fedmia.records import Aggregation, RoundInfo

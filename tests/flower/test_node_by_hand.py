@@ -11,7 +11,7 @@ import torch
 from flwr.app import ConfigRecord, RecordDict
 
 from fedmia import __version__
-from fedmia.evaluation.node import WEIGHTS, void_beside_scores
+from fedmia.flower.answers import WEIGHTS, void_beside_scores
 from fedmia.flower.nodes import check_agreement
 from fedmia.flower.releases import digest
 from fedmia.flower.store import NodeStates, NodeStore, pack_state

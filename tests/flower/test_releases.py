@@ -15,10 +15,11 @@ from flwr.app import ConfigRecord, RecordDict
 from fedmia.defenses.accounting import epsilon_at
 from fedmia.defenses.gaussian import Gaussian
 from fedmia.defenses.stack import OPEN
-from fedmia.evaluation.node import scores_from_node
-from fedmia.federation.run import FederationResult, Nodes
+from fedmia.federation.result import FederationResult
 from fedmia.federation.schedule import Schedule
+from fedmia.federation.train import Nodes
 from fedmia.flower import gather, server
+from fedmia.flower.answers import scores_from_node
 from fedmia.flower.private import prepare_own, prepare_server
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng, torch_noise
@@ -27,7 +28,8 @@ from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.ssl.base import State
 from fedmia.storage.outfolder import OutFolder
 from fedmia.storage.snapshot import MemoryStore, SnapshotStore, Update, read_tensors
-from strategies.base import Round, RoundRange, draw_cohort
+from strategies.base import Round
+from strategies.cohort import RoundRange, draw_cohort
 from strategies.dp_fedavg import DPFedAvg
 from tests.flower.private_node import (
     CLIP,

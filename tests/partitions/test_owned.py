@@ -16,7 +16,7 @@ from fedmia.config.tree import from_tree, to_tree
 from fedmia.data.digits import Digits
 from fedmia.data.images import ImageSet
 from fedmia.data.npz import Npz
-from fedmia.federation.run import prepare
+from fedmia.federation.plan import prepare
 from fedmia.options.errors import InputError
 from fedmia.partitions.base import OwnerPartition
 from fedmia.partitions.file import File

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedmia.data.images import UNLABELLED, ImageSet
-from fedmia.evaluation.federated.probes import Probes
+from fedmia.federation.utility import Probes
 from fedmia.options import registry
 from fedmia.options.errors import InputError
 from fedmia.partitions.split import SplitOptions, make_split

@@ -15,11 +15,11 @@ from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
 from fedmia.config.experiment import Experiment
 from fedmia.config.tree import from_tree, to_tree
-from fedmia.evaluation.federated.probes import Probes
-from fedmia.evaluation.federated.snapshots import Evaluation, RoundModel
+from fedmia.evaluation.models import Evaluation, RoundModel
 from fedmia.evaluation.run import score
 from fedmia.evaluation.steps.budgets import first_known
 from fedmia.evaluation.steps.controls import POSERS
+from fedmia.federation.utility import Probes
 from fedmia.flower.private import check
 from fedmia.options.errors import InputError
 from fedmia.records import RunScores

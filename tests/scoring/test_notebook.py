@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedmia.evaluation.federated.recorder import SIDES, TrajectoryRecorder
 from fedmia.evaluation.steps.failures import Failures
+from fedmia.federation.recorder import SIDES, TrajectoryRecorder
 from fedmia.options.errors import InputError
 from fedmia.testing import material
 

@@ -26,7 +26,7 @@ from strategies._accounting import (
     sampled_noise,
     sampled_renyi,
 )
-from strategies.base import RoundRange, draw_cohort
+from strategies.cohort import RoundRange, draw_cohort
 from strategies.dp_fedavg import CLIP, DPFedAvg
 from strategies.failure_policy import Adversary
 

@@ -15,7 +15,8 @@ from fedmia.federation.inline import InlineGrid
 from fedmia.federation.ledger import Ledger
 from fedmia.ssl.base import State
 from fedmia.storage.snapshot import ClientState, StateStore
-from strategies.base import RoundRange, call_roll, draw_cohort
+from strategies.base import call_roll
+from strategies.cohort import RoundRange, draw_cohort
 from strategies.failure_policy import FailurePolicy, FederationError
 from strategies.fedavg import FedAvg
 from tests.strategies.conftest import some_state

@@ -13,7 +13,7 @@ from flwr.serverapp.strategy.multikrum import select_multikrum
 from fedmia.options import registry
 from fedmia.ssl.base import State
 from fedmia.storage.snapshot import Update
-from strategies.base import RoundRange
+from strategies.cohort import RoundRange
 from strategies.failure_policy import Adversary
 from strategies.fedavg import FedAvg
 from strategies.krum import Krum, krum_scores

@@ -23,7 +23,8 @@ from fedmia.options.seeding import rng
 from fedmia.ssl.base import State
 from fedmia.storage.snapshot import SingleStateStore, Update
 from strategies import replies
-from strategies.base import FederatedStrategy, RoundRange, call_roll, draw_cohort
+from strategies.base import FederatedStrategy, call_roll
+from strategies.cohort import RoundRange, draw_cohort
 from strategies.failure_policy import TRIES, FailurePolicy, FederationError
 from strategies.fedavg import FedAvg
 from tests.strategies.conftest import exactly, some_state

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedmia.federation.run import PreparedRun, make_client_context
+from fedmia.federation.plan import PreparedRun, make_client_context
 from fedmia.options import registry
 from fedmia.options.seeding import rng
 from fedmia.simulate import main

@@ -11,10 +11,7 @@ import torch
 
 from fedmia.options import registry
 from fedmia.storage.snapshot import Update
-from strategies.base import (
-    RoundRange,
-    draw_cohort,
-)
+from strategies.cohort import RoundRange, draw_cohort
 from strategies.fedavg import FedAvg
 from strategies.fedavgm import FedAvgM
 from tests.strategies.conftest import exactly, some_state, updates

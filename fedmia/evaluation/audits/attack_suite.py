@@ -23,13 +23,12 @@ from fedmia.evaluation.audits.shadows import OwnShadows
 from fedmia.evaluation.steps.budgets import allot
 from fedmia.evaluation.steps.datasets import Partition
 from fedmia.evaluation.steps.failures import Failures
-from fedmia.evaluation.steps.probes import NO_PROBES, probe
 from fedmia.evaluation.steps.scorer import Scorer
 from fedmia.evaluation.steps.suite import AttackSuite
 from fedmia.options.errors import InputError, format_error
 from fedmia.options.option import option_fields
 from fedmia.options.seeding import rng
-from fedmia.probes.utility import mean_cosine
+from fedmia.probes.utility import NO_PROBES, mean_cosine, probe
 from fedmia.records import DatasetInferenceResults, Health, Probe, ScoredAttack, list_attacks
 from fedmia.records.rows import BROKEN
 from fedmia.shadows.train import CUT, TrainingStopped

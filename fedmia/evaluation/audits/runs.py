@@ -21,7 +21,7 @@ from fedmia.storage.runfolder import RunFolder, Trust, outside_plugins
 from fedmia.threat import Labels
 
 if TYPE_CHECKING:
-    from fedmia.federation.run import PreparedRun
+    from fedmia.federation.plan import PreparedRun
 
 
 def trust_setting(audit: Audit) -> Trust:
@@ -55,7 +55,7 @@ def redeal_split(run: RunFolder, otherwise: str) -> PreparedRun:
     """
     try:
         from fedmia.config.experiment import Experiment
-        from fedmia.federation.run import prepare  # needs what a simulation needs: Flower
+        from fedmia.federation.plan import prepare  # needs what a simulation needs: Flower
     except ImportError as error:
         raise InputError(
             f"the images of run '{run.path}' cannot be dealt again without "

@@ -10,11 +10,10 @@ from torch import Tensor
 
 from clients.client_context import ClientContext
 from fedmia.data.images import IntArray
-from fedmia.evaluation.steps.probes import NO_PROBES, probe
-from fedmia.federation.run import divergence_hint
+from fedmia.federation.plan import divergence_hint
 from fedmia.options import registry
 from fedmia.partitions.split import Split
-from fedmia.probes.utility import knn_accuracy, mean_cosine
+from fedmia.probes.utility import NO_PROBES, knn_accuracy, mean_cosine, probe
 from fedmia.records import Health, Probe
 from fedmia.ssl.base import State
 from strategies.failure_policy import FederationError

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -11,20 +11,14 @@ import numpy as np
 import torch
 
 from fedmia.attacks.base import ActiveAttack, Attack
-from fedmia.evaluation.federated.recorder import TrajectoryRecorder
-from fedmia.evaluation.federated.snapshots import Evaluation
+from fedmia.evaluation.models import Evaluation
 from fedmia.evaluation.steps.scorer import side_fields
-from fedmia.federation.forks import Fork
+from fedmia.federation.readings import UNTRAINED, Readings
 from fedmia.options.errors import opt
-from fedmia.options.seeding import rng
 from fedmia.records import Curves, FloatArray, ScoredAttack
-from fedmia.ssl.base import State
-from fedmia.storage.snapshot import Snapshot, Update
+from fedmia.storage.snapshot import Snapshot
 from fedmia.threat import ClientView
 from fedmia.threat.signals import Signals
-from strategies.base import FederatedStrategy
-
-UNTRAINED = "untrained"
 
 
 class Trajectories:
@@ -33,37 +27,28 @@ class Trajectories:
     Args:
         evaluation: the attacks on the models of the run.
         name: name of the attack, as in the registry.
-        trajectory_recorder: readings of the active attack; None where none ran.
+        readings: what its client read while the rounds passed.
     """
 
-    def __init__(
-        self, evaluation: Evaluation, name: str, trajectory_recorder: TrajectoryRecorder
-    ) -> None:
-        self.evaluation, self.name, self.trajectory_recorder = evaluation, name, trajectory_recorder
+    def __init__(self, evaluation: Evaluation, name: str, readings: Readings) -> None:
+        self.evaluation, self.name, self.readings = evaluation, name, readings
         self.run, self.client_context = evaluation.run, evaluation.client_context
-        self.attack = trajectory_recorder.attack
+        self.attack = readings.attack
 
     def unscored(self) -> str | None:
         """Why the attack cannot be scored, or None."""
-        if not self.trajectory_recorder.rounds("main"):
+        if not self.readings.rounds("main"):
             return "its client finished no attacked round"
-        if not self.rounds("main"):
+        if not self.readings.acted("main"):
             return f"the climb of a batch diverged; a lower {opt(f'attack.{self.name}.lr')} helps"
         return None
 
-    def rounds(self, branch: str) -> list[int]:
-        """Finished rounds of a branch in which the attack acted on the scored images."""
-        if self.attack.round_size is None:
-            return self.trajectory_recorder.rounds(branch)
-        source = "main" if branch == "zero" else branch
-        return self.trajectory_recorder.rounds_alone(source, "batches")
-
     def work(self) -> dict[str, Callable[[], ScoredAttack]]:
         """What to score, by name: the attack, and the controls whose rounds are complete."""
-        rounds = {b: self.rounds(b) for b in ("main", "zero", "placebo")}
+        rounds = {b: self.readings.acted(b) for b in ("main", "zero", "placebo")}
         tasks: dict[str, Callable[[], ScoredAttack]] = {
             "active": lambda: self.with_sets(self.score_branch("main")),
-            "active-untrained": self.untrained,
+            "active-untrained": self.score_untrained,
         }
         if rounds["zero"] == rounds["main"]:
             tasks["active-zero"] = lambda: self.score_branch("zero", self.attack.control)
@@ -82,7 +67,7 @@ class Trajectories:
             The scored attack, with its rounds and curves.
         """
         label, scored = label or self.name, self.evaluation.scorer.score_attack
-        rounds, view = tuple(self.rounds(branch)), self.view(branch)
+        rounds, view = tuple(self.readings.acted(branch)), self.view(branch)
         result = scored(self.name, view, under_attack=True, rounds=rounds, label=label)
         choice, what = self._choice(branch), label.removeprefix(self.name)
         also = [
@@ -94,12 +79,12 @@ class Trajectories:
         """Steps and rate that `auto` took: for all images together, and for sets alone."""
         local_state = self.run.store.load(branch, self.evaluation.observed.holder or 0)
         together = local_state.memory.get("attack", {}).get("choice", {}) if local_state else {}
-        alone = self.trajectory_recorder.choices.get(branch, {})
+        alone = self.readings.choices.get(branch, {})
         return {**together, **{f"{name}_alone": value for name, value in alone.items()}}
 
     def with_sets(self, scored: ScoredAttack) -> ScoredAttack:
         """Add the attack's answers on sets, each of which had a round of its own."""
-        if not self.trajectory_recorder.rounds_alone("main", "sets"):
+        if not self.readings.rounds_alone("main", "sets"):
             return scored
         others = {"": self.attack, **self.attack.other_readings()}
         own = {n: side_fields("sets", self._sets(attack)) for n, attack in others.items()}
@@ -114,7 +99,7 @@ class Trajectories:
                             scorer.nonmembers[scorer.sets.nonmembers].flatten(0, 1)])  # fmt: skip
         ours, size = len(scorer.sets.members), scorer.sets.size
         for idle in (False, True):
-            of_sets = partial(self.trajectory_recorder.of_alone, "main", "sets", idle=idle)
+            of_sets = partial(self.readings.of_alone, "main", "sets", idle=idle)
             scores = attack.judge(of_sets(self.view("main"), images))
             columns.append(scores.reshape(-1, size).mean(axis=1))
         table = np.stack(columns, axis=1)
@@ -124,10 +109,10 @@ class Trajectories:
         """The active client's view of a branch."""
         snapshots, clean = self.run.snapshots, self.run.schedule.clean
         first = self._first() if branch == UNTRAINED else snapshots.load(branch, clean)
-        noted = partial(self.trajectory_recorder.of, branch)
+        noted = partial(self.readings.of, branch)
         if self.attack.round_size is not None:
             idle, where = branch == "zero", "main" if branch == "zero" else branch
-            noted = partial(self.trajectory_recorder.of_alone, where, "batches", idle=idle)
+            noted = partial(self.readings.of_alone, where, "batches", idle=idle)
         budget = self.evaluation.budget if branch == "main" else None
         view = self.evaluation.observed.view(first, Signals(), noted=noted, budget=budget)
         assert isinstance(view, ClientView)
@@ -136,57 +121,16 @@ class Trajectories:
     def _first(self) -> Snapshot:
         return Snapshot(0, self.run.snapshots.untrained().state, {})
 
-    def untrained(self) -> ScoredAttack:
-        """Score the attack on the first model; honest clients return what they received."""
-        run, client_context, schedule = self.run, self.client_context, self.run.schedule
-        experiment, state = run.prepared.experiment, self._first().state
-        sizes = [len(part) for part in client_context.parts["members"]]
-        strategy, notes = experiment.strategy.build("strategy"), dict[str, Any]()
-        strategy.course = schedule.course(UNTRAINED, schedule.clean, schedule.last, craft=True)
-        strategy.nodes = {client: client for client in range(len(client_context.roles))}
-        if self.attack.round_size is not None:
-            self._untrained_alone(state, strategy, sizes)
-            return self.score_branch(UNTRAINED)
-        method = self.view(UNTRAINED).copy_method()
-        for round in range(schedule.clean + 1, schedule.last + 1):
-            clients = [c for c in range(len(client_context.roles)) if schedule.takes_part(c, round)]
-            sent = dict.fromkeys(clients, state)
-            if experiment.holder in clients:
-                number = len(self.trajectory_recorder.rounds(UNTRAINED))
-                stream = rng(client_context.seed, "craft-untrained", round)
-                self.trajectory_recorder.received(UNTRAINED, round, Snapshot(round, state, {}))
-                turn = client_context.craft_context(
-                    method, state, state, number, notes, stream, round=round
-                )
-                crafted = self.attack.craft(turn)
-                self.trajectory_recorder.sent(UNTRAINED, round, Snapshot(round, crafted, {}))
-                sent |= {c: crafted for c in experiment.malicious_clients if c in sent}
-            updates = [Update(c, round, s, sizes[c], {}) for c, s in sent.items()]
-            state = state | strategy.aggregate(state, updates)
-        self.trajectory_recorder.received(
-            UNTRAINED, schedule.last + 1, Snapshot(schedule.last, state, {})
-        )
+    def score_untrained(self) -> ScoredAttack:
+        """Score the attack on the first model."""
+        if UNTRAINED in self.readings.failures:
+            raise self.readings.failures[UNTRAINED]
         return self.score_branch(UNTRAINED)
-
-    def _untrained_alone(
-        self, state: State, strategy: FederatedStrategy, sizes: Sequence[int]
-    ) -> None:
-        """The first attacked round for each batch alone, on the first model."""
-        malicious = self.run.prepared.experiment.malicious_clients
-        round, theirs = self.run.schedule.clean + 1, {c: sizes[c] for c in malicious}
-        numbers = {c: (n, dict[str, float]()) for c, n in enumerate(sizes) if c not in malicious}
-        honest = dict.fromkeys(numbers, state)
-        self.trajectory_recorder.received(UNTRAINED, round, Snapshot(round, state, {}))
-        self.trajectory_recorder.forked(
-            Fork(UNTRAINED, round, state, strategy, None, theirs, honest=honest, numbers=numbers)
-        )
 
     def curves(self) -> Curves:
         """Readings of the scored images by round, acted on and not."""
         images, apart = self.evaluation.scorer.candidates, self.evaluation.scorer.split_sides
-        main, zero = (
-            self.trajectory_recorder.of(b, self.view(b), images) for b in ("main", "zero")
-        )
+        main, zero = (self.readings.of(b, self.view(b), images) for b in ("main", "zero"))
         acted = self.view("main").trajectory(images)  # of which each image was acted on
         after, control = apart(main.after.T), apart(zero.after.T)
         return Curves(

@@ -7,14 +7,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from fedmia.attacks.base import ActiveAttack, DatasetAttack, Known
-from fedmia.evaluation.federated.observer import Observer
 from fedmia.evaluation.steps.failures import Failures
 from fedmia.evaluation.steps.scorer import Scorer
 from fedmia.evaluation.steps.suite import AttackSuite, Result
-from fedmia.federation.run import FederationResult
+from fedmia.federation.observer import Observer
+from fedmia.federation.result import FederationResult
 from fedmia.partitions.base import Partition
 from fedmia.partitions.iid import IID
 from fedmia.records import DatasetInferenceResults, ScoredAttack
@@ -44,7 +42,6 @@ class Evaluation(AttackSuite[RoundModel]):
     Args:
         run: the federation, its rounds over.
         attacks: name -> options of the attacks to run; None: the run's own.
-        observer: of the run's attacker, if there is one already.
         failures: takes what attacks raise; None lets it through.
     """
 
@@ -52,12 +49,11 @@ class Evaluation(AttackSuite[RoundModel]):
         self,
         run: FederationResult,
         attacks: dict[str, dict[str, Any]] | None = None,
-        observer: Observer | None = None,
         failures: Failures | None = None,
     ) -> None:
         self.run, self.client_context, self.snapshots = run, run.client_context, run.snapshots
-        experiment, split, take = run.prepared.experiment, run.split, run.client_context.take
-        self.observed = observer or Observer(experiment, run.client_context)
+        experiment, split, take = run.plan.experiment, run.split, run.client_context.take
+        self.observed = Observer(experiment, run.client_context)
         own = {n: dict(o) for n, o in experiment.attack.items()} if attacks is None else attacks
         scorer = Scorer(
             Known(take(split.known_members), take(split.known_nonmembers)),
@@ -156,16 +152,16 @@ class Evaluation(AttackSuite[RoundModel]):
 
     def inferences(self, models: Iterable[RoundModel]) -> list[DatasetInferenceResults]:
         """Answers of attacks on data sets for each client, on the model and the untrained one."""
-        names, prepared, split = self.of_kind(DatasetAttack), self.run.prepared, self.run.split
+        names, plan, split = self.of_kind(DatasetAttack), self.run.plan, self.run.split
         if not names:
             return []
-        kinds = prepared.data.labels if split.whose is None else split.whose
+        kinds = plan.data.labels if split.whose is None else split.whose
         classes = kinds[split.scored_members], kinds[split.scored_nonmembers]
-        deal: Partition = prepared.experiment.partition.build("partition")
+        deal: Partition = plan.experiment.partition.build("partition")
         if deal.trains_on_all():  # non-members belong to none, so they pose at random
             deal = IID()
         views = [self.observed.view(model.snapshot, model.signals) for model in models]
-        question = classes, client_of_members(self.run), deal, views
+        question = classes, self.run.client_of_members(), deal, views
         answers = (
             self.score_once("inferences", name, partial(self.infer, name, *question))
             for name in names
@@ -183,9 +179,3 @@ class Evaluation(AttackSuite[RoundModel]):
         """
         view = self.observed.view(snapshot, Signals())
         return self.scorer.score_layers(view, self.attacks["internal"], threshold)
-
-
-def client_of_members(run: FederationResult) -> np.ndarray:
-    """(n,) id of the client that holds each scored member."""
-    owner = dict(zip(run.split.members, run.split.owner, strict=True))
-    return np.array([owner[i] for i in run.split.scored_members])

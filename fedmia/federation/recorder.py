@@ -2,59 +2,40 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from threading import Lock
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import Tensor
 
 from clients.client_context import RoundTask
 from clients.client_round import ClientRound
 from fedmia.attacks.base import ActiveAttack
-from fedmia.data.images import IntArray, digests
-from fedmia.evaluation.federated.observer import Observer
+from fedmia.data.images import IntArray
 from fedmia.federation.forks import Fork
+from fedmia.federation.observer import Observer
+from fedmia.federation.readings import SIDES, Readings, Values
 from fedmia.runtime.cores import count_cores
-from fedmia.ssl.base import State, under
+from fedmia.ssl.base import under
 from fedmia.storage.snapshot import SingleStateStore, Snapshot
-from fedmia.threat import ClientView, Trajectory
 from fedmia.threat.signals import Signals
 
-Values = NDArray[np.float64]
 Batch = tuple[IntArray, IntArray]  # positions that a climb acts on, and those that it is read of
 
 
-SIDES = ("sent", "after", "idle")
+class TrajectoryRecorder(Readings):
+    """Reads the targets under each model as the rounds pass, so that no model need be kept.
 
-
-class TrajectoryRecorder:
-    """Reads the targets under each model, (T,) values a model, so that no model need be kept.
-
-    Attributes:
+    Args:
         observer: makes the attacker's views.
         attack: the active attack.
-        readings: `received.BRANCH.ROUND` and `sent.BRANCH.ROUND`; of targets of which each batch
-            had a round to itself `KIND.BRANCH.ROUND.SIDE`, NaN of those in none. Its sides are
-            `sent`, under the upload that climbed the target's batch, `after`, under the model that
-            the round ended with, and `idle`, under that where nothing was climbed.
-        queries: that they took, by branch or, of batches alone, `BRANCH-KIND`.
-        choices: of the attack for batches alone, by branch.
     """
 
     def __init__(self, observer: Observer, attack: ActiveAttack) -> None:
-        self.observer, self.attack = observer, attack
-        self.targets = observer.client_context.take(observer.client_context.targets)
-        self._at = {name: i for i, name in enumerate(digests(self.targets.numpy()))}
-        self.readings: dict[str, Values] = {}
-        self.queries: dict[str, int] = defaultdict(int)
-        self.choices: dict[str, dict[str, float]] = {}
-        self._lock = Lock()
+        context = observer.client_context
+        super().__init__(attack, context.take(context.targets))
+        self.observer, self._lock = observer, Lock()
 
     def received(self, branch: str, round: int, snapshot: Snapshot) -> None:
         """Read a model that the client received for attacked `round`, or after the last one."""
@@ -65,46 +46,6 @@ class TrajectoryRecorder:
         reads = self.attack.reads_uploads() or not self._by_round("sent", branch)
         readings = self._read_all(branch, snapshot) if reads else np.zeros(0)
         self.readings[f"sent.{branch}.{round}"] = readings
-
-    def _by_round(self, kind: str, branch: str, *side: str) -> dict[int, Values]:
-        """Round, ascending -> readings of one kind."""
-        by_round: dict[int, Values] = {}
-        for name, values in list(self.readings.items()):  # another thread may note meanwhile
-            of, where, round, *rest = name.split(".")
-            if (of, where, *rest) == (kind, branch, *side):
-                by_round[int(round)] = values
-        return dict(sorted(by_round.items()))
-
-    def rounds(self, branch: str) -> list[int]:
-        """Rounds of a branch whose upload was followed by a received model."""
-        last = max(self._by_round("received", branch), default=0)
-        return [r for r in self._by_round("sent", branch) if r < last]
-
-    def of(self, branch: str, view: ClientView, images: Tensor) -> Trajectory:
-        """The trajectory of target images. Their share of all queries is charged to the view.
-
-        Args:
-            branch: of the run: `main`, `zero`, `placebo` or `untrained`.
-            view: view of the active client; counts its queries.
-            images: uint8 (N, C, H, W), all of them targets.
-
-        Returns:
-            Readings before, of the uploads and after, for each round.
-
-        Raises:
-            KeyError: an image that is no target.
-        """
-        rows = self._rows(images)
-        self._charge(branch, view, len(images))
-        rounds, received = self.rounds(branch), self._by_round("received", branch)
-        after = [received[min(r for r in received if r > round)] for round in rounds]
-        sent = [s for r, s in self._by_round("sent", branch).items() if r in rounds and len(s)]
-        return Trajectory(
-            rounds,
-            np.stack([received[r] for r in rounds])[:, rows],
-            np.stack(sent)[:, rows],
-            np.stack(after)[:, rows],
-        )
 
     # -- batches that have a round to themselves -------------------------------------------------
 
@@ -123,32 +64,6 @@ class TrajectoryRecorder:
             self._replay(fork, "sets", [(rows, rows) for rows in client_context.sets])
         if self.attack.round_size is not None:
             self._replay(fork, "batches", self.batches(self.attack.round_size))
-
-    def rounds_alone(self, branch: str, kind: str) -> list[int]:
-        """The round that was replayed for each of the `batches` or `sets` alone, if any."""
-        return list(self._by_round(kind, branch, "after"))
-
-    def of_alone(
-        self, branch: str, kind: str, view: ClientView, images: Tensor, *, idle: bool = False
-    ) -> Trajectory:
-        """As `of`, from the replays in which each image's batch had the round to itself.
-
-        Args:
-            branch: of the run: `main`, `zero`, `placebo` or `untrained`.
-            kind: `batches` or `sets`.
-            view: view of the active client; counts its queries.
-            images: uint8 (N, C, H, W), all of them targets.
-            idle: of the same round without any climb.
-
-        Returns:
-            The trajectory: one round.
-        """
-        rows, (round,) = self._rows(images), self.rounds_alone(branch, kind)
-        self._charge(f"{branch}-{kind}", view, len(images))
-        sent, after, untouched = (self.readings[f"{kind}.{branch}.{round}.{s}"] for s in SIDES)
-        before = self.readings[f"received.{branch}.{round}"]
-        models = (before, before, untouched) if idle else (before, sent, after)
-        return Trajectory([round], *(values[None, rows] for values in models))
 
     def _replay(self, fork: Fork, kind: str, batches: list[Batch]) -> None:
         client_context, count = self.observer.client_context, len(self.targets)
@@ -194,25 +109,6 @@ class TrajectoryRecorder:
             for rows in (known.nonzero()[0], (~known).nonzero()[0])
             for start in range(0, len(rows), size)
         ]
-
-    # -- all that was noted ---------------------------------------------------------------------
-
-    def notes(self) -> tuple[State, dict[str, Any]]:
-        """All readings by name, and the queries and choices."""
-        tensors = {name: torch.from_numpy(values) for name, values in self.readings.items()}
-        return tensors, {"queries": dict(self.queries), "choices": dict(self.choices)}
-
-    def restore(self, tensors: State, about: Mapping[str, Any]) -> None:
-        """Take over the records that `notes` gave, and forget all others."""
-        self.readings = {name: tensor.numpy() for name, tensor in tensors.items()}
-        self.queries = defaultdict(int, about["queries"])
-        self.choices = dict(about["choices"])
-
-    def _rows(self, images: Tensor) -> list[int]:
-        return [self._at[name] for name in digests(images.numpy())]
-
-    def _charge(self, branch: str, view: ClientView, images: int) -> None:
-        view.charge(self.queries[branch] * images // len(self.targets))
 
     def _read_all(self, branch: str, snapshot: Snapshot) -> Values:
         """(T,) readings. Two halves side by side: training waits meanwhile."""

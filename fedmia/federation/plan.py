@@ -1,17 +1,13 @@
-"""One run before it is scored: the data, the clients, the rounds on the backend asked for."""
+"""The plan of a run, before its first round: its images and their roles, and what clients share."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event
 
 import numpy as np
-import torch
-from flwr.serverapp import Grid
 
 from clients.client_context import ClientContext
 from fedmia.attacks.base import ActiveAttack
@@ -20,26 +16,13 @@ from fedmia.config.plugin_lists import address_layer
 from fedmia.data._pixels import UnreadableError
 from fedmia.data.encoded import EncodedSet
 from fedmia.data.images import NO_PROBES, ImageSet, IntArray
-from fedmia.data.sets import ImageSets, form_sets
-from fedmia.federation.backends import run_inline, run_ray
-from fedmia.federation.checkpoint import Checkpoint
-from fedmia.federation.ledger import Ledger
-from fedmia.federation.rounds import FederatedRun
-from fedmia.federation.schedule import RoundRecorder, Schedule
+from fedmia.data.sets import form_sets
 from fedmia.options import registry
 from fedmia.options.errors import InputError, opt, prefix_errors
 from fedmia.options.seeding import SEEDED, rng, torch_rng
 from fedmia.partitions.split import Split, decode_split, make_split
-from fedmia.records import Aggregation, Fault, RoundInfo
 from fedmia.runtime.device import resolve_device
-from fedmia.runtime.progress import Display
-from fedmia.runtime.stopwatch import Stopwatch
-from fedmia.ssl.base import Recipe, SSLMethod, State
-from fedmia.storage.archive import Archive
-from fedmia.storage.manifest import CHECKPOINT, CHECKPOINT_INDEX
-from fedmia.storage.runfolder import damaged
-from fedmia.storage.snapshot import SnapshotStore, StateStore
-from strategies.failure_policy import FailurePolicy
+from fedmia.ssl.base import Recipe, SSLMethod
 
 
 @dataclass
@@ -66,56 +49,6 @@ class PreparedRun:
         """Rounds over all branches."""
         rounds, placebo = self.experiment.federation.rounds, bool(self.split.placebo_parts)
         return rounds * (1 + placebo) + self.experiment.attack_rounds
-
-
-@dataclass(frozen=True)
-class FederationResult:
-    """A federation after its last round: everything that is scored.
-
-    Attributes:
-        prepared: settings, images and their roles.
-        client_context: what all clients of the run share.
-        store: what each client keeps, its defence's account among it.
-        snapshots: the models of the rounds, branch by branch.
-        rounds: one row a finished round of `main`.
-        complete: every branch ran to its end.
-        faults: of clients.
-        gone: those that were dropped.
-        failure: why the rounds ended before their time, where it was no interruption.
-        archive: where the scores of what is finished are kept, or nowhere.
-        aggregation: what the server of `main` did.
-    """
-
-    prepared: PreparedRun
-    client_context: ClientContext
-    store: StateStore
-    snapshots: SnapshotStore
-    rounds: list[RoundInfo]
-    complete: bool
-    faults: tuple[Fault, ...] = ()
-    gone: frozenset[int] = frozenset()
-    failure: str | None = None
-    archive: Archive = field(default_factory=lambda: Archive(None))
-    aggregation: Aggregation | None = None
-
-    @cached_property
-    def split(self) -> Split:
-        """Roles of images, without those of clients that were dropped."""
-        return self.prepared.split.without_clients(self.gone)
-
-    def sets(self) -> ImageSets:
-        """The sets formed before the first round, without those of clients that were dropped."""
-        before, now = self.prepared.split, self.split
-        formed = form_sets(
-            len(before.scored_members), len(before.scored_nonmembers), self.client_context.seed
-        )
-        stayed = np.isin(before.scored_members, now.scored_members)
-        whole = formed.members[stayed[formed.members].all(axis=1)]
-        return ImageSets((np.cumsum(stayed) - 1)[whole], formed.nonmembers)
-
-    @property
-    def schedule(self) -> Schedule:
-        return Schedule(self.prepared.experiment)
 
 
 def prepare(experiment: Experiment) -> PreparedRun:
@@ -228,8 +161,8 @@ def forecasts(prepared: PreparedRun) -> list[str]:
     """
     experiment, lines = prepared.experiment, list[str]()
     for layer in experiment.defense:
-        sizes = [len(prepared.split.parts[c]) for c in experiment.layer_client_ids(layer)]
-        if not sizes:
+        parts = [prepared.split.parts[client] for client in experiment.layer_client_ids(layer)]
+        if not (sizes := [len(part) for part in parts if len(part)]):
             continue
         rounds = experiment.federation.rounds
         line = layer.build("defense").forecast(min(sizes), experiment.train, rounds)
@@ -370,97 +303,6 @@ def pixel_constants(
         if len(values) not in (1, channels):
             raise InputError(f"{opt(name)}: {len(values)} values for images of {channels} channels")
     return tuple(mean) * (channels // len(mean)), tuple(std) * (channels // len(std))
-
-
-@dataclass(frozen=True)
-class Nodes:
-    """Clients that Flower runs elsewhere.
-
-    Attributes:
-        grid: Flower's way to the clients.
-        store: local states of the clients.
-    """
-
-    grid: Grid
-    store: StateStore
-
-
-def federate(
-    prepared: PreparedRun, client_context: ClientContext, folder: Path, snapshots: SnapshotStore, *,
-    probe: Callable[[State], float | None], watch: Stopwatch, display: Display,
-    round_recorder: RoundRecorder | None = None, nodes: Nodes | None = None,
-    checkpoint: Checkpoint | None = None,
-) -> FederationResult:  # fmt: skip
-    """Run the rounds on the chosen backend.
-
-    Args:
-        prepared: settings, images and their roles.
-        folder: where the clients' states lie.
-        snapshots: models of the rounds, by branch.
-        probe: kNN accuracy of a global state; None where the images have no labels.
-        watch: notes the seconds of each part.
-        display: progress on the terminal.
-        round_recorder: notes what the active client sees; None where no attack is active.
-        nodes: clients that are there already, in place of a backend's.
-        checkpoint: gone on with, and written as the rounds pass; it holds what clients keep.
-
-    Returns:
-        The rounds that are finished, and all that is scored.
-
-    Raises:
-        InputError: the checkpoint is damaged, or another run's.
-        FederationError: a client failed.
-    """
-    torch.set_num_threads(client_context.threads)
-    experiment, split = prepared.experiment, prepared.split
-    states_folder = checkpoint.clients if checkpoint else folder / "clients"
-    store: StateStore = nodes.store if nodes else Ledger(states_folder)
-    options = experiment.federation
-    least = max(options.min_clients, experiment.strategy.build("strategy").least)
-    failure_policy = FailurePolicy(
-        options.clients, options.on_failure, options.client_timeout, least,
-        split.indispensable, say=display.line,
-        hint=f"{divergence_hint(client_context)} if training diverged",
-    )  # fmt: skip
-    run = FederatedRun(
-        experiment,
-        client_context,
-        split,
-        store,
-        snapshots,
-        probe,
-        round_recorder,
-        watch,
-        display,
-        failure_policy,
-        checkpoint,
-    )
-    if checkpoint:
-        with damaged(checkpoint.root.parent, f"{CHECKPOINT}/{CHECKPOINT_INDEX}"):
-            run.resume()
-    if run.complete:
-        display.say("rounds are finished")
-    elif nodes:
-        run.run(nodes.grid)
-    elif experiment.backend == "ray":
-        cpus = experiment.cpus_per_client or client_context.threads
-        run_ray(
-            run.run, client_context, store, cpus, experiment.gpus_per_client,
-            experiment.ray_address, failure_policy.timeout, experiment.device, display.line,
-        )  # fmt: skip
-    else:
-        len(client_context.images)  # opens the file
-        run_inline(run.run, client_context, store, failure_policy.timeout)
-    if run.failure is not None and not run.rounds:
-        raise run.failure
-    gone, archive = frozenset(failure_policy.gone), Archive(None)
-    if checkpoint and run.head:
-        archive = checkpoint.archive(f"{run.head.branch} {run.head.round} {sorted(gone)}")
-    return FederationResult(
-        prepared, client_context, store, snapshots, run.rounds, run.complete,
-        tuple(failure_policy.faults), gone,
-        str(run.failure) if run.failure else None, archive, run.aggregation,
-    )  # fmt: skip
 
 
 def divergence_hint(client_context: ClientContext) -> str:

@@ -15,11 +15,12 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from clients.client_context import ClientContext
 from fedmia.attacks.base import DatasetAttack
 from fedmia.defenses.stack import require_account
-from fedmia.evaluation.federated.snapshots import Evaluation
+from fedmia.evaluation.models import Evaluation
 from fedmia.evaluation.run import client_rows, score_all_attacks
 from fedmia.evaluation.steps.assemble import assemble
 from fedmia.evaluation.steps.controls import POSERS
-from fedmia.federation.run import FederationResult, PreparedRun
+from fedmia.federation.plan import PreparedRun
+from fedmia.federation.result import FederationResult
 from fedmia.options import registry
 from fedmia.options.bounded import parse_json
 from fedmia.records import ClientInfo, RunScores, ScoredAttack
@@ -44,14 +45,14 @@ BESIDE = (
 
 
 def score_node(
-    prepared: PreparedRun, client_context: ClientContext, client: int, store: StateStore,
+    plan: PreparedRun, client_context: ClientContext, client: int, store: StateStore,
     last: int, final: State, untrained: State, leave: bool,
 ) -> RecordDict:  # fmt: skip
     """The client's privacy statement and, if they may leave the node, the scores of the run's
     attacks on the final and on the untrained encoder.
 
     Args:
-        prepared: settings, images and their roles.
+        plan: settings, images and their roles.
         client: partition id of the client.
         store: what the node keeps of the run.
         last: last round that is read.
@@ -64,19 +65,19 @@ def score_node(
     """
     options = {
         n: dict(o)
-        for n, o in prepared.experiment.attack.items()
+        for n, o in plan.experiment.attack.items()
         if not issubclass(registry.load("attack", n), DatasetAttack)
     }
     with tempfile.TemporaryDirectory(prefix="fedmia-") as folder:
         snapshots = SnapshotStore(Path(folder))
-        run = FederationResult(prepared, client_context, store, snapshots, [], True)
+        run = FederationResult(plan, client_context, store, snapshots, [], True)
         if not leave:
             return _answer(_client(run, client, lambda epsilon: epsilon))
         snapshots.save("main", Snapshot(0, untrained, {}))
         snapshots.save("main", Snapshot(last, final, {}))
         results = score_all_attacks(Evaluation(run, options))
     answer = _client(run, client, void_beside_scores)
-    answer |= {"split": prepared.split.counts(), "pixels": results["pixels"]}
+    answer |= {"split": plan.split.counts(), "pixels": results["pixels"]}
     for kind, attacks in {"attacks": results["attacks"], **results["controls"]}.items():
         answer[kind] = [
             ScoredAttack(**{key: getattr(a, key) for key in SENT_FIELDS}) for a in attacks
@@ -102,7 +103,7 @@ def _client(
     run: FederationResult, client: int, stated: Callable[[Epsilon], Epsilon]
 ) -> dict[str, Any]:
     """Size and defence of the client, less the metrics that rest on its images."""
-    (row,) = (r for r in client_rows(run, run.prepared.data.labels, 1) if r.id == client)
+    (row,) = (r for r in client_rows(run, run.plan.data.labels, 1) if r.id == client)
 
     def sent_defense(part: ClientDefence) -> ClientDefence:
         metrics = run.client_context.build_defenses(client).leaving_metrics(dict(part.metrics))
@@ -160,7 +161,7 @@ def scores_from_node(client: int, content: RecordDict, done: FederationResult) -
     Raises:
         InputError: the node's account lacks rounds whose updates the server took.
     """
-    experiment, server = done.prepared.experiment, done.aggregation
+    experiment, server = done.plan.experiment, done.aggregation
     info, scores = read_answer(client, content)
     if info.defence and server:
         require_account(info.defence, server.trained[client])

@@ -1,0 +1,102 @@
+"""What a federation left: its models and readings by round, and what its clients keep."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from clients.client_context import ClientContext
+from fedmia.data.images import IntArray
+from fedmia.data.sets import ImageSets, form_sets
+from fedmia.federation.plan import PreparedRun
+from fedmia.federation.readings import Readings
+from fedmia.federation.schedule import Schedule
+from fedmia.options.seeding import ENTROPY
+from fedmia.partitions.split import Split
+from fedmia.records import Aggregation, Fault, RoundInfo
+from fedmia.storage.archive import Archive
+from fedmia.storage.snapshot import SnapshotStore, StateStore
+from strategies.cohort import draw_cohort
+
+
+@dataclass(frozen=True)
+class FederationResult:
+    """A federation after its last round: everything that is scored.
+
+    Attributes:
+        plan: settings, images and their roles.
+        client_context: what all clients of the run share.
+        store: what each client keeps, its defence's account among it.
+        snapshots: the models of the rounds, branch by branch.
+        rounds: one row a finished round of `main`.
+        complete: every branch ran to its end.
+        faults: of clients.
+        gone: those that were dropped.
+        failure: why the rounds ended before their time, where it was no interruption.
+        archive: where the scores of what is finished are kept, or nowhere.
+        aggregation: what the server of `main` did.
+        readings: of the active client; None where no attack was active.
+    """
+
+    plan: PreparedRun
+    client_context: ClientContext
+    store: StateStore
+    snapshots: SnapshotStore
+    rounds: list[RoundInfo]
+    complete: bool
+    faults: tuple[Fault, ...] = ()
+    gone: frozenset[int] = frozenset()
+    failure: str | None = None
+    archive: Archive = field(default_factory=lambda: Archive(None))
+    aggregation: Aggregation | None = None
+    readings: Readings | None = None
+
+    @cached_property
+    def split(self) -> Split:
+        """Roles of images, without those of clients that were dropped."""
+        return self.plan.split.without_clients(self.gone)
+
+    def sets(self) -> ImageSets:
+        """The sets formed before the first round, without those of clients that were dropped."""
+        before, now = self.plan.split, self.split
+        formed = form_sets(
+            len(before.scored_members), len(before.scored_nonmembers), self.client_context.seed
+        )
+        stayed = np.isin(before.scored_members, now.scored_members)
+        whole = formed.members[stayed[formed.members].all(axis=1)]
+        return ImageSets((np.cumsum(stayed) - 1)[whole], formed.nonmembers)
+
+    def client_of_members(self) -> IntArray:
+        """(n,) id of the client that holds each scored member."""
+        owner = dict(zip(self.split.members, self.split.owner, strict=True))
+        return np.array([owner[i] for i in self.split.scored_members])
+
+    def last_rounds(self, scored_at: int) -> IntArray | None:
+        """Of each client the last round of `main`, up to a round, in which it trained; 0: none.
+
+        Args:
+            scored_at: round of the scored model.
+
+        Returns:
+            (clients,); None where all clients train in every round, or where nobody may draw the
+            cohorts again.
+        """
+        course, clients = (
+            self.schedule.course("main", 0, scored_at, craft=False),
+            len(self.split.parts),
+        )
+        if self.client_context.noise_source == ENTROPY:
+            return None
+        last = np.zeros(clients, dtype=np.int64)
+        for round in range(1, scored_at + 1):
+            cohort = draw_cohort(course, round, clients)
+            if len(cohort) == clients:
+                return None
+            last[cohort] = round
+        return last
+
+    @property
+    def schedule(self) -> Schedule:
+        return Schedule(self.plan.experiment)
