@@ -62,7 +62,7 @@ def test_refused__in_one_line(
     flags: str, named: str, tmp_path: Path, capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(simulate, "execute", lambda *_: pytest.fail("not refused"))
+    monkeypatch.setattr(simulate, "train", lambda *_, **__: pytest.fail("not refused"))
     assert main([*shlex.split(flags), "--out", str(tmp_path / "RUN")]) == 2
     err = capsys.readouterr().err
     assert err.count("\n") == 1 and named in err, err

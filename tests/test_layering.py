@@ -51,7 +51,8 @@ PURE = (
 )  # fmt: skip
 REPORTING = ("fedmia.report.build", "fedmia.report.figures.draw", "fedmia.report.publish",
              "fedmia.report.terminal")  # fmt: skip
-ADAPTERS = tuple(f"fedmia.evaluation.{name}" for name in ("run", "encoder", "node"))
+ADAPTERS = tuple(f"fedmia.evaluation.{name}" for name in ("run", "encoder", "federation"))
+OF_A_RUN = ("fedmia.evaluation.models", "fedmia.evaluation.trajectories")
 FEDERATED = ("flwr", "ray", "opacus", "clients", "strategies")
 
 
@@ -235,12 +236,12 @@ def test_root__holds_commands_and_what_all_share() -> None:
         ("fedmia.report", ("fedmia.attacks", "fedmia.defenses", "fedmia.evaluation")),
         ("fedmia.records", ("fedmia",)),
         *((f"fedmia.evaluation.{name}", ("fedmia.report",))
-          for name in ("steps", "federated", "run", "encoder", "node")),
+          for name in ("steps", "models", "trajectories", "run", "encoder", "federation")),
         ("fedmia.evaluation.steps", ("fedmia.partitions.split", "fedmia.defenses",
-                                     "fedmia.evaluation.federated", "fedmia.evaluation.audits",
-                                     *ADAPTERS)),
-        ("fedmia.evaluation.federated", ("fedmia.evaluation.audits", *ADAPTERS)),
-        ("fedmia.evaluation.audits", ("fedmia.evaluation.federated", *ADAPTERS)),
+                                     *OF_A_RUN, "fedmia.evaluation.audits", *ADAPTERS)),
+        *((name, ("fedmia.evaluation.audits", *ADAPTERS)) for name in OF_A_RUN),
+        ("fedmia.evaluation.audits", (*OF_A_RUN, *ADAPTERS)),
+        ("fedmia.evaluation", ("fedmia.federation.train", "fedmia.federation.rounds")),
         *((f"fedmia.evaluation.{name}", ("fedmia.partitions.split", "fedmia.federation.rounds"))
           for name in ("audits", "encoder")),
         ("fedmia.defenses", ("fedmia.attacks", "fedmia.partitions.split", "clients", "strategies")),

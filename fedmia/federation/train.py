@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event
@@ -9,6 +10,7 @@ from threading import Event
 import torch
 from flwr.serverapp import Grid
 
+from clients.client_context import ClientContext
 from fedmia.federation.backends import run_inline, run_ray
 from fedmia.federation.checkpoint import Checkpoint
 from fedmia.federation.ledger import Ledger
@@ -24,6 +26,7 @@ from fedmia.federation.utility import Probes
 from fedmia.options.errors import format_error
 from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch
+from fedmia.ssl.base import State
 from fedmia.storage.archive import Archive
 from fedmia.storage.manifest import CHECKPOINT, CHECKPOINT_INDEX, SNAPSHOTS
 from fedmia.storage.runfolder import damaged
@@ -76,7 +79,43 @@ def train(
     probe = probes.knn if len(plan.split.test_eval) else lambda state: None
     if plan.active is not None:
         recorder = TrajectoryRecorder(Observer(plan.experiment, client_context), plan.active)
-    snapshots = SnapshotStore((out or folder) / SNAPSHOTS)
+    result = federate(
+        plan, client_context, folder, SnapshotStore((out or folder) / SNAPSHOTS), recorder,
+        probe=probe, watch=watch, display=display, nodes=nodes, checkpoint=checkpoint,
+    )  # fmt: skip
+    if recorder is not None and recorder.acted("main") and not recorder.acted(UNTRAINED):
+        first = result.snapshots.untrained().state
+        with watch.part("attacks"):
+            climb_untrained(recorder, plan.experiment, result.schedule, first)
+    return result
+
+
+def federate(
+    plan: PreparedRun, client_context: ClientContext, folder: Path, snapshots: SnapshotStore,
+    recorder: TrajectoryRecorder | None = None, *, probe: Callable[[State], float | None],
+    watch: Stopwatch, display: Display, nodes: Nodes | None = None,
+    checkpoint: Checkpoint | None = None,
+) -> FederationResult:  # fmt: skip
+    """Run the rounds of every branch.
+
+    Args:
+        plan: settings, images and their roles.
+        folder: where the clients' states lie.
+        snapshots: models of the rounds, by branch.
+        recorder: reads what the active client sees; None where no attack is active.
+        probe: kNN accuracy of a global state; None where the images have no labels.
+        watch: notes the seconds of each part.
+        display: progress on the terminal.
+        nodes: as in `train`.
+        checkpoint: as in `train`.
+
+    Returns:
+        The rounds that are finished, and all that is scored.
+
+    Raises:
+        InputError: the checkpoint is damaged, or another run's.
+        FederationError: a client failed.
+    """
     torch.set_num_threads(client_context.threads)
     experiment, split = plan.experiment, plan.split
     states_folder = checkpoint.clients if checkpoint else folder / "clients"
@@ -119,9 +158,6 @@ def train(
         run_inline(run.run, client_context, store, failure_policy.timeout)
     if run.failure is not None and not run.rounds:
         raise run.failure
-    if recorder is not None and recorder.acted("main") and not recorder.acted(UNTRAINED):
-        with watch.part("attacks"):
-            climb_untrained(recorder, experiment, run.schedule, snapshots.untrained().state)
     gone, archive = frozenset(failure_policy.gone), Archive(None)
     if checkpoint and run.head:
         archive = checkpoint.archive(f"{run.head.branch} {run.head.round} {sorted(gone)}")

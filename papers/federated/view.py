@@ -73,7 +73,7 @@ def make(invocation: Invocation) -> int:
     place = OutFolder(invocation.out or folder / "paper", "another run", lambda c: "run" in load(c))
     with reopen_run(main, config.device) as evaluation:
         results = gather_results(main, evaluation)
-        data = evaluation.run.prepared.data.name
+        data = evaluation.run.plan.data.name
     place.begin(to_tree(config))
     assert place.folder is not None
     report = {"run": folder.resolve().name, "data": data, **numbers(results)}

@@ -135,10 +135,10 @@ smoke smoke
 def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A working folder with an attack of one's own. What should have been refused does not run."""
 
-    def execute(*_: object) -> None:
+    def train(*_: object, **__: object) -> None:
         raise AssertionError("not refused")
 
-    monkeypatch.setattr(simulate, "execute", execute)
+    monkeypatch.setattr(simulate, "train", train)
     (tmp_path / "own_norm.py").write_text(OWN_ATTACK)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from contextlib import nullcontext
+from pathlib import Path
 from threading import Event
 
 import pytest
@@ -15,7 +15,7 @@ from fedmia.config.plugin_lists import address_layer
 from fedmia.defenses._persample import sample_rate
 from fedmia.defenses.accounting import epsilon_spent
 from fedmia.defenses.dpsgd import DPSGD
-from fedmia.evaluation import run
+from fedmia.federation import train as training
 from fedmia.federation.plan import prepare
 from fedmia.options.errors import format_error, opt
 from fedmia.runtime.stopwatch import Stopwatch
@@ -102,8 +102,8 @@ def test_run__prints_the_option_and_not_its_mark(monkeypatch: pytest.MonkeyPatch
     def stop_here(*_: object) -> None:
         raise InterruptedError
 
-    monkeypatch.setattr(run, "make_client_context", stop_here)
+    monkeypatch.setattr(training, "make_client_context", stop_here)
     with pytest.raises(InterruptedError):
-        run.execute(prepared, None, Stopwatch(0.0), Event(), nullcontext(Bars()))  # type: ignore[arg-type]
+        training.train(prepared, Path(), None, Event(), Stopwatch(0.0), Bars())  # type: ignore[arg-type]
     (line,) = [one for one in printed if "dpsgd" in one]
     assert line.endswith("; --defense.dpsgd.epsilon 8 sets the noise for it")

@@ -23,6 +23,7 @@ from fedmia.federation.plan import PreparedRun, make_client_context, prepare
 from fedmia.federation.recorder import TrajectoryRecorder
 from fedmia.federation.result import FederationResult as Unrecorded
 from fedmia.federation.train import federate
+from fedmia.federation.untrained import climb_untrained
 from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.ssl.base import State
@@ -93,9 +94,9 @@ class Run(Unrecorded):
 
     def trajectory_recorder(self) -> TrajectoryRecorder:
         """What the attack's client would have noted."""
-        attack = self.prepared.active
+        attack = self.plan.active
         assert attack is not None
-        book = TrajectoryRecorder(Observer(self.prepared.experiment, self.client_context), attack)
+        book = TrajectoryRecorder(Observer(self.plan.experiment, self.client_context), attack)
         for branch, models in self.recorder.models.items():
             for round, snapshot in models.items():
                 book.received(branch, round, snapshot)
@@ -106,6 +107,13 @@ class Run(Unrecorded):
                 book.forked(fork)
         return book
 
+    def with_readings(self, book: TrajectoryRecorder | None = None) -> Run:
+        """The same federation with what the attack's client read, its untrained control too."""
+        book = book or self.trajectory_recorder()
+        first = self.snapshots.untrained().state
+        climb_untrained(book, self.plan.experiment, self.schedule, first)
+        return replace(self, readings=book)
+
 
 def federated(setup: PreparedRun, folder: Path, **client_context: Any) -> Run:
     """The rounds of every branch on the inline backend; `site` replaces fields of the clients'."""
@@ -114,9 +122,9 @@ def federated(setup: PreparedRun, folder: Path, **client_context: Any) -> Run:
     found = federate(
         setup, replace(make_client_context(setup, folder, Event()), **client_context), folder,
         SnapshotStore(folder / "snapshots"), probe=lambda state: None,
-        watch=Stopwatch(time.perf_counter()), display=Display(0, True), round_recorder=recorder,
+        watch=Stopwatch(time.perf_counter()), display=Display(0, True), recorder=recorder,
     )  # fmt: skip
-    return Run(**vars(found), recorder=recorder)
+    return Run(**{**vars(found), "readings": None}, recorder=recorder)
 
 
 def unattacked(setup: PreparedRun) -> PreparedRun:

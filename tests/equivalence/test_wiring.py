@@ -48,7 +48,7 @@ SERVER = "--attacker server --attacks all-for-one --federation.keep_updates 4 "
 
 
 def evaluation(run: Any) -> Evaluation:
-    experiment = run.prepared.experiment
+    experiment = run.plan.experiment
     return Evaluation(run, {n: dict(o) for n, o in experiment.attack.items()})
 
 
@@ -63,9 +63,7 @@ def test_passive_attack__reads_the_last_model_before_the_first_crafted_update(
     finished: FederationResult,
 ) -> None:
     run = finished(ACTIVE)
-    results = {
-        a.name: a for a in score_all_attacks(evaluation(run), run.trajectory_recorder())["attacks"]
-    }
+    results = {a.name: a for a in score_all_attacks(evaluation(run.with_readings()))["attacks"]}
     assert [results[n].under_attack for n in ("similarity", "ascent")] == [False, True]
     clean, last = (
         evaluation(run).score_attacks(RoundModel(run.snapshots.load("main", r)), ["similarity"])[0]
@@ -87,14 +85,13 @@ def test_probes__are_of_the_model_that_passive_attacks_are_scored_on(
     monkeypatch.setattr(Probes, "both", lambda self, state: {"knn": Probe(total(state), 1)})
     monkeypatch.setattr(Probes, "health", lambda self, state, loss: Health(total(state), loss))
     monkeypatch.setattr(scoring, "score_all_attacks", lambda *_: {"notes": []})
-    probes = Probes(run.client_context, run.prepared.data.labels, run.split)
-    told = scoring.score(run, probes, Stopwatch(time.perf_counter()))
+    told = scoring.score(run, Stopwatch(time.perf_counter()))
     assert len(set(sums.values())) == len(sums) and losses[CLEAN] != losses[LAST]
     assert (told.round, told.utility["knn"].value) == (CLEAN, sums[CLEAN])
     assert told.health == Health(sums[CLEAN], losses[CLEAN])
     assert told.after_attack == ({"knn": Probe(sums[LAST], 1)}, LAST)
     assert told.utility_untrained["knn"].value == sums[0]
-    plain = scoring.score(finished(PASSIVE), probes, Stopwatch(time.perf_counter()))
+    plain = scoring.score(finished(PASSIVE), Stopwatch(time.perf_counter()))
     assert (plain.round, plain.after_attack) == (LAST, None)
 
 
@@ -152,12 +149,12 @@ def test_dataset_inference__asks_of_each_clients_own_members_on_the_scored_model
         "--attacker passive --attacks similarity,dataset-inference --attack.similarity.views 4 "
         "--attack.dataset-inference.views 4"
     )
-    results, (last, split) = score_all_attacks(evaluation(run)), (LAST, run.prepared.split)
+    results, (last, split) = score_all_attacks(evaluation(run)), (LAST, run.plan.split)
     (scored,), (inferences,) = results["attacks"], results["inferences"]
     assert scored.name == "similarity"
     owner = dict(zip(split.members.tolist(), split.owner.tolist(), strict=True))
     owners = np.array([owner[i] for i in split.scored_members.tolist()])
-    mine, rest = (run.prepared.data.labels[s] for s in (split.scored_members,
+    mine, rest = (run.plan.data.labels[s] for s in (split.scored_members,
                                                         split.scored_nonmembers))  # fmt: skip
     (again,) = evaluation(run).inferences(
         RoundModel(model) for model in (run.snapshots.load("main", last), run.snapshots.untrained())

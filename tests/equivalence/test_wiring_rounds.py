@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -40,7 +41,7 @@ def test_partial_participation__without_a_finished_round_the_attack_is_not_run(
     assert trajectory.rounds == [6, 8] and np.isfinite(trajectory.after).all()
     missed = run.trajectory_recorder()
     missed.readings = {n: v for n, v in missed.readings.items() if not n.startswith("sent.main.")}
-    result = score_all_attacks(scoring_run, missed)
+    result = score_all_attacks(evaluation(replace(run, readings=missed)))
     assert "its client finished no attacked round" in result["not_run"]["ascent"]
     assert result["attacks"] == [] and result["pairs"] == []
 
@@ -54,12 +55,10 @@ def test_untrained_control__goes_through_the_strategys_own_aggregate(
     run = finished(PARTIAL)
     models: dict[int, State] = {}
     uploads: dict[int, State] = {}
-    active = Trajectories(evaluation(run), "ascent", run.trajectory_recorder())
+    book = run.trajectory_recorder()
     for name, kept in (("received", models), ("sent", uploads)):
-        monkeypatch.setattr(
-            active.trajectory_recorder, name, noting(active.trajectory_recorder, name, kept)
-        )
-    active.untrained()
+        monkeypatch.setattr(book, name, noting(book, name, kept))
+    run.with_readings(book)
     state = run.snapshots.untrained().state
     sizes = [len(p) for p in run.client_context.parts["members"]]
     assert list(uploads) == [6, 8] and list(models) == [6, 8, 9] and len({*sizes}) > 1
@@ -102,7 +101,7 @@ def test_pooled_training__comes_before_honest_rounds_and_passive_attacks_read_an
         (1, False), (2, False), (3, True), (4, True),
     ]  # fmt: skip
     run.check_mean(CLEAN, 4)
-    results = score_all_attacks(evaluation(run), run.trajectory_recorder())
+    results = score_all_attacks(evaluation(run.with_readings()))
     for scored, state in (
         (results["attacks"], states[CLEAN]),
         (results["controls"]["untrained"], first),

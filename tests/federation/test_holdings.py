@@ -28,7 +28,7 @@ REMADE: Mapping[str, set[str]] = {
     "FailurePolicy": {
         "clients", "on_failure", "timeout", "least", "indispensable", "say", "hint",
     },
-    "TrajectoryRecorder": {"observer", "attack", "targets", "_at", "_lock"},
+    "TrajectoryRecorder": {"observer", "attack", "targets", "_at", "_lock", "failures"},
     "Scaffold": {"course", "nodes", "_global"},  # of one stretch of rounds
 }  # fmt: skip
 
@@ -67,14 +67,14 @@ def test_checkpoint__holds_all_that_a_run_holds(
     with pytest.raises(Killed):
         simulate(f"{BRANCHES} --attack.ascent.lr 1", tmp_path / "RUN")
     (live,) = seen
-    recorder = live.round_recorder
+    recorder = live.recorder
     assert live.checkpoint is not None and isinstance(recorder, TrajectoryRecorder)
     root, key = live.checkpoint.root, live.checkpoint.key
     other = replace(
         live, store=Ledger(root / "clients"), rounds=[], head=None, forked=None,
         failure_policy=replace(live.failure_policy, gone=set(), faults=[]),
         checkpoint=Checkpoint(root, key=key), aggregation=None,
-        round_recorder=TrajectoryRecorder(recorder.observer, recorder.attack),
+        recorder=TrajectoryRecorder(recorder.observer, recorder.attack),
     )  # fmt: skip
     other.resume()
     assert live.head is not None and live.forked is not None and live.aggregation is not None

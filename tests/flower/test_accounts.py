@@ -12,9 +12,10 @@ import pytest
 
 from fedmia.defenses.accounting import epsilon_at
 from fedmia.defenses.dpsgd import DPSGD
-from fedmia.evaluation.run import client_rows, execute
+from fedmia.evaluation.run import client_rows, score
 from fedmia.federation.plan import prepare
 from fedmia.federation.result import FederationResult
+from fedmia.federation.train import train
 from fedmia.flower import gather, server
 from fedmia.flower.private import gives_guarantee, prepare_server
 from fedmia.options.errors import InputError
@@ -60,7 +61,9 @@ def test_deployed_epsilon__is_the_simulated_one(
     flags = RUN + more
     prepared = prepare(server.invocation(flags).settings)
     public = prepared.data.images[prepared.split.public][:, 0]
-    simulated = execute(prepared, None, Stopwatch(time.perf_counter()), Event(), Display(2, True))
+    watch = Stopwatch(time.perf_counter())
+    trained = train(prepared, tmp_path, None, Event(), watch, Display(2, True))
+    simulated = score(trained, watch)
     published, publish = list[RunScores](), gather.publish
 
     def noted(one: RunScores, *more: Any) -> Any:

@@ -19,7 +19,6 @@ from fedmia.evaluation.models import Evaluation, RoundModel
 from fedmia.evaluation.run import score
 from fedmia.evaluation.steps.budgets import first_known
 from fedmia.evaluation.steps.controls import POSERS
-from fedmia.federation.utility import Probes
 from fedmia.flower.private import check
 from fedmia.options.errors import InputError
 from fedmia.records import RunScores
@@ -43,14 +42,12 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def asking(run: Run, **options: Any) -> Run:
     """The same federation with other options of the experiment."""
-    experiment = replace(run.prepared.experiment, **options)
-    return replace(run, prepared=replace(run.prepared, experiment=experiment))
+    experiment = replace(run.plan.experiment, **options)
+    return replace(run, plan=replace(run.plan, experiment=experiment))
 
 
 def scored(run: Run) -> RunScores:
-    probes = Probes(run.client_context, run.prepared.data.labels, run.split)
-    book = run.trajectory_recorder() if run.prepared.active else None
-    return score(run, probes, Stopwatch(time.perf_counter()), book)
+    return score(run.with_readings() if run.plan.active else run, Stopwatch(time.perf_counter()))
 
 
 @pytest.mark.slow

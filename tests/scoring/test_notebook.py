@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from fedmia.evaluation.steps.failures import Failures
-from fedmia.federation.recorder import SIDES, TrajectoryRecorder
+from fedmia.federation.readings import SIDES
+from fedmia.federation.recorder import TrajectoryRecorder
 from fedmia.options.errors import InputError
 from fedmia.testing import material
 
