@@ -284,6 +284,11 @@ def test_pure_packages__load_no_federation_through_others() -> None:
     assert any(within(n, ("flwr",)) for n in loaded("fedmia.simulate"))
 
 
+def test_scoring__loads_no_federation() -> None:
+    names = loaded(*(name for name, _ in modules("fedmia.evaluation")))
+    assert not sorted(n for n in names if within(n, FEDERATED[:3]))
+
+
 @pytest.mark.slow
 def test_pure_packages__import_where_no_federation_is_installed(
     bare: subprocess.CompletedProcess[str],

@@ -1,6 +1,6 @@
-"""From models to scores.
+"""From models to scores. Nothing here trains, and nothing needs Flower.
 
-`steps` are what all evaluations share, each once. `federated` and `audits` are what an attacker has
-of a federation's models and of an encoder that somebody brings. `run`, `encoder` and `node` lead
-from a federated run, an audit and a node with images of its own to `RunScores`.
+`steps` are what all evaluations share, each once. `models` and `trajectories` are the attacks on
+what a run left, `audits` those on what somebody brings. `run`, `encoder` and `federation` lead from
+a run, an encoder and the rounds of any federation to `RunScores`.
 """
