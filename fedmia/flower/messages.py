@@ -233,6 +233,13 @@ def misfit(state: State, form: dict[str, tuple[torch.Size, bool]]) -> str:
     """The first tensor of another name or shape, or an integer where the first model has none.
 
     Integers may become fractions: FedAvg averages the counters of BatchNorm.
+
+    Args:
+        state: a model or an update.
+        form: shape of each tensor of the first model, and whether it holds fractions.
+
+    Returns:
+        Its name; empty: there is none.
     """
     for name in {**form, **state}:
         if name not in form or name not in state or state[name].shape != form[name][0]:
