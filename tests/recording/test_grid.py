@@ -161,12 +161,14 @@ def test_record__of_a_model_that_is_evaluated_first_and_stays_as_it_is(tmp_path:
 
 
 def test_record__of_bare_lists_of_arrays(tmp_path: Path) -> None:
-    model = ArrayRecord([np.ones((3, 2)), np.zeros(2)])
+    model = ArrayRecord([np.ones(n + 1, np.int64 if n % 3 else np.float32) for n in range(12)])
     with record(PlainGrid(answer), tmp_path / "REC", updates="all") as grid:
         grid.send_and_receive(orders(model, 1))
     recording = Recording(tmp_path / "REC")
-    assert not recording.header.names and list(recording.models()[0]) == ["0", "1"]
-    assert recording.updates()[1][0]["0"].shape == (3, 2)
+    assert not recording.header.names
+    for state in (recording.models()[0], recording.updates()[1][0]):
+        assert list(state) == [str(n) for n in range(12)]
+        assert [tuple(tensor.shape) for tensor in state.values()] == [(n + 1,) for n in range(12)]
     with record(PlainGrid(answer), tmp_path / "NAMED") as grid:
         grid.send_and_receive(orders(arrays(1), 1))
     assert Recording(tmp_path / "NAMED").header.names
