@@ -2,8 +2,9 @@
 
 Clients of plain Flower (`benchmarks/peer.py`) train in this process, so a round is as short as it
 can be: Ray and a deployment write as much and take longer. Rounds alternate between a grid that is
-recorded and one that is not, so a slow moment of the machine meets both; the cost is the median of
-the pairs. Memory is that of a process of its own for each side.
+recorded and one that is not, so a slow moment of the machine meets both; the cost (`share`) is the
+median of the pairs. `held_up` is the part of a round in which it waited for its recording. Memory
+is that of a process of its own for each side.
 
     python benchmarks/recording.py [--only smallnet,resnet18]
         [--out benchmarks/results/recording.json]
@@ -19,6 +20,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -40,7 +42,7 @@ CASES = {"smallnet": (5, 256, 12), "resnet18": (2, 128, 6)}
 def play(net: str, sides: Sequence[str], pairs: int) -> list[dict[str, float]]:
     """Seconds of each round by side, in turns; the first round is left out."""
     clients, peer.IMAGES, _ = CASES[net]
-    seconds = list[dict[str, float]]()
+    seconds, spent = list[dict[str, float]](), list[float]()
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder, ExitStack() as stack:
         # Each side's clients keep nothing between rounds, so both do the same.
         grids = {
@@ -49,9 +51,11 @@ def play(net: str, sides: Sequence[str], pairs: int) -> list[dict[str, float]]:
         if "recorded" in grids:
             recording = record(grids["recorded"], Path(folder) / "REC", updates="all")
             grids["recorded"] = stack.enter_context(recording)
+            timed(grids["recorded"]._recorder, spent)
         models = dict.fromkeys(sides, ArrayRecord(peer.Projected(net).state_dict()))
         for round in range(1, pairs + 2):
             seconds.append({})
+            spent.clear()
             for side in (sides, sides[::-1])[round % 2]:
                 began = time.perf_counter()
                 config = ConfigRecord({"server-round": round})
@@ -64,7 +68,21 @@ def play(net: str, sides: Sequence[str], pairs: int) -> list[dict[str, float]]:
                     for name in sent[0]
                 })  # fmt: skip
                 seconds[-1][side] = time.perf_counter() - began
+            seconds[-1]["held_up"] = sum(spent)
     return seconds[1:]
+
+
+def timed(recorder: Any, spent: list[float]) -> None:
+    """Note the seconds of each call of a recorder."""
+
+    def time_of(method: Any, *values: Any) -> Any:
+        began = time.perf_counter()
+        result = method(*values)
+        spent.append(time.perf_counter() - began)
+        return result
+
+    for name in ("see_orders", "see_replies"):
+        setattr(recorder, name, partial(time_of, getattr(recorder, name)))
 
 
 def measure(net: str) -> dict[str, Any]:
@@ -80,6 +98,7 @@ def measure(net: str) -> dict[str, Any]:
     return {
         "clients": CASES[net][0], "images": CASES[net][1], "rounds": rounds,
         "seconds": median(one["plain"] for one in rounds), "share": median(shares),
+        "held_up": median(one["held_up"] / one["plain"] for one in rounds),
         "model_mib": size / 2**20, "peak_mib": peaks,
         "more_models": (peaks["recorded"] - peaks["plain"]) * 2**20 / size,
     }  # fmt: skip
@@ -97,7 +116,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     results = {net: measure(net) for net in args.only.split(",")}
     for net, one in results.items():
         more = f"{one['more_models']:.1f} models more in memory"
-        print(f"{net}: {100 * one['share']:+.1f} % of {one['seconds']:.2f} s a round, {more}")
+        print(f"{net}: {100 * one['share']:+.1f} % of {one['seconds']:.2f} s a round, "
+              f"held up {100 * one['held_up']:.1f} %, {more}")  # fmt: skip
     args.out.write_text(json.dumps({"cases": results, **describe()}, indent=1) + os.linesep)
 
 
