@@ -42,7 +42,7 @@ def run(flower: Deployment, server: str, connection: str) -> None:
         assert set(recording.rounds["main"][round].examples.values()) == {32}
 
 
-@pytest.mark.slow(seconds=40)
+@pytest.mark.slow(seconds=60)
 def test_apps__on_simulated_nodes(tmp_path: Path) -> None:
     with Deployment(tmp_path) as flower:
         server = "flower-superlink --insecure --simulation --host 127.0.0.1 --port "
@@ -52,7 +52,7 @@ def test_apps__on_simulated_nodes(tmp_path: Path) -> None:
             run(flower, server, "local")
 
 
-@pytest.mark.slow(seconds=40)
+@pytest.mark.slow(seconds=60)
 def test_apps__on_a_superlink_with_supernodes(tmp_path: Path) -> None:
     with Deployment(tmp_path) as flower:
         with (tmp_path / "home" / "config.toml").open("a") as file:

@@ -29,6 +29,7 @@ from fedmia.flower.messages import ROSTER
 from fedmia.flower.record import record, roster
 from fedmia.options.errors import InputError
 from fedmia.recording import Recording, writer
+from tests.pages.reading import block
 from tests.recording.plain import NODES, PlainGrid, arrays, make_app
 
 STRATEGIES: dict[str, Any] = {
@@ -346,3 +347,17 @@ def test_record__asks_which_of_several_records(tmp_path: Path) -> None:
     ) as grid:
         grid.send_and_receive([order])
     assert Recording(tmp_path / "B").models()[0]["weight"][0, 0] == 1
+
+
+def test_page__its_three_lines_record(tmp_path: Path) -> None:
+    page, names = "docs/howto/own_flower_app.md", dict[str, Any]()
+    exec(block(page, "mods=["), names)
+    names["app"].train()(lambda message, context: answer(message, context))
+    client = names["app"]
+    names |= {"app": ServerApp(), "Grid": object, "Context": Context, "first": arrays(1.0),
+              "strategy": FedAvg(fraction_evaluate=0.0)}  # fmt: skip
+    exec(block(page, "grid.final(").replace("/data", str(tmp_path)), names)
+    names["app"](PlainGrid(client), Context(1, 1, {}, RecordDict(), {}))
+    recording = Recording(tmp_path / "RECORDING")
+    assert list(recording.models()) == [*range(11)] and recording.named_by == "roster"
+    assert len(recording.updates()[10]) == 5
