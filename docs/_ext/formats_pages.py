@@ -6,6 +6,7 @@ import ast
 import functools
 import inspect
 import io
+import json
 import re
 import sys
 import tokenize
@@ -13,7 +14,9 @@ from typing import Any, get_args, get_type_hints, is_typeddict
 
 from mdtext import entries, escape, sections, table
 
+import fedmia.recording.format
 import fedmia.table
+from fedmia.recording.format import FORMAT, HEADER, ROUNDS, Header, RoundRecord, json_schema
 from fedmia.records import rows
 from fedmia.records.fields import Field, fields_of
 from fedmia.report import verdict
@@ -75,13 +78,13 @@ def type_text(hint: Any) -> str:
     text = re.sub(r"(?:NotRequired|Required)\[(.*)\]$", r"\1", text)
     text = re.sub(r"\bSequence\[", "list[", text)
     text = re.sub(r"\bMapping\[", "dict[", text)
-    for ours, json in (
+    for ours, theirs in (
         ("None", "null"),
         ("str", "string"),
         ("float", "number"),
         ("int", "integer"),
     ):
-        text = re.sub(rf"\b{ours}\b", json, text)
+        text = re.sub(rf"\b{ours}\b", theirs, text)
     return text
 
 
@@ -193,6 +196,30 @@ def table_page() -> str:
         f"give it as a data frame.\n\n{rest}\n\n## Types\n\n"
         f"{table(('Column', 'Type', 'Meaning'), cells)}\nNo two rows agree in all of {key}.\n"
     )
+
+
+def recording_page() -> str:
+    """The page of the format of a recording."""
+    _, files, rules = (fedmia.recording.format.__doc__ or "").strip().split("\n\n")
+    lines = [
+        "# What a recording contains", "",
+        "A recording holds what a federation trained, round by round. `fedmia.flower.record` "
+        "writes it ([any Flower app](../howto/own_flower_app.md)). Weights are safetensors files.",
+        "", f"```text\n{inspect.cleandoc(files)}\n```", "", escape(rules), "",
+        "A line without its line end was being written when the process died and does not count. "
+        f"This is format {FORMAT}; no other is read.",
+    ]  # fmt: skip
+    for name, record in ((HEADER, Header), (f"A line of {ROUNDS}", RoundRecord)):
+        hints = get_type_hints(record)
+        text = entries(sections(inspect.getdoc(record) or "")["Attributes"])
+        cells = [(f"`{f}`", f"`{type_text(hint)}`", escape(text[f])) for f, hint in hints.items()]
+        lines += ["", f"## {name}", "", table(("Field", "Type", "Meaning"), cells)]
+    schema = json.dumps(json_schema(), indent=1)
+    lines += ["Keys of an object by client are numbers in quotes. A field that is empty is left "
+              "out, unless it says that a file is no longer kept.", "", "## JSON Schema", "",
+              f"Of `{HEADER}`; `$defs/round` is that of a line of `{ROUNDS}`.", "",
+              f"```json\n{schema}\n```"]  # fmt: skip
+    return "\n".join(lines)
 
 
 def folder_page() -> str:

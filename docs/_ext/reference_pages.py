@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from commands_pages import command_page, commands_index, presets_page
-from formats_pages import folder_page, report_page, table_page
+from formats_pages import folder_page, recording_page, report_page, table_page
 from plugins_pages import plugin_page, plugins_index
 from python_pages import python_pages
 
@@ -34,6 +34,7 @@ def write_pages(folder: Path) -> list[Path]:
         "report_json.md": report_page(),
         "table.md": table_page(),
         "run_folder.md": folder_page(),
+        "recording.md": recording_page(),
         **{f"python/{name}.md": text for name, text in python_pages().items()},
     }
     for name, text in pages.items():

@@ -235,11 +235,11 @@ def misfit(state: State, form: dict[str, tuple[torch.Size, bool]]) -> str:
     Integers may become fractions: FedAvg averages the counters of BatchNorm.
 
     Args:
-        state: weights by name.
+        state: a model or an update.
         form: shape of each tensor of the first model, and whether it holds fractions.
 
     Returns:
-        Its name; empty where all fit.
+        Its name; empty: there is none.
     """
     for name in {**form, **state}:
         if name not in form or name not in state or state[name].shape != form[name][0]:

@@ -33,7 +33,8 @@ class Header:
         made_by: versions and names of what trained, such as `{"flwr": "1.42.0"}`.
         updates: `none`, `all`, or the number of the last rounds whose updates are kept.
         every: a model is kept every so many rounds, and of the last round.
-        names: whether tensors bear names; else they are matched by order and shape.
+        names: whether tensors bear names; else these are their places, 0, 1, .., and they are
+            matched by order and shape.
         format: version of the format.
     """
 

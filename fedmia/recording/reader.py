@@ -83,7 +83,8 @@ class Recording:
         """The global models that were kept, by round."""
         return StateMap(
             {r: (model_file(self.folder, branch, r), one.model)
-             for r, one in self.rounds.get(branch, {}).items() if one.model}
+             for r, one in self.rounds.get(branch, {}).items() if one.model},
+            self.header.names,
         )  # fmt: skip
 
     def updates(self, branch: str = MAIN) -> dict[int, StateMap]:
@@ -91,7 +92,8 @@ class Recording:
         return {
             r: StateMap(
                 {c: (update_file(self.folder, branch, r, c), digest)
-                 for c, digest in sorted(one.updates.items())}
+                 for c, digest in sorted(one.updates.items())},
+                self.header.names,
             )
             for r, one in self.rounds.get(branch, {}).items() if one.updates
         }  # fmt: skip
@@ -112,10 +114,11 @@ class StateMap(Mapping[int, State]):
 
     Args:
         files: path and SHA-256 by number.
+        names: whether tensors bear names; else they come in their order, which no file keeps.
     """
 
-    def __init__(self, files: Mapping[int, tuple[Path, str]]) -> None:
-        self._files = files
+    def __init__(self, files: Mapping[int, tuple[Path, str]], names: bool) -> None:
+        self._files, self._names = files, names
 
     def __getitem__(self, number: int) -> State:
         path, digest = self._files[number]
@@ -126,7 +129,8 @@ class StateMap(Mapping[int, State]):
             raise InputError(f"'{path}' cannot be read: {error.strerror}") from None
         if not right:
             raise InputError(f"'{path}' is not the file that was recorded: another SHA-256")
-        return read_tensors(path)[0]
+        state = read_tensors(path)[0]
+        return state if self._names else {n: state[n] for n in sorted(state, key=int)}
 
     def __iter__(self) -> Iterator[int]:
         return iter(self._files)

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import shutil
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
@@ -27,6 +28,7 @@ from fedmia.ssl.base import State
 from fedmia.storage import durable
 from fedmia.storage.snapshot import write_tensors
 
+LINES = 2  # of a round: its updates and what it made
 Say = Callable[[str], None]
 
 
@@ -34,7 +36,7 @@ class RecordingWriter:
     """Writes one recording; every method may be called from any thread.
 
     Models and updates are written at once and not kept in memory. A thread forces them to the disk
-    and writes the line that names them, while the federation goes on, by at most one line.
+    and writes the line that names them, while the federation goes on, by at most one round.
 
     Args:
         folder: of the recording: a new or an empty one, readable by its owner alone.
@@ -56,7 +58,7 @@ class RecordingWriter:
         self._last_model = dict[str, int]()  # round, by branch
         self._with_updates = dict[str, list[int]]()
         self._thread = ThreadPoolExecutor(1, "recording")
-        self._forcing: Future[None] | None = None
+        self._forcing = deque[Future[None]]()  # at most the lines of one round
         try:
             durable.make_folder(folder)
             folder.chmod(0o700)
@@ -121,8 +123,8 @@ class RecordingWriter:
     def wait(self) -> None:
         """Wait until all that was written so far is on the disk, with its lines."""
         with self._lock:
-            if self._forcing is not None:
-                self._forcing.result()
+            while self._forcing:
+                self._forcing.popleft().result()
 
     def close(self, why: str = "it was closed") -> None:
         """End the recording, once all is on the disk; it can be read at any time.
@@ -168,11 +170,12 @@ class RecordingWriter:
         os.fsync(self._lines.fileno())
 
     def _behind(self, force: Callable[[], None]) -> None:
-        """Run in the thread, as soon as what it was told before is done."""
+        """Run in the thread, after what it was told before."""
         with self._lock:
-            self.wait()
+            if len(self._forcing) == LINES:
+                self._forcing.popleft().result()
             if not self.failure:
-                self._forcing = self._thread.submit(self._try, force)
+                self._forcing.append(self._thread.submit(self._try, force))
 
     def _try(self, write: Callable[[], None]) -> None:
         """Write, unless the disk failed before; where it fails, say so once and go on without."""

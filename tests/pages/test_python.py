@@ -42,6 +42,8 @@ HERE = {
 }  # fmt: skip
 BY_OTHERS = {
     ("docs/howto/compare_attacks.md", "class Worst("): "tests/study/test_views.py",
+    ("docs/howto/own_flower_app.md", "mods=["): "tests/recording/test_grid.py",
+    ("docs/howto/own_flower_app.md", "grid.final("): "tests/recording/test_grid.py",
     ("docs/howto/partitions.md", "DirichletPartitioner("): "flwr-datasets is not installed",
 }
 WHOLE = "docs/start/python.md"  # from top to bottom

@@ -29,6 +29,7 @@ from fedmia.flower.messages import ROSTER
 from fedmia.flower.record import record, roster
 from fedmia.options.errors import InputError
 from fedmia.recording import Recording, writer
+from tests.pages.reading import block
 from tests.recording.plain import NODES, PlainGrid, arrays, make_app
 
 STRATEGIES: dict[str, Any] = {
@@ -161,12 +162,14 @@ def test_record__of_a_model_that_is_evaluated_first_and_stays_as_it_is(tmp_path:
 
 
 def test_record__of_bare_lists_of_arrays(tmp_path: Path) -> None:
-    model = ArrayRecord([np.ones((3, 2)), np.zeros(2)])
+    model = ArrayRecord([np.ones(n + 1, np.int64 if n % 3 else np.float32) for n in range(12)])
     with record(PlainGrid(answer), tmp_path / "REC", updates="all") as grid:
         grid.send_and_receive(orders(model, 1))
     recording = Recording(tmp_path / "REC")
-    assert not recording.header.names and list(recording.models()[0]) == ["0", "1"]
-    assert recording.updates()[1][0]["0"].shape == (3, 2)
+    assert not recording.header.names
+    for state in (recording.models()[0], recording.updates()[1][0]):
+        assert list(state) == [str(n) for n in range(12)]
+        assert [tuple(tensor.shape) for tensor in state.values()] == [(n + 1,) for n in range(12)]
     with record(PlainGrid(answer), tmp_path / "NAMED") as grid:
         grid.send_and_receive(orders(arrays(1), 1))
     assert Recording(tmp_path / "NAMED").header.names
@@ -344,3 +347,17 @@ def test_record__asks_which_of_several_records(tmp_path: Path) -> None:
     ) as grid:
         grid.send_and_receive([order])
     assert Recording(tmp_path / "B").models()[0]["weight"][0, 0] == 1
+
+
+def test_page__its_three_lines_record(tmp_path: Path) -> None:
+    page, names = "docs/howto/own_flower_app.md", dict[str, Any]()
+    exec(block(page, "mods=["), names)
+    names["app"].train()(lambda message, context: answer(message, context))
+    client = names["app"]
+    names |= {"app": ServerApp(), "Grid": object, "Context": Context, "first": arrays(1.0),
+              "strategy": FedAvg(fraction_evaluate=0.0)}  # fmt: skip
+    exec(block(page, "grid.final(").replace("/data", str(tmp_path)), names)
+    names["app"](PlainGrid(client), Context(1, 1, {}, RecordDict(), {}))
+    recording = Recording(tmp_path / "RECORDING")
+    assert list(recording.models()) == [*range(11)] and recording.named_by == "roster"
+    assert len(recording.updates()[10]) == 5

@@ -33,7 +33,9 @@ def main(grid: Grid, context: Context) -> None:
                     waiting.discard(reply.metadata.reply_to_message_id)
                     sent.append([array.numpy() for array in reply.content["arrays"].values()])
                 time.sleep(0.1)
-            weights = [np.mean(each, 0).astype(each[0].dtype) for each in zip(*sent, strict=True)]
+            weights = [
+                np.asarray(np.mean(each, 0), each[0].dtype) for each in zip(*sent, strict=True)
+            ]
         grid.final(ArrayRecord(weights))
     last = dict(zip(Net().state_dict(), weights, strict=True))
     np.savez(Path(str(config["folder"])) / "final.npz", **last)
