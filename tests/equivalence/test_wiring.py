@@ -115,9 +115,7 @@ def test_with_sets__reads_the_rounds_in_which_sets_are_climbed_alone() -> None:
     attack.other_readings = lambda: {"level": level}
     found: Any = Trajectories.__new__(Trajectories)
     found.attack = attack
-    found.readings = SimpleNamespace(
-        of_alone=alone, rounds_alone=lambda branch, kind: [3]
-    )
+    found.readings = SimpleNamespace(of_alone=alone, rounds_alone=lambda branch, kind: [3])
     found.view, found.evaluation = lambda branch: branch, SimpleNamespace(scorer=scorer)
     other = ScoredAttack("a-level", "", "white_box", "client", none, none, reading="level")
     told = found.with_sets(ScoredAttack("a", "", "white_box", "client", none, none, also=[other]))
