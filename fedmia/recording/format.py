@@ -4,6 +4,7 @@
     rounds.jsonl                                 what happened in each round, as it happened
     models/BRANCH/ROUND.safetensors              the global model after a round; 0: before the first
     updates/BRANCH/ROUND/CLIENT.safetensors      what a client sent in a round
+    notes/BRANCH/ROUND.safetensors               what the attacker's client held beside the model
 
 A line of `rounds.jsonl` names a branch and a round. Several lines of one round complete each other:
 a server hears of a round's updates before it sends the model that they became. What a line names
@@ -32,7 +33,8 @@ class Header:
     Attributes:
         made_by: versions and names of what trained, such as `{"flwr": "1.42.0"}`.
         updates: `none`, `all`, or the number of the last rounds whose updates are kept.
-        every: a model is kept every so many rounds, and of the last round.
+        every: a model is kept every so many rounds, and of the last round; 0: of rounds that were
+            chosen.
         names: whether tensors bear names; else these are their places, 0, 1, .., and they are
             matched by order and shape.
         format: version of the format.
@@ -53,6 +55,7 @@ class RoundRecord:
         branch: of the federation; `main`.
         round: 0: before the first, 1, 2, ...
         model: SHA-256 of the file of the global model after it; empty where it is not kept.
+        notes: SHA-256 of the file of what the attacker's client held then, such as its queue.
         updates: SHA-256 of the file of each client's update, by client.
         cohort: clients whose updates arrived, ascending.
         examples: number of images that a client says it trained on, by client.
@@ -65,6 +68,7 @@ class RoundRecord:
     branch: str
     round: int
     model: str = ""
+    notes: str = ""
     updates: dict[int, str] = field(default_factory=dict)
     cohort: list[int] = field(default_factory=list)
     examples: dict[int, float] = field(default_factory=dict)
@@ -103,6 +107,20 @@ def model_file(root: Path, branch: str, round: int) -> Path:
         Its path.
     """
     return root / "models" / branch / f"{round:04d}.safetensors"
+
+
+def notes_file(root: Path, branch: str, round: int) -> Path:
+    """File of what the attacker's client held beside the model of a round.
+
+    Args:
+        root: folder of the recording.
+        branch: of the federation.
+        round: 0, 1, 2, ...
+
+    Returns:
+        Its path.
+    """
+    return root / "notes" / branch / f"{round:04d}.safetensors"
 
 
 def update_file(root: Path, branch: str, round: int, client: int) -> Path:

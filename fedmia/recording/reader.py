@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -43,14 +43,8 @@ class Recording:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.header = self._read_header()
-        self.rounds: dict[str, dict[int, RoundRecord]] = {}
-        for line in self._lines():
-            branch, round = check_branch(str(line["branch"])), int(line["round"])
-            record = self.rounds.setdefault(branch, {}).setdefault(
-                round, RoundRecord(branch, round)
-            )
-            record.add(line)
-        self.rounds = {b: dict(sorted(rounds.items())) for b, rounds in self.rounds.items()}
+        rounds = index_rounds(self._lines())
+        self.rounds = {branch: dict(sorted(by_round.items())) for branch, by_round in rounds.items()}
 
     def _read_header(self) -> Header:
         path = self.folder / HEADER
@@ -107,6 +101,26 @@ class Recording:
     def clients(self, branch: str = MAIN) -> list[int]:
         """Every client that took part, ascending."""
         return sorted({c for one in self.rounds.get(branch, {}).values() for c in one.cohort})
+
+
+def index_rounds(
+    lines: Iterable[dict[str, Any]], rounds: dict[str, dict[int, RoundRecord]] | None = None
+) -> dict[str, dict[int, RoundRecord]]:
+    """What lines say of each round, by branch and round.
+
+    Args:
+        lines: of `rounds.jsonl`.
+        rounds: what was known before, to be completed.
+
+    Returns:
+        The rounds, as they come.
+    """
+    rounds = {} if rounds is None else rounds
+    for line in lines:
+        branch, round = check_branch(str(line["branch"])), int(line["round"])
+        record = rounds.setdefault(branch, {}).setdefault(round, RoundRecord(branch, round))
+        record.add(line)
+    return rounds
 
 
 class StateMap(Mapping[int, State]):
