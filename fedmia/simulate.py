@@ -30,6 +30,7 @@ from fedmia.federation.checkpoint import Checkpoint  # noqa: E402
 from fedmia.federation.plan import PreparedRun, fingerprint, prepare  # noqa: E402
 from fedmia.federation.train import train  # noqa: E402
 from fedmia.observers._observing import RunObservers  # noqa: E402
+from fedmia.recording.run import RunRecording  # noqa: E402
 from fedmia.records.rows import Report  # noqa: E402
 from fedmia.report.publish import publish, show  # noqa: E402
 from fedmia.runtime.device import bfloat16_note  # noqa: E402
@@ -37,10 +38,9 @@ from fedmia.runtime.interrupts import Interrupts  # noqa: E402
 from fedmia.runtime.progress import Display  # noqa: E402
 from fedmia.runtime.stopwatch import Stopwatch  # noqa: E402
 from fedmia.storage.durable import explain  # noqa: E402
-from fedmia.storage.manifest import CHECKPOINT, SNAPSHOTS  # noqa: E402
+from fedmia.storage.manifest import CHECKPOINT, RECORDING  # noqa: E402
 from fedmia.storage.outfolder import OutFolder  # noqa: E402
 from fedmia.storage.runfolder import RunFolder  # noqa: E402
-from fedmia.storage.snapshot import SnapshotStore  # noqa: E402
 from strategies.failure_policy import FederationError  # noqa: E402
 
 
@@ -144,7 +144,7 @@ def run_experiment(invocation: Invocation, watch: Stopwatch, stop: Event) -> Out
             whole = scores.interrupted is None and scores.failure is None
             if checkpoint and whole and not scores.failed:  # else --resume scores those again
                 checkpoint.delete()
-                SnapshotStore(checkpoint.root.parent / SNAPSHOTS).drop_controls()
+                RunRecording(checkpoint.root.parent / RECORDING).drop_controls()
     code = INTERRUPTED if stop.is_set() else FAILED if scores.failed else 0
     resumable = stop.is_set() and checkpoint is not None and checkpoint.exists()
     return Outcome(report, code, scores.failure, resumable)

@@ -29,14 +29,15 @@ from fedmia.defenses.stack import DefenseStack, central_stack
 from fedmia.options.errors import InputError, opt
 from fedmia.options.seeding import rng, torch_rng
 from fedmia.options.yamlfile import dump, load
+from fedmia.recording.run import RunRecording
 from fedmia.runtime.device import resolve_device
 from fedmia.runtime.environment import describe
 from fedmia.ssl.base import Recipe, SSLMethod
 from fedmia.ssl.progress import load_training, training_state
 from fedmia.ssl.train import Job, make_optimizer
 from fedmia.storage import durable
-from fedmia.storage.manifest import CONFIG, FORMAT, SNAPSHOTS
-from fedmia.storage.snapshot import Snapshot, SnapshotStore, read_tensors, write_tensors
+from fedmia.storage.manifest import CONFIG, FORMAT, RECORDING
+from fedmia.storage.snapshot import Snapshot, read_tensors, write_tensors
 from papers.central_settings import Central
 
 BRANCH = "main"  # where an audit looks for the models of a run
@@ -120,7 +121,7 @@ def train_encoder(
     torch.set_num_threads(config.threads)
     members, nonmembers = draw_images(config)
     device = torch.device(resolve_device(config.device))
-    store = SnapshotStore(folder / SNAPSHOTS)
+    store = RunRecording(folder / RECORDING)
     method = build_method(config, members)
     if not (folder / CONFIG).is_file():
         _begin(config, folder, (members, nonmembers), method)
@@ -156,13 +157,13 @@ def train_encoder(
             store.save(BRANCH, Snapshot(epoch + 1, method.shared_state(), {}))
         if time.perf_counter() - written > PAUSE and epoch + 1 < config.epochs:
             spent = seconds + time.perf_counter() - began
-            durable.force_all(store.take_unforced())
+            store.pending()[1]()
             about = {"losses": losses, "memory": memory, "seconds": spent}
             write_tensors(training_state(method, optimizer), folder / PROGRESS, about)
             written = time.perf_counter()
     store.save(BRANCH, Snapshot(config.epochs, method.shared_state(), {}))
     seconds += time.perf_counter() - began
-    durable.force_all(store.take_unforced())
+    store.pending()[1]()
     durable.write({folder / LOSSES: json.dumps({"losses": losses, "seconds": round(seconds, 3)})})
     (folder / PROGRESS).unlink(missing_ok=True)
     return losses
@@ -175,9 +176,9 @@ def _begin(config: Central, folder: Path, sides: Sequence[ImageSet], method: SSL
         pixels = np.ascontiguousarray(images.images.transpose(0, 2, 3, 1))
         with durable.replacing(folder / f"{name}.npz") as (partial,), partial.open("wb") as file:
             np.savez(file, x=pixels, y=images.labels)
-    store = SnapshotStore(folder / SNAPSHOTS)
+    store = RunRecording(folder / RECORDING)
     store.save(BRANCH, Snapshot(0, method.shared_state(), {}))
-    durable.force_all(store.take_unforced())
+    store.pending()[1]()
     source = config.data.source()
     tree = to_tree(config)
     # An audit normalises as the training did, also where the source cannot be read again.

@@ -349,7 +349,7 @@ def _hugging_face_folder(path: Path) -> Path | None:
     """The folder that holds a model of transformers, where `path` is it or its file of weights."""
     folder = path if path.is_dir() else path.parent if path.name == "model.safetensors" else None
     config = folder / "config.json" if folder else None
-    if config is None or not config.is_file() or (path.is_dir() and (path / "snapshots").is_dir()):
+    if config is None or not config.is_file() or (path.is_dir() and (path / "recording").is_dir()):
         return None
     try:
         content = read_json(config)

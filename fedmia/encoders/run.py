@@ -19,10 +19,10 @@ from fedmia.options.option import option_fields
 from fedmia.options.seeding import torch_rng
 from fedmia.options.values import convert
 from fedmia.options.yamlfile import Tree
+from fedmia.recording.run import RunRecording
 from fedmia.ssl.base import SSL, Recipe, SSLMethod, State
 from fedmia.storage.manifest import CONFIG
 from fedmia.storage.runfolder import RunFolder, damaged
-from fedmia.storage.snapshot import SnapshotStore
 
 BRANCH = "main"
 BUILT = ("model", "ssl", "data")  # the sections of a run's settings that an encoder is made of
@@ -67,10 +67,10 @@ def load(spec: str, load_options: LoadOptions) -> LoadedEncoder:
     folder = Path(name)
     run = RunFolder(folder, load_options.trust_plugins)
     tree, report = _config(run), run.read_report_or_none() or {}
-    store = SnapshotStore(run.snapshots)
+    store = RunRecording(run.recording)
     kept_rounds = store.rounds(BRANCH)
     if not kept_rounds:
-        raise InputError(f"run '{folder}' holds no snapshots in snapshots/{BRANCH}")
+        raise InputError(f"run '{folder}' holds no models in recording/models/{BRANCH}")
     turn = int(round_text) if round_text else kept_rounds[-1]
     if turn not in kept_rounds:
         near = min(kept_rounds, key=lambda r: abs(r - turn))
@@ -144,11 +144,11 @@ def load(spec: str, load_options: LoadOptions) -> LoadedEncoder:
 
 def _config(run: RunFolder) -> Tree:
     """The run's settings, those that an encoder is built of complete."""
-    if not run.config.is_file() or not run.snapshots.is_dir():
+    if not run.config.is_file() or not run.recording.is_dir():
         inner = sorted(p.parent.name for p in run.path.glob("*/config.yaml"))
         hint = f"; runs inside it: {', '.join(inner[:5])}" if inner else ""
         raise InputError(
-            f"folder '{run.path}' is no run: no config.yaml and snapshots/ in it{hint}"
+            f"folder '{run.path}' is no run: no config.yaml and recording/ in it{hint}"
         )
     tree, path = run.tree(*BUILT), run.config
     for key in BUILT:
@@ -220,12 +220,12 @@ def _size(
         return None
 
 
-def _read(store: SnapshotStore, turn: int) -> State:
+def _read(store: RunRecording, turn: int) -> State:
     try:
         return store.load(BRANCH, turn).state
     except Exception as error:  # safetensors' own
         raise InputError(
-            f"snapshot of round {turn} in '{store.root}' cannot be read: {first_line(error)}"
+            f"model of round {turn} in '{store.folder}' cannot be read: {first_line(error)}"
         ) from None
 
 

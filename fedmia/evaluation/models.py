@@ -15,8 +15,9 @@ from fedmia.federation.observer import Observer
 from fedmia.federation.result import FederationResult
 from fedmia.partitions.base import Partition
 from fedmia.partitions.iid import IID
+from fedmia.recording.reader import StateMap
 from fedmia.records import DatasetInferenceResults, ScoredAttack
-from fedmia.storage.snapshot import Snapshot, StateFiles
+from fedmia.storage.snapshot import Snapshot
 from fedmia.threat import BlackBox
 from fedmia.threat.signals import Signals
 
@@ -51,7 +52,7 @@ class Evaluation(AttackSuite[RoundModel]):
         attacks: dict[str, dict[str, Any]] | None = None,
         failures: Failures | None = None,
     ) -> None:
-        self.run, self.client_context, self.snapshots = run, run.client_context, run.snapshots
+        self.run, self.client_context, self.recording = run, run.client_context, run.recording
         experiment, split, take = run.plan.experiment, run.split, run.client_context.take
         self.observed = Observer(experiment, run.client_context)
         own = {n: dict(o) for n, o in experiment.attack.items()} if attacks is None else attacks
@@ -81,7 +82,7 @@ class Evaluation(AttackSuite[RoundModel]):
 
     def scored_at(self) -> int:
         """The round that passive attacks and probes score: the last before a crafted upload."""
-        rounds, clean = self.snapshots.rounds("main"), self.run.schedule.clean
+        rounds, clean = self.recording.rounds("main"), self.run.schedule.clean
         return max(r for r in rounds if r <= clean) if self.active() else rounds[-1]
 
     def uploads(self, branch: str, last: int) -> dict[str, Any]:
@@ -89,11 +90,11 @@ class Evaluation(AttackSuite[RoundModel]):
 
         `updates` holds weights by round and client, `before` what a round's clients received.
         """
-        before = self.snapshots.before(branch)
-        updates = {r: self.snapshots.updates(branch, r) for r in before if r <= last}
+        updates = {r: u for r, u in self.recording.updates(branch).items() if r <= last}
+        before = self.recording.before(branch, updates)
         return {"before": before, "updates": updates}
 
-    def received(self, branch: str, last: int) -> StateFiles:
+    def received(self, branch: str, last: int) -> StateMap:
         """The weights that the attacker received, by round, up to `last`.
 
         A client receives those of the rounds in which it took part, and the last.
@@ -105,7 +106,8 @@ class Evaluation(AttackSuite[RoundModel]):
         Returns:
             Weights by round.
         """
-        states = self.snapshots.received(branch, last)
+        kept = {*self.run.schedule.evaluated(), last}
+        states = self.recording.models(branch, (r for r in kept if r <= last))
         if self.observed.vantage != "client" or self.observed.holder is None:
             return states
         schedule, holder = self.run.schedule, self.observed.holder

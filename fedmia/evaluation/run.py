@@ -44,18 +44,18 @@ def score(run: FederationResult, watch: Stopwatch, display: Display | None = Non
     Raises:
         FederationError: the model's answers are not finite.
     """
-    plan, snapshots, split = run.plan, run.snapshots, run.split
+    plan, recording, split = run.plan, run.recording, run.split
     experiment, data = plan.experiment, plan.data
     probes = Probes(run.client_context, data.labels, plan.split)
     failures = Failures((InputError, FederationError), spelling=experiment.spelling)
     evaluation = Evaluation(run, None, failures)
     with watch.part("probes"):
-        scored_at, end = evaluation.scored_at(), snapshots.rounds("main")[-1]
-        model = snapshots.load("main", scored_at).state
+        scored_at, end = evaluation.scored_at(), recording.rounds("main")[-1]
+        model = recording.load("main", scored_at).state
         utility = probes.both(model)
-        after = (probes.both(snapshots.load("main", end).state), end) if end > scored_at else None
+        after = (probes.both(recording.load("main", end).state), end) if end > scored_at else None
         health = probes.health(model, {r.round: r.loss for r in run.rounds}.get(scored_at))
-        untrained = probes.both(snapshots.untrained().state)
+        untrained = probes.both(recording.untrained().state)
     with watch.part("attacks"):
         results = score_all_attacks(evaluation, display)
     notes = [*plan.notes, *failures.notes(), *evaluation.notes, *results.pop("notes", [])]
@@ -102,19 +102,19 @@ def score_all_attacks(evaluation: Evaluation, display: Display | None = None) ->
         Fields of `RunScores`.
     """
     run, names, active = evaluation.run, evaluation.passive(), evaluation.active()
-    snapshots, scored_at = run.snapshots, evaluation.scored_at()
-    rounds, placebo = snapshots.rounds("main"), snapshots.rounds("placebo")
+    recording, scored_at = run.recording, evaluation.scored_at()
+    rounds, placebo = recording.rounds("main"), recording.rounds("placebo")
     kinds, lost = {n: registry.load("attack", n) for n in names}, evaluation.failures.reasons
     not_run = dict[str, str]()
     if not evaluation.uploads("main", scored_at)["updates"]:
         reason = "no round whose updates are kept was finished"
         not_run = {n: reason for n in names if kinds[n].needs.vantage == "server"}
-    main = RoundModel(snapshots.load("main", scored_at))
+    main = RoundModel(recording.load("main", scored_at))
     names = [n for n in names if n not in not_run]
     survive = evaluation.failures.attempt
     names = [n for n in names if survive("main", n, partial(allot, evaluation, main, n))]
     on_models = [n for n in names if not kinds[n].reads_training()]
-    untrained, sets = RoundModel(snapshots.untrained()), evaluation.scorer.sets
+    untrained, sets = RoundModel(recording.untrained()), evaluation.scorer.sets
     work: dict[str, Callable[[], Any]] = {
         "attacks": lambda: evaluation.score_attacks(main, names, "main", sets=sets),
         "untrained": lambda: evaluation.score_attacks(untrained, on_models, "untrained"),
@@ -122,7 +122,7 @@ def score_all_attacks(evaluation: Evaluation, display: Display | None = None) ->
     }
     if scored_at in placebo:
         work["placebo"] = lambda: evaluation.score_attacks(
-            RoundModel(snapshots.load("placebo", scored_at), "placebo"), names, "placebo"
+            RoundModel(recording.load("placebo", scored_at), "placebo"), names, "placebo"
         )
     trajectories = (
         Trajectories(evaluation, active, run.readings) if active and run.readings else None
@@ -243,7 +243,7 @@ def add_leakage(evaluation: Evaluation, info: RoundInfo, names: list[str]) -> Ro
     Returns:
         The row with each attack's scores.
     """
-    snapshot = evaluation.run.snapshots.load("main", info.round)
+    snapshot = evaluation.run.recording.load("main", info.round)
     piece = f"round {info.round}"
     scored = evaluation.score_attacks(RoundModel(snapshot), names, piece, threshold=False)
     by_name, layers = {s.name: s for s in scored}, dict[str, ScoredAttack]()

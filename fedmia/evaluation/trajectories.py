@@ -107,8 +107,8 @@ class Trajectories:
 
     def view(self, branch: str) -> ClientView:
         """The active client's view of a branch."""
-        snapshots, clean = self.run.snapshots, self.run.schedule.clean
-        first = self._first() if branch == UNTRAINED else snapshots.load(branch, clean)
+        recording, clean = self.run.recording, self.run.schedule.clean
+        first = self._first() if branch == UNTRAINED else recording.load(branch, clean)
         noted = partial(self.readings.of, branch)
         if self.attack.round_size is not None:
             idle, where = branch == "zero", "main" if branch == "zero" else branch
@@ -119,7 +119,7 @@ class Trajectories:
         return view
 
     def _first(self) -> Snapshot:
-        return Snapshot(0, self.run.snapshots.untrained().state, {})
+        return Snapshot(0, self.run.recording.untrained().state, {})
 
     def score_untrained(self) -> ScoredAttack:
         """Score the attack on the first model."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -123,7 +123,7 @@ class Checkpoint:
 
     def write(
         self, about: Mapping[str, Any], parts: Mapping[str, CheckpointPart], ledger: Ledger,
-        beside: Sequence[Path] = (),
+        beside: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
         """Have a checkpoint written while the next round is at work; of those tensors nobody may
         change any. First the one before is waited for.
@@ -133,7 +133,7 @@ class Checkpoint:
             parts: name -> what is written under it, or the part of before or of now whose file it
                 shares.
             ledger: the clients' states.
-            beside: files elsewhere that it counts on, to be forced to the disk.
+            beside: forces to the disk what it counts on elsewhere.
 
         Raises:
             DiskError: the one before could not be written.
@@ -158,7 +158,7 @@ class Checkpoint:
 
     def _write(
         self, new: Mapping[str, tuple[State, Any]], index: Mapping[str, Any], ledger: Ledger,
-        gone: set[str], beside: Sequence[Path],
+        gone: set[str], beside: Callable[[], None],
     ) -> None:  # fmt: skip
         """Write what is new, replace the index, and then delete what only the one before named.
 
@@ -168,7 +168,8 @@ class Checkpoint:
         for name, (tensors, about) in new.items():
             write_tensors(tensors, self.root / name, about, forced=False)
         ledger.flush()
-        force_all([*(self.root / name for name in new), *beside])
+        force_all([self.root / name for name in new])
+        beside()
         write_files({self.root / INDEX: json.dumps(index)})
         ledger.confirm_index(index["clients"])
         for name in gone:

@@ -15,9 +15,10 @@ from fedmia.federation.readings import Readings
 from fedmia.federation.schedule import Schedule
 from fedmia.options.seeding import ENTROPY
 from fedmia.partitions.split import Split
+from fedmia.recording.run import RunRecording
 from fedmia.records import Aggregation, Fault, RoundInfo
 from fedmia.storage.archive import Archive
-from fedmia.storage.snapshot import SnapshotStore, StateStore
+from fedmia.storage.snapshot import StateStore
 from strategies.cohort import draw_cohort
 
 
@@ -29,7 +30,7 @@ class FederationResult:
         plan: settings, images and their roles.
         client_context: what all clients of the run share.
         store: what each client keeps, its defence's account among it.
-        snapshots: the models of the rounds, branch by branch.
+        recording: models and updates of the rounds, branch by branch.
         rounds: one row a finished round of `main`.
         complete: every branch ran to its end.
         faults: of clients.
@@ -43,7 +44,7 @@ class FederationResult:
     plan: PreparedRun
     client_context: ClientContext
     store: StateStore
-    snapshots: SnapshotStore
+    recording: RunRecording
     rounds: list[RoundInfo]
     complete: bool
     faults: tuple[Fault, ...] = ()

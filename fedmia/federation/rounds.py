@@ -36,13 +36,15 @@ from fedmia.options.errors import prefix_errors
 from fedmia.options.option import check_type
 from fedmia.options.seeding import rng, root
 from fedmia.partitions.split import Split
+from fedmia.recording.format import RoundRecord
+from fedmia.recording.run import FORKS, RunRecording
 from fedmia.records import Aggregation, Fault, RoundInfo
 from fedmia.records.privacy import ClientDefence
 from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch, covered_seconds
 from fedmia.ssl.base import State, under
 from fedmia.storage.archive import pack, unpack
-from fedmia.storage.snapshot import Snapshot, SnapshotStore, StateStore, Update
+from fedmia.storage.snapshot import Snapshot, StateStore, Update
 from strategies.base import FederatedStrategy, Round
 from strategies.cohort import RoundRange
 from strategies.failure_policy import Adversary, FailurePolicy, FederationError
@@ -68,7 +70,7 @@ class FederatedRun:
         client_context: what all clients of the run share.
         split: the role of each image.
         store: local states of the clients.
-        snapshots: models of the rounds, by branch.
+        recording: models and updates of the rounds, by branch.
         probe: kNN accuracy of a global state.
         recorder: notes what the active client sees; None where no attack is active.
         watch: notes the seconds of each part.
@@ -86,7 +88,7 @@ class FederatedRun:
     client_context: ClientContext
     split: Split
     store: StateStore
-    snapshots: SnapshotStore
+    recording: RunRecording
     probe: Callable[[State], float | None]
     recorder: TrajectoryRecorder | None
     watch: Stopwatch
@@ -101,6 +103,8 @@ class FederatedRun:
     _unsaved: Snapshot | None = field(default=None, init=False, repr=False)
     _crafted: State | None = field(default=None, init=False, repr=False)
     _fork: Fork | None = field(default=None, init=False, repr=False)
+    _forked: dict[int, str] = field(default_factory=dict, init=False, repr=False)
+    _line: RoundRecord = field(default=RoundRecord("", 0), init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.schedule = Schedule(self.experiment)
@@ -126,7 +130,7 @@ class FederatedRun:
         except FederationError as error:
             self.failure = error
         finally:
-            self.snapshots.drop("forks")  # of a round that was not finished
+            self._drop_fork()  # of a round that was not finished
             if self.checkpoint:
                 self.checkpoint.wait_for_writes()
         if self._unsaved is not None:
@@ -138,10 +142,10 @@ class FederatedRun:
             self.probe(last.state)
         except FederationError as error:
             self.failure = self.failure and FederationError(f"round {last.round}: {error}")
-            whole = self.snapshots.rounds("main")[-1]
+            whole = self.recording.rounds("main")[-1]
             self.rounds[:] = [info for info in self.rounds if info.round <= whole]
         else:
-            self.snapshots.save("main", last)
+            self.recording.save("main", last)
 
     def _note_reply(self, branch: str, client: int) -> None:
         """Show how far the round is: a client takes as long as it has images (unknown: one)."""
@@ -173,7 +177,7 @@ class FederatedRun:
         assert self.checkpoint is not None and isinstance(self.store, Ledger)
         index = self.checkpoint.read()
         if index is None:
-            self.snapshots.clear()
+            self.recording.rewind(0)
             return
         self.store.restore(index["clients"])
         with prefix_errors(f"the checkpoint in '{self.checkpoint.root}'"):
@@ -191,15 +195,8 @@ class FederatedRun:
             self.forked = self._load_head("forked")
         if self.recorder is not None and self.checkpoint.has("notes"):
             self.recorder.restore(*self.checkpoint.get("notes"))
-        order = self.branches()
-        here = order.index(self.head.branch)
-        for branch in order[here + 1 :]:
-            self.snapshots.drop(branch)
-        evaluated = set(self.schedule.evaluated())
-        for branch in order[: here + 1]:
-            last = self.head.round if branch == order[here] else self.schedule.last
-            self.snapshots.keep_only(branch, {r for r in evaluated if r <= last}, last)
-        if self.head.branch == "main" and self.head.round not in evaluated:
+        self.recording.rewind(int(index["recorded"]))
+        if self.head.branch == "main" and self.head.round not in self.schedule.evaluated():
             self._unsaved = self._snapshot("main", self.head.round, self.head.state)
         self.display.skip(self._finished_rounds())
 
@@ -278,7 +275,8 @@ class FederatedRun:
             "faults": pack(self.failure_policy.faults, {}), "seconds": dict(self.watch.seconds),
             "aggregation": pack(self.aggregation, {}),
         }  # fmt: skip
-        checkpoint.write(about, parts, self.store, self.snapshots.take_unforced())
+        about["recorded"], force = self.recording.pending()
+        checkpoint.write(about, parts, self.store, force)
 
     def _pack_head(self, at: BranchState) -> CheckpointPart:
         """A head as the checkpoint keeps it."""
@@ -348,6 +346,12 @@ class FederatedRun:
             # 6. Keep the state before the next round, if that round will be replayed.
             self._prepare_fork(course, at)
 
+    def _drop_fork(self) -> None:
+        """Forget the round to be replayed, with the updates that were kept for it."""
+        if self._fork is not None:
+            self.recording.drop_updates(FORKS, self._fork.round)
+        self._fork, self._forked = None, {}
+
     def _prepare_fork(self, course: RoundRange, at: BranchState) -> None:
         """Note how things stand before the next round, if it is the one to be replayed."""
         recorder, round, holder = self.recorder, at.round + 1, self.holder
@@ -361,7 +365,7 @@ class FederatedRun:
         strategy.nodes = {c: c for c in range(len(self.client_context.roles))}
         malicious = self.experiment.malicious_clients
         own = self.client_context.branch_parts(at.branch)
-        self.snapshots.drop("forks")
+        self._drop_fork()
         self._fork = Fork(
             at.branch, round, at.state, strategy,
             copy.deepcopy(self.store.load(at.branch, holder)),
@@ -374,10 +378,9 @@ class FederatedRun:
         fork = self._fork
         if fork is None or fork.round != round:
             return
-        fork.honest = self.snapshots.updates("forks", round)
+        fork.honest = self.recording.update_files(FORKS, round, self._forked)
         recorder.forked(fork)
-        self._fork = None
-        self.snapshots.drop("forks")
+        self._drop_fork()
 
     def _describe_aggregation(self, strategy: FederatedStrategy) -> Aggregation:
         """What the server has done so far, and what that promises its clients."""
@@ -397,15 +400,22 @@ class FederatedRun:
         """Keep what is to be read of an update, as it is taken."""
         branch, round = course.branch, update.round
         self._trained[update.client] += branch == "main" and update.examples > 0
+        if (self._line.branch, self._line.round) != (branch, round):
+            self._line = RoundRecord(branch, round)
+        self._line.cohort.append(update.client)
+        self._line.examples[update.client] = update.examples
+        self._line.metrics[update.client] = update.metrics
         if branch in ("main", "placebo") and round in self.schedule.updates_kept():
-            if not self.snapshots.updates(branch, round):
-                self.snapshots.save_before(branch, round, received)
-            self.snapshots.save_update(branch, round, update.client, update.state)
+            if round - 1 not in self.recording.rounds(branch):
+                self.recording.save(branch, Snapshot(round - 1, received, {}))
+            digest = self.recording.save_update(branch, round, update.client, update.state)
+            self._line.updates[update.client] = digest
         fork = self._fork
         honest = fork is not None and update.client not in fork.malicious
         if fork is not None and honest and fork.round == round and update.examples:
             fork.note(update)
-            self.snapshots.save_update("forks", round, update.client, update.state)
+            digest = self.recording.save_update(FORKS, round, update.client, update.state)
+            self._forked[update.client] = digest
         if course.craft and update.client == self.holder:
             self._crafted = update.state
 
@@ -418,7 +428,7 @@ class FederatedRun:
         if crafted is not None:
             self._read(branch, round, received)
         if self.client_context.is_stopped():
-            self.snapshots.drop_updates(branch, round)
+            self.recording.drop_updates(branch, round)
             raise RunInterrupted
         if crafted is not None and self.recorder is not None:
             with self.watch.part("attacks"):
@@ -426,11 +436,12 @@ class FederatedRun:
                 self._replay(self.recorder, round)
             # Perhaps before all was replayed: the round is made again.
             if self.client_context.is_stopped():
-                self.snapshots.drop_updates(branch, round)
+                self.recording.drop_updates(branch, round)
                 raise RunInterrupted
         honest = {c: m for c, m in metrics.items() if c not in self.experiment.malicious_clients}
         losses = [m["loss"] for m in honest.values() if "loss" in m]
         loss = float(np.mean(losses)) if losses else None
+        self.recording.add(replace(self._line, seconds=done.seconds))
         knn = self._note(branch, round, course.craft, loss, done.state)
         self.display.round(branch, round, loss, knn, done.seconds)
         if course.craft and round == self.schedule.last:
@@ -466,7 +477,7 @@ class FederatedRun:
 
     def keep(self, branch: str, round: int, state: State) -> None:
         """Write a snapshot of the global weights after a round; 0: of the first model."""
-        self.snapshots.save(branch, self._snapshot(branch, round, state))
+        self.recording.save(branch, self._snapshot(branch, round, state))
 
     def _snapshot(self, branch: str, round: int, state: State) -> Snapshot:
         """The weights with the holder's bank; its key encoder stays with the client."""

@@ -24,13 +24,14 @@ from fedmia.federation.rounds import FederatedRun
 from fedmia.federation.untrained import climb_untrained
 from fedmia.federation.utility import Probes
 from fedmia.options.errors import format_error
+from fedmia.recording.run import RunRecording
 from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.ssl.base import State
 from fedmia.storage.archive import Archive
-from fedmia.storage.manifest import CHECKPOINT, CHECKPOINT_INDEX, SNAPSHOTS
+from fedmia.storage.manifest import CHECKPOINT, CHECKPOINT_INDEX, RECORDING
 from fedmia.storage.runfolder import damaged
-from fedmia.storage.snapshot import SnapshotStore, StateStore
+from fedmia.storage.snapshot import StateStore
 from strategies.failure_policy import FailurePolicy
 
 
@@ -80,18 +81,18 @@ def train(
     if plan.active is not None:
         recorder = TrajectoryRecorder(Observer(plan.experiment, client_context), plan.active)
     result = federate(
-        plan, client_context, folder, SnapshotStore((out or folder) / SNAPSHOTS), recorder,
+        plan, client_context, folder, RunRecording((out or folder) / RECORDING), recorder,
         probe=probe, watch=watch, display=display, nodes=nodes, checkpoint=checkpoint,
     )  # fmt: skip
     if recorder is not None and recorder.acted("main") and not recorder.acted(UNTRAINED):
-        first = result.snapshots.untrained().state
+        first = result.recording.untrained().state
         with watch.part("attacks"):
             climb_untrained(recorder, plan.experiment, result.schedule, first)
     return result
 
 
 def federate(
-    plan: PreparedRun, client_context: ClientContext, folder: Path, snapshots: SnapshotStore,
+    plan: PreparedRun, client_context: ClientContext, folder: Path, recording: RunRecording,
     recorder: TrajectoryRecorder | None = None, *, probe: Callable[[State], float | None],
     watch: Stopwatch, display: Display, nodes: Nodes | None = None,
     checkpoint: Checkpoint | None = None,
@@ -101,7 +102,7 @@ def federate(
     Args:
         plan: settings, images and their roles.
         folder: where the clients' states lie.
-        snapshots: models of the rounds, by branch.
+        recording: models and updates of the rounds, by branch.
         recorder: reads what the active client sees; None where no attack is active.
         probe: kNN accuracy of a global state; None where the images have no labels.
         watch: notes the seconds of each part.
@@ -132,7 +133,7 @@ def federate(
         client_context,
         split,
         store,
-        snapshots,
+        recording,
         probe,
         recorder,
         watch,
@@ -158,11 +159,12 @@ def federate(
         run_inline(run.run, client_context, store, failure_policy.timeout)
     if run.failure is not None and not run.rounds:
         raise run.failure
+    recording.pending()[1]()  # the report counts on it
     gone, archive = frozenset(failure_policy.gone), Archive(None)
     if checkpoint and run.head:
         archive = checkpoint.archive(f"{run.head.branch} {run.head.round} {sorted(gone)}")
     return FederationResult(
-        plan, client_context, store, snapshots, run.rounds, run.complete,
+        plan, client_context, store, recording, run.rounds, run.complete,
         tuple(failure_policy.faults), gone,
         str(run.failure) if run.failure else None, archive, run.aggregation, recorder,
     )  # fmt: skip

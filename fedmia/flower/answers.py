@@ -23,12 +23,13 @@ from fedmia.federation.plan import PreparedRun
 from fedmia.federation.result import FederationResult
 from fedmia.options import registry
 from fedmia.options.bounded import parse_json
+from fedmia.recording.run import RunRecording
 from fedmia.records import ClientInfo, RunScores, ScoredAttack
 from fedmia.records.privacy import ClientDefence, Epsilon
 from fedmia.ssl.base import State
 from fedmia.storage.archive import pack, unpack
 from fedmia.storage.arrays import numbers
-from fedmia.storage.snapshot import Snapshot, SnapshotStore, StateStore
+from fedmia.storage.snapshot import Snapshot, StateStore
 
 # What is told of an attack: nothing else of it leaves the node.
 SENT_FIELDS = (
@@ -69,12 +70,12 @@ def score_node(
         if not issubclass(registry.load("attack", n), DatasetAttack)
     }
     with tempfile.TemporaryDirectory(prefix="fedmia-") as folder:
-        snapshots = SnapshotStore(Path(folder))
-        run = FederationResult(plan, client_context, store, snapshots, [], True)
+        recording = RunRecording(Path(folder))
+        run = FederationResult(plan, client_context, store, recording, [], True)
         if not leave:
             return _answer(_client(run, client, lambda epsilon: epsilon))
-        snapshots.save("main", Snapshot(0, untrained, {}))
-        snapshots.save("main", Snapshot(last, final, {}))
+        recording.save("main", Snapshot(0, untrained, {}))
+        recording.save("main", Snapshot(last, final, {}))
         results = score_all_attacks(Evaluation(run, options))
     answer = _client(run, client, void_beside_scores)
     answer |= {"split": plan.split.counts(), "pixels": results["pixels"]}

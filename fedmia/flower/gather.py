@@ -19,13 +19,14 @@ from fedmia.flower.nodes import check_agreement, open_nodes
 from fedmia.flower.private import check, gives_guarantee, prepare_server, try_settings
 from fedmia.flower.rounds import LogDisplay
 from fedmia.flower.store import ask_each
+from fedmia.recording.run import RunRecording
 from fedmia.records.rows import Report
 from fedmia.report.publish import publish
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.storage.durable import make_folder
 from fedmia.storage.outfolder import OutFolder
 from fedmia.storage.runfolder import DAMAGE
-from fedmia.storage.snapshot import MemoryStore, SnapshotStore
+from fedmia.storage.snapshot import MemoryStore
 from strategies.failure_policy import TRIES, FederationError
 from strategies.replies import RETURN, RejectedReply
 
@@ -62,7 +63,7 @@ def gather(grid: Grid, invocation: Invocation, place: OutFolder, watch: Stopwatc
         failures = [] if done.failure is None else [str(done.failure)]
         policy = experiment.federation.on_failure
         with watch.part("attacks"):
-            for client, answer in collect_scores(grid, remaining, done.snapshots, policy):
+            for client, answer in collect_scores(grid, remaining, done.recording, policy):
                 if isinstance(answer, FederationError):
                     dropped = policy == "drop"
                     failures += [] if dropped else [str(answer)]
@@ -128,21 +129,21 @@ def run_rounds(
 
 
 def collect_scores(
-    grid: Grid, nodes: dict[int, int], snapshots: SnapshotStore, on_failure: str
+    grid: Grid, nodes: dict[int, int], recording: RunRecording, on_failure: str
 ) -> Iterator[tuple[int, RecordDict | FederationError]]:
     """Ask each client's node to score the final encoder.
 
     Args:
         nodes: Flower node id of each client.
-        snapshots: the first and the last model.
+        recording: of the first and the last model.
         on_failure: as in the rounds: `retry` waits for a node that left, and asks one that fails
             again.
 
     Yields:
         Each client with its answer as it comes, or with the error why there is none.
     """
-    last = snapshots.rounds("main")[-1]
-    models = {"final": snapshots.load("main", last), "untrained": snapshots.untrained()}
+    last = recording.rounds("main")[-1]
+    models = {"final": recording.load("main", last), "untrained": recording.untrained()}
     tensors = {n: ArrayRecord(torch_state_dict=m.state) for n, m in models.items()}
     orders = dict.fromkeys(nodes, {"last": last})
     tries, comeback = (TRIES, RETURN) if on_failure == "retry" else (1, 0.0)

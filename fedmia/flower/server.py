@@ -25,11 +25,11 @@ from fedmia.flower.nodes import check_agreement, open_nodes
 from fedmia.flower.rounds import LogDisplay
 from fedmia.flower.store import NodeStates
 from fedmia.options.errors import InputError, format_error, opt
+from fedmia.recording.run import RunRecording
 from fedmia.report.publish import publish, show
 from fedmia.runtime.stopwatch import Stopwatch
-from fedmia.storage.manifest import SNAPSHOTS
+from fedmia.storage.manifest import RECORDING
 from fedmia.storage.outfolder import OutFolder
-from fedmia.storage.snapshot import SnapshotStore
 from strategies.failure_policy import FederationError
 
 WAIT = 120.0  # seconds in which a first node is there
@@ -149,7 +149,7 @@ def rehearse(grid: Grid, invoked: Invocation, place: OutFolder, watch: Stopwatch
             scores = score(trained, watch, display)
     report = publish(scores, place.folder, watch)
     if place.folder is not None:
-        SnapshotStore(place.folder / SNAPSHOTS).drop_controls()
+        RunRecording(place.folder / RECORDING).drop_controls()
     show(report, place.folder, json=False, quiet=False)
     if scores.failure is not None:  # so that Flower marks the run as failed
         raise FederationError(f"{scores.failure}; the finished rounds are reported on")

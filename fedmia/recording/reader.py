@@ -44,7 +44,9 @@ class Recording:
         self.folder = folder
         self.header = self._read_header()
         rounds = index_rounds(self._lines())
-        self.rounds = {branch: dict(sorted(by_round.items())) for branch, by_round in rounds.items()}
+        self.rounds = {
+            branch: dict(sorted(by_round.items())) for branch, by_round in rounds.items()
+        }
 
     def _read_header(self) -> Header:
         path = self.folder / HEADER
@@ -131,8 +133,12 @@ class StateMap(Mapping[int, State]):
         names: whether tensors bear names; else they come in their order, which no file keeps.
     """
 
-    def __init__(self, files: Mapping[int, tuple[Path, str]], names: bool) -> None:
+    def __init__(self, files: Mapping[int, tuple[Path, str]], names: bool = True) -> None:
         self._files, self._names = files, names
+
+    def only(self, numbers: Iterable[int]) -> StateMap:
+        """The same, of some numbers alone."""
+        return StateMap({number: self._files[number] for number in numbers}, self._names)
 
     def __getitem__(self, number: int) -> State:
         path, digest = self._files[number]

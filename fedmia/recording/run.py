@@ -10,8 +10,16 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
-from fedmia.recording.format import HEADER, MAIN, ROUNDS, Header, RoundRecord
-from fedmia.recording.format import model_file, notes_file, update_file
+from fedmia.recording.format import (
+    HEADER,
+    MAIN,
+    ROUNDS,
+    Header,
+    RoundRecord,
+    model_file,
+    notes_file,
+    update_file,
+)
 from fedmia.recording.reader import StateMap, index_rounds
 from fedmia.ssl.base import State
 from fedmia.storage import durable
@@ -89,7 +97,7 @@ class RunRecording:
 
     def drop_controls(self) -> None:
         """Delete the branches beside `main` that only scoring needs."""
-        self._rewrite([l for l in self._lines if json.loads(l)["branch"] not in CONTROLS])
+        self._rewrite([line for line in self._lines if json.loads(line)["branch"] not in CONTROLS])
 
     def drop_updates(self, branch: str, round: int) -> None:
         """Delete the updates of a round that did not end, or that was replayed."""
@@ -152,6 +160,14 @@ class RunRecording:
         return StateMap(
             {r: (model_file(self.folder, branch, r), records[r].model)
              for r in self.rounds(branch) if r in wanted}
+        )  # fmt: skip
+
+    def before(self, branch: str, rounds: Iterable[int]) -> StateMap:
+        """Round -> the global weights that its clients received, those of the round before it."""
+        records = self._records.get(branch, {})
+        return StateMap(
+            {r: (model_file(self.folder, branch, r - 1), records[r - 1].model)
+             for r in rounds}
         )  # fmt: skip
 
     def load(self, branch: str, round: int) -> Snapshot:

@@ -24,8 +24,8 @@ from fedmia.report.selection import has_many_clients
 from fedmia.report.shortnames import shorten_names
 from fedmia.report.terminal import render
 from fedmia.runtime.stopwatch import Stopwatch
-from fedmia.storage.durable import force_tree, make_folder, write
-from fedmia.storage.manifest import CLIENTS, CURVES, FIGURES, PAGE, REPORT, SCORES, SNAPSHOTS, SWEEP
+from fedmia.storage.durable import make_folder, write
+from fedmia.storage.manifest import CLIENTS, CURVES, FIGURES, PAGE, REPORT, SCORES, SWEEP
 
 
 def publish(run: RunScores, folder: Path | None, watch: Stopwatch) -> Report:
@@ -145,8 +145,6 @@ def write_report(
     files |= table.contents(table.flatten(report)) | {REPORT: json_text(report).encode()}
     if figures:
         make_folder(folder / FIGURES, folder)
-    if (folder / SNAPSHOTS).is_dir():  # the models that the report counts on
-        force_tree(folder / SNAPSHOTS)
     by_path = {folder / name: data for name, data in files.items()}
     write(by_path)
     return [*by_path]

@@ -22,8 +22,8 @@ from fedmia.storage.manifest import (
     CHECKPOINT_INDEX,
     CONFIG,
     FORMAT,
+    RECORDING,
     REPORT,
-    SNAPSHOTS,
 )
 
 # What reading raises where values are of other types than a run of fedmia writes, or missing.
@@ -99,9 +99,9 @@ class RunFolder:
         return self.path / CONFIG
 
     @property
-    def snapshots(self) -> Path:
+    def recording(self) -> Path:
         """Folder of its models."""
-        return self.path / SNAPSHOTS
+        return self.path / RECORDING
 
     @property
     def format(self) -> int:

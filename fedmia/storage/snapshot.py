@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import copy
 import json
-import re
-import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,8 +18,8 @@ from torch import nn
 from fedmia.options.bounded import parse_json
 from fedmia.options.errors import InputError
 from fedmia.options.filetype import check_file_type
-from fedmia.ssl.base import State, under
-from fedmia.storage.durable import make_folder, replacing
+from fedmia.ssl.base import State
+from fedmia.storage.durable import replacing
 
 
 @dataclass(frozen=True)
@@ -201,184 +199,3 @@ class Snapshot:
     round: int
     state: State
     holder: State
-
-
-class StateFiles(Mapping[int, State]):
-    """States on disk by number: each is read when it is asked for, and none stays.
-
-    Args:
-        files: their numbers are the last of their paths: `client-0003`, `round-0003/before`.
-        prefix: of the names of the tensors that are meant.
-    """
-
-    def __init__(self, files: Iterable[Path], prefix: str = "") -> None:
-        self._files = dict(sorted((_number(f), f) for f in files))
-        self._prefix = prefix
-
-    def only(self, numbers: Iterable[int]) -> StateFiles:
-        """The same, of some numbers alone."""
-        return StateFiles([self._files[n] for n in numbers], self._prefix)
-
-    def __getitem__(self, number: int) -> State:
-        return under(self._prefix, read_tensors(self._files[number])[0])
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._files)
-
-    def __len__(self) -> int:
-        return len(self._files)
-
-
-class SnapshotStore:
-    """Snapshots of one run: `<root>/<branch>/round-0040.safetensors`.
-
-    They are not forced to the disk before an index or a report counts on them.
-
-    Args:
-        root: folder of the snapshots, in one that is there.
-    """
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self._unforced: list[Path] = []
-
-    def take_unforced(self) -> list[Path]:
-        """The files that were written since this was last called."""
-        unforced, self._unforced = self._unforced, []
-        return unforced
-
-    def _write(self, tensors: State, path: Path) -> None:
-        make_folder(path.parent, self.root.parent)
-        write_tensors(tensors, path, forced=False)
-        self._unforced.append(path)
-
-    def save(self, branch: str, snapshot: Snapshot) -> None:
-        """Write a snapshot: the global weights as `global.*`, the holder's local tensors as
-        `holder.*`.
-
-        Args:
-            branch: of the run.
-            snapshot: to write.
-        """
-        tensors = {f"global.{n}": t for n, t in snapshot.state.items()}
-        tensors |= {f"holder.{n}": t for n, t in snapshot.holder.items()}
-        self._write(tensors, self.root / branch / _round(snapshot.round))
-
-    def rounds(self, branch: str) -> list[int]:
-        """Rounds that were kept, in order."""
-        return sorted(map(_number, (self.root / branch).glob("round-*.safetensors")))
-
-    def load(self, branch: str, round: int) -> Snapshot:
-        """Read a snapshot.
-
-        Args:
-            branch: of the run.
-            round: that was kept.
-
-        Returns:
-            The snapshot.
-        """
-        tensors, _ = read_tensors(self.root / branch / _round(round))
-        return Snapshot(round, under("global.", tensors), under("holder.", tensors))
-
-    def received(self, branch: str, last: int) -> StateFiles:
-        """The global weights after each round that was kept.
-
-        Args:
-            branch: of the run.
-            last: latest round that counts.
-
-        Returns:
-            Round -> weights.
-        """
-        files = (self.root / branch / _round(r) for r in self.rounds(branch) if r <= last)
-        return StateFiles(files, "global.")
-
-    def drop(self, branch: str) -> None:
-        """Delete all that was kept of `branch`."""
-        shutil.rmtree(self.root / branch, ignore_errors=True)
-
-    def keep_only(self, branch: str, rounds: set[int], last: int) -> None:
-        """Delete the snapshots of all but some rounds, and the updates after a round.
-
-        Args:
-            branch: of the run.
-            rounds: whose snapshots stay.
-            last: latest round whose updates stay.
-        """
-        for round in set(self.rounds(branch)) - rounds:
-            (self.root / branch / _round(round)).unlink()
-        for folder in (self.root / branch / "updates").glob("round-*"):
-            if _number(folder) > last:
-                shutil.rmtree(folder)
-
-    def drop_controls(self) -> None:
-        """Delete what only scoring needs: the branches beside `main`."""
-        for branch in ("zero", "forks", "placebo"):
-            self.drop(branch)
-
-    def clear(self) -> None:
-        """Delete everything."""
-        shutil.rmtree(self.root, ignore_errors=True)
-
-    def untrained(self) -> Snapshot:
-        """The run's first model, before any training."""
-        return self.load("untrained" if self.rounds("untrained") else "main", 0)
-
-    def save_before(self, branch: str, round: int, state: State) -> None:
-        """Keep the global weights that the clients of a round received.
-
-        Args:
-            branch: of the run.
-            round: 1, 2, ...
-            state: the weights.
-        """
-        self._write(state, self._updates(branch, round) / "before.safetensors")
-
-    def save_update(self, branch: str, round: int, client: int, state: State) -> None:
-        """Keep the upload of a client: one file of the size of the shared weights.
-
-        Args:
-            branch: of the run.
-            round: 1, 2, ...
-            client: partition id.
-            state: the weights that it sent.
-        """
-        self._write(state, self._updates(branch, round) / f"client-{client:04d}.safetensors")
-
-    def drop_updates(self, branch: str, round: int) -> None:
-        """Delete the uploads of a round that did not end.
-
-        Args:
-            branch: of the run.
-            round: 1, 2, ...
-        """
-        shutil.rmtree(self._updates(branch, round), ignore_errors=True)
-
-    def before(self, branch: str) -> StateFiles:
-        """Round -> global weights that its clients received, for rounds whose updates are kept."""
-        return StateFiles((self.root / branch / "updates").glob("round-*/before.safetensors"))
-
-    def updates(self, branch: str, round: int) -> StateFiles:
-        """The uploads of a round.
-
-        Args:
-            branch: of the run.
-            round: 1, 2, ...
-
-        Returns:
-            Client -> weights that it sent; empty where they were not kept.
-        """
-        return StateFiles(self._updates(branch, round).glob("client-*.safetensors"))
-
-    def _updates(self, branch: str, round: int) -> Path:
-        return self.root / branch / "updates" / f"round-{round:04d}"
-
-
-def _round(round: int) -> str:
-    return f"round-{round:04d}.safetensors"
-
-
-def _number(path: Path) -> int:
-    """3 of `round-0003.safetensors` or `round-0003/before.safetensors`."""
-    return int(re.findall(r"-(\d+)", str(path))[-1])

@@ -20,7 +20,7 @@ from fedmia.options.errors import InputError, opt
 from fedmia.options.yamlfile import MOST, Tree, dump, load
 from fedmia.records.rows import Report
 from fedmia.storage import durable
-from fedmia.storage.manifest import CHECKPOINT, SNAPSHOTS
+from fedmia.storage.manifest import CHECKPOINT, RECORDING
 from fedmia.storage.outfolder import OutFolder, lock
 from fedmia.storage.runfolder import RunFolder
 
@@ -135,7 +135,7 @@ class StudyFolder:
             return "its report is of another run, or of a part of it"
         durable.write({unfinished / KEY: cell.key})
         if not self.runs.keep_snapshots:
-            for kept_to_go_on in (SNAPSHOTS, CHECKPOINT):
+            for kept_to_go_on in (RECORDING, CHECKPOINT):
                 shutil.rmtree(unfinished / kept_to_go_on, ignore_errors=True)
         shutil.rmtree(finished, ignore_errors=True)  # one that somebody broke
         durable.move(unfinished, finished)

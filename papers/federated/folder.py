@@ -15,10 +15,11 @@ from fedmia.evaluation.models import Evaluation
 from fedmia.federation.plan import make_client_context, prepare
 from fedmia.federation.result import FederationResult
 from fedmia.options.errors import InputError, style_of_file
+from fedmia.recording.run import RunRecording
 from fedmia.runs import Run, open_run
 from fedmia.storage.manifest import REPORT
 from fedmia.storage.runfolder import RunFolder
-from fedmia.storage.snapshot import MemoryStore, SnapshotStore
+from fedmia.storage.snapshot import MemoryStore
 
 
 @contextmanager
@@ -41,7 +42,7 @@ def reopen_run(run: Run, device: str) -> Iterator[Evaluation]:
         with style_of_file(files.config):
             prepared = prepare(experiment)
             client_context = make_client_context(prepared, Path(work), Event())
-        store, gone = SnapshotStore(files.snapshots), files.dropped()
+        store, gone = RunRecording(files.recording), files.dropped()
         done = FederationResult(prepared, client_context, MemoryStore(), store, [], True, gone=gone)
         yield Evaluation(done, {n: dict(o) for n, o in experiment.attack.items()})
 

@@ -70,10 +70,10 @@ def gather_results(run: Run, evaluation: Evaluation) -> PaperResults:
     Raises:
         InputError: no model was kept.
     """
-    history, stored = run.records["rounds"], evaluation.snapshots.rounds("main")
+    history, stored = run.records["rounds"], evaluation.recording.rounds("main")
     rounds = [r for r in evaluation.run.schedule.evaluated() if r in stored]
     if not rounds:
-        raise InputError(f"run '{run.folder}' holds no snapshots in snapshots/main")
+        raise InputError(f"run '{run.folder}' holds no models in recording/models/main")
     attacked = {r["round"] for r in history if r["under_attack"]}
     at = ([r for r in rounds if r not in attacked] or rounds)[-1]
     work: dict[str, Callable[[], Any]] = {
@@ -95,7 +95,7 @@ def gather_results(run: Run, evaluation: Evaluation) -> PaperResults:
 def _score_round(
     evaluation: Evaluation, round: int, *, by_step: bool
 ) -> tuple[SnapshotFeatures, SnapshotScores, StaticAscentScores]:
-    snapshot = evaluation.snapshots.load("main", round)
+    snapshot = evaluation.recording.load("main", round)
     features = read_features(evaluation, snapshot)
     scores = score_snapshot(evaluation, snapshot, features)
     return features, scores, score_static_ascent(evaluation, snapshot, by_step=by_step)
