@@ -104,7 +104,7 @@ class FederatedRun:
     _crafted: State | None = field(default=None, init=False, repr=False)
     _fork: Fork | None = field(default=None, init=False, repr=False)
     _forked: dict[int, str] = field(default_factory=dict, init=False, repr=False)
-    _line: RoundRecord = field(default=RoundRecord("", 0), init=False, repr=False)
+    _line: RoundRecord = field(default_factory=lambda: RoundRecord("", 0), init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.schedule = Schedule(self.experiment)
