@@ -123,8 +123,8 @@ def hostile_runs(marker: Path) -> Iterator[tuple[str, Files]]:
     yield (
         "rounds",
         {
-            "snapshots/main/round-x.safetensors": b"",
-            "snapshots/main/round-99999999999999999999.safetensors": b"",
+            "recording/models/main/x.safetensors": b"",
+            "recording/models/main/99999999999999999999.safetensors": b"",
         },
     )
 

@@ -19,8 +19,8 @@ import pytest
 
 from fedmia.evaluation.models import Evaluation
 from fedmia.federation.rounds import FederatedRun
+from fedmia.recording.run import RunRecording
 from fedmia.ssl.train import Job
-from fedmia.storage.snapshot import SnapshotStore
 from tests.small_runs import SIMILARITY, SMALL, Report, after_round, interrupt, ran, simulate
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -46,7 +46,7 @@ def test_in_clean_rounds__the_last_finished_round_is_scored(
     assert out == report["verdict"] + "\n" and "fedmia: interrupted" in err
     assert f"fedmia: --resume {tmp_path / 'RUN'} goes on with this run" in err.splitlines()
     # What the attacks were scored on is the model of that round, not the untrained one.
-    assert SnapshotStore(tmp_path / "RUN" / "snapshots").rounds("main") == [0, 5]
+    assert RunRecording(tmp_path / "RUN" / "recording").rounds("main") == [0, 5]
     rows = report["attacks"][0], report["controls"]["untrained"][0]
     assert [row["round"] for row in rows] == [5, 0] and rows[0]["auc_ci"] != rows[1]["auc_ci"]
 
@@ -63,7 +63,7 @@ def interrupted_at_once(patched: Any, name: str, flags: str, folder: Path, patch
 def test_in_a_servers_training__nothing_is_finished(tmp_path: Path, monkeypatch: Patch) -> None:
     """The model that it was about to train is the untrained one."""
     interrupted_at_once(Job, "run", "--pretrain pooled", tmp_path, monkeypatch)
-    kept = SnapshotStore(tmp_path / "RUN" / "snapshots")
+    kept = RunRecording(tmp_path / "RUN" / "recording")
     one, other = kept.load("main", 0).state, kept.untrained().state
     assert all((t == other[n]).all() for n, t in one.items())
 
@@ -101,7 +101,7 @@ def test_process__once_reports_on_the_finished_rounds_and_twice_ends_it_at_once(
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     ) as process:  # fmt: skip
         deadline = time.monotonic() + 90
-        while not (out / "snapshots" / "main" / "round-0003.safetensors").exists():
+        while not (out / "recording" / "models" / "main" / "0003.safetensors").exists():
             assert process.poll() is None and time.monotonic() < deadline
             time.sleep(0.05)
         process.send_signal(signal.SIGINT)

@@ -23,10 +23,10 @@ from fedmia.config.audit import Audit as AuditSettings
 from fedmia.config.experiment import Experiment
 from fedmia.encoders.base import load
 from fedmia.options.errors import InputError
+from fedmia.recording.run import RunRecording
 from fedmia.runs import Run, open_run
 from fedmia.storage.manifest import FORMAT
 from fedmia.storage.runfolder import RunFolder, outside_plugins
-from fedmia.storage.snapshot import SnapshotStore
 from fedmia.table import COLUMNS
 from papers.__main__ import main as papers
 from tests.auditing.conftest import Audit, Sides, archives, audit  # noqa: F401
@@ -104,7 +104,7 @@ def test_stored__scores_are_typed_and_give_the_auc(stored: Run) -> None:
 
 
 def test_stored__encoder_is_the_scored_model(stored: Run) -> None:
-    store = SnapshotStore(STORED / "snapshots")
+    store = RunRecording(STORED / "recording")
     pixels = torch.rand(3, 3, 8, 8, generator=torch.Generator().manual_seed(0))
     for round, kept in ((None, 2), (0, 0), (2, 2)):
         encoder = stored.encoder(round)
@@ -206,7 +206,7 @@ def test_open_run__misses_what_is_not_there_where_it_is_asked_for(copy: Path) ->
         _ = run.attacks
     with pytest.raises(InputError, match="holds no scores.csv: it was not finished"):
         _ = run.scores
-    shutil.rmtree(copy / "snapshots")
+    shutil.rmtree(copy / "recording")
     with pytest.raises(InputError, match="no config.yaml and snapshots/ in it"):
         open_run(copy).encoder()
 

@@ -12,8 +12,8 @@ from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
 from fedmia.config.compatibility import check_experiment
 from fedmia.options.errors import InputError
+from fedmia.recording.run import RunRecording
 from fedmia.statistics.intervals import wilson
-from fedmia.storage.snapshot import SnapshotStore
 from tests.small_runs import SMALL, Report, after_round, interrupt, ran, read, simulate
 
 TINY = SMALL.replace("snapshots 1", "snapshots 2") + (
@@ -77,7 +77,7 @@ def test_report__attacks_controls_and_roles(report: Report) -> None:
 
 
 def test_folder__updates_of_the_evaluated_rounds_and_nothing_of_the_placebo(folder: Path) -> None:
-    store = SnapshotStore(folder / "snapshots")
+    store = RunRecording(folder / "recording")
     assert store.rounds("main") == [0, 2, 4]
     before = store.before("main")
     assert list(before) == [2, 4]
@@ -89,7 +89,7 @@ def test_folder__updates_of_the_evaluated_rounds_and_nothing_of_the_placebo(fold
             mean = sum(u[name].double() for u in updates.values()) / 4
             torch.testing.assert_close(tensor.double(), mean, atol=1e-6, rtol=1e-5)
             assert not torch.equal(before[round][name], updates[0][name])
-    assert not (folder / "snapshots" / "placebo").exists()
+    assert not (folder / "recording" / "placebo").exists()
 
 
 def test_keep_updates__any_rounds_and_what_was_received_is_the_round_before(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_keep_updates__any_rounds_and_what_was_received_is_the_round_before(tmp_
     flags += "--federation.participation 0.5 --attacks none --federation.keep_updates 4"
     out = tmp_path / "RUN"
     assert simulate(flags, out) == 0
-    store = SnapshotStore(out / "snapshots")
+    store = RunRecording(out / "recording")
     before = store.before("main")
     assert list(before) == [1, 2, 3, 4]
     for round, state in before.items():

@@ -61,15 +61,15 @@ def report(folder: Path) -> Report:
 def test_out__holds_every_file(folder: Path) -> None:
     kept = {p.name for p in folder.iterdir()}
     assert kept == {"config.yaml", "report.json", "report.html", "scores.csv", "curves.npz",
-                    "table.parquet", "table.csv", "figures", "snapshots"}  # fmt: skip
+                    "table.parquet", "table.csv", "figures", "recording"}  # fmt: skip
     pictures = sorted(p.stem for p in (folder / "figures").iterdir())
     assert {"roc", "rounds", "layers", "features", "clients"} <= set(pictures)
     assert {"ascent", "ascent-losses", "ascent-thresholds"} <= set(pictures)
     assert all(p.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n" for p in folder.glob("figures/*.png"))
     page = (folder / "report.html").read_text(encoding="utf-8")
     assert page.count("data:image/png;base64,") >= len(pictures)
-    assert [p.name for p in (folder / "snapshots").iterdir()] == ["main"]
-    rounds = sorted(p.stem for p in (folder / "snapshots" / "main").glob("*.safetensors"))
+    assert [p.name for p in (folder / "recording" / "models").iterdir()] == ["main"]
+    rounds = sorted(p.stem for p in (folder / "recording" / "models" / "main").glob("*.safetensors"))
     assert rounds == [
         f"round-{r:04d}" for r in (0, 2, 4)
     ]  # first, last clean, last: no attacked one besides

@@ -8,15 +8,9 @@ import pytest
 import torch
 
 from fedmia.federation.ledger import Ledger
+from fedmia.recording.run import RunRecording
 from fedmia.ssl.base import State
-from fedmia.storage.snapshot import (
-    ClientState,
-    MemoryStore,
-    SingleStateStore,
-    Snapshot,
-    SnapshotStore,
-    StateStore,
-)
+from fedmia.storage.snapshot import ClientState, MemoryStore, SingleStateStore, Snapshot, StateStore
 
 
 def some_state(seed: int) -> State:
@@ -81,7 +75,7 @@ def test_carried__the_client_works_on_copies() -> None:
 def test_save__that_dies_midway_leaves_the_old_snapshot(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = SnapshotStore(tmp_path)
+    store = RunRecording(tmp_path)
     store.save("main", Snapshot(1, some_state(1), {}))
 
     def dies(tensors: State, path: Path, about: object) -> None:
@@ -98,7 +92,7 @@ def test_save__that_dies_midway_leaves_the_old_snapshot(
 
 def test_snapshots__round_trip_by_branch(tmp_path: Path) -> None:
     """Also names of tensors that hold the prefixes."""
-    store = SnapshotStore(tmp_path)
+    store = RunRecording(tmp_path)
     assert store.rounds("main") == []
     holder = {"queue": torch.full((2,), 7.0), "global.x": torch.ones(1), "holder.x": torch.zeros(1)}
     for round in (12, 2, 100):
@@ -117,7 +111,7 @@ def test_snapshots__round_trip_by_branch(tmp_path: Path) -> None:
 
 
 def test_updates__by_round_and_client_and_what_they_started_from(tmp_path: Path) -> None:
-    store = SnapshotStore(tmp_path)
+    store = RunRecording(tmp_path)
     assert dict(store.before("main")) == {} and dict(store.updates("main", 3)) == {}
     for round in (12, 3):
         store.save_before("main", round, some_state(round))

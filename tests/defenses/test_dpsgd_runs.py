@@ -39,7 +39,7 @@ def test_public_queue__earns_the_guarantee_and_is_the_same_on_ray(
         defended = [c["defence"]["epsilon"] for c in report["clients"] if c["defence"]]
         assert [e["standing"] for e in defended] == ["guaranteed"] * 2
         assert all(e["value"] > 0 and "queue" not in e["assumptions"] for e in defended)
-        file = tmp_path / backend / "snapshots" / "main" / "round-0002.safetensors"
+        file = tmp_path / backend / "recording" / "models" / "main" / "0002.safetensors"
         states.append(load_file(file))
     one, two = states
     assert all(torch.equal(t, two[n]) for n, t in one.items())

@@ -11,7 +11,7 @@ import yaml
 
 from fedmia.encoders.base import load
 from fedmia.encoders.describe import probe_encoder
-from fedmia.storage.snapshot import SnapshotStore
+from fedmia.recording.run import RunRecording
 from tests.auditing.conftest import RUN
 from tests.bank import Bank
 from tests.encoders.conftest import refused
@@ -29,7 +29,7 @@ def test_run__is_its_snapshot(run: Path) -> None:
     assert (released.channels, released.size, released.fixed_size) == (3, 8, False)
     assert released.method.encoder.map_layer == "layer4"
     for turn, method in ((2, released.method), (0, released.untrained())):
-        state = SnapshotStore(run / "snapshots").load("main", turn).state
+        state = RunRecording(run / "recording").load("main", turn).state
         ours = method.shared_state()
         assert ours.keys() == state.keys()
         assert all(torch.equal(ours[n], t) for n, t in state.items())
@@ -40,7 +40,7 @@ def test_run__is_its_snapshot(run: Path) -> None:
 
 
 def test_run__a_round_by_number(run: Path) -> None:
-    weights = SnapshotStore(run / "snapshots").load("main", 1).state
+    weights = RunRecording(run / "recording").load("main", 1).state
     state = load(f"{run}@1").method.shared_state()
     assert all(torch.equal(state[n], t) for n, t in weights.items())
     assert [load(f"{run}{at}").weights.round for at in ("", "@1")] == [2, 1]
@@ -87,9 +87,9 @@ def test_run__broken_folders(run: Path, copy: Path, tmp_path: Path) -> None:
         (copy / "config.yaml").write_text(text)
         refused(message, copy)
     (copy / "config.yaml").write_text(config)
-    for file in (copy / "snapshots" / "main").iterdir():
+    for file in (copy / "recording" / "main").iterdir():
         file.write_bytes(b"x")
     refused("snapshot of round 2 in .* cannot be read", copy)
-    shutil.rmtree(copy / "snapshots" / "main")
+    shutil.rmtree(copy / "recording" / "main")
     refused("holds no snapshots", copy)
     refused("holds its own weights", run, checkpoint=Path("w.pt"))

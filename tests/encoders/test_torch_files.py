@@ -128,7 +128,7 @@ def test_load__names_what_the_file_is_before_any_reader(
         spec, name = form.replace("FOLDER", str(tmp_path)), "model.safetensors"
     elif form == "RUN":
         shutil.copytree(STORED, tmp_path / "RUN")
-        name = "RUN/snapshots/main/round-0002.safetensors"
+        name = "RUN/recording/models/main/0002.safetensors"
     (tmp_path / name).write_bytes(MISFITS[what])
     refused(f"{tmp_path / name} is {what}", spec, **options)
 

@@ -24,10 +24,11 @@ from fedmia.federation.recorder import TrajectoryRecorder
 from fedmia.federation.result import FederationResult as Unrecorded
 from fedmia.federation.train import federate
 from fedmia.federation.untrained import climb_untrained
+from fedmia.recording.run import RunRecording
 from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.ssl.base import State
-from fedmia.storage.snapshot import Snapshot, SnapshotStore
+from fedmia.storage.snapshot import Snapshot
 
 TINY = (
     "--clients 4 --rounds 4 --train.local_epochs 1 --model.width 4 "
@@ -87,8 +88,8 @@ class Run(Unrecorded):
 
     def check_mean(self, round: int, counted: int) -> None:
         """The weights of a round are the mean of what its first `counted` clients uploaded."""
-        updates = self.snapshots.updates("main", round)
-        for name, got in self.snapshots.load("main", round).state.items():
+        updates = self.recording.updates("main")[round]
+        for name, got in self.recording.load("main", round).state.items():
             mean = torch.stack([updates[c][name].double() for c in range(counted)]).mean(dim=0)
             torch.testing.assert_close(got.double(), mean, atol=1e-6, rtol=1e-5)
 
@@ -110,7 +111,7 @@ class Run(Unrecorded):
     def with_readings(self, book: TrajectoryRecorder | None = None) -> Run:
         """The same federation with what the attack's client read, its untrained control too."""
         book = book or self.trajectory_recorder()
-        first = self.snapshots.untrained().state
+        first = self.recording.untrained().state
         climb_untrained(book, self.plan.experiment, self.schedule, first)
         return replace(self, readings=book)
 
@@ -121,7 +122,7 @@ def federated(setup: PreparedRun, folder: Path, **client_context: Any) -> Run:
     recorder = Recorder()
     found = federate(
         setup, replace(make_client_context(setup, folder, Event()), **client_context), folder,
-        SnapshotStore(folder / "snapshots"), probe=lambda state: None,
+        RunRecording(folder / "recording"), probe=lambda state: None,
         watch=Stopwatch(time.perf_counter()), display=Display(0, True), recorder=recorder,
     )  # fmt: skip
     return Run(**{**vars(found), "readings": None}, recorder=recorder)
@@ -135,7 +136,7 @@ def unattacked(setup: PreparedRun) -> PreparedRun:
 
 def weights(run: Run, branch: str = "main") -> dict[int, State]:
     """Global weights of `branch` by round, as they were kept."""
-    return {r: run.snapshots.load(branch, r).state for r in run.snapshots.rounds(branch)}
+    return {r: run.recording.load(branch, r).state for r in run.recording.rounds(branch)}
 
 
 def same(one: State, other: State) -> bool:

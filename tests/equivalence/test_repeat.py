@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from fedmia.recording.run import RunRecording
 from fedmia.report.figures import draw
 from fedmia.runtime.cores import count_cores
 from fedmia.simulate import main
-from fedmia.storage.snapshot import SnapshotStore
 from tests.bank import ATTACKED, EVERY_ATTACK, Bank
 
 from .conftest import TINY, same
@@ -80,7 +80,7 @@ def test_config__a_runs_own_file_repeats_its_numbers(
     one, two = (json.loads((f / "report.json").read_text()) for f in folders)
     assert without(one, "timing") == without(two, "timing")
     assert len({(f / "scores.csv").read_text() for f in folders}) == 1
-    stores = [SnapshotStore(f / "snapshots") for f in folders]
+    stores = [RunRecording(f / "recording") for f in folders]
     rounds = stores[0].rounds("main")
     assert rounds == stores[1].rounds("main") and rounds[-1] == 4
     assert len(rounds) == 3

@@ -66,7 +66,7 @@ def test_passive_attack__reads_the_last_model_before_the_first_crafted_update(
     results = {a.name: a for a in score_all_attacks(evaluation(run.with_readings()))["attacks"]}
     assert [results[n].under_attack for n in ("similarity", "ascent")] == [False, True]
     clean, last = (
-        evaluation(run).score_attacks(RoundModel(run.snapshots.load("main", r)), ["similarity"])[0]
+        evaluation(run).score_attacks(RoundModel(run.recording.load("main", r)), ["similarity"])[0]
         for r in (CLEAN, LAST)
     )
     np.testing.assert_array_equal(results["similarity"].scores_members, clean.scores_members)
@@ -133,7 +133,7 @@ def test_passive_attack__without_an_active_one_reads_the_last_model(
     run = finished(PASSIVE)
     (results,) = score_all_attacks(evaluation(run))["attacks"]
     (last,) = evaluation(run).score_attacks(
-        RoundModel(run.snapshots.load("main", LAST)), ["similarity"]
+        RoundModel(run.recording.load("main", LAST)), ["similarity"]
     )
     np.testing.assert_array_equal(results.scores_members, last.scores_members)
 
@@ -155,7 +155,7 @@ def test_dataset_inference__asks_of_each_clients_own_members_on_the_scored_model
     mine, rest = (run.plan.data.labels[s] for s in (split.scored_members,
                                                         split.scored_nonmembers))  # fmt: skip
     (again,) = evaluation(run).inferences(
-        RoundModel(model) for model in (run.snapshots.load("main", last), run.snapshots.untrained())
+        RoundModel(model) for model in (run.recording.load("main", last), run.recording.untrained())
     )
     for client, row in zip(np.unique(owners), inferences.clients, strict=True):
         here = (owners == client) & np.isin(mine, rest)
@@ -209,7 +209,7 @@ def test_clients_view__holds_its_own_branch_up_to_its_round(
     states = weights(run, branch)
     for round in (r for r in states if r):
         (view,) = views(evaluation(run), monkeypatch).score_attacks(
-            RoundModel(run.snapshots.load(branch, round), branch), ["similarity"]
+            RoundModel(run.recording.load(branch, round), branch), ["similarity"]
         )
         assert isinstance(view, ClientView)
         assert max(view.received) == round and set(view.received) <= set(states)
@@ -226,7 +226,7 @@ def test_clients_view__holds_only_models_of_rounds_in_which_it_took_part(
     assert 0 < len(mine) < 6
     for last in range(7):
         (view,) = views(evaluation(run), monkeypatch).score_attacks(
-            RoundModel(run.snapshots.load("main", last)), ["similarity"]
+            RoundModel(run.recording.load("main", last)), ["similarity"]
         )
         assert set(view.received) == {*(r - 1 for r in mine if r <= last), last}
         assert all(same(view.received[r], weights(run)[r]) for r in view.received)
@@ -239,7 +239,7 @@ def test_placebo__keeps_as_many_earlier_models_as_the_run(
     run, counts = finished(ACTIVE), []
     for branch in ("main", "placebo"):
         (view,) = views(evaluation(run), monkeypatch).score_attacks(
-            RoundModel(run.snapshots.load(branch, LAST), branch), ["similarity"]
+            RoundModel(run.recording.load(branch, LAST), branch), ["similarity"]
         )
         assert sorted(view.received) == [0, 1, 2, 3, 4]
         counts += [len(kind().models(view, images[:0])) for kind in (LiRARounds, RMIARounds)]
@@ -253,11 +253,11 @@ def test_servers_view__holds_no_update_of_a_later_round_or_another_branch(
     run = finished(SERVER)
     for round in (CLEAN, LAST):
         (view,) = views(evaluation(run), monkeypatch).score_attacks(
-            RoundModel(run.snapshots.load(branch, round), branch), ["all-for-one"]
+            RoundModel(run.recording.load(branch, round), branch), ["all-for-one"]
         )
         assert isinstance(view, ServerView) and sorted(view.updates) == list(range(1, round + 1))
         for r, sent in view.updates.items():
-            kept = run.snapshots.updates(branch, r)
+            kept = run.recording.updates(branch)[r]
             assert list(sent) == list(kept) == [0, 1, 2, 3]
             assert all(same(sent[c], kept[c]) for c in kept)
 
@@ -267,11 +267,11 @@ def test_defence__draws_its_noise_from_a_stream_of_its_own(finished: FederationR
     """What leaves client 0 is what it would have sent undefended, plus the noise of the stream
     `release`: training draws the same numbers with and without the defence."""
     scale = 0.01
-    plain = finished(SERVER).snapshots.updates("main", 1)
+    plain = finished(SERVER).recording.updates("main")[1]
     noised = finished(
         f"{SERVER} --defense logistic --defended-clients 0 --defense.scale {scale} "
         "--defense.clip 1e9"
-    ).snapshots.updates("main", 1)
+    ).recording.updates("main")[1]
     assert all(same(plain[c], noised[c]) for c in (1, 2, 3))
     draw = rng(0, "release", 1, 0)
     for name, tensor in order(plain[0]):
@@ -385,7 +385,7 @@ def test_by_layer__is_internal_on_each_layer_alone_from_one_pass(
     finished: FederationResult, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, passed = finished("--attacks internal"), list[int]()
-    scoring_run, snapshot = evaluation(run), run.snapshots.load("main", LAST)
+    scoring_run, snapshot = evaluation(run), run.recording.load("main", LAST)
     forward = WhiteBox.forward
 
     def counted(self: WhiteBox, part: Any, layers: Any) -> Any:

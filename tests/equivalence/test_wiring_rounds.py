@@ -59,7 +59,7 @@ def test_untrained_control__goes_through_the_strategys_own_aggregate(
     for name, kept in (("received", models), ("sent", uploads)):
         monkeypatch.setattr(book, name, noting(book, name, kept))
     run.with_readings(book)
-    state = run.snapshots.untrained().state
+    state = run.recording.untrained().state
     sizes = [len(p) for p in run.client_context.parts["members"]]
     assert list(uploads) == [6, 8] and list(models) == [6, 8, 9] and len({*sizes}) > 1
     velocity = {n: torch.zeros_like(t, dtype=torch.float64) for n, t in state.items()}
@@ -95,7 +95,7 @@ def test_pooled_training__comes_before_honest_rounds_and_passive_attacks_read_an
     finished: FederationResult,
 ) -> None:
     run = finished(f"{ACTIVE} --pretrain pooled --pretrain-epochs 2 --federation.keep_updates 4")
-    first, states = run.snapshots.untrained().state, weights(run)
+    first, states = run.recording.untrained().state, weights(run)
     assert not same(first, states[0])
     assert [(r.round, r.under_attack) for r in run.rounds] == [
         (1, False), (2, False), (3, True), (4, True),
@@ -109,4 +109,4 @@ def test_pooled_training__comes_before_honest_rounds_and_passive_attacks_read_an
         similarity = next(a for a in scored if a.name == "similarity")
         (want,) = evaluation(run).score_attacks(RoundModel(Snapshot(9, state, {})), ["similarity"])
         np.testing.assert_allclose(similarity.scores_members, want.scores_members, atol=1e-5)
-    assert run.snapshots.rounds("untrained") == [0]
+    assert run.recording.rounds("untrained") == [0]

@@ -10,8 +10,8 @@ from typing import Any
 from fedmia.audit import main as audit
 from fedmia.recording import RecordingWriter
 from fedmia.recording.format import Header, RoundRecord
+from fedmia.recording.run import RunRecording
 from fedmia.simulate import main as simulate
-from fedmia.storage.snapshot import SnapshotStore
 
 ATTACKS = "similarity,internal,lpla,rmia-rounds,lira-rounds,loss-slope,all-for-one"
 RUN = (
@@ -23,7 +23,7 @@ RUN = (
 
 def record(run: Path) -> Path:
     """What a run kept, as a recording beside its settings."""
-    store, folder = SnapshotStore(run / "snapshots"), run / "recording"
+    store, folder = RunRecording(run / "recording"), run / "recording"
     writer = RecordingWriter(folder, Header(updates="all"), print)
     writer.write_model(0, store.untrained().state)
     for round in (1, 2):

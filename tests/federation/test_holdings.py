@@ -21,7 +21,7 @@ from tests.small_runs import BRANCHES, Killed, simulate
 REMADE: Mapping[str, set[str]] = {
     "FederatedRun": {
         "experiment", "client_context", "split", "probe", "display", "checkpoint", "schedule",
-        "holder", "active", "watch", "snapshots", "store", "failure", "_root", "_unsaved",
+        "holder", "active", "watch", "recording", "store", "failure", "_root", "_unsaved",
         "_crafted", "_fork",
     },
     "BranchState": set(),

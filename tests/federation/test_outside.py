@@ -14,11 +14,12 @@ from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
 from fedmia.federation.recorder import TrajectoryRecorder
 from fedmia.options.errors import InputError
+from fedmia.recording.run import RunRecording
 from fedmia.records import RunScores
 from fedmia.records.rows import Report
 from fedmia.report import publish
 from fedmia.ssl.base import State
-from fedmia.storage.snapshot import Snapshot, SnapshotStore
+from fedmia.storage.snapshot import Snapshot
 from tests.equivalence.conftest import federated, prepared, same, unattacked, weights
 from tests.small_runs import SMALL, simulate
 
@@ -71,7 +72,7 @@ def test_run__is_reported_with_its_role_its_controls_and_its_curves(
     assert not np.array_equal(curves.control_members, curves.members)  # type: ignore[arg-type]
 
     # Its uploads are its step turned and doubled.
-    received = SnapshotStore(tmp_path / "RUN" / "snapshots").load("main", 2).state
+    received = RunRecording(tmp_path / "RUN" / "recording").load("main", 2).state
     turned, kept = uploads["main", 3], uploads["zero", 3]
     for name, start in received.items():
         want = start - 2.0 * (kept[name] - start)

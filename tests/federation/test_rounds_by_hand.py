@@ -20,8 +20,9 @@ from fedmia.federation.rounds import FederatedRun, RunInterrupted
 from fedmia.federation.schedule import Schedule
 from fedmia.options.seeding import rng
 from fedmia.partitions.split import Split
+from fedmia.recording.run import RunRecording
 from fedmia.runtime.stopwatch import Stopwatch
-from fedmia.storage.snapshot import ClientState, MemoryStore, SnapshotStore, Update
+from fedmia.storage.snapshot import ClientState, MemoryStore, Update
 from strategies.base import Round
 from strategies.cohort import RoundRange
 from strategies.fedavg import FedAvg
@@ -134,7 +135,7 @@ def test_record__the_loss_is_of_honest_clients() -> None:
 def test_run__leaves_no_update_of_a_round_to_be_replayed(
     error: type[Exception], tmp_path: Path
 ) -> None:
-    store = SnapshotStore(tmp_path)
+    store = RunRecording(tmp_path)
 
     def ends(grid: Any, branch: str) -> None:
         store.save_update("forks", 3, 0, {"w": torch.ones(1)})
@@ -142,7 +143,7 @@ def test_run__leaves_no_update_of_a_round_to_be_replayed(
         raise error
 
     run = SimpleNamespace(
-        branches=lambda: ["main"], _run_branch=ends, checkpoint=None, snapshots=store, _unsaved=None
+        branches=lambda: ["main"], _run_branch=ends, checkpoint=None, recording=store, _unsaved=None
     )
     with contextlib.suppress(KeyError):
         FederatedRun.run(run, None)  # type: ignore[arg-type]

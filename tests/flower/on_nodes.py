@@ -15,10 +15,11 @@ from flwr.app import Context, Message, RecordDict
 from fedmia.federation.inline import InlineGrid
 from fedmia.federation.plan import prepare
 from fedmia.flower import client, server
+from fedmia.recording.run import RunRecording
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.ssl.base import State
 from fedmia.storage.outfolder import OutFolder
-from fedmia.storage.snapshot import MemoryStore, SnapshotStore
+from fedmia.storage.snapshot import MemoryStore
 from tests.small_runs import SIMILARITY, SMALL
 
 ROUNDS = SMALL + "--clients 2 --rounds 2 "
@@ -65,7 +66,7 @@ def run(work: Any, grid: InlineGrid, flags: str, out: Path) -> None:
 
 def last_weights(out: Path) -> State:
     """The global model after the second round."""
-    return SnapshotStore(out / "snapshots").load("main", 2).state
+    return RunRecording(out / "recording").load("main", 2).state
 
 
 def own_images(flags: str, folder: Path) -> list[dict[str, str]]:

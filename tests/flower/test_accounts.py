@@ -19,10 +19,11 @@ from fedmia.federation.train import train
 from fedmia.flower import gather, server
 from fedmia.flower.private import gives_guarantee, prepare_server
 from fedmia.options.errors import InputError
+from fedmia.recording.run import RunRecording
 from fedmia.records import Aggregation, RunScores
 from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch
-from fedmia.storage.snapshot import ClientState, MemoryStore, SnapshotStore
+from fedmia.storage.snapshot import ClientState, MemoryStore
 from strategies.replies import RejectedReply
 from tests.flower import on_nodes
 from tests.flower.on_nodes import nodes, own_images
@@ -121,7 +122,7 @@ def test_account__that_lacks_rounds_is_no_statement(tmp_path: Path) -> None:
     prepared = prepare_server(server.invocation(TINY + GAUSSIAN).settings, 1, 8)
     for trained, code in ((2, "its account has 1 rounds, but 2 were trained and sent"), (1, None)):
         done = FederationResult(
-            prepared, node.client_context, MemoryStore(), SnapshotStore(tmp_path), [], True,
+            prepared, node.client_context, MemoryStore(), RunRecording(tmp_path), [], True,
             aggregation=Aggregation("fedavg", trained=(trained, 2)),
         )  # fmt: skip
         if code is None:
@@ -139,7 +140,7 @@ def test_client_rows__never_state_an_epsilon_of_an_empty_account(tmp_path: Path)
         store = MemoryStore()
         if memory is not None:
             store.save("main", 0, ClientState({}, {"defense": memory}))
-        run = FederationResult(prepared, client_context, store, SnapshotStore(tmp_path), [], True)
+        run = FederationResult(prepared, client_context, store, RunRecording(tmp_path), [], True)
         if rounds is None:
             with pytest.raises(InputError, match="gaussian: its account has 0 rounds, but 1 were"):
                 client_rows(run, prepared.data.labels, 1)

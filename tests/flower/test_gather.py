@@ -18,10 +18,11 @@ from fedmia.federation.plan import make_client_context
 from fedmia.federation.result import FederationResult
 from fedmia.flower import gather, server, store
 from fedmia.flower.private import prepare_server
+from fedmia.recording.run import RunRecording
 from fedmia.records import Aggregation, RoundInfo
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.storage.outfolder import OutFolder
-from fedmia.storage.snapshot import MemoryStore, Snapshot, SnapshotStore
+from fedmia.storage.snapshot import MemoryStore, Snapshot
 from strategies.failure_policy import FederationError
 
 FLAGS = "--clients 2 --rounds 5 --model.width 2 --attacks similarity --device cpu "
@@ -67,7 +68,7 @@ def gathered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         def rounds(experiment: Any, shape: Any, nodes: Any, place: Any, watch: Any) -> Any:
             prepared = prepare_server(experiment, **shape)
             context = make_client_context(prepared, tmp_path, None)  # type: ignore[arg-type]
-            kept, state = SnapshotStore(place.folder / "s"), context.method(-1, None).shared_state()
+            kept, state = RunRecording(place.folder / "s"), context.method(-1, None).shared_state()
             for round in (0, 3):
                 kept.save("main", Snapshot(round, state, {}))
             done = [RoundInfo(n, False, None, None) for n in (1, 2, 3)]
@@ -132,7 +133,7 @@ def test_scoring__waits_for_a_node_that_left_under_retry_alone(
         return iter(())
 
     monkeypatch.setattr(gather, "ask_each", ask_each)
-    kept = SnapshotStore(tmp_path)
+    kept = RunRecording(tmp_path)
     kept.save("main", Snapshot(0, {}, {}))
     assert not [*gather.collect_scores(SimpleNamespace(), {0: 7}, kept, policy)]  # type: ignore[arg-type]
     assert seen == [waits]

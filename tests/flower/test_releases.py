@@ -23,11 +23,12 @@ from fedmia.flower.answers import scores_from_node
 from fedmia.flower.private import prepare_own, prepare_server
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng, torch_noise
+from fedmia.recording.run import RunRecording
 from fedmia.report.build import build_report
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.ssl.base import State
 from fedmia.storage.outfolder import OutFolder
-from fedmia.storage.snapshot import MemoryStore, SnapshotStore, Update, read_tensors
+from fedmia.storage.snapshot import MemoryStore, Update, read_tensors
 from strategies.base import Round
 from strategies.cohort import RoundRange, draw_cohort
 from strategies.dp_fedavg import DPFedAvg
@@ -202,7 +203,7 @@ def test_scores__kept_in_leave_the_guarantee_and_a_report_without_attacks(
     assert info.defence.epsilon.standing == "guaranteed" and not found["attacks"]
     prepared = prepare_server(server.invocation(TINY + GAUSSIAN).settings, 1, 8)
     done = FederationResult(
-        prepared, node.client_context, MemoryStore(), SnapshotStore(tmp_path), [], True
+        prepared, node.client_context, MemoryStore(), RunRecording(tmp_path), [], True
     )
     report = build_report(scores_from_node(0, content, done))
     assert report["not_run"] == [
@@ -258,7 +259,7 @@ def test_server__of_private_images_draws_cohorts_and_noise_anew(
         )
         assert done.aggregation is not None and (spent := done.aggregation.epsilon) is not None
         assert spent.noise_source == "entropy" and spent.value == pytest.approx(4.0)
-        start = done.snapshots.untrained().state
+        start = done.recording.untrained().state
         noises.append(flat(sent_by) - flat(start))
         assert [draw_cohort(courses[-1], r, 20) for r in (1, 2)] != seeded
         assert str(courses[-1].seed) not in repr(courses[-1])

@@ -17,8 +17,8 @@ from fedmia.config.tree import from_tree
 from fedmia.encoders.base import load
 from fedmia.options.errors import InputError
 from fedmia.options.yamlfile import dump
+from fedmia.recording.run import RunRecording
 from fedmia.storage.durable import DiskError
-from fedmia.storage.snapshot import SnapshotStore
 from papers import central, jobs
 from papers.central_settings import Central
 from tests.storage.disk import DELETED, KEPT, LOST, failing, recorded
@@ -41,7 +41,7 @@ def settings(**more: object) -> Central:
 
 
 def state(folder: Path, epoch: int) -> dict[str, torch.Tensor]:
-    return SnapshotStore(folder / "snapshots").load("main", epoch).state
+    return RunRecording(folder / "recording").load("main", epoch).state
 
 
 def test_interrupted_training__ends_in_the_same_bits(
@@ -102,7 +102,7 @@ def test_finished_job__is_on_the_disk_before_it_is_called_so(
         folder = jobs.JobFolder(root)
         with folder.locked():
             folder.start(one)
-            results = folder.path(one) / "results" / "snapshots"
+            results = folder.path(one) / "results" / "recording"
             results.mkdir(parents=True)
             (results / "x").write_text("y")
             folder.finish(one, 1.0)

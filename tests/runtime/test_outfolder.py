@@ -68,7 +68,7 @@ def test_give_up__leaves_nothing_that_was_not_there_before(tmp_path: Path) -> No
     begun(tmp_path / "new" / "RUN").give_up()
     assert list(tmp_path.iterdir()) == []
     kept = begun(tmp_path / "RUN")
-    (tmp_path / "RUN" / "snapshots").mkdir()
+    (tmp_path / "RUN" / "recording").mkdir()
     kept.give_up()
     assert {p.name for p in (tmp_path / "RUN").iterdir()} == {"config.yaml", "snapshots"}
     (tmp_path / "empty").mkdir()

@@ -98,7 +98,7 @@ def test_query_budget__an_active_attack_over_it_does_not_run(tmp_path: Path) -> 
 
 def test_fewer_known_images__are_fewer_that_the_attacker_holds(run: Run) -> None:
     evaluation = Evaluation(run)
-    model, known = RoundModel(run.snapshots.load("main", 2)), evaluation.scorer.known
+    model, known = RoundModel(run.recording.load("main", 2)), evaluation.scorer.known
     every, few = (
         evaluation.view(model, "lpla", some, None).held for some in (known, first_known(known, 3))
     )

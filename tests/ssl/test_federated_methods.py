@@ -66,7 +66,7 @@ def test_rounds__repeat_bit_by_bit_and_average_what_is_shared(flags: str, tmp_pa
     run, again = (federated(setup, tmp_path / folder) for folder in ("one", "two"))
     states = weights(run)
     assert all(same(state, weights(again)[r]) for r, state in states.items())
-    one, two = run.snapshots.updates("main", 2).values()
+    one, two = run.recording.updates("main")[2].values()
     names = [n for n in states[2] if n.startswith(AVERAGED[flags])]
     assert names and not any(torch.equal(one[n], two[n]) for n in names if n.endswith("weight"))
     run.check_mean(2, 2)  # clients weigh alike by default

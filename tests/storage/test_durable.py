@@ -12,10 +12,11 @@ import pytest
 import torch
 from safetensors import SafetensorError
 
+from fedmia.recording.run import RunRecording
 from fedmia.storage import durable
 from fedmia.storage.archive import Archive
 from fedmia.storage.durable import DiskError
-from fedmia.storage.snapshot import Snapshot, SnapshotStore, write_tensors
+from fedmia.storage.snapshot import Snapshot, write_tensors
 from tests.storage.disk import DELETED, KEPT, LOST, recorded
 
 Patch = pytest.MonkeyPatch
@@ -64,16 +65,16 @@ def test_snapshots__are_forced_when_asked_for_alone(tmp_path: Path, monkeypatch:
     """None of a round costs a forcing; one index forces those since the last."""
     root = tmp_path / "RUN"
     with recorded(root, monkeypatch) as disk:
-        store = SnapshotStore(root / "snapshots")
+        store = RunRecording(root / "recording")
         for round in (1, 2, 3):
             store.save("main", Snapshot(round, {"w": torch.zeros(2)}, {}))
         assert not [path for call, path in disk.calls if call == "fsync" and "round" in path]
         store.drop("zero")
-        (root / "snapshots" / "main" / "round-0002.safetensors").unlink()
+        (root / "recording" / "models" / "main" / "0002.safetensors").unlink()
         durable.force_all(store.take_unforced())
         assert not store.take_unforced()
     names = {name for name, content in disk.states[LOST][-1].items() if content}
-    assert names == {f"snapshots/main/round-000{n}.safetensors" for n in (1, 3)}
+    assert names == {f"recording/models/main/000{n}.safetensors" for n in (1, 3)}
 
 
 def test_moved_folder__is_whole_wherever_it_is(tmp_path: Path, monkeypatch: Patch) -> None:
@@ -119,7 +120,7 @@ def test_failed_write__names_file_and_reason_and_leaves_the_file_before(
 def test_folder_that_vanished__is_not_made_again(tmp_path: Path) -> None:
     run = tmp_path / "RUN"
     run.mkdir()
-    store, scores = SnapshotStore(run / "snapshots"), Archive(run / "attacks")
+    store, scores = RunRecording(run / "recording"), Archive(run / "attacks")
     shutil.rmtree(run)
     for write in (
         lambda: store.save("main", Snapshot(1, {"w": torch.zeros(2)}, {})),

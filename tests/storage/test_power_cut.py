@@ -45,7 +45,7 @@ def missing(run: Tree, scratch: Path, sound: set[bytes | None]) -> list[str]:
         names += [f"checkpoint/{name}" for name in index["files"].values()]
         names += [f"checkpoint/clients/{name}" for *_, name in index["clients"]["files"]]
         rounds = [row.round for row in unpack(index["rounds"], {})]
-        names += [f"snapshots/main/round-{round:04d}.safetensors" for round in (0, *rounds)]
+        names += [f"recording/models/main/{round:04d}.safetensors" for round in (0, *rounds)]
     elif INDEX in run:
         return [INDEX]
     if run.get("report.json"):
@@ -84,7 +84,7 @@ def test_finished_run__is_on_the_disk_before_its_checkpoint_goes(disk: Disk) -> 
             began |= bool(state.get(INDEX))
             if began and not state.get(INDEX):
                 assert {name: state.get(name) for name in files} == files
-    assert "report.json" in files and "snapshots/main/round-0002.safetensors" in files
+    assert "report.json" in files and "recording/models/main/0002.safetensors" in files
 
 
 def resumes(tree: Tree, folder: Path, disk: Disk) -> None:

@@ -210,7 +210,7 @@ def test_full_disk__ends_the_study_in_one_line_and_what_was_begun_stays(
     assert begun(tell) == NAMES[:2] and cells(out) == NAMES[:1]
     assert (out / "unfinished" / NAMES[1] / "checkpoint" / "index.json").is_file()
     (tell / NAMES[1]).unlink()
-    shutil.rmtree(out / "unfinished" / NAMES[1] / "snapshots")  # the next one makes them
+    shutil.rmtree(out / "unfinished" / NAMES[1] / "recording")  # the next one makes them
     assert sweeping() == 0 and begun(tell) == NAMES[1:] and cells(out) == sorted(NAMES)
 
 
@@ -258,4 +258,4 @@ def test_jobs__side_by_side_with_the_threads_of_a_client_and_a_share_of_the_core
 
 def test_keep_snapshots__stay_where_asked(sweeping: Sweeping, tmp_path: Path) -> None:
     assert sweeping(ONE + "--keep-snapshots true") == 0
-    assert (tmp_path / "OUT" / "cells" / "seed=3" / "snapshots").is_dir()
+    assert (tmp_path / "OUT" / "cells" / "seed=3" / "recording").is_dir()
