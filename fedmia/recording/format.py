@@ -55,7 +55,6 @@ class RoundRecord:
         branch: of the federation; `main`.
         round: 0: before the first, 1, 2, ...
         model: SHA-256 of the file of the global model after it; empty where it is not kept.
-        notes: SHA-256 of the file of what the attacker's client held then, such as its queue.
         updates: SHA-256 of the file of each client's update, by client.
         cohort: clients whose updates arrived, ascending.
         examples: number of images that a client says it trained on, by client.
@@ -63,18 +62,19 @@ class RoundRecord:
         seconds: wall-clock seconds from the first order to the last update.
         named_by: `roster`: clients bear the numbers of their partitions; `nodes`: they are
             numbered in the order in which the server first sent to them.
+        notes: SHA-256 of the file of what the attacker's client held then, such as its queue.
     """
 
     branch: str
     round: int
     model: str = ""
-    notes: str = ""
     updates: dict[int, str] = field(default_factory=dict)
     cohort: list[int] = field(default_factory=list)
     examples: dict[int, float] = field(default_factory=dict)
     metrics: dict[int, dict[str, float]] = field(default_factory=dict)
     seconds: float = 0.0
     named_by: str = "roster"
+    notes: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """What a line of `rounds.jsonl` holds: branch, round, and what is known beside."""
