@@ -157,13 +157,21 @@ class CellRow(RunState):
 
 
 class AttackSpread(TypedDict):
-    """An attack over the models of one point."""
+    """An attack over the models of one point.
+
+    Attributes:
+        name: of the attack.
+        auc: over models.
+        tpr_at_1_percent_fpr: over models.
+        controls: AUC of each control.
+        choices: seed -> what the attack chose on that model; those without left out.
+    """
 
     name: str
     auc: Spread
     tpr_at_1_percent_fpr: Spread
-    controls: dict[str, Spread]  # AUC
-    choices: dict[str, Json]  # seed -> what the attack chose on that model; those without left out
+    controls: dict[str, Spread]
+    choices: dict[str, Json]
 
 
 class TestedDifference(TypedDict):
