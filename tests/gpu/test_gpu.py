@@ -5,6 +5,7 @@ torch and fedmia are enough for most of it; flwr, ray and opacus are asked for w
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 import sys
@@ -189,3 +190,42 @@ def test_simulate__runs_whole_on_a_gpu(
     assert (tmp_path / "run" / "report.json").is_file()
     if backend == "ray":
         assert "train on the CPU" not in capsys.readouterr().err
+
+
+SMOKE = "--config smoke --device cuda --quiet"
+COMMANDS = {
+    "active": ("simulate", SMOKE),
+    "rehearsed": ("simulate", f"{SMOKE} --clients 6 --strategy krum --attack.ascent.server known"),
+    "scaffold": ("simulate", f"{SMOKE} --strategy scaffold --attacker passive"),
+    "dpsgd": ("simulate", f"{SMOKE} --attacker passive --defense dpsgd"),
+    "resnet18": (
+        "simulate",
+        f"{SMOKE} --model resnet18 --model.width 4 --dataset synthetic --data.pixels 16 "
+        "--attacker server",
+    ),
+    "sweep": ("sweep", "smoke --attacks similarity --seeds 2 --device cuda --quiet"),
+    "tradeoff": (
+        "tradeoff",
+        "smoke --attacks similarity --attacker passive --seeds 2 --defenses gaussian,dpsgd "
+        "--split.public 24 --device cuda --quiet",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_commands__run_whole_on_a_gpu(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("flwr")
+    command, flags = COMMANDS[name]
+    main = importlib.import_module(f"fedmia.{command}").main
+    assert main([*flags.split(), "--out", str(tmp_path / "OUT")]) == 0
+
+
+def test_audit__runs_whole_on_a_gpu(tmp_path: Path) -> None:
+    """Of a run's encoder: shadows are trained there, all that is scored is scored there."""
+    pytest.importorskip("flwr")
+    from fedmia import audit, simulate
+
+    run = str(tmp_path / "RUN")
+    assert simulate.main([*SMOKE.split(), "--attacks", "similarity", "--out", run]) == 0
+    flags = f"--encoder {run} --shadows 2 --shadow.epochs 1 --device cuda --quiet"
+    assert audit.main([*flags.split(), "--out", str(tmp_path / "AUDIT")]) == 0
