@@ -60,14 +60,8 @@ def command(side: str, clients: int, part: float, folder: Path) -> list[str]:
     """The command line of a side."""
     if side == "peer":
         share = ("float32", str(folder / "images.npy"), str(1 / AT_ONCE), str(part))
-        return [
-            sys.executable,
-            str(HERE / "peer.py"),
-            "resnet18",
-            str(clients),
-            str(ROUNDS),
-            *share,
-        ]
+        plain = [sys.executable, str(HERE / "peer.py"), "resnet18", str(clients), str(ROUNDS)]
+        return [*plain, *share]
     flags = (
         f"--dataset npz:{folder / 'images.npz'} --clients {clients} --rounds {ROUNDS} "
         f"--federation.participation {part} --model resnet18 --split.members {MEMBERS} "
@@ -75,14 +69,8 @@ def command(side: str, clients: int, part: float, folder: Path) -> list[str]:
         f"--train.local_epochs 1 --train.batch_size {BATCH} --attacker none --attacks none "
         f"--federation.snapshots 1 --device cuda --quiet {ONCE.get(side, '')}"
     )
-    return [
-        sys.executable,
-        "-c",
-        SIDE,
-        *flags.split(),
-        "--out",
-        tempfile.mkdtemp(dir=folder) + "/R",
-    ]
+    out = Path(tempfile.mkdtemp(dir=folder)) / "RUN"
+    return [sys.executable, "-c", SIDE, *flags.split(), "--out", str(out)]
 
 
 def memory() -> int:
@@ -158,7 +146,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--commit", help="of a source that is no checkout")
     parser.add_argument("--out", type=Path, default=HERE / "results" / "gpu.json")
     args = parser.parse_args(arguments)
-    data = Parquet().load(Request(args.images, MEMBERS + 900, None, 0))
+    data = Parquet().load(Request(str(args.images), None, None, 0))
     results: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as text:
         folder = Path(text)

@@ -206,8 +206,8 @@ COMMANDS = {
     "sweep": ("sweep", "smoke --attacks similarity --seeds 2 --device cuda --quiet"),
     "tradeoff": (
         "tradeoff",
-        "smoke --attacks similarity --attacker passive --seeds 2 --defenses gaussian,dpsgd "
-        "--split.public 24 --device cuda --quiet",
+        "smoke --attacks similarity --attacker passive --seeds 2 --jobs 4 "
+        "--defenses gaussian --split.public 24 --device cuda --quiet",
     ),
 }
 
