@@ -1,14 +1,13 @@
 """Clients a second on a GPU: fedmia, the same in plain Flower (`benchmarks/peer.py`), bare passes.
 
 MoCo with a ResNet-18 on CIFAR-10, an epoch a round in batches of 32, 10,000 images dealt to 10, 100
-or 1,000 clients; of 1,000 a tenth trains in a round. Plain Flower and fedmia on Ray train 16
+or 1,000 clients, of which 10, 40 and 40 train in a round. Plain Flower and fedmia on Ray train 16
 clients at once on the card, fedmia inline as many as it takes. Each is one process and the sides
 take turns; the first round, in which workers start, does not count. The bare passes, the limit, are
-the encoder forward and backward and the momentum encoder forward on as many batches. DP-SGD and
+in torch's own TF32 the encoder forward and backward and the momentum encoder forward on as many batches. DP-SGD and
 bfloat16 run once, with 100 clients. Memory is the card's, over what it held before.
 
-    python benchmarks/gpu.py CIFAR10.parquet [--only 10,100,1000] [--repeats 3] [--commit HASH]
-        [--out benchmarks/results/gpu.json]
+    python benchmarks/gpu.py CIFAR10.parquet [--repeats 3] [--out benchmarks/results/gpu.json]
 """
 
 from __future__ import annotations
@@ -31,10 +30,11 @@ from training import Client, seconds  # beside this script
 from fedmia.data.base import Request
 from fedmia.data.parquet import Parquet
 from fedmia.runtime.environment import describe
+from fedmia.threat import PRECISIONS
 
 HERE = Path(__file__).parent
-MEMBERS, BATCH, ROUNDS, AT_ONCE = 10_000, 32, 4, 16
-CASES = {"10": (10, 1.0), "100": (100, 1.0), "1000": (1000, 0.1)}  # clients, those in a round
+MEMBERS, BATCH, ROUNDS, AT_ONCE = 10_000, 32, 3, 16
+CASES = {"10": (10, 1.0), "100": (100, 0.4), "1000": (1000, 0.04)}  # clients, those in a round
 ONCE = {
     "ray": f"--backend ray --gpus-per-client {1 / AT_ONCE}",
     "bfloat16": "--train.precision bfloat16",
@@ -117,47 +117,46 @@ def bare(images: int, precision: str) -> float:
     return 1 / (step * -(-images // batch))
 
 
-def case(name: str, repeats: int, folder: Path) -> dict[str, Any]:
-    """All sides of a federation."""
-    (clients, part), sides = CASES[name], dict[str, list[dict[str, float]]]()
-    for turn in range(repeats):
-        once = ["ray", *["bfloat16", "dpsgd"] * (name == "100")] if not turn else []
-        for side in ("peer", "inline", *once):
-            sides.setdefault(side, []).append(measure(side, clients, part, folder))
-            print(name, side, sides[side][-1], flush=True)
+def summary(name: str, sides: dict[str, list[dict[str, float]]]) -> dict[str, Any]:
+    """Of all that was measured of a federation so far."""
+    clients, part = CASES[name]
     rates = {s: median(row["clients_a_second"] for row in rows) for s, rows in sides.items()}
-    limit = {p: bare(MEMBERS // clients, p) for p in ("float32", "bfloat16")}
-    pairs = zip(sides["inline"], sides["peer"], strict=True)
-    faster = median(a["clients_a_second"] / b["clients_a_second"] for a, b in pairs)
+    pairs = zip(sides["inline"], sides["peer"], strict=False)
     return {
         "clients": clients, "a_round": round(clients * part), "images": MEMBERS // clients,
-        "rates": rates, "bare": limit, "times_faster": faster,
-        "share": rates["inline"] / limit["float32"],
+        "rates": rates, "sides": sides,
+        "times_faster": median(a["clients_a_second"] / b["clients_a_second"] for a, b in pairs),
         "gpu_mib": {s: max(row["gpu_mib"] for row in rows) for s, rows in sides.items()},
-        "sides": sides,
     }  # fmt: skip
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("images", type=Path, help="CIFAR-10 as parquet")
-    parser.add_argument("--only", default=",".join(CASES), help="numbers of clients")
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--repeats", type=int, default=3, help="pairs of fedmia and plain Flower")
     parser.add_argument("--commit", help="of a source that is no checkout")
     parser.add_argument("--out", type=Path, default=HERE / "results" / "gpu.json")
     args = parser.parse_args(arguments)
     data = Parquet().load(Request(str(args.images), None, None, 0))
-    results: dict[str, Any] = {}
+    results: dict[str, dict[str, Any]] = {name: {} for name in CASES}
+    limits = {n: {p: bare(MEMBERS // CASES[n][0], p) for p in PRECISIONS} for n in CASES}
+    print(limits, flush=True)
+    about = describe() | {"at_once": AT_ONCE, "batch": BATCH}
+    about["commit"] = args.commit or about["commit"]
+    plan = [(name, side) for name in CASES for side in ("peer", "inline")]
+    more = [(name, "ray") for name in CASES] + [("100", "bfloat16"), ("100", "dpsgd")]
     with tempfile.TemporaryDirectory() as text:
         folder = Path(text)
         np.save(folder / "images.npy", data.images[:MEMBERS])
         np.savez(folder / "images.npz", x=data.images.transpose(0, 2, 3, 1), y=data.labels)
-        for name in args.only.split(","):
-            results[name] = case(name, args.repeats, folder)
-            about = {"tf32": "convolutions", "at_once": AT_ONCE, "repeats": args.repeats}
-            where = describe()
-            where["commit"] = args.commit or where["commit"]
-            args.out.write_text(json.dumps({"cases": results, **about, **where}, indent=1) + "\n")
+        for name, side in [*plan, *more, *plan * (args.repeats - 1)]:
+            row = measure(side, *CASES[name], folder)
+            results[name].setdefault(side, []).append(row)
+            print(name, side, row, flush=True)
+            cases = {n: summary(n, s) for n, s in results.items() if "inline" in s}
+            for n, one in cases.items():
+                one |= {"bare": limits[n], "share": one["rates"]["inline"] / limits[n]["float32"]}
+            args.out.write_text(json.dumps({"cases": cases, **about}, indent=1) + "\n")
 
 
 if __name__ == "__main__":
