@@ -4,8 +4,9 @@ MoCo with a ResNet-18 on CIFAR-10, an epoch a round in batches of 32, 10,000 ima
 or 1,000 clients, of which 10, 40 and 40 train in a round. Plain Flower and fedmia on Ray train 16
 clients at once on the card, fedmia inline as many as it takes. Each is one process and the sides
 take turns; the first round, in which workers start, does not count. The bare passes, the limit, are
-in torch's own TF32 the encoder forward and backward and the momentum encoder forward on as many batches. DP-SGD and
-bfloat16 run once, with 100 clients. Memory is the card's, over what it held before.
+the encoder forward and backward and the momentum encoder forward on as many batches, one client
+after the other, in torch's own TF32 as plain Flower. DP-SGD and bfloat16 run once, with 100
+clients. Memory is the card's, over what it held before.
 
     python benchmarks/gpu.py CIFAR10.parquet [--repeats 3] [--out benchmarks/results/gpu.json]
 """
