@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import nn
@@ -21,7 +20,7 @@ from torch import nn
 from fedmia.options.bounded import parse_json
 from fedmia.options.errors import InputError
 from fedmia.options.filetype import check_file_type
-from fedmia.ssl.base import State, on_device, under
+from fedmia.ssl.base import State, under
 from fedmia.storage.durable import make_folder, replacing
 
 
@@ -116,12 +115,7 @@ class MemoryStore(StateStore):
         return self._kept.get((branch, client))
 
     def save(self, branch: str, client: int, state: ClientState) -> None:
-        """Keep the state of a client: in a GPU's memory while half of it is free."""
-        device = next((t.device for t in state.tensors.values() if t.is_cuda), None)
-        if device is not None:
-            free, whole = torch.cuda.mem_get_info(device)
-            if free < whole / 2:
-                state = ClientState(on_device(state.tensors, "cpu"), state.memory)
+        """Keep the state of a client."""
         self._kept[branch, client] = state
 
 
