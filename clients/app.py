@@ -53,11 +53,11 @@ def _work_round(
 ) -> Update:
     """One client's round."""
     config: dict[str, Any] = dict(message.content.config_records["config"])
-    received, broadcast = (_read_tensors(message, n) for n in ("arrays", "broadcast"))
     began = time.perf_counter()
     role: Role = registry.build("role", client_context.roles[client], {})
     task = RoundTask(client, **config)
-    update = role.answer(ClientRound(client_context, store, task, received, broadcast))
+    sent = (_read_tensors(message, name) for name in ("arrays", "broadcast"))
+    update = role.answer(ClientRound(client_context, store, task, *sent))
     update.metrics.update(began=began, ended=time.perf_counter())
     return update
 

@@ -47,8 +47,10 @@ class Fork:
     def end_round(self, crafted: State) -> State:
         """Global weights after the round in which the attacker uploads `crafted`."""
         strategy = copy.deepcopy(self.strategy)
-        updates = self._updates(on_device(crafted, "cpu"))  # where a server works
-        return self.received | strategy.aggregate(self.received, updates)
+        return self.received | strategy.aggregate(
+            self.received,
+            self._updates(on_device(crafted, "cpu")),  # where a server works
+        )
 
     def _updates(self, crafted: State) -> Iterator[Update]:
         for client in sorted({*self.numbers, *self.malicious}):

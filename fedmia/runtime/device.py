@@ -24,9 +24,7 @@ def check_device(device: str) -> None:
 
 def resolve_device(device: str) -> str:
     """`auto` is the GPU where torch finds one, else the CPU; any other name is itself."""
-    if device == "auto":
-        device = "cuda" if count_gpus() else "cpu"
-    return _exact(device)
+    return _exact(("cuda" if count_gpus() else "cpu") if device == "auto" else device)
 
 
 def _exact(device: str) -> str:

@@ -136,8 +136,11 @@ def layout_for(method: nn.Module, device: torch.device) -> torch.memory_format:
     last take longer on a CPU in every net and precision, and on a GPU a ResNet-18 copies each map.
     With batch norm neither layout is always the better on a CPU.
     """
-    planes = device.type == "cpu" or any(isinstance(m, nn.GroupNorm) for m in method.modules())
-    return torch.contiguous_format if planes else torch.channels_last
+    return (
+        torch.contiguous_format
+        if device.type == "cpu" or any(isinstance(m, nn.GroupNorm) for m in method.modules())
+        else torch.channels_last
+    )
 
 
 def make_optimizer(method: SSLMethod, train: Train) -> torch.optim.Optimizer:
