@@ -18,7 +18,7 @@ from fedmia.federation.forks import Fork
 from fedmia.options.errors import opt
 from fedmia.options.seeding import rng
 from fedmia.records import Curves, FloatArray, ScoredAttack
-from fedmia.ssl.base import State
+from fedmia.ssl.base import State, on_device
 from fedmia.storage.snapshot import Snapshot, Update
 from fedmia.threat import ClientView
 from fedmia.threat.signals import Signals
@@ -158,7 +158,7 @@ class Trajectories:
                 turn = client_context.craft_context(
                     method, state, state, number, notes, stream, round=round
                 )
-                crafted = self.attack.craft(turn)
+                crafted = on_device(self.attack.craft(turn), "cpu")  # where a server works
                 self.trajectory_recorder.sent(UNTRAINED, round, Snapshot(round, crafted, {}))
                 sent |= {c: crafted for c in experiment.malicious_clients if c in sent}
             updates = [Update(c, round, s, sizes[c], {}) for c, s in sent.items()]
