@@ -135,6 +135,13 @@ def layout_for(method: nn.Module, device: torch.device) -> torch.memory_format:
     A GPU's tensor cores take the channels last. Group norm works plane by plane: with it channels
     last take longer on a CPU in every net and precision, and on a GPU a ResNet-18 copies each map.
     With batch norm neither layout is always the better on a CPU.
+
+    Args:
+        method: the method to train.
+        device: where it trains.
+
+    Returns:
+        Of the views and of the weights.
     """
     return (
         torch.contiguous_format
