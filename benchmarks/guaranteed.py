@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -62,8 +61,9 @@ def main() -> None:
     for name in filter(None, options.only.split(",")):
         out = options.work / name
         command = [sys.executable, "-m", "fedmia.tradeoff", PRESET, *TRADEOFFS[name].split()]
-        subprocess.run([*command, "--jobs", "1", "--out", str(out), "--quiet"], check=True)
-        shutil.copy(out / "tradeoff.json", RESULTS / f"guaranteed-{name}.json")
+        with (RESULTS / f"guaranteed-{name}.json").open("w", encoding="utf-8") as file:
+            line = [*command, "--jobs", "1", "--out", str(out), "--json"]
+            subprocess.run(line, check=True, stdout=file)
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ from tests.recording.plain import NODES, PlainGrid
 
 RESULTS = Path(__file__).parent / "results" / "recording.json"
 # Clients, images of a client, pairs of rounds after the first.
-CASES = {"smallnet": (5, 256, 12), "resnet18": (2, 128, 6)}
+CASES = {"smallnet": (5, 256, 12), "resnet18": (2, 128, 10)}
 
 
 def play(net: str, sides: Sequence[str], pairs: int) -> list[dict[str, float]]:
@@ -85,15 +85,18 @@ def timed(recorder: Any, spent: list[float]) -> None:
         setattr(recorder, name, partial(time_of, getattr(recorder, name)))
 
 
-def measure(net: str) -> dict[str, Any]:
+def peak_memory(net: str) -> dict[str, float]:
+    """MiB of a process of each side; a process counts what its parent held when it began."""
+    sides = {
+        side: [sys.executable, __file__, "--play", net, side] for side in ("plain", "recorded")
+    }
+    threads = {"OMP_NUM_THREADS": "1"}
+    return {side: measure_process(one, threads)["peak_mib"] for side, one in sides.items()}
+
+
+def measure(net: str, peaks: dict[str, float]) -> dict[str, Any]:
     rounds = play(net, ("plain", "recorded"), CASES[net][2])
     shares = [one["recorded"] / one["plain"] - 1 for one in rounds]
-    peaks = {
-        side: measure_process(
-            [sys.executable, __file__, "--play", net, side], {"OMP_NUM_THREADS": "1"}
-        )["peak_mib"]
-        for side in ("plain", "recorded")
-    }
     size = sum(t.numel() * t.element_size() for t in peer.Projected(net).state_dict().values())
     return {
         "clients": CASES[net][0], "images": CASES[net][1], "rounds": rounds,
@@ -113,7 +116,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if args.play:
         play(args.play[0], args.play[1:], 2)
         return
-    results = {net: measure(net) for net in args.only.split(",")}
+    peaks = {net: peak_memory(net) for net in args.only.split(",")}
+    results = {net: measure(net, one) for net, one in peaks.items()}
     for net, one in results.items():
         more = f"{one['more_models']:.1f} models more in memory"
         print(f"{net}: {100 * one['share']:+.1f} % of {one['seconds']:.2f} s a round, "

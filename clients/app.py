@@ -53,21 +53,19 @@ def _work_round(
 ) -> Update:
     """One client's round."""
     config: dict[str, Any] = dict(message.content.config_records["config"])
-    device = client_context.device
-    received, broadcast = (_read_tensors(message, n, device) for n in ("arrays", "broadcast"))
     began = time.perf_counter()
     role: Role = registry.build("role", client_context.roles[client], {})
     task = RoundTask(client, **config)
-    update = role.answer(ClientRound(client_context, store, task, received, broadcast))
+    sent = (_read_tensors(message, name) for name in ("arrays", "broadcast"))
+    update = role.answer(ClientRound(client_context, store, task, *sent))
     update.metrics.update(began=began, ended=time.perf_counter())
     return update
 
 
-def _read_tensors(message: Message, record: str, device: str) -> State:
+def _read_tensors(message: Message, record: str) -> State:
     """Tensors of a record of the message, by name; empty where it has none."""
     arrays = message.content.array_records.get(record)
-    state = arrays.to_torch_state_dict() if arrays is not None else {}
-    return {n: t.to(device) for n, t in state.items()}
+    return dict(arrays.to_torch_state_dict()) if arrays is not None else {}
 
 
 def _write_content(update: Update) -> RecordDict:

@@ -21,7 +21,7 @@ from fedmia.defenses.stack import DefenseStack
 from fedmia.options import registry
 from fedmia.options.seeding import SEEDED, torch_rng
 from fedmia.ssl.augment import Augment
-from fedmia.ssl.base import Recipe, SSLMethod, State
+from fedmia.ssl.base import Recipe, SSLMethod, State, on_device
 from fedmia.ssl.train import Job, Train, make_optimizer
 
 
@@ -148,7 +148,9 @@ class ClientContext:
         Returns:
             False where the method has to be built anew.
         """
-        return self.device == "cpu" and method.renew(images, self._method_generator(client))
+        renewed = method.cpu().renew(images, self._method_generator(client))  # a CPU's numbers
+        method.to(self.device)
+        return renewed
 
     def _method_generator(self, client: int) -> torch.Generator:
         return torch_rng(self.seed, "client-method", client)
@@ -245,8 +247,8 @@ class ClientContext:
         own = len(self.parts["members"][self.fellows[0]])
         return CraftContext(
             method=method,
-            received=received,
-            trained=trained,
+            received=on_device(received, self.device),
+            trained=on_device(trained, self.device),
             targets=self.take(targets),
             held=self.take(self.held),
             known=Known(*map(self.take, self.known)),

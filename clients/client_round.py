@@ -17,7 +17,7 @@ from fedmia.data.images import IntArray
 from fedmia.defenses.base import Metrics, PreparationContext
 from fedmia.options import registry
 from fedmia.options.seeding import rng, root
-from fedmia.ssl.base import SSLMethod, State, under
+from fedmia.ssl.base import SSLMethod, State, on_device, under
 from fedmia.ssl.optimizers import optimizer_state, restore
 from fedmia.ssl.train import Job
 from fedmia.storage.snapshot import ClientState, StateStore, StrategyContext, Update
@@ -46,6 +46,8 @@ class ClientRound:
 
     def __post_init__(self) -> None:
         client_context, task = self.client_context, self.task
+        self.received = on_device(self.received, client_context.device)
+        self.broadcast = on_device(self.broadcast, client_context.device)
         self.indices = client_context.branch_parts(task.branch)[task.client]
         self.kept = self.store.load(task.branch, task.client)
         self.memory: dict[str, Any] = dict(self.kept.memory) if self.kept else {}
@@ -337,10 +339,7 @@ class ClientRound:
 
     def _tensors_under(self, prefix: str) -> State:
         """Those whose names begin with `prefix`, without it."""
-        return {
-            n: t.to(self.client_context.device)
-            for n, t in under(prefix, self._kept_tensors).items()
-        }
+        return on_device(under(prefix, self._kept_tensors), self.client_context.device)
 
     def _restore_state(self, method: SSLMethod, optimizer: Optimizer) -> None:
         """Go on where the last round ended."""

@@ -15,6 +15,9 @@ from fedmia.federation.inline import InlineGrid
 from fedmia.runtime.cores import count_cores
 from fedmia.storage.snapshot import StateStore
 
+# Clients at once in one process on a GPU: one alone leaves it idle, and of many each waits for the
+# interpreter. Of a ResNet-18 one took 179 ms alone, 153 of 4; 192 of 16 where it took 132 of 4.
+GPU_WORKERS = 4
 ServerMain = Callable[[Grid], None]
 
 
@@ -33,7 +36,8 @@ def run_inline(
     """
     logging.getLogger("flwr").setLevel(logging.ERROR)  # it logs every round of every branch
     clients = len(client_context.roles)
-    workers = max(1, min(clients, count_cores() // client_context.threads))
+    most = clients if client_context.device == "cpu" else min(clients, GPU_WORKERS)
+    workers = max(1, min(most, count_cores() // client_context.threads))
     grid = InlineGrid(
         lambda local_store, halt: client_app(client_context.with_halt(halt), local_store),
         clients, workers, client_context.threads, store, timeout,

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from fedmia.ssl.base import State
+from fedmia.ssl.base import State, on_device
 from fedmia.storage.snapshot import ClientState, Update
 from strategies.base import FederatedStrategy
 
@@ -47,7 +47,10 @@ class Fork:
     def end_round(self, crafted: State) -> State:
         """Global weights after the round in which the attacker uploads `crafted`."""
         strategy = copy.deepcopy(self.strategy)
-        return self.received | strategy.aggregate(self.received, self._updates(crafted))
+        return self.received | strategy.aggregate(
+            self.received,
+            self._updates(on_device(crafted, "cpu")),  # where a server works
+        )
 
     def _updates(self, crafted: State) -> Iterator[Update]:
         for client in sorted({*self.numbers, *self.malicious}):

@@ -11,7 +11,7 @@ from fedmia.federation.recorder import TrajectoryRecorder
 from fedmia.federation.schedule import Schedule
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng
-from fedmia.ssl.base import State
+from fedmia.ssl.base import State, on_device
 from fedmia.storage.snapshot import Snapshot, Update
 from fedmia.threat.signals import Signals
 from strategies.base import FederatedStrategy
@@ -60,7 +60,7 @@ def _climb_rounds(
             turn = client_context.craft_context(
                 method, state, state, number, notes, stream, round=round
             )
-            crafted = recorder.attack.craft(turn)
+            crafted = on_device(recorder.attack.craft(turn), "cpu")  # where a server works
             recorder.sent(UNTRAINED, round, Snapshot(round, crafted, {}))
             sent |= {c: crafted for c in experiment.malicious_clients if c in sent}
         updates = [Update(c, round, s, sizes[c], {}) for c, s in sent.items()]

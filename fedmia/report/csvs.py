@@ -1,4 +1,4 @@
-"""The CSV files beside a report: scores by image, clients where a page shows only some, a sweep.
+"""The CSV files beside a report: scores by image, and clients where a page shows only some.
 
 Every number of a report by itself is in table.csv (`fedmia.table`).
 """
@@ -12,18 +12,12 @@ from typing import Any
 
 from fedmia.records import RunScores
 from fedmia.records.client_rows import ClientRow, InferenceRow
-from fedmia.records.rows import SweepRow
 
 # Head of a column -> where its value lies in a row.
 AUC = {
     "auc": "auc", "auc_low": "auc_ci/0", "auc_high": "auc_ci/1",
     "auc_low_simultaneous": "auc_ci_simultaneous/0",
     "auc_high_simultaneous": "auc_ci_simultaneous/1",
-}  # fmt: skip
-SWEEP = {
-    "attack": "attack", "sweep": "sweep", "value": "value", "known": "known",
-    "n_members": "n_members", "n_nonmembers": "n_nonmembers", "queries": "queries", **AUC,
-    "accuracy": "accuracy", "tpr_at_1_percent_fpr": "tpr_at_fpr/0.01", "not_run": "not_run",
 }  # fmt: skip
 CLIENT = {
     "client": "id", "role": "role", "defence": "defence/name", "epsilon": "defence/epsilon/value",
@@ -72,11 +66,6 @@ def scores_csv(run: RunScores) -> str:
         for image, client, label, *own in zip(ids, clients, labels, *scores, strict=True):
             lines.append([image, truth, client, label, *(f"{s:.9g}" for s in own)])
     return text(["image", "truth", "client", "label", *(a.name for a in run.attacks)], lines)
-
-
-def sweep_csv(rows: Sequence[SweepRow]) -> str:
-    """CSV text of `report["sweep"]`: one line an attack and value, empty where it could not run."""
-    return text(SWEEP, ([value_at_path(row, path) for path in SWEEP.values()] for row in rows))
 
 
 def clients_csv(rows: Iterable[ClientRow], inferences: Sequence[InferenceRow], classes: int) -> str:

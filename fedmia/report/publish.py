@@ -15,7 +15,7 @@ from fedmia.records.client_rows import ClientRow, InferenceRow
 from fedmia.records.rows import BROKEN, Report
 from fedmia.report.build import build_report, to_json_types
 from fedmia.report.clients import all_client_rows
-from fedmia.report.csvs import clients_csv, scores_csv, sweep_csv
+from fedmia.report.csvs import clients_csv, scores_csv
 from fedmia.report.curves import to_npz
 from fedmia.report.datasets import inference_row
 from fedmia.report.format import group_by_reason
@@ -25,7 +25,7 @@ from fedmia.report.shortnames import shorten_names
 from fedmia.report.terminal import render
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.storage.durable import make_folder, write
-from fedmia.storage.manifest import CLIENTS, CURVES, FIGURES, PAGE, REPORT, SCORES, SWEEP
+from fedmia.storage.manifest import CLIENTS, CURVES, FIGURES, PAGE, REPORT, SCORES
 
 
 def publish(run: RunScores, folder: Path | None, watch: Stopwatch) -> Report:
@@ -115,7 +115,7 @@ def write_report(
     folder: Path, run: RunScores, report: Report, figures: Mapping[str, bytes]
 ) -> list[Path]:
     """Write report.json, report.html, scores.csv, clients.csv where the page cannot show every
-    client, sweep.csv where there was a sweep, curves.npz where a client attacked actively,
+    client, curves.npz where a client attacked actively,
     figures/NAME.png, and every number in table.parquet and table.csv; returns their paths.
 
     `report` is what `build_report(run)` returned, with `timing` filled in by the caller if it was
@@ -136,8 +136,6 @@ def write_report(
     if has_many_clients(report):
         classes = max(len(client.classes) for client in run.clients)
         texts[CLIENTS] = clients_csv(*all_clients(run, report), classes)
-    if swept := report.get("sweep"):
-        texts[SWEEP] = sweep_csv(swept)
     files = {name: text.encode() for name, text in texts.items()}
     if run.curves is not None:
         files[CURVES] = to_npz(run.curves)

@@ -1,4 +1,4 @@
-"""What compares runs, written and printed: by the sweep, the trade-off and audits of several."""
+"""What compares runs, printed: by the sweep, the trade-off and audits of several."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any
 from rich.console import Console, RenderableType
 
 from fedmia.report.publish import json_text
-from fedmia.storage.durable import write
 
 
 def failures(cells: Iterable[Mapping[str, Any]]) -> Callable[[Console], None]:
@@ -23,24 +22,6 @@ def failures(cells: Iterable[Mapping[str, Any]]) -> Callable[[Console], None]:
                 console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     return lines
-
-
-def write_files(path: Path, report: Mapping[str, Any], html: str, png: bytes | None = None) -> Path:
-    """Write a report's JSON, its page and its figure, where it has one; the page's file.
-
-    Args:
-        path: of the files, without their endings.
-        report: what JSON holds.
-        html: the page.
-        png: the figure; None for none.
-
-    Returns:
-        The page's path.
-    """
-    page = path.with_suffix(".html")
-    files: dict[Path, bytes | str] = {page: html, path.with_suffix(".json"): json_text(report)}
-    write(files if png is None else {path.with_suffix(".png"): png, **files})
-    return page
 
 
 def print_summary(

@@ -264,6 +264,11 @@ class Recipe:
     batch: int = 16
 
 
+def on_device(state: State, device: torch.device | str) -> State:
+    """The state on a device."""
+    return {name: tensor.to(device) for name, tensor in state.items()}
+
+
 def copies(prefix: str, module: nn.Module) -> State:
     """Copies of a module's tensors, `prefix` before their names."""
     return {prefix + n: t.detach().clone() for n, t in module.state_dict().items()}

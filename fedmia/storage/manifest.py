@@ -9,7 +9,6 @@ REPORT = "report.json"
 PAGE = "report.html"
 SCORES = "scores.csv"  # a row an image, a column an attack
 CLIENTS = "clients.csv"  # of more clients than the page shows
-SWEEP = "sweep.csv"  # of an audit's sweep
 CURVES = "curves.npz"  # losses by round of an active attack
 TABLE = "table.parquet"  # every number of the report, a row each
 TABLE_TEXT = "table.csv"  # the same

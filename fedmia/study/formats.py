@@ -1,4 +1,4 @@
-"""The formats of a study's files: what each row holds, with its unit and range.
+"""The format of `sweep.json`: what each row holds, with its unit and range.
 
 AUCs, rates, accuracies and shares lie in [0, 1], differences in [-1, 1]; an interval is of 95 % by
 itself unless it is called simultaneous. An interval of one run (`auc_ci`) speaks of its images. One
@@ -61,18 +61,6 @@ class RunState(TypedDict):
     state: str
     reason: str | None
     path: str | None
-
-
-class AucSpread(TypedDict):
-    """An attack over models.
-
-    Attributes:
-        name: of the attack.
-        auc: over models.
-    """
-
-    name: str
-    auc: Spread
 
 
 class VerdictCounts(TypedDict):
@@ -168,12 +156,22 @@ class CellRow(RunState):
     results: CellResults | None  # null unless finished
 
 
-class AttackSpread(AucSpread):
-    """An attack over the models of one point."""
+class AttackSpread(TypedDict):
+    """An attack over the models of one point.
 
+    Attributes:
+        name: of the attack.
+        auc: over models.
+        tpr_at_1_percent_fpr: over models.
+        controls: AUC of each control.
+        choices: seed -> what the attack chose on that model; those without left out.
+    """
+
+    name: str
+    auc: Spread
     tpr_at_1_percent_fpr: Spread
-    controls: dict[str, Spread]  # AUC
-    choices: dict[str, Json]  # seed -> what the attack chose on that model; those without left out
+    controls: dict[str, Spread]
+    choices: dict[str, Json]
 
 
 class TestedDifference(TypedDict):
@@ -250,102 +248,3 @@ class SweepReport(StudyReport):
     points: list[PointRow]
     differences: list[DifferenceRow]
     views: NotRequired[Mapping[str, Mapping[str, Any]]]  # those asked for beside, by their names
-
-
-# -- audits of several encoders -------------------------------------------------------------------
-
-
-class SeriesDifference(TypedDict):
-    """An attack's AUC less that on the last encoder of the same run, or of those without rounds,
-    on the same images.
-
-    Attributes:
-        last: the encoder that is compared with.
-        difference: in [-1, 1].
-        ci: by itself.
-        ci_simultaneous: together with all differences of the series.
-    """
-
-    last: str
-    difference: float
-    ci: Interval
-    ci_simultaneous: Interval
-
-
-class SeriesAttack(TypedDict):
-    """An attack on one encoder; null where no seed has the number.
-
-    Attributes:
-        name: of the attack.
-        auc: mean over seeds.
-        auc_ci: its 95 % interval.
-        by_seed: AUC of each seed.
-        tpr_at_1_percent_fpr: mean over seeds.
-        untrained: AUC on the untrained control.
-        difference: null on the last encoder itself, or of other images.
-    """
-
-    name: str
-    auc: float | None
-    auc_ci: Interval | None
-    by_seed: list[float | None]
-    tpr_at_1_percent_fpr: float | None
-    untrained: float | None
-    difference: SeriesDifference | None
-
-
-class SeriesPoint(VerdictCounts):
-    """One encoder.
-
-    Its intervals speak of images: it is one model, however many seeds. A seed draws the attacker's
-    views and deals the images anew, but for a run's own; over seeds a number is the mean, and so is
-    each end of its interval. One seed's error is the most that a mean of several can have, so such
-    an interval is rather too wide than too narrow.
-    """
-
-    encoder: str  # as it was given
-    name: str
-    run: str  # its run, or itself
-    round: int | None  # null where it has none
-    n_members: int | None  # scored, of the first seed
-    n_nonmembers: int | None
-    attacks: list[SeriesAttack]
-    # Attack on data sets -> the verdict's p-value of each seed, corrected for all its tests.
-    p_values: dict[str, list[float | None]]
-    knn: float | None
-    knn_ci: Interval | None
-    knn_untrained: float | None
-    linear: float | None
-    linear_ci: Interval | None
-    n_probe: int | None  # test images of the probes
-
-
-class SeriesModels(TypedDict):
-    """The same round of several runs; the spreads speak of models, one a run.
-
-    Attributes:
-        round: of the runs.
-        attacks: AUC, by attack.
-        knn: accuracy.
-        linear: accuracy of the linear probe.
-    """
-
-    round: int
-    attacks: dict[str, Spread]
-    knn: Spread
-    linear: Spread
-
-
-class SeriesCell(RunState):
-    """One audit."""
-
-    encoder: str
-    verdict: str | None
-
-
-class SeriesReport(StudyReport):
-    """The whole of `series.json`."""
-
-    points: list[SeriesPoint]  # in the order of the encoders
-    models: list[SeriesModels]  # by round; empty without several runs
-    cells: list[SeriesCell]  # all encoders at the first seed first

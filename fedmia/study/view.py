@@ -16,7 +16,8 @@ from rich.console import Console, RenderableType
 
 from fedmia.cli.command import Invocation
 from fedmia.report.page import picture, templates
-from fedmia.report.summary import failures, print_summary, write_files
+from fedmia.report.publish import json_text
+from fedmia.report.summary import failures, print_summary
 from fedmia.report.tables import Table, flat
 from fedmia.report.verdict import UNSOUND
 from fedmia.storage import durable
@@ -74,15 +75,17 @@ class View(abc.ABC):
 
 @dataclass(frozen=True)
 class StudyPage(View):
-    """A view with files of its own: FILE.json, FILE.html, and a table in the terminal.
+    """A view with a page of its own, FILE.html, and a table in the terminal.
 
     Attributes:
-        file: name of them, and of the page's template.
+        file: name of the page and of its template.
+        keeps_json: whether FILE.json holds its report; `--json` prints that of every view.
         beside: figures that are files of their own, too: name -> path in the folder.
         folders: where its template lies, if not among those of the reports.
     """
 
     file: ClassVar[str]
+    keeps_json: ClassVar[bool] = True
     beside: ClassVar[Mapping[str, str]] = {}
     folders: ClassVar[Sequence[Path]] = ()
 
@@ -133,7 +136,12 @@ class StudyPage(View):
         for name in figures.keys() & self.beside.keys():
             durable.make_folder((out / self.beside[name]).parent, out)
             durable.write({out / self.beside[name]: figures[name]})
-        return write_files(out / self.file, report, self.page(report, figures, out))
+        page = out / f"{self.file}.html"
+        files: dict[Path, bytes | str] = {page: self.page(report, figures, out)}
+        if self.keeps_json:
+            files[out / f"{self.file}.json"] = json_text(report)
+        durable.write(files)
+        return page
 
     def show(self, report: Any, invocation: Invocation, page: Path | None) -> None:
         """Print the report: as JSON, as its sentence alone, or as a table and where its page is.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 
 from fedmia.attacks.lpla import LpLA
 from fedmia.options import registry
+from fedmia.table import read
 from tests.auditing.conftest import Audit
 from tests.auditing.test_audit_runs import breaks, counted, fail
 
@@ -35,11 +35,12 @@ def test_known__rows_table_and_figure(audit: Audit, tmp_path: Path) -> None:
         # Similarity learns nothing; LpLA with all that is known is the attack itself.
         assert same == (row["attack"] == "similarity" or row["value"] == 6)
         assert row["auc_ci_simultaneous"][0] <= row["auc_ci"][0] <= row["auc"] <= row["auc_ci"][1]
-    lines = list(csv.DictReader((out / "sweep.csv").read_text().splitlines()))
-    assert [(r["attack"], r["value"], r["known"]) for r in lines] == [
-        (r["attack"], str(r["value"]), str(r["known"] or "")) for r in rows
+    numbers = [r for r in read(out) if r["metric"] == "auc" and r["subject"].startswith("sweep/")]
+    assert [(r["subject"], r["attack"], r["value"], r["low"], r["high"]) for r in numbers] == [
+        (f"sweep/known/{r['value']}", r["attack"], r["auc"], *r["auc_ci"])
+        for r in rows
+        if r["known"] is not None
     ]
-    assert float(lines[1]["auc"]) == rows[1]["auc"] and lines[4]["auc"] == ""
     assert (out / "figures" / "sweep.png").read_bytes().startswith(b"\x89PNG")
     page = (out / "report.html").read_text()
     section = page[page.index("<h2>Sweep</h2>") :]

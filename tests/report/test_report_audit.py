@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import re
 from collections.abc import Callable
@@ -17,7 +15,6 @@ from fedmia.records import EPOCHS_CUT, AttackSweep, RunScores, SweepPoint
 from fedmia.records.rows import Report
 from fedmia.report import tables
 from fedmia.report.build import build_report
-from fedmia.report.csvs import sweep_csv
 from fedmia.report.figures import attacks
 from fedmia.report.page import page
 from fedmia.report.publish import write_report
@@ -87,19 +84,6 @@ def test_sweep__is_a_section_with_a_table(swept: Report) -> None:
         assert {len(row.cells) for row in drawn.rows} == {len(drawn.head)}
 
 
-def test_sweep_csv__one_line_a_row(swept: Report) -> None:
-    lines = list(csv.DictReader(io.StringIO(sweep_csv(swept["sweep"]))))
-    for line, row in zip(lines, swept["sweep"], strict=True):
-        assert (line["attack"], int(line["value"])) == (row["attack"], row["value"])
-        if row["not_run"] is not None:
-            assert line["not_run"] == "too <few>"
-            assert {line[k] for k in ("known", "auc", "auc_low", "accuracy")} == {""}
-        else:
-            ends = row["auc_ci"][0], row["auc"], row["auc_ci"][1]
-            assert tuple(float(line[k]) for k in ("auc_low", "auc", "auc_high")) == ends
-            assert line["not_run"] == "" and int(line["queries"]) == 1000
-
-
 def test_figure__lines_and_intervals(swept: Report) -> None:
     figure = attacks.by_value(swept)
     assert figure is not None
@@ -125,7 +109,6 @@ def test_files__a_sweep_has_its_own(audit: RunScores, swept: Report, tmp_path: P
     # The one that counts on the others comes last.
     assert names == ["report.html", "scores.csv", "table.parquet", "table.csv", "report.json"]
     write_report(tmp_path / "b", audit, swept, {"sweep": b"picture"})
-    assert (tmp_path / "b" / "sweep.csv").read_text() == sweep_csv(swept["sweep"])
     assert (tmp_path / "b" / "figures" / "sweep.png").read_bytes() == b"picture"
     assert json.loads((tmp_path / "b" / "report.json").read_text()) == swept
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 import torch
 
@@ -9,8 +12,12 @@ from fedmia.config.audit import Audit
 from fedmia.config.compatibility import check_experiment
 from fedmia.config.experiment import Experiment
 from fedmia.evaluation.encoder import device_of
+from fedmia.federation import backends
+from fedmia.federation.backends import GPU_WORKERS
+from fedmia.federation.inline import InlineGrid
 from fedmia.options.errors import InputError
 from fedmia.runtime.device import bfloat16_note, gpus_if_missing, resolve_device
+from fedmia.storage.snapshot import MemoryStore
 
 
 @pytest.fixture(params=[0, 1, 2])
@@ -55,3 +62,31 @@ def test_bfloat16_note__where_the_processor_lacks_instructions(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     note = bfloat16_note(device, precision)
     assert (note is not None) == slow and (note is None or instructions in note)
+
+
+def test_gpu__computes_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TF32 would round what it convolves; a CPU needs no such word."""
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
+    resolve_device("cpu")
+    assert torch.backends.cudnn.allow_tf32
+    resolve_device("cuda:1")
+    assert not torch.backends.cudnn.allow_tf32
+
+
+@pytest.mark.parametrize(("device", "workers"), [("cpu", 12), ("cuda", GPU_WORKERS)])
+def test_inline__few_clients_at_once_on_a_gpu(
+    device: str, workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts: list[int] = []
+
+    class Counting(InlineGrid):
+        def __init__(self, app: object, clients: int, workers: int, *rest: object) -> None:
+            counts.append(workers)
+
+        def close(self) -> None: ...
+
+    monkeypatch.setattr(backends, "InlineGrid", Counting)
+    monkeypatch.setattr(backends, "count_cores", lambda: 12)
+    context: Any = SimpleNamespace(device=device, roles=("honest",) * 20, threads=1)
+    backends.run_inline(lambda grid: None, context, MemoryStore())
+    assert counts == [workers]

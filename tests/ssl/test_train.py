@@ -166,9 +166,11 @@ def test_run__stops_before_the_next_step(make_moco: Any, images: Tensor) -> None
 def test_run__channels_last_stays_near_and_is_a_gpus(
     make_moco: Any, images: Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert layout_for(torch.device("cpu")) == torch.contiguous_format
-    assert layout_for(torch.device("cuda:1")) == torch.channels_last
+    planes, gpu = torch.contiguous_format, torch.device("cuda:1")
+    normed = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4))
+    assert layout_for(normed, torch.device("cpu")) == layout_for(make_moco(), gpu) == planes
+    assert layout_for(normed, gpu) == torch.channels_last
     near = make_job(make_moco(), images, Train(local_epochs=1)).run()["loss"]
-    monkeypatch.setattr("fedmia.ssl.train.layout_for", lambda _: torch.channels_last)
+    monkeypatch.setattr("fedmia.ssl.train.layout_for", lambda *_: torch.channels_last)
     got = make_job(make_moco(), images, Train(local_epochs=1)).run()["loss"]
     assert got == pytest.approx(near, rel=1e-4)

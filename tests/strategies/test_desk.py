@@ -292,3 +292,14 @@ def test_resumed__momentum_where_it_is_kept_and_statistics_that_stay(
         assert running and running == set(names)
         assert all(float(tensors[f"running.{n}"].abs().max()) < 100 for n in names)
         received |= {n: received[n] + 1e4 for n in names}  # which the server cannot know
+
+
+def test_client__works_where_it_trains(client_context: ClientContext, first: State) -> None:
+    """Whoever sends the weights: a server's are on the CPU."""
+    elsewhere = replace(client_context, device="meta")
+    at = client_round(elsewhere, MemoryStore(), first, 1)
+    turn = elsewhere.craft_context(
+        client_context.method(-1, None), first, first, 0, {}, rng(0, "craft")
+    )
+    for state in (at.received, turn.received, turn.trained):
+        assert state.keys() == first.keys() and all(t.is_meta for t in state.values())

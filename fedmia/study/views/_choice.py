@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from statistics import fmean
+from typing import Any
 
 from fedmia.config.tradeoff import NONE
 from fedmia.records.privacy import MEANINGFUL
@@ -18,7 +19,6 @@ from fedmia.report.format import interval, number
 from fedmia.statistics.intervals import LEVEL
 from fedmia.statistics.spread import p_value
 from fedmia.study.points import BySeed, change, paired_differences
-from fedmia.study.tradeoff_format import TradeChoice, TradePoint, TradeRow
 from fedmia.study.views._trades import at_least_half, best_of, leaks, leaks_measurably, values
 
 WITHIN = 0.05
@@ -28,7 +28,7 @@ COSTS = (
 )
 
 
-def choose(points: Sequence[TradePoint], by_point: Sequence[Sequence[TradeRow]]) -> TradeChoice:
+def choose(points: Sequence[Any], by_point: Sequence[Sequence[Any]]) -> Any:
     """The choice among points, the undefended one first, with the rows of each.
 
     A point of which a run failed is no candidate: its mean is that of the runs that went well.
@@ -39,7 +39,7 @@ def choose(points: Sequence[TradePoint], by_point: Sequence[Sequence[TradeRow]])
         i for i, point in enumerate(points)
         if aucs[i] and not point["failed"] and _keeps_utility(knns[i], knns[0])
     ] if aucs[0] else []  # fmt: skip
-    choice: TradeChoice = {
+    choice: Any = {
         "within": WITHIN, "candidates": [points[i]["label"] for i in candidates], "least": None,
         "alike": [], "level": LEVEL, "spare": None,
     }  # fmt: skip
@@ -57,7 +57,7 @@ def choose(points: Sequence[TradePoint], by_point: Sequence[Sequence[TradeRow]])
     return choice
 
 
-def sentence(points: Sequence[TradePoint], choice: TradeChoice) -> str:
+def sentence(points: Sequence[Any], choice: Any) -> str:
     """What a reader should take home, its uncertainty with it."""
     bare = points[0]
     knn = number(bare["knn"]["mean"])
@@ -91,7 +91,7 @@ def sentence(points: Sequence[TradePoint], choice: TradeChoice) -> str:
     return text
 
 
-def _alike(choice: TradeChoice, bare: str, models: int) -> str:
+def _alike(choice: Any, bare: str, models: int) -> str:
     """What the models cannot tell from the least leaking one."""
     if models < 2:
         return "With one model it is not measurably better than the others or than no defence."
@@ -109,7 +109,7 @@ def _listed(names: Sequence[str]) -> str:
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
-def _leak(point: TradePoint) -> str:
+def _leak(point: Any) -> str:
     best = best_of(point)
     assert best is not None
     ci = f" {interval(best['auc_ci_simultaneous'])}".rstrip()

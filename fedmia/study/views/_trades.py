@@ -14,13 +14,16 @@ from fedmia.statistics.spread import clip_interval, spread, t_interval
 from fedmia.study import formats
 from fedmia.study.engine import Study
 from fedmia.study.points import BySeed, change
-from fedmia.study.tradeoff_format import TradeAttack, TradeFamily, TradeGroups, TradePoint, TradeRow
 
-UNKNOWN = dict.fromkeys(TradeRow.__annotations__)  # a row of which nothing is known
+COLUMNS = (
+    "defense", "strength", "epsilon", "unit", "standing", "attack", "auc", "auc_ci", "tpr", "knn",
+    "knn_untrained", "linear", "seconds", "seed", "note",
+)  # fmt: skip
+UNKNOWN = dict.fromkeys(COLUMNS)  # a row of which nothing is known
 GROUPS = ("defended", "undefended")  # as reports name them
 
 
-def rows(tradeoff: Tradeoff, study: Study) -> list[TradeRow]:
+def rows(tradeoff: Tradeoff, study: Study) -> list[Any]:
     """One row an attack and run, by point, then seed."""
     reports = study.reports()
     scoring = {row["name"] for report in reports.values() for row in report["attacks"]}
@@ -81,8 +84,8 @@ def spent(report: Report) -> EpsilonRow | None:
 def points(
     trades: Sequence[DefensePoint],
     swept: Sequence[formats.PointRow],
-    by_point: Sequence[Sequence[TradeRow]],
-) -> list[TradePoint]:
+    by_point: Sequence[Sequence[Any]],
+) -> list[Any]:
     """One row a point, with intervals of all attacks at all points that hold together.
 
     Args:
@@ -106,12 +109,12 @@ def points(
     return listed
 
 
-def intervals(listed: Iterable[TradePoint]) -> int:
+def intervals(listed: Iterable[Any]) -> int:
     """How many AUCs have an interval between models."""
     return sum(row["auc"]["ci"] is not None for point in listed for row in point["attacks"])
 
 
-def family(listed: Iterable[TradePoint]) -> TradeFamily:
+def family(listed: Iterable[Any]) -> Any:
     """The intervals that hold together."""
     method = "Bonferroni over Student's intervals between models"
     return {"level": LEVEL, "intervals": intervals(listed), "method": method}
@@ -126,22 +129,22 @@ def values(rows: Iterable[Any], measure: str, attack: str | None = None) -> BySe
     }
 
 
-def leaks(point: TradePoint, rows: Iterable[TradeRow]) -> BySeed:
+def leaks(point: Any, rows: Iterable[Any]) -> BySeed:
     """Seed -> AUC of the point's best attack."""
     return values(rows, "auc", point["best"]) if point["best"] else {}
 
 
-def best_of(point: TradePoint) -> TradeAttack | None:
+def best_of(point: Any) -> Any:
     """The attack that leaks most at a point, None where none has an AUC."""
     return attack_of(point, point["best"])
 
 
-def attack_of(point: TradePoint, name: str | None) -> TradeAttack | None:
+def attack_of(point: Any, name: str | None) -> Any:
     """An attack at a point, None where it is not there."""
     return next((row for row in point["attacks"] if row["name"] == name), None)
 
 
-def place(point: TradePoint) -> tuple[float | None, float | None]:
+def place(point: Any) -> tuple[float | None, float | None]:
     """Mean kNN, and mean AUC of the best attack."""
     best = best_of(point)
     return point["knn"]["mean"], best["auc"]["mean"] if best else None
@@ -152,7 +155,7 @@ def at_least_half(auc: float) -> float:
     return max(auc, 0.5)
 
 
-def leaks_measurably(point: TradePoint) -> bool:
+def leaks_measurably(point: Any) -> bool:
     """Whether the best attack's simultaneous interval lies over 0.5; where models of one seed give
     no interval, whether the verdict of each run is a leak."""
     best = best_of(point)
@@ -161,7 +164,7 @@ def leaks_measurably(point: TradePoint) -> bool:
     return bool(point["verdicts"]) and set(point["verdicts"]) <= set(LEAKS)
 
 
-def beats(other: TradePoint, one: TradePoint) -> bool:
+def beats(other: Any, one: Any) -> bool:
     """Whether `other` is at least as good in both and better in one; a point without numbers is
     beaten by itself."""
     (knn, auc), (worse_knn, worse_auc) = place(other), place(one)
@@ -173,7 +176,7 @@ def beats(other: TradePoint, one: TradePoint) -> bool:
     return auc <= worse_auc and knn >= worse_knn and (auc, knn) != (worse_auc, worse_knn)
 
 
-def groups(reports: Mapping[int, Report], attack: str | None) -> TradeGroups | None:
+def groups(reports: Mapping[int, Report], attack: str | None) -> Any:
     """What clients that defend themselves leak and those that do not, over the models of one point;
     None where one of them has no AUC in any.
 
@@ -202,7 +205,7 @@ def _aucs(reports: Mapping[int, Report], group: str, attack: str | None) -> BySe
     }
 
 
-def _point(trade: DefensePoint, swept: formats.PointRow, rows: Sequence[TradeRow]) -> TradePoint:
+def _point(trade: DefensePoint, swept: formats.PointRow, rows: Sequence[Any]) -> Any:
     attacks = [_attack(rows, name) for name in dict.fromkeys(row["attack"] for row in rows)]
     known = [row for row in attacks if row["auc"]["mean"] is not None]
     best = max(known, key=lambda row: row["auc"]["mean"] or 0.0, default=None)
@@ -230,7 +233,7 @@ def _point(trade: DefensePoint, swept: formats.PointRow, rows: Sequence[TradeRow
     }
 
 
-def _attack(rows: Sequence[TradeRow], name: str) -> TradeAttack:
+def _attack(rows: Sequence[Any], name: str) -> Any:
     return {
         "name": name,
         "auc": spread(values(rows, "auc", name).values()),
@@ -239,7 +242,7 @@ def _attack(rows: Sequence[TradeRow], name: str) -> TradeAttack:
     }
 
 
-def largest(rows: Iterable[TradeRow]) -> tuple[float | None, str | None, str | None]:
+def largest(rows: Iterable[Any]) -> tuple[float | None, str | None, str | None]:
     """The largest epsilon of a model, its standing and its unit; none where a model states none."""
     known = [row for row in rows if row["knn"] is not None]
     stated = [(row["epsilon"], row["standing"], row["unit"]) for row in known]

@@ -24,7 +24,7 @@ from fedmia.report.tables import Table, TextCell
 from fedmia.statistics.spread import DIGITS as ROUNDED
 from fedmia.statistics.spread import spread
 from fedmia.storage.manifest import SCORES
-from fedmia.study import columns, formats, scores
+from fedmia.study import columns, scores
 from fedmia.study.columns import DIGITS, Column, count, decimal, mean, number_with_ci, text_column
 from fedmia.study.drawing import cross
 from fedmia.study.engine import Study
@@ -68,25 +68,26 @@ class EncodersView(StudyPage):
     """Every attack on every encoder over the seeds, and each encoder beside the last one."""
 
     file: ClassVar[str] = "series"
+    keeps_json: ClassVar[bool] = False
     beside: ClassVar[Mapping[str, str]] = {"curve": "series.png"}
     captions: ClassVar[Mapping[str, str]] = {
         "curve": "Top: AUC of the most leaking attacks. Bottom: utility of the encoder. Bars: 95 % "
         "intervals, for each number alone; dots: single seeds."
     }
 
-    def report(self, study: Study) -> formats.SeriesReport:
+    def report(self, study: Study) -> Any:
         by_encoder = group_by_key((cell.first.encoder, cell) for cell in study.cells)
         points = [_point(cells_of_encoder, study) for cells_of_encoder in by_encoder.values()]
         fill_differences(points, list(by_encoder.values()), study)
         rows = [_cell(cell, study) for cell in study.cells]
         lines = notes(points, rows, study.settings.seeds) + not_run(study)
-        return study_report(  # type: ignore[no-any-return]
+        return study_report(
             study, sentence(points, [row["state"] for row in rows]),
             {"points": points, "models": models(points)}, {"cells": rows}, lines,
             to_tree(study.settings), "audits",
         )  # fmt: skip
 
-    def tables(self, report: formats.SeriesReport) -> dict[str, Table]:
+    def tables(self, report: Any) -> dict[str, Table]:
         points: Sequence[Any] = report["points"]
         rows = [
             {**row, "encoder": p["name"] + mark(p["verdicts"])}
@@ -102,15 +103,15 @@ class EncodersView(StudyPage):
             "models": columns.table(MODELS, rounds),
         }
 
-    def draw(self, report: formats.SeriesReport) -> dict[str, bytes | None]:
+    def draw(self, report: Any) -> dict[str, bytes | None]:
         return {"curve": draw(report)}
 
-    def values(self, report: formats.SeriesReport, out: Path) -> dict[str, Any]:
+    def values(self, report: Any, out: Path) -> dict[str, Any]:
         cells = [cell for cell in report["cells"] if cell["path"]]
         links = [(c["name"], quote(f"{c['path']}/report.html"), c["verdict"]) for c in cells]
         return {"links": links}
 
-    def terminal(self, report: formats.SeriesReport) -> Any:
+    def terminal(self, report: Any) -> Any:
         """One line an encoder and attack, the most leaking first."""
         lines = []
         for point in report["points"]:
@@ -124,13 +125,13 @@ class EncodersView(StudyPage):
         return columns.screen(*heads, lines, once=(0, 1, 4))
 
 
-def p_values(point: formats.SeriesPoint) -> list[tuple[str, str]]:
+def p_values(point: Any) -> list[tuple[str, str]]:
     """Each attack on data sets, and `p 0.0300`, one a seed."""
     by_attack = point["p_values"].items()
     return [(name, f"p {' '.join(format_p(p) for p in values)}") for name, values in by_attack]
 
 
-def _finding(point: formats.SeriesPoint) -> str:
+def _finding(point: Any) -> str:
     """An encoder's verdict, its strongest attack, the p-values of its data set, and its kNN."""
     parts = [columns.verdicts(point["verdicts"]).removesuffix(" 1")]
     known = [row for row in point["attacks"] if row["auc"] is not None]
@@ -143,7 +144,7 @@ def _finding(point: formats.SeriesPoint) -> str:
     return f"{point['name']}: {', '.join(parts)}"
 
 
-def sentence(points: Sequence[formats.SeriesPoint], states: Sequence[str]) -> str:
+def sentence(points: Sequence[Any], states: Sequence[str]) -> str:
     """Verdict and strongest attack of each encoder; of the rounds of one run, of the ends alone.
 
     Args:
@@ -161,9 +162,7 @@ def sentence(points: Sequence[formats.SeriesPoint], states: Sequence[str]) -> st
     return "; ".join([*(parts or ["no audit is finished"]), *missing]) + "."
 
 
-def notes(
-    points: Sequence[formats.SeriesPoint], rows: Sequence[formats.SeriesCell], seeds: int
-) -> list[str]:
+def notes(points: Sequence[Any], rows: Sequence[Any], seeds: int) -> list[str]:
     """What a reader of the means must know.
 
     Args:
@@ -197,10 +196,10 @@ def not_run(study: Study) -> list[str]:
     ]
 
 
-def models(points: Sequence[formats.SeriesPoint]) -> list[formats.SeriesModels]:
+def models(points: Sequence[Any]) -> list[Any]:
     """Rounds that more than one run has, over the runs."""
     rounds = group_by_key((point["round"], point) for point in points if point["round"] is not None)
-    rows: list[formats.SeriesModels] = []
+    rows: list[Any] = []
     for turn, points_of_round in sorted(rounds.items()):
         aucs = group_by_key(
             (row["name"], row["auc"]) for point in points_of_round for row in point["attacks"]
@@ -215,7 +214,7 @@ def models(points: Sequence[formats.SeriesPoint]) -> list[formats.SeriesModels]:
     return rows
 
 
-def _point(cells: Cells, study: Study) -> formats.SeriesPoint:
+def _point(cells: Cells, study: Study) -> Any:
     """One encoder, over its seeds."""
     reports = [study.finished[cell.key][1] for cell in cells if cell.key in study.finished]
     spec = cells[0].first.encoder
@@ -247,7 +246,7 @@ def _point(cells: Cells, study: Study) -> formats.SeriesPoint:
     }
 
 
-def _attack(reports: Sequence[Report], name: str) -> formats.SeriesAttack:
+def _attack(reports: Sequence[Report], name: str) -> Any:
     """An attack on one encoder, over the seeds."""
     rows = [next((r for r in report["attacks"] if r["name"] == name), None) for report in reports]
     known = [row for row in rows if row is not None]
@@ -263,9 +262,7 @@ def _attack(reports: Sequence[Report], name: str) -> formats.SeriesAttack:
     }
 
 
-def fill_differences(
-    points: Sequence[formats.SeriesPoint], cells: Sequence[Cells], study: Study
-) -> None:
+def fill_differences(points: Sequence[Any], cells: Sequence[Cells], study: Study) -> None:
     """Fill in each attack's difference from the last encoder of the same run, or from the last of
     those that have no round.
 
@@ -306,25 +303,22 @@ def both_of(
     return (first, second) if images == same else ({}, {})
 
 
-def _mean_difference(
-    known: Sequence[tuple[float, Interval, Interval]], last: str
-) -> formats.SeriesDifference | None:
+def _mean_difference(known: Sequence[tuple[float, Interval, Interval]], last: str) -> Any:
     if not known:
         return None
     values, each, both = zip(*known, strict=True)
-    row: Any = {
+    return {
         "last": last,
         "difference": round(statistics.fmean(values), ROUNDED),
         "ci": mean_interval(each),
         "ci_simultaneous": mean_interval(both),
     }
-    return row  # type: ignore[no-any-return]
 
 
-def _cell(cell: Cell[Audit], study: Study) -> formats.SeriesCell:
+def _cell(cell: Cell[Audit], study: Study) -> Any:
     _, report = study.finished.get(cell.key, (None, None))
-    row: Any = study.state(cell, encoder=cell.first.encoder)
-    return row | {"verdict": report["verdict"] if report else None}  # type: ignore[no-any-return]
+    verdict = report["verdict"] if report else None
+    return study.state(cell, encoder=cell.first.encoder) | {"verdict": verdict}
 
 
 def mean_of(values: Iterable[float | None]) -> float | None:
@@ -341,7 +335,7 @@ def mean_interval(intervals: Iterable[Interval | None]) -> Interval | None:
     return (round(float(low), ROUNDED), round(float(high), ROUNDED))
 
 
-def _signed(value: formats.SeriesDifference | None) -> str | TextCell:
+def _signed(value: Any) -> str | TextCell:
     """`+0.012 [-0.004, 0.028]` over the simultaneous interval."""
     if value is None:
         return DASH
@@ -353,7 +347,7 @@ def _signed(value: formats.SeriesDifference | None) -> str | TextCell:
 
 
 @canvas.drawn
-def draw(report: formats.SeriesReport) -> Figure | None:
+def draw(report: Any) -> Figure | None:
     """AUC of the attacks over kNN and linear probe, by round or by encoder; None without any."""
     points = [point for point in report["points"] if point["finished"]]
     names = _names(points)
@@ -400,13 +394,13 @@ def draw(report: formats.SeriesReport) -> Figure | None:
     return figure
 
 
-def _names(points: Sequence[formats.SeriesPoint]) -> list[str]:
+def _names(points: Sequence[Any]) -> list[str]:
     """The attacks with the largest AUC on any encoder, the first leading."""
     aucs = group_by_key((r["name"], r["auc"] or 0.0) for point in points for r in point["attacks"])
     return sorted(aucs, key=lambda name: -max(aucs[name]))[:MOST]
 
 
-def _lines(points: Sequence[formats.SeriesPoint]) -> list[tuple[str, list[tuple[float, Any]]]]:
+def _lines(points: Sequence[Any]) -> list[tuple[str, list[tuple[float, Any]]]]:
     """The places of what one line joins: the rounds of a run, or encoders that have none."""
     if any(point["round"] is None for point in points):
         return [("the encoders", [(float(i), point) for i, point in enumerate(points)])]

@@ -20,7 +20,6 @@ from fedmia.study.columns import Column, change, mean, models, number_over_cis, 
 from fedmia.study.drawing import cross
 from fedmia.study.engine import Study
 from fedmia.study.points import group_by_key
-from fedmia.study.tradeoff_format import TradeAttack, TradeoffReport, TradePoint
 from fedmia.study.view import StudyPage, mark, note_doubtful_verdicts, study_report
 from fedmia.study.views import _trades
 from fedmia.study.views._choice import COSTS, WITHIN, choose, sentence
@@ -34,11 +33,11 @@ if TYPE_CHECKING:
 NO_GUARANTEE, DAGGER = "no meaningful guarantee", "†"
 
 
-def _tpr(point: TradePoint) -> str:
+def _tpr(point: Any) -> str:
     return columns.over_models(best["tpr"]) if (best := best_of(point)) else DASH
 
 
-def _auc(row: TradeAttack | None) -> TextCell:
+def _auc(row: Any) -> TextCell:
     if row is None or row["auc"]["mean"] is None:
         return TextCell(DASH)
     return number_over_cis(row["auc"]["mean"], row["auc"]["ci"], row["auc_ci_simultaneous"])
@@ -68,6 +67,7 @@ class TradeoffView(StudyPage):
     """Each defence at each strength: what leaks, what use is left, which leaks least."""
 
     file: ClassVar[str] = "tradeoff"
+    keeps_json: ClassVar[bool] = False
     beside: ClassVar[Mapping[str, str]] = {"tradeoff": "tradeoff.png"}
     captions: ClassVar[Mapping[str, str]] = {
         "tradeoff": "Utility and privacy: down and to the right is better. A line joins the "
@@ -75,7 +75,7 @@ class TradeoffView(StudyPage):
         "models, for each mean alone; an interval of no information, 0 to 1, has no bar."
     }
 
-    def report(self, study: Study) -> TradeoffReport:
+    def report(self, study: Study) -> Any:
         tradeoff: Tradeoff = study.settings
         swept, rows = SweepView(sweep=tradeoff.sweep).report(study), _trades.rows(tradeoff, study)
         by_point = [
@@ -92,11 +92,11 @@ class TradeoffView(StudyPage):
         before = {
             "rows": rows, "points": points, "choice": choice, "family": _trades.family(points),
         }  # fmt: skip
-        return study_report(  # type: ignore[no-any-return]
+        return study_report(
             study, sentence(points, choice), before, {}, notes(swept), tradeoff.tree()
         )
 
-    def tables(self, report: TradeoffReport) -> dict[str, Table]:
+    def tables(self, report: Any) -> dict[str, Table]:
         points: Sequence[Any] = report["points"]
         least = report["choice"]["least"]
         names = dict.fromkeys(row["attack"] for row in report["rows"])
@@ -110,14 +110,14 @@ class TradeoffView(StudyPage):
             "groups": columns.table(GROUPS, [{**p, **p["groups"]} for p in points if p["groups"]]),
         }
 
-    def draw(self, report: TradeoffReport) -> dict[str, bytes | None]:
+    def draw(self, report: Any) -> dict[str, bytes | None]:
         return {"tradeoff": draw(report)}
 
-    def values(self, report: TradeoffReport, out: Path) -> dict[str, Any]:
+    def values(self, report: Any, out: Path) -> dict[str, Any]:
         front = [point["label"] for point in report["points"] if point["front"]]
         return {"lost": list(lost(report)), "front": front, "costs": COSTS}
 
-    def terminal(self, report: TradeoffReport) -> Any:
+    def terminal(self, report: Any) -> Any:
         """One line a point; those on the front have a star."""
         table = rich.table.Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
         names = [_short_label(point) + " *" * point["front"] for point in report["points"]]
@@ -156,7 +156,7 @@ def notes(swept: formats.SweepReport) -> list[str]:
     return lines
 
 
-def lost(report: TradeoffReport) -> Iterator[tuple[str, str]]:
+def lost(report: Any) -> Iterator[tuple[str, str]]:
     """(who, why) of every row without an AUC; of equal reasons at one point one entry."""
     labels = {(p["defense"], p["strength"]): p["label"] for p in report["points"]}
     noted = (
@@ -170,7 +170,7 @@ def lost(report: TradeoffReport) -> Iterator[tuple[str, str]]:
         yield f"{label} ({attacks}; seed {seeds})", why
 
 
-def _short_label(point: TradePoint) -> str:
+def _short_label(point: Any) -> str:
     """The defence and its strength without the option's name, which fills a terminal's line."""
     name = point["label"]
     if point["strength"] is not None:
@@ -178,7 +178,7 @@ def _short_label(point: TradePoint) -> str:
     return name + mark(point["verdicts"])
 
 
-def epsilon(point: TradePoint) -> str:
+def epsilon(point: Any) -> str:
     """`8.1 for one image, guaranteed`, `1e+06 for one client, no meaningful guarantee`, a dash."""
     value = point["epsilon"]
     if point["standing"] is None:
@@ -189,7 +189,7 @@ def epsilon(point: TradePoint) -> str:
     return f"{text}, {NO_GUARANTEE if little else point['standing']}"
 
 
-def models_cell(point: TradePoint) -> str:
+def models_cell(point: Any) -> str:
     """How many models there are, and how many failed."""
     return f"{point['finished']}" + (f", {point['failed']} failed" if point["failed"] else "")
 
@@ -198,7 +198,7 @@ def models_cell(point: TradePoint) -> str:
 
 
 @canvas.drawn
-def draw(report: TradeoffReport) -> Figure | None:
+def draw(report: Any) -> Figure | None:
     """Mean kNN across, mean AUC of each point's best attack up; None where nothing is known."""
     places = [(point, place(point)) for point in report["points"]]
     known: list[Any] = [(point, at) for point, at in places if None not in at]
@@ -241,7 +241,7 @@ def _beside(axes: Axes, at: tuple[float, float]) -> tuple[float, float]:
 
 
 def _curve(
-    axes: Axes, name: str, i: int, points: Sequence[tuple[TradePoint, tuple[float, float]]]
+    axes: Axes, name: str, i: int, points: Sequence[tuple[Any, tuple[float, float]]]
 ) -> None:
     """A defence from mild to strong, with the intervals of each point, in the i-th look."""
     bare = name == NONE
