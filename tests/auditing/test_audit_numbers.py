@@ -22,7 +22,7 @@ from fedmia.evaluation.audits.images import (
     unlike_classes,
 )
 from fedmia.evaluation.encoder import recipe
-from fedmia.evaluation.steps import probes as made
+from fedmia.probes import utility as made
 from fedmia.options.errors import InputError
 from fedmia.ssl.augment import Augment
 from fedmia.testing import material
