@@ -22,8 +22,8 @@ from fedmia.evaluation.audits.images import (
     unlike_classes,
 )
 from fedmia.evaluation.encoder import recipe
-from fedmia.probes import utility as made
 from fedmia.options.errors import InputError
+from fedmia.probes import utility as made
 from fedmia.ssl.augment import Augment
 from fedmia.testing import material
 
