@@ -133,7 +133,7 @@ def test_run_inline__hands_on_what_the_server_raises_and_ends_its_threads() -> N
         raise KeyError("mine")
 
     before = {*threading.enumerate()}  # others, of a test before, may end meanwhile
-    nobody = SimpleNamespace(roles=["honest"] * CLIENTS, threads=1)
+    nobody = SimpleNamespace(roles=["honest"] * CLIENTS, threads=1, device="cpu")
     with pytest.raises(KeyError, match="mine"):
         run_inline(server, nobody, MemoryStore())  # type: ignore[arg-type]
     assert {*threading.enumerate()} <= before
