@@ -47,7 +47,7 @@ class Krum(FederatedStrategy):
     def aggregate(self, received: State, updates: Iterable[Update]) -> State:
         ordered = sorted(updates, key=lambda update: update.client)  # equals go by partition id
         chosen = self.chosen_updates([update.state for update in ordered])
-        if self.course is not None and self.course.craft:
+        if self.course.craft:
             for i in chosen:
                 name = str(ordered[i].client)
                 self.taken[name] = self.taken.get(name, 0) + 1

@@ -73,7 +73,6 @@ def _climb_alone(
     state: State, sizes: list[int],
 ) -> None:  # fmt: skip
     """The first attacked round for each batch alone."""
-    assert strategy.course is not None
     round, theirs = strategy.course.first + 1, {c: sizes[c] for c in malicious}
     numbers = {c: (n, dict[str, float]()) for c, n in enumerate(sizes) if c not in malicious}
     recorder.received(UNTRAINED, round, Snapshot(round, state, {}))

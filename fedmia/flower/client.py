@@ -53,13 +53,13 @@ def train(message: Message, context: Context) -> Message:
     Returns:
         The client's update.
     """
-    node, task = Node.from_context(context), message.content.config_records["config"]
+    node, order = Node.from_context(context), message.content.config_records["config"]
     client_context = node.prepared()[1]
     if node.sources:
         return node.releases().answer(
             message, lambda r: client_app(client_context, r)(message, context)
         )
-    return client_app(client_context, node.store(int(str(task["round"]))))(message, context)
+    return client_app(client_context, node.store(int(str(order["server-round"]))))(message, context)
 
 
 @app.query("fork")

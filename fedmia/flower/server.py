@@ -30,10 +30,8 @@ from fedmia.report.publish import publish, show
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.storage.manifest import RECORDING
 from fedmia.storage.outfolder import OutFolder
+from strategies.base import wait_for_nodes
 from strategies.failure_policy import FederationError
-
-WAIT = 120.0  # seconds in which a first node is there
-SETTLE = 1.0  # seconds between two counts of the nodes
 
 app = ServerApp()
 
@@ -93,13 +91,7 @@ def with_clients(arguments: str, grid: Grid) -> str:
     names = {word.partition("=")[0] for word in shlex.split(arguments)}
     if names & {"--clients", "--federation.clients"}:
         return arguments
-    deadline, before = time.monotonic() + WAIT, -1
-    while (count := len(list(grid.get_node_ids()))) == 0 or count != before:
-        if time.monotonic() > deadline:
-            raise FederationError(f"no node came within {WAIT:g} s")
-        before = count  # nodes of a simulation come one after the other
-        time.sleep(SETTLE)
-    return f"{arguments} --clients {count}"
+    return f"{arguments} --clients {len(wait_for_nodes(grid))}"
 
 
 def invocation(arguments: str) -> Invocation:

@@ -66,7 +66,7 @@ class Private:
         return client.app(message, self.context)
 
     def train(self, round: int = 1, received: State | None = None) -> Message:
-        config = ConfigRecord({"round": round, "craft": False, "branch": "main"})
+        config = ConfigRecord({"server-round": round, "craft": False, "branch": "main"})
         arrays = record(self.start if received is None else received)
         return self.tell("train", {"arrays": arrays, "config": config})
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, Context, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
@@ -67,7 +67,10 @@ class PlainGrid(Grid):
             partition = len(NODES) - 1 - NODES.index(node)
             context = Context(1, node, {"partition-id": partition}, RecordDict(), {})
             message.metadata.__dict__["_message_id"] = name = f"{node}-{len(self._replies)}"
-            self._replies[name] = self._app(message, context)
+            try:
+                self._replies[name] = self._app(message, context)
+            except Exception as error:  # as Flower's nodes do
+                self._replies[name] = Message(Error(0, str(error)), reply_to=message)
             yield name
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:

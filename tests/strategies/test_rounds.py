@@ -23,7 +23,7 @@ from fedmia.options.seeding import rng
 from fedmia.ssl.base import State
 from fedmia.storage.snapshot import SingleStateStore, Update
 from strategies import replies
-from strategies.base import FederatedStrategy, call_roll
+from strategies.base import FederatedStrategy
 from strategies.cohort import RoundRange, draw_cohort
 from strategies.failure_policy import TRIES, FailurePolicy, FederationError
 from strategies.fedavg import FedAvg
@@ -91,7 +91,7 @@ def echo(reply: Reply, resting: frozenset[int] = frozenset()) -> ClientApp:
         client = int(context.node_config["partition-id"])
         order: Any = message.content
         state = order["arrays"].to_torch_state_dict()
-        state = reply(client, int(order["config"]["round"]), state)
+        state = reply(client, int(order["config"]["server-round"]), state)
         images = 0 if client in resting else 2 + client
         metrics = MetricRecord({"client": client, "num-examples": images, "loss": 1.0 + client})
         content = RecordDict({"arrays": ArrayRecord(torch_state_dict=state), "metrics": metrics})
@@ -129,20 +129,6 @@ def federate(
     finally:
         grid.close()
     return done.state, calls
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_every_strategy__flowers_own_loop_gives_the_same(name: str) -> None:
-    strategy = registry.build("strategy", name, {})
-    strategy.course = RoundRange("main", 5, 8, False, 1.0, 0)
-    grid = InlineGrid(app_of(drift), 4, 2, 1)
-    try:
-        strategy.nodes = call_roll(grid, 4)
-        initial = ArrayRecord(torch_state_dict=some_state(99))
-        result: Any = strategy.start(grid, initial, num_rounds=3)
-    finally:
-        grid.close()
-    assert exactly(dict(result.arrays.to_torch_state_dict()), course_of(name)[0])
 
 
 @pytest.mark.parametrize("name", NAMES)
