@@ -70,9 +70,7 @@ def test_out__holds_every_file(folder: Path) -> None:
     assert page.count("data:image/png;base64,") >= len(pictures)
     assert [p.name for p in (folder / "recording/models").iterdir()] == ["main"]
     rounds = sorted(p.stem for p in (folder / "recording/models/main").iterdir())
-    assert rounds == [
-        f"{r:04d}" for r in (0, 2, 4)
-    ]  # first, last clean, last: no attacked one besides
+    assert rounds == ["0000", "0002", "0004"]  # first, last clean, last: no attacked one besides
 
 
 @pytest.mark.slow

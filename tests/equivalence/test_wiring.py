@@ -123,7 +123,7 @@ def test_with_sets__reads_the_rounds_in_which_sets_are_climbed_alone() -> None:
     np.testing.assert_array_equal(told.sets_nonmembers, [[15.5, 5.5], [15.5, 5.5]])
     np.testing.assert_array_equal(told.also[0].sets_members, [[21.0, 1.0], [25.0, 5.0]])
     np.testing.assert_array_equal(told.also[0].sets_nonmembers, [[31.0, 11.0], [31.0, 11.0]])
-    found.trajectory_recorder.rounds_alone = lambda branch, kind: []
+    found.readings.rounds_alone = lambda branch, kind: []
     assert found.with_sets(other) is other
 
 
