@@ -27,7 +27,7 @@ from typing import cast  # noqa: E402
 from fedmia.config.tree import to_tree  # noqa: E402
 from fedmia.evaluation.run import score  # noqa: E402
 from fedmia.federation.checkpoint import Checkpoint  # noqa: E402
-from fedmia.federation.plan import PreparedRun, fingerprint, prepare  # noqa: E402
+from fedmia.federation.plan import Plan, fingerprint, make_plan  # noqa: E402
 from fedmia.federation.train import train  # noqa: E402
 from fedmia.observers._observing import RunObservers  # noqa: E402
 from fedmia.recording.run import RunRecording  # noqa: E402
@@ -121,20 +121,20 @@ def run_experiment(invocation: Invocation, watch: Stopwatch, stop: Event) -> Out
     display = Display(0, invocation.quiet or invocation.json, observing.round)
     with display.beating():
         with watch.part("data"):
-            prepared = prepare(invocation.settings)
-        display.plan(prepared.total_rounds())
+            plan = make_plan(invocation.settings)
+        display.plan(plan.total_rounds())
         note = bfloat16_note(invocation.settings.device, invocation.settings.train.precision)
-        for line in filter(None, [note, *prepared.data.notes]):
+        for line in filter(None, [note, *plan.data.notes]):
             display.line(line)
         place = OutFolder(invocation.out, "another run", lambda config: invocation.resume)
         tree = to_tree(invocation.settings)
         if not invocation.resume:
             place.begin(tree)
-        with observing, open_checkpoint(prepared, place) as checkpoint:
+        with observing, open_checkpoint(plan, place) as checkpoint:
             observing.begin(tree)
             with tempfile.TemporaryDirectory(prefix="fedmia-") as folder, display:
                 trained = train(
-                    prepared, Path(folder), place.folder, stop, watch, display,
+                    plan, Path(folder), place.folder, stop, watch, display,
                     checkpoint=checkpoint,
                 )  # fmt: skip
                 display.say("attacks")
@@ -151,11 +151,11 @@ def run_experiment(invocation: Invocation, watch: Stopwatch, stop: Event) -> Out
 
 
 @contextmanager
-def open_checkpoint(prepared: PreparedRun, place: OutFolder) -> Iterator[Checkpoint | None]:
+def open_checkpoint(plan: Plan, place: OutFolder) -> Iterator[Checkpoint | None]:
     """Hold the checkpoint of a run while the context is open.
 
     Args:
-        prepared: the run.
+        plan: the run.
         place: its folder, or nowhere.
 
     Yields:
@@ -167,8 +167,8 @@ def open_checkpoint(prepared: PreparedRun, place: OutFolder) -> Iterator[Checkpo
     if place.folder is None:
         yield None
         return
-    every = prepared.experiment.checkpoint_every
-    checkpoint = Checkpoint(place.folder / CHECKPOINT, every, fingerprint(prepared))
+    every = plan.experiment.checkpoint_every
+    checkpoint = Checkpoint(place.folder / CHECKPOINT, every, fingerprint(plan))
     checkpoint.hold()
     try:
         with explain(hint=f"--resume {place.folder} goes on with this run"):

@@ -25,7 +25,7 @@ from fedmia.report.lowerbounds import aggregation_row
 from fedmia.simulate import main
 from strategies.base import Round
 from strategies.cohort import RoundRange
-from tests.equivalence.conftest import federated, prepared
+from tests.equivalence.conftest import federated, planned
 
 TINY = (
     "--clients 5 --train.local_epochs 1 --model.width 2 --split.members 30 --split.nonmembers 40 "
@@ -111,7 +111,7 @@ def test_secure_aggregation__is_told_of_the_run(tmp_path: Path) -> None:
     views = {}
     for secure in ("true", "false"):
         flags = f"--clients 2 --rounds 1 --federation.secure_aggregation {secure} --attacks none"
-        done = federated(prepared(flags), tmp_path / secure).aggregation
+        done = federated(planned(flags), tmp_path / secure).aggregation
         assert done is not None
         views[secure] = aggregation_row(done, 1)["view"]
     assert views == {"true": "sums", "false": "updates"}

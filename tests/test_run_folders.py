@@ -207,7 +207,7 @@ def test_open_run__misses_what_is_not_there_where_it_is_asked_for(copy: Path) ->
     with pytest.raises(InputError, match="holds no scores.csv: it was not finished"):
         _ = run.scores
     shutil.rmtree(copy / "recording")
-    with pytest.raises(InputError, match="no config.yaml and snapshots/ in it"):
+    with pytest.raises(InputError, match="no config.yaml and recording/ in it"):
         open_run(copy).encoder()
 
 

@@ -166,7 +166,7 @@ def answer(text: str, arrays: ArrayRecord) -> RecordDict:
 
 
 def test_answer__of_a_node_is_scores_or_refused_in_its_name() -> None:
-    done: Any = SimpleNamespace(prepared=SimpleNamespace(experiment=None), aggregation=None)
+    done: Any = SimpleNamespace(plan=SimpleNamespace(experiment=None), aggregation=None)
     terabytes = io.BytesIO()
     np.lib.format.write_array_header_1_0(
         terabytes, {"descr": "<f8", "fortran_order": False, "shape": (1 << 40,)}

@@ -400,16 +400,15 @@ class FederatedRun:
         """Keep what is to be read of an update, as it is taken."""
         branch, round = course.branch, update.round
         self._trained[update.client] += branch == "main" and update.examples > 0
-        if (self._line.branch, self._line.round) != (branch, round):
-            self._line = RoundRecord(branch, round)
-        self._line.cohort.append(update.client)
-        self._line.examples[update.client] = update.examples
-        self._line.metrics[update.client] = update.metrics
+        line = self._line_of(branch, round)
+        line.cohort.append(update.client)
+        line.examples[update.client] = update.examples
+        line.metrics[update.client] = update.metrics
         if branch in ("main", "placebo") and round in self.schedule.updates_kept():
             if round - 1 not in self.recording.rounds(branch):
                 self.recording.save(branch, Snapshot(round - 1, received, {}))
             digest = self.recording.save_update(branch, round, update.client, update.state)
-            self._line.updates[update.client] = digest
+            line.updates[update.client] = digest
         fork = self._fork
         honest = fork is not None and update.client not in fork.malicious
         if fork is not None and honest and fork.round == round and update.examples:
@@ -418,6 +417,12 @@ class FederatedRun:
             self._forked[update.client] = digest
         if course.craft and update.client == self.holder:
             self._crafted = update.state
+
+    def _line_of(self, branch: str, round: int) -> RoundRecord:
+        """What is known so far of the round at work."""
+        if (self._line.branch, self._line.round) != (branch, round):
+            self._line = RoundRecord(branch, round)
+        return self._line
 
     def _record(self, course: RoundRange, received: State, done: Round) -> None:
         """Keep what is to be read of a round whose clients had `received`."""
@@ -441,7 +446,7 @@ class FederatedRun:
         honest = {c: m for c, m in metrics.items() if c not in self.experiment.malicious_clients}
         losses = [m["loss"] for m in honest.values() if "loss" in m]
         loss = float(np.mean(losses)) if losses else None
-        self.recording.add(replace(self._line, seconds=done.seconds))
+        self.recording.add(replace(self._line_of(branch, round), seconds=done.seconds))
         knn = self._note(branch, round, course.craft, loss, done.state)
         self.display.round(branch, round, loss, knn, done.seconds)
         if course.craft and round == self.schedule.last:

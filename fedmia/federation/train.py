@@ -16,7 +16,7 @@ from fedmia.federation.checkpoint import Checkpoint
 from fedmia.federation.ledger import Ledger
 from fedmia.federation.observer import Observer
 from fedmia.federation.outlook import describe_start
-from fedmia.federation.plan import PreparedRun, divergence_hint, forecasts, make_client_context
+from fedmia.federation.plan import Plan, divergence_hint, forecasts, make_client_context
 from fedmia.federation.readings import UNTRAINED
 from fedmia.federation.recorder import TrajectoryRecorder
 from fedmia.federation.result import FederationResult
@@ -49,7 +49,7 @@ class Nodes:
 
 
 def train(
-    plan: PreparedRun, folder: Path, out: Path | None, stop: Event, watch: Stopwatch,
+    plan: Plan, folder: Path, out: Path | None, stop: Event, watch: Stopwatch,
     display: Display, nodes: Nodes | None = None, checkpoint: Checkpoint | None = None,
 ) -> FederationResult:  # fmt: skip
     """Run the rounds of a plan on the chosen backend.
@@ -92,7 +92,7 @@ def train(
 
 
 def federate(
-    plan: PreparedRun, client_context: ClientContext, folder: Path, recording: RunRecording,
+    plan: Plan, client_context: ClientContext, folder: Path, recording: RunRecording,
     recorder: TrajectoryRecorder | None = None, *, probe: Callable[[State], float | None],
     watch: Stopwatch, display: Display, nodes: Nodes | None = None,
     checkpoint: Checkpoint | None = None,

@@ -20,7 +20,7 @@ from fedmia.evaluation.run import score
 from fedmia.federation.plan import fingerprint
 from fedmia.federation.train import Nodes, train
 from fedmia.flower.gather import gather
-from fedmia.flower.node import prepare_rehearsal
+from fedmia.flower.node import plan_rehearsal
 from fedmia.flower.nodes import check_agreement, open_nodes
 from fedmia.flower.rounds import LogDisplay
 from fedmia.flower.store import NodeStates
@@ -130,13 +130,13 @@ def rehearse(grid: Grid, invoked: Invocation, place: OutFolder, watch: Stopwatch
         FederationError: the nodes are not the run's clients, or prepared another run.
     """
     with watch.part("data"):
-        prepared, _ = prepare_rehearsal(json.dumps(to_tree(invoked.settings)))
+        plan, _ = plan_rehearsal(json.dumps(to_tree(invoked.settings)))
     with open_nodes(grid, invoked.settings, place, False) as (nodes, answers):
-        check_agreement(answers, fingerprint=fingerprint(prepared))
+        check_agreement(answers, fingerprint=fingerprint(plan))
         beside = Nodes(grid, NodeStates(grid, nodes))
-        display = LogDisplay(prepared.total_rounds())
+        display = LogDisplay(plan.total_rounds())
         with tempfile.TemporaryDirectory(prefix="fedmia-") as folder, display:
-            trained = train(prepared, Path(folder), place.folder, Event(), watch, display, beside)
+            trained = train(plan, Path(folder), place.folder, Event(), watch, display, beside)
             display.say("attacks")
             scores = score(trained, watch, display)
     report = publish(scores, place.folder, watch)

@@ -11,6 +11,7 @@ from typing import Any
 
 from fedmia.options.bounded import parse_json
 from fedmia.options.errors import InputError
+from fedmia.options.filetype import check_file_type
 from fedmia.recording.format import (
     FORMAT,
     HEADER,
@@ -148,6 +149,7 @@ class StateMap(Mapping[int, State]):
         except OSError as error:
             raise InputError(f"'{path}' cannot be read: {error.strerror}") from None
         if not right:
+            check_file_type(path)
             raise InputError(f"'{path}' is not the file that was recorded: another SHA-256")
         state = read_tensors(path)[0]
         return state if self._names else {n: state[n] for n in sorted(state, key=int)}

@@ -139,6 +139,9 @@ class RunRecording:
         for file in [*self.folder.rglob("*.safetensors")]:
             if file not in named:
                 file.unlink()
+        for path in sorted(self.folder.rglob("*"), reverse=True):  # those within come first
+            if path.is_dir() and not any(path.iterdir()):
+                path.rmdir()
 
     # -- reading -------------------------------------------------------------------------------
 

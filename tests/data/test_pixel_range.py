@@ -20,7 +20,7 @@ from fedmia.config.tree import from_tree, to_tree
 from fedmia.door import auditing
 from fedmia.door.arguments import build_settings
 from fedmia.evaluation.audits.sources import find_images, load_images, take
-from fedmia.federation.plan import prepare
+from fedmia.federation.plan import make_plan
 from fedmia.options.errors import InputError
 from papers.heads import measure
 from papers.heads.settings import Head
@@ -39,11 +39,11 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_simulate__scales_the_images_of_a_folder(folder: Path) -> None:
-    prepared = prepare(experiment_on(folder, pixel_range=list(LIMITS)))
-    used = np.sort(prepared.split.used)
-    assert np.array_equal(prepared.data.images[used], BYTES[used])
+    plan = make_plan(experiment_on(folder, pixel_range=list(LIMITS)))
+    used = np.sort(plan.split.used)
+    assert np.array_equal(plan.data.images[used], BYTES[used])
     with pytest.raises(InputError, match=r"data\.pixel_range=LOW,HIGH"):
-        prepare(experiment_on(folder))
+        make_plan(experiment_on(folder))
 
 
 def test_settings__leave_it_out_where_it_is_not_given(folder: Path) -> None:

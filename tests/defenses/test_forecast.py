@@ -16,7 +16,7 @@ from fedmia.defenses._persample import sample_rate
 from fedmia.defenses.accounting import epsilon_spent
 from fedmia.defenses.dpsgd import DPSGD
 from fedmia.federation import train as training
-from fedmia.federation.plan import prepare
+from fedmia.federation.plan import make_plan
 from fedmia.options.errors import format_error, opt
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.ssl.train import Train
@@ -91,7 +91,7 @@ def test_address_layer__has_its_name_among_several(names: list[str], layer: str)
 def test_run__prints_the_option_and_not_its_mark(monkeypatch: pytest.MonkeyPatch) -> None:
     """The line before a run's first round is for a reader: no mark of an option is left."""
     line = "smoke --ssl moco --defense dpsgd,gaussian --attacker passive"
-    prepared = prepare(parse(SIMULATE, shlex.split(f"--config {line} --out X")).settings)
+    plan = make_plan(parse(SIMULATE, shlex.split(f"--config {line} --out X")).settings)
     printed = list[str]()
 
     class Bars:
@@ -104,6 +104,6 @@ def test_run__prints_the_option_and_not_its_mark(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(training, "make_client_context", stop_here)
     with pytest.raises(InterruptedError):
-        training.train(prepared, Path(), None, Event(), Stopwatch(0.0), Bars())  # type: ignore[arg-type]
+        training.train(plan, Path(), None, Event(), Stopwatch(0.0), Bars())  # type: ignore[arg-type]
     (line,) = [one for one in printed if "dpsgd" in one]
     assert line.endswith("; --defense.dpsgd.epsilon 8 sets the noise for it")

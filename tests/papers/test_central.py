@@ -108,7 +108,7 @@ def test_finished_job__is_on_the_disk_before_it_is_called_so(
             folder.finish(one, 1.0)
     for fate in (LOST, KEPT, DELETED):
         done = [t for t in disk.states[fate] if t.get(f"jobs/{one.key}/{jobs.DONE}")]
-        assert done and all(t[f"jobs/{one.key}/results/snapshots/x"] == b"y" for t in done)
+        assert done and all(t[f"jobs/{one.key}/results/recording/x"] == b"y" for t in done)
 
 
 def test_images__no_member_is_a_non_member_and_seeds_draw_others(tmp_path: Path) -> None:

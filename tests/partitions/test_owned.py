@@ -16,7 +16,7 @@ from fedmia.config.tree import from_tree, to_tree
 from fedmia.data.digits import Digits
 from fedmia.data.images import ImageSet
 from fedmia.data.npz import Npz
-from fedmia.federation.plan import prepare
+from fedmia.federation.plan import make_plan
 from fedmia.options.errors import InputError
 from fedmia.partitions.base import OwnerPartition
 from fedmia.partitions.file import File
@@ -295,7 +295,7 @@ def test_prepare__reads_the_column_and_says_who_is_who(tmp_path):
         "split": {"members": 60, "known": 8},
         "attacks": "none",
     }
-    prepared = prepare(from_tree(Experiment, tree))
-    assert [set(sites[p]) for p in prepared.split.parts] == [{"north"}, {"south"}]
-    assert "Clients by site: 0 is north, 1 is south." in prepared.notes
-    assert "40 images of a belong to no client and play no role." in prepared.notes
+    plan = make_plan(from_tree(Experiment, tree))
+    assert [set(sites[p]) for p in plan.split.parts] == [{"north"}, {"south"}]
+    assert "Clients by site: 0 is north, 1 is south." in plan.notes
+    assert "40 images of a belong to no client and play no role." in plan.notes

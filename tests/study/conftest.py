@@ -24,7 +24,7 @@ name = os.path.basename(folder)
 with open(os.path.join(tell, "begun"), "a") as begun:
     mine = ",".join(map(str, getattr(os, "sched_getaffinity", lambda _: ())(0)))
     print(name, os.getpid(), os.environ["OMP_NUM_THREADS"], mine, file=begun)
-os.makedirs(os.path.join(folder, "snapshots"))
+os.makedirs(os.path.join(folder, "recording"))
 shutil.copy(config, os.path.join(folder, "config.yaml"))
 how = os.path.join(tell, name)
 if os.path.exists(how):

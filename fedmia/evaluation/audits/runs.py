@@ -21,7 +21,7 @@ from fedmia.storage.runfolder import RunFolder, Trust, outside_plugins
 from fedmia.threat import Labels
 
 if TYPE_CHECKING:
-    from fedmia.federation.plan import PreparedRun
+    from fedmia.federation.plan import Plan
 
 
 def trust_setting(audit: Audit) -> Trust:
@@ -40,7 +40,7 @@ def run_of(audit: Audit) -> RunFolder | None:
     return None
 
 
-def redeal_split(run: RunFolder, otherwise: str) -> PreparedRun:
+def redeal_split(run: RunFolder, otherwise: str) -> Plan:
     """Prepare the audited run again, without the images of clients that it dropped.
 
     Args:
@@ -55,14 +55,14 @@ def redeal_split(run: RunFolder, otherwise: str) -> PreparedRun:
     """
     try:
         from fedmia.config.experiment import Experiment
-        from fedmia.federation.plan import prepare  # needs what a simulation needs: Flower
+        from fedmia.federation.plan import make_plan  # needs what a simulation needs: Flower
     except ImportError as error:
         raise InputError(
             f"the images of run '{run.path}' cannot be dealt again without "
             f"{str(error.name).partition('.')[0]}: install it, or {otherwise}"
         ) from None
-    prepared = prepare(from_tree(Experiment, run.tree()))
-    return replace(prepared, split=prepared.split.without_clients(run.dropped()))
+    plan = make_plan(from_tree(Experiment, run.tree()))
+    return replace(plan, split=plan.split.without_clients(run.dropped()))
 
 
 def split_of_run(audit: Audit, run: RunFolder) -> AuditSplit:
@@ -77,8 +77,8 @@ def split_of_run(audit: Audit, run: RunFolder) -> AuditSplit:
     Raises:
         InputError: the run's data cannot be read again, or what runs need is not installed.
     """
-    prepared = redeal_split(run, f"give {opt('members')} and {opt('nonmembers')}")
-    data, split = prepared.data, prepared.split
+    plan = redeal_split(run, f"give {opt('members')} and {opt('nonmembers')}")
+    data, split = plan.data, plan.split
 
     def take(indices: IntArray) -> Tensor:
         return torch.from_numpy(resize_all(data.images[indices], audit.size, data.name))
@@ -117,7 +117,7 @@ def split_of_run(audit: Audit, run: RunFolder) -> AuditSplit:
         spared=len(spare),
         labels=Labels([(take(every), data.class_labels()[every])]),
         names=(data.name, data.name),
-        views=prepared.experiment.data.source().views,
+        views=plan.experiment.data.source().views,
         notes=("Members and non-members are those of the run itself.",),
         owners=owners,
     )
