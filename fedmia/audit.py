@@ -8,13 +8,13 @@ _STARTED = time.perf_counter()  # before the heavy imports, which the report's t
 
 import sys  # noqa: E402
 
-from fedmia.cli.command import FAILED, INTERRUPTED, Invocation, answer_page, run  # noqa: E402
+from fedmia.cli.command import FAILED, INTERRUPTED, Arguments, Invocation, answer_page, run  # noqa: E402
 from fedmia.cli.commands import AUDIT  # noqa: E402
 
-if __name__ == "__main__" and (_code := answer_page(AUDIT, sys.argv[1:])) is not None:
-    sys.exit(_code)  # a page or a wrong flag, which take none of the heavy imports below
+if __name__ == "__main__" and isinstance(_flags := answer_page(AUDIT, sys.argv[1:]), int):
+    sys.exit(_flags)  # a page or a wrong flag, which take none of the heavy imports below
 
-from collections.abc import Callable, Sequence  # noqa: E402
+from collections.abc import Callable  # noqa: E402
 from dataclasses import replace  # noqa: E402
 from threading import Event  # noqa: E402
 
@@ -36,7 +36,7 @@ from fedmia.storage.durable import explain  # noqa: E402
 from fedmia.study.audits import encoders as several  # noqa: E402
 
 
-def main(argv: Sequence[str] | None = None, spelling: Spelling | None = None) -> int:
+def main(argv: Arguments | None = None, spelling: Spelling | None = None) -> int:
     """Run the command line of an audit.
 
     Args:
@@ -176,4 +176,4 @@ def report_nothing_ran(scores: RunScores, interrupted: bool) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(_flags))  # type: ignore[arg-type]  # an exit code ended it

@@ -8,15 +8,15 @@ _STARTED = time.perf_counter()  # before the heavy imports, which the report's t
 
 import sys  # noqa: E402
 
-from fedmia.cli.command import FAILED, INTERRUPTED, Invocation, answer_page, run  # noqa: E402
+from fedmia.cli.command import FAILED, INTERRUPTED, Arguments, Invocation, answer_page, run  # noqa: E402
 from fedmia.cli.commands import SIMULATE  # noqa: E402
 
-if __name__ == "__main__" and (_code := answer_page(SIMULATE, sys.argv[1:])) is not None:
-    sys.exit(_code)  # a page or a wrong flag, which take none of the heavy imports below
+if __name__ == "__main__" and isinstance(_flags := answer_page(SIMULATE, sys.argv[1:]), int):
+    sys.exit(_flags)  # a page or a wrong flag, which take none of the heavy imports below
 
 import os  # noqa: E402
 import tempfile  # noqa: E402
-from collections.abc import Iterator, Sequence  # noqa: E402
+from collections.abc import Iterator  # noqa: E402
 from contextlib import contextmanager, suppress  # noqa: E402
 from dataclasses import dataclass  # noqa: E402
 from functools import partial  # noqa: E402
@@ -44,7 +44,7 @@ from fedmia.storage.runfolder import RunFolder  # noqa: E402
 from strategies.failure_policy import FederationError  # noqa: E402
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Arguments | None = None) -> int:
     """Run the command line; returns the exit code: 0, 2 bad input, 1 failed, 130 interrupted."""
     watch = Stopwatch(_STARTED)
     watch.claim("import")
@@ -184,7 +184,7 @@ def open_checkpoint(plan: Plan, place: OutFolder) -> Iterator[Checkpoint | None]
 
 
 if __name__ == "__main__":
-    code = main()
+    code = main(_flags)  # type: ignore[arg-type]  # an exit code ended it
     if code == INTERRUPTED:  # a thread of a client or of Flower's may wait for another yet
         sys.stdout.flush()
         sys.stderr.flush()

@@ -13,13 +13,13 @@ from fedmia.runtime.interrupts import Interrupts
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; the exit code: 0, 2 bad input, 1 a run failed (the others are
     reported), 130 interrupted."""
-    arguments = sys.argv[1:] if argv is None else argv
-    if (code := answer_page(SWEEP, arguments)) is not None:
-        return code
+    flags = answer_page(SWEEP, sys.argv[1:] if argv is None else argv)
+    if isinstance(flags, int):
+        return flags
     from fedmia.study.simulations import sweep  # heavy, and no page has a use for it
 
     with Interrupts("runs") as stop:
-        return run(SWEEP, arguments, lambda invocation: sweep(invocation, stop))
+        return run(SWEEP, flags, lambda invocation: sweep(invocation, stop))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fedmia.cli import help
-from fedmia.cli.flags import Command, FlagStyle, read, refuse_options
+from fedmia.cli.flags import Command, FlagStyle, ParsedFlags, read, refuse_options
 from fedmia.cli.presets import find_config
 from fedmia.config.tree import from_tree, merge, normalize
 from fedmia.options.errors import (
@@ -26,6 +26,7 @@ from fedmia.options.errors import (
 from fedmia.options.yamlfile import load
 
 BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130  # exit codes
+Arguments = Sequence[str] | ParsedFlags  # without the program's name, or read already
 DISK_FAILED = os.EX_IOERR  # 74: a file cannot be written or read; what is finished stays
 
 
@@ -54,14 +55,14 @@ class Invocation:
 
 def run(
     command: Command,
-    arguments: Sequence[str],
+    arguments: Arguments,
     work: Callable[[Invocation], int],
     failures: tuple[type[Exception], ...] = (),
 ) -> int:
     """Parse the arguments, then print a page or do the work; print an error as one line.
 
     Args:
-        arguments: without the program's name.
+        arguments: without the program's name, or what `answer_page` returned.
         work: does what the invocation asks for; returns the exit code.
         failures: exceptions by which `work` says that the run itself failed.
 
@@ -69,11 +70,11 @@ def run(
         The exit code: that of `work`, 0 after a page, 1 a failed run, 2 bad input, 74 a disk that
             failed.
     """
-    if (code := answer_page(command, arguments)) is not None:
-        return code
+    if isinstance(flags := answer_page(command, arguments), int):
+        return flags
     speak: Spelling = spell_in_python
     try:
-        invocation = parse(command, arguments)
+        invocation = parse(command, flags)
         speak = invocation.settings.spelling
         with option_style(speak):
             return work(invocation)
@@ -92,17 +93,20 @@ def run(
         return INTERRUPTED
 
 
-def answer_page(command: Command, arguments: Sequence[str]) -> int | None:
+def answer_page(command: Command, arguments: Arguments) -> ParsedFlags | int:
     """Print the page that the arguments ask for, or the error of a wrong flag.
 
     This imports neither the settings nor torch.
 
     Args:
-        arguments: without the program's name.
+        arguments: without the program's name, or what this returned before.
 
     Returns:
-        The exit code; None where the arguments ask for no page and no flag is wrong.
+        The exit code; where the arguments ask for no page and no flag is wrong, its flags for
+            `run`.
     """
+    if isinstance(arguments, ParsedFlags):
+        return arguments
     try:
         flags = read(command, arguments)
         page = _page(command, flags.command)
@@ -112,7 +116,7 @@ def answer_page(command: Command, arguments: Sequence[str]) -> int | None:
     except InputError as error:
         return print_bad_input(error)
     if page is None:
-        return None
+        return flags
     sys.stdout.write(page.rstrip("\n") + "\n")
     return 0
 
@@ -123,11 +127,11 @@ def print_bad_input(error: InputError) -> int:
     return BAD_INPUT
 
 
-def parse(command: Command, arguments: Sequence[str]) -> Invocation:
+def parse(command: Command, arguments: Arguments) -> Invocation:
     """Read the arguments and the files that they name.
 
     Args:
-        arguments: without the program's name.
+        arguments: without the program's name, or read already.
 
     Returns:
         What the user asked for, with the complete settings.
@@ -136,7 +140,7 @@ def parse(command: Command, arguments: Sequence[str]) -> Invocation:
         InputError: an argument or a file is wrong, or a check refuses the settings. The message
             spells the options as the user gave them.
     """
-    flags = read(command, arguments)
+    flags = arguments if isinstance(arguments, ParsedFlags) else read(command, arguments)
     own_options, speak = flags.command, FlagStyle(command, flags.typed)
     if (page := _page(command, own_options)) is not None:
         return Invocation(None, page=page)

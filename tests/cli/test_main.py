@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import pytest
 
-from fedmia.cli import help
+from fedmia.cli import command, help
 from fedmia.cli.commands import COMMANDS
 from fedmia.cli.main import main
 from fedmia.cli.presets import PRESETS
@@ -30,6 +31,21 @@ def test_main__a_command_is_given_its_own_arguments(
     with pytest.raises(SystemExit) as ended:
         main(["sweep", "--version"])
     assert ended.value.code == 0 and capsys.readouterr().out.startswith("fedmia ")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_main__a_run_reads_its_command_line_once(
+    name: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, calls, nowhere = command.read, list[Any](), "npz:nowhere.npz"
+    monkeypatch.setattr(command, "read", lambda *line: calls.append(line) or read(*line))
+    monkeypatch.setattr(f"fedmia.study.simulations.{name}", lambda *of: 2, raising=False)
+    monkeypatch.setattr(sys, "argv", ["fedmia"])
+    monkeypatch.delitem(sys.modules, f"fedmia.{name}", raising=False)
+    audited = ["--encoder", "nowhere.pt", "--members", nowhere, "--nonmembers", nowhere]
+    with pytest.raises(SystemExit) as ended:
+        main([name, *(audited if name == "audit" else ["--dataset", nowhere])])
+    assert ended.value.code == 2 and len(calls) == 1, capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
