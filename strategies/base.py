@@ -19,7 +19,7 @@ from fedmia.options.option import Options
 from fedmia.records.privacy import Epsilon
 from fedmia.ssl.base import State
 from fedmia.storage.arrays import record, tensors
-from fedmia.storage.snapshot import StrategyContext, Update
+from fedmia.storage.snapshot import Knowledge, StrategyContext, Update
 from strategies.cohort import RoundRange, draw_cohort
 from strategies.failure_policy import Adversary, FailurePolicy, FederationError
 from strategies.replies import ReplyReader, collect_updates, read_replies
@@ -163,22 +163,12 @@ class FederatedStrategy(Options, Strategy):
 
     # -- an attacker who knows the server's half -----------------------------------------------
 
-    def passing(
-        self,
-        received: State,
-        crafted: State,
-        broadcast: State,
-        guesses: Sequence[State],
-        fellows: int,
-    ) -> State:
+    def passing(self, crafted: State, knowledge: Knowledge) -> State:
         """The nearest weights to `crafted` that the server's rule would let through.
 
         Args:
-            received: global weights of the round.
             crafted: weights that an active attack would upload.
-            broadcast: what the server sends beside the weights.
-            guesses: of honest clients' uploads, none unless the strategy `compares`.
-            fellows: malicious clients that upload the same.
+            knowledge: of the round.
 
         Returns:
             Weights that the server would accept.

@@ -19,7 +19,7 @@ from fedmia.options.option import option
 from fedmia.options.seeding import rng
 from fedmia.records.privacy import Epsilon
 from fedmia.ssl.base import State
-from fedmia.storage.snapshot import Update
+from fedmia.storage.snapshot import Knowledge, Update
 from strategies._accounting import composed_epsilon, composed_noise, sampled_epsilon, sampled_noise
 from strategies._clipping import clip_each, clip_state, match_dtypes
 from strategies.base import FederatedStrategy, Metrics
@@ -220,15 +220,9 @@ class DPFedAvg(FederatedStrategy):
     def aggregation_metrics(self, against: Adversary) -> Metrics:
         return dict(self.last)
 
-    def passing(
-        self,
-        received: State,
-        crafted: State,
-        broadcast: State,
-        guesses: Sequence[State],
-        fellows: int,
-    ) -> State:
-        bound = float(broadcast[CLIP]) if CLIP in broadcast else self.clip
+    def passing(self, crafted: State, knowledge: Knowledge) -> State:
+        received = knowledge.received
+        bound = float(knowledge.broadcast.get(CLIP, self.clip))
         return match_dtypes(clip_state(received, crafted, bound)[0], received)
 
     def _bound(self) -> float:
