@@ -28,7 +28,7 @@ from flwr.serverapp.strategy import (
 from fedmia.flower.messages import ROSTER
 from fedmia.flower.record import record, roster
 from fedmia.options.errors import InputError
-from fedmia.recording import Recording, writer
+from fedmia.recording import Recording, files
 from tests.pages.reading import block
 from tests.recording.plain import NODES, PlainGrid, arrays, make_app
 
@@ -265,7 +265,7 @@ def test_disk__that_fails_stops_no_federation(
         raise OSError(28, "No space left on device")
 
     with record(PlainGrid(make_app()), tmp_path / "REC", updates="all") as grid:
-        monkeypatch.setattr(writer, "write_tensors", full)
+        monkeypatch.setattr(files, "write_tensors", full)
         grid.final(start(grid, "FedAvg").arrays)
     assert sum("No space left on device" in line for line in caplog.messages) == 1
     (size,) = [line for line in caplog.messages if "MB a model" in line]
