@@ -132,7 +132,7 @@ class MessageRecorder:
         line, label = self._line, round_number(messages[0])
         if line is None or (label, digest) != self._order:
             if line is None:
-                self._begin(tensors(model), len(messages))
+                self._begin(tensors(model))
             elif label is not None and label == self._order[0]:
                 raise InputError(
                     f"two models were sent in round {label}: each client gets one of its own, or "
@@ -147,12 +147,12 @@ class MessageRecorder:
             self._numbers.setdefault(message.metadata.dst_node_id, len(self._numbers))
         return line.round
 
-    def _begin(self, state: State, clients: int) -> None:
+    def _begin(self, state: State) -> None:
         self._form = {n: (t.shape, t.is_floating_point()) for n, t in state.items()}
         header = self._writer.header
         if [*state] == [str(place) for place in range(len(state))]:
             self._writer.replace_header(replace(header, names=False))
-        size = describe_size(state, clients, header.updates)
+        size = describe_size(state, header.updates)
         log.info("recording to %s: %s", self._writer.folder, size)
 
     def _see_reply(self, number: int, reply: Message, partition: int | None) -> None:

@@ -173,12 +173,11 @@ class RecordingWriter:
                 )
 
 
-def describe_size(state: State, clients: int, updates: str | int) -> str:
-    """How much a recording writes: `4.2 MB a round for the model, 42 MB for the updates of 10`.
+def describe_size(state: State, updates: str | int) -> str:
+    """How much a recording writes: `42 MB a model, and as much for each update`.
 
     Args:
         state: the first model.
-        clients: number of clients of a round.
         updates: as in `Header`.
 
     Returns:
@@ -187,6 +186,6 @@ def describe_size(state: State, clients: int, updates: str | int) -> str:
     size = sum(tensor.numel() * tensor.element_size() for tensor in state.values())
     text = f"{size / 1e6:.3g} MB a model"
     if updates != "none":
-        rounds = "" if updates == "all" else f", kept for the last {updates} rounds"
-        text += f", {clients * size / 1e6:.3g} MB a round for the updates of {clients}{rounds}"
+        text += ", and as much for each client's update"
+        text += "" if updates == "all" else f", of the last {updates} rounds"
     return text
