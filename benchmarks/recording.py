@@ -42,9 +42,8 @@ from tests.recording.plain import PlainGrid
 RESULTS = Path(__file__).parent / "results" / "recording.json"
 # Clients, images of a client, pairs of rounds after the first.
 CASES = {
-    "inline-smallnet": (5, 256, 12), "inline-resnet18": (2, 128, 10),
-    "ray-smallnet": (2, 512, 12), "ray-resnet18": (2, 128, 6),
-    "deployment-smallnet": (2, 512, 8),
+    "inline-smallnet": (5, 256, 12), "inline-resnet18": (2, 128, 6),
+    "ray-smallnet": (2, 512, 12), "deployment-smallnet": (2, 512, 4),
 }  # fmt: skip
 SIDES = ("plain", "recorded")
 PYPROJECT = """

@@ -25,6 +25,7 @@ from fedmia.recording.format import (
     model_file,
     update_file,
 )
+from fedmia.recording.run import RunRecording
 from fedmia.ssl.base import State
 from fedmia.storage import durable
 
@@ -94,6 +95,7 @@ def test_lines__one_that_was_being_written_is_left_out(tmp_path: Path) -> None:
         assert len(recording.rounds.get("main", {})) <= 3
         for number in recording.models():
             assert recording.models()[number]["weight"][0, 0] == number
+        assert RunRecording(tmp_path / "REC").rounds("main") == [*recording.models()]
 
 
 def test_reader__refuses_what_is_no_recording_or_was_changed(tmp_path: Path) -> None:
