@@ -173,7 +173,13 @@ RUN: dict[str, Callable[[str, Path], list[dict[str, float]]]] = {
 }  # fmt: skip
 
 
-def measure(case: str) -> dict[str, Any]:
+def peak_memory(case: str) -> dict[str, float]:
+    """MiB of a process of each side; a process counts what its parent held when it began."""
+    sides = {side: [sys.executable, __file__, "--memory", case, side] for side in SIDES}
+    return {side: measure_process(one)["peak_mib"] for side, one in sides.items()}
+
+
+def measure(case: str, peaks: dict[str, float]) -> dict[str, Any]:
     where, _, net = case.partition("-")
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
         rounds = RUN[where](case, Path(folder))
@@ -183,9 +189,7 @@ def measure(case: str) -> dict[str, Any]:
         "seconds": median(one["plain"] for one in rounds), "share": median(shares),
         "held_up": median(one["held_up"] / one["plain"] for one in rounds), "rounds": rounds,
     }  # fmt: skip
-    if where == "inline":
-        sides = {side: [sys.executable, __file__, "--memory", case, side] for side in SIDES}
-        peaks = {side: measure_process(one)["peak_mib"] for side, one in sides.items()}
+    if peaks:
         size = sum(t.numel() * t.element_size() for t in peer.Projected(net).state_dict().values())
         result |= {
             "model_mib": size / 2**20, "peak_mib": peaks,
@@ -205,8 +209,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
             play(PlainGrid(echo), args.memory[0], Path(folder), args.memory[1:])
         return
     cases = json.loads(args.out.read_text())["cases"] if args.out.exists() else {}
-    for case in args.only.split(","):
-        cases[case] = one = measure(case)
+    only = args.only.split(",")
+    peaks = {case: peak_memory(case) for case in only if case.startswith("inline")}
+    for case in only:
+        cases[case] = one = measure(case, peaks.get(case, {}))
         print(f"{case}: {100 * one['share']:+.1f} % of {one['seconds']:.2f} s a round, "
               f"held up {100 * one['held_up']:.1f} %")  # fmt: skip
         args.out.write_text(json.dumps({"cases": cases, **describe()}, indent=1) + os.linesep)

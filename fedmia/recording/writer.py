@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from threading import Lock, RLock
 
@@ -30,9 +31,9 @@ Say = Callable[[str], None]
 class RecordingWriter:
     """Writes one recording; every method may be called from any thread.
 
-    Models and updates are written at once and not kept in memory. A thread reads their digests,
-    forces them to the disk and writes the line that names them, while the federation goes on, by at
-    most one round.
+    A thread writes models and updates, forces them to the disk and writes the line that names them,
+    while the federation goes on, by at most one round. One model or update waits at most: the next
+    comes once it is written.
 
     Args:
         folder: of the recording: a new or an empty one, readable by its owner alone.
@@ -56,6 +57,7 @@ class RecordingWriter:
         self._with_updates = dict[str, list[int]]()
         self._thread = ThreadPoolExecutor(1, "recording")
         self._forcing = deque[Future[None]]()  # at most the lines of one round
+        self._writing: Future[None] | None = None
         try:
             self._write_header(header)
         except OSError as error:
@@ -83,7 +85,7 @@ class RecordingWriter:
                 self._append(RoundRecord(branch, last), model="")
                 model_file(self.folder, branch, last).unlink()
 
-        self._try(lambda: write_state(self.folder, path, state))
+        self._write(path, state)
         self._behind(write_line)
 
     def write_update(self, round: int, client: int, state: State, branch: str = MAIN) -> None:
@@ -95,13 +97,8 @@ class RecordingWriter:
             state: weights by name.
             branch: of the federation.
         """
-        path = update_file(self.folder, check_branch(branch), round, client)
-
-        def write() -> None:
-            write_state(self.folder, path, state)
-            self._sent.setdefault((branch, round), []).append(client)
-
-        self._try(write)
+        self._write(update_file(self.folder, check_branch(branch), round, client), state)
+        self._sent.setdefault((branch, round), []).append(client)
 
     def end_round(self, line: RoundRecord) -> None:
         """Write the line of a round, with the updates that came; it must not change then."""
@@ -147,6 +144,15 @@ class RecordingWriter:
 
     def _append(self, line: RoundRecord, **more: object) -> None:
         write_lines(self.folder, [line.to_line(**more)])
+
+    def _write(self, path: Path, state: State) -> None:
+        """Write a file in the thread; its tensors must not change then."""
+        with self._lock:
+            if self._writing is not None:
+                self._writing.result()
+            if not self.failure:
+                task = partial(write_state, self.folder, path, state)
+                self._writing = self._thread.submit(self._try, task)
 
     def _behind(self, force: Callable[[], None]) -> None:
         """Run in the thread, after what it was told before."""

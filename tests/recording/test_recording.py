@@ -6,6 +6,7 @@ import json
 import math
 import shutil
 import stat
+import time
 import weakref
 from pathlib import Path
 from threading import Event, Thread
@@ -191,8 +192,7 @@ def test_line__comes_after_what_it_names_is_on_the_disk(
 def test_writer__keeps_no_tensors_and_lags_by_one_round(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A disk that takes its time holds a later round up, not the first; what waits are paths, and
-    no round waits for a digest."""
+    """A disk that takes its time holds a later round up, not the first; what waits are paths."""
     go, force_all = Event(), durable.force_all
     writer = RecordingWriter(tmp_path / "REC", Header(), pytest.fail)
     monkeypatch.setattr("fedmia.recording.writer.digest_of", lambda p: go.wait(30) and digest_of(p))
@@ -201,6 +201,9 @@ def test_writer__keeps_no_tensors_and_lags_by_one_round(
     gone = [weakref.ref(model["weight"]) for model in models]
     writer.write_model(0, models.pop(0))
     writer.end_round(RoundRecord("main", 1))
+    until = time.monotonic() + 30
+    while gone[0]() is not None and time.monotonic() < until:
+        go.wait(0.01)
     assert gone[0]() is None and not Recording(tmp_path / "REC").rounds
     second = Thread(target=lambda: writer.write_model(1, models[0]))
     second.start()
