@@ -106,12 +106,12 @@ class Evaluation(AttackSuite[RoundModel]):
         Returns:
             Weights by round.
         """
-        kept = {*self.run.schedule.evaluated(), last}
-        states = self.recording.models(branch, (r for r in kept if r <= last))
-        if self.observed.vantage != "client" or self.observed.holder is None:
-            return states
-        schedule, holder = self.run.schedule, self.observed.holder
-        return states.only(r for r in states if r == last or schedule.takes_part(holder, r + 1))
+        read = {*self.run.schedule.evaluated(), last}
+        states = self.recording.models(branch)
+        rounds = [r for r in states if r in read and r <= last]
+        if self.observed.vantage == "client" and (holder := self.observed.holder) is not None:
+            rounds = [r for r in rounds if r == last or self.run.schedule.takes_part(holder, r + 1)]
+        return states.only(rounds)
 
     def view(self, model: RoundModel, name: str, known: Known, budget: int | None) -> BlackBox:
         last = model.snapshot.round

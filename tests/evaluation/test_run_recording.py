@@ -8,9 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from fedmia.audit import main as audit
-from fedmia.recording import RecordingWriter
-from fedmia.recording.format import Header, RoundRecord
-from fedmia.recording.run import RunRecording
 from fedmia.simulate import main as simulate
 
 ATTACKS = "similarity,internal,lpla,rmia-rounds,lira-rounds,loss-slope,all-for-one"
@@ -19,20 +16,6 @@ RUN = (
     "--split.members 36 --split.known 8 --attacker server --train.local_epochs 1 --model.width 4 "
     "--ssl.dim 8 --federation.snapshots 3 --quiet"
 )
-
-
-def record(run: Path) -> Path:
-    """What a run kept, as a recording beside its settings."""
-    store, folder = RunRecording(run / "recording"), run / "recording"
-    writer = RecordingWriter(folder, Header(updates="all"), print)
-    writer.write_model(0, store.untrained().state)
-    for round in (1, 2):
-        sent = store.updates("main", round)
-        digests = {c: writer.write_update(round, c, state) for c, state in sent.items()}
-        writer.end_round(RoundRecord("main", round, "", digests, [*digests]))
-        writer.write_model(round, store.load("main", round).state)
-    writer.close()
-    return folder
 
 
 def read(folder: Path) -> tuple[dict[str, dict[str, str]], dict[str, Any]]:
@@ -45,7 +28,7 @@ def read(folder: Path) -> tuple[dict[str, dict[str, str]], dict[str, Any]]:
 def test_recording_of_a_run__scores_equal_the_run(tmp_path: Path) -> None:
     run, out = tmp_path / "RUN", tmp_path / "OUT"
     assert simulate([*RUN.split(), "--attacks", ATTACKS, "--out", str(run)]) == 0
-    flags = f"--federation {record(run)} --attacks {ATTACKS} --threads 1 --device cpu --quiet"
+    flags = f"--federation {run / 'recording'} --attacks {ATTACKS} --threads 1 --device cpu --quiet"
     assert audit([*flags.split(), "--out", str(out)]) == 0
     (ours, report), (theirs, audited) = read(run), read(out)
     assert ours == theirs and {*ATTACKS.split(",")} < {*next(iter(ours.values()))}

@@ -66,7 +66,8 @@ def read_by(words: list[str], names: Iterable[str]) -> list[str]:
     """Which of the names a command reads: all that it says but for the value of --out."""
     out = words.index("--out") + 1 if "--out" in words else 0
     said = " ".join(word for nth, word in enumerate(words) if nth != out or not out)
-    stems = {n: re.escape(n.replace("_attack.py", "_attack")) for n in names}
+    modules = {n: n.removesuffix(".py").replace("/", ".") for n in names}
+    stems = {n: f"({re.escape(n)}|{re.escape(module)})" for n, module in modules.items()}
     read = [n for n, stem in stems.items() if re.search(rf"(?<![\w/]){stem}(?![\w.]*\w)", said)]
     return [*read, *(["cifar10-train.parquet"] if "CIFAR" in read else [])]
 

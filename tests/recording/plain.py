@@ -65,7 +65,8 @@ class PlainGrid(Grid):
         for message in messages:
             node = message.metadata.dst_node_id
             partition = len(NODES) - 1 - NODES.index(node)
-            context = Context(1, node, {"partition-id": partition}, RecordDict(), {})
+            config = {"partition-id": partition, "num-partitions": len(NODES)}
+            context = Context(1, node, config, RecordDict(), {})
             message.metadata.__dict__["_message_id"] = name = f"{node}-{len(self._replies)}"
             try:
                 self._replies[name] = self._app(message, context)

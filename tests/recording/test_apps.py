@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +12,8 @@ import pytest
 import torch
 
 from fedmia.recording import Recording
-from tests.flower.deployed import Deployment
+from tests.flower.deployed import ROOT, Deployment
+from tests.recording import legacy
 from tests.recording.apps.my_app.task import Net, write_images
 
 APPS = Path(__file__).parent / "apps"
@@ -68,3 +71,11 @@ def test_apps__on_a_superlink_with_supernodes(tmp_path: Path) -> None:
             )  # fmt: skip
         for server in ("fedavg", "loop"):
             run(flower, server, "deploy")
+
+
+@pytest.mark.slow(seconds=30)
+def test_apps__of_the_old_api_on_simulated_nodes(tmp_path: Path) -> None:
+    folder = tmp_path / "REC"
+    command = [sys.executable, "-m", "tests.recording.legacy", str(folder)]
+    subprocess.run(command, cwd=ROOT, check=True, timeout=240)
+    legacy.check(folder, 2)
