@@ -23,7 +23,7 @@ from fedmia.evaluation.audits.attack_suite import (
     VIEWS,
     EncoderAttackSuite,
 )
-from fedmia.evaluation.audits.rounds import RoundHistory, read_files, read_recording
+from fedmia.evaluation.audits.rounds import MOST, RoundHistory, States, read_files, read_recording
 from fedmia.evaluation.steps.datasets import Partition
 from fedmia.options import registry
 from fedmia.options.errors import InputError, opt
@@ -32,7 +32,6 @@ from fedmia.records import ClientInfo, RoundInfo, ScoredAttack, list_attacks
 from fedmia.ssl.base import SSLMethod
 from fedmia.threat import BlackBox, ClientView, ServerView, Threat, WhiteBox
 
-MOST = 24  # rounds that are scored, evenly spread
 LOSSES = ("loss", "train_loss", "train-loss")  # what clients call it among their metrics
 NAMING = ("named_members", "client_ids", "by_client_members", "by_client_nonmembers")
 Loss = Callable[[nn.Module, Tensor], Tensor]
@@ -57,9 +56,11 @@ def read_rounds(audit: Audit) -> RoundHistory | None:
     """
     if not audit.of_rounds:
         return None
-    if audit.federation is not None:
-        return read_recording(Path(audit.federation))
-    return read_files(str(audit.checkpoint))
+    if audit.federation is None:
+        return read_files(str(audit.checkpoint))
+    _, at, turn = audit.encoder.rpartition("@")  # RUN@ROUND
+    until = int(turn) if at and turn.isdigit() else None
+    return read_recording(Path(audit.federation), until)
 
 
 def load_rounds(
@@ -92,7 +93,11 @@ def load_rounds(
         how = "the federation's own model before its first round (round 0)"
     notes = [note for note in released.notes if not note.endswith(RANDOM)]
     fields = {name: value for name, value in vars(released).items() if name != "history"}
-    own = {"untrained": untrained, "untrained_how": how, "notes": [*notes, *history.notes]}
+    notes += history.notes
+    if len(history.scored) < (models := sum(r > 0 for r in history.models)):
+        rounds = ", ".join(map(str, history.scored))
+        notes.append(f"Scored by round: {MOST} of the {models} models that were kept, {rounds}.")
+    own = {"untrained": untrained, "untrained_how": how, "notes": notes}
     weights = Weights(history.where, len(history.models[last]), round=last)
     name = f"{released.name} of round {last}"
     return FederatedEncoder(**fields | own | {"name": name, "weights": weights}, history=history)
@@ -118,9 +123,16 @@ class FederationSuite(EncoderAttackSuite):
     """
 
     def __init__(self, audit: Audit, released: FederatedEncoder, *rest: Any) -> None:
-        self.history = released.history
+        self.history, self.last = released.history, max(released.history.models)
         super().__init__(audit, released, *rest)
         self.owners = self.audit_split.owners
+
+    def method(self, model: str) -> SSLMethod:
+        fresh, method = model not in self._methods, super().method(model)
+        round = {RELEASED: str(self.last), UNTRAINED: "0"}.get(model, model)
+        if fresh and int(round) in self.history.queues and self.audit_split.own is not None:
+            method.load_local(self.history.queues[int(round)])
+        return method
 
     def build_method(self, model: str) -> SSLMethod:
         if model in (RELEASED, UNTRAINED):
@@ -131,7 +143,9 @@ class FederationSuite(EncoderAttackSuite):
         needs = self.build(name).needs
         if needs.vantage == "outsider" or VIEWS[self.released.access] is not WhiteBox:
             return super().vantage(name)
-        received = {"received": self.history.models}
+        models, some = self.history.models, self.audit_split.received
+        rounds = [r for r in models if some is None or r in some or r == self.last]
+        received = {"received": States(rounds, models.__getitem__)}
         if needs.vantage == "client":
             return ClientView, ClientView.threat, received
         uploads = {"updates": self.history.updates, "before": self.history.before}
@@ -169,9 +183,7 @@ class FederationSuite(EncoderAttackSuite):
             nobody: dict[str, Any] = dict.fromkeys(NAMING)
             self.scores = [replace(scored, **nobody) for scored in self.scores]
         rounds = [r for r in sorted({*self.history.models, *self.history.rounds}) if r]
-        numbers = [r for r in rounds if r in self.history.models]
-        places = np.linspace(0, len(numbers) - 1, min(len(numbers), MOST)).round().astype(int)
-        chosen, infos = {numbers[i] for i in places}, list[RoundInfo]()
+        chosen, infos = self.history.scored, list[RoundInfo]()
         by_round = [name for name in ran if self.build(name).by_round]
         for round in rounds:
             info = self._known_of(round)
@@ -194,7 +206,7 @@ class FederationSuite(EncoderAttackSuite):
 
     def _score_round(self, info: RoundInfo, names: list[str]) -> RoundInfo:
         """Add to a round the scores of attacks, those of `internal` by layer, and its kNN."""
-        last = info.round == max(self.history.models)
+        last = info.round == self.last
         model, leakage = RELEASED if last else str(info.round), dict[str, ScoredAttack]()
         for name in names:
             scored = None if last else self._attempt(model, name, partial(self._score, model, name))

@@ -106,12 +106,8 @@ class Evaluation(AttackSuite[RoundModel]):
         Returns:
             Weights by round.
         """
-        kept = {*self.run.schedule.evaluated(), last}
-        states = self.recording.models(branch, (r for r in kept if r <= last))
-        if self.observed.vantage != "client" or self.observed.holder is None:
-            return states
-        schedule, holder = self.run.schedule, self.observed.holder
-        return states.only(r for r in states if r == last or schedule.takes_part(holder, r + 1))
+        rounds = {*self.run.schedule.received(self.observed.holder), last}
+        return self.recording.models(branch, (r for r in rounds if r <= last))
 
     def view(self, model: RoundModel, name: str, known: Known, budget: int | None) -> BlackBox:
         last = model.snapshot.round

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from fedmia.recording.format import (
     RoundRecord,
     check_branch,
     model_file,
+    notes_file,
     update_file,
 )
 from fedmia.ssl.base import State
@@ -42,11 +43,7 @@ class Recording:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.header = self._read_header()
-        rounds = index_rounds(self._lines())
-        self.rounds = {
-            branch: dict(sorted(by_round.items())) for branch, by_round in rounds.items()
-        }
+        self.header, self.rounds = self._read_header(), self._read_rounds()
 
     def _read_header(self) -> Header:
         path = self.folder / HEADER
@@ -61,27 +58,32 @@ class Recording:
             raise InputError(f"'{path}' is of format {version}; this fedmia reads format {FORMAT}")
         return Header(**{f.name: values[f.name] for f in fields(Header) if f.name in values})
 
-    def _lines(self) -> Iterator[dict[str, Any]]:
-        """Every whole line; one that was being written when the process died is left out."""
-        path = self.folder / ROUNDS
+    def _read_rounds(self) -> dict[str, dict[int, RoundRecord]]:
+        """Of whole lines; one that was being written when the process died is left out."""
+        path, rounds = self.folder / ROUNDS, dict[str, dict[int, RoundRecord]]()
         try:
             lines = path.read_bytes().split(b"\n")[:-1]
         except OSError as error:
             raise InputError(f"'{path}' cannot be read: {error.strerror}") from None
         for number, line in enumerate(lines, start=1):
             try:
-                values = json.loads(line)
-                yield {**values, "branch": values["branch"], "round": values["round"]}
+                index_rounds([json.loads(line)], rounds)
             except (ValueError, TypeError, KeyError):
                 raise InputError(f"'{path}', line {number}: not a round") from None
+        return {branch: dict(sorted(by_round.items())) for branch, by_round in rounds.items()}
 
     def models(self, branch: str = MAIN) -> StateMap:
         """The global models that were kept, by round."""
-        return StateMap(
-            {r: (model_file(self.folder, branch, r), one.model)
-             for r, one in self.rounds.get(branch, {}).items() if one.model},
-            self.header.names,
-        )  # fmt: skip
+        return self._states(branch, "model", model_file)
+
+    def notes(self, branch: str = MAIN) -> StateMap:
+        """What the attacker's client of a run of fedmia held beside the model, by round."""
+        return self._states(branch, "notes", notes_file)
+
+    def _states(self, branch: str, name: str, file: Callable[..., Path]) -> StateMap:
+        digests = {r: getattr(one, name) for r, one in self.rounds.get(branch, {}).items()}
+        files = {r: (file(self.folder, branch, r), d) for r, d in digests.items() if d}
+        return StateMap(files, self.header.names)
 
     def updates(self, branch: str = MAIN) -> dict[int, StateMap]:
         """The updates that were kept: round -> client -> the weights that it sent."""
@@ -116,10 +118,13 @@ def index_rounds(
 
     Returns:
         The rounds, as they come.
+
+    Raises:
+        KeyError, TypeError, ValueError: a line that is no round.
     """
     rounds = {} if rounds is None else rounds
     for line in lines:
-        branch, round = check_branch(str(line["branch"])), int(line["round"])
+        branch, round = check_branch(line["branch"]), line["round"]
         record = rounds.setdefault(branch, {}).setdefault(round, RoundRecord(branch, round))
         record.add(line)
     return rounds
@@ -135,10 +140,6 @@ class StateMap(Mapping[int, State]):
 
     def __init__(self, files: Mapping[int, tuple[Path, str]], names: bool = True) -> None:
         self._files, self._names = files, names
-
-    def only(self, numbers: Iterable[int]) -> StateMap:
-        """The same, of some numbers alone."""
-        return StateMap({number: self._files[number] for number in numbers}, self._names)
 
     def __getitem__(self, number: int) -> State:
         path, digest = self._files[number]
