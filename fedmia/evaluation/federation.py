@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -28,7 +29,8 @@ from fedmia.evaluation.steps.datasets import Partition
 from fedmia.options import registry
 from fedmia.options.errors import InputError, opt
 from fedmia.partitions.iid import IID
-from fedmia.records import ClientInfo, RoundInfo, ScoredAttack, list_attacks
+from fedmia.recording.format import MAIN, RoundRecord
+from fedmia.records import ClientInfo, RoundInfo
 from fedmia.ssl.base import SSLMethod
 from fedmia.threat import BlackBox, ClientView, ServerView, Threat, WhiteBox
 
@@ -85,22 +87,19 @@ def load_rounds(
     method.own_loss = registry.load_outside("loss", loss) if isinstance(loss, str) else loss
     if method.own_loss is not None and not callable(method.own_loss):
         raise InputError(f"{opt('loss')} must be a function of (network, pixels), got {loss!r}")
-    last, untrained = max(history.models), released.untrained
+    last = max(history.models)
     method.load_shared(history.models[last])
-    how = released.untrained_how
-    if 0 in history.models:
-        untrained = partial(_with_state, method, history, 0)
-        how = "the federation's own model before its first round (round 0)"
     notes = [note for note in released.notes if not note.endswith(RANDOM)]
-    fields = {name: value for name, value in vars(released).items() if name != "history"}
     notes += history.notes
     if len(history.scored) < (models := sum(r > 0 for r in history.models)):
         rounds = ", ".join(map(str, history.scored))
         notes.append(f"Scored by round: {MOST} of the {models} models that were kept, {rounds}.")
-    own = {"untrained": untrained, "untrained_how": how, "notes": notes}
-    weights = Weights(history.where, len(history.models[last]), round=last)
-    name = f"{released.name} of round {last}"
-    return FederatedEncoder(**fields | own | {"name": name, "weights": weights}, history=history)
+    own: dict[str, Any] = {"name": f"{released.name} of round {last}", "notes": notes}
+    own["weights"] = Weights(history.where, len(history.models[last]), round=last)
+    if 0 in history.models:
+        own["untrained"] = partial(_with_state, method, history, 0)
+        own["untrained_how"] = "the federation's own model before its first round (round 0)"
+    return FederatedEncoder(**vars(released) | own, history=history)
 
 
 def _with_state(method: SSLMethod, history: RoundHistory, round: int) -> SSLMethod:
@@ -183,65 +182,41 @@ class FederationSuite(EncoderAttackSuite):
             nobody: dict[str, Any] = dict.fromkeys(NAMING)
             self.scores = [replace(scored, **nobody) for scored in self.scores]
         rounds = [r for r in sorted({*self.history.models, *self.history.rounds}) if r]
-        chosen, infos = self.history.scored, list[RoundInfo]()
-        by_round = [name for name in ran if self.build(name).by_round]
+        infos, by_round = list[RoundInfo](), [n for n in ran if self.build(n).by_round]
         for round in rounds:
-            info = self._known_of(round)
-            if round in chosen and not stopped():
+            line = self.history.rounds.get(round, RoundRecord(MAIN, round))
+            losses = [m[name] for m in line.metrics.values() for name in LOSSES if name in m]
+            loss = float(np.mean(losses)) if losses else None
+            infos.append(RoundInfo(round, False, loss, cohort=line.cohort))
+            if round in self.history.scored and not stopped():
                 say(f"attacks on the model of round {round}")
-                info = self._score_round(info, by_round)
-            infos.append(info)
+                infos[-1] = replace(infos[-1], **self._score_round(round, by_round))
         for (name, piece), why in sorted(self.failures.beside.items()):
-            if piece.isdecimal():
-                self.notes.append(f"{name} has no scores of round {piece}: {why}")
+            if piece != UNTRAINED:
+                self.notes.append(f"{name} has no scores of {piece}: {why}")
         return {"rounds": infos, "clients": self._client_infos()}
 
-    def _known_of(self, round: int) -> RoundInfo:
-        """What was recorded of a round."""
-        line = self.history.rounds.get(round)
-        metrics = () if line is None else line.metrics.values()
-        losses = [m[name] for m in metrics for name in LOSSES if name in m]
-        cohort = () if line is None else line.cohort
-        return RoundInfo(round, False, float(np.mean(losses)) if losses else None, cohort=cohort)
-
-    def _score_round(self, info: RoundInfo, names: list[str]) -> RoundInfo:
-        """Add to a round the scores of attacks, those of `internal` by layer, and its kNN."""
-        last = info.round == self.last
-        model, leakage = RELEASED if last else str(info.round), dict[str, ScoredAttack]()
-        for name in names:
-            scored = None if last else self._attempt(model, name, partial(self._score, model, name))
-            listed = [s for s in self.scores if s.name == name] if last else [scored]
-            leakage |= {s.name: s for s in list_attacks([s for s in listed if s is not None])}
-        layers: dict[str, ScoredAttack] | None = None
-        if "internal" in names:
-            layers = self._attempt(model, "internal", partial(self._layers, model), " layers")
-        knn = self.probes(model)["knn"].value
+    def _score_round(self, round: int, names: list[str]) -> dict[str, Any]:
+        """Scores of attacks on the model of a round, those of `internal` by layer, and its kNN."""
+        last = round == self.last
+        model = RELEASED if last else str(round)
+        fields = self.leakage_of_round(model, round, [] if last else names, "internal" in names)
+        if last:
+            fields["leakage"] = {s.name: s for s in self.scores if s.name in names}
+        fields["knn"] = self.probes(model)["knn"].value
         if not last:  # no model of a round stays in memory
             del self._methods[model], self._signals[model]
-        return replace(info, leakage=leakage, layers=layers or {}, knn=knn)
-
-    def _attempt(self, model: str, name: str, call: Callable[[], Any], what: str = "") -> Any:
-        once = partial(self.once, f"{model}{what}", name, call)
-        return self.failures.attempt(model, name, once)
-
-    def _score(self, model: str, name: str) -> ScoredAttack:
-        how: dict[str, Any] = {"rounds": (int(model),), "threshold": False}
-        return self.score(model, name, self.known[name], self.budget, **how)
-
-    def _layers(self, model: str) -> dict[str, ScoredAttack]:
-        view = self.view(model, "internal", self.scorer.known, None)
-        assert isinstance(view, WhiteBox)
-        return self.scorer.score_layers(view, self.attacks.get("internal", {}), threshold=False)
+        return fields
 
     def _client_infos(self) -> list[ClientInfo]:
         """The clients, where it is known who holds which image."""
         if self.owners is None:
             return []
-        rounds, infos = self.history.rounds.values(), list[ClientInfo]()
-        whole = all(len(one.cohort) == len(self.history.clients) for one in rounds if one.cohort)
-        for client in sorted({*self.owners.tolist()} - {-1}):
-            last = max((one.round for one in rounds if client in one.cohort), default=0)
-            known = self.history.rostered and not whole
-            size = int((self.owners == client).sum())
-            infos.append(ClientInfo(client, size, "honest", last_round=last if known else None))
-        return infos
+        rounds = self.history.rounds
+        whole = all(len(r.cohort) == len(self.history.clients) for r in rounds.values() if r.cohort)
+        last = {client: r for r, line in rounds.items() for client in line.cohort}
+        drawn = self.history.rostered and not whole
+        return [
+            ClientInfo(c, n, "honest", last_round=last.get(c, 0) if drawn else None)
+            for c, n in sorted(Counter(self.owners.tolist()).items()) if c >= 0
+        ]  # fmt: skip

@@ -105,16 +105,14 @@ class RoundHistory:
         needed = needed if strict else {*method.shared_parameters()}
 
         def fitted(states: Mapping[int, State], what: str) -> States:
-            def one(number: int) -> State:
-                where = f"{self.where}: {what.format(number)}"
-                return fit_state(states[number], own, needed, where, network)
+            where = f"{self.where}: the {what} "
+            return States(
+                states, lambda n: fit_state(states[n], own, needed, f"{where}{n}", network)
+            )
 
-            return States(states, one)
-
-        models = fitted(self.models, "the model of round {}")
+        models = fitted(self.models, "model of round")
         updates = {
-            r: fitted(sent, f"the update of client {{}} in round {r}")
-            for r, sent in self.updates.items()
+            r: fitted(sent, f"update in round {r} of client") for r, sent in self.updates.items()
         }
         for states in (models, *updates.values(), self.queues):
             for _ in states.values():
@@ -273,7 +271,7 @@ def read_files(pattern: str) -> RoundHistory:
 
 
 def read_model(path: Path) -> State:
-    """The state in a file: tensors by name, or a list of them by their numbers.
+    """The state in a file: tensors by name, or by their numbers.
 
     Raises:
         InputError: the file is damaged, or holds something else.
@@ -290,13 +288,8 @@ def read_model(path: Path) -> State:
             raise InputError(f"weights '{path}': cannot be read: {error}") from None
     else:
         content = read(path)
-    while isinstance(content, dict) and len(content) == 1:  # {"state_dict": ..}
-        (inner,) = content.values()
-        if isinstance(inner, Tensor):
-            break
-        content = inner
-    if isinstance(content, list | tuple):
-        content = {str(i): tensor for i, tensor in enumerate(content)}
+    while isinstance(content, dict) and [isinstance(v, dict) for v in content.values()] == [True]:
+        (content,) = content.values()  # {"state_dict": ..}
     if not (isinstance(content, dict) and all(isinstance(t, Tensor) for t in content.values())):
         raise InputError(
             f"weights '{path}': one model's tensors are read, and it holds something else: "
