@@ -105,10 +105,11 @@ class RoundHistory:
         needed = needed if strict else {*method.shared_parameters()}
 
         def fitted(states: Mapping[int, State], what: str) -> States:
-            where = f"{self.where}: the {what} "
-            return States(
-                states, lambda n: fit_state(states[n], own, needed, f"{where}{n}", network)
-            )
+            def one(number: int) -> State:
+                where = f"{self.where}: the {what} {number}"
+                return fit_state(states[number], own, needed, where, network)
+
+            return States(states, one)
 
         models = fitted(self.models, "model of round")
         updates = {
