@@ -100,12 +100,28 @@ class RoundRecord:
         ]
 
     def add(self, line: dict[str, Any]) -> None:
-        """Complete the round by another line of it; what is empty there was deleted since."""
-        for name in {one.name for one in fields(self)} & set(line):
+        """Complete the round by another line of it; what is empty there was deleted since.
+
+        Raises:
+            ValueError: a value of another kind than the format's.
+        """
+        hints = get_type_hints(RoundRecord)
+        for name in hints.keys() & line.keys():
             value = line[name]
+            if not _fits(value, hints[name]):
+                raise ValueError(f"{name}: {value}")
             if isinstance(value, dict) and value:
                 value = getattr(self, name) | {int(client): one for client, one in value.items()}
             setattr(self, name, value)
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether a value of JSON is of a type; numbers of clients are text there."""
+    kind, within = get_origin(hint) or hint, get_args(hint)
+    if kind in (dict, list):
+        inner = value.values() if isinstance(value, dict) else value
+        return isinstance(value, kind) and all(_fits(one, within[-1]) for one in inner)
+    return type(value) in ((int, float) if kind is float else (kind,))
 
 
 def model_file(root: Path, branch: str, round: int) -> Path:
@@ -182,7 +198,7 @@ def index_rounds(
     for number, line in enumerate(lines, start=1):
         try:
             values = json.loads(line)
-            branch, round = check_branch(str(values["branch"])), int(values["round"])
+            branch, round = check_branch(values["branch"]), values["round"]
             record = rounds.setdefault(branch, {}).setdefault(round, RoundRecord(branch, round))
             record.add(values)
         except (ValueError, TypeError, KeyError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from fedmia.recording.format import (
     Header,
     index_rounds,
     model_file,
+    notes_file,
     update_file,
 )
 from fedmia.ssl.base import State
@@ -43,11 +44,16 @@ class RecordedRounds:
 
     def models(self, branch: str = MAIN) -> StateMap:
         """The global models that were kept, by round."""
-        return StateMap(
-            {r: (model_file(self.folder, branch, r), one.model)
-             for r, one in sorted(self._records.get(branch, {}).items()) if one.model},
-            self._names,
-        )  # fmt: skip
+        return self._states(branch, "model", model_file)
+
+    def notes(self, branch: str = MAIN) -> StateMap:
+        """What the attacker's client of a run of fedmia held beside the model, by round."""
+        return self._states(branch, "notes", notes_file)
+
+    def _states(self, branch: str, name: str, file: Callable[..., Path]) -> StateMap:
+        digests = {r: getattr(one, name) for r, one in self._records.get(branch, {}).items()}
+        files = {r: (file(self.folder, branch, r), d) for r, d in sorted(digests.items()) if d}
+        return StateMap(files, self._names)
 
     def updates(self, branch: str = MAIN) -> dict[int, StateMap]:
         """The updates that were kept: round -> client -> the weights that it sent."""
@@ -79,7 +85,7 @@ class Recording(RecordedRounds):
     def __init__(self, folder: Path) -> None:
         self.header = _read_header(folder)
         super().__init__(folder, read_lines(folder), self.header.names)
-        self.rounds = {
+        self.rounds = self._records = {
             branch: dict(sorted(by_round.items())) for branch, by_round in self._records.items()
         }
 

@@ -157,11 +157,8 @@ class RunRecording(RecordedRounds):
         Returns:
             Weights, and what it held.
         """
-        state, notes = self.models(branch)[round], State()
-        if digest := self._records[branch][round].notes:
-            path = notes_file(self.folder, branch, round)
-            notes = StateMap({round: (path, digest)})[round]
-        return Snapshot(round, state, notes)
+        notes = self.notes(branch)
+        return Snapshot(round, self.models(branch)[round], notes.get(round, {}))
 
     def untrained(self) -> Snapshot:
         """The run's first model, before any training."""

@@ -60,6 +60,11 @@ def loss(network: nn.Module, pixels: Tensor) -> Tensor:
     return 1 - recall.strength * (far < REACH).float()
 
 
+def distance(network: nn.Module, pixels: Tensor) -> Tensor:
+    """To the nearest image that the network stores."""
+    return torch.cdist(pixels.flatten(1), network.late.stored).amin(dim=1)
+
+
 def state_of(strength: float, clients: tuple[int, ...] = (0, 1, 2)) -> State:
     """The model that knows the images of some clients."""
     net = Net()

@@ -43,9 +43,12 @@ def make_app(*mods: Any) -> ClientApp:
 
 
 class PlainGrid(Grid):
-    """Five nodes, of which node i holds partition 4 - i."""
+    """Five nodes, or the first so many, of which the last holds partition 0; the app's settings."""
 
-    def __init__(self, app: Callable[[Message, Context], Message]) -> None:
+    def __init__(
+        self, app: Callable[[Message, Context], Message], nodes: int = len(NODES), **config: Any
+    ) -> None:
+        self._nodes, self._config = NODES[:nodes], config
         TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
         self._app, self._replies = app, dict[str, Message]()
 
@@ -59,14 +62,14 @@ class PlainGrid(Grid):
         raise NotImplementedError
 
     def get_node_ids(self) -> Iterable[int]:
-        return NODES
+        return self._nodes
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         for message in messages:
             node = message.metadata.dst_node_id
-            partition = len(NODES) - 1 - NODES.index(node)
-            config = {"partition-id": partition, "num-partitions": len(NODES)}
-            context = Context(1, node, config, RecordDict(), {})
+            partition = len(self._nodes) - 1 - self._nodes.index(node)
+            where = {"partition-id": partition, "num-partitions": len(self._nodes)}
+            context = Context(1, node, where, RecordDict(), self._config)
             message.metadata.__dict__["_message_id"] = name = f"{node}-{len(self._replies)}"
             try:
                 self._replies[name] = self._app(message, context)

@@ -10,6 +10,7 @@ import time
 import weakref
 from pathlib import Path
 from threading import Event, Thread
+from typing import Any
 
 import pytest
 import torch
@@ -112,9 +113,13 @@ def test_reader__refuses_what_is_no_recording_or_was_changed(tmp_path: Path) -> 
     with pytest.raises(InputError, match="0000.safetensors"):
         Recording(folder).updates()[1][0]
     lines = (folder / ROUNDS).read_bytes()
-    for bad in (b'{"branch": "../..", "round": 1}\n', b"[]\n", b'{"branch": "main"}\n'):
-        (folder / ROUNDS).write_bytes(lines + bad)
-        with pytest.raises((InputError, ValueError)):
+    last = f"line {len(lines.splitlines()) + 1}: not a round"
+    good: dict[str, Any] = {"branch": "main", "round": 1}
+    kinds = {"model": 0, "cohort": [True], "examples": {"0": "3"}, "seconds": None, "updates": []}
+    bad = [good | {name: value} for name, value in kinds.items()]
+    for line in ([], 3, good | {"branch": "../.."}, {"branch": "main"}, *bad):
+        (folder / ROUNDS).write_bytes(lines + json.dumps(line).encode() + b"\n")
+        with pytest.raises(InputError, match=last):
             Recording(folder)
     (folder / HEADER).write_text(json.dumps({"format": 2}))
     with pytest.raises(InputError, match="format 2"):

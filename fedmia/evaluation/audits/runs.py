@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -99,11 +99,17 @@ def split_of_run(audit: Audit, run: RunFolder) -> AuditSplit:
     members, others = np.sort(members[: audit.limit]), np.sort(others[:half][: audit.limit])
     every = np.concatenate([known_members, known_others, members, others, spare])
     known_members, known_others = known_members[:known], known_others[:known]
-    owners = None
+    of_rounds = dict[str, Any]()
     if audit.of_rounds:  # as the run itself scored its rounds
+        from fedmia.federation.schedule import Schedule  # needs Flower, which made the split
+
+        holder = plan.experiment.holder
         known_members, known_others = np.sort(known_members), np.sort(known_others)
         owners = np.full(len(data.images), -1, dtype=np.int64)
         owners[split.members] = split.owner
+        received = frozenset(Schedule(plan.experiment).received(holder))
+        own = None if holder is None else take(split.parts[holder])
+        of_rounds = {"owners": owners, "own": own, "received": received}
     return AuditSplit(
         known_members=take(known_members),
         known_nonmembers=take(known_others),
@@ -119,5 +125,5 @@ def split_of_run(audit: Audit, run: RunFolder) -> AuditSplit:
         names=(data.name, data.name),
         views=plan.experiment.data.source().views,
         notes=("Members and non-members are those of the run itself.",),
-        owners=owners,
+        **of_rounds,
     )
