@@ -218,5 +218,6 @@ class FederationSuite(EncoderAttackSuite):
         drawn = self.history.rostered and not whole
         return [
             ClientInfo(c, n, "honest", last_round=last.get(c, 0) if drawn else None)
-            for c, n in sorted(Counter(self.owners.tolist()).items()) if c >= 0
-        ]  # fmt: skip
+            for c, n in sorted(Counter(self.owners.tolist()).items())
+            if c >= 0
+        ]

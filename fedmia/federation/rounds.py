@@ -164,8 +164,9 @@ class FederatedRun:
         """Whether every branch ran to its end."""
         at = self.head
         return at is not None and (at.branch, at.round) == (
-            self.branches()[-1], self.schedule.last,
-        )  # fmt: skip
+            self.branches()[-1],
+            self.schedule.last,
+        )
 
     def resume(self) -> None:
         """Go on from the last checkpoint; without one, begin anew.
@@ -271,10 +272,12 @@ class FederatedRun:
             parts["notes"] = self.recorder.notes()
         self.watch.claim()
         about = {
-            "rounds": pack(self.rounds, {}), "gone": sorted(self.failure_policy.gone),
-            "faults": pack(self.failure_policy.faults, {}), "seconds": dict(self.watch.seconds),
+            "rounds": pack(self.rounds, {}),
+            "gone": sorted(self.failure_policy.gone),
+            "faults": pack(self.failure_policy.faults, {}),
+            "seconds": dict(self.watch.seconds),
             "aggregation": pack(self.aggregation, {}),
-        }  # fmt: skip
+        }
         about["recorded"], force = self.recording.pending()
         checkpoint.write(about, parts, self.store, force)
 
@@ -367,11 +370,14 @@ class FederatedRun:
         own = self.client_context.branch_parts(at.branch)
         self._drop_fork()
         self._fork = Fork(
-            at.branch, round, at.state, strategy,
+            at.branch,
+            round,
+            at.state,
+            strategy,
             copy.deepcopy(self.store.load(at.branch, holder)),
             {c: len(own[c]) for c in malicious if self.schedule.takes_part(c, round)},
             strategy.broadcast(),
-        )  # fmt: skip
+        )
 
     def _replay(self, recorder: TrajectoryRecorder, round: int) -> None:
         """Hand the finished round to the recorder, if it is the one to be replayed."""

@@ -49,9 +49,15 @@ class Nodes:
 
 
 def train(
-    plan: Plan, folder: Path, out: Path | None, stop: Event, watch: Stopwatch,
-    display: Display, nodes: Nodes | None = None, checkpoint: Checkpoint | None = None,
-) -> FederationResult:  # fmt: skip
+    plan: Plan,
+    folder: Path,
+    out: Path | None,
+    stop: Event,
+    watch: Stopwatch,
+    display: Display,
+    nodes: Nodes | None = None,
+    checkpoint: Checkpoint | None = None,
+) -> FederationResult:
     """Run the rounds of a plan on the chosen backend.
 
     Args:
@@ -81,9 +87,17 @@ def train(
     if plan.active is not None:
         recorder = TrajectoryRecorder(Observer(plan.experiment, client_context), plan.active)
     result = federate(
-        plan, client_context, folder, RunRecording((out or folder) / RECORDING), recorder,
-        probe=probe, watch=watch, display=display, nodes=nodes, checkpoint=checkpoint,
-    )  # fmt: skip
+        plan,
+        client_context,
+        folder,
+        RunRecording((out or folder) / RECORDING),
+        recorder,
+        probe=probe,
+        watch=watch,
+        display=display,
+        nodes=nodes,
+        checkpoint=checkpoint,
+    )
     if recorder is not None and recorder.acted("main") and not recorder.acted(UNTRAINED):
         first = result.recording.untrained().state
         with watch.part("attacks"):
@@ -92,11 +106,18 @@ def train(
 
 
 def federate(
-    plan: Plan, client_context: ClientContext, folder: Path, recording: RunRecording,
-    recorder: TrajectoryRecorder | None = None, *, probe: Callable[[State], float | None],
-    watch: Stopwatch, display: Display, nodes: Nodes | None = None,
+    plan: Plan,
+    client_context: ClientContext,
+    folder: Path,
+    recording: RunRecording,
+    recorder: TrajectoryRecorder | None = None,
+    *,
+    probe: Callable[[State], float | None],
+    watch: Stopwatch,
+    display: Display,
+    nodes: Nodes | None = None,
     checkpoint: Checkpoint | None = None,
-) -> FederationResult:  # fmt: skip
+) -> FederationResult:
     """Run the rounds of every branch.
 
     Args:
@@ -124,10 +145,14 @@ def federate(
     options = experiment.federation
     least = max(options.min_clients, experiment.strategy.build("strategy").least)
     failure_policy = FailurePolicy(
-        options.clients, options.on_failure, options.client_timeout, least,
-        split.indispensable, say=display.line,
+        options.clients,
+        options.on_failure,
+        options.client_timeout,
+        least,
+        split.indispensable,
+        say=display.line,
         hint=f"{divergence_hint(client_context)} if training diverged",
-    )  # fmt: skip
+    )
     run = FederatedRun(
         experiment,
         client_context,
@@ -151,9 +176,16 @@ def federate(
     elif experiment.backend == "ray":
         cpus = experiment.cpus_per_client or client_context.threads
         run_ray(
-            run.run, client_context, store, cpus, experiment.gpus_per_client,
-            experiment.ray_address, failure_policy.timeout, experiment.device, display.line,
-        )  # fmt: skip
+            run.run,
+            client_context,
+            store,
+            cpus,
+            experiment.gpus_per_client,
+            experiment.ray_address,
+            failure_policy.timeout,
+            experiment.device,
+            display.line,
+        )
     else:
         len(client_context.images)  # opens the file
         run_inline(run.run, client_context, store, failure_policy.timeout)
@@ -164,7 +196,16 @@ def federate(
     if checkpoint and run.head:
         archive = checkpoint.archive(f"{run.head.branch} {run.head.round} {sorted(gone)}")
     return FederationResult(
-        plan, client_context, store, recording, run.rounds, run.complete,
-        tuple(failure_policy.faults), gone,
-        str(run.failure) if run.failure else None, archive, run.aggregation, recorder,
-    )  # fmt: skip
+        plan,
+        client_context,
+        store,
+        recording,
+        run.rounds,
+        run.complete,
+        tuple(failure_policy.faults),
+        gone,
+        str(run.failure) if run.failure else None,
+        archive,
+        run.aggregation,
+        recorder,
+    )

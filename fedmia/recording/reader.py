@@ -59,8 +59,9 @@ class RecordedRounds:
         """The updates that were kept: round -> client -> the weights that it sent."""
         return {
             r: self.update_files(branch, r, one.updates)
-            for r, one in sorted(self._records.get(branch, {}).items()) if one.updates
-        }  # fmt: skip
+            for r, one in sorted(self._records.get(branch, {}).items())
+            if one.updates
+        }
 
     def update_files(self, branch: str, round: int, digests: dict[int, str]) -> StateMap:
         """Client -> the weights that it sent in a round, by the digests of their files."""

@@ -143,9 +143,8 @@ class RunRecording(RecordedRounds):
         """
         records = self._records.get(branch, {})
         return StateMap(
-            {r: (model_file(self.folder, branch, r - 1), records[r - 1].model)
-             for r in rounds}
-        )  # fmt: skip
+            {r: (model_file(self.folder, branch, r - 1), records[r - 1].model) for r in rounds}
+        )
 
     def load(self, branch: str, round: int) -> Snapshot:
         """The model after a round, with what the attacker's client held.
