@@ -98,7 +98,7 @@ def load_tensors(
     if match.head and head is None:
         notes.append("The file's projection head is of an unknown make, and is left out.")
     read_too = [n for n in match.head if head is not None and not n.startswith(PROTOTYPES)]
-    unread = [match.scheme.head + n for n in match.head if n not in read_too]
+    unread = [match.head_place + n for n in match.head if n not in read_too]
     names = {id(t): match.prefix + n for n, t in match.trunk.items()}
     dropped = [names.get(id(t), n) for n, t in tensors.items() if n not in ready]
     if extra := len(_unknown_tensors(tensors, ready)):
@@ -117,7 +117,7 @@ def _match_names(
     trunk = match.trunk
     ways = [(_resnet.canonical_names(trunk)[0] if _resnet.is_resnet(own) else trunk, list[str]())]
     ways += [(_vit.canonical_names(trunk), [])] * (_vit.BLOCK in own)
-    for prefix in dict.fromkeys(("", match.scheme.trunk)):
+    for prefix in dict.fromkeys(("", match.place)):
         ways.append((convert_names(module, {prefix + n: t for n, t in trunk.items()}), [CONVERTED]))
     return max(((sum(n in own for n in g), g, how) for g, how in ways), key=lambda way: way[0])
 
