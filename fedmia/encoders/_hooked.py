@@ -104,10 +104,8 @@ def capture_outputs(module: nn.Module, names: Sequence[str]) -> Iterator[Fired]:
 def refuse_large(where: str, size: int) -> None:
     """Refuse a size in pixels that a file names, and whose maps would take gigabytes."""
     if not 1 <= size <= LARGEST:
-        raise InputError(
-            f"{where} names images of {size}x{size} pixels; its file may name 1 to {LARGEST} "
-            f"({opt('size')} tells any other)"
-        )
+        may = f"its file may name 1 to {LARGEST} ({opt('size')} tells any other)"
+        raise InputError(f"{where} names images of {size}x{size} pixels; {may}")
 
 
 class TrialPass(NamedTuple):
@@ -138,29 +136,26 @@ def find_input_size(
     Raises:
         InputError: it takes none of them.
     """
-    where, side = context.where, context.load_options.size or size
-    if size is not None and side == size and size != context.load_options.size:
-        refuse_large(where, size)
-    took: list[tuple[int, int]] = []
-    errors: list[str] = []
-    for size in dict.fromkeys(([side] if side else []) + list(sizes)):
+    asked = context.load_options.size
+    if asked is None and size is not None:
+        refuse_large(context.where, size)
+    side, took, errors = asked or size, list[tuple[int, int]](), list[str]()
+    for one in dict.fromkeys((*([side] if side else ()), *sizes)):
         for count in channels if not took else (took[0][0],):
             try:
-                run(torch.zeros(1, count, size, size))
+                run(torch.zeros(1, count, one, one))
             except InputError:
                 raise
             except FAILURES as error:
-                errors.append(f"{count}x{size}x{size}: {first_line(error)}")
+                errors.append(f"{count}x{one}x{one}: {first_line(error)}")
                 continue
-            took.append((count, size))
+            took.append((count, one))
             break
         if len(took) == 2 or side and not took:
             break
     if not took:
-        raise InputError(
-            f"{where} fails on {'' if side else 'blank '}images of {errors[0]}; {opt('size')} "
-            "tells the size that it takes"
-        )
+        fails = f"{context.where} fails on {'' if side else 'blank '}images of {errors[0]}"
+        raise InputError(f"{fails}; {opt('size')} tells the size that it takes")
     return TrialPass(*took[0], fixed=len(took) == 1)
 
 
@@ -206,8 +201,7 @@ def hook_backbone(
     if flat_is_map and last is not None and prefix is None:
         places = vector.shape[1] / last.shape[1]
         pooled = places > 1 and places == math.isqrt(int(places)) ** 2
-    backbone = HookedBackbone(module, own, stages, prefix=prefix, pooled=pooled, grid=sized)
-    return backbone, tried
+    return HookedBackbone(module, own, stages, prefix=prefix, pooled=pooled, grid=sized), tried
 
 
 def find_stages(fired: Fired) -> tuple[tuple[str, ...], Tensor | None, int | None]:

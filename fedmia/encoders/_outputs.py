@@ -86,11 +86,9 @@ def choose_outputs(outputs: Any, context: LoadContext) -> OutputNames:
     every = dict(named_tensors(outputs))
     tensors = {n: t for n, t in every.items() if 2 <= t.ndim <= 4}
     if not tensors:
-        shapes = ", ".join(str(tuple(v.shape)) for v in every.values())
-        raise InputError(
-            f"{where} returns {shapes or 'no float tensor'}; an encoder returns vectors (B, D), "
-            "maps (B, D, h, w) or tokens (B, N, D)"
-        )
+        shapes = ", ".join(str(tuple(v.shape)) for v in every.values()) or "no float tensor"
+        usual = "an encoder returns vectors (B, D), maps (B, D, h, w) or tokens (B, N, D)"
+        raise InputError(f"{where} returns {shapes}; {usual}")
     listed = ", ".join(f"'{n}' (B, {', '.join(map(str, t.shape[1:]))})" for n, t in tensors.items())
     usable = [n for n in tensors if len(tensors) == 1 or not ASIDE.search(n)]
     maps = [n for n in usable if tensors[n].ndim == 4 and tensors[n].shape[2:] != (1, 1)]

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from fedmia.encoders._hooked import SIZES
-from fedmia.encoders.base import LoadOptions
+from fedmia.encoders.base import LoadContext
 from fedmia.nets.base import group_count
 from fedmia.options.errors import InputError, opt
 
@@ -52,32 +52,27 @@ def sizes(module: nn.Module) -> tuple[int, ...]:
 
 
 def adapt(
-    module: nn.Module,
-    tensors: Mapping[str, Tensor],
-    relu: bool,
-    padding: int,
-    options: LoadOptions,
-) -> list[str]:
-    """Give a ResNet of torchvision's or timm's names the stem and the norms of a file; notes.
+    module: nn.Module, tensors: Mapping[str, Tensor], relu: bool, padding: int, context: LoadContext
+) -> None:
+    """Give a ResNet of torchvision's or timm's names the stem and the norms of a file.
 
     Args:
         tensors: by canonical names.
         relu: whether a ReLU follows the first norm.
         padding: of a 3x3 first convolution.
-        options: the user's; they name the file.
+        context: names the file; gets notes.
 
     Raises:
         InputError: the norms lack statistics and the user does not allow that.
     """
     conv, stem = getattr(module, "conv1", None), tensors.get("conv1.weight")
     if not isinstance(conv, nn.Conv2d) or stem is None or stem.ndim != 4:
-        return []
-    notes = list[str]()
-    outputs, channels, kernel = stem.shape[:3]
+        return
+    (outputs, channels, kernel), options = stem.shape[:3], context.load_options
     if kernel == 3 and conv.kernel_size != (3, 3):
         module.conv1 = nn.Conv2d(channels, outputs, 3, padding=padding, bias=False)
         module.maxpool = nn.Identity()
-        notes.append(
+        context.notes.append(
             f"The file's first convolution is 3x3: taken with stride 1, padding {padding} and no "
             "max-pooling, as on small images."
         )
@@ -85,7 +80,7 @@ def adapt(
         module.conv1 = nn.Conv2d(channels, outputs, kernel, 2, kernel // 2, bias=False)
     if not relu:
         module.add_module("act1" if hasattr(module, "act1") else "relu", nn.Identity())
-        notes.append("No ReLU follows the first norm, as in the code that numbers its layers so.")
+        context.notes.append("No ReLU follows the first norm, as where layers are numbered so.")
     if "bn1.weight" in tensors and "bn1.running_mean" not in tensors:
         if not options.allow_missing:
             raise InputError(
@@ -94,18 +89,13 @@ def adapt(
                 "model.parameters() has not), or its norms are of groups; "
                 f"{opt('allow_missing')} takes them for group norms"
             )
-        _group_norms(module)
-        notes.append("The file's norms keep no statistics: taken for group norms of 32 groups.")
-    return notes
-
-
-def _group_norms(module: nn.Module) -> None:
-    """Group norm in place of every batch norm."""
-    for name, norm in list(module.named_modules()):
-        if isinstance(norm, nn.BatchNorm2d):
-            parent, _, own = name.rpartition(".")
-            count = norm.num_features
-            setattr(module.get_submodule(parent), own, nn.GroupNorm(group_count(count), count))
+        for name, norm in list(module.named_modules()):
+            if isinstance(norm, nn.BatchNorm2d):
+                count = norm.num_features
+                module.set_submodule(name, nn.GroupNorm(group_count(count), count))
+        context.notes.append(
+            "The file's norms keep no statistics: taken for group norms of 32 groups."
+        )
 
 
 def build(tensors: Mapping[str, Tensor], where: str) -> nn.Module:

@@ -8,7 +8,6 @@ from contextlib import redirect_stdout
 from io import StringIO
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from fedmia.encoders import _resnet, _vit
@@ -60,7 +59,7 @@ def load_checkpoint(context: LoadContext, module: nn.Module, *, adapt: bool = Fa
     notes += how
     if adapt:
         relu = _resnet.canonical_names(match.trunk)[1]
-        notes += _resnet.adapt(module, renamed, relu, match.scheme.padding, context.load_options)
+        _resnet.adapt(module, renamed, relu, match.scheme.padding, context)
         notes += _vit.set_heads(module, renamed, match.scheme.form)
         notes += _vit.use_quick_gelu(module) if match.scheme.form == OPENAI else []
         own = module.state_dict()
@@ -94,11 +93,10 @@ def load_tensors(
     _check(context, own, tensors, ready, match)
     context.note_precision(ready.values())
     module.load_state_dict(ready, strict=False)
-    head = read_head(match.head)
+    head, unread = read_head(match.head), [n for n in match.head if n.startswith(PROTOTYPES)]
     if match.head and head is None:
         notes.append("The file's projection head is of an unknown make, and is left out.")
-    read_too = [n for n in match.head if head is not None and not n.startswith(PROTOTYPES)]
-    unread = [match.head_place + n for n in match.head if n not in read_too]
+        unread = list(match.head)
     names = {id(t): match.prefix + n for n, t in match.trunk.items()}
     dropped = [names.get(id(t), n) for n, t in tensors.items() if n not in ready]
     if extra := len(_unknown_tensors(tensors, ready)):
@@ -106,8 +104,9 @@ def load_tensors(
     missing = [n for n, t in own.items() if t.is_floating_point() and n not in ready]
     if missing:
         notes.append(RANDOM.format(len(missing)))
-    count, form = len(ready) + len(read_too), match.scheme.form
-    return Weights(form, count, (*dropped, *unread, *match.others), tuple(missing), head)
+    dropped += [match.head_place + n for n in unread] + match.others
+    count = len(ready) + len(match.head) - len(unread)
+    return Weights(match.scheme.form, count, tuple(dropped), tuple(missing), head)
 
 
 def _match_names(
@@ -115,8 +114,8 @@ def _match_names(
 ) -> tuple[int, Tensors, list[str]]:
     """How many of a trunk's tensors get names of `own`, all by the names that fit best, notes."""
     trunk = match.trunk
-    ways = [(_resnet.canonical_names(trunk)[0] if _resnet.is_resnet(own) else trunk, list[str]())]
-    ways += [(_vit.canonical_names(trunk), [])] * (_vit.BLOCK in own)
+    canonical = _resnet.canonical_names(trunk)[0], _vit.canonical_names(trunk)
+    ways: list[tuple[Tensors, list[str]]] = [(tensors, []) for tensors in (trunk, *canonical)]
     for prefix in dict.fromkeys(("", match.place)):
         ways.append((convert_names(module, {prefix + n: t for n, t in trunk.items()}), [CONVERTED]))
     return max(((sum(n in own for n in g), g, how) for g, how in ways), key=lambda way: way[0])
@@ -213,7 +212,9 @@ def read_head(tensors: Tensors) -> nn.Module | None:
     The output is the projection; prototypes are left out.
     """
     act = nn.GELU if any(n.startswith(PROTOTYPES) for n in tensors) else nn.ReLU
-    own = {_short_name(n): t for n, t in tensors.items() if not n.startswith(PROTOTYPES)}
+    # Code bases call the nn.Sequential inside the head so.
+    short = {n.removeprefix("layers.").removeprefix("mlp."): t for n, t in tensors.items()}
+    own = {n: t for n, t in short.items() if not n.startswith(PROTOTYPES)}
     if "weight" in own:
         own = {f"0.{n}": t for n, t in own.items()}
     groups: dict[int, dict[str, Tensor]] = {}
@@ -224,17 +225,14 @@ def read_head(tensors: Tensors) -> nn.Module | None:
         groups.setdefault(int(number), {})[rest] = tensor
     if not groups:
         return None
-    layers = [_layer(groups[i]) if i in groups else act() for i in range(max(groups) + 1)]
-    if None in layers:
-        return None
-    head = nn.Sequential(*(layer for layer in layers if layer is not None))
+    head = nn.Sequential()
+    for i in range(max(groups) + 1):
+        layer = _layer(groups[i]) if i in groups else act()
+        if layer is None:
+            return None
+        head.append(layer)
     head.load_state_dict(own, strict=False)
     return head.eval()
-
-
-def _short_name(name: str) -> str:
-    """The name without what code bases call the nn.Sequential inside the head."""
-    return name.removeprefix("layers.").removeprefix("mlp.")
 
 
 def _layer(tensors: Tensors) -> nn.Module | None:
@@ -244,10 +242,3 @@ def _layer(tensors: Tensors) -> nn.Module | None:
     if weight is None or weight.ndim != 2:
         return None
     return nn.Linear(weight.shape[1], weight.shape[0], bias="bias" in tensors)
-
-
-@torch.no_grad()
-def head_fits(head: nn.Module, width: int) -> bool:
-    """Whether a projection head takes vectors of length `width`."""
-    layer = next(m for m in head.modules() if isinstance(m, nn.Linear))
-    return bool(layer.in_features == width)

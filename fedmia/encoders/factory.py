@@ -98,10 +98,8 @@ def _call_factory(spec: str) -> nn.Module:
     try:
         module = factory()
     except Exception as error:  # the user's own code
-        raise InputError(
-            f"encoder '{spec}' fails when called without arguments: "
-            f"{type(error).__name__}: {first_line(error)}"
-        ) from None
+        why = f"{type(error).__name__}: {first_line(error)}"
+        raise InputError(f"encoder '{spec}' fails when called without arguments: {why}") from None
     if not isinstance(module, nn.Module):
         raise InputError(f"encoder '{spec}' returned {type(module).__name__}, not a torch module")
     return module

@@ -45,14 +45,11 @@ def load_module(
     """
     if isinstance(encoder, LoadedEncoder):
         load_options.refuse_constants(encoder.name)
-        method, called = copy_module(encoder.method, encoder.name), name or encoder.name
-        loaded = replace(encoder, name=called, method=method, notes=list(encoder.notes))
-        return finish(loaded, load_options)
+        own = {"method": copy_module(encoder.method, encoder.name), "notes": [*encoder.notes]}
+        return finish(replace(encoder, name=name or encoder.name, **own), load_options)
     if not isinstance(encoder, nn.Module):
-        raise InputError(
-            "encoder must be a torch module, a method of fedmia.ssl or a LoadedEncoder, got "
-            + type(encoder).__name__
-        )
+        takes = "a torch module, a method of fedmia.ssl or a LoadedEncoder"
+        raise InputError(f"encoder must be {takes}, got {type(encoder).__name__}")
     context = LoadContext(name or encoder_name(encoder), load_options)
     if not isinstance(encoder, SSLMethod):
         loaded = wrap(context, encoder, channels)

@@ -127,11 +127,8 @@ def _refuse_adapters(path: Path, content: Any) -> Any:
     file names would be another one."""
     for name, value in content.items() if isinstance(content, dict) else ():
         if isinstance(value, Tensor) and "lora_" in str(name):
-            raise InputError(
-                f"weights '{path}': '{name}' is of a LoRA adapter, which changes the weights of "
-                "another file: merge it into them (peft: merge_and_unload()) and save the "
-                "state_dict() of the whole"
-            )
+            way = "merge it into the weights that it changes (peft: merge_and_unload()), save these"
+            raise InputError(f"weights '{path}': '{name}' is of a LoRA adapter: {way}")
         _refuse_adapters(path, value)
     return content
 

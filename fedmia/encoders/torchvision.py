@@ -53,11 +53,8 @@ class TorchvisionModel(EncoderForm):
         known = models.list_models(module=models)
         if source not in known:
             raise unknown_model_error("torchvision", source, known)
-        options = (
-            {"image_size": load_options.size}
-            if load_options.size and source.startswith("vit_")
-            else {}
-        )
+        sized = load_options.size and source.startswith("vit_")
+        options = {"image_size": load_options.size} if sized else {}
 
         def make() -> nn.Module:
             with warnings.catch_warnings():

@@ -38,9 +38,8 @@ class WeightsFile(EncoderForm):
         match = find_encoder(read(path), path, load_options.key, _count_known)
         vit = _vit.canonical_names(match.trunk)
         if _vit.is_vit(vit):
-            module = build_seeded(
-                lambda: _vit.build(context, vit, match.scheme.form), load_options.seed
-            )
+            form = match.scheme.form
+            module = build_seeded(lambda: _vit.build(context, vit, form), load_options.seed)
             context.weights = load_tensors(context, module.eval(), match, vit)
             size, channels = module.patch_embed.img_size[0], module.patch_embed.proj.in_channels
             tried = find_input_size(context, module, (channels,), size)._replace(fixed=True)
@@ -53,14 +52,10 @@ class WeightsFile(EncoderForm):
                 f"{match.advice(source, path.name) or usual + opt('checkpoint', source)}"
             )
         net: Any = build_seeded(lambda: _resnet.build(tensors, path.name), load_options.seed)
-        context.notes += _resnet.adapt(
-            net, tensors, relu, match.scheme.padding, context.load_options
-        )
+        _resnet.adapt(net, tensors, relu, match.scheme.padding, context)
         context.weights = load_tensors(context, net, match, tensors)
-        sizes = _resnet.sizes(net)
-        return load_white_box(
-            context, *hook_backbone(context, net, (net.conv1.in_channels,), sizes=sizes)
-        )
+        channels, sizes = (net.conv1.in_channels,), _resnet.sizes(net)
+        return load_white_box(context, *hook_backbone(context, net, channels, sizes=sizes))
 
 
 def _count_known(one: EncoderMatch) -> float:
@@ -68,6 +63,5 @@ def _count_known(one: EncoderMatch) -> float:
     if _vit.is_vit(vit := _vit.canonical_names(one.trunk)):
         return sum(n.startswith(("blocks.", "patch_embed.", "norm.")) for n in vit)
     tensors = _resnet.canonical_names(one.trunk)[0]
-    return sum(n.startswith(("layer", "conv1.", "bn1.")) for n in tensors) * _resnet.is_resnet(
-        tensors
-    )
+    known = sum(n.startswith(("layer", "conv1.", "bn1.")) for n in tensors)
+    return known if _resnet.is_resnet(tensors) else 0
