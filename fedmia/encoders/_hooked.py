@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from fedmia.encoders._errors import FAILURES, first_line
 from fedmia.encoders._outputs import OutputNames, choose_outputs, grid, is_map, read_outputs
 from fedmia.encoders._positions import PREFIX, PositionGrid, find_grid
-from fedmia.encoders.base import FAILURES, LoadContext, first_line
+from fedmia.encoders.base import LoadContext
 from fedmia.nets.base import Trunk
 from fedmia.options.errors import InputError, opt
 

@@ -12,16 +12,10 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel
 
 from fedmia.encoders import checkpoint, untrained
+from fedmia.encoders._errors import FAILURES, first_line
 from fedmia.encoders._hooked import TrialPass
 from fedmia.encoders._outputs import named_tensors
-from fedmia.encoders.base import (
-    FAILURES,
-    Constants,
-    LoadContext,
-    LoadedEncoder,
-    Weights,
-    first_line,
-)
+from fedmia.encoders.base import Constants, LoadContext, LoadedEncoder, Weights
 from fedmia.nets.base import Backbone
 from fedmia.options.errors import InputError, opt
 from fedmia.options.seeding import torch_rng

@@ -100,18 +100,14 @@ def choose_outputs(outputs: Any, context: LoadContext) -> OutputNames:
         if embedding not in tensors:
             raise unknown_name("output", embedding, tensors)
         chosen = [embedding]
-    elif len(chosen) != 1 or (
-        not known and _may_be_mask(tensors[chosen[0]], [tensors[n] for n in (*maps, *tokens)])
-    ):
-        raise InputError(
-            f"{where} returns {listed}, and which of them is the embedding is not known: "
-            f"{opt('embedding', 'NAME')} tells, or return it alone"
-        )
+    parts, guessed = [tensors[n] for n in (*maps, *tokens)], not known and embedding is None
+    if len(chosen) != 1 or (guessed and _may_be_mask(tensors[chosen[0]], parts)):
+        way = f"{opt('embedding', 'NAME')} tells which is the embedding, or return it alone"
+        raise InputError(f"{where} returns {listed}: {way}")
     vector = chosen[0]
     if embedding is None and (len(tensors) > 1 or ASIDE.search(vector)):
-        context.notes.append(
-            f"{where} returns {listed}: '{vector}' is audited; {opt('embedding')} names another."
-        )
+        audited = f"'{vector}' is audited; {opt('embedding')} names another."
+        context.notes.append(f"{where} returns {listed}: {audited}")
     own = [vector] if vector in maps or is_map(tensors[vector]) else maps
     return OutputNames(vector, own[-1] if own and tensors[vector].ndim != 3 else None)
 

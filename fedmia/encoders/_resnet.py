@@ -83,12 +83,10 @@ def adapt(
         context.notes.append("No ReLU follows the first norm, as where layers are numbered so.")
     if "bn1.weight" in tensors and "bn1.running_mean" not in tensors:
         if not options.allow_missing:
-            raise InputError(
-                f"weights '{options.checkpoint}': no running_mean and running_var beside bn1.weight"
-                ": the file lacks the buffers of batch norms (model.state_dict() has them, "
-                "model.parameters() has not), or its norms are of groups; "
-                f"{opt('allow_missing')} takes them for group norms"
-            )
+            lacks = "no running_mean and running_var beside bn1.weight"
+            way = "save model.state_dict(), which has the buffers of batch norms; "
+            way += f"{opt('allow_missing')} takes the norms for group norms"
+            raise InputError(f"weights '{options.checkpoint}': {lacks}: {way}")
         for name, norm in list(module.named_modules()):
             if isinstance(norm, nn.BatchNorm2d):
                 count = norm.num_features
@@ -106,7 +104,8 @@ def build(tensors: Mapping[str, Tensor], where: str) -> nn.Module:
     """
     from torchvision.models.resnet import BasicBlock, Bottleneck, ResNet  # slow to import
 
-    depths = [_count(tensors, f"layer{i}.") for i in range(1, STAGES + 1)]
+    blocks = {tuple(n.split(".")[:2]) for n in tensors if n.count(".") > 2}
+    depths = [sum(stage == f"layer{i}" for stage, _ in blocks) for i in range(1, STAGES + 1)]
     if not all(depths) or f"layer{STAGES + 1}.0.conv1.weight" in tensors:
         raise InputError(f"{where}: its ResNet has {sum(map(bool, depths))} stages, not {STAGES}")
     deep, options = "layer1.0.conv3.weight" in tensors, dict[str, Any]()
@@ -132,9 +131,3 @@ def build(tensors: Mapping[str, Tensor], where: str) -> nn.Module:
     network.bn1 = nn.BatchNorm2d(inputs)
     network.add_module("fc", nn.Identity())
     return network
-
-
-def _count(tensors: Mapping[str, Tensor], stage: str) -> int:
-    """Blocks of a stage."""
-    blocks = {n.split(".")[1] for n in tensors if n.startswith(stage) and n.count(".") > 2}
-    return len(blocks)

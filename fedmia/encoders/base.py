@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import glob
-import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -14,8 +12,9 @@ import numpy as np
 import torch
 from torch import nn
 
+from fedmia.encoders._errors import NUMPY, why_unread
 from fedmia.options.bounded import read_json
-from fedmia.options.errors import InputError, opt, suggest_nearest
+from fedmia.options.errors import InputError, opt
 from fedmia.options.filetype import check_file_type
 from fedmia.options.option import Options
 from fedmia.ssl.augment import Augment
@@ -23,11 +22,8 @@ from fedmia.ssl.base import SSLMethod
 from fedmia.storage.runfolder import Trust
 from fedmia.threat.needs import ACCESS
 
-NUMPY = (".npz", ".npy")
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 PLAIN = ((0.5,), (0.25,))  # one channel, or any other number of them
-# What modules and programs raise on pixels that they do not take.
-FAILURES = (RuntimeError, AssertionError, ValueError, TypeError, IndexError)
 
 Constants = tuple[tuple[float, ...], tuple[float, ...]]
 
@@ -326,15 +322,6 @@ def find_form(spec: str) -> tuple[EncoderForm, str]:
     raise InputError(f"unknown encoder '{spec}'{missing}; give one of {listed}")
 
 
-def why_unread(path: str | Path) -> str:
-    """Why a path names no file of weights, and the way out."""
-    if Path(path).suffix in NUMPY:
-        way_out = "torch.save({n: torch.from_numpy(a) for n, a in numpy.load(F).items()}, 'F.pth')"
-        return f"arrays of NumPy are not read: {way_out} makes weights of F"
-    pattern = "; a pattern is not expanded: each audit reads one file, named in full"
-    return f"no such file{pattern * glob.has_magic(str(path))}"
-
-
 def _hugging_face_folder(path: Path) -> Path | None:
     """The folder that holds a model of transformers, where `path` is it or its file of weights."""
     folder = path.parent if path.name == "model.safetensors" else path
@@ -343,38 +330,3 @@ def _hugging_face_folder(path: Path) -> Path | None:
     except (OSError, ValueError):
         return None
     return folder if isinstance(content, dict) and "model_type" in content else None
-
-
-def import_extra(module: str, what: str, name: str) -> Any:
-    """Import a library that is installed only with an extra.
-
-    Args:
-        module: to import.
-        what: needs it, for the error.
-        name: of the extra.
-
-    Returns:
-        The module.
-
-    Raises:
-        InputError: the extra is not installed.
-    """
-    try:
-        return importlib.import_module(module)
-    except ImportError:
-        install = f"pip install '.[{name}]' in a clone of fedmia"
-        raise InputError(f"{what} needs the extra: {install}") from None
-
-
-def first_line(error: BaseException) -> str:
-    """First line of an exception's message, its first 300 characters, or its type where there is
-    none: a file of others may put a whole page into a name that the message repeats."""
-    lines = str(error).strip().splitlines()
-    return lines[0][:300] if lines else type(error).__name__
-
-
-def unknown_model_error(library: str, name: str, known: Sequence[str]) -> InputError:
-    """The error for a model that a library lacks, with the nearest name of `known`: all of them are
-    too many to print."""
-    near = suggest_nearest(name, known)
-    return InputError(f"unknown {library} model '{name}'{near} ({len(known)} are known)")

@@ -90,7 +90,7 @@ def load_tensors(
             ready[name] = fitted
             if fitted.shape != tensor.shape and is_positions(name):
                 notes.append(f"Positions '{name}' were resampled to the size of the images.")
-    _check(context, own, tensors, ready, match)
+    extra = _check(context, own, tensors, ready, match)
     context.note_precision(ready.values())
     module.load_state_dict(ready, strict=False)
     head, unread = read_head(match.head), [n for n in match.head if n.startswith(PROTOTYPES)]
@@ -99,8 +99,9 @@ def load_tensors(
         unread = list(match.head)
     names = {id(t): match.prefix + n for n, t in match.trunk.items()}
     dropped = [names.get(id(t), n) for n, t in tensors.items() if n not in ready]
-    if extra := len(_unknown_tensors(tensors, ready)):
-        notes.append(f"{extra} of the file's weights find no place in {context.where}: left out.")
+    if extra:
+        places = f"{len(extra)} of the file's weights find no place in {context.where}"
+        notes.append(f"{places}: left out.")
     missing = [n for n, t in own.items() if t.is_floating_point() and n not in ready]
     if missing:
         notes.append(RANDOM.format(len(missing)))
@@ -165,20 +166,18 @@ def _fit_shape(name: str, tensor: Tensor, own: Tensor) -> Tensor | None:
     return None
 
 
-def _unknown_tensors(tensors: Tensors, ready: Tensors) -> list[str]:
-    """A trunk's tensors that are not `ready` but shape features, as counters and zeros do not."""
-    return [
-        n for n, t in tensors.items()
+def _check(
+    context: LoadContext, own: Tensors, tensors: Tensors, ready: Tensors, match: EncoderMatch
+) -> list[str]:
+    """What shapes features and finds no place; an InputError for the first tensor that is missing
+    or of another shape, or for these."""
+    where, load_options = context.where, context.load_options
+    extra = [
+        n for n, t in tensors.items()  # counters and zeros shape no features
         if n not in ready and t.is_floating_point()
         and not ASIDE.match(n) and not (n.endswith("bias") and not t.any())
     ]  # fmt: skip
-
-
-def _check(
-    context: LoadContext, own: Tensors, tensors: Tensors, ready: Tensors, match: EncoderMatch
-) -> None:
-    """Raise InputError for the first tensor that is missing or of another shape, or strangers."""
-    where, load_options = context.where, context.load_options
+    file = f"weights '{load_options.checkpoint}'"
     needed = [n for n, t in own.items() if t.is_floating_point()]
     fitting = sum(n in ready for n in needed)
     way, lax = match.advice(load_options.checkpoint, where), f"; {opt('allow_missing')} leaves "
@@ -186,22 +185,19 @@ def _check(
         if name in ready or (name not in tensors and load_options.allow_missing and fitting):
             continue
         wrong = f"is missing in '{match.entry}'" if match.entry else "is missing"
-        strays = [f"; '{stray}' finds no place" for stray in _unknown_tensors(tensors, ready)[:1]]
+        strays = [f"; '{stray}' finds no place" for stray in extra[:1]]
         more = "".join(strays) + (f"{lax}it random" if fitting else "")
         if name in tensors:
             shape = tuple(tensors[name].shape)
             wrong, more = f"is {shape}, {where} needs {tuple(own[name].shape)}", ""
-        raise InputError(
-            f"weights '{load_options.checkpoint}': tensor '{match.prefix + name}' {wrong} "
-            f"({fitting} of {len(needed)} tensors fit){way and '; ' + way}{more}"
-        )
-    if (extra := _unknown_tensors(tensors, ready)) and not load_options.allow_missing:
-        raise InputError(
-            f"weights '{load_options.checkpoint}': {len(extra)} of its trunk's tensors find no "
-            f"place in {where} ({', '.join(extra[:3])}{', ..' * (len(extra) > 3)}): it is of "
-            f"another network; {way or 'name that: timm:NAME or package.module:factory'}{lax}"
-            "them out"
-        )
+        fit = f"({fitting} of {len(needed)} tensors fit){way and '; ' + way}"
+        raise InputError(f"{file}: tensor '{match.prefix + name}' {wrong} {fit}{more}")
+    if extra and not load_options.allow_missing:
+        listed = ", ".join(extra[:3]) + ", .." * (len(extra) > 3)
+        places = f"{len(extra)} of its trunk's tensors find no place in {where} ({listed})"
+        way = way or "name that: timm:NAME or package.module:factory"
+        raise InputError(f"{file}: {places}: it is of another network; {way}{lax}them out")
+    return extra
 
 
 def read_head(tensors: Tensors) -> nn.Module | None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from fedmia.encoders._errors import FAILURES, first_line
 from fedmia.encoders._positions import is_positions
-from fedmia.encoders.base import FAILURES, LoadedEncoder, first_line
+from fedmia.encoders.base import LoadedEncoder
 from fedmia.options.errors import InputError, opt
 from fedmia.records import EncoderInfo
 from fedmia.ssl.base import iterate_parts

@@ -14,8 +14,9 @@ from torch.export.passes import move_to_device_pass
 
 from fedmia.encoders import untrained
 from fedmia.encoders._archive import check_program
+from fedmia.encoders._errors import first_line
 from fedmia.encoders._program import Program, load_black_box
-from fedmia.encoders.base import EncoderForm, LoadContext, LoadedEncoder, LoadOptions, first_line
+from fedmia.encoders.base import EncoderForm, LoadContext, LoadedEncoder, LoadOptions
 from fedmia.options.errors import InputError
 
 

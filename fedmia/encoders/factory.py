@@ -8,9 +8,10 @@ import torch
 from torch import nn
 
 from fedmia.encoders import checkpoint
+from fedmia.encoders._errors import first_line
 from fedmia.encoders._hooked import CHANNELS, TrialPass, find_input_size, hook_backbone
 from fedmia.encoders._module import build_seeded, copy_module, load_white_box, strip_wrappers
-from fedmia.encoders.base import EncoderForm, LoadContext, LoadedEncoder, LoadOptions, first_line
+from fedmia.encoders.base import EncoderForm, LoadContext, LoadedEncoder, LoadOptions
 from fedmia.nets.base import Backbone
 from fedmia.options.errors import InputError
 from fedmia.ssl.base import Encoder

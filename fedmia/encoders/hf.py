@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fedmia.encoders._errors import import_extra
 from fedmia.encoders._hooked import hook_backbone
 from fedmia.encoders._module import build_seeded, load_white_box
 from fedmia.encoders.base import (
@@ -20,7 +21,6 @@ from fedmia.encoders.base import (
     LoadedEncoder,
     LoadOptions,
     Weights,
-    import_extra,
 )
 from fedmia.encoders.checkpoint import RANDOM
 from fedmia.encoders.torchfile import folder_weights, of_configuration, read_json

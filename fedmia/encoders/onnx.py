@@ -10,15 +10,9 @@ import torch
 from torch import Tensor
 
 from fedmia.encoders import untrained
+from fedmia.encoders._errors import first_line, import_extra
 from fedmia.encoders._program import Program, load_black_box
-from fedmia.encoders.base import (
-    EncoderForm,
-    LoadContext,
-    LoadedEncoder,
-    LoadOptions,
-    first_line,
-    import_extra,
-)
+from fedmia.encoders.base import EncoderForm, LoadContext, LoadedEncoder, LoadOptions
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng
 

@@ -4,17 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from fedmia.encoders._errors import import_extra, unknown_model_error
 from fedmia.encoders._hooked import hook_backbone
 from fedmia.encoders._module import build, load_weights, load_white_box
-from fedmia.encoders.base import (
-    Constants,
-    EncoderForm,
-    LoadContext,
-    LoadedEncoder,
-    LoadOptions,
-    import_extra,
-    unknown_model_error,
-)
+from fedmia.encoders.base import Constants, EncoderForm, LoadContext, LoadedEncoder, LoadOptions
 
 
 class OpenClipModel(EncoderForm):

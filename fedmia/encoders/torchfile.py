@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import io
 import pickle
-import pickletools
 import re
-import struct
 import warnings
 import zipfile
-import zlib
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,11 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from fedmia.encoders.base import NUMPY, first_line, why_unread
+from fedmia.encoders._errors import NUMPY, first_line, why_unread
 from fedmia.options import bounded
 from fedmia.options.errors import InputError
 from fedmia.options.filetype import check_file_type
@@ -113,12 +109,7 @@ def read(path: Path) -> Any:
         return _refuse_adapters(path, content)
     except InputError:
         raise
-    # What torch makes of bytes that are no file of its own has no common class.
-    except (
-        pickle.UnpicklingError, SafetensorError, RuntimeError, EOFError, OSError, ValueError,
-        LookupError, AttributeError, TypeError, AssertionError, MemoryError, OverflowError,
-        zipfile.BadZipFile, zlib.error, struct.error,
-    ) as error:  # fmt: skip
+    except Exception as error:  # what readers make of bytes that are no file has no common class
         raise _refusal(path, error) from None
 
 
@@ -154,18 +145,15 @@ def _script(path: Path) -> dict[str, Tensor]:
 
     A copy without its constants is to torch a file of tensors. None of its code is compiled.
     """
-    copy, storages = io.BytesIO(), set[str]()
+    copy = io.BytesIO()
     with zipfile.ZipFile(path) as archive, zipfile.ZipFile(copy, "w") as bare:
         for name in archive.namelist():
-            content = archive.read(name)
-            if name.endswith("/data.pkl"):
-                storages = {str(a) for op, a, _ in pickletools.genops(content) if "GLOB" in op.name}
             if not name.endswith("/constants.pkl"):
-                bare.writestr(name, content)
-    own: list[Any] = [
-        (ModuleStub, n.replace(" ", ".")) for n in storages if n.startswith("__torch__")
-    ]
+                bare.writestr(name, archive.read(name))
     copy.seek(0)
+    names = torch.serialization.get_unsafe_globals_in_checkpoint(copy)
+    copy.seek(0)
+    own: list[Any] = [(ModuleStub, n) for n in names if n.startswith("__torch__.")]
     with torch.serialization.safe_globals(own):
         return torch.load(copy, map_location="cpu", weights_only=True).tensors
 
@@ -177,11 +165,9 @@ def _refusal(path: Path, error: Exception) -> InputError:
     """
     text = str(error)
     if match := re.search(r"GLOBAL (\S+)", text):
-        return InputError(
-            f"weights '{path}': not read: it asks for '{match[1]}', which is no data and may run "
-            "code; nothing of it was run. Save the model's state_dict() alone (of an "
-            "ArrayRecord to_torch_state_dict())"
-        )
+        way = "Save the model's state_dict() alone (of an ArrayRecord to_torch_state_dict())"
+        asks = f"it asks for '{match[1]}', which is no data and may run code; nothing of it was run"
+        return InputError(f"weights '{path}': not read: {asks}. {way}")
     why = first_line(error).split(". ")[0]
     if "inline_container" in text:
         why = "a damaged archive, or one of other files: torch.save(model.state_dict(), FILE)"

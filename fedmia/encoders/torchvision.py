@@ -9,16 +9,10 @@ from typing import Any
 from torch import Tensor, nn
 
 from fedmia.encoders import _resnet
+from fedmia.encoders._errors import unknown_model_error
 from fedmia.encoders._hooked import SIZES, hook_backbone
 from fedmia.encoders._module import build_seeded, load_weights, load_white_box
-from fedmia.encoders.base import (
-    IMAGENET,
-    EncoderForm,
-    LoadContext,
-    LoadedEncoder,
-    LoadOptions,
-    unknown_model_error,
-)
+from fedmia.encoders.base import IMAGENET, EncoderForm, LoadContext, LoadedEncoder, LoadOptions
 
 HEADS = ("fc", "classifier", "heads", "head")
 

@@ -46,11 +46,11 @@ class WeightsFile(EncoderForm):
             return load_white_box(context, TimmBackbone(module, tried.channels, tried.size), tried)
         tensors, relu = _resnet.canonical_names(match.trunk)
         if not _resnet.is_resnet(tensors):
-            usual = "give timm:NAME, torchvision:NAME or package.module:factory with "
-            raise InputError(
-                f"encoder '{source}': its tensors are neither a ResNet's nor a ViT's by name; "
-                f"{match.advice(source, path.name) or usual + opt('checkpoint', source)}"
-            )
+            names = "timm:NAME, torchvision:NAME or package.module:factory"
+            way = match.advice(source, path.name)
+            way = way or f"give {names} with {opt('checkpoint', source)}"
+            neither = "its tensors are neither a ResNet's nor a ViT's by name"
+            raise InputError(f"encoder '{source}': {neither}; {way}")
         net: Any = build_seeded(lambda: _resnet.build(tensors, path.name), load_options.seed)
         _resnet.adapt(net, tensors, relu, match.scheme.padding, context)
         context.weights = load_tensors(context, net, match, tensors)
