@@ -137,10 +137,10 @@ def find_input_size(
     Raises:
         InputError: it takes none of them.
     """
-    asked = context.load_options.size
-    if asked is None and size is not None:
+    own = context.load_options.size
+    if own is None and size is not None:
         refuse_large(context.where, size)
-    side, took, errors = asked or size, list[tuple[int, int]](), list[str]()
+    side, took, errors = own or size, list[tuple[int, int]](), list[str]()
     for one in dict.fromkeys((*([side] if side else ()), *sizes)):
         for count in channels if not took else (took[0][0],):
             try:

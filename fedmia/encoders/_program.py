@@ -117,8 +117,8 @@ def load_black_box(program: Program, permuted: Callable[[int], Program]) -> Load
     def method(of: Program) -> LoadedEncoderMethod:
         of.output_names = program.output_names
         encoder = Encoder(ProgramBackbone(of, one is not None), nn.Identity(), mean, std)
-        made = LoadedEncoderMethod(encoder, vector.shape[1], load_options.seed)
-        return made.to(load_options.device).eval()
+        loaded = LoadedEncoderMethod(encoder, vector.shape[1], load_options.seed)
+        return loaded.to(load_options.device).eval()
 
     own, control = method(program), lambda least: method(permuted(least))
     return load_with_control(context, "black_box", own, control, tried)

@@ -142,13 +142,12 @@ class LoadOptions:
             InputError: the number of values is neither one nor `channels`, or a deviation is not
                 positive.
         """
-        usual, what = PLAIN, "mean 0.5, deviation 0.25"
-        if channels == 3:
-            usual, what = IMAGENET, "ImageNet's constants"
+        what = "ImageNet's constants" if channels == 3 else "mean 0.5, deviation 0.25"
         if own is None and (self.mean is None or self.std is None):
             open_ = f"{what} stand for what {opt('mean')} and {opt('std')} leave open."
             notes.append(f"The encoder does not tell how its pixels were normalised: {open_}")
-        mean, std = self.mean or (own or usual)[0], self.std or (own or usual)[1]
+        usual = own or (IMAGENET if channels == 3 else PLAIN)
+        mean, std = self.mean or usual[0], self.std or usual[1]
         for name, values in (("mean", mean), ("std", std)):
             if len(values) not in (1, channels):
                 count = f"{len(values)} values for images of {channels} channels"

@@ -232,11 +232,11 @@ def _tables(contents: Any, entry: str = "") -> Iterator[tuple[str, dict[str, Ten
     """Named tensors by the entry that holds them, `a.b` in one another; the file itself is ``."""
     if not isinstance(contents, Mapping):
         return
-    named = {name: value for name, value in contents.items() if isinstance(name, str)}
-    tensors = {n: t for n, t in named.items() if isinstance(t, Tensor) and not t.is_sparse}
+    entries = {name: value for name, value in contents.items() if isinstance(name, str)}
+    tensors = {n: t for n, t in entries.items() if isinstance(t, Tensor) and not t.is_sparse}
     if tensors:
         yield entry, tensors
-    for name, inner in named.items():
+    for name, inner in entries.items():
         yield from _tables(inner, f"{entry}.{name}" if entry else name)
 
 

@@ -92,45 +92,43 @@ def read(path: Path) -> Any:
         raise InputError(f"weights '{path}': {why_unread(path)}")
     check_file_type(path, "weights")
     try:
-        if path.suffix == ".safetensors":
-            return _refuse_adapters(path, load_file(path))
-        if zipfile.is_zipfile(path):
-            bounded.check_zip(f"weights '{path}'", path)
-        with torch.serialization.safe_globals(_stand_ins()), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of a pickle's protocol
-            try:
-                content = torch.load(path, map_location="cpu", weights_only=True)
-            except RuntimeError as error:
-                if "TorchScript" not in str(error):
-                    raise
-                content = _script(path)
-        size = sum(t.numel() * t.itemsize for t in _list_tensors(content))
-        bounded.check_unfolded(f"weights '{path}'", size, path.stat().st_size)
-        return _refuse_adapters(path, content)
+        content = load_file(path) if path.suffix == ".safetensors" else _load(path)
     except InputError:
         raise
     except Exception as error:  # what readers make of bytes that are no file has no common class
         raise _refusal(path, error) from None
-
-
-def _refuse_adapters(path: Path, content: Any) -> Any:
-    """The content, unless a tensor of it belongs to an adapter: without it the network that the
-    file names would be another one."""
-    for name, value in content.items() if isinstance(content, dict) else ():
-        if isinstance(value, Tensor) and "lora_" in str(name):
+    size = 0
+    for name, tensor in _tensors(content):
+        size += tensor.numel() * tensor.itemsize  # many may be views of one number
+        if "lora_" in name:  # without it the network that the file names would be another one
             way = "merge it into the weights that it changes (peft: merge_and_unload()), save these"
             raise InputError(f"weights '{path}': '{name}' is of a LoRA adapter: {way}")
-        _refuse_adapters(path, value)
+    bounded.check_unfolded(f"weights '{path}'", size, path.stat().st_size)
     return content
 
 
-def _list_tensors(content: Any) -> Iterator[Tensor]:
-    """Every tensor in containers; many may be views of one number."""
+def _load(path: Path) -> Any:
+    """What a file of torch.save, or a TorchScript archive, holds."""
+    if zipfile.is_zipfile(path):
+        bounded.check_zip(f"weights '{path}'", path)
+    with torch.serialization.safe_globals(_stand_ins()), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a pickle's protocol
+        try:
+            content = torch.load(path, map_location="cpu", weights_only=True)
+        except RuntimeError as error:
+            if "TorchScript" not in str(error):
+                raise
+            content = _script(path)
+    return content
+
+
+def _tensors(content: Any, name: str = "") -> Iterator[tuple[str, Tensor]]:
+    """Every tensor in containers, with its own name."""
     if isinstance(content, Tensor):
-        yield content
+        yield name, content
     elif isinstance(content, dict | list | tuple):
-        for value in content.values() if isinstance(content, dict) else content:
-            yield from _list_tensors(value)
+        for key, value in content.items() if isinstance(content, dict) else enumerate(content):
+            yield from _tensors(value, str(key))
 
 
 def _stand_ins() -> list[Any]:
