@@ -20,8 +20,7 @@ from fedmia.encoders.base import LoadContext
 from fedmia.nets.base import Trunk
 from fedmia.options.errors import InputError, opt
 
-SIZES = (224, 96, 64, 32, 28)  # tried where no size is told
-CHANNELS = (3, 1)  # likewise
+CHANNELS = (3, 1)  # tried where no number is told
 STAGES = 4  # most stages that are named
 RESERVED = ("avgpool", "encoder", "map")  # layers that every encoder has, or may have
 LARGEST = 1024  # pixels a side that a file may name
@@ -125,23 +124,19 @@ class TrialPass(NamedTuple):
 
 @torch.no_grad()
 def find_input_size(
-    context: LoadContext,
-    run: Callable[[Tensor], object],
-    channels: Sequence[int],
-    size: int | None = None,
-    sizes: Sequence[int] = SIZES,
+    context: LoadContext, run: Callable[[Tensor], object], channels: Sequence[int]
 ) -> TrialPass:
-    """The first size of blank pixels that `run` takes: the size that the user gave, else of
-    `size`, else of the usual `sizes`.
+    """The first size of blank pixels that `run` takes: the size that the user gave, else that of
+    the context, else of its `sizes`.
 
     Raises:
         InputError: it takes none of them.
     """
     own = context.load_options.size
-    if own is None and size is not None:
-        refuse_large(context.where, size)
-    side, took, errors = own or size, list[tuple[int, int]](), list[str]()
-    for one in dict.fromkeys((*([side] if side else ()), *sizes)):
+    if own is None and context.size is not None:
+        refuse_large(context.where, context.size)
+    side, took, errors = own or context.size, list[tuple[int, int]](), list[str]()
+    for one in dict.fromkeys((*([side] if side else ()), *context.sizes)):
         for count in channels if not took else (took[0][0],):
             try:
                 run(torch.zeros(1, count, one, one))
@@ -162,20 +157,12 @@ def find_input_size(
 
 @torch.no_grad()
 def hook_backbone(
-    context: LoadContext,
-    module: nn.Module,
-    channels: Sequence[int],
-    size: int | None = None,
-    sizes: Sequence[int] = SIZES,
-    *,
-    flat_is_map: bool = False,
+    context: LoadContext, module: nn.Module, channels: Sequence[int], *, flat_is_map: bool = False
 ) -> tuple[HookedBackbone, TrialPass]:
     """The module as a backbone, its stages found by one pass of blank pixels.
 
     Args:
         channels: numbers of channels to try.
-        size: to try first, pixels a side, or None.
-        sizes: to try then.
         flat_is_map: whether an output as long as the last map is that map, flattened.
 
     Raises:
@@ -183,7 +170,7 @@ def hook_backbone(
             which none is known to be the embedding.
     """
     module.eval()
-    where, tried = context.where, find_input_size(context, module, channels, size, sizes)
+    where, tried = context.where, find_input_size(context, module, channels)
     # A pooled map may be larger than the one it was made of: VGG's is 7x7 for any image.
     pools = (nn.AdaptiveAvgPool2d, nn.AdaptiveMaxPool2d)
     names = [n for n, part in module.named_modules() if n and not isinstance(part, pools)]

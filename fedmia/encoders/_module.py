@@ -15,7 +15,7 @@ from fedmia.encoders import checkpoint, untrained
 from fedmia.encoders._errors import FAILURES, first_line
 from fedmia.encoders._hooked import TrialPass
 from fedmia.encoders._outputs import named_tensors
-from fedmia.encoders.base import Constants, LoadContext, LoadedEncoder, Weights
+from fedmia.encoders.base import LoadContext, LoadedEncoder, Weights
 from fedmia.nets.base import Backbone
 from fedmia.options.errors import InputError, opt
 from fedmia.options.seeding import torch_rng
@@ -115,8 +115,6 @@ def load_white_box(
     context: LoadContext,
     network: Backbone | Encoder | SSLMethod,
     tried: TrialPass,
-    own: Constants | None = None,
-    size: int | None = None,
     access: str = "white_box",
 ) -> LoadedEncoder:
     """The encoder with its layers and weights at hand; its control has permuted weights.
@@ -124,14 +122,13 @@ def load_white_box(
     Args:
         network: a backbone, which gets the head that came with its weights, an encoder, or a
             method with its own loss.
-        own: the normalisation that goes with a backbone, None: not known.
-        size: that it asks for where the user gives none and other sizes work too.
         access: `black_box` where no gradient reaches its weights.
     """
     load_options = context.load_options
     blank = torch.zeros(1, tried.channels, tried.size, tried.size)
     if isinstance(network, Backbone):
-        mean, std = load_options.channel_constants(tried.channels, own, context.notes)
+        own, notes = context.constants, context.notes
+        mean, std = load_options.channel_constants(tried.channels, own, notes)
         network = Encoder(network, nn.Identity(), mean, std)
         if (head := context.weights.head) is not None:
             width = _width(network, blank)
@@ -151,7 +148,7 @@ def load_white_box(
         untrained.permute_tensors(state, context, least)
         return control
 
-    return load_with_control(context, access, method, permuted, tried, size)
+    return load_with_control(context, access, method, permuted, tried)
 
 
 @torch.no_grad()
@@ -166,13 +163,11 @@ def load_with_control(
     method: SSLMethod,
     permuted: Callable[[int], SSLMethod],
     tried: TrialPass,
-    size: int | None = None,
 ) -> LoadedEncoder:
     """A released encoder whose control is its own with weights permuted.
 
     Args:
         permuted: makes it, weight tensors of fewer dimensions than its argument left alone.
-        size: as of `load_white_box`.
     """
     shape = (tried.channels, tried.size, tried.size)
     return LoadedEncoder(
@@ -183,7 +178,7 @@ def load_with_control(
         untrained_how=untrained.HOW,
         access=access,
         channels=tried.channels,
-        size=tried.size if tried.fixed or context.load_options.size else size,
+        size=tried.size if tried.fixed or context.load_options.size else context.size,
         fixed_size=tried.fixed,
         notes=context.notes,
         weights=context.weights,

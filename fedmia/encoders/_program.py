@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedmia.encoders._hooked import CHANNELS, SIZES, find_input_size
+from fedmia.encoders._hooked import CHANNELS, find_input_size
 from fedmia.encoders._module import LoadedEncoderMethod, load_with_control
 from fedmia.encoders._outputs import OutputNames, choose_outputs, read_outputs
-from fedmia.encoders.base import LoadContext, LoadedEncoder, Weights
+from fedmia.encoders.base import SIZES, LoadContext, LoadedEncoder, Weights
 from fedmia.nets.base import Trunk
 from fedmia.options.errors import InputError, opt
 from fedmia.ssl.base import Encoder
@@ -106,8 +106,9 @@ def load_black_box(program: Program, permuted: Callable[[int], Program]) -> Load
     if size is not None and load_options.size not in (None, size):
         takes = f"{context.where} takes {size}x{size} images only"
         raise InputError(f"{opt('size', load_options.size)}: {takes}")
+    context.size, context.sizes = size, (size,) if size else SIZES
     channels = CHANNELS if program.channels is None else (program.channels,)
-    tried = find_input_size(context, program, channels, size, (size,) if size else SIZES)
+    tried = find_input_size(context, program, channels)
     vector, one = program(torch.zeros(2, tried.channels, tried.size, tried.size))
     mean, std = load_options.channel_constants(tried.channels, None, context.notes)
     if program.batch is not None:

@@ -8,7 +8,6 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from fedmia.encoders._hooked import SIZES
 from fedmia.encoders.base import LoadContext
 from fedmia.nets.base import group_count
 from fedmia.options.errors import InputError, opt
@@ -45,10 +44,14 @@ def is_resnet(tensors: Mapping[str, Tensor]) -> bool:
     return tensors.keys() >= {FIRST, SECOND, "conv1.weight"}
 
 
-def sizes(module: nn.Module) -> tuple[int, ...]:
-    """Sizes of images to try: with a small stem the usual ones are slow, and not meant."""
+def adapt_sizes(context: LoadContext, module: nn.Module) -> bool:
+    """Give the context small sizes to try where the stem is small: the usual ones are slow then, and
+    not meant. Returns whether it is."""
     stem = getattr(module, "conv1", None)
-    return SMALL if isinstance(stem, nn.Conv2d) and stem.stride == (1, 1) else SIZES
+    small = isinstance(stem, nn.Conv2d) and stem.stride == (1, 1)
+    if small:
+        context.sizes = SMALL
+    return small
 
 
 def adapt(

@@ -23,6 +23,7 @@ from fedmia.storage.runfolder import Trust
 from fedmia.threat.needs import ACCESS
 
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+SIZES = (224, 96, 64, 32, 28)  # tried where no size is told
 PLAIN = ((0.5,), (0.25,))  # one channel, or any other number of them
 
 Constants = tuple[tuple[float, ...], tuple[float, ...]]
@@ -208,12 +209,18 @@ class LoadContext:
     Attributes:
         where: what messages and the report call the encoder.
         load_options: the user's options.
+        size: pixels a side that it asks for where the user gives none; None: not known.
+        sizes: likewise, tried then.
+        constants: the normalisation that goes with its weights; None: not known.
         notes: what the reader of the report should know.
         weights: where its weights come from.
     """
 
     where: str
     load_options: LoadOptions
+    size: int | None = None
+    sizes: Sequence[int] = SIZES
+    constants: Constants | None = None
     notes: list[str] = field(default_factory=list)
     weights: Weights = field(default_factory=lambda: Weights("torch module"))
 

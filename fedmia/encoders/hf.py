@@ -87,20 +87,20 @@ class HuggingFaceFolder(EncoderForm):
         transformers = import_extra("transformers", "hf:FOLDER", "hf")
         with of_configuration(folder):
             model, missing, unused = _read_model(transformers, context, weights_file)
-            size, own = read_preprocessing(folder, model, context.notes)
+            context.size, context.constants = read_preprocessing(folder, model, context.notes)
             channels = int(getattr(_vision(model.config), "num_channels", 3))
             names, kind = list(model.state_dict()), model.config.model_type
-            tower = ImageTower(model, load_options.size not in (None, size))
+            tower = ImageTower(model, load_options.size not in (None, context.size))
             if "pixel_values" not in tower.takes:
                 raise InputError(f"{context.where}: {kind} is no model of images")
             text = sorted(set(names) - set(model.state_dict()))
             count = len(names) - len(text) - len(missing)
             context.weights = Weights(f"transformers {kind}", count, (*unused, *text), missing)
-            backbone, tried = hook_backbone(context, tower.float(), (channels,), size)
+            backbone, tried = hook_backbone(context, tower.float(), (channels,))
             tower.resized = RESIZES in tower.takes  # parts of an image; its own size is as it was
             patch = getattr(_vision(model.config), "patch_size", 1)
             backbone.patch = patch if isinstance(patch, int) else 1
-            return load_white_box(context, backbone, tried, own, size)
+            return load_white_box(context, backbone, tried)
 
 
 def _read_model(

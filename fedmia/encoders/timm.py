@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from fedmia.encoders import _resnet
 from fedmia.encoders._errors import import_extra, unknown_model_error
-from fedmia.encoders._hooked import SIZES, STAGES, capture_outputs, find_input_size, refuse_large
+from fedmia.encoders._hooked import STAGES, capture_outputs, find_input_size, refuse_large
 from fedmia.encoders._module import build, load_weights, load_white_box
 from fedmia.encoders._outputs import grid, is_map
 from fedmia.encoders.base import EncoderForm, LoadContext, LoadedEncoder, LoadOptions
@@ -125,16 +125,17 @@ def _load_model(timm: Any, context: LoadContext, name: str, sized: int | None) -
     module: Any = _build_model(timm, name, context, sized).eval()
     load_weights(context, module)
     data = timm.data.resolve_model_data_config(module)
-    sizes, stem = _resnet.sizes(module), getattr(module, "conv1", None)
-    size = int(data["input_size"][-1]) if sizes == SIZES else None
+    stem = getattr(module, "conv1", None)
     channels = stem.in_channels if isinstance(stem, nn.Conv2d) else int(data["input_size"][0])
-    own = (tuple(map(float, data["mean"])), tuple(map(float, data["std"])))
-    tried = find_input_size(context, module, (channels,), size, sizes)
+    if not _resnet.adapt_sizes(context, module):
+        context.size = int(data["input_size"][-1])
+        own = (tuple(map(float, data["mean"])), tuple(map(float, data["std"])))
+        context.constants = own if channels == len(own[0]) else None
+    tried = find_input_size(context, module, (channels,))
     if (getattr(module, "pretrained_cfg", None) or {}).get("fixed_input_size"):
         tried = tried._replace(fixed=True)  # its parts alone may have another size
     backbone = TimmBackbone(module, tried.channels, tried.size)
-    known = own if size is not None and channels == len(own[0]) else None
-    return load_white_box(context, backbone, tried, known, size)
+    return load_white_box(context, backbone, tried)
 
 
 def _build_model(timm: Any, name: str, context: LoadContext, sized: int | None) -> Any:

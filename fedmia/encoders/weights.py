@@ -41,8 +41,8 @@ class WeightsFile(EncoderForm):
             form = match.scheme.form
             module = build_seeded(lambda: _vit.build(context, vit, form), load_options.seed)
             context.weights = load_tensors(context, module.eval(), match, vit)
-            size, channels = module.patch_embed.img_size[0], module.patch_embed.proj.in_channels
-            tried = find_input_size(context, module, (channels,), size)._replace(fixed=True)
+            context.size, channels = module.patch_embed.img_size[0], (vit[_vit.PATCHES].shape[1],)
+            tried = find_input_size(context, module, channels)._replace(fixed=True)
             return load_white_box(context, TimmBackbone(module, tried.channels, tried.size), tried)
         tensors, relu = _resnet.canonical_names(match.trunk)
         if not _resnet.is_resnet(tensors):
@@ -54,8 +54,8 @@ class WeightsFile(EncoderForm):
         net: Any = build_seeded(lambda: _resnet.build(tensors, path.name), load_options.seed)
         _resnet.adapt(net, tensors, relu, match.scheme.padding, context)
         context.weights = load_tensors(context, net, match, tensors)
-        channels, sizes = (net.conv1.in_channels,), _resnet.sizes(net)
-        return load_white_box(context, *hook_backbone(context, net, channels, sizes=sizes))
+        _resnet.adapt_sizes(context, net)
+        return load_white_box(context, *hook_backbone(context, net, (net.conv1.in_channels,)))
 
 
 def _count_known(one: EncoderMatch) -> float:
