@@ -45,8 +45,8 @@ def is_resnet(tensors: Mapping[str, Tensor]) -> bool:
 
 
 def adapt_sizes(context: LoadContext, module: nn.Module) -> bool:
-    """Give the context small sizes to try where the stem is small: the usual ones are slow then, and
-    not meant. Returns whether it is."""
+    """Whether the stem is small: then the context gets small sizes to try, as the usual ones are
+    slow and not meant."""
     stem = getattr(module, "conv1", None)
     small = isinstance(stem, nn.Conv2d) and stem.stride == (1, 1)
     if small:
