@@ -10,8 +10,9 @@ import numpy as np
 import torch
 
 from fedmia.data.base import Dataset, Request
+from fedmia.encoders._errors import first_line
 from fedmia.encoders._hooked import refuse_large
-from fedmia.encoders.base import EncoderForm, LoadedEncoder, LoadOptions, Weights, first_line
+from fedmia.encoders.base import EncoderForm, LoadedEncoder, LoadOptions, Weights
 from fedmia.nets.base import Net, check_network
 from fedmia.options import registry
 from fedmia.options.errors import InputError, opt
