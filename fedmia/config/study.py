@@ -144,8 +144,9 @@ class Study(Settings):
         """Names of the views of the page; the first says its sentence."""
         if self.encoders:
             return self.view or ("encoders",)
-        asked = {"tradeoff": bool(self.defenses), "baseline": self.baseline is not None}
-        return self.view or (*(name for name, given in asked.items() if given), "sweep")
+        names = ["tradeoff"] if self.defenses else []
+        names += [] if self.baseline is None else ["baseline"]
+        return self.view or (*names, "sweep")
 
     @property
     def points(self) -> tuple[Cell, ...]:
@@ -249,7 +250,7 @@ class Study(Settings):
     def tree(self) -> Tree:
         """The study as its YAML file says it; reads back the same."""
         own = {f.name: plain(getattr(self, f.name)) for f, _ in option_fields(type(self))}
-        lists = {"over": [dict(one) for one in self.over]} if any(self.over) else {}
+        lists: Tree = {"over": [dict(one) for one in self.over]} if any(self.over) else {}
         lists |= {"strengths": dict(self.strengths)} if self.strengths else {}
         return {**parse_values({**self.audit, **self.base}), **own, **parse_values(lists)}
 

@@ -34,7 +34,15 @@ def table(columns: Columns, rows: Iterable[Any], css: Callable[[Any], str]) -> T
 
 
 def cell(row: Any, path: str) -> str | TextCell:
-    """How a value of a row reads: text, `1,200`, `0.612`, `0.612 [0.585, 0.635]`, or a dash."""
+    """How a value of a row reads: text, `1,200`, `0.612`, `0.612 [0.585, 0.635]`, or a dash.
+
+    Args:
+        row: nested mappings.
+        path: of the value; a leading plus sign gives a difference its sign.
+
+    Returns:
+        Text, or a number over its intervals.
+    """
     value = row
     for key in path.removeprefix("+").split("."):
         value = None if value is None else value.get(key)

@@ -35,6 +35,9 @@ def launcher_of(settings: Study, start: Start | None = None) -> RunLauncher:
     Args:
         settings: of the study.
         start: makes the command line of a run; None for the usual one.
+
+    Returns:
+        What starts each, and whether a folder holds one that can be gone on with.
     """
     if not settings.encoders:
         return RunLauncher(start or simulate_command, is_resumable)

@@ -18,7 +18,7 @@ from fedmia.report.verdict import UNSOUND
 from fedmia.runs import Run, open_run
 from fedmia.storage.manifest import TABLE
 from fedmia.storage.runfolder import damaged
-from fedmia.study.points import BySeed, over_models
+from fedmia.study.points import over_models
 from fedmia.table import COLUMNS, read
 
 if TYPE_CHECKING:
@@ -100,10 +100,11 @@ class StudyResult:
         folder: of the study.
         about: what `study.json` holds: `sentence`, `notes`, `settings`, `cells`, ..
         cells: the runs, those of one point together.
+        trust_plugins: whether plugins from outside that it names are imported.
     """
 
-    def __init__(self, folder: Path, about: Mapping[str, Any], trust_plugins: bool = False) -> None:
-        self.folder, self.about, self._trust = folder, about, trust_plugins
+    def __init__(self, folder: Path, about: dict[str, Any], trust_plugins: bool = False) -> None:
+        self.folder, self.about, self.trust_plugins = folder, about, trust_plugins
         self.cells = [CellState(**cell) for cell in about["cells"]]
 
     def __repr__(self) -> str:
@@ -138,7 +139,7 @@ class StudyResult:
     def runs(self) -> dict[str, Run]:
         """The finished runs by name: `partition.alpha=0.1_seed=0`."""
         folders = sorted(p.parent for p in (self.folder / "cells").glob("*/report.json"))
-        return {path.name: open_run(path, trust_plugins=self._trust) for path in folders}
+        return {path.name: open_run(path, trust_plugins=self.trust_plugins) for path in folders}
 
     @property
     def failed(self) -> dict[str, str]:
@@ -190,7 +191,7 @@ class StudyResult:
 
     def values(
         self, metric: str, *by: str, subject: str = "attack", **where: Any
-    ) -> dict[tuple[Any, ...], BySeed]:
+    ) -> dict[tuple[Any, ...], dict[int, float]]:
         """Numbers of the table, by seed.
 
         Args:
@@ -275,8 +276,8 @@ class StudyResult:
         renamed.cells = [CellState(**cell) for cell in cells]
         columns = {n: self.table[n].replace(dict(names)) for n in ("point", "attack", "baseline")}
         renamed.table = self.table.assign(**columns)
-        if (baseline := self.settings.get("baseline")) in names:
-            settings = {**self.settings, "baseline": names[baseline]}
+        if baseline := names.get(str(self.settings.get("baseline"))):
+            settings = {**self.settings, "baseline": baseline}
             renamed.about = {**self.about, "settings": settings}
         return renamed
 
@@ -288,7 +289,7 @@ class StudyResult:
             InputError: one from outside, in a folder that is not trusted.
         """
         names = self.about["views"]
-        if outside := [name for name in names if ":" in name and not self._trust]:
+        if outside := [name for name in names if ":" in name and not self.trust_plugins]:
             raise InputError(
                 f"study '{self.folder}' has view {outside[0]} from outside: open it with "
                 "trust_plugins"

@@ -211,8 +211,12 @@ def write(study: StudyResult) -> None:
 
 
 def show(study: StudyResult, quiet: bool) -> None:
-    """Print the tables of a study, the runs that failed, and its sentences; quiet: its sentence
-    alone."""
+    """Print the tables of a study, the runs that failed, and its sentences.
+
+    Args:
+        study: as far as it is done.
+        quiet: print its sentence alone.
+    """
     console = Console()
 
     def say(line: str) -> None:

@@ -230,13 +230,12 @@ def scores_of(study: StudyResult, point: str) -> dict[int, Any]:
 def _difference(first: Any, last: Any, attack: str, family: int) -> tuple[float, Any, Any]:
     """AUC on the first encoder less that on the last one, its interval by itself, and with `family`
     of them together."""
-    sides = [
+    a, b = (
         (scores[attack][scores["truth"]].to_numpy(), scores[attack][~scores["truth"]].to_numpy())
         for scores in (first, last)
-    ]
-    less = auc_estimate(*sides[0]).value - auc_estimate(*sides[1]).value
-    each, together = (difference_interval(*sides, LEVEL, count) for count in (1, family))
-    return less, each, together
+    )
+    each, together = (difference_interval(a, b, LEVEL, count) for count in (1, family))
+    return auc_estimate(*a).value - auc_estimate(*b).value, each, together
 
 
 @canvas.apply_style

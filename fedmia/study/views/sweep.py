@@ -123,14 +123,13 @@ def tested_rows(study: StudyResult) -> tuple[list[Any], list[Any]]:
         for (point, attack, control), by_seed in _pairs(study).items()
     ]  # fmt: skip
     sets: list[Any] = []
-    for judged in ("mean", "alone"):
-        subject = f"set/{judged}"
+    for subject in ("set/mean", "set/alone"):
         less = study.values("auc_difference", "attack", "set_size", "baseline", subject=subject)
         added = {key[:3]: (key[3], by_seed) for key, by_seed in less.items()}
         for place, by_seed in study.values("auc", "attack", "set_size", subject=subject).items():
             (point, attack, size), (control, own) = place, added.get(place, (None, {}))
             sets.append({
-                "point": point, "name": study.name(point), "attack": attack, "judged": judged,
+                "point": point, "name": study.name(point), "attack": attack, "judged": subject.removeprefix("set/"),
                 "size": int(size), "auc": spread(by_seed.values()), "control": control,
                 **test_difference(own.values()),
             })  # fmt: skip
@@ -156,8 +155,8 @@ def differences(study: StudyResult) -> list[dict[str, Any]]:
     """Every two points whose grids differ in one option, compared seed by seed: the second less the
     first."""
     measured = {("auc", name, at): v for (at, name), v in study.values("auc", "attack").items()}
-    for measure, values in _probes(study).items():
-        measured |= {(measure, None, point): by_seed for (point,), by_seed in values.items()}
+    for measure, probed in _probes(study).items():
+        measured |= {(measure, None, point): by_seed for (point,), by_seed in probed.items()}
     points = [(point, cells[0].grid) for point, cells in study.by_point().items()]
     rows: list[dict[str, Any]] = []
     for (one, a), (other, b) in itertools.combinations(points, 2):
@@ -176,11 +175,11 @@ def differences(study: StudyResult) -> list[dict[str, Any]]:
     return rows
 
 
-def _pairs(study: StudyResult) -> dict[tuple[Any, ...], BySeed]:
+def _pairs(study: StudyResult) -> dict[tuple[Any, ...], dict[int, float]]:
     return study.values("auc_difference", "attack", "baseline", subject="pair")
 
 
-def _probes(study: StudyResult) -> dict[str, dict[tuple[Any, ...], BySeed]]:
+def _probes(study: StudyResult) -> dict[str, dict[tuple[Any, ...], dict[int, float]]]:
     after = study.values("knn", subject="utility/after_attack")
     use = {name: study.values(name, subject="utility") for name in ("knn", "linear")}
     return {**use, "knn_after_attack": after}

@@ -54,7 +54,7 @@ class TradeoffView(View):
             choose(points)["least"],
             dict.fromkeys(n for p in points for n in p["attacks"]),
         )
-        shown = [
+        lines = [
             {**point, "leak": best_of(point), "guarantee": epsilon(point),
              "pareto": "on it" * point["front"]}
             for point in points
@@ -63,7 +63,7 @@ class TradeoffView(View):
         lost = [{"who": who, "why": why} for who, why in without_result(study)]
         attacks = {"name": "defence", **{f"attacks.{name}.auc": name for name in names}}
         return [
-            Section("Privacy and utility", POINTS, shown, ("tradeoff",), 5,
+            Section("Privacy and utility", POINTS, lines, ("tradeoff",), 5,
                     css=lambda point: "leaks" * (point["point"] == least)),
             Section("Every attack", attacks, points),
             Section("Clients that defend themselves, and their neighbours", GROUPS, groups),
@@ -161,8 +161,16 @@ def largest_epsilon(cells: Iterable[CellState]) -> dict[str, Any]:
 
 
 def groups(study: StudyResult, point: str, attack: str | None) -> dict[str, Any] | None:
-    """What clients that defend themselves leak and those that do not, over the models of a point;
-    None where one of them has no AUC in any."""
+    """What clients that defend themselves leak and those that do not, over the models of a point.
+
+    Args:
+        study: with the table.
+        point: of the study.
+        attack: its best one; None: it has none.
+
+    Returns:
+        AUC of either side and their difference; None where one of them has no AUC in any.
+    """
     ours, theirs = (
         study.values("auc", "attack", subject=f"group/{group}").get((point, attack), {})
         for group in ("defended", "undefended")
@@ -178,8 +186,15 @@ def place(point: Any) -> tuple[float | None, float | None]:
 
 
 def beats(other: Any, one: Any) -> bool:
-    """Whether `other` is at least as good in both and better in one; a point without numbers is
-    beaten by itself."""
+    """Whether a point keeps more use or leaks less than another, and does no worse in either.
+
+    Args:
+        other: the point that may be better.
+        one: the point that may be worse; without numbers it is beaten by itself.
+
+    Returns:
+        True where it is better.
+    """
     (knn, auc), (worse_knn, worse_auc) = place(other), place(one)
     if worse_auc is None or worse_knn is None:
         return True
@@ -236,7 +251,7 @@ def draw(points: Sequence[Any]) -> Figure | None:
             cis = point["knn"]["ci"], best_of(point)["auc"]["ci"]
             cross(axes, at, *(ci if ci and ci[1] - ci[0] < 0.99 else None for ci in cis), **bars)
             if point["strength"] is not None:
-                near = {"xytext": (5, 5), "textcoords": "offset points", "fontsize": 8}
+                near: Any = {"xytext": (5, 5), "textcoords": "offset points", "fontsize": 8}
                 text = format_grid_value(point["strength"])
                 axes.annotate(text, at, **near, color=look["color"])
     if (undefended := points[0]["knn"]["mean"]) is not None:
