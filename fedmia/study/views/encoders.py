@@ -223,7 +223,7 @@ def fill_differences(points: Sequence[Any], study: StudyResult) -> None:
 
 def scores_of(study: StudyResult, point: str) -> dict[int, Any]:
     """Seed -> scores of every image by the attacks of a finished audit of a point."""
-    cells = (cell for cell in study.by_point()[point] if cell.state == "finished")
+    cells = (cell for cell in study.by_point()[point] if cell.name in study.runs)
     return {cell.seed: study.runs[cell.name].scores for cell in cells}
 
 

@@ -129,9 +129,9 @@ def tested_rows(study: StudyResult) -> tuple[list[Any], list[Any]]:
         for place, by_seed in study.values("auc", "attack", "set_size", subject=subject).items():
             (point, attack, size), (control, own) = place, added.get(place, (None, {}))
             sets.append({
-                "point": point, "name": study.name(point), "attack": attack, "judged": subject.removeprefix("set/"),
-                "size": int(size), "auc": spread(by_seed.values()), "control": control,
-                **test_difference(own.values()),
+                "point": point, "name": study.name(point), "attack": attack, "control": control,
+                "judged": subject.removeprefix("set/"), "size": int(size),
+                "auc": spread(by_seed.values()), **test_difference(own.values()),
             })  # fmt: skip
     fill_holm([*pairs, *sets])
     return pairs, sets
