@@ -15,6 +15,7 @@ from fedmia.report.format import DASH, estimate, interval, number
 from fedmia.report.tables import Table, TextCell, TextRow
 
 DIGITS = 3
+MOST = 20  # letters of a word that no line of the terminal breaks
 Columns = Mapping[str, str]  # path of a value in a row -> head
 
 
@@ -33,12 +34,13 @@ def table(columns: Columns, rows: Iterable[Any], css: Callable[[Any], str]) -> T
     return Table([*columns.values()], lines)
 
 
-def cell(row: Any, path: str) -> str | TextCell:
+def cell(row: Any, path: str, digits: int = DIGITS) -> str | TextCell:
     """How a value of a row reads: text, `1,200`, `0.612`, `0.612 [0.585, 0.635]`, or a dash.
 
     Args:
         row: nested mappings.
         path: of the value; a leading plus sign gives a difference its sign.
+        digits: of a number behind its point.
 
     Returns:
         Text, or a number over its intervals.
@@ -47,25 +49,26 @@ def cell(row: Any, path: str) -> str | TextCell:
     for key in path.removeprefix("+").split("."):
         value = None if value is None else value.get(key)
     if isinstance(value, Mapping):
-        return _estimate(value, "+" * path.startswith("+")) if "mean" in value else _counts(value)
+        sign = "+" * path.startswith("+")
+        return _estimate(value, sign, digits) if "mean" in value else _counts(value)
     if isinstance(value, list):
-        return " ".join(number(one, DIGITS) for one in value) or DASH
+        return " ".join(number(one, digits) for one in value) or DASH
     if isinstance(value, float):
-        return number(value, DIGITS)
+        return number(value, digits)
     return f"{value:,}" if isinstance(value, int) else value or DASH
 
 
-def _estimate(value: Mapping[str, Any], sign: str) -> str | TextCell:
+def _estimate(value: Mapping[str, Any], sign: str, digits: int) -> str | TextCell:
     """A mean with its interval; over its intervals where one is simultaneous."""
     if value["mean"] is None:
         return DASH
     if "ci_simultaneous" in value:
         cis = (value["ci"], value["ci_simultaneous"])
-        text = f"{value['mean']:{sign}.{DIGITS}f}"
-        return TextCell(text, tuple(interval(ci, DIGITS) for ci in cis if ci))
+        text = f"{value['mean']:{sign}.{digits}f}"
+        return TextCell(text, tuple(interval(ci, digits) for ci in cis if ci))
     if not sign:
-        return estimate(value["mean"], value["ci"], DIGITS)
-    mean, *ends = (f"{one:+.{DIGITS}f}" for one in (value["mean"], *(value["ci"] or ())))
+        return estimate(value["mean"], value["ci"], digits)
+    mean, *ends = (f"{one:+.{digits}f}" for one in (value["mean"], *(value["ci"] or ())))
     return mean + (f" [{', '.join(ends)}]" if ends else "")
 
 
@@ -74,19 +77,22 @@ def _counts(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {count}" for name, count in counts.items()) or DASH
 
 
-def brief(columns: Columns, rows: Iterable[Any], most: int) -> tuple[list[str], list[list[str]]]:
+def brief(
+    columns: Columns, rows: Iterable[Any], most: int, digits: int
+) -> tuple[list[str], list[list[str]]]:
     """Heads and rows of the first columns as text; of smaller lines the last alone.
 
     Args:
         columns: path of a value in a row -> head.
         rows: nested mappings.
         most: how many columns.
+        digits: of a number behind its point.
 
     Returns:
         Heads, and the cells of each row.
     """
     paths = [*columns][:most]
-    lines = [[cell(row, path) for path in paths] for row in rows]
+    lines = [[cell(row, path, digits) for path in paths] for row in rows]
     return [columns[path] for path in paths], [
         [c if isinstance(c, str) else " ".join((c.text, *c.small[-1:])) for c in line]
         for line in lines
@@ -105,7 +111,10 @@ def screen(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> Any:
     """
     grid = rich.table.Table(box=None, pad_edge=False, padding=(0, 1), header_style="bold")
     for i, head in enumerate(heads):  # an estimate and its interval stay on one line
-        grid.add_column(head, overflow="fold", no_wrap=any("[" in line[i] for line in lines))
+        whole = any("[" in line[i] for line in lines)
+        words = (word for line in lines for word in line[i].split())
+        least = min(max(map(len, words), default=0), MOST)
+        grid.add_column(head, overflow="fold", no_wrap=whole, min_width=None if whole else least)
     last = None
     for first, *others in lines:
         grid.add_row("" if first == last else first, *others)

@@ -226,7 +226,7 @@ def show(study: StudyResult, quiet: bool) -> None:
         views = [*study.views.values()]
         for section in (one for view in views for one in view.sections(study)):
             if section.brief and section.rows:
-                console.print(screen(*section.brief_rows()))
+                console.print(screen(*section.brief_rows(2)))
         for cell in study.cells:
             if cell.reason:
                 say(f"{cell.name} failed: {cell.reason}")

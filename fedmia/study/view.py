@@ -49,9 +49,9 @@ class Section:
         """The whole table, as the page shows it."""
         return columns.table(self.columns, self.rows, self.css)
 
-    def brief_rows(self) -> tuple[list[str], list[list[str]]]:
+    def brief_rows(self, digits: int = columns.DIGITS) -> tuple[list[str], list[list[str]]]:
         """Heads and rows of the short table, as text."""
-        return columns.brief(self.columns, self.rows, self.brief)
+        return columns.brief(self.columns, self.rows, self.brief, digits)
 
 
 @dataclass(frozen=True)

@@ -16,16 +16,16 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
+from fedmia.config.series import Series, short_names, split_encoders, split_round
+from fedmia.study.audits import encoders as run_study
+from fedmia.study.scores import read
 
 from fedmia.cli.command import parse
 from fedmia.cli.commands import AUDIT
-from fedmia.config.series import Series, short_names, split_encoders, split_round
 from fedmia.options.errors import InputError
 from fedmia.records import ScoredAttack
 from fedmia.report.figures import canvas
 from fedmia.statistics.auc import difference_interval
-from fedmia.study.audits import encoders as run_study
-from fedmia.study.scores import read
 from fedmia.study.views import encoders as compare
 from fedmia.study.views.encoders import EncodersView, models
 from tests.auditing.conftest import RUN, Audit, Sides, numbers

@@ -8,6 +8,7 @@ from pathlib import Path
 from threading import Event
 
 import pytest
+from fedmia.study.simulations import say_forecasts
 
 from fedmia.cli.command import Command, parse
 from fedmia.cli.commands import SIMULATE, SWEEP, TRADEOFF
@@ -20,7 +21,6 @@ from fedmia.federation.plan import prepare
 from fedmia.options.errors import format_error, opt
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.ssl.train import Train
-from fedmia.study.simulations import say_forecasts
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ from typing import Annotated, Any, cast
 
 import numpy as np
 import pytest
+from fedmia.study.spreads import over_models
 
 from fedmia.records import RunScores, ScoredAttack
 from fedmia.records.attack_rows import AttackRow
@@ -20,7 +21,6 @@ from fedmia.records.rows import Report
 from fedmia.report import build
 from fedmia.report.publish import write_report
 from fedmia.storage.manifest import TABLE_TEXT
-from fedmia.study.spreads import over_models
 from fedmia.table import COLUMNS, KEY, Row, flatten, numbers, read, write
 from tests.report.conftest import make_run, terminal
 

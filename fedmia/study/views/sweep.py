@@ -52,7 +52,7 @@ class SweepView(View):
     }
 
     def sections(self, study: StudyResult) -> list[Section]:
-        attacks, (pairs, sets) = attack_rows(study), tested_rows(study)
+        attacks, (pairs, sets) = attack_rows(study), control_rows(study)
         names = dict.fromkeys(name for row in attacks for name in row["controls"])
         controls = {f"controls.{name}.mean": f"{name} control, mean AUC" for name in names}
         return [
@@ -115,7 +115,7 @@ def attack_rows(study: StudyResult) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda r: (order.index(r["point"]), -(r["auc"]["mean"] or 0.0)))
 
 
-def tested_rows(study: StudyResult) -> tuple[list[Any], list[Any]]:
+def control_rows(study: StudyResult) -> tuple[list[Any], list[Any]]:
     """What each attack adds to its paired controls, and sets of images; Holm's p holds for all."""
     pairs: list[Any] = [
         {"point": point, "name": study.name(point), "attack": attack, "control": control,

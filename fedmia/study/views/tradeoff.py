@@ -16,7 +16,7 @@ from fedmia.study.drawing import cross
 from fedmia.study.points import BySeed, change, group_by_key
 from fedmia.study.result import CellState, StudyResult
 from fedmia.study.view import Drawing, Section, View
-from fedmia.study.views._choice import WITHIN, at_least_half, best_of, choose, sentence
+from fedmia.study.views._choice import COSTS, WITHIN, at_least_half, best_of, choose, sentence
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -75,11 +75,12 @@ class TradeoffView(View):
         return sentence(points, choose(points))
 
     def notes(self, study: StudyResult) -> list[str]:
-        if not any(cell.verdict_code == "collapsed" for cell in study.cells):
-            return []
-        return [
-            "A collapsed encoder gives all images one output: it leaks little and is of no use."
-        ]
+        lines = [] if choose(point_rows(study))["least"] is None else [COSTS]
+        if any(cell.verdict_code == "collapsed" for cell in study.cells):
+            lines.append(
+                "A collapsed encoder gives all images one output: it leaks little and is of no use."
+            )
+        return lines
 
     def figures(self, study: StudyResult) -> dict[str, Drawing]:
         return {"tradeoff": lambda: draw(point_rows(study))}
