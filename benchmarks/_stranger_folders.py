@@ -21,10 +21,9 @@ from _stranger_encoders import CODE, Files, bomb, planted
 from safetensors import safe_open
 from safetensors.torch import load, save
 
-from fedmia import table
+from fedmia import open_study, table
 from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
-from fedmia import open_study
 from fedmia.federation.checkpoint import Checkpoint
 from fedmia.report.figures import draw
 from fedmia.runs import open_run

@@ -6,6 +6,7 @@ dot leads into a value, a plus sign gives a difference its sign.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -110,11 +111,13 @@ def screen(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> Any:
         The table of rich.
     """
     grid = rich.table.Table(box=None, pad_edge=False, padding=(0, 1), header_style="bold")
-    for i, head in enumerate(heads):  # an estimate and its interval stay on one line
-        whole = any("[" in line[i] for line in lines)
-        words = (word for line in lines for word in line[i].split())
+    for i, head in enumerate(heads):
+        cells = [line[i] for line in lines]
+        whole = any("[" in text for text in cells)  # an estimate and its interval: on one line
+        words = cells if whole else " ".join(cells).split()
         least = min(max(map(len, words), default=0), MOST)
-        grid.add_column(head, overflow="fold", no_wrap=whole, min_width=None if whole else least)
+        wrapped = "\n".join(textwrap.wrap(head, max(least, MOST // 2)))
+        grid.add_column(wrapped, overflow="fold", no_wrap=whole, min_width=least)
     last = None
     for first, *others in lines:
         grid.add_row("" if first == last else first, *others)

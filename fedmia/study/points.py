@@ -17,6 +17,16 @@ BySeed = Mapping[int, float]
 PLACE = [name for name in KEY if name not in ("run", "seed")]
 
 
+# What is compared of two attacks -> metric of the table and false-positive rate that it is at.
+MEASURES: Mapping[str, tuple[str, float | None]] = {
+    "AUC": ("auc", None),
+    "TPR at 1 % FPR": ("tpr_at_fpr", 0.01),
+}
+# What both attacks of a difference share: model, measure, and how many images they scored.
+SAME = ["point", "seed", "measure", "n_members", "n_nonmembers"]
+APART = dict.fromkeys(("control", "baseline", "target_fpr"))  # tell numbers of one metric apart
+
+
 class TestedDifference(TypedDict):
     """A difference over the models of one point.
 
@@ -49,6 +59,60 @@ def over_models(table: pd.DataFrame) -> pd.DataFrame:
         low, high = numbers.pop("ci") or (None, None)
         points.append({**dict(zip(PLACE, place, strict=True)), **numbers, "low": low, "high": high})
     return pd.DataFrame(points)
+
+
+def select(table: pd.DataFrame, metric: str, subject: str = "attack", **where: Any) -> pd.DataFrame:
+    """The rows of a table that hold a number.
+
+    Args:
+        table: of a study.
+        metric: of the number.
+        subject: column `subject` of it.
+        where: column -> its value, None: empty, `...`: any. Control, baseline and target_fpr are
+            empty unless they are named.
+
+    Returns:
+        The rows, in order.
+    """
+    for name, value in {**APART, "metric": metric, "subject": subject, **where}.items():
+        column = table[name]
+        fits = column == value if value not in (None, ...) else column.isna() == (value is None)
+        table = table[fits]
+    return table
+
+
+def comparisons(
+    table: pd.DataFrame, baseline: str, attacks: Iterable[str] | None = None
+) -> list[dict[str, Any]]:
+    """Every other attack at every point, by each measure; Holm's p holds for all rows.
+
+    Both attacks of a difference scored one model on the same images: an attack that scored more or
+    fewer in a run is left out there. Differences are paired by seed.
+
+    Args:
+        table: of a study.
+        baseline: attack that the others are compared with.
+        attacks: their names; None: all.
+
+    Returns:
+        A row a point, attack and measure: the differences by seed and over models.
+    """
+    import pandas as pd
+
+    measured = MEASURES.items()
+    parts = [select(table, m, target_fpr=fpr).assign(measure=n) for n, (m, fpr) in measured]
+    scores = pd.concat(parts).sort_index()  # as the table has them
+    base = scores[scores["attack"] == baseline][[*SAME, "value"]]
+    others = scores[scores["attack"].isin(list(attacks or scores["attack"].unique()))]
+    both = others[others["attack"] != baseline].merge(base, on=SAME, suffixes=("", "_baseline"))
+    both["difference"] = (both["value"] - both["value_baseline"]).round(6)
+    rows: list[dict[str, Any]] = []
+    for (point, attack, measure), group in both.groupby(["point", "attack", "measure"], sort=False):
+        by_seed = dict(zip(group["seed"], group["difference"], strict=True))
+        place = {"point": point, "attack": attack, "measure": measure, "by_seed": by_seed}
+        rows.append({**place, **test_difference(by_seed.values())})
+    fill_holm(rows)
+    return rows
 
 
 def change(ours: BySeed, theirs: BySeed) -> Spread:

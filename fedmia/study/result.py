@@ -18,19 +18,16 @@ from fedmia.report.verdict import UNSOUND
 from fedmia.runs import Run, open_run
 from fedmia.storage.manifest import TABLE
 from fedmia.storage.runfolder import damaged
-from fedmia.study.points import over_models
+from fedmia.study.points import comparisons, over_models, select
 from fedmia.table import COLUMNS, read
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from fedmia.study.view import View
-
 STUDY, PAGE = "study.json", "study.html"
 FORMAT = 1
 MARK = " ‡"  # behind the name of runs whose AUCs show no leak by themselves
-APART = dict.fromkeys(("control", "baseline", "target_fpr"))  # tell numbers of one metric apart
 
 
 @dataclass(frozen=True)
@@ -171,23 +168,8 @@ class StudyResult:
         return groups
 
     def select(self, metric: str, subject: str = "attack", **where: Any) -> pd.DataFrame:
-        """The rows of the table that hold a number.
-
-        Args:
-            metric: of the number.
-            subject: column `subject` of it.
-            where: column -> its value, None: empty, `...`: any. Control, baseline and target_fpr
-                are empty unless they are named.
-
-        Returns:
-            The rows, in order.
-        """
-        rows = self.table
-        for name, value in {**APART, "metric": metric, "subject": subject, **where}.items():
-            column = rows[name]
-            fits = column == value if value not in (None, ...) else column.isna() == (value is None)
-            rows = rows[fits]
-        return rows
+        """The rows of the table that hold a number, as `fedmia.study.points.select` says."""
+        return select(self.table, metric, subject, **where)
 
     def values(
         self, metric: str, *by: str, subject: str = "attack", **where: Any
@@ -243,12 +225,10 @@ class StudyResult:
         """
         import pandas as pd
 
-        from fedmia.study.views.baseline import comparisons
-
         listed = attacks if isinstance(attacks, list | tuple) else [attacks]
         names, over = [self._attack(one) for one in listed], self._attack(baseline)
         rows = []
-        for row in comparisons(self, over, names):
+        for row in comparisons(self.table, over, names):
             low, high = row["difference"]["ci"] or (None, None)
             unsound = sum(n for code, n in self.verdicts(row["point"]).items() if code in UNSOUND)
             rows.append({
@@ -282,7 +262,7 @@ class StudyResult:
         return renamed
 
     @cached_property
-    def views(self) -> dict[str, View]:
+    def views(self) -> dict[str, Any]:
         """The views of its page by name, the first of which says its sentence.
 
         Raises:

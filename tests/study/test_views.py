@@ -22,7 +22,7 @@ from fedmia.statistics.pvalues import holm
 from fedmia.study.__main__ import main
 from fedmia.study.result import StudyResult
 from fedmia.study.view import Section, View
-from fedmia.study.views.baseline import BaselineView, comparisons, sentence
+from fedmia.study.views.baseline import BaselineView, rows_of, sentence
 from fedmia.table import COLUMNS
 from tests.snapshots import Snapshot
 from tests.study.conftest import Studying
@@ -84,7 +84,7 @@ def test_baseline__is_what_a_naive_twin_finds(table: list[Any]) -> None:
                 ends = test.confidence_interval(0.95)
                 measure = {"auc": "AUC", "tpr_at_fpr": "TPR at 1 % FPR"}[metric]
                 naive[point, attack, measure] = np.subtract(*both).mean(), tuple(ends), test.pvalue
-    rows = comparisons(study(table), "similarity")
+    rows = rows_of(study(table))
     assert {(r["point"], r["attack"], r["measure"]) for r in rows} == naive.keys()
     assert len(rows) == len(naive) == 16
     for row in rows:
@@ -127,7 +127,7 @@ def test_baseline__marks_points_with_unsound_runs(table: list[Any]) -> None:
     rows = [one for one in table if one["point"] == POINTS[0]]
     for codes, name in ((["leaks", "shift"], "a=1 ‡"), (["leaks", "leaks"], "a=1")):
         whole = study(rows, {POINTS[0]: codes})
-        assert {row["name"] for row in comparisons(whole, "similarity")} == {name}
+        assert {row["name"] for row in rows_of(whole)} == {name}
         frame = whole.compare("combined", "similarity")
         assert {*frame["unsound"]} == {codes.count("shift")}
 
@@ -136,7 +136,7 @@ def test_baseline__pairs_equal_seeds_of_equal_images() -> None:
     rows = [row("", s, "similarity", 0.5 + s / 10) for s in (0, 1, 2, 3)]
     rows += [row("", s, "combined", 0.51 + s / 10 + s / 1000) for s in (3, 1, 0, 7)]
     rows.append(row("", 2, "combined", 0.9, n_members=19))  # on fewer images
-    (made,) = comparisons(study(rows), "similarity")
+    (made,) = rows_of(study(rows))
     assert made["by_seed"] == {0: 0.01, 1: 0.011, 3: 0.013}
     assert made["difference"]["n"] == 3 and made["p"] == made["p_holm"] < 0.01
     assert made["measure"] == "AUC"
@@ -145,7 +145,7 @@ def test_baseline__pairs_equal_seeds_of_equal_images() -> None:
 def test_baseline__one_seed_settles_nothing() -> None:
     one = study([row("", 0, "similarity", 0.5), row("", 0, "combined", 0.9)])
     assert BaselineView().sentence(one).startswith("No difference to similarity")
-    assert comparisons(one, "similarity")[0]["difference"]["mean"] == 0.4
+    assert rows_of(one)[0]["difference"]["mean"] == 0.4
     assert sentence([], "similarity").startswith("No difference")
 
 
@@ -181,7 +181,7 @@ def test_study__shows_the_views_that_were_asked_for(
     about = json.loads((out / "study.json").read_text(encoding="utf-8"))
     assert about["views"] == [outside, "baseline"] and about["sentence"] == "The worst of 2 points."
     study = open_study(out, trust_plugins=True)
-    rows = {(row["point"], row["attack"]): row for row in comparisons(study, "similarity")}
+    rows = {(row["point"], row["attack"]): row for row in rows_of(study)}
     assert rows["strategy=fedprox", "internal"]["by_seed"] == {0: 0.0, 1: 0.0}
     page = (out / "study.html").read_text(encoding="utf-8")
     titles = re.findall("<h2>(.*?)</h2>", page)
