@@ -185,7 +185,7 @@ class StudyResult:
         Returns:
             The point, and the value of each column of `by` -> seed -> number.
         """
-        rows = self.select(metric, subject, **dict.fromkeys(by, ...), **where)
+        rows = self.select(metric, subject, **{**dict.fromkeys(by, ...), **where})
         grouped: dict[tuple[Any, ...], dict[int, float]] = {}
         columns = (rows[name] for name in ("point", *by, "seed", "value"))
         for *key, seed, value in zip(*columns, strict=True):

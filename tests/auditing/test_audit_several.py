@@ -252,12 +252,13 @@ def test_bad_input__one_line_before_anything_runs(
 
 @pytest.mark.slow
 def test_encoders__are_the_single_audits_and_drawn(
-    audit: Audit, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    audit: Audit, run: Path, archives: Sides, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Real processes: each cell's report is that of the audit of its encoder and seed."""
     both, flags = f"{run}@2,tests.auditing.brought:tiny", "--attacks similarity,lpla --seed 3 "
+    more = f"{archives.flags} --device cpu --attack.similarity.views 3 --threads 1"
     out = tmp_path / "OUT"
-    assert main(shlex.split(f"--encoders {both} {flags} --json --out {out}")) == 0
+    assert main(shlex.split(f"--encoders {both} {flags} {more} --json --out {out}")) == 0
     about = json.loads(capsys.readouterr().out)
     assert about["seeds"] == [3] and about["finished"] == 2
     for cell, encoder in zip(about["cells"], both.split(","), strict=True):
