@@ -30,6 +30,11 @@ MILD: Tree = {"attacker": "passive", "federation": {"snapshots": 1}}
 # View -> the option without which it shows nothing.
 VIEWS_OF = {"tradeoff": "defenses", "baseline": "baseline", "encoders": "encoders"}
 
+# Options of an audit that a study has under another path: `encoders`, and those in `data`.
+NO_OPTIONS = (
+    "encoder", "federation", "data_dir", "size", "mean", "std", "pixel_range", "skip_unreadable",
+)  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -122,7 +127,7 @@ class Study(Settings):
         ge=1,
     )  # fmt: skip
     keep_snapshots: bool = option(False, "keep the models of every run by round")
-    audit: Tree = settings_tree(Audit, without=("encoder",))
+    audit: Tree = settings_tree(Audit, without=NO_OPTIONS)
     base: Tree = settings_tree(Experiment)
     cells: tuple[Cell, ...] = field(init=False, compare=False, repr=False)
 

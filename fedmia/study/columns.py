@@ -110,7 +110,7 @@ def screen(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> Any:
     Returns:
         The table of rich.
     """
-    grid = rich.table.Table(box=None, pad_edge=False, padding=(0, 1), header_style="bold")
+    grid = rich.table.Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
     for i, head in enumerate(heads):
         cells = [line[i] for line in lines]
         whole = any("[" in text for text in cells)  # an estimate and its interval: on one line

@@ -125,8 +125,9 @@ def test_defences_are_names_classes_or_instances(form: Any) -> None:
     by_name = build_settings(SIMULATE, "smoke", {"defense": {"name": "gaussian", "clip": 2.0}})
     assert settings == by_name and settings.defense[0].options["clip"] == 2.0
     assert build_settings(STUDY, "smoke", {"over": [name_values({"defense": [Gaussian]})]}).cells
-    with pytest.raises(fedmia.InputError, match="defense.clip.*2.0"):
-        name_values({"defense": [Gaussian(clip=2.0)]})
+    values = form if isinstance(form, list) else [form]
+    (cell,) = build_settings(STUDY, "smoke", {"over": [name_values({"defense": values})]}).points
+    assert cell.first.defense == settings.defense  # with its options, as a value of a study
 
 
 @pytest.mark.slow

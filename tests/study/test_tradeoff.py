@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -437,7 +438,12 @@ def test_shown__in_terminal_and_page(
     write(study)
     show(study, False)
     lines = capsys.readouterr().out
+    table = lines.partition(COSTS)[0]
+    assert max(map(len, table.splitlines())) <= 80 and "similarity 0.70 [0.66, 0.74]" in table
+    assert all(word in table.split() for word in ("guaranteed", "internal", "gaussian"))
     snapshot(lines.partition("Report:")[0])
-    document = Page((tmp_path / "study.html").read_text(encoding="utf-8"))
+    text = (tmp_path / "study.html").read_text(encoding="utf-8")
+    assert {*re.findall(r"<th>(.*?)</th>", text)} == {"similarity", "internal"}  # else a title
+    document = Page(text)
     assert sum(link.startswith("data:") for link in document.loads) == 1
     snapshot(document.text())

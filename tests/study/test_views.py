@@ -115,7 +115,7 @@ def test_baseline__counts_the_points_in_which_an_attack_lies_over_it(
     view, whole = BaselineView(), study(table)
     snapshot(view.sentence(whole))
     (made,) = view.sections(whole)
-    assert made.columns["p_holm"].endswith("over all 16") and len(made.rows) == 16
+    assert len(made.rows) == 16
     assert view.figures(whole)["baseline"]() is not None
     assert (
         "similarity lies over combined in 1 of 4 points, under it in 3"

@@ -28,7 +28,7 @@ class BaselineView(View):
         rows, baseline = rows_of(study), baseline_of(study)
         columns = {
             "name": "point", "attack": "attack", "measure": "measure",
-            "+difference": f"minus {baseline}, 95 %", "p_holm": f"p, Holm, over all {len(rows)}",
+            "+difference": f"minus {baseline}, 95 %", "p_holm": "p, Holm",
             "difference.n": "models", "difference.least": "least",
             "difference.greatest": "greatest", "p": "p",
         }  # fmt: skip

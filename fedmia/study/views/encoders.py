@@ -31,15 +31,15 @@ PROBES = {"knn": "weighted kNN", "linear": "linear probe"}
 MOST = 6  # attacks that are drawn, the most leaking ones
 APART = 0.008  # of the width, between two intervals at one place
 ATTACKS = {
-    "name": "encoder", "attack": "attack", "auc": "AUC, 95 %, mean over seeds",
+    "name": "encoder", "attack": "attack", "auc": "AUC, 95 %",
     "knn": "weighted kNN, 95 %", "verdicts": "verdicts", "by_seed": "by seed",
-    "tpr.mean": "TPR at 1 % FPR", "untrained.mean": "untrained control, AUC",
-    "+difference": "minus the last encoder, 95 %, simultaneous over all differences",
+    "tpr.mean": "TPR at 1 % FPR", "untrained.mean": "untrained control",
+    "+difference": "minus the last encoder, 95 %",
 }  # fmt: skip
 POINTS = {
     "name": "encoder", "knn": "weighted kNN, 95 %", "knn_untrained.mean": "untrained kNN",
     "linear": "linear probe, 95 %", "n_probe": "test images", "n_members": "members",
-    "n_nonmembers": "non-members", "verdicts": "verdicts, one a seed", "sets": "data set, p",
+    "n_nonmembers": "non-members", "verdicts": "verdicts", "sets": "data set, p",
     "failed": "failed",
 }  # fmt: skip
 MODELS = {

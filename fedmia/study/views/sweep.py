@@ -22,7 +22,7 @@ TESTED = {"difference.n": "models", "difference.least": "least",
 ATTACKS = {
     "name": "point", "attack": "attack", "auc": "mean AUC, 95 %", "auc.n": "models",
     "verdicts": "verdicts", "auc.least": "least", "auc.greatest": "greatest",
-    "tpr": "TPR at 1 % FPR, 95 %", "chosen": "chosen (models)",
+    "tpr": "TPR at 1 % FPR, 95 %", "chosen": "chosen",
 }  # fmt: skip
 PAIRS = {"name": "point", "attack": "attack", "control": "control",
          "+difference": "mean difference of AUCs, 95 %", **TESTED}  # fmt: skip
@@ -54,7 +54,7 @@ class SweepView(View):
     def sections(self, study: StudyResult) -> list[Section]:
         attacks, (pairs, sets) = attack_rows(study), control_rows(study)
         names = dict.fromkeys(name for row in attacks for name in row["controls"])
-        controls = {f"controls.{name}.mean": f"{name} control, mean AUC" for name in names}
+        controls = {f"controls.{name}.mean": f"{name} control" for name in names}
         return [
             Section("Attacks, by point", ATTACKS | controls, attacks, ("attacks",), 5),
             Section("Attacks minus their paired controls", PAIRS, pairs, ("pairs",), 5),

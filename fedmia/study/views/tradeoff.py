@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 NO_GUARANTEE = "no meaningful guarantee"
 POINTS = {
-    "name": "defence", "best": "best attack", "leak.auc": "mean AUC, 95 %, simultaneous",
+    "name": "defence", "best": "best attack", "leak.auc": "mean AUC",
     "knn": "weighted kNN, 95 %", "guarantee": "epsilon at most", "pareto": "Pareto front",
     "verdicts": "verdicts", "+auc_change": "AUC minus undefended, 95 %",
     "leak.tpr": "TPR at 1 % FPR, 95 %", "+knn_over_untrained": "kNN minus untrained",
@@ -67,7 +67,7 @@ class TradeoffView(View):
                     css=lambda point: "leaks" * (point["point"] == least)),
             Section("Every attack", attacks, points),
             Section("Clients that defend themselves, and their neighbours", GROUPS, groups),
-            Section("Attacks without a result", {"who": "run", "why": "why"}, lost),
+            Section("Attacks without a result", {"who": "run", "why": "reason"}, lost),
         ]  # fmt: skip
 
     def sentence(self, study: StudyResult) -> str:
