@@ -167,9 +167,15 @@ class StudyResult:
             groups.setdefault(cell.point, []).append(cell)
         return groups
 
+    @cached_property
+    def _parts(self) -> dict[Any, pd.DataFrame]:
+        """Metric and subject -> their rows, which views ask for again and again."""
+        return dict(iter(self.table.groupby(["metric", "subject"], sort=False)))
+
     def select(self, metric: str, subject: str = "attack", **where: Any) -> pd.DataFrame:
         """The rows of the table that hold a number, as `fedmia.study.points.select` says."""
-        return select(self.table, metric, subject, **where)
+        rows = self._parts.get((metric, subject), self.table[:0])
+        return select(rows, metric, subject, **where)
 
     def values(
         self, metric: str, *by: str, subject: str = "attack", **where: Any
@@ -256,6 +262,7 @@ class StudyResult:
         renamed.cells = [CellState(**cell) for cell in cells]
         columns = {n: self.table[n].replace(dict(names)) for n in ("point", "attack", "baseline")}
         renamed.table = self.table.assign(**columns)
+        vars(renamed).pop("_parts", None)
         if baseline := names.get(str(self.settings.get("baseline"))):
             settings = {**self.settings, "baseline": baseline}
             renamed.about = {**self.about, "settings": settings}

@@ -11,8 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from fedmia.study import columns
-from fedmia.study.columns import Columns
+from fedmia.study.columns import DIGITS, Columns, brief, table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -47,11 +46,11 @@ class Section:
 
     def table(self) -> Table:
         """The whole table, as the page shows it."""
-        return columns.table(self.columns, self.rows, self.css)
+        return table(self.columns, self.rows, self.css)
 
-    def brief_rows(self, digits: int = columns.DIGITS) -> tuple[list[str], list[list[str]]]:
+    def brief_rows(self, digits: int = DIGITS) -> tuple[list[str], list[list[str]]]:
         """Heads and rows of the short table, as text."""
-        return columns.brief(self.columns, self.rows, self.brief, digits)
+        return brief(self.columns, self.rows, self.brief, digits)
 
 
 @dataclass(frozen=True)
