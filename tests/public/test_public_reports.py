@@ -85,7 +85,8 @@ def audit(encoder: nn.Module, members: Any, others: Any = None, **options: Any) 
 
 def main(arguments: list[str]) -> int:
     """The exit code of a command."""
-    command = importlib.import_module(f"fedmia.{arguments[0]}")
+    name = {"study": "study.__main__"}.get(arguments[0], arguments[0])
+    command = importlib.import_module(f"fedmia.{name}")
     return int(command.main(arguments[1:]))
 
 
