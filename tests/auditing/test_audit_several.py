@@ -259,8 +259,9 @@ def test_encoders__are_the_single_audits_and_drawn(
     both, flags = f"{run}@2,tests.auditing.brought:tiny", "--attacks similarity,lpla --seed 3 "
     more = f"{archives.flags} --device cpu --attack.similarity.views 3 --threads 1"
     out = tmp_path / "OUT"
+    capsys.readouterr()  # what made the run
     assert main(shlex.split(f"--encoders {both} {flags} {more} --json --out {out}")) == 0
-    about = json.loads(capsys.readouterr().out.partition("\n")[2])  # behind what made the run
+    about = json.loads(capsys.readouterr().out)
     assert about["seeds"] == [3] and about["finished"] == 2
     for cell, encoder in zip(about["cells"], both.split(","), strict=True):
         alone = audit(f"--encoder {encoder} {flags}", tmp_path / cell["name"]).report
