@@ -33,7 +33,6 @@ from fedmia.runtime.progress import AuditDisplay  # noqa: E402
 from fedmia.runtime.stopwatch import Stopwatch  # noqa: E402
 from fedmia.shadows.train import TrainingStopped  # noqa: E402
 from fedmia.storage.durable import explain  # noqa: E402
-from fedmia.study.audits import encoders as several  # noqa: E402
 
 
 def main(argv: Arguments | None = None, spelling: Spelling | None = None) -> int:
@@ -53,29 +52,17 @@ def main(argv: Arguments | None = None, spelling: Spelling | None = None) -> int
         with Interrupts("attacks and audits") as stop:
             arguments = sys.argv[1:] if argv is None else argv
             return run(
-                AUDIT, arguments, lambda invocation: run_audits(invocation, watch, stop, spelling)
+                AUDIT, arguments, lambda invocation: run_one(invocation, watch, stop, spelling)
             )
     except TrainingStopped:
         return INTERRUPTED
 
 
-def run_audits(
+def run_one(
     invocation: Invocation, watch: Stopwatch, stop: Event, spelling: Spelling | None
 ) -> int:
-    """Run one audit, or a series of audits of several encoders or seeds.
-
-    Args:
-        invocation: what the user asked for; its settings are a `Series`.
-        watch: the clock of the command.
-        stop: set by the first Ctrl-C.
-        spelling: how the report spells the options of one audit; None: as the user gave them.
-
-    Returns:
-        The exit code, as of `main`.
-    """
-    if len(invocation.settings.cells) > 1:
-        return several(invocation, stop)
-    one = invocation.settings.cells[0].first
+    """Run an audit whose report spells options as `spelling` does; the exit code, as of `main`."""
+    one = invocation.settings
     one = replace(one, spelling=spelling or one.spelling)
     return run_audit(replace(invocation, settings=one), watch, stop)
 

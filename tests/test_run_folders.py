@@ -27,6 +27,7 @@ from fedmia.recording.run import RunRecording
 from fedmia.runs import Run, open_run
 from fedmia.storage.manifest import FORMAT
 from fedmia.storage.runfolder import RunFolder, outside_plugins
+from fedmia.study.__main__ import main as study_main
 from fedmia.table import COLUMNS
 from papers.__main__ import main as papers
 from tests.auditing.conftest import Audit, Sides, archives, audit  # noqa: F401
@@ -319,7 +320,7 @@ def strange(copy: Path, foreign: Path) -> Path:
     [
         (simulate.main, "--resume {run}"),
         (audit_command.main, "--encoder {run} --attacks similarity"),
-        (audit_command.main, "--encoder {run}@2 --attacks similarity --seeds 2 --out {out}"),
+        (study_main, "--encoders {run}@2 --attacks similarity --seeds 2 --out {out}"),
         (audit_command.main, "{sides} --encoder tests.auditing.brought:tiny --attacks similarity "
                              "--shadow-encoders {run}"),
         (papers, "head --encoder {run} --data synthetic"),
@@ -364,8 +365,8 @@ def test_audit__imports_what_is_trusted(
     monkeypatch.setenv("PYTHONPATH", f"{ROOT}{os.pathsep}{tmp_path}")
     line = f"--encoder {strange} --known 2 --attacks similarity --trust-plugins "
     assert audit(line, own_images=True).code == 0 and foreign.exists()
-    done = audit(line + "--seeds 2", tmp_path / "OUT", own_images=True)
-    assert done.code == 0, done.err
+    more = f"--device cpu --threads 1 --seeds 2 --out {tmp_path / 'OUT'}"
+    assert study_main([*line.replace("--encoder ", "--encoders ").split(), *more.split()]) == 0
 
 
 def test_outside_plugins__wherever_settings_may_name_one() -> None:

@@ -25,7 +25,7 @@ KINDS: dict[str, tuple[str, str, str, str]] = {
     "attack": ("Attacks", "--attacks", "attack.NAME", "How membership is inferred."),
     "defense": ("Defences", "--defense", "defense", "What a client does against leakage."),
     "observer": ("Observers", "--observe", "observer", "What watches a run as it goes."),
-    "view": ("Views of a study", "--views", "view", "How the runs of a study are compared."),
+    "view": ("Views of a study", "--view", "view", "How the runs of a study are compared."),
     "encoder": ("Forms of encoder", "--encoder", "encoder", "What an audit can open."),
 }  # fmt: skip
 HEAD = ("Option", "Meaning", "Value", "Default", "Range")

@@ -23,5 +23,4 @@ def _command(tree: Tree, shared: Tree) -> Command:
 
 
 COMMANDS = read_commands(Path(__file__).with_name("commands.yaml"))
-SIMULATE, AUDIT, SWEEP = COMMANDS["simulate"], COMMANDS["audit"], COMMANDS["sweep"]
-TRADEOFF = COMMANDS["tradeoff"]
+SIMULATE, AUDIT, STUDY = COMMANDS["simulate"], COMMANDS["audit"], COMMANDS["study"]

@@ -253,7 +253,7 @@ def _is_bool(command: Command, path: tuple[str, ...]) -> bool:
 
 
 def _add_lists(command: Command, parsed: ParsedFlags, key: str, text: str) -> None:
-    """`--grid OPTION=VALUES`, once for each option; `--strengths NAME=VALUES;NAME=VALUES`."""
+    """`--over OPTION=VALUES`, once for each option; `--strengths NAME=VALUES;NAME=VALUES`."""
     hole = command.shape.lists[key][0].partition("=")[0]
     if hole == "OPTION":
         cell = parsed.tree.setdefault(key, [{}])[0]

@@ -183,11 +183,17 @@ class SectionForm(Form):
         cls: the dataclass.
         head: the option that one value alone stands for, or None.
         open: whether it is a tree of other settings, whose options stand beside the root's.
+        without: names of options of these that do not.
     """
 
     cls: type
     head: str | None = None  # type: ignore[misc]
     open: bool = False
+    without: tuple[str, ...] = ()
+
+    def beside(self) -> dict[str, Form]:
+        """The forms of the options that stand beside the root's."""
+        return {n: f for n, f in field_forms(self.cls).items() if n not in self.without}
 
     def normalize(self, path: str, value: Any) -> Tree:
         value = super().normalize(path, value)
@@ -387,7 +393,7 @@ def _forms(cls: Any) -> dict[str, Form]:
     for one in dataclasses.fields(cls):
         form, about = one.metadata.get("form"), one.metadata
         if isinstance(form, SectionForm) and form.open:
-            fields |= field_forms(form.cls)
+            fields |= form.beside()
         elif form is not None:
             fields[one.name] = form
         elif "options_of" in about:
@@ -414,8 +420,8 @@ def dependent_fields(classes: tuple[type, ...]) -> dict[str, MappingForm]:
 def tree_fields(root: type) -> dict[str, str]:
     """Fields that stand beside a root's own -> the field that holds their tree."""
     of = {one.name: one.metadata.get("form") for one in dataclasses.fields(root)}
-    sections = {name: f.cls for name, f in of.items() if isinstance(f, SectionForm) and f.open}
-    return {inner: name for name, cls in sections.items() for inner in field_forms(cls)}
+    trees = {name: f for name, f in of.items() if isinstance(f, SectionForm) and f.open}
+    return {inner: name for name, form in trees.items() for inner in form.beside()}
 
 
 def read_options(

@@ -138,14 +138,8 @@ def _audit_by_name(
     settings = build_settings(
         AUDIT, None, {"encoder": encoder, "attacks": attacks, **options}, trust
     )
-    if len(settings.cells) > 1:
-        raise InputError(
-            "encoder must be one encoder with one seed: several are a study, `fedmia audit` with "
-            "--seeds or several encoders"
-        )
-    first = settings.cells[0].first
     with interrupts("attacks") as stop, option_style(settings.spelling):
-        code = run_audit(Invocation(first, out, quiet), watch, stop, say_not_run)
+        code = run_audit(Invocation(settings, out, quiet), watch, stop, say_not_run)
         if code and RunFolder(out).read_report_or_none() is None:
             raise KeyboardInterrupt if stop.is_set() else InputError("every attack failed")
 

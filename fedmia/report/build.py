@@ -59,7 +59,7 @@ ONE_MODEL = (
     "All intervals hold for the one model that was trained: they cover the choice of images, not "
     "the variation between trainings"
 )
-SEEDS = "; fedmia sweep --seeds 5 shows the spread between models."
+SEEDS = "; fedmia study --seeds 5 shows the spread between models."
 METHOD = "Bonferroni over Wilson intervals of the AUC with DeLong's (1988) variance"
 NO_RULE = Aggregation("")  # of what is no federation
 EXACT = ("config", "choices", "delta")  # asked for, chosen or assumed: no measurement

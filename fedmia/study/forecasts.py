@@ -7,8 +7,7 @@ from functools import partial
 
 from fedmia.config.experiment import Experiment
 from fedmia.config.plugin_lists import address_layer
-from fedmia.config.sweep import Sweep
-from fedmia.config.tradeoff import Tradeoff
+from fedmia.config.study import Study
 from fedmia.data._sizes import MOST_MEMBERS
 from fedmia.options.errors import Spelling, format_error
 
@@ -57,20 +56,20 @@ def study_forecasts(
     ]
 
 
-def respell_for(study: Sweep | Tradeoff) -> Respell:
+def respell_for(study: Study) -> Respell:
     """How a study takes the options of a defence that it compares.
 
     Args:
         study: its settings.
 
     Returns:
-        A trade-off takes them as strengths (`--strengths dpsgd.epsilon=8`), a sweep whose grid has
-        the defences as a part of the grid (`--grid defense.epsilon=8`), any other sweep as a run.
+        A comparison of defences takes them as strengths (`--strengths dpsgd.epsilon=8`), a study
+        over the defences with what varies (`--over defense.epsilon=8`), any other as a run does.
     """
-    if isinstance(study, Tradeoff):
+    if study.defenses:
         return lambda name, spelling: partial(_within, "strengths", f"{name}.", spelling)
-    if any("defense" in grid for grid in study.grid):
-        return lambda _, spelling: partial(_within, "grid", PATH, spelling)
+    if any("defense" in grid for grid in study.over):
+        return lambda _, spelling: partial(_within, "over", PATH, spelling)
     return lambda _, spelling: spelling
 
 

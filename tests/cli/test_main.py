@@ -27,9 +27,10 @@ def test_main__a_command_is_given_its_own_arguments(
     capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["fedmia"])
-    monkeypatch.delitem(sys.modules, "fedmia.sweep", raising=False)  # runpy warns of a second one
+    # runpy warns of a second one.
+    monkeypatch.delitem(sys.modules, "fedmia.study.__main__", raising=False)
     with pytest.raises(SystemExit) as ended:
-        main(["sweep", "--version"])
+        main(["study", "--version"])
     assert ended.value.code == 0 and capsys.readouterr().out.startswith("fedmia ")
 
 
@@ -56,6 +57,18 @@ def test_main__a_command_of_the_clone_is_named(name: str, command: str, capsys: 
     assert main([name, "--out", "x"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"fedmia: error: fedmia {name}: ") and f"`python -m {command}`" in line
+
+
+@pytest.mark.parametrize(
+    ("name", "option"), [("sweep", "--over OPTION=VALUE"), ("tradeoff", "--defenses NAME,NAME")]
+)
+def test_main__what_took_the_place_of_a_command_is_named(
+    name: str, option: str, capsys: Capture
+) -> None:
+    assert main([name, "smoke", "--seeds", "2"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"fedmia: error: fedmia {name} is no command: `fedmia study")
+    assert option in line
 
 
 def test_list__shows_each_preset_once_and_what_it_is() -> None:

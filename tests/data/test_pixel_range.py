@@ -92,7 +92,7 @@ def test_python__the_range_is_given_anywhere(config: Any, options: dict[str, Any
 
 def test_python__audits_by_name_and_of_objects(monkeypatch: pytest.MonkeyPatch) -> None:
     options = {"members": DEEP, "nonmembers": DEEP[::-1], "pixel_range": LIMITS}
-    audit = build_settings(AUDIT, None, {"encoder": "e", **options}).cells[0].first
+    audit = build_settings(AUDIT, None, {"encoder": "e", **options})
     assert np.array_equal(find_images(audit, "members", None).images, BYTES)
     assert np.array_equal(find_images(audit, "nonmembers", None).images, BYTES[::-1])
     with pytest.raises(InputError, match=r"members must be .* give pixel_range=LOW,HIGH"):

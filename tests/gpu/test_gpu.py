@@ -245,9 +245,9 @@ COMMANDS = {
         f"{SMOKE} --model resnet18 --model.width 4 --dataset synthetic --data.pixels 16 "
         "--attacker server",
     ),
-    "sweep": ("sweep", "smoke --attacks similarity --seeds 2 --device cuda --quiet"),
+    "sweep": ("study.__main__", "smoke --attacks similarity --seeds 2 --device cuda --quiet"),
     "tradeoff": (
-        "tradeoff",
+        "study.__main__",
         "smoke --attacks similarity --attacker passive --seeds 2 --jobs 4 "
         "--defenses gaussian --split.public 24 --device cuda --quiet",
     ),

@@ -159,7 +159,7 @@ def test_pages__leave_no_sentence_open() -> None:
         ("fedmia simulate --clints 10", "clints"),
         ("python -m papers run --nosuch 1", "nosuch"),
         ("fedmia simulat --clients 10", "no command simulat"),
-        ("fedmia sweep nosuch --out D", "nosuch"),
+        ("fedmia study nosuch --out D", "nosuch"),
         ("fedmia simulate --defense gaussian --defense.noise 1", "noise"),
         ("python benchmarks/nosuch.py", "no benchmarks/nosuch.py"),
     ],

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, cast
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from fedmia.records import RunScores, ScoredAttack
@@ -20,7 +21,7 @@ from fedmia.records.rows import Report
 from fedmia.report import build
 from fedmia.report.publish import write_report
 from fedmia.storage.manifest import TABLE_TEXT
-from fedmia.study.spreads import over_models
+from fedmia.study.points import over_models
 from fedmia.table import COLUMNS, KEY, Row, flatten, numbers, read, write
 from tests.report.conftest import make_run, terminal
 
@@ -195,8 +196,8 @@ def test_number__is_in_a_study(declared: None) -> None:
     ]
     (mean,) = (
         one
-        for one in over_models(rows)
-        if (one["metric"], one["attack"], one["control"]) == ("overlap", "similarity", None)
+        for one in over_models(pd.DataFrame(rows)).to_dict("records")
+        if (one["metric"], one["attack"]) == ("overlap", "similarity") and pd.isna(one["control"])
     )
     want = [round(overlap(run.attacks[0]), 6) for run in runs]
     assert (mean["n"], mean["point"]) == (2, "lr=0.1")
