@@ -218,7 +218,7 @@ class Audit(Settings):
         if self.shadow_data is not None:
             own.insert(0, "shadow_data")
         if self.shadow_defense:
-            own.append("shadow_defense.name")
+            own.append("shadow_defense")
         if own and not self.shadows:
             without = opt("shadows", "N")
             raise InputError(f"{opt(own[0])} is given without {without}: no shadow is trained")
@@ -229,7 +229,7 @@ class Audit(Settings):
 
     def _check_defense(self, layer: Layer) -> None:
         """Refuse what a shadow cannot be trained under."""
-        where = opt("shadow_defense.name", layer.name)
+        where = opt("shadow_defense", layer.name)
         if [one.name for one in self.shadow_defense].count(layer.name) > 1:
             raise InputError(f"{where} is given twice")
         if layer.clients is not None:

@@ -163,7 +163,7 @@ class Sweep(RepeatedRuns):
         lower, upper = (normalize(Experiment, t) for t in (self.base, tree))
         with prefix_errors(_label_point(point)):
             whole = merge(Experiment, lower, upper, experiment.attack_names)
-            built = from_tree(Experiment, whole, spelling=self.spelling)
+            built = from_tree(Experiment, whole)
         complete_tree = to_tree(built)
         return Cell(
             {path: _read_value(complete_tree, _find_place(path), v) for path, v in point.items()},

@@ -14,7 +14,6 @@ from fedmia.config.tree import from_tree, merge, normalize
 from fedmia.options import registry
 from fedmia.options.errors import (
     InputError,
-    map_options,
     opt,
     prefix_errors,
     suggest_nearest,
@@ -103,7 +102,7 @@ class Tradeoff(RepeatedRuns):
         super().__post_init__()
         base = from_tree(Experiment, self.base)
         if base.defense:
-            name = opt("defense.name", base.defense[0].name)
+            name = opt("defense", base.defense[0].name)
             raise InputError(f"{name}: {opt('defenses')} says what is compared")
         whole = merge(Experiment, MILD, normalize(Experiment, self.base), experiment.attack_names)
         trades = (
@@ -117,10 +116,7 @@ class Tradeoff(RepeatedRuns):
         own = {name: getattr(self, name) for name in ("seeds", "jobs", "keep_snapshots")}
         with_clients = whole.get("defended_clients") is not None
         grids = [trade.grid(with_clients) for trade in self.trades]
-        try:
-            return Sweep(grid=grids, base=whole, spelling=self.spelling, **own)
-        except InputError as error:
-            raise InputError(map_options(error.text, _tradeoff_option)) from None
+        return Sweep(grid=grids, base=whole, **own)
 
     def _defense_names(self) -> list[str]:
         """The defences but `none`, each once."""
@@ -251,8 +247,3 @@ def _check_compared(tradeoff: Tradeoff) -> None:
                 f"{opt(f'strengths.{key}')}: no such defence is compared"
                 f"{suggest_nearest(key, defenses)} ({opt('defenses', tradeoff.defenses)})"
             )
-
-
-def _tradeoff_option(path: str) -> str:
-    """The option of the trade-off that set an option of its sweep."""
-    return "defenses" if path == "grid" else path

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from fedmia.cli.command import Invocation
 from fedmia.cli.commands import SWEEP
-from fedmia.door.arguments import Config, build_settings, listed, plugin_kinds
+from fedmia.door.arguments import Config, build_settings, listed
 from fedmia.door.plugins import name_plugin
 from fedmia.door.simulation import interrupts
 from fedmia.options import session
 from fedmia.options.bounded import read_json
-from fedmia.options.errors import InputError, option_style, unknown_name
+from fedmia.options.errors import InputError, unknown_name
 from fedmia.runs import Run, open_run
 from fedmia.storage.runfolder import damaged
 from fedmia.table import read
@@ -73,7 +73,7 @@ def run_study(
         "grid": [name_values(one) for one in ([points] if isinstance(points, Mapping) else points)]
     }
     settings = build_settings(SWEEP, config, {**options, "seeds": seeds})
-    with interrupts("runs") as stop, session_for_children(), option_style(settings.spelling):
+    with interrupts("runs") as stop, session_for_children():
         invocation = Invocation(settings, Path(out), quiet)
         write_study(invocation, stop, *sweep_parts(settings))
     return StudyResult(Path(out), True)
@@ -259,7 +259,7 @@ def name_values(grid: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
         InputError: an option without a list of values.
     """
     plain: dict[str, list[Any]] = {}
-    kinds = plugin_kinds(SWEEP)
+    kinds = SWEEP.shape.plugins
     for path, values in grid.items():
         if not listed(values):
             raise InputError(f"grid: {path} needs a list of values, got {values!r}")

@@ -16,7 +16,7 @@ from fedmia.options.yamlfile import Tree
 from fedmia.storage.runfolder import RunFolder
 from fedmia.study.child import command
 from fedmia.study.engine import RunLauncher, Start
-from fedmia.study.forecasts import respell_for, study_forecasts
+from fedmia.study.forecasts import study_forecasts
 from fedmia.study.run import run_study
 from fedmia.study.view import StudyPage, View
 from fedmia.study.views.baseline import Baseline
@@ -80,7 +80,7 @@ def say_forecasts(invocation: Invocation, config: Sweep) -> None:
     if invocation.quiet or invocation.json:
         return
     experiments = (cell.first for cell in config.cells)
-    for line in study_forecasts(experiments, respell_for(invocation.settings)):
+    for line in study_forecasts(experiments):
         print(f"fedmia: {line}", file=sys.stderr)
 
 
