@@ -353,6 +353,7 @@ class MappingForm(Form):
                 refuse_class_alone(path, name, own, siblings.get(f"{path}s"))
             own = value.items()
             return {n: plugin_options(self.kind, n, f"{path}.{n}", v) for n, v in own}
+        path = path.removesuffix("_options")  # as the flag, which holds the plugin too
         name = siblings.get(self.of, self.default)
         if not isinstance(name, str):
             key = next(iter(value), "OPTION")

@@ -154,13 +154,13 @@ class DPSGD(Defense):
         if setting.norm != "group":
             raise InputError(
                 "batch norm mixes the images of a batch, so no gradient belongs to one image; "
-                "use --model.norm group, and no batch norm in the head"
+                "use model.norm group, and no batch norm in the head"
             )
         if setting.ssl.coupled:
             # Also with every gradient clipped: replacing one image moves those of all others.
             raise InputError(
                 "the loss of one image depends on the others of its batch, so no gradient belongs "
-                "to one image and clipping bounds nothing; use --ssl moco"
+                "to one image and clipping bounds nothing; use ssl moco"
             )
 
     def check_method(self, method: SSLMethod, channels: int, size: int) -> None:

@@ -85,10 +85,9 @@ def suggest_nearest(name: str, known: Iterable[str]) -> str:
     Returns:
         `; did you mean 'x'?` with the nearest known name; empty: none is near.
     """
-    known = list(known)[::-1]
-    near = {re.split(r"[. ]", one.lstrip("-"))[-1].lower(): one for one in known}
-    near |= {one.lstrip("-").lower(): one for one in known}
-    match = difflib.get_close_matches(name.lower(), near, n=1, cutoff=0.5)
+    whole = {one.lstrip("-").lower().replace("_", "-"): one for one in [*known][::-1]}
+    near = {re.split(r"[. ]", text)[-1]: one for text, one in whole.items()} | whole
+    match = difflib.get_close_matches(name.lower().replace("_", "-"), near, n=1, cutoff=0.5)
     return f"; did you mean '{near[match[0]]}'?" if match else ""
 
 

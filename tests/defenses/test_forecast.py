@@ -11,13 +11,11 @@ import pytest
 
 from fedmia.cli.command import Command, parse
 from fedmia.cli.commands import SIMULATE, SWEEP, TRADEOFF
-from fedmia.config.plugin_lists import address_layer
 from fedmia.defenses._persample import sample_rate
 from fedmia.defenses.accounting import epsilon_spent
 from fedmia.defenses.dpsgd import DPSGD
 from fedmia.federation import train as training
 from fedmia.federation.plan import prepare
-from fedmia.options.errors import format_error, opt
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.ssl.train import Train
 from fedmia.study.simulations import say_forecasts
@@ -78,13 +76,6 @@ def test_study__spells_the_option_as_the_command_takes_it(
     assert f"; {option} sets the noise for it" in line
     silenced = f"{flags.replace('--strengths dpsgd=0.3', '')} {option}"
     assert printed(command, silenced, capsys) == ""
-
-
-@pytest.mark.parametrize(("names", "layer"), [(["a"], ""), (["a", "b"], ".a")])
-def test_address_layer__has_its_name_among_several(names: list[str], layer: str) -> None:
-    line = f"{opt('defense.epsilon', 8)} beside {opt('train.lr')}"
-    plain = format_error(address_layer(line, "defense", "a", names))
-    assert plain == f"defense{layer}.epsilon=8 beside train.lr"
 
 
 @pytest.mark.slow
