@@ -255,8 +255,8 @@ def test_means__of_what_is_known() -> None:
     [
         ("{}@0,3", "kept no round 3; nearest is 2 (kept: 0, 1, 2)"),
         ("{}/config.yaml@0,2", "is a file; the folder of a run has rounds"),
-        ("{}@0 --seeds 0", "--seeds must be >= 1, got 0"),
-        ("{}@0,2", "--out FOLDER is missing: the audits are kept there"),
+        ("{}@0 --seeds 0", "seeds must be >= 1, got 0"),
+        ("{}@0,2", "out FOLDER is missing: the audits are kept there"),
     ],
 )
 def test_bad_input__one_line_before_anything_runs(
@@ -284,7 +284,7 @@ def test_series__is_the_single_audits_and_draws_them(
         for report in (same, alone):
             del report["hardware"]  # the cores of a share
         assert numbers(same) == numbers(alone)
-    assert any("what --mean and --std leave open" in note for note in same["notes"])
+    assert any("what mean and std leave open" in note for note in same["notes"])
     assert (tmp_path / "OUT" / "series.png").read_bytes().startswith(b"\x89PNG")
     assert "<img" in (tmp_path / "OUT" / "series.html").read_text()
 

