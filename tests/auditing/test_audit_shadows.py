@@ -192,7 +192,7 @@ DATA_ALONE = "--shadows 1 --shadow.knowledge data "
         ("--shadows 1 --shadow.momentum 2", "shadow.momentum must be < 1, got 2"),
         ("--shadows 1 --shadow.model smallnet --shadow.model.depth 2", "is no option of model 'sm"),
         (
-            f"{DATA_ALONE}shadow.model vit-tiny shadow.size 9",
+            f"{DATA_ALONE}--shadow.model vit-tiny --shadow.size 9",
             "cuts 9x9 images into patches",
         ),
         ("--shadow.model.width 8", "shadow.model is given without shadows N"),
