@@ -188,34 +188,22 @@ def _is_bool(command: Command, path: tuple[str, ...]) -> bool:
 
 
 def _add_lists(command: Command, parsed: ParsedFlags, key: str, text: str) -> None:
-    """`--grid OPTION=VALUES`, once for each option; `--strengths NAME=VALUES;NAME=VALUES`."""
+    """`--grid OPTION=VALUES`, once for each option; `--strengths NAME=VALUES;NAME=VALUES`. Of an
+    option semicolons separate values that are lists themselves."""
     hole = command.shape.lists[key][0].partition("=")[0]
-    if hole == "OPTION":
-        cell = parsed.tree.setdefault(key, [{}])[0]
-        _add(cell, key, _option(command, key, text), text, hole)
-        return
-    for one in text.split(";"):
-        cell = parsed.tree.setdefault(key, {})
-        _add(cell, key, one.partition("=")[0].strip(), one, hole)
-
-
-def _option(command: Command, key: str, text: str) -> str:
-    """The path in `OPTION=VALUE,..` of a grid; empty: there is none."""
-    name, equals, _ = text.partition("=")
-    with prefix_errors(f"--{key} {text}"):
-        return ".".join(_path(command, name)) if equals and name else ""
-
-
-def _add(lists: dict[str, Any], key: str, path: str, text: str, hole: str) -> None:
-    """Add a list of values under its path: `partition.alpha=0.1,1`. Semicolons separate values
-    that are lists themselves."""
-    name, equals, values = text.partition("=")
-    if not equals or not path:
-        raise InputError(f"--{key} must be {hole}=VALUE,VALUE,.., got '{text}'")
-    if path in lists:
-        raise InputError(f"--{key} {name.strip()} is given twice")
-    parted = values.split(";" if ";" in values else ",")
-    lists[path] = [Text(value.strip()) for value in parted if value.strip()]
+    of_options = hole == "OPTION"
+    lists = parsed.tree.setdefault(key, [{}] if of_options else {})
+    lists = lists[0] if of_options else lists
+    for one in [text] if of_options else text.split(";"):
+        name, equals, values = (part.strip() for part in one.partition("="))
+        if not equals or not name:
+            raise InputError(f"--{key} must be {hole}=VALUE,VALUE,.., got '{one}'")
+        with prefix_errors(f"--{key} {one}"):
+            path = ".".join(_path(command, name)) if of_options else name
+        if path in lists:
+            raise InputError(f"--{key} {name} is given twice")
+        parted = values.split(";" if ";" in values else ",")
+        lists[path] = [Text(value.strip()) for value in parted if value.strip()]
 
 
 def _store_option(
