@@ -92,4 +92,4 @@ def test_trade_off__runs_what_is_new_and_fails_by_name(
 
 def test_bad_input__without_a_folder_is_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--defenses", "gaussian"]) == 2
-    assert "--out FOLDER" in capsys.readouterr().err
+    assert "out FOLDER" in capsys.readouterr().err
