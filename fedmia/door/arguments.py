@@ -110,7 +110,8 @@ def _place(command: Command, name: str, value: Any) -> tuple[str, ...]:
         return tuple(command.shape.heads[name].split("."))
     if path := command.shape.place(command.short.get(name, name)):
         return path
-    known = [*command.short, *command.shape.options, *sections]
+    dotted = (flag.removeprefix("--") for flag in command.flags() if "." in flag)
+    known = [*command.short, *command.shape.options, *sections, *dotted]
     raise InputError(f"unknown option {name}{suggest_nearest(name, known)}")
 
 

@@ -139,6 +139,10 @@ def test_last_part_of_a_path_and_name_of_a_plugin__find_the_flag() -> None:
     }  # fmt: skip
     for flag, meant in near.items():
         assert f"unknown option {flag}; did you mean '--{meant}'?" in refused(SIMULATE, flag, "1")
+    for name, path in (("alpha", "partition.alpha"), ("lr", "train.lr"), ("cleints", "clients")):
+        for given in ({"config": {name: 1}}, {name: 1}):
+            said = str(caught(fedmia.run_simulation, **given))
+            assert said.startswith(f"unknown option {name}; did you mean '") and path in said
 
 
 def test_error__is_one_line_with_paths_short_flags_and_values() -> None:
