@@ -22,7 +22,7 @@ import torch  # noqa: E402
 
 from fedmia.evaluation.audits.threads import settle_threads, threads_note  # noqa: E402
 from fedmia.evaluation.encoder import device_of, examine, folder, prepare  # noqa: E402
-from fedmia.options.errors import InputError, Spelling, format_error  # noqa: E402
+from fedmia.options.errors import InputError  # noqa: E402
 from fedmia.records import RunScores  # noqa: E402
 from fedmia.records.rows import Report  # noqa: E402
 from fedmia.report.publish import publish, show  # noqa: E402
@@ -35,12 +35,11 @@ from fedmia.shadows.train import TrainingStopped  # noqa: E402
 from fedmia.storage.durable import explain  # noqa: E402
 
 
-def main(argv: Arguments | None = None, spelling: Spelling | None = None) -> int:
+def main(argv: Arguments | None = None) -> int:
     """Run the command line of an audit.
 
     Args:
         argv: arguments without the program's name; None: those of the process.
-        spelling: how the report spells the options of one audit; None: as the user gave them.
 
     Returns:
         The exit code: 0, 1 an attack failed (the others are reported), 2 bad input or no attack
@@ -51,20 +50,9 @@ def main(argv: Arguments | None = None, spelling: Spelling | None = None) -> int
     try:
         with Interrupts("attacks and audits") as stop:
             arguments = sys.argv[1:] if argv is None else argv
-            return run(
-                AUDIT, arguments, lambda invocation: run_one(invocation, watch, stop, spelling)
-            )
+            return run(AUDIT, arguments, lambda invocation: run_audit(invocation, watch, stop))
     except TrainingStopped:
         return INTERRUPTED
-
-
-def run_one(
-    invocation: Invocation, watch: Stopwatch, stop: Event, spelling: Spelling | None
-) -> int:
-    """Run an audit whose report spells options as `spelling` does; the exit code, as of `main`."""
-    one = invocation.settings
-    one = replace(one, spelling=spelling or one.spelling)
-    return run_audit(replace(invocation, settings=one), watch, stop)
 
 
 def run_audit(
@@ -125,7 +113,7 @@ def score_and_publish(
     # Constants and sizes that were guessed, images left out, which model of its run it is.
     notes = [*released.notes, *data_split.notes]
     for note in filter(None, [bfloat16_note(audit.device, audit.precision), *notes]):
-        display.say(format_error(note, audit.spelling))
+        display.say(note)
     if audit.threads != invocation.settings.threads:
         with_threads = (*data_split.notes, threads_note(audit.threads))
         data_split = replace(data_split, notes=with_threads)

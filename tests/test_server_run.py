@@ -109,10 +109,16 @@ def test_keep_updates__any_rounds_and_what_was_received_is_the_round_before(tmp_
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        ("--clients 2", "compares the updates of at least 3 clients a round, got --clients 2"),
-        ("--federation.participation 0.2", "--clients 10 --federation.participation 0.2"),
-        ("--federation.keep_updates 0", "--federation.keep_updates 0 keeps none"),
-        ("--attacks ascent", "'ascent' needs --attacker active"),
+        (
+            "--clients 2",
+            "compares the updates of at least 3 clients a round, got federation.cl",
+        ),
+        (
+            "--federation.participation 0.2",
+            "10 federation.participation 0.2",
+        ),
+        ("--federation.keep_updates 0", "federation.keep_updates 0 keeps none"),
+        ("--attacks ascent", "'ascent' needs attacker active"),
     ],
 )
 def test_check__what_leaves_the_server_nothing_to_compare_is_refused(
@@ -126,7 +132,7 @@ def test_attacks__main_of_a_server_holds_all_for_one_and_others_need_fewer_clien
     few = parse(SIMULATE, shlex.split("--attacker server --clients 2 --attacks similarity"))
     check_experiment(few.settings)
     assert "all-for-one" in parse(SIMULATE, ["--attacker", "server"]).settings.attacks
-    with pytest.raises(InputError, match="'all-for-one' needs --attacker server"):
+    with pytest.raises(InputError, match="'all-for-one' needs attacker server"):
         parse(SIMULATE, shlex.split("--attacker passive --attacks all-for-one"))
 
 

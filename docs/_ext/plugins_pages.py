@@ -8,7 +8,7 @@ from typing import Any
 from mdtext import entries, escape, prose, sections, table
 
 from fedmia.options import registry
-from fedmia.options.errors import format_error, format_value
+from fedmia.options.errors import format_value
 from fedmia.options.option import LIMITS, option_fields, placeholder
 
 # kind -> title, flag that names one, beginning of the flags of its options, and what it is.
@@ -44,7 +44,7 @@ def option_rows(cls: type, prefix: str) -> list[tuple[str, ...]]:
         default = "" if field.default == "" else f"`{format_value(field.default)}`"
         range_ = f"`{limits}`" if limits else ""
         flag = f"`--{prefix}.{field.name}`"
-        rows.append((flag, escape(format_error(about["help"])), f"`{values}`", default, range_))
+        rows.append((flag, escape(about["help"]), f"`{values}`", default, range_))
     return rows
 
 

@@ -205,7 +205,7 @@ class Study(Settings):
             branch[last] = dict(value) if isinstance(value, Mapping) else value
         with prefix_errors(self.address(name)):
             whole = merge(Experiment, base, normalize(Experiment, tree), experiment.attack_names)
-            built = from_tree(Experiment, whole, spelling=self.spelling)
+            built = from_tree(Experiment, whole)
         complete_tree = to_tree(built)
         values = {p: _read_value(complete_tree, _find_place(p, v), v) for p, v in point.items()}
         return Cell(name if self.defenses else label(values), values, built)
@@ -222,10 +222,13 @@ class Study(Settings):
                     f"{opt(path)} is no option of audits, and {opt('encoders')} audits"
                 )
             tree[name] = value
-        more = {"spelling": self.spelling, "trust_plugins": self.trust_plugins}
         specs = split_encoders(",".join(self.encoders))
         return [
-            Cell(name, {"encoder": name}, from_tree(Audit, {**tree, "encoder": spec}, **more))
+            Cell(
+                name,
+                {"encoder": name},
+                from_tree(Audit, {**tree, "encoder": spec}, trust_plugins=trust),
+            )
             for spec, name in zip(specs, short_names(specs), strict=True)
         ]
 

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from fedmia.cli.commands import STUDY
-from fedmia.door.arguments import Config, build_settings, listed, plugin_kinds
+from fedmia.door.arguments import Config, build_settings, listed
 from fedmia.door.plugins import name_plugin
 from fedmia.door.simulation import interrupts, own_threads
 from fedmia.options import session
-from fedmia.options.errors import InputError, option_style
+from fedmia.options.errors import InputError
 from fedmia.study.result import StudyResult
 
 
@@ -62,8 +62,7 @@ def run_study(
     if baseline is not None and not isinstance(baseline, str):
         options["baseline"] = name_plugin("attack", baseline)["name"]
     settings = build_settings(STUDY, config, options, trust_plugins)
-    own = session_for_children(), own_threads(), option_style(settings.spelling)
-    with interrupts("runs") as stop, own[0], own[1], own[2]:
+    with interrupts("runs") as stop, session_for_children(), own_threads():
         study, _ = run_cells(settings, Path(out), stop, quiet)
     return study
 
@@ -81,7 +80,7 @@ def name_values(grid: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
         InputError: an option without a list of values.
     """
     plain: dict[str, list[Any]] = {}
-    kinds = plugin_kinds(STUDY)
+    kinds = STUDY.shape.plugins
     for path, values in grid.items():
         if not listed(values):
             raise InputError(f"over: {path} needs a list of values, got {values!r}")

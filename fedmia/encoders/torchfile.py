@@ -233,7 +233,7 @@ def of_configuration(folder: Path) -> Iterator[None]:
     except InputError as error:
         if folder.name in str(error):
             raise
-        raise InputError(f"the configuration in '{folder}': {error.text}") from None
+        raise InputError(f"the configuration in '{folder}': {error}") from None
     except Exception as error:  # of many libraries, which share no class
         what = f"{type(error).__name__}: {first_line(error)}"
         raise InputError(f"the configuration in '{folder}' cannot be used: {what}") from error

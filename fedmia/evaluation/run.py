@@ -47,7 +47,7 @@ def score(run: FederationResult, watch: Stopwatch, display: Display | None = Non
     plan, recording, split = run.plan, run.recording, run.split
     experiment, data = plan.experiment, plan.data
     probes = Probes(run.client_context, data.labels, plan.split)
-    failures = Failures((InputError, FederationError), spelling=experiment.spelling)
+    failures = Failures((InputError, FederationError))
     evaluation = Evaluation(run, None, failures)
     with watch.part("probes"):
         scored_at, end = evaluation.scored_at(), recording.rounds("main")[-1]

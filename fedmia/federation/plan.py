@@ -12,7 +12,6 @@ import numpy as np
 from clients.client_context import ClientContext
 from fedmia.attacks.base import ActiveAttack
 from fedmia.config.experiment import Experiment
-from fedmia.config.plugin_lists import address_layer
 from fedmia.data._pixels import UnreadableError
 from fedmia.data.encoded import EncodedSet
 from fedmia.data.images import NO_PROBES, ImageSet, IntArray
@@ -83,7 +82,7 @@ def make_plan(experiment: Experiment) -> Plan:
             data, split = decode_split(encoded, roles)
         except UnreadableError as error:
             hint = f"{opt('data.skip_unreadable')} leaves them out"
-            raise InputError(f"{error.text}; {hint}") from None
+            raise InputError(f"{error}; {hint}") from None
     foresee(experiment, split)
     notes = [
         *data.notes,
@@ -126,7 +125,7 @@ def try_method(experiment: Experiment, channels: int, size: int) -> SSLMethod:
     spec, stream = experiment.ssl.build("ssl"), torch_rng(experiment.seed, "trial")
     method: SSLMethod = spec.build(backbone, recipe, stream)
     for layer in experiment.defense:
-        with prefix_errors(opt("defense.name", layer.name)):
+        with prefix_errors(opt("defense", layer.name)):
             layer.build("defense").check_method(method, channels, size)
     return method
 
@@ -146,8 +145,8 @@ def foresee(experiment: Experiment, split: Split) -> None:
             try:
                 defense.foresee(size, experiment.train, rounds)
             except InputError as error:
-                where = f"{opt('defense.name', layer.name)}, a client of {size} images"
-                raise InputError(f"{where}: {error.text}") from None
+                where = f"{opt('defense', layer.name)}, a client of {size} images"
+                raise InputError(f"{where}: {error}") from None
 
 
 def forecasts(plan: Plan) -> list[str]:
@@ -167,8 +166,7 @@ def forecasts(plan: Plan) -> list[str]:
         rounds = experiment.federation.rounds
         line = layer.build("defense").forecast(min(sizes), experiment.train, rounds)
         if line is not None:
-            names = [one.name for one in experiment.defense]
-            lines.append(f"{layer.name}: {address_layer(line, 'defense', layer.name, names)}")
+            lines.append(f"{layer.name}: {line}")
     return lines
 
 

@@ -23,7 +23,6 @@ from fedmia.federation.result import FederationResult
 from fedmia.federation.rounds import FederatedRun
 from fedmia.federation.untrained import climb_untrained
 from fedmia.federation.utility import Probes
-from fedmia.options.errors import format_error
 from fedmia.recording.run import RunRecording
 from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch
@@ -78,7 +77,7 @@ def train(
         FederationError: a client failed.
     """
     for line in [*describe_start(plan), *forecasts(plan)]:
-        display.line(format_error(line, plan.experiment.spelling))
+        display.line(line)
     client_context = make_client_context(plan, folder, stop)
     # From here on everyone maps the file: pages that nobody reads leave the memory.
     plan = replace(plan, data=replace(plan.data, images=client_context.images))

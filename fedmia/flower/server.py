@@ -24,7 +24,7 @@ from fedmia.flower.node import plan_rehearsal
 from fedmia.flower.nodes import check_agreement, open_nodes
 from fedmia.flower.rounds import LogDisplay
 from fedmia.flower.store import NodeStates
-from fedmia.options.errors import InputError, format_error, opt
+from fedmia.options.errors import InputError, opt
 from fedmia.recording.run import RunRecording
 from fedmia.report.publish import publish, show
 from fedmia.runtime.stopwatch import Stopwatch
@@ -51,7 +51,7 @@ class OneLineErrors(logging.Filter):
         error = record.exc_info[1] if record.exc_info else None
         if isinstance(error, InputError | FederationError):
             what = "error" if isinstance(error, InputError) else "the run failed"
-            record.msg, record.args = "fedmia: %s: %s", (what, format_error(str(error)))
+            record.msg, record.args = "fedmia: %s: %s", (what, " ".join(str(error).split()))
             record.exc_info = None
         return True
 

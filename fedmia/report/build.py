@@ -9,7 +9,6 @@ from typing import Any, cast
 
 import numpy as np
 
-from fedmia.options.errors import format_error
 from fedmia.options.values import escape_name
 from fedmia.records import (
     EPOCHS_CUT,
@@ -94,9 +93,8 @@ def build_report(run: RunScores) -> Report:
     }
     health = health_row(run.health, useful)
     gone = health_sentence(health, useful) if health and health["collapsed"] else None
-    failure = None if run.failure is None else format_error(run.failure)
     sentence, code = verdict(
-        attacks, inferences, controls, paired, run.pretrain, run.interrupted, gone, failure
+        attacks, inferences, controls, paired, run.pretrain, run.interrupted, gone, run.failure
     )
     bounds = bounds_family(run)
     bound, server = attack_bound(run, bounds), aggregation_row(run.aggregation or NO_RULE, bounds)
@@ -144,7 +142,7 @@ def build_report(run: RunScores) -> Report:
             "method": METHOD,
         },
         not_run=[{"attack": a, "reason": r} for a, r in run.not_run.items()],
-        failure=failure,
+        failure=run.failure,
         faults=[fault_row(fault) for fault in run.faults],
         notes=notes(run, clients),
         encoder=encoder,

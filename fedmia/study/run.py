@@ -31,7 +31,7 @@ from fedmia.storage.manifest import FIGURES
 from fedmia.study.columns import screen
 from fedmia.study.engine import make_runs, side_by_side
 from fedmia.study.folder import StudyFolder
-from fedmia.study.forecasts import respell_for, study_forecasts
+from fedmia.study.forecasts import study_forecasts
 from fedmia.study.launch import Start, add_digests, launcher_of
 from fedmia.study.result import FORMAT, PAGE, STUDY, StudyResult, doubtful, left_out
 
@@ -105,7 +105,7 @@ def run_cells(
 def say_forecasts(settings: Study) -> None:
     """Print before the first run which defences will guarantee nothing worth the name."""
     runs = [cell.first for cell in settings.cells if isinstance(cell.first, Experiment)]
-    for line in study_forecasts(runs, respell_for(settings)):
+    for line in study_forecasts(runs):
         print(f"fedmia: {line}", file=sys.stderr)
 
 

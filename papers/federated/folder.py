@@ -14,7 +14,7 @@ from fedmia.config.experiment import Experiment
 from fedmia.evaluation.models import Evaluation
 from fedmia.federation.plan import make_client_context, make_plan
 from fedmia.federation.result import FederationResult
-from fedmia.options.errors import InputError, style_of_file
+from fedmia.options.errors import InputError, prefix_errors
 from fedmia.recording.run import RunRecording
 from fedmia.runs import Run, open_run
 from fedmia.storage.manifest import REPORT
@@ -39,7 +39,7 @@ def reopen_run(run: Run, device: str) -> Iterator[Evaluation]:
     experiment, files = replace(settings(run), device=device), RunFolder(run.folder)
     check_gpu(device)
     with TemporaryDirectory(prefix="fedmia-") as work:
-        with style_of_file(files.config):
+        with prefix_errors(str(files.config)):
             plan = make_plan(experiment)
             client_context = make_client_context(plan, Path(work), Event())
         store, gone = RunRecording(files.recording), files.dropped()

@@ -15,7 +15,6 @@ from fedmia.cli.command import Invocation
 from fedmia.config.tree import to_tree
 from fedmia.defenses.heads.release import CLASSICAL, ReleaseSetting, assumptions, audit_noise
 from fedmia.encoders.base import LoadedEncoder
-from fedmia.options.errors import format_error
 from fedmia.options.seeding import rng
 from fedmia.records.privacy import MEANINGFUL
 from fedmia.report.format import DASH, estimate, interval, number
@@ -136,7 +135,7 @@ def notes(config: Head, released: LoadedEncoder, shadows: int) -> list[str]:
     Returns:
         The notes.
     """
-    texts = [format_error(note, config.spelling) for note in released.notes]
+    texts = list(released.notes)
     texts.append(
         f"The attacker has {shadows} shadow head{'s' * (shadows > 1)} on the same encoder, trained "
         "like the head on images of the same source. Classifiers and thresholds are fitted on "

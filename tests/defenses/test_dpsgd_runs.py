@@ -51,7 +51,7 @@ def test_public_queue__earns_the_guarantee_and_is_the_same_on_ray(
     ("flags", "words"),
     [
         ("--defense.lr 3e38 --train.batch_size 2",
-         "DP-SGD diverged at noise multiplier 1 and learning rate 3e+38: a lower defense.lr"),
+         "DP-SGD diverged at noise multiplier 1 and learning rate 3e+38: a lower defense.dpsgd.lr"),
         ("--defense.lr 1e38", "training diverged under dpsgd (noise_multiplier 1, lr 1e+38): "),
     ],
 )  # fmt: skip

@@ -11,13 +11,11 @@ import pytest
 
 from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE, STUDY
-from fedmia.config.plugin_lists import address_layer
 from fedmia.defenses._persample import sample_rate
 from fedmia.defenses.accounting import epsilon_spent
 from fedmia.defenses.dpsgd import DPSGD
 from fedmia.federation import train as training
 from fedmia.federation.plan import make_plan
-from fedmia.options.errors import format_error, opt
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.ssl.train import Train
 from fedmia.study.run import say_forecasts
@@ -65,9 +63,9 @@ def test_study__says_it_once_for_all_runs_of_a_defence(capsys: pytest.CaptureFix
 @pytest.mark.parametrize(
     ("flags", "option"),
     [
-        ("--defenses dpsgd --strengths dpsgd=0.3", "--strengths dpsgd.epsilon=8"),
-        ("--over defense=dpsgd", "--over defense.epsilon=8"),
-        ("--defense dpsgd,gaussian --over rounds=2,3", "--defense.dpsgd.epsilon 8"),
+        "--defenses dpsgd --strengths dpsgd=0.3",
+        "--over defense=dpsgd",
+        "--defense dpsgd,gaussian --over rounds=2,3",
     ],
 )
 def test_study__spells_the_option_as_the_command_takes_it(
@@ -75,16 +73,9 @@ def test_study__spells_the_option_as_the_command_takes_it(
 ) -> None:
     """The flag that the line names is one that the same command accepts, and silences it."""
     line = printed(flags, capsys)
-    assert f"; {option} sets the noise for it" in line
+    assert "; defense.dpsgd.epsilon 8 sets the noise for it" in line
     silenced = f"{flags.replace('--strengths dpsgd=0.3', '')} {option}"
     assert printed(silenced, capsys) == ""
-
-
-@pytest.mark.parametrize(("names", "layer"), [(["a"], ""), (["a", "b"], ".a")])
-def test_address_layer__has_its_name_among_several(names: list[str], layer: str) -> None:
-    line = f"{opt('defense.epsilon', 8)} beside {opt('train.lr')}"
-    plain = format_error(address_layer(line, "defense", "a", names))
-    assert plain == f"defense{layer}.epsilon=8 beside train.lr"
 
 
 @pytest.mark.slow
@@ -106,4 +97,4 @@ def test_run__prints_the_option_and_not_its_mark(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(InterruptedError):
         training.train(plan, Path(), None, Event(), Stopwatch(0.0), Bars())  # type: ignore[arg-type]
     (line,) = [one for one in printed if "dpsgd" in one]
-    assert line.endswith("; --defense.dpsgd.epsilon 8 sets the noise for it")
+    assert line.endswith("; defense.dpsgd.epsilon 8 sets the noise for it")

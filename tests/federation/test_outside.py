@@ -96,7 +96,7 @@ def test_control__is_the_federation_of_honest_clients(tmp_path: Path) -> None:
         (f"--attacker {HERE}:Idler --attacks none", "attacks nothing"),
         (f"--attacker {HERE}:SignFlip --attacks none", "is not a Role"),
         (f"--attacker {HERE}:Nobody --attacks none", "cannot load role"),
-        (f"--attacker passive --attacks {HERE}:SignFlip", "needs --attacker active"),
+        (f"--attacker passive --attacks {HERE}:SignFlip", "needs attacker active"),
     ],
 )
 def test_refused__in_one_line(flags: str, words: str) -> None:

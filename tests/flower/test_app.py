@@ -32,7 +32,7 @@ Inline = Callable[[str], Path]
     ("error", "line"),
     [
         (FederationError("round 2: client 1"), "fedmia: the run failed: round 2: client 1"),
-        (InputError(f"{opt('rounds', 0)} is too low"), "fedmia: error: rounds=0 is too low"),
+        (InputError(f"{opt('rounds', 0)} is too low"), "fedmia: error: rounds 0 is too low"),
         (KeyError("x"), "ServerApp raised an exception"),  # a bug shows where it is
     ],
 )

@@ -125,7 +125,7 @@ def test_images__no_member_is_a_non_member_and_seeds_draw_others(tmp_path: Path)
 
 def test_settings__that_do_not_fit_are_refused() -> None:
     for more, words in (
-        ({"members": 100}, "members=100: synthetic has 120 "),
+        ({"members": 100}, "members 100: synthetic has 120 "),
         ({"keep": [4]}, "4"),
     ):
         with pytest.raises(InputError, match=words):

@@ -134,7 +134,7 @@ def test_file__npy_is_one_client_an_image(tmp_path, dtype, clients):
         ("a.json", "[[0, -1], [3]]", "gives client 0 image -1; those of toy are 0-8"),
         ("a.json", "[[0, 1], [3, 1]]", "gives image 1 to clients 0 and 1"),
         ("a.json", "[[0], [3, 1, 3]]", "gives client 1 image 3 twice"),
-        ("a.json", "[[0, 1]]", "has 1 clients, federation.clients=2 asks for more"),
+        ("a.json", "[[0, 1]]", "has 1 clients, federation.clients (--clients) 2 asks for more"),
         ("a.json", "[[0], [1.0]]", "must hold image numbers; client 1 has 1.0"),
         ("a.json", "[[0], [true]]", "must hold image numbers; client 1 has True"),
         ("a.json", f"[[0], [{10**30}]]", "cannot be read"),
@@ -260,7 +260,7 @@ def test_split__clients_train_on_all_where_asked(tmp_path):
     assert split.whose is None  # so clients are compared by class
     with pytest.raises(InputError, match="own 60 .*: split.members must be 60, got 50"):
         make_split(data, SplitOptions(members=50, known=12), law, 3, 1, True, 0)
-    with pytest.raises(InputError, match="has 3 clients, .*=2 asks for fewer, whose images would"):
+    with pytest.raises(InputError, match="has 3 clients, .* 2 asks for fewer, whose images would"):
         law.kinds(data, 2)
 
 

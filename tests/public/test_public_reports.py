@@ -517,4 +517,4 @@ def test_diverged(capsys: Capture, tmp_path: Path) -> None:
     flags = f"simulate {SMALL} --ssl moco --train.lr 1e20 --out {tmp_path / 'RUN'}"
     assert main(flags.split()) == 1
     line = capsys.readouterr().err.strip().splitlines()[-1]
-    assert "round 1: " in line and "training diverged" in line and "--train.lr" in line
+    assert "round 1: " in line and "training diverged" in line and "train.lr" in line

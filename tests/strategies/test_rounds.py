@@ -18,7 +18,6 @@ from flwr.clientapp import ClientApp
 from fedmia.federation import inline
 from fedmia.federation.inline import AppOf, InlineGrid, PendingMessage, error_reply
 from fedmia.options import registry
-from fedmia.options.errors import format_error
 from fedmia.options.seeding import rng
 from fedmia.ssl.base import State
 from fedmia.storage.snapshot import SingleStateStore, Update
@@ -242,8 +241,7 @@ MESSAGES = {
 def test_every_strategy__a_spoiled_update_names_its_client(name: str, how: str) -> None:
     with pytest.raises(FederationError, match=MESSAGES[how]) as raised:
         federate(registry.build("strategy", name, {}), reply=spoiled(how))
-    flags = format_error(str(raised.value), lambda path, value: f"--{path}")
-    assert ("a lower --train.lr helps" in flags) == (how in ("nan", "inf"))
+    assert ("a lower train.lr helps" in str(raised.value)) == (how in ("nan", "inf"))
 
 
 def once(how: str) -> Reply:

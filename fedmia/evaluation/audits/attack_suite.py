@@ -26,7 +26,7 @@ from fedmia.evaluation.steps.datasets import Partition
 from fedmia.evaluation.steps.failures import Failures
 from fedmia.evaluation.steps.scorer import Scorer
 from fedmia.evaluation.steps.suite import AttackSuite
-from fedmia.options.errors import InputError, format_error
+from fedmia.options.errors import InputError
 from fedmia.options.option import option_fields
 from fedmia.options.seeding import rng
 from fedmia.probes.utility import NO_PROBES, mean_cosine, probe
@@ -79,7 +79,7 @@ class EncoderAttackSuite(AttackSuite[str]):
         super().__init__(
             audit.attack,
             Scorer(known, *scored, audit.seed, self.build),
-            Failures((), (InputError, BudgetError, TrainingStopped), audit.spelling),
+            Failures((), (InputError, BudgetError, TrainingStopped)),
             Archive(folder, key(audit, released, audit_split, augment, device)),
             audit.query_budget,
         )
@@ -217,7 +217,7 @@ class EncoderAttackSuite(AttackSuite[str]):
         try:
             self.method(UNTRAINED)
         except InputError as error:
-            return format_error(error.text, self.audit.spelling)
+            return str(error)
         return None
 
     def score_encoder(self, name: str) -> ScoredAttack | DatasetInferenceResults:

@@ -199,7 +199,7 @@ class ProvidedShadows:
         except UntrustedPluginError:
             raise
         except InputError as error:
-            raise InputError(f"shadow encoders: {error.text}") from None
+            raise InputError(f"shadow encoders: {error}") from None
 
     def _federation(self, run: RunFolder) -> TrainedShadow:
         """The last model of a run, with its members and as many of its non-members."""
