@@ -38,9 +38,9 @@ def _check_attacker(experiment: Experiment) -> None:
         return
     clients = experiment.federation.clients
     raise InputError(
-        f"{opt('federation.clients', clients)} {opt('attacker', experiment.attacker)} "
-        f"{opt('malicious', experiment.malicious)} leaves no honest client, so no images to "
-        f"attack; {_at_most(clients)}"
+        f"{opt('malicious', experiment.malicious)} of {opt('federation.clients', clients)} with "
+        f"{opt('attacker', experiment.attacker)} leaves no honest client, so no images to attack; "
+        f"{_at_most(clients)}"
     )
 
 

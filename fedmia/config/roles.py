@@ -35,6 +35,9 @@ def expand_lists(names: Sequence[str], lists: Mapping[str, Sequence[str]]) -> tu
         names: of attacks or of lists.
         lists: name of a list -> its attacks.
 
+    Returns:
+        Names of attacks.
+
     Raises:
         InputError: an unknown attack, or a name given twice.
     """

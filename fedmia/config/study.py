@@ -188,7 +188,7 @@ class Study(Settings):
     def _defense_points(self, base: Experiment) -> list[tuple[str, Mapping[str, Any]]]:
         """Name and point of each defence at each strength, the undefended federation first."""
         if base.defense:
-            name = opt("defense.name", base.defense[0].name)
+            name = opt("defense", base.defense[0].name)
             raise InputError(f"{name}: {opt('defenses')} says what is compared")
         if any(self.over):
             raise InputError(f"{opt('over')} and {opt('defenses')} both say what is compared")
@@ -227,7 +227,7 @@ class Study(Settings):
             Cell(
                 name,
                 {"encoder": name},
-                from_tree(Audit, {**tree, "encoder": spec}, trust_plugins=trust),
+                from_tree(Audit, {**tree, "encoder": spec}, trust_plugins=self.trust_plugins),
             )
             for spec, name in zip(specs, short_names(specs), strict=True)
         ]

@@ -81,7 +81,7 @@ def run_cells(
         DiskError: a file could not be written or read; finished runs stay, and begun ones.
     """
     if out is None:
-        raise InputError(f"{opt('out', 'FOLDER')} is missing: the runs are kept there")
+        raise InputError("--out FOLDER is missing: the runs are kept there")
     for name in settings.views:
         registry.build("view", name, {})
     began, cells, work = time.perf_counter(), settings.cells, launcher_of(settings, start)

@@ -40,9 +40,10 @@ def test_main__a_run_reads_its_command_line_once(
 ) -> None:
     read, calls, nowhere = command.read, list[Any](), "npz:nowhere.npz"
     monkeypatch.setattr(command, "read", lambda *line: calls.append(line) or read(*line))
-    monkeypatch.setattr(f"fedmia.study.simulations.{name}", lambda *of: 2, raising=False)
+    monkeypatch.setattr("fedmia.study.run.run_command", lambda *of: 2)
     monkeypatch.setattr(sys, "argv", ["fedmia"])
     monkeypatch.delitem(sys.modules, f"fedmia.{name}", raising=False)
+    monkeypatch.delitem(sys.modules, "fedmia.study.__main__", raising=False)
     audited = ["--encoder", "nowhere.pt", "--members", nowhere, "--nonmembers", nowhere]
     with pytest.raises(SystemExit) as ended:
         main([name, *(audited if name == "audit" else ["--dataset", nowhere])])

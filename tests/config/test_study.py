@@ -88,7 +88,7 @@ def test_file__mistakes_name_it(tmp_path: Path, snapshot: Snapshot) -> None:
             built(str(file))
         said.append(f"{text}\n  {str(caught.value).partition(' (')[0]}")
     snapshot("\n".join(said))
-    with pytest.raises(InputError, match="^unknown option over in"):
+    with pytest.raises(InputError, match="e.yaml: unknown option over;"):
         file.write_text("over: {strategy: [fedavg]}")
         parse(SIMULATE, ["--config", str(file)])
 
@@ -160,19 +160,22 @@ def test_encoders__are_the_audits_that_audit_would_do() -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("--encoders x --clients 3", "--clients is no option of audits, and --encoders audits"),
-        ("--encoders x --over rounds=1,2", "--over varies a federation"),
-        ("--encoders x --defenses gaussian", "--defenses varies a federation"),
+        ("--encoders x --clients 3", "federation.clients (--clients) is no option of audits"),
+        ("--encoders x --over rounds=1,2", "over varies a federation, and encoders audits"),
+        ("--encoders x --defenses gaussian", "defenses varies a federation"),
         ("--encoder x", "did you mean '--encoders'?"),
-        ("--known 3", "--known is an option of audits: --encoders names none"),
+        ("--known 3", "known is an option of audits: encoders names none"),
         (
             "--defenses gaussian --over rounds=1,2",
-            "--over and --defenses both say",
+            "over and defenses both say what is compared",
         ),
-        ("--over rounds=0,1", "--over federation.rounds=0: --rounds must be >= 1, got 0"),
+        (
+            "--over rounds=0,1",
+            "over federation.rounds=0: federation.rounds (--rounds) must be >= 1, got 0",
+        ),
         ("--over strategy=fedavg,fedavg", "strategy=fedavg and strategy=fedavg are the same run"),
-        ("--over seed=1,2", "--seeds N says how many seeds"),
-        ("--view encoders", "--view encoders is of --encoders, which is not given"),
+        ("--over seed=1,2", "seeds N says how many seeds"),
+        ("--view encoders", "view encoders is of encoders, which is not given"),
     ],
 )
 def test_options__that_do_not_suit_one_another_are_refused(line: str, said: str) -> None:
@@ -185,7 +188,7 @@ def test_audit__of_several_encoders_is_a_study() -> None:
     images = "--members digits --nonmembers digits"
     with pytest.raises(InputError, match="fedmia study --encoders a.pth,b.pth audits each"):
         parse(AUDIT, shlex.split(f"--encoder a.pth,b.pth {images}"))
-    with pytest.raises(InputError, match="--seeds: fedmia study --encoders ENCODER --seeds N"):
+    with pytest.raises(InputError, match="unknown option --seeds; did you mean '--seed'"):
         parse(AUDIT, shlex.split(f"--encoder a.pth --seeds 3 {images}"))
 
 
