@@ -18,7 +18,7 @@ from fedmia.cli.command import FAILED, INTERRUPTED, Invocation
 from fedmia.config.experiment import Experiment
 from fedmia.config.study import Study
 from fedmia.options import registry
-from fedmia.options.errors import InputError, opt
+from fedmia.options.errors import InputError
 from fedmia.records.defence_rows import EpsilonRow
 from fedmia.records.rows import Report
 from fedmia.report.figures import canvas

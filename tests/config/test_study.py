@@ -171,7 +171,7 @@ def test_encoders__are_the_audits_that_audit_would_do() -> None:
         ),
         (
             "--over rounds=0,1",
-            "over federation.rounds=0: federation.rounds (--rounds) must be >= 1, got 0",
+            "over federation.rounds=0: federation.rounds (--rounds) must be >= 1",
         ),
         ("--over strategy=fedavg,fedavg", "strategy=fedavg and strategy=fedavg are the same run"),
         ("--over seed=1,2", "seeds N says how many seeds"),
