@@ -178,13 +178,13 @@ class Run:
     def attacks(self) -> pd.DataFrame:
         """A row an attack, by `name`.
 
-        Columns: `auc` with `low_simultaneous`, `high_simultaneous`, on which the verdict rests, and
-        its 95 % interval by itself `low`, `high`; what it adds to its own control, `over_control`
-        with `over_control_low`, `over_control_high`, likewise the verdict's; `tpr_at_RATE`
-        (also `_low`, `_high`) at each
-        false-positive rate; `accuracy`, `precision`, `recall` at the attack's own `threshold`; a
-        column `auc_CONTROL` for each control of it (`untrained`, `placebo`, `posers`); `access`,
-        `vantage`, `round`, `under_attack`, `queries`, `n_members`, `n_nonmembers`.
+        Columns: `auc` with `low`, `high`, on which the verdict rests, and its 95 % interval by
+        itself `ci_low`, `ci_high`; what it adds to its own control, `over_control` with
+        `over_control_low`, `over_control_high`, likewise the verdict's; `tpr_at_RATE` (also
+        `_ci_low`, `_ci_high`) at each false-positive rate; `accuracy`, `precision`, `recall` at
+        the attack's own `threshold`; a column `auc_CONTROL` for each control of it (`untrained`,
+        `placebo`, `posers`); `access`, `vantage`, `round`, `under_attack`, `queries`,
+        `n_members`, `n_nonmembers`.
         """
         import pandas as pd
 
@@ -197,10 +197,11 @@ class Run:
             {
                 "name": row["name"],
                 "auc": row["auc"],
+                "low": row["low"],
+                "high": row["high"],
                 **_ends("", row["auc_ci"]),
-                **_ends("", row["auc_ci_simultaneous"], "_simultaneous"),
                 "over_control": (over := row.get("over_control")) and over["difference"],
-                **_ends("over_control_", over and over["ci"]),
+                **{f"over_control_{end}": over and over[end] for end in ("low", "high")},
                 **_rates(row["tpr_at_fpr"], row["tpr_at_fpr_ci"]),
                 **{key: row[key] for key in ("accuracy", "precision", "recall", "threshold")},
                 **{f"auc_{name}": aucs.get(row["name"]) for name, aucs in controls.items()},
@@ -217,8 +218,8 @@ class Run:
     def clients(self) -> pd.DataFrame:
         """A row a client, by `id`; empty for an audit.
 
-        Columns: `size` in images, `role`, `defence`, its `epsilon`; `auc` with `low`, `high`,
-        `low_simultaneous`, `high_simultaneous`; `null_auc`, `null_low`, `null_high` of
+        Columns: `size` in images, `role`, `defence`, its `epsilon`; `auc` with `low`, `high` (all
+        clients together) and `ci_low`, `ci_high`; `null_auc`, `null_ci_low`, `null_ci_high` of
         non-members who pose as its members; `n_members`, `attack` that clients are compared by.
         """
         import pandas as pd
@@ -234,8 +235,9 @@ class Run:
                 "defence": None if defence is None else defence["name"],
                 "epsilon": None if epsilon is None else epsilon["value"],
                 "auc": row["auc"],
+                "low": row["low"],
+                "high": row["high"],
                 **_ends("", row["auc_ci"]),
-                **_ends("", row["auc_ci_simultaneous"], "_simultaneous"),
                 "null_auc": row["null_auc"],
                 **_ends("null_", row["null_ci"]),
                 "n_members": row["n_members"],
@@ -248,9 +250,9 @@ class Run:
     def rounds(self) -> pd.DataFrame:
         """A row a round, by `round`; empty for an audit.
 
-        Columns: `under_attack`, `loss`, `knn`; for each attack `auc:ATTACK`, `low:ATTACK`,
-        `high:ATTACK`, and for each layer of the internal attack `auc:internal:LAYER`: missing
-        where the round was not scored.
+        Columns: `under_attack`, `loss`, `knn`; for each attack `auc:ATTACK`,
+        `ci_low:ATTACK`, `ci_high:ATTACK`, and for each layer of the internal attack
+        `auc:internal:LAYER`: missing where the round was not scored.
         """
         import pandas as pd
 
@@ -261,7 +263,7 @@ class Run:
             }
             for name, auc in row["leakage"].items():
                 low, high = row["leakage_ci"].get(name) or (None, None)
-                line |= {f"auc:{name}": auc, f"low:{name}": low, f"high:{name}": high}
+                line |= {f"auc:{name}": auc, f"ci_low:{name}": low, f"ci_high:{name}": high}
             table.append(line | {f"auc:internal:{n}": auc for n, auc in row["layers"].items()})
         return pd.DataFrame(table).set_index("round") if table else pd.DataFrame()
 
@@ -409,12 +411,10 @@ class Run:
         )
 
 
-def _ends(
-    before: str, interval: Sequence[float] | None, after: str = ""
-) -> dict[str, float | None]:
-    """The ends of an interval as two columns."""
+def _ends(before: str, interval: Sequence[float] | None) -> dict[str, float | None]:
+    """The ends of a 95 % interval by itself as two columns."""
     low, high = (None, None) if interval is None else interval
-    return {f"{before}low{after}": low, f"{before}high{after}": high}
+    return {f"{before}ci_low": low, f"{before}ci_high": high}
 
 
 def _rates(rates: Mapping[str, Any], intervals: Mapping[str, Any]) -> dict[str, float | None]:

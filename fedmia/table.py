@@ -11,12 +11,13 @@ declarations (`fedmia.records.fields`) alone, and never read back into them.
 | round, layer, client, attack | the same, where it is of one |
 | baseline | of a pair: what the attack is compared with |
 | control | `untrained`, `placebo`, `posers`, `pixels`; none: no control |
-| family | of the intervals that hold together: `low_simultaneous` .. |
+| family | of the intervals that hold together: `low`, `high` |
 | set_size | images of a set |
 | target_fpr | that a rate is at; of alarms their level |
 | metric | the number's key in report.json, `auc_difference` of a pair |
 | value | the number |
-| low, high | ends of its interval at `level` by itself |
+| low, high | ends of the interval that a verdict rests on: all of its `family` hold together at `level` |
+| ci_low, ci_high | ends of its interval at `level` by itself |
 | p, p_adjusted | of its test, and corrected for all of its kind (Holm) |
 | level | of its intervals |
 | unit | of a privacy statement: `image`, `client` |
@@ -64,10 +65,10 @@ class Row(TypedDict):
         target_fpr: false-positive rate in (0, 1) at which the number was read.
         metric: what is measured.
         value: the number.
-        low: lower end of its confidence interval.
+        low: lower end of its simultaneous interval.
         high: upper end.
-        low_simultaneous: lower end of its simultaneous interval.
-        high_simultaneous: upper end.
+        ci_low: lower end of its confidence interval by itself.
+        ci_high: upper end.
         p: p-value in [0, 1].
         p_adjusted: p-value corrected for all tests of the family.
         level: of the intervals, such as 0.95.
@@ -95,8 +96,8 @@ class Row(TypedDict):
     value: float | None
     low: float | None
     high: float | None
-    low_simultaneous: float | None
-    high_simultaneous: float | None
+    ci_low: float | None
+    ci_high: float | None
     p: float | None
     p_adjusted: float | None
     level: float | None
@@ -133,7 +134,7 @@ def numbers(report: Report) -> Iterator[tuple[Field, Row]]:
 def _row(columns: Columns, level: float | None) -> Row:
     """A row of what is known of a number."""
     row = dict.fromkeys(COLUMNS) | {k: v for k, v in columns.items() if k in COLUMNS}
-    row["level"] = None if row["low"] is None and row["low_simultaneous"] is None else level
+    row["level"] = None if row["low"] is None and row["ci_low"] is None else level
     return cast(Row, row)
 
 

@@ -20,9 +20,10 @@ but a setting, and so are all N numbers before `<!-- set N -->`. What is exempt 
 of docs_tables.yaml has columns, each a heading and a cell, and rows. A row is what stands at a path
 `at` of the table's `file` (of each, where several do), with keys of its own; `sort` names a path
 that orders them, `first` how many stay. A cell has
-`{EXPRESSION|FORMAT}`, `{MEAN & INTERVAL|FORMAT}`: of the row, of its file after `/`, or of
-`FILE: PATH`; `@key` in it is the row's value. FORMAT is a number of digits, with `+` for a change,
-or Python's, or one of FORMATS. A cell with nothing in it is a dash; `?` lets a path be missing.
+`{EXPRESSION|FORMAT}`, `{MEAN & INTERVAL|FORMAT}`, `{MEAN & LOW & HIGH|FORMAT}`: of the row, of its
+file after `/`, or of `FILE: PATH`; `@key` in it is the row's value. FORMAT is a number of digits,
+with `+` for a change, or Python's, or one of FORMATS. A cell with nothing in it is a dash; `?` lets
+a path be missing.
 """
 
 from __future__ import annotations
@@ -307,7 +308,8 @@ def fill(template: str, row: Any, file: str) -> str:
                 if not optional:
                     raise
                 return "\0"
-        return show(parts[0], parts[1] if len(parts) > 1 else None, form) or "\0"
+        interval = parts[1] if len(parts) == 2 else parts[1:]  # as a pair, or its two ends
+        return show(parts[0], interval or None, form) or "\0"
 
     cell = FIELD.sub(field, FIELD.sub(field, template))  # a key of a row may have fields, too
     return DASH if "\0" in cell else cell

@@ -28,16 +28,16 @@ def judge(report: dict[str, Any]) -> None:
     assert report["config"]["pretrain"]["mode"] != "pooled"
     attacks = {a["name"]: a for a in report["attacks"]}
     assert all(a["n_nonmembers"] >= 500 for a in attacks.values())
-    leaks = [attacks[n]["auc_ci_simultaneous"][0] > 0.5 for n in ("similarity", "combined")]
+    leaks = [attacks[n]["low"] > 0.5 for n in ("similarity", "combined")]
     assert any(leaks) and report["verdict_code"] == "leaks"
     for control in ("untrained", "placebo"):
         for row in report["controls"][control]:
-            low, high = row["auc_ci_simultaneous"]
+            low, high = row["low"], row["high"]
             assert low <= 0.5 <= high, (control, row["name"])
-    low, high = report["controls"]["pixels"]["auc_ci_simultaneous"]
+    low, high = (report["controls"]["pixels"][end] for end in ("low", "high"))
     assert low <= 0.5 <= high
     rows = [*report["attacks"], *report["controls"]["untrained"], *report["controls"]["placebo"]]
-    ends = [row["auc_ci_simultaneous"] for row in rows]
+    ends = [(row["low"], row["high"]) for row in rows]
     ends += [pair["ci_simultaneous"] for pair in report["paired"]]
     assert max(high - low for low, high in [*ends, (low, high)]) <= 0.25
     assert report["timing"]["overhead_s"] < 0.05 * report["timing"]["total_s"]

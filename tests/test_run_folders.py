@@ -72,8 +72,8 @@ def test_stored__attacks_are_a_row_each(stored: Run) -> None:
     table, row = stored.attacks, stored.records["attacks"][0]
     assert list(table.index) == ["similarity", "lpla"] and table.index.name == "name"
     first = table.loc["similarity"]
-    assert [first["low"], first["high"]] == row["auc_ci"]
-    assert [first["low_simultaneous"], first["high_simultaneous"]] == row["auc_ci_simultaneous"]
+    assert [first["ci_low"], first["ci_high"]] == row["auc_ci"]
+    assert [first["low"], first["high"]] == [row["low"], row["high"]]
     assert first["auc"] == row["auc"] and first["tpr_at_0.1"] == row["tpr_at_fpr"]["0.1"]
     assert pd.isna(first["tpr_at_0.01"]) and pd.isna(first["tpr_at_0.01_low"])
     control = stored.records["controls"]["untrained"][1]

@@ -37,7 +37,7 @@ def _logged_numbers(report: Report, *subjects: str) -> Iterator[tuple[Row, str, 
             continue
         if field.key and row["target_fpr"] != float(field.key):
             continue
-        ends = {"low": row["low_simultaneous"], "high": row["high_simultaneous"]}
+        ends = {"low": row["low"], "high": row["high"]}
         for template, end, known in (
             (field.log, "", value),
             *((field.log_ends, end, known) for end, known in ends.items()),

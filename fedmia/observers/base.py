@@ -46,7 +46,7 @@ class RunObserver(Options, ABC):
             values: after every round of a branch `main/loss`, `main/knn` (accuracy in [0, 1], of
                 evaluated rounds) and `main/seconds`; when the run is over, of each evaluated
                 round `leakage/ATTACK` and `layers/LAYER` (AUC), and once the report's figures:
-                `auc/ATTACK`, `auc_low_simultaneous/ATTACK`, `utility/knn` and so on.
+                `auc/ATTACK`, `auc_low/ATTACK`, `utility/knn` and so on.
             step: the round, 0 before the first; the last one for the report's figures.
         """
 

@@ -17,6 +17,10 @@ Client = Annotated[int, Field(column="client")]
 Round = Annotated[int, Field(column="round")]
 Members = Annotated[int, Field(column="n_members")]
 Nonmembers = Annotated[int, Field(column="n_nonmembers")]
+Low = Annotated[float | None, Field(part="auc", fills=("low",))]
+High = Annotated[float | None, Field(part="auc", fills=("high",))]
+Least = Annotated[float | None, Field(part="difference", fills=("low",))]
+Most = Annotated[float | None, Field(part="difference", fills=("high",))]
 ByFpr = Annotated[dict[str, float | None], Field(keyed="target_fpr")]
 
 
@@ -25,20 +29,27 @@ class AucRow(TypedDict):
 
     Attributes:
         auc_ci: 95 % confidence interval [low, high] of `auc`; null where there is none.
-        auc_ci_simultaneous: simultaneous interval [low, high] of `auc`; of an attack under test
-            each end holds at 95 % for all attacks together.
+        low: lower end of the simultaneous interval of `auc`, on which the verdict rests; of an
+            attack under test each end holds at 95 % for all attacks together.
+        high: its upper end.
         n_members: scored.
         n_nonmembers: number of scored non-members.
     """
 
     auc: Annotated[
         float | None,
-        Field(log="auc{_control}/{attack}", log_ends="auc_{end}_simultaneous/{attack}"),
+        Field(log="auc{_control}/{attack}", log_ends="auc_{end}/{attack}"),
     ]
+    low: Low
+    high: High
     auc_ci: Interval | None
-    auc_ci_simultaneous: Interval | None
     n_members: Members
     n_nonmembers: Nonmembers
+
+
+def ends(row: Mapping[str, Any]) -> tuple[float, float] | None:
+    """The interval that a verdict rests on, None where there is none."""
+    return None if row["low"] is None or row["high"] is None else (row["low"], row["high"])
 
 
 class ThresholdRow(TypedDict):
@@ -120,20 +131,20 @@ class AttackHead(TypedDict):
 
 
 class OverControlRow(TypedDict):
-    """What an attack adds to its own control on the same images; a leak asks that `ci` lies over 0.
+    """What an attack adds to its own control on the same images; a leak asks that `low` is over 0.
 
     Attributes:
         control: `placebo`, else `untrained`.
         difference: of the AUCs, in [-1, 1].
-        ci: each end holds at 95 %, for all attacks together. On the untrained encoder of a run,
-            whose members were drawn at random, for this attack alone.
+        low: lower end of its interval; each end holds at 95 %, for all attacks together. On the
+            untrained encoder of a run, whose members were drawn at random, for this attack alone.
+        high: upper end.
     """
 
     control: Annotated[str, Field(column="baseline")]
     difference: Annotated[float, Field("auc_difference")]
-    ci: Annotated[
-        Interval, Field(part="difference", fills=("low_simultaneous", "high_simultaneous"))
-    ]
+    low: Least
+    high: Most
 
 
 class AttackFacts(TypedDict):
@@ -183,7 +194,10 @@ class PairedRow(TypedDict):
         auc: AUC of the attack, in [0, 1].
         auc_control: AUC of the control.
         auc_control_ci: 95 % confidence interval [low, high] of `auc_control`.
-        auc_control_ci_simultaneous: simultaneous interval [low, high] of `auc_control`.
+        auc_control_low: lower end of the simultaneous interval of `auc_control`.
+        auc_control_high: its upper end.
+        low: lower end of the simultaneous interval of `difference`.
+        high: its upper end.
     """
 
     attack: Attack
@@ -192,13 +206,15 @@ class PairedRow(TypedDict):
     n_nonmembers: Nonmembers
     # Of the AUCs, in [-1, 1].
     difference: Annotated[float | None, Field("auc_difference", log="added/{attack}/{baseline}")]
+    low: Least
+    high: Most
     ci: Annotated[Interval | None, Field(part="difference")]
-    ci_simultaneous: Annotated[Interval | None, Field(part="difference")]
     auc: NotRequired[float]
     auc_control: NotRequired[float]
     auc_control_ci: NotRequired[Interval]
-    auc_control_ci_simultaneous: NotRequired[Interval]
-    statement: Annotated[str, Field(column="note")]  # what `ci_simultaneous` says, in words
+    auc_control_low: NotRequired[float]
+    auc_control_high: NotRequired[float]
+    statement: Annotated[str, Field(column="note")]  # what `low` and `high` say, in words
 
 
 class SetControl(TypedDict):
@@ -226,7 +242,8 @@ class SetRow(TypedDict):
         n_nonmember_sets: number of sets of non-members.
         auc: area under the ROC curve, in [0, 1]; 0.5: no better than guessing.
         auc_ci: 95 % confidence interval [low, high] of `auc`.
-        auc_ci_simultaneous: over the rows of `sets`.
+        low: lower end of its interval over all rows of `sets`.
+        high: upper end.
         control: a control on the same sets; null: there is none.
     """
 
@@ -237,6 +254,7 @@ class SetRow(TypedDict):
     n_member_sets: int
     n_nonmember_sets: int
     auc: float
+    low: Low
+    high: High
     auc_ci: Interval
-    auc_ci_simultaneous: Interval
     control: SetControl | None

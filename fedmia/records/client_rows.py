@@ -9,7 +9,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, NotRequired, TypedDict, TypeVar
 
-from fedmia.records.attack_rows import Attack, AucRow, ByFpr, Client, Interval, Members, Nonmembers
+from fedmia.records.attack_rows import (
+    Attack,
+    AucRow,
+    ByFpr,
+    Client,
+    High,
+    Interval,
+    Low,
+    Members,
+    Nonmembers,
+    ends,
+)
 from fedmia.records.defence_rows import DefenceRow
 from fedmia.records.fields import Field
 
@@ -27,7 +38,8 @@ class ClientRow(TypedDict):
         n_nonmembers_effective: Kish's number of the weighted non-members.
         auc: AUC of its scored members, in [0, 1].
         auc_ci: 95 % confidence interval [low, high] of `auc`; null where there is none.
-        auc_ci_simultaneous: over all clients.
+        low: lower end of its interval over all clients.
+        high: upper end.
         null_auc: of non-members who pose as its members: mean, 95 % band, posers.
         null_n: number of posers drawn for its null distribution.
         why: reasons to list it, where the report lists only some clients.
@@ -41,8 +53,9 @@ class ClientRow(TypedDict):
     n_members: Members
     n_nonmembers_effective: float | None
     auc: float | None
+    low: Low
+    high: High
     auc_ci: Interval | None
-    auc_ci_simultaneous: Interval | None
     null_auc: float | None
     null_ci: Annotated[Interval | None, Field(part="null_auc")]
     null_n: int | None
@@ -76,7 +89,8 @@ class CohortRow(TypedDict):
         n_nonmembers_effective: Kish's number of the weighted non-members.
         auc: area under the ROC curve, in [0, 1].
         auc_ci: 95 % confidence interval [low, high] of `auc`.
-        auc_ci_simultaneous: over all cohorts.
+        low: lower end of its interval over all cohorts.
+        high: upper end.
         null_auc: of non-members who pose as these members: mean and 95 % band.
         attack: that cohorts are compared by.
     """
@@ -87,8 +101,9 @@ class CohortRow(TypedDict):
     n_members: Members
     n_nonmembers_effective: float | None
     auc: float | None
+    low: Low
+    high: High
     auc_ci: Interval | None
-    auc_ci_simultaneous: Interval | None
     null_auc: float | None
     null_ci: Annotated[Interval | None, Field(part="null_auc")]
     attack: Annotated[str | None, Field(column="attack")]
@@ -135,7 +150,7 @@ class KnownAuc:
 
 def known_auc(row: AucRow | ClientRow | CohortRow) -> KnownAuc | None:
     """The AUC of a row, None where it is null."""
-    value, ci, together = row["auc"], row["auc_ci"], row["auc_ci_simultaneous"]
+    value, ci, together = row["auc"], row["auc_ci"], ends(row)
     if value is None or ci is None or together is None:
         return None
     return KnownAuc(value, ci, together)

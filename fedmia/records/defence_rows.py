@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, NotRequired, TypedDict
 
-from fedmia.records.attack_rows import Attack, Interval, Members, Nonmembers
+from fedmia.records.attack_rows import Attack, High, Interval, Low, Members, Nonmembers
 from fedmia.records.fields import Field
 
 
@@ -127,7 +127,8 @@ class GroupLeak(TypedDict):
         under_attack: whether the model had received a crafted update.
         auc: area under the ROC curve, in [0, 1]; 0.5: no better than guessing.
         auc_ci: 95 % confidence interval [low, high] of `auc`.
-        auc_ci_simultaneous: over the attacks of all groups.
+        low: lower end of its interval over the attacks of all groups.
+        high: upper end.
         n_nonmembers_effective: Kish's number of the weighted non-members.
         null_auc: of non-members who pose as these members: mean and 95 % band.
     """
@@ -135,8 +136,9 @@ class GroupLeak(TypedDict):
     attack: Attack
     under_attack: bool
     auc: float
+    low: Low
+    high: High
     auc_ci: Interval
-    auc_ci_simultaneous: Interval
     n_nonmembers_effective: float
     null_auc: float | None
     null_ci: Annotated[Interval | None, Field(part="null_auc")]

@@ -2,7 +2,8 @@
 
 A record (`fedmia.records.rows`) declares its fields once: `Annotated[TYPE, Field(..)]`. Whatever
 lists numbers reads the declarations. A field of type `float` or `int` is a number without any
-mark. `X_ci` and `X_ci_simultaneous` are the intervals of the number `X`.
+mark. `X_ci` is the 95 % interval of the number `X` by itself, `X_low` and `X_high` the ends of the
+one that a verdict rests on.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from typing import (
 )
 
 R = TypeVar("R")
+# The last word of a field's name -> the columns that it fills.
+ENDS = {"ci": ("ci_low", "ci_high"), "low": ("low",), "high": ("high",)}
 
 
 @dataclass(frozen=True)
@@ -119,19 +122,16 @@ def row_of(kind: type[R], record: object, **numbers: Any) -> R:
 def _field(name: str, hint: Any, among: Mapping[str, Any]) -> Field:
     """The field of one annotation; `among`: the names of its record's fields."""
     bare, mark = _unwrap(hint)
-    stem = name.removesuffix("_simultaneous")
-    of, ends = stem.removesuffix("_ci"), ("low", "high")
-    if of != stem and of in among and not mark.part:
-        mark = replace(mark, part=of)
-    if stem != name:
-        ends = ("low_simultaneous", "high_simultaneous")
+    of, _, kind = name.rpartition("_")
+    if of in among and kind in ENDS and not mark.part:
+        mark = replace(mark, part=of, fills=mark.fills or ENDS[kind])
     leaves = _leaves(bare)
     records = [leaf for leaf in leaves if is_typeddict(leaf)]
     return replace(
         mark,
         name=name,
         metric=mark.metric or name,
-        fills=mark.fills or ends,
+        fills=mark.fills or ENDS["ci"],
         record=functools.reduce(lambda a, b: a | b, records) if records else None,
         numeric=bool(leaves & {int, float} or mark.keyed) and not mark.part and not mark.aside,
         optional=get_origin(hint) is NotRequired,

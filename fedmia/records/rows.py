@@ -306,9 +306,9 @@ class Report(TypedDict):
 
     verdict: str
     verdict_code: str
-    means: NotRequired[str]
-    sure: NotRequired[str]
-    todo: NotRequired[str]
+    means: str
+    sure: str
+    todo: str
     attacks: Annotated[list[AttackRow], Field(subject="attack", family="attacks")]
     sets: Annotated[list[SetRow], Field(subject="set", family="sets")]  # no verdict rests on them
     dataset_inference: list[InferenceRow]

@@ -12,7 +12,6 @@ import numpy as np
 from fedmia.options.values import escape_name
 from fedmia.records import (
     EPOCHS_CUT,
-    Aggregation,
     AttackSweep,
     EncoderInfo,
     Probe,
@@ -32,26 +31,24 @@ from fedmia.records.rows import (
     Utility,
     UtilityRow,
 )
-from fedmia.report.answers import answers
 from fedmia.report.checks import check
 from fedmia.report.clients import client_counts, client_rows, declared_attack, ranking
 from fedmia.report.cohorts import cohort_rows, condense
 from fedmia.report.datasets import inference_row
 from fedmia.report.defended import common_defences, defended
 from fedmia.report.faults import fault_notes, fault_row
-from fedmia.report.health import health_row, health_sentence
+from fedmia.report.health import health_row
 from fedmia.report.lowerbounds import (
     aggregation_row,
     attack_bound,
     bounds_family,
-    refutation_sentence,
 )
 from fedmia.report.metrics import attack_row, auc_ci_of, auc_numbers, auc_of
 from fedmia.report.paired import over_control, paired_row
 from fedmia.report.per_client import named_rows
 from fedmia.report.regime import ASCENT, regime_row
 from fedmia.report.sets import set_row
-from fedmia.report.verdict import LEAKS, UNSOUND, verdict
+from fedmia.report.verdict import words
 from fedmia.statistics.intervals import LEVEL, ONE_SIDED, wilson
 
 ONE_MODEL = (
@@ -60,7 +57,6 @@ ONE_MODEL = (
 )
 SEEDS = "; fedmia study --seeds 5 shows the spread between models."
 METHOD = "Bonferroni over Wilson intervals of the AUC with DeLong's (1988) variance"
-NO_RULE = Aggregation("")  # of what is no federation
 EXACT = ("config", "choices", "delta")  # asked for, chosen or assumed: no measurement
 ORACLE = (
     "oracle_accuracy takes the best threshold on the scored images, as in the paper: an upper "
@@ -70,6 +66,15 @@ ORACLE = (
 
 
 def build_report(run: RunScores) -> Report:
+    """The report of one run: of many clients it lists few.
+
+    Raises:
+        ValueError: scores that are not finite or do not align, naming the attack.
+    """
+    return condense(build_whole(run))
+
+
+def build_whole(run: RunScores) -> Report:
     """The whole report of one run, ready for `json.dumps(allow_nan=False)`.
 
     Measured floats are rounded to 6 decimals (the threshold to 6 digits), so that reruns compare
@@ -91,42 +96,23 @@ def build_report(run: RunScores) -> Report:
         "untrained": utility(run.utility_untrained),
         "after_attack": run.after_attack and utility(*run.after_attack),
     }
-    health = health_row(run.health, useful)
-    gone = health_sentence(health, useful) if health and health["collapsed"] else None
-    sentence, code = verdict(
-        attacks, inferences, controls, paired, run.pretrain, run.interrupted, gone, run.failure
-    )
     bounds = bounds_family(run)
-    bound, server = attack_bound(run, bounds), aggregation_row(run.aggregation or NO_RULE, bounds)
-    if shout := refutation_sentence(clients, server, bound, code not in UNSOUND):
-        core = f"{sentence[0].lower()}{sentence[1:]}"
-        if code == "not-established":  # what refutes a guarantee is a leak
-            code, core = LEAKS[0], f"by the attacks alone, {core}"
-        sentence = f"{shout}; {core}"
-    encoder = encoder_row(run.encoder, run.round)
-    used = common_defences(run.clients)
-    texts = answers(code, attacks, inferences, controls, useful, tests, encoder, used)
     swept = sweep_rows(run.sweep, len(run.attacks)) if run.sweep else None
     whole = row_of(
         Report,
         run,
-        verdict=sentence,
-        verdict_code=code,
-        means=texts["means"],
-        sure=texts["sure"] or f"{shout}.",
-        todo=texts["todo"],
         attacks=attacks,
         sets=[set_row(s, len(run.sets)) for s in run.sets],
         dataset_inference=inferences,
         paired=paired,
         controls=controls,
         utility=useful,
-        health=health,
+        health=health_row(run.health, useful),
         regime=regime_row(attacks),
         clients=clients,
-        aggregation=run.aggregation and server,
+        aggregation=run.aggregation and aggregation_row(run.aggregation, bounds),
         client_ranking=ranking(clients),
-        lower_bound=bound,
+        lower_bound=attack_bound(run, bounds),
         client_distribution=distribution,
         client_counts=client_counts(run),
         client_cohorts=cohort_rows(run),
@@ -145,10 +131,11 @@ def build_report(run: RunScores) -> Report:
         failure=run.failure,
         faults=[fault_row(fault) for fault in run.faults],
         notes=notes(run, clients),
-        encoder=encoder,
+        encoder=encoder_row(run.encoder, run.round),
         sweep=swept or None,
     )
-    return cast(Report, to_json_types(condense(whole)))
+    texts = words(whole, run.pretrain, common_defences(run.clients))
+    return cast(Report, to_json_types({**whole, **texts}))
 
 
 def encoder_row(info: EncoderInfo | None, round: int | None) -> EncoderRow | None:

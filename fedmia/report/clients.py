@@ -27,9 +27,9 @@ from fedmia.records.defence_rows import DefenceRow
 from fedmia.records.fields import row_of
 from fedmia.records.privacy import ClientDefence
 from fedmia.report.lowerbounds import bounds_family, epsilon_row, part_row
+from fedmia.report.metrics import auc_fields
 from fedmia.report.selection import FEW, LARGE, MOST
-from fedmia.statistics.auc import AucEstimate, auc_estimate, auc_interval
-from fedmia.statistics.intervals import LEVEL
+from fedmia.statistics.auc import AucEstimate, auc_estimate
 from fedmia.statistics.matching import (
     OVER,
     NullDistribution,
@@ -69,9 +69,7 @@ class Leak:
         """Its numbers as rows name them; `family`: intervals that hold together."""
         null = self.null
         return {
-            "auc": self.auc.value, "auc_ci": auc_interval(self.auc),
-            "auc_ci_simultaneous": auc_interval(self.auc, LEVEL, family),
-            "n_nonmembers_effective": self.effective,
+            **auc_fields(self.auc, family), "n_nonmembers_effective": self.effective,
             **({"null_auc": null.mean, "null_ci": null.band} if null else {}),
         }  # fmt: skip
 
@@ -153,11 +151,6 @@ def client_rows(run: RunScores) -> tuple[list[ClientRow], ClientDistribution | N
     rows = list(_rows(run, clients, leaks))
     nulls = [leak.null.aucs for leak in known if leak is not None and leak.null is not None]
     return rows, distribution(rows, nulls) if len(known) > FEW else None
-
-
-def all_client_rows(run: RunScores) -> Iterator[ClientRow]:
-    """A row of every client, one at a time."""
-    return _rows(run, run.clients, client_leaks(run, declared_attack(run)))
 
 
 def client_counts(run: RunScores) -> ClientCounts | None:

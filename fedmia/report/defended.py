@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from fedmia.records import ClientInfo, Probe, RunScores
-from fedmia.records.attack_rows import Interval
+from fedmia.records.attack_rows import Interval, ends
 from fedmia.records.defence_rows import DefenceGroupsRow, GroupLeak, GroupRow
 from fedmia.records.fields import row_of
 from fedmia.report.clients import declared_attack, leak_of
@@ -102,7 +102,7 @@ def statement(groups: Sequence[GroupRow], by: str) -> str | None:
     rows = {g["group"]: next((r for r in g["leakage"] if r["attack"] == by), None) for g in groups}
     if (row := rows[DEFENDED]) is None:
         return None
-    low, high = row["auc_ci_simultaneous"]
+    low, high = ends(row) or (0.0, 1.0)
     alike = row["null_ci"] is not None and row["auc"] <= row["null_ci"][1]
     if low > 0.5 and not alike:
         finding = "images of defended clients still leak"
@@ -112,6 +112,6 @@ def statement(groups: Sequence[GroupRow], by: str) -> str | None:
         finding = "no leak of defended clients' images is established"
     sentence = f"{finding}: {by} AUC {row['auc']:.2f} [{low:.2f}, {high:.2f}]"
     if (other := rows.get(UNDEFENDED)) is not None:
-        low, high = other["auc_ci_simultaneous"]
+        low, high = ends(other) or (0.0, 1.0)
         sentence += f", of undefended clients {other['auc']:.2f} [{low:.2f}, {high:.2f}]"
     return sentence[0].upper() + sentence[1:]

@@ -8,7 +8,7 @@ from typing import cast
 
 from fedmia.records.attack_rows import AttackRow, Interval
 from fedmia.records.client_rows import ClientDistribution, CohortRow
-from fedmia.records.defence_rows import DefenceGroupsRow, DefencePart, DefenceRow
+from fedmia.records.defence_rows import DefencePart, DefenceRow
 from fedmia.records.privacy import MEANINGFUL
 from fedmia.records.rows import Report, control_sets
 from fedmia.report.health import health_sentence
@@ -143,14 +143,14 @@ def most_leaking_first(rows: Sequence[AttackRow]) -> list[AttackRow]:
 
 def sentences(report: Report) -> dict[str, str | None]:
     """What is said beside the tables, by what it is about; None where there is nothing to say."""
+    defended = report["defended"] and report["defended"]["statement"]
     return {
-        "utility": utility_sentence(report),
         "regime": regime_sentence(report["regime"]),
         "health": collapsed_sentence(report),
         "aggregation": aggregation_sentence(report),
         "clients": clients_sentence(report),
         "bound": bound_sentence(report),
-        "defended": report["defended"] and defended_sentence(report["defended"]),
+        "defended": defended and f"{defended}.",
         "named": named_sentence(report),
         "per_client": per_client_sentence(report),
     }
@@ -260,11 +260,6 @@ def aggregation_sentence(report: Report) -> str | None:
     return f"{sentence} {spent['assumptions']}" if spent else sentence
 
 
-def defended_sentence(row: DefenceGroupsRow) -> str | None:
-    """Whether defended clients leak all the same."""
-    return None if row["statement"] is None else f"{row['statement']}."
-
-
 def named_sentence(report: Report) -> str | None:
     """How often an attack names the client whose image it was, beside chance and its controls."""
     parts = []
@@ -308,22 +303,3 @@ def per_client_sentence(report: Report) -> str | None:
             f"{text}. Each 95 % interval covers one number alone; the verdict does not use it."
         )
     return " ".join(parts) or None
-
-
-def utility_sentence(report: Report) -> str | None:
-    """kNN and linear probe beside those of the untrained encoder; kNN after the attack."""
-    utility, untrained = report["utility"], report["utility"]["untrained"]
-    after, parts = utility["after_attack"], []
-    for label, value, ci, before in (
-        ("kNN", utility["knn"], utility["knn_ci"], untrained["knn"]),
-        ("linear probe", utility["linear"], utility["linear_ci"], untrained["linear"]),
-    ):
-        if value is not None:
-            beside = "" if before is None else f" (untrained {before:.2f})"
-            parts.append(f"{label} {estimate(value, ci)}{beside}")
-    if not parts:
-        return None
-    if after is not None:
-        parts.append(f"kNN {number(after['knn'])} after the attack, at round {after['round']}")
-    of = "" if utility["round"] is None else f" of the model of round {utility['round']}"
-    return f"Utility{of} on {utility['n']:,} test images: {', '.join(parts)}."

@@ -18,7 +18,6 @@ from fedmia.lowerbounds.onerun import one_run_bound
 from fedmia.lowerbounds.rates import TRIED, rates_bound
 from fedmia.options.seeding import rng
 from fedmia.records import Aggregation, IntArray, RunScores, ScoredAttack
-from fedmia.records.client_rows import ClientRow
 from fedmia.records.defence_rows import (
     AggregationRow,
     AttackBoundRow,
@@ -28,6 +27,7 @@ from fedmia.records.defence_rows import (
 )
 from fedmia.records.fields import row_of
 from fedmia.records.privacy import NOISE, ClientDefence, Epsilon
+from fedmia.records.rows import Report
 from fedmia.statistics.intervals import LEVEL
 
 SHOUT = "CLAIM REFUTED"
@@ -181,31 +181,28 @@ def _sample_alike(run: RunScores, members: IntArray) -> IntArray:
     return np.sort(np.concatenate(samples)) if samples else np.zeros(0, dtype=np.int64)
 
 
-def refutation_sentence(
-    clients: Sequence[ClientRow], server: DefencePart, attacks: AttackBoundRow | None, sound: bool
-) -> str | None:
+def refutation_sentence(report: Report, sound: bool) -> str | None:
     """The sentence that shouts, None where no claim lies under its lower bound.
 
     Args:
-        clients: rows of the clients.
-        server: row of the server's rule.
-        attacks: the bound by the run's attacks; None where there is none.
+        report: with its clients, its server's rule, and the bound by the run's attacks.
         sound: whether members and non-members differ in nothing but membership, without which a
             bound by attacks says nothing.
 
     Returns:
         The sentence, which begins with SHOUT.
     """
+    server, attacks = report.get("aggregation"), report.get("lower_bound")
     claims = [
         (f"client {row['id']}", part)
-        for row in clients
+        for row in report["clients"]
         if (defence := row["defence"])
         for part in defence["parts"] or (defence,)
     ]
     violations = [
         (bound, spent, f"{who} claims epsilon {spent['value']:.3g} by {part['name']}")
         for who, part in [("the server", server), *claims]
-        if (spent := part["epsilon"])
+        if part and (spent := part["epsilon"])
         if (bound := spent.get("lower_bound")) and bound["refuted"]
     ]
     if violations:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from fedmia.records import FloatArray, ScoredAttack
 from fedmia.records.attack_rows import AttackRow, AucRow, OverControlRow, ThreatRow
 from fedmia.records.fields import row_of
-from fedmia.statistics.auc import auc, auc_estimate, auc_interval
+from fedmia.statistics.auc import AucEstimate, auc, auc_estimate, auc_interval
 from fedmia.statistics.intervals import LEVEL
 from fedmia.statistics.thresholds import (
     best_threshold,
@@ -46,15 +47,27 @@ def auc_numbers(
     Returns:
         The row of `report.json`.
     """
-    n, m = len(members), len(nonmembers)
-    estimate = auc_estimate(members, nonmembers) if n and m else None
-    return {
-        "auc": None if estimate is None else estimate.value,
-        "auc_ci": None if estimate is None else auc_interval(estimate),
-        "auc_ci_simultaneous": None if estimate is None else auc_interval(estimate, level, family),
-        "n_members": n,
-        "n_nonmembers": m,
-    }
+    sizes = {"n_members": len(members), "n_nonmembers": len(nonmembers)}
+    if not all(sizes.values()):
+        return row_of(AucRow, None, **sizes)
+    return row_of(
+        AucRow, None, **auc_fields(auc_estimate(members, nonmembers), family, level), **sizes
+    )
+
+
+def auc_fields(estimate: AucEstimate, family: int, level: float = LEVEL) -> dict[str, Any]:
+    """AUC, its simultaneous and its 95 % interval, as all rows name them.
+
+    Args:
+        estimate: the AUC.
+        family: number of simultaneous intervals.
+        level: at which they hold.
+
+    Returns:
+        Field -> value.
+    """
+    low, high = auc_interval(estimate, level, family)
+    return {"auc": estimate.value, "low": low, "high": high, "auc_ci": auc_interval(estimate)}
 
 
 def attack_row(

@@ -10,17 +10,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fedmia.records.rows import Report
-from fedmia.report.answers import TITLES
-from fedmia.report.format import estimate, most_leaking_first, rounds_of
 from fedmia.report.page import templates
-from fedmia.report.plain import is_refuted, plain_verdict
+from fedmia.report.report_tables import attacks
+from fedmia.report.verdict import TITLES, is_refuted
 
 MOST = 8  # rows that are shown
 LEAKS, DOUBT = "#c9483f", "#b07d12"  # red, amber: no other verdict is good news
 
 
 def html_summary(report: Report, page: str = "report.html") -> str:
-    """A report's three boxes and its most leaking attacks.
+    """A report's verdict, its three boxes and its most leaking attacks.
 
     Args:
         report: what `fedmia.report.build.build_report` returned, or `report.json` of a run.
@@ -29,24 +28,13 @@ def html_summary(report: Report, page: str = "report.html") -> str:
     Returns:
         HTML; every string in the report is escaped.
     """
-    rows = []
-    for row in most_leaking_first(report["attacks"]):
-        rates, ends = row["tpr_at_fpr"], row["tpr_at_fpr_ci"]
-        rows.append(
-            {
-                "attack": row["name"],
-                "model (round)": rounds_of(row) or "the last",
-                "AUC, simultaneous 95 %": estimate(row["auc"], row["auc_ci_simultaneous"]),
-                "TPR at 1 % FPR": estimate(rates["0.01"], ends["0.01"]),
-                "members + non-members": f"{row['n_members']} + {row['n_nonmembers']}",
-            }
-        )
-    if not any(row["rounds"] for row in report["attacks"]):  # a model of no run
-        rows = [{k: v for k, v in row.items() if k != "model (round)"} for row in rows]
-    boxes = [(title, str(report.get(key))) for key, title in TITLES.items() if report.get(key)]
+    table = attacks(report)
+    rows = [dict(zip(map(str, table.head), map(str, row.cells), strict=True)) for row in table.rows]
+    texts: dict[str, Any] = {**report}
     return _render(
-        plain_verdict(report), rows, report["verdict_code"] == "leaks" or is_refuted(report),
-        boxes=boxes, exact=report["verdict"], link=f"The whole report: {page}",
+        report["verdict"], rows, report["verdict_code"] == "leaks" or is_refuted(report),
+        boxes=[(title, texts[key]) for key, title in TITLES.items()],
+        link=f"The whole report: {page}",
     )  # fmt: skip
 
 
@@ -76,11 +64,10 @@ def _render(
     *,
     boxes: Sequence[tuple[str, str]] = (),
     words: str = "",
-    exact: str = "",
     link: str = "",
 ) -> str:
     more = max(0, len(rows) - MOST)
     return templates().get_template("notebook.j2").render(
         sentence=sentence, boxes=boxes, rows=[dict(row) for row in rows[:MOST]], more=more,
-        colour=LEAKS if leaks else DOUBT, words=words, exact=exact, link=link,
+        colour=LEAKS if leaks else DOUBT, words=words, link=link,
     )  # fmt: skip

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
 from jinja2 import ChoiceLoader, Environment, FileSystemLoader, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 
 from fedmia.records.rows import Report
-from fedmia.report import tables
+from fedmia.report import report_tables as tables
 from fedmia.report.figures.pairs import MOST
 from fedmia.report.format import group_by_reason, sentences
-from fedmia.report.heads import anchor, code, contents, title_of
-from fedmia.report.plain import is_refuted, plain_verdict
 from fedmia.report.selection import FEW, count_clients
+from fedmia.report.tables import TITLES as HEADS
+from fedmia.report.tables import flat
+from fedmia.report.verdict import TITLES, is_refuted
 from fedmia.statistics.power import POWER
 
 CAPTIONS: Mapping[str, str] = {
@@ -55,7 +58,7 @@ def templates(*folders: Path) -> Environment:
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
     )  # fmt: skip
     environment.filters |= {
-        "title_of": title_of,
+        "title_of": lambda head: HEADS.get(head.replace("\n", " ").partition(", 95 %")[0], ""),
         "anchor": anchor,
         "code": code,
         "contents": contents,
@@ -82,38 +85,39 @@ def page(report: Report, figures: Mapping[str, bytes]) -> str:
     captions = dict(CAPTIONS)
     for act in acts:
         captions |= {f"{act}{end}": text.format(act) for end, text in CAPTIONS_OF_ACT.items()}
-    whole = templates().get_template("page.j2")
-    return whole.render(
-        report=report,
-        plain=plain_verdict(report),
-        refuted=is_refuted(report),
-        power=POWER,
-        tables={
-            "attacks": tables.attacks(report),
-            "paired": tables.paired(report),
-            "controls": tables.controls(report),
-            "sets": tables.sets(report),
-            "datasets": [tables.datasets(row) for row in report["dataset_inference"]],
-            "sweep": tables.sweep(report),
-            "utility": tables.utility(report),
-            "clients": tables.clients(report),
-            "cohorts": tables.cohorts(report),
-            "defended": tables.defended(report),
-            "rounds": tables.rounds(report),
-        },
-        said=sentences(report),
+    about = {
+        "Encoder": tables.encoder(report["encoder"]) if "encoder" in report else [],
+        "Split": flat(report["split"]),
+        "Configuration": flat(report["config"]),
+        "Versions": flat(report["versions"]),
+        "Hardware": flat(report["hardware"]),
+        "Timing, seconds": flat(report["timing"]),
+    }
+    return templates().get_template("page.j2").render(
+        report=report, titles=TITLES, tables=tables, about=about, acts=acts, power=POWER, few=FEW,
+        refuted=is_refuted(report), said=sentences(report), not_run=group_by_reason(report),
         pictures={name: picture(captions.get(name, name), png) for name, png in figures.items()},
-        acts=acts,
-        others=[name for name in figures if name not in captions],
-        not_run=group_by_reason(report),
-        few=FEW,
-        clients=count_clients(report),
-        about={
-            **({"Encoder": tables.encoder(report["encoder"])} if "encoder" in report else {}),
-            "Split": tables.flat(report["split"]),
-            "Configuration": tables.flat(report["config"]),
-            "Versions": tables.flat(report["versions"]),
-            "Hardware": tables.flat(report["hardware"]),
-            "Timing, seconds": tables.flat(report["timing"]),
-        },
-    )
+        others=[name for name in figures if name not in captions], clients=count_clients(report),
+    )  # fmt: skip
+
+
+def code(text: str) -> Markup:
+    """Escaped text in which what stands between backticks is code; no flag breaks at a hyphen."""
+
+    def unbroken(command: re.Match[str]) -> str:
+        whole = (f'<span style="white-space: nowrap">{w}</span>' for w in command[1].split())
+        return f"<code>{' '.join(whole)}</code>"
+
+    return Markup(re.sub(r"`([^`]*)`", unbroken, str(escape(text))))
+
+
+def anchor(title: str) -> str:
+    """The id of a section: its title in small letters, with hyphens."""
+    return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
+
+
+def contents(page: str) -> Markup:
+    """A list of links to the sections of a page."""
+    sections = re.findall(r'<section id="([^"]*)">\s*<h2>(.*?)</h2>', str(page))
+    items = [f'<li><a href="#{escape(name)}">{title}</a></li>' for name, title in sections]
+    return Markup(f'<nav aria-label="Contents"><ul>{"".join(items)}</ul></nav>')

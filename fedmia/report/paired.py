@@ -43,14 +43,17 @@ def paired_row(pair: Pair, family: int) -> PairedRow:
     both = attack.sides, control.sides
     a, b = (auc_estimate(*one) for one in both)
     difference, together = a.value - b.value, difference_interval(*both, LEVEL, family)
+    control_low, control_high = auc_interval(b, LEVEL, family)
     return row(
         difference=difference,
+        low=together[0],
+        high=together[1],
         ci=difference_interval(*both),
-        ci_simultaneous=together,
         auc=a.value,
         auc_control=b.value,
+        auc_control_low=control_low,
+        auc_control_high=control_high,
         auc_control_ci=auc_interval(b),
-        auc_control_ci_simultaneous=auc_interval(b, LEVEL, family),
         statement=statement(attack.name, pair.over, difference, together),
     )
 
@@ -74,9 +77,9 @@ def over_control(attack: ScoredAttack, run: RunScores, family: int) -> OverContr
             sizes = [len(s) for one in (attack, own) for s in one.sides]
             if own.name == attack.name and sizes[:2] == sizes[2:] and min(sizes) > 0:
                 tests = 1 if name == "untrained" and run.encoder is None else family
-                ci = difference_interval(attack.sides, own.sides, ONE_SIDED, tests)
+                low, high = difference_interval(attack.sides, own.sides, ONE_SIDED, tests)
                 apart = auc(*attack.sides) - auc(*own.sides)
-                return {"control": name, "difference": apart, "ci": ci}
+                return {"control": name, "difference": apart, "low": low, "high": high}
     return None
 
 

@@ -4,28 +4,25 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from rich.console import Console
 
 from fedmia import table
 from fedmia.records import RunScores
-from fedmia.records.client_rows import ClientRow, InferenceRow
 from fedmia.records.rows import BROKEN, Report
-from fedmia.report.build import build_report, to_json_types
-from fedmia.report.clients import all_client_rows
-from fedmia.report.csvs import clients_csv, scores_csv
+from fedmia.report.build import build_whole, to_json_types
+from fedmia.report.cohorts import condense
+from fedmia.report.csvs import scores_csv
 from fedmia.report.curves import to_npz
-from fedmia.report.datasets import inference_row
 from fedmia.report.format import group_by_reason
 from fedmia.report.page import page
-from fedmia.report.selection import has_many_clients
 from fedmia.report.shortnames import shorten_names
 from fedmia.report.terminal import render
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.storage.durable import make_folder, write
-from fedmia.storage.manifest import CLIENTS, CURVES, FIGURES, PAGE, REPORT, SCORES
+from fedmia.storage.manifest import CURVES, FIGURES, PAGE, REPORT, SCORES
 
 
 def publish(run: RunScores, folder: Path | None, watch: Stopwatch) -> Report:
@@ -46,14 +43,15 @@ def publish(run: RunScores, folder: Path | None, watch: Stopwatch) -> Report:
     figures: dict[str, bytes] = {}
     run = shorten_names(run)
     with watch.part("report"):
-        report = build_report(run)
+        whole = build_whole(run)
+        report = condense(whole)
         if folder is not None:
             from fedmia.report.figures.draw import draw_all  # matplotlib takes its time
 
             figures = draw_all(run, report)
     report["timing"] = to_json_types(watch.timing() | dict(run.timing))
     if folder is not None:
-        write_report(folder, run, report, figures)
+        write_report(folder, run, report, figures, whole)
     return report
 
 
@@ -95,36 +93,20 @@ def json_text(report: Mapping[str, object]) -> str:
     return json.dumps(report, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def all_clients(run: RunScores, report: Report) -> tuple[Iterable[ClientRow], list[InferenceRow]]:
-    """Rows of every client: the report's, or, where it lists only some, made once more.
-
-    Args:
-        run: the scores.
-
-    Returns:
-        Their rows, and those of the attacks on data sets.
-    """
-    if "client_counts" not in report:
-        return report["clients"], report["dataset_inference"]
-    tests = report["family"]["intervals"]
-    inferences = to_json_types([inference_row(one, tests) for one in run.inferences])
-    return map(to_json_types, all_client_rows(run)), inferences
-
-
 def write_report(
-    folder: Path, run: RunScores, report: Report, figures: Mapping[str, bytes]
-) -> list[Path]:
-    """Write report.json, report.html, scores.csv, clients.csv where the page cannot show every
-    client, curves.npz where a client attacked actively,
-    figures/NAME.png, and every number in table.parquet and table.csv; returns their paths.
-
-    `report` is what `build_report(run)` returned, with `timing` filled in by the caller if it was
-    not known before; `figures` is what `draw_all` returned.
+    folder: Path, run: RunScores, report: Report, figures: Mapping[str, bytes],
+    whole: Report | None = None,
+) -> list[Path]:  # fmt: skip
+    """Write report.json, report.html, scores.csv, curves.npz where a client attacked actively,
+    figures/NAME.png and NAME.pdf, and every number in table.parquet and table.csv.
 
     Args:
         folder: of the run.
         run: the scores.
-        figures: name -> PNG bytes.
+        report: what `build_report(run)` returned, with `timing` filled in by the caller if it was
+            not known before.
+        figures: what `draw_all` returned: name of a file -> bytes.
+        whole: the report with every client that was scored, for the table; None: `report`.
 
     Returns:
         The files that were written.
@@ -132,15 +114,12 @@ def write_report(
     Raises:
         DiskError: they cannot be written; those of before stay.
     """
-    texts = {PAGE: page(report, figures), SCORES: scores_csv(run)}
-    if has_many_clients(report):
-        classes = max(len(client.classes) for client in run.clients)
-        texts[CLIENTS] = clients_csv(*all_clients(run, report), classes)
-    files = {name: text.encode() for name, text in texts.items()}
+    pictures = {n.removesuffix(".png"): png for n, png in figures.items() if n.endswith(".png")}
+    files = {PAGE: page(report, pictures).encode(), SCORES: scores_csv(run).encode()}
     if run.curves is not None:
         files[CURVES] = to_npz(run.curves)
-    files |= {f"{FIGURES}/{name}.png": data for name, data in figures.items()}
-    files |= table.contents(table.flatten(report)) | {REPORT: json_text(report).encode()}
+    files |= {f"{FIGURES}/{name}": data for name, data in figures.items()}
+    files |= table.contents(table.flatten(whole or report)) | {REPORT: json_text(report).encode()}
     if figures:
         make_folder(folder / FIGURES, folder)
     by_path = {folder / name: data for name, data in files.items()}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from fedmia.records import SetScores
 from fedmia.records.attack_rows import SetControl, SetRow
 from fedmia.records.fields import row_of
+from fedmia.report.metrics import auc_fields
 from fedmia.statistics.auc import AucEstimate, auc_estimate, auc_interval, difference_interval
-from fedmia.statistics.intervals import LEVEL
 
 
 def set_row(sets: SetScores, family: int) -> SetRow:
@@ -28,10 +28,8 @@ def set_row(sets: SetScores, family: int) -> SetRow:
         sets,
         n_member_sets=len(sets.members),
         n_nonmember_sets=len(sets.nonmembers),
-        auc=estimate.value,
-        auc_ci=auc_interval(estimate),
-        auc_ci_simultaneous=auc_interval(estimate, LEVEL, family),
         control=_control(sets, estimate),
+        **auc_fields(estimate, family),
     )
 
 

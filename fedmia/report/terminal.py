@@ -1,31 +1,17 @@
-"""The report in the terminal: a table, most leaking attack first, and one sentence at the end."""
+"""The report in the terminal: its verdict first, then the page's tables."""
 
 from __future__ import annotations
 
+from rich import table as rich_table
 from rich.console import Group, RenderableType
 from rich.panel import Panel
-from rich.table import Table
 from rich.text import Text
 
-from fedmia.records.attack_rows import AttackRow
-from fedmia.records.fields import fields_of
-from fedmia.records.rows import Report, control_sets
-from fedmia.report.answers import TITLES
-from fedmia.report.format import (
-    control_of,
-    defended_lines,
-    estimate,
-    group_by_reason,
-    interval,
-    most_leaking_first,
-    number,
-    rounds_of,
-    sentences,
-)
-from fedmia.report.lowerbounds import SHOUT
-from fedmia.report.verdict import leaks
-
-COLOURS = {"leaks": "red"}  # else yellow: no other verdict is good news
+from fedmia.records.rows import Report
+from fedmia.report import report_tables
+from fedmia.report.format import defended_lines, group_by_reason, sentences
+from fedmia.report.tables import Table, TextCell
+from fedmia.report.verdict import TITLES, is_refuted
 
 
 def render(report: Report) -> RenderableType:
@@ -34,74 +20,57 @@ def render(report: Report) -> RenderableType:
     Args:
         report: what `fedmia.report.build.build_report` returned.
     """
-    parts: list[RenderableType] = []
-    if report["attacks"]:
-        parts.append(attack_table(report))
-        parts += [Text(line, style="dim") for line in legend(report)]
-    for pair in report["paired"]:
-        parts.append(Text(f"Paired: {pair['statement']}."))
-    parts += [Text(line) for line in lines(report)]
-    for names, reason in group_by_reason(report).items():
-        parts.append(Text(f"Not run: {names}: {reason}", style="dim"))
-    colour = COLOURS.get(report["verdict_code"], "yellow")
-    colour = "red" if report["verdict"].startswith(SHOUT) else colour
-    parts.append(Panel(Text(report["verdict"], style="bold"), title="verdict", border_style=colour))
-    for key, title in TITLES.items():
-        if text := report.get(key):
-            plain = str(text).replace("`", "")
-            parts.append(Text.assemble((f"{title}: ", "bold"), plain))
+    bad = report["verdict_code"] == "leaks" or is_refuted(report)
+    verdict = Text(report["verdict"], style="bold")  # no other verdict is good news
+    parts: list[RenderableType] = [
+        Panel(verdict, title="verdict", border_style="red" if bad else "yellow")
+    ]
+    texts: dict[str, object] = {**report}
+    parts += [
+        Text.assemble((f"{title}: ", "bold"), str(texts[key]).replace("`", ""))
+        for key, title in TITLES.items()
+    ]
+    listed = (report_tables.attacks, report_tables.paired, report_tables.utility)
+    parts += [draw(table) for make in listed if (table := make(report)).rows]
+    parts += [Text(line, style="dim") for line in legend(report)]
+    parts += [Text(sentence) for sentence in sentences(report).values() if sentence]
+    parts += [Text(f"{r['attack']}: {r['statement']}.") for r in report["dataset_inference"]]
+    parts += [Text(line) for line in defended_lines(report)]
+    parts += [
+        Text(f"Not run: {names}: {reason}", style="dim")
+        for names, reason in group_by_reason(report).items()
+    ]
     return Group(*parts)
 
 
-def attack_table(report: Report) -> Table:
-    """One line an attack: AUC with its simultaneous interval, its controls, and each number that
-    declares a head."""
-    sets = [name for name, rows in control_sets(report["controls"]).items() if rows]
-    listed = sorted(fields_of(AttackRow).values(), key=lambda f: f.place)
-    declared = [field for field in listed if field.head]
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
-    table.add_column("attack", overflow="fold")
-    runs = any(row["rounds"] for row in report["attacks"])
-    if runs:
-        table.add_column("model\n(round)", justify="right")
-    table.add_column(Text("AUC, simul-\ntaneous 95 %"), no_wrap=True)
-    for label in sets:
-        table.add_column(label, justify="right", overflow="fold")
-    for head in (*(field.head for field in declared), "n"):
-        table.add_column(head, justify="right")
-    for row in most_leaking_first(report["attacks"]):
-        ci = row["auc_ci_simultaneous"]
-        controls = [control_of(report, label, row["name"]) for label in sets]
-        table.add_row(
-            Text(f"{row['name']}{' *' * row['under_attack']}", style="bold" * leaks(row)),
-            *[rounds_of(row)] * runs,
-            Text(estimate(row["auc"], ci), style="bold red" * leaks(row)),
-            *(number(c["auc"] if c else None) for c in controls),
-            *(number(field.value(row)) for field in declared),
-            f"{row['n_members']}+{row['n_nonmembers']}",
-        )
-    return table
+def draw(table: Table) -> RenderableType:
+    """A table of the page, in the terminal.
+
+    Args:
+        table: of `fedmia.report.tables`.
+    """
+    grid = rich_table.Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    for head in table.head:
+        grid.add_column(Text(_plain(head)), overflow="fold")
+    for row in table.rows:
+        grid.add_row(*(Text(_plain(cell)) for cell in row.cells), style="bold red" * bool(row.css))
+    return grid
+
+
+def _plain(cell: str | TextCell) -> str:
+    return cell if isinstance(cell, str) else "\n".join([cell.text, *cell.small]).strip()
 
 
 def legend(report: Report) -> list[str]:
-    """What the table's signs mean, as far as they occur."""
+    """What the tables' signs mean, as far as they occur."""
+    if not report["attacks"]:
+        return []
     shadows = any(r["threshold_source"] == "shadow" for r in report["attacks"])
     source = "known images or shadows" if shadows else "known images"
-    texts = [f"n: scored members + non-members. Accuracy: at a threshold from {source}."]
-    if any(r["under_attack"] for r in report["attacks"]):
-        texts.append("* scored on the model under attack.")
-    return texts
-
-
-def lines(report: Report) -> list[str]:
-    """Pixels, utility, clients and defences, a line each."""
-    texts = []
-    pixels = report["controls"]["pixels"]
-    if pixels is not None and pixels["auc"] is not None:
-        ci = interval(pixels["auc_ci_simultaneous"])
-        texts.append(
-            f"Classifier on pixels only, without the model: AUC {number(pixels['auc'])} {ci}."
-        )
-    texts += [sentence for sentence in sentences(report).values() if sentence]
-    texts += [f"{row['attack']}: {row['statement']}." for row in report["dataset_inference"]]
-    return texts + defended_lines(report)
+    attacked = any(r["under_attack"] for r in report["attacks"])
+    return [
+        "low, high: 95 % limits that hold for all attacks at once. n: scored members + "
+        f"non-members. Accuracy: at a threshold from {source}."
+        + " *: scored on the model under attack."
+        * attacked
+    ]

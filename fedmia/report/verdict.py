@@ -1,41 +1,90 @@
-"""One plain sentence and its code. Every judgement rests on simultaneous intervals.
+"""What a report says first: its verdict, what that means, how sure it is, and what to do.
 
-That anything leaks is one family of one-sided tests: attacks, each against 0.5 and against its own
-control, and attacks on whole data sets. The least p-value decides, so Holm's correction gives the
-code that Bonferroni's limits, which stand in the report, give. Controls, pixels and paired
-differences are a second family, of two-sided intervals.
+Every judgement rests on simultaneous intervals. That anything leaks is one family of one-sided
+tests: attacks, each against 0.5 and against its own control, and attacks on whole data sets. The
+least p-value decides, so Holm's correction gives the code that Bonferroni's limits, which stand in
+the report, give. Controls, pixels and paired differences are a second family, of two-sided
+intervals.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from fedmia.records import LOSS_BEFORE
-from fedmia.records.attack_rows import AttackRow, AucRow, PairedRow
+from fedmia.records.attack_rows import AttackRow, AucRow, ends
 from fedmia.records.client_rows import InferenceRow, KnownAuc, known_auc, rows_with_auc
-from fedmia.records.rows import Controls, control_sets
+from fedmia.records.rows import Controls, Report, control_sets
 from fedmia.report.datasets import detected
-from fedmia.report.format import model_of
+from fedmia.report.format import estimate, model_of
+from fedmia.report.health import health_sentence
+from fedmia.report.lowerbounds import SHOUT, refutation_sentence
 from fedmia.report.paired import statement
+from fedmia.statistics.intervals import ONE_SIDED
+from fedmia.statistics.power import images_needed, smallest_detectable_auc
 
 NO_VERDICT = "no-verdict"  # of a run that ended before its first round
-UNCONTROLLED = "no control on the same images rules out that the images differ by themselves"
 LEAKS = ("leaks", "leaks-uncontrolled")  # codes under which attacks tell members apart
 UNSOUND = ("shift", "control-failed")  # codes under which no attack says a thing of training
+TITLES = {"means": "What this means", "sure": "How sure", "todo": "What to do"}
+WEAK = 0.55  # the AUC of a leak for which the images needed are counted
 ScoredRows = Sequence[tuple[AttackRow, KnownAuc]]  # attacks whose AUC is known
 
+UNCONTROLLED = "no control on the same images rules out that the images differ by themselves"
+MEANS = {
+    "leaks": "Someone who has this model can tell, better than by guessing, whether an image was "
+    "used to train it.",
+    "server": "Someone who sees the clients' updates can tell, better than by guessing, whether "
+    "an image was used for training.",
+    "leaks-uncontrolled": "The attacks tell members from other images better than by guessing. "
+    "Without a control on the same images this may be a leak, or the two sets may differ.",
+    "sets": "Someone who has this model and a whole set of images can tell whether the set was "
+    "used to train it.",
+    "not-established": "The attacks did not find a leak. This does not show that nothing leaks: "
+    "other attacks or more images may find one.",
+    "shift": "The two sets of images look different, even without the model. So the attacks cannot "
+    "say whether the model leaks.",
+    "control-failed": "An attack succeeded where nothing can leak. So its success on this model is "
+    "no evidence of a leak.",
+    "collapsed": "The model gives nearly the same output for every image. It is of no use, and "
+    "that it leaks nothing says nothing about its training.",
+    NO_VERDICT: "The run ended before its first round, so there is no trained model to judge.",
+}
+WHO = {
+    "client": "Every client that takes part can do this.",
+    "outsider": "Everyone who can use the model can do this.",
+    "server": "The server can do this.",
+}
+EARLIER = (
+    "Try first to stop training earlier (`--defense early-stopping "
+    "--defense.early-stopping.after 10`), which costs least and promises nothing."
+)
+GUARANTEE = "For a guarantee use `--defense dpsgd`."
+# Of a run with dpsgd, whatever its budget was.
+BUDGET = "A smaller budget guarantees more (`--defense.dpsgd.epsilon 8` is a usual one)."
+COMPARE = (
+    "`fedmia study --defenses early-stopping,dpsgd --seeds 5 --out DIR` compares both on "
+    "your federation."
+)
+BOUGHT = (
+    "Do not release this model to people who must not know its training images. Train it for fewer "
+    "rounds or with `--defense dpsgd`, and audit it again."
+)
+TODO = {
+    "leaks-uncontrolled": "Run it with a control: a simulation with `--federation.placebo true`, "
+    "an audit on a network whose weights fedmia can draw anew. Until then take it for a leak.",
+    "shift": "Take non-members from the same source as the members: the same cameras, sites, "
+    "dates and file processing. Then run again.",
+    "control-failed": "Look for a difference between members and non-members other than training, "
+    "such as copies, file processing or order. Draw both at random from one source and run again.",
+    "collapsed": "Mend the training first: a smaller learning rate, larger batches, or more images "
+    "a client. Then run again.",
+    NO_VERDICT: "Let the run finish at least one round. `--resume RUN` goes on where it stopped.",
+}
 
-def verdict(
-    attacks: Sequence[AttackRow],
-    inferences: Sequence[InferenceRow],
-    controls: Controls,
-    paired: Sequence[PairedRow],
-    pretrain: str,
-    interrupted: int | None,
-    collapsed: str | None = None,
-    failure: str | None = None,
-) -> tuple[str, str]:
-    """(sentence, code) of a run.
+
+def words(report: Report, pretrain: str, used: Collection[str] = ()) -> dict[str, str]:
+    """The `verdict` in one sentence, its `verdict_code`, and `means`, `sure` and `todo`.
 
     Codes: `no-verdict` (the run ended before its first round, so its model is untrained), `shift`
     (pixels alone tell members apart), `control-failed`, `leaks`, `leaks-uncontrolled` (a leak for
@@ -43,72 +92,58 @@ def verdict(
     gives all images one output), `not-established`, tried in this order.
 
     Args:
-        attacks: rows of the attacks.
-        inferences: rows of the attacks on whole data sets.
-        controls: rows of the controls.
-        paired: rows of the paired differences.
+        report: all else that `report.json` holds.
         pretrain: how the encoder was pre-trained; `pooled` showed the server all images.
-        interrupted: last round of a run that did not end; None of a finished one.
-        collapsed: how it shows that the encoder has collapsed, None where it has not.
-        failure: why the run ended after round `interrupted`, None where the user ended it.
+        used: names of the defences that every honest client of the run uses.
 
     Returns:
-        The sentence and its code.
+        Text by name.
     """
-    if interrupted == 0:
-        how = "was interrupted" if failure is None else "ended"
-        why = "" if failure is None else f", since {failure}"
+    sentence, code = _sentence(report, pretrain)
+    texts = _explain(report, code, used)
+    if shout := refutation_sentence(report, code not in UNSOUND):
+        core = _lower(sentence)
+        if code == "not-established":  # what refutes a guarantee is a leak
+            code, core = LEAKS[0], f"by the attacks alone, {core}"
+            texts = {**_explain(report, code, used), "sure": f"{shout}."}
+        sentence = f"{shout}; {core}"
+    return {"verdict": sentence, "verdict_code": code, **texts}
+
+
+def _sentence(report: Report, pretrain: str) -> tuple[str, str]:
+    """The verdict, and its code, before a guarantee is refuted."""
+    last, failure, health = report["interrupted"], report["failure"], report["health"]
+    how = "was interrupted" if failure is None else "ended"
+    why = "" if failure is None else f", since {failure}"
+    if last == 0:
         sentence = f"No verdict: the run {how} before its first round was finished{why}"
         return f"{sentence}; the model is untrained.", NO_VERDICT
-    core, code = _decide(rows_with_auc(attacks), inferences, controls, paired)
-    if collapsed is not None and code == "not-established":
-        sentence = (
-            f"The encoder has collapsed, so the result says nothing about its training: {collapsed}"
-        )
-        core, code = f"{sentence}; {core[0].lower()}{core[1:]}", "collapsed"
-    tail = ""
-    if collapsed is not None and code != "collapsed":
-        tail += f"; the encoder has collapsed: {collapsed}"
+    core, code = decide(report)
+    if health is not None and health["collapsed"]:
+        collapsed = health_sentence(health, report["utility"])
+        if code == "not-established":
+            code, begin = "collapsed", "The encoder has collapsed, so the result says nothing about"
+            core = f"{begin} its training: {collapsed}; {_lower(core)}"
+        else:
+            core += f"; the encoder has collapsed: {collapsed}"
     if pretrain == "pooled":
-        tail += "; pre-training was pooled, so the server had seen all private images"
-    if interrupted is not None:
-        how = "was interrupted" if failure is None else "ended"
-        tail += f"; the run {how} after round {interrupted}"
-    if failure is not None:
-        tail += f", since {failure}"
-    return f"{core}{tail}.", code
+        core += "; pre-training was pooled, so the server had seen all private images"
+    if last is not None:
+        core += f"; the run {how} after round {last}"
+    return f"{core}{why}.", code
 
 
-def excludes_half(auc: KnownAuc) -> bool:
-    """Whether the simultaneous interval of this AUC leaves out 0.5, on either side."""
-    return not auc.together[0] <= 0.5 <= auc.together[1]
-
-
-def leaks(row: AttackRow) -> bool:
-    """Whether an attack's AUC lies over 0.5 and over that of its own control, where it has one."""
-    ci, over = row["auc_ci_simultaneous"], row.get("over_control")
-    return ci is not None and ci[0] > 0.5 and (over is None or over["ci"][0] > 0)
-
-
-def detecting(inferences: Sequence[InferenceRow]) -> InferenceRow | None:
-    """The first attack on whole data sets that detects one."""
-    return next((row for row in inferences if detected(row)), None)
-
-
-def _decide(
-    scored: ScoredRows, inferences: Sequence[InferenceRow], controls: Controls,
-    paired: Sequence[PairedRow],
-) -> tuple[str, str]:  # fmt: skip
-    pixels = controls["pixels"]
-    alone = None if pixels is None else known_auc(pixels)
-    if pixels is not None and alone is not None and excludes_half(alone):
+def decide(report: Report) -> tuple[str, str]:
+    """What attacks and controls say, without a final stop, and its code."""
+    scored, controls = rows_with_auc(report["attacks"]), report["controls"]
+    inferences, pixels = report["dataset_inference"], shifted_pixels(controls)
+    if pixels is not None:
         return (
             "Shift between the sets; leakage not established: a classifier on raw pixels, without "
-            f"the model, separates members from non-members with {numbers(pixels, alone)}",
+            f"the model, separates members from non-members with {numbers(*pixels)}",
             "shift",
         )
-    failed = failed_control(controls)
-    if failed is not None:
+    if (failed := failed_control(controls)) is not None:
         name, row, auc = failed
         return (
             f"Control failed; leakage not established: {row['name']} under the {name} control, "
@@ -127,20 +162,44 @@ def _decide(
         row, auc = strongest
         server = row["threat"]["vantage"] == "server"
         what = "The clients' updates leak" if server else "The encoder leaks"
+        paired = [
+            f"; {p['statement']}"
+            for p in report["paired"]
+            if p["difference"] is not None and p["control"] != LOSS_BEFORE
+        ]
         return (
             f"{what} membership{doubt}: {row['name']} separates members from non-members "
-            f"with {numbers(row, auc, model_of(row))}"
-            + _paired_clause(paired)
+            f"with {numbers(row, auc, model_of(row))}{''.join(paired[:1])}"
             + _reversed_clause(scored),
             code,
         )
     if sets is not None:
-        answer = f"{sets['statement'][0].lower()}{sets['statement'][1:]}"
+        answer = _lower(sets["statement"])
         return f"The encoder leaks membership{doubt}: by {sets['attack']}, {answer}", code
     if not scored:
         what = "detected a data set" if inferences else "was scored"
         return f"No leakage established: no attack {what}", "not-established"
     return _no_leak_sentence(scored) + _reversed_clause(scored), "not-established"
+
+
+def _lower(sentence: str) -> str:
+    return f"{sentence[0].lower()}{sentence[1:]}"
+
+
+def excludes_half(auc: KnownAuc) -> bool:
+    """Whether the simultaneous interval of this AUC leaves out 0.5, on either side."""
+    return not auc.together[0] <= 0.5 <= auc.together[1]
+
+
+def leaks(row: AttackRow) -> bool:
+    """Whether an attack's AUC lies over 0.5 and over that of its own control, where it has one."""
+    over = row.get("over_control")
+    return (row["low"] or 0) > 0.5 and (over is None or (over["low"] or 0) > 0)
+
+
+def detecting(inferences: Sequence[InferenceRow]) -> InferenceRow | None:
+    """The first attack on whole data sets that detects one."""
+    return next((row for row in inferences if detected(row)), None)
 
 
 def numbers(row: AucRow, auc: KnownAuc, model: str = "") -> str:
@@ -154,10 +213,15 @@ def numbers(row: AucRow, auc: KnownAuc, model: str = "") -> str:
     Returns:
         The text.
     """
-    low, high = auc.together
-    sizes = f"{row['n_members']} members, {row['n_nonmembers']} non-members"
-    n = f"{sizes}; {model}" if model else sizes
-    return f"AUC {auc.value:.2f} [{low:.2f}, {high:.2f}] (simultaneous 95 % limits; {n})"
+    n = f"{row['n_members']} members, {row['n_nonmembers']} non-members{model and f'; {model}'}"
+    return f"AUC {estimate(auc.value, auc.together)} (simultaneous 95 % limits; {n})"
+
+
+def shifted_pixels(controls: Controls) -> tuple[AucRow, KnownAuc] | None:
+    """The classifier on pixels where it tells members apart, else None."""
+    pixels = controls["pixels"]
+    auc = None if pixels is None else known_auc(pixels)
+    return (pixels, auc) if pixels is not None and auc and excludes_half(auc) else None
 
 
 def failed_control(controls: Controls) -> tuple[str, AttackRow, KnownAuc] | None:
@@ -183,7 +247,7 @@ def _no_leak_sentence(scored: ScoredRows) -> str:
     if auc.together[0] > 0.5:
         over = row["over_control"]
         control = f"its {over['control']} control on the same images"
-        added = statement(row["name"], control, over["difference"], over["ci"])
+        added = statement(row["name"], control, over["difference"], ends(over) or (0.0, 0.0))
         return f"No leakage established: {row['name']} has {values}, but {added}"
     if len(scored) == 1:
         return f"No leakage established: {row['name']} has {values}, which does not lie over 0.5"
@@ -201,6 +265,117 @@ def _reversed_clause(scored: ScoredRows) -> str:
     return f"; {', '.join(turned)} {verb} reversed (interval under 0.5: members score lower)"
 
 
-def _paired_clause(paired: Sequence[PairedRow]) -> str:
-    rows = [p for p in paired if p["difference"] is not None and p["control"] != LOSS_BEFORE]
-    return f"; {rows[0]['statement']}" if rows else ""
+def _explain(report: Report, code: str, used: Collection[str]) -> dict[str, str]:
+    """What the code means, how sure that is, and what to do."""
+    scored, controls = rows_with_auc(report["attacks"]), report["controls"]
+    means, sure, todo = MEANS[code], "Nothing was measured on a trained model.", TODO.get(code, "")
+    if code in LEAKS:
+        strongest, sets = strongest_leak(scored), detecting(report["dataset_inference"])
+        vantage, kind = "outsider", "sets" if sets else "leaks"
+        sure = f"{sets['statement']}." if sets else ""
+        counted = ""
+        if strongest is not None:
+            row, auc = strongest
+            vantage = row["threat"]["vantage"]
+            kind = "server" if vantage == "server" else "leaks"
+            counted, sure = count_pairs(row["name"], auc.value), _strength(report, row, auc)
+        texts = means if todo else MEANS[kind], WHO.get(vantage, ""), counted
+        means = " ".join(filter(None, texts))
+        defences = BOUGHT if "encoder" in report else _defences(used)
+        todo = f"{todo} {defences}".strip()
+    elif code == "not-established":
+        if scored:
+            row, auc = max(scored, key=lambda one: one[1].value)
+            means += f" {count_pairs(row['name'], auc.value)}"
+        sure, todo = _reach(report, scored)
+    elif code == "shift" and (pixels := shifted_pixels(controls)) is not None:
+        auc = pixels[1]
+        means += (
+            f" {count_pairs('a classifier on the pixels alone', max(auc.value, 1 - auc.value))}"
+        )
+        sure = f"It has AUC {estimate(auc.value, auc.together)}; a guess has 0.5."
+    elif code == "control-failed" and (failed := failed_control(controls)) is not None:
+        name, row, auc = failed
+        sizes = f"{row['n_members']} members and {row['n_nonmembers']} non-members"
+        sure = (
+            f"{row['name']} under the {name} control has AUC {estimate(auc.value, auc.together)} "
+            f"on {sizes}; a guess has 0.5."
+        )
+    elif code == "collapsed":
+        sure = "The model's outputs for different images are almost equal; see Utility below."
+    return {"means": means, "sure": sure, "todo": todo}
+
+
+def count_pairs(attack: str, auc: float) -> str:
+    """An AUC as the share of pairs that the attack orders right; of 1,000 where a count of 100
+    would hide the difference.
+
+    Args:
+        attack: its name.
+        auc: in [0, 1].
+
+    Returns:
+        The sentence, with the count beside that of a guess.
+    """
+    whole = 1000 if abs(auc - 0.5) < 0.05 or not 0.01 <= auc <= 0.99 else 100
+    return (
+        f"Of a member and a non-member, {attack} picks the member {auc * whole:,.0f} times of "
+        f"{whole:,}; guessing: {whole // 2}."
+    )
+
+
+def _defences(used: Collection[str]) -> str:
+    """What a federation that leaks should try, beside what it does already."""
+    failed = f"{' and '.join(sorted(used))} did not stop it at these settings." if used else ""
+    earlier = "" if "early-stopping" in used else EARLIER
+    guarantee = BUDGET if "dpsgd" in used else GUARANTEE
+    return " ".join(filter(None, [failed, earlier, guarantee, COMPARE]))
+
+
+def _strength(report: Report, row: AttackRow, auc: KnownAuc) -> str:
+    """Members of 100 that the strongest attack finds at the lowest rate of false alarms that the
+    images resolve; its AUC, and the use of the very model that it read."""
+    shares = "There are too few non-members to count the members found at few false alarms."
+    for rate, alarms in (("0.1", 10), ("0.01", 1)):
+        tpr, ci = row["tpr_at_fpr"][rate], row["tpr_at_fpr_ci"][rate]
+        if tpr is not None and ci is not None:
+            shares = (
+                f"Of 100 members, at {alarms} false alarm{'s' * (alarms > 1)} in 100, "
+                f"{100 * tpr:.0f} are found (95 % interval {100 * ci[0]:.0f} to {100 * ci[1]:.0f}; "
+                f"guessing: {alarms})."
+            )
+    use = (row["under_attack"] and report["utility"]["after_attack"]) or report["utility"]
+    text = f"{shares} The strongest attack, {row['name']}, has AUC "
+    text += f"{estimate(auc.value, auc.together)} {model_of(row)}".rstrip()
+    if use["knn"] is not None:
+        whose = "the same model" if use["round"] is None else f"the model of round {use['round']}"
+        text += f"; kNN accuracy of {whose}: {estimate(use['knn'], use['knn_ci'])}"
+    return f"{text}."
+
+
+def _reach(report: Report, scored: ScoredRows) -> tuple[str, str]:
+    """How sure a run without an established leak is, and how it could be surer."""
+    if not scored:
+        return "No attack was scored.", "Run at least one attack: see the section Not run."
+    row = max((row for row, _ in scored), key=lambda r: min(r["n_members"], r["n_nonmembers"]))
+    n, m, family = row["n_members"], row["n_nonmembers"], report["family"]["intervals"]
+    # The leak of an audit must also lie over its control.
+    own = "encoder" in report and bool(report["controls"]["untrained"])
+    least = smallest_detectable_auc(n, m, family, level=ONE_SIDED, over_control=own)
+    more = images_needed(WEAK, family, level=ONE_SIDED, over_control=own)
+    sizes = f"{n} members and {m} non-members"
+    sure = f"Not even a perfect attack would have been established with {sizes}."
+    if least is not None:
+        sure = (
+            f"The smallest leak that {sizes} would have shown has AUC {least:.2f} "
+            "(0.5: guessing, 1: certain). A smaller one may be there."
+        )
+    todo = "Try more attacks (`--attacks all`) and other seeds."
+    if more is not None and min(n, m) < more:
+        todo += f" To show a leak of AUC {WEAK}, score about {more:,} members and as many others."
+    return sure, todo
+
+
+def is_refuted(report: Report) -> bool:
+    """Whether the run contradicts a guarantee that a defence claims."""
+    return report["verdict"].startswith(SHOUT)

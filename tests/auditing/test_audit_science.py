@@ -93,7 +93,7 @@ def test_random_weights__leak_nothing(audit: Audit, tmp_path: Path) -> None:
     assert done.code == 0 and done.report["verdict_code"] == "not-established"
     controls = done.report["controls"]
     rows = [*done.report["attacks"], *controls["untrained"], *controls["posers"]]
-    intervals = [row["auc_ci_simultaneous"] for row in rows]
+    intervals = [(row["low"], row["high"]) for row in rows]
     assert len(rows) == 6 and all(low <= 0.5 <= high for low, high in intervals)
     assert any("random weights: nothing was trained" in n for n in done.report["notes"])
 

@@ -34,9 +34,11 @@ def test_known__rows_table_and_figure(audit: Audit, tmp_path: Path) -> None:
         assert row["known"] == row["value"] and row["not_run"] is None
         # Similarity learns nothing; LpLA with all that is known is the attack itself.
         assert same == (row["attack"] == "similarity" or row["value"] == 6)
-        assert row["auc_ci_simultaneous"][0] <= row["auc_ci"][0] <= row["auc"] <= row["auc_ci"][1]
+        assert row["low"] <= row["auc_ci"][0] <= row["auc"] <= row["auc_ci"][1]
     numbers = [r for r in read(out) if r["metric"] == "auc" and r["subject"].startswith("sweep/")]
-    assert [(r["subject"], r["attack"], r["value"], r["low"], r["high"]) for r in numbers] == [
+    assert [
+        (r["subject"], r["attack"], r["value"], r["ci_low"], r["ci_high"]) for r in numbers
+    ] == [
         (f"sweep/known/{r['value']}", r["attack"], r["auc"], *r["auc_ci"])
         for r in rows
         if r["known"] is not None

@@ -117,7 +117,7 @@ def test_observers__are_told_all_in_order(observed_run):
     )
     (attack,) = report["attacks"]
     assert whole[2] == 2 and whole[1]["auc/similarity"] == attack["auc"]
-    assert whole[1]["auc_low_simultaneous/similarity"] == attack["auc_ci_simultaneous"][0]
+    assert whole[1]["auc_low/similarity"] == attack["low"]
     assert whole[1]["auc_untrained/similarity"] == report["controls"]["untrained"][0]["auc"]
     assert whole[1]["utility/knn"] == report["utility"]["knn"]
     kind, verdict, figures = HEARD[5]

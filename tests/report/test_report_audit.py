@@ -13,7 +13,7 @@ import pytest
 
 from fedmia.records import EPOCHS_CUT, AttackSweep, RunScores, SweepPoint
 from fedmia.records.rows import Report
-from fedmia.report import tables
+from fedmia.report import report_tables as tables
 from fedmia.report.build import build_report
 from fedmia.report.figures import attacks
 from fedmia.report.page import page
@@ -108,7 +108,7 @@ def test_files__a_sweep_has_its_own(audit: RunScores, swept: Report, tmp_path: P
     names = [p.name for p in write_report(tmp_path / "a", audit, build_report(audit), {})]
     # The one that counts on the others comes last.
     assert names == ["report.html", "scores.csv", "table.parquet", "table.csv", "report.json"]
-    write_report(tmp_path / "b", audit, swept, {"sweep": b"picture"})
+    write_report(tmp_path / "b", audit, swept, {"sweep.png": b"picture"})
     assert (tmp_path / "b" / "figures" / "sweep.png").read_bytes() == b"picture"
     assert json.loads((tmp_path / "b" / "report.json").read_text()) == swept
 
@@ -122,7 +122,7 @@ def test_sweep__intervals_hold_for_all_values_of_all_attacks(run: RunScores) -> 
     want = auc_interval(auc_estimate(*attack.sides), 0.95, 12)
     *rows, gap = report["sweep"]
     for row in rows:
-        assert row["auc_ci_simultaneous"] == pytest.approx(want, abs=1e-6)
+        assert (row["low"], row["high"]) == pytest.approx(want, abs=1e-6)
         assert list(row)[:5] == ["attack", "sweep", "value", "known", "name"]
         assert row["not_run"] is None and list(row)[-1] == "not_run"
     place = {"attack": "similarity", "sweep": "known", "value": 16, "known": None}

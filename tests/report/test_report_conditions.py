@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from fedmia.records import ClientInference, DatasetInferenceResults, Probe, RunScores
+from fedmia.records.rows import Report
 from fedmia.report.build import family_sizes, utility
 from fedmia.report.clients import client_leaks, declared_attack, distribution, ranking
 from fedmia.report.defended import statement
 from fedmia.report.selection import FEW, reasons, select_inferred
-from fedmia.report.verdict import verdict
+from fedmia.report.verdict import decide
 from fedmia.statistics.intervals import wilson
 from tests.snapshots import Snapshot
 
@@ -24,7 +25,7 @@ def row(name: str, low: float, high: float, auc: float | None = None, **more: An
     """An attack with this simultaneous interval, its AUC in the middle."""
     value = (low + high) / 2 if auc is None else auc
     return {
-        "name": name, "auc": value, "auc_ci": (low, high), "auc_ci_simultaneous": (low, high),
+        "name": name, "auc": value, "auc_ci": (low, high), "low": low, "high": high,
         "n_members": 10, "n_nonmembers": 20, "threat": {"access": "black_box", "vantage": "client"},
         "under_attack": False, "round": None, "rounds": (), "over_control": over(0.01),
     } | more  # fmt: skip
@@ -32,7 +33,7 @@ def row(name: str, low: float, high: float, auc: float | None = None, **more: An
 
 def over(low: float) -> Any:
     """What an attack adds to its placebo."""
-    return {"control": "placebo", "difference": low + 0.05, "ci": (low, low + 0.1)}
+    return {"control": "placebo", "difference": low + 0.05, "low": low, "high": low + 0.1}
 
 
 def without(attack: Any) -> Any:
@@ -66,7 +67,8 @@ def without(attack: Any) -> Any:
 def test_verdict__of_intervals(
     attacks: list[Any], controls: dict[str, Any], code: str, said: str
 ) -> None:
-    sentence = verdict(attacks, [], NOTHING | controls, [], "none", None)
+    rows = {"attacks": attacks, "dataset_inference": [], "paired": []}
+    sentence = decide(cast(Report, {**rows, "controls": NOTHING | controls}))
     assert sentence[1] == code and said in sentence[0]
     assert ("reversed" in sentence[0]) == ("reversed" in said)
 
@@ -117,7 +119,7 @@ def test_defended__what_is_said_of_them(snapshot: Snapshot) -> None:
                            (0.5, 0.7, (0.4, 0.6)), (0.51, 0.6, None)):  # fmt: skip
 
         def group(name: str, value: float, low: float = low, null: Any = null) -> Any:
-            own = {"attack": "a", "auc": value, "auc_ci_simultaneous": (low, 0.9), "null_ci": null}
+            own = {"attack": "a", "auc": value, "low": low, "high": 0.9, "null_ci": null}
             return {"group": name, "leakage": [own | {"attack": "b", "auc": 0.99}, own]}
 
         both = [group("defended", auc), group("undefended", 0.8)]

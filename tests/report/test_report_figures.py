@@ -21,16 +21,19 @@ from tests.report.conftest import alone
 @pytest.fixture
 def unwritten(monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures are drawn and not written, which takes nine tenths of their time."""
-    monkeypatch.setattr(canvas, "png", lambda figure: b"png")
+    monkeypatch.setattr(canvas, "encode", lambda figure, kind: kind.encode())
 
 
 def test_draw_all__every_figure_of_a_full_run(
     unwritten: None, run: RunScores, report: Report
 ) -> None:
-    assert list(draw_all(run, report)) == [
+    names = [
         "attacks", "roc", "clients", "rounds", "layers", "features", "ascent", "ascent-losses",
         "ascent-thresholds", "holdings",
     ]  # fmt: skip
+    assert draw_all(run, report) == {
+        f"{name}.{kind}": kind.encode() for name in names for kind in ("png", "pdf")
+    }
 
 
 def test_draw_all__the_same_bytes_twice(
@@ -39,8 +42,10 @@ def test_draw_all__the_same_bytes_twice(
     one = {"layers": figures(run, report)["layers"]}
     monkeypatch.setattr(draw_module, "figures", lambda run, report: one)
     drawn, again = draw_all(run, report), rounds.layers(report)
-    assert again is not None and canvas.png(again) == drawn["layers"]
-    assert drawn["layers"].startswith(b"\x89PNG\r\n\x1a\n") and len(drawn["layers"]) > 5000
+    assert again is not None
+    assert {f"layers.{kind}": canvas.encode(again, kind) for kind in ("png", "pdf")} == drawn
+    assert drawn["layers.png"].startswith(b"\x89PNG\r\n\x1a\n") and len(drawn["layers.png"]) > 5000
+    assert drawn["layers.pdf"].startswith(b"%PDF")
 
 
 def test_draw__one_figure_by_its_name(run: RunScores, report: Report) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from dataclasses import replace
 from typing import Any
 
@@ -19,11 +17,11 @@ from fedmia.records import Aggregation, RunScores
 from fedmia.records.privacy import ClientDefence, Epsilon
 from fedmia.report import lowerbounds
 from fedmia.report.build import build_report
-from fedmia.report.csvs import clients_csv
 from fedmia.report.format import defended_lines, sentences
 from fedmia.report.lowerbounds import bounds_family
 from fedmia.report.page import page
 from fedmia.report.verdict import UNSOUND
+from fedmia.table import flatten
 from tests.report.conftest import scored, shown
 from tests.snapshots import Snapshot
 
@@ -64,8 +62,8 @@ def test_canaries__refute_a_claim_and_are_shouted(run: RunScores, snapshot: Snap
     terminal, html = shown(report)
     assert line in terminal and "CLAIM REFUTED" in terminal and "canaries (REFUTED)" in html
     assert '<p class="verdict leaks">CLAIM REFUTED' in page(report, {})
-    records = list(csv.DictReader(io.StringIO(clients_csv(report["clients"], [], 0))))
-    assert [float(r["epsilon_at_least"] or -1) for r in records[:3]] == [high, low, -1]
+    bounds = [row["value"] for row in flatten(report) if row["metric"] == "lower_bound"]
+    assert bounds[:2] == [high, low]
 
 
 def test_canaries__of_the_server_are_shouted_and_share_the_error(run: RunScores) -> None:
@@ -115,8 +113,8 @@ def test_stack__one_line_a_unit(run: RunScores) -> None:
         who, _, what = line.removesuffix(".").partition(": ")
         assert line in terminal and who == "Defended, client 0" and what in html
     assert "Per image." in html and "The client." in html
-    (row, *_) = csv.DictReader(io.StringIO(clients_csv(report["clients"], [], 0)))
-    assert (row["epsilon"], row["unit"]) == ("2.0", "image")
+    row = next(row for row in flatten(report) if row["metric"] == "epsilon")
+    assert (row["value"], row["unit"]) == (2.0, "image")
 
 
 def test_canaries__whose_claim_they_cannot_reach_say_so(run: RunScores) -> None:

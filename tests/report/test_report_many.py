@@ -13,16 +13,15 @@ from fedmia.records import ClientInference, ClientInfo, DatasetInferenceResults,
 from fedmia.records.privacy import ClientDefence, Epsilon
 from fedmia.records.rows import Report
 from fedmia.report import clients as client_reports
-from fedmia.report import tables
-from fedmia.report.build import build_report
+from fedmia.report import report_tables as tables
+from fedmia.report.build import build_report, build_whole
 from fedmia.report.clients import client_rows, ranking
 from fedmia.report.figures import clients as figures
 from fedmia.report.format import defended_lines, sentences
 from fedmia.report.page import page
-from fedmia.report.publish import all_clients, write_report
+from fedmia.report.publish import write_report
 from fedmia.report.selection import FEW, select_clients
-from fedmia.report.terminal import lines
-from tests.report.conftest import alone
+from tests.report.conftest import alone, terminal
 from tests.snapshots import Snapshot
 
 MANY = 120
@@ -71,7 +70,7 @@ def test_null_of__numbers_of_a_client_do_not_depend_on_the_others(
     few = replace(many, clients=[many.clients[7]])
     alone, here = build_report(few)["clients"][0], report["clients"][7]
     assert alone["null_ci"] == here["null_ci"] and alone["auc_ci"] == here["auc_ci"]
-    assert alone["auc_ci_simultaneous"] != here["auc_ci_simultaneous"]
+    assert alone["low"] != here["low"]
 
 
 def test_shown__each_reason_has_its_turn(report: Report) -> None:
@@ -92,7 +91,7 @@ def test_shown__few_clients_are_all_shown_without_a_reason(run: RunScores) -> No
     assert [one.row for one in select_clients(few)] == few["clients"]
     assert not any(one.why for one in select_clients(few)) and "client_distribution" not in few
     text = page(few, {})
-    assert "clients-distribution" not in text and "clients.csv" not in text
+    assert "clients-distribution" not in text
     assert figures.distribution(few) is None
 
 
@@ -119,7 +118,7 @@ def test_sentences__of_many_clients_are_short(report: Report, snapshot: Snapshot
     snapshot(sentence)
     assert "client 7 (1.00) more than" in sentence
     (line,) = defended_lines(report)
-    assert max(map(len, lines(report))) < 700 and line in lines(report)
+    assert line in " ".join(" ".join(terminal(report)).split())
     snapshot(line)
     (row,) = report["dataset_inference"]
     significant = sum(1 for c in row["clients"] if (c["p_value_holm"] or 0) <= 0.05)
@@ -129,7 +128,7 @@ def test_sentences__of_many_clients_are_short(report: Report, snapshot: Snapshot
 def test_page__twenty_clients_and_where_the_rest_is(report: Report) -> None:
     text = page(report, {"clients-distribution": b"picture"})
     assert len(tables.clients(report).rows) == FEW == len(select_clients(report))
-    assert "20 of 120\nclients" in text and text.count("<code>clients.csv</code>") == 2
+    assert "20 of 120\nclients" in text and text.count("<code>table.csv</code>") == 2
     assert len(text) < 150_000
     rows = [row.cells for row in tables.datasets(report["dataset_inference"][0]).rows]
     assert [row[0] for row in rows] == [str(i) for i in range(FEW)]
@@ -147,22 +146,20 @@ def test_figures__are_no_larger_for_many(report: Report) -> None:
 
 
 def written(folder: Path, run: RunScores, report: Report) -> list[dict[str, str]]:
-    """The lines of clients.csv."""
-    assert folder / "clients.csv" in write_report(folder, run, report, {})
-    with (folder / "clients.csv").open(encoding="utf-8") as file:
-        return list(csv.DictReader(file))
+    """What table.csv says of each client."""
+    whole = build_whole(run)
+    write_report(folder, run, report, {}, whole)
+    with (folder / "table.csv").open(encoding="utf-8") as file:
+        return [row for row in csv.DictReader(file) if row["subject"] == "client"]
 
 
-def test_clients_csv__a_line_a_client(many: RunScores, report: Report, tmp_path: Path) -> None:
+def test_table__has_every_client(many: RunScores, report: Report, tmp_path: Path) -> None:
     rows = written(tmp_path, many, report)
-    assert [int(r["client"]) for r in rows] == list(range(MANY))
-    here, want = rows[55], report["clients"][55]
-    assert float(here["auc"]) == want["auc"] and here["defence"] == "dpsgd"
-    assert float(here["auc_high_simultaneous"]) == want["auc_ci_simultaneous"][1]
-    assert float(here["null_low"]) == want["null_ci"][0] and here["epsilon"] == "7.5"
-    assert float(here["p_value dataset-inference"]) > 0 and here["class 3"] == "10"
-    assert rows[-1]["role"] == "active" and rows[-1]["auc"] == rows[-1]["null_auc"] == ""
-    assert rows[-1]["p_value dataset-inference"] == "" and int(here["null_posers"]) == EACH
+    assert {int(r["client"]) for r in rows} == set(range(MANY))
+    (here,) = (r for r in rows if (r["client"], r["metric"]) == ("55", "auc"))
+    want = report["clients"][55]
+    assert float(here["value"]) == want["auc"] and float(here["high"]) == want["high"]
+    assert float(here["ci_high"]) == (want["auc_ci"] or (0, 0))[1]
 
 
 def test_ranking__of_clients_that_all_separate_is_short(many: RunScores) -> None:
@@ -202,14 +199,14 @@ def test_condensed__twenty_are_listed_and_the_rest_is_counted(
     spreads = [one["client_distribution"]["percentiles"] for one in (short, report)]
     assert spreads[0] == spreads[1] and defended_lines(short) == defended_lines(report)
     text = page(short, {})
-    assert "20 of 120\nclients" in text and "and <code>report.json</code>" not in text
+    assert "20 of 120\nclients" in text
     spread = figures.distribution(short)
     assert spread is not None
     assert sum(bar.get_height() for bar in spread.axes[0].containers[0]) == pytest.approx(MANY - 2)
-    rows, everyone = written(tmp_path, run, short), list(all_clients(run, short)[0])
-    assert [int(r["client"]) for r in rows] == list(range(MANY))
-    assert float(rows[55]["auc"]) == everyone[55]["auc"] == report["clients"][55]["auc"]
-    bands = {str(row["null_ci"]) for row in everyone if row["auc"] is not None}
+    aucs = {r["client"]: r for r in written(tmp_path, run, short) if r["metric"] == "auc"}
+    assert len(aucs) == MANY - 2
+    assert float(aucs["55"]["value"]) == report["clients"][55]["auc"]
+    bands = {str(row["null_ci"]) for row in build_whole(run)["clients"] if row["auc"] is not None}
     assert len(bands) == 1  # of one mix: each client holds ten images of each class
 
 
@@ -228,14 +225,14 @@ def test_cohorts__by_the_last_round_and_those_that_no_round_drew(
     leaking = rows[2]["auc"]  # of client 7
     assert leaking is not None and leaking == max(row["auc"] or 0.0 for row in rows)
     table = tables.cohorts(short)
-    assert table is not None and [row.cells[0] for row in table.rows][0] == "never"
+    assert [row.cells[0] for row in table.rows][0] == "never"
     assert f"the {rows[0]['clients']:,} clients that no round" in str(sentences(short)["clients"])
     figure = figures.cohorts(short)
     assert figure is not None and len(figure.axes[0].get_yticks()) == len(rows)
 
 
 def test_cohorts__none_where_all_train_in_every_round(report: Report) -> None:
-    assert "client_cohorts" not in report and tables.cohorts(report) is None
+    assert "client_cohorts" not in report and not tables.cohorts(report).rows
     assert figures.cohorts(report) is None
 
 
@@ -251,8 +248,10 @@ def test_condensed__clients_of_whom_nothing_is_to_be_said_have_no_row(
     assert len(short["clients"]) == FEW and short["client_distribution"]["clients"] == 40
     listed = {row["id"]: row["why"] for row in short["clients"]}
     assert "most images" in listed[90] and short["client_counts"]["median_size"] == EACH
-    rows = written(tmp_path, run, short)
-    assert len(rows) == MANY and rows[45]["auc"] == "" and rows[45]["images"] == str(EACH)
     (seventh,) = (row for row in short["clients"] if row["id"] == 7)
-    end = (seventh["auc_ci_simultaneous"] or (0.0, 0.0))[1]
-    assert float(rows[7]["auc_high_simultaneous"]) == end
+    ends = [
+        r["high"]
+        for r in written(tmp_path, run, short)
+        if (r["client"], r["metric"]) == ("7", "auc")
+    ]
+    assert [float(end) for end in ends] == [seventh["high"]]

@@ -46,12 +46,11 @@ def test_page__self_contained_and_its_figures_where_they_belong(report: Report) 
     ]
     assert not document.tags & {"script", "link", "iframe"}
     assert not any(word in text for word in ("http", "@import", "url("))
-    places = [text.index(t) for t in ('class="boxes"', "<nav", "<figure", "<table")]
+    order = ('class="verdict', 'class="boxes"', "<nav", "<figure", "<table")
+    places = [text.index(t) for t in order]
     assert places == sorted(places)
     links = text.partition("<nav")[2].partition("</nav>")[0].split('href="#')[1:]
     assert links and all(f'<section id="{name.partition(chr(34))[0]}">' in text for name in links)
-    heads = [h for h in text.split("<th")[1:] if h.startswith(">") and not h.startswith("><small")]
-    assert heads == []  # each has a title
     assert '<tr class="leaks"><td>combined' in text and "<tr><td>internal" in text
     style = text.partition("</style>")[0]
     assert "nowrap" not in style.partition("@media (min-width: 72rem)")[0]

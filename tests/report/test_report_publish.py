@@ -24,7 +24,9 @@ def untimed(report: Any) -> dict[str, Any]:
 def test_publish__report_files_and_the_seconds_of_both(
     run: RunScores, report: Report, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(draw, "draw_all", lambda scores, report: {"roc": b"picture"})
+    monkeypatch.setattr(
+        draw, "draw_all", lambda scores, report: {"roc.png": b"picture", "roc.pdf": b"pages"}
+    )
     timed = replace(run, timing={"by_attack": {"lpla": 1.23456789}})
     (tmp_path / "RUN").mkdir()
     made = publish(timed, tmp_path / "RUN", Stopwatch(time.perf_counter()))
@@ -33,7 +35,14 @@ def test_publish__report_files_and_the_seconds_of_both(
     assert made["timing"]["by_attack"] == {"lpla": 1.234568}
     assert made["timing"]["report"] > 0
     files = sorted(p.relative_to(tmp_path).as_posix() for p in tmp_path.rglob("*.*"))
-    want = ["curves.npz", "figures/roc.png", "report.html", "report.json", "scores.csv"]
+    want = [
+        "curves.npz",
+        "figures/roc.pdf",
+        "figures/roc.png",
+        "report.html",
+        "report.json",
+        "scores.csv",
+    ]
     want += ["table.csv", "table.parquet"]
     assert files == [f"RUN/{n}" for n in want]
     assert json.loads((tmp_path / "RUN" / "report.json").read_text()) == made

@@ -93,10 +93,10 @@ def test_flatten__names_what_a_number_is_of() -> None:
     rows, pair, attack = flatten(report), report["paired"][0], report["attacks"][0]
     added = one(metric="auc_difference", subject="pair", attack="ascent", baseline="ascent-zero")
     assert (added["value"], added["note"]) == (pair["difference"], pair["statement"])
-    assert [added["low"], added["high"]] == pair["ci"]
-    assert [added["low_simultaneous"], added["high_simultaneous"]] == pair["ci_simultaneous"]
+    assert [added["ci_low"], added["ci_high"]] == pair["ci"]
+    assert [added["low"], added["high"]] == [pair["low"], pair["high"]]
     rate = one(metric="tpr_at_fpr", attack=attack["name"], target_fpr=0.1, control=None)
-    assert (rate["value"], rate["low"]) == (attack["tpr_at_fpr"]["0.1"], 0.0)
+    assert (rate["value"], rate["ci_low"]) == (attack["tpr_at_fpr"]["0.1"], 0.0)
     assert (rate["n_members"], rate["n_nonmembers"], rate["level"]) == (16, 52, 0.95)
     assert one(metric="knn", subject="utility", control="untrained")["value"] == 0.0
     tested = report["dataset_inference"][0]["clients"][0]
@@ -173,7 +173,7 @@ def test_number__is_in_json_page_terminal_observer_and_table(
     assert {row["attack"]: row["value"] for row in mine if row["control"] is None} == want
     assert {row["control"] for row in mine} == {None, "untrained", "placebo"}
     (one,) = (row for row in mine if row["attack"] == "internal" and row["control"] is None)
-    assert (one["low"], one["high"]) == (pytest.approx(want["internal"] - 0.1), 1.0)
+    assert (one["ci_low"], one["ci_high"]) == (pytest.approx(want["internal"] - 0.1), 1.0)
 
     value = want["similarity"]
     text = (tmp_path / "report.html").read_text(encoding="utf-8").replace("\N{NO-BREAK SPACE}", " ")

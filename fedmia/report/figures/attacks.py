@@ -45,8 +45,9 @@ def beside(report: Report, name: str) -> list[tuple[str, KnownAuc]]:
     ]
     for pair in report["paired"]:
         if pair["attack"] == name and pair["difference"] is not None:
-            ends = pair["auc_control_ci"], pair["auc_control_ci_simultaneous"]
-            controls.append((pair["control"], KnownAuc(pair["auc_control"], *ends)))
+            ends = pair["auc_control_low"], pair["auc_control_high"]
+            auc = KnownAuc(pair["auc_control"], pair["auc_control_ci"], ends)
+            controls.append((pair["control"], auc))
     return controls
 
 

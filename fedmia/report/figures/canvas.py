@@ -93,12 +93,26 @@ def one(width: float, height: float) -> tuple[Figure, Axes]:
 
 
 def png(figure: Figure) -> bytes:
-    """The figure as PNG bytes, without a date or version, so that reruns compare equal."""
+    """The figure as PNG bytes."""
+    return encode(figure, "png")
+
+
+def encode(figure: Figure, kind: str) -> bytes:
+    """The figure as a file, without a date or version, so that reruns compare equal.
+
+    Args:
+        figure: that was drawn.
+        kind: `png` or `pdf`.
+
+    Returns:
+        The bytes of the file.
+    """
     import matplotlib
 
     data = io.BytesIO()
+    keys = ("Software",) if kind == "png" else ("CreationDate", "Creator", "Producer")
     with matplotlib.rc_context(STYLE):  # ticks are made when the figure is written
-        figure.savefig(data, format="png", facecolor="white", metadata={"Software": None})
+        figure.savefig(data, format=kind, facecolor="white", metadata=dict.fromkeys(keys))
     return data.getvalue()
 
 

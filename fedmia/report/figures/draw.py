@@ -63,6 +63,19 @@ def draw(name: str, run: RunScores, report: Report) -> Figure | None:
 
 
 def draw_all(run: RunScores, report: Report) -> dict[str, bytes]:
-    """Name -> PNG of every figure that the run has data for, in the order of the page."""
-    figures_by_name = ((name, one()) for name, one in figures(run, report).items())
-    return {name: canvas.png(figure) for name, figure in figures_by_name if figure is not None}
+    """Every figure that the run has data for.
+
+    Args:
+        run: the scores.
+        report: made of them.
+
+    Returns:
+        NAME.png and NAME.pdf -> bytes, in the order of the page.
+    """
+    drawn = {name: one() for name, one in figures(run, report).items()}
+    return {
+        f"{name}.{kind}": canvas.encode(figure, kind)
+        for name, figure in drawn.items()
+        if figure is not None
+        for kind in ("png", "pdf")
+    }

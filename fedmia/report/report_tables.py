@@ -1,0 +1,324 @@
+"""The tables of a report: page and terminal draw the same ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Literal
+
+from fedmia.records import ALONE
+from fedmia.records.attack_rows import AttackRow, Interval, Json, SetRow, ends
+from fedmia.records.client_rows import InferenceRow
+from fedmia.records.defence_rows import DefenceRow
+from fedmia.records.fields import Field, fields_of
+from fedmia.records.rows import EncoderRow, Report, UtilityRow, control_sets
+from fedmia.report.datasets import detected
+from fedmia.report.format import (
+    DASH,
+    control_of,
+    epsilon,
+    estimate,
+    format_p,
+    lower_bound_text,
+    model_of,
+    most_leaking_first,
+    number,
+    rounds_of,
+    statements,
+)
+from fedmia.report.selection import has_many_clients, select_clients, select_inferred
+from fedmia.report.tables import AUC, Cell, Table, TextCell, TextRow, flat, listing
+from fedmia.report.verdict import leaks
+
+
+def auc_cell(row: Json) -> str:
+    """An AUC with its simultaneous interval."""
+    return _unbroken(estimate(row["auc"], ends(row)))
+
+
+def difference_cell(row: Json) -> str:
+    """What something adds, with its simultaneous interval."""
+    return _signed(row["difference"], ends(row))
+
+
+def _signed(value: float | None, ci: Interval | None) -> str:
+    low, high = ci or (0.0, 0.0)
+    return DASH if value is None else _unbroken(f"{value:+.2f} [{low:+.2f}, {high:+.2f}]")
+
+
+def _unbroken(text: str) -> str:
+    return text.replace(" ", "\N{NO-BREAK SPACE}")
+
+
+def _sizes(row: Json) -> str:
+    return f"{row['n_members']}+{row['n_nonmembers']}"
+
+
+def is_reading(report: Report, row: AttackRow) -> bool:
+    """Whether an attack is another reading of one that the report has as well."""
+    base = row["name"].removesuffix(f"-{row['reading']}")
+    return base != row["name"] and any(other["name"] == base for other in report["attacks"])
+
+
+def attacks(report: Report, *, readings: bool | None = None) -> Table:
+    """Attacks, most leaking first, each beside its controls, and the classifier on pixels.
+
+    Args:
+        report: of the attacks.
+        readings: only further readings of other attacks, or only what is none; None: all.
+
+    Returns:
+        A row an attack.
+    """
+    rows = [r for r in report["attacks"] if readings in (None, is_reading(report, r))]
+    columns: dict[str, Cell] = {"attack": lambda r: f"{r['name']}{' *' * r['under_attack']}"}
+    if any(row["rounds"] for row in report["attacks"]):
+        columns["model\n(round)"] = rounds_of
+    columns[AUC] = auc_cell
+    for label, listed in control_sets(report["controls"]).items():
+        if listed:
+            columns[label] = partial(_control_cell, {row["name"]: row for row in listed})
+    for field in sorted(fields_of(AttackRow).values(), key=lambda f: f.place):
+        if field.head:
+            columns[field.head] = partial(_field_cell, field)
+    table = listing(most_leaking_first(rows), {**columns, "n": _sizes}, leaks)
+    if (pixels := report["controls"]["pixels"]) is None or readings:
+        return table
+    cells = {"attack": "pixels only", AUC: auc_cell(pixels), "n": _sizes(pixels)}
+    last = TextRow([cells.get(str(head), DASH) for head in table.head])
+    return Table(table.head, [*table.rows, last])
+
+
+def _control_cell(controls: Mapping[str, AttackRow], row: AttackRow) -> str:
+    return number(controls[row["name"]]["auc"]) if row["name"] in controls else DASH
+
+
+def _field_cell(field: Field, row: AttackRow) -> str:
+    return number(field.value(row))
+
+
+def details(report: Report) -> Table:
+    """The other numbers of each attack: its 95 % interval, controls, decisions and rates."""
+    labels = control_sets(report["controls"])
+
+    def controls(row: AttackRow) -> TextCell:
+        beside = {label: control_of(report, label, row["name"]) for label in labels}
+        lines = [f"{label} {auc_cell(c)}" for label, c in beside.items() if c]
+        if over := row.get("over_control"):
+            lines.append(f"adds {difference_cell(over)} to {over['control']}")
+        return TextCell("", tuple(lines), "numbers")
+
+    columns: dict[str, Cell] = {
+        "attack": _attack_cell,
+        "AUC, 95 % alone": lambda r: _unbroken(estimate(r["auc"], r["auc_ci"])),
+        "controls": controls,
+        "at its threshold, 95 %": _threshold_cell,
+        "TPR at an FPR of, 95 %": _tpr_cell,
+        "queries": lambda r: f"{r['queries']:,}",
+    }
+    return listing(most_leaking_first(report["attacks"]), columns, leaks)
+
+
+def _attack_cell(row: AttackRow) -> TextCell:
+    """An attack: what it needs, which model it read, what it chose, where it was published."""
+    chosen = ", ".join(f"{option} {value}" for option, value in row["choices"].items())
+    how = f"{row['threat']['access']}, {row['threat']['vantage']}"
+    more = (how, model_of(row), chosen and f"chosen: {chosen}", row["paper"])
+    return TextCell(row["name"], tuple(line for line in more if line))
+
+
+def _labelled_value(label: str, value: float | None, ci: Interval | None) -> str:
+    """`recall 0.64 [0.55, 0.72]`; a line breaks before the interval alone."""
+    first, _, last = estimate(value, ci).partition(" ")
+    return f"{_unbroken(f'{label} {first}')} {_unbroken(last)}".strip()
+
+
+def _threshold_cell(row: AttackRow) -> TextCell:
+    """A line for each number of the attack that declares a label."""
+    values: Json = row
+    lines = []
+    for name, field in fields_of(AttackRow).items():
+        other, needed = field.only
+        if field.label and (not other or values[other] == needed):
+            lines.append(_labelled_value(field.label, values[name], values.get(f"{name}_ci")))
+    return TextCell("", tuple(lines), "numbers")
+
+
+def _tpr_cell(row: AttackRow) -> TextCell:
+    """The TPR at each FPR."""
+    rates, intervals = row["tpr_at_fpr"], row["tpr_at_fpr_ci"]
+    low = tuple(
+        f"{_unbroken(f'{100 * float(t):g} %: too few')} non-members"
+        if rates[t] is None and row["auc"] is not None
+        else _labelled_value(f"{100 * float(t):g} %:", rates[t], intervals[t])
+        for t in rates
+    )
+    return TextCell("", low, "numbers")
+
+
+def paired(report: Report) -> Table:
+    """Attacks against their paired controls."""
+    return listing(
+        report["paired"],
+        {
+            "attack": lambda r: r["attack"],
+            "control": lambda r: r["control"],
+            "difference": difference_cell,
+        },
+        lambda r: (r["low"] or 0) > 0,
+    )
+
+
+def sets(report: Report) -> Table:
+    """Sets of one kind under each attack, the best told apart first, beside their controls."""
+
+    def beside(row: SetRow) -> str | TextCell:
+        if (c := row["control"]) is None:
+            return DASH
+        more = f"difference {_signed(c['difference'], c['difference_ci'])}"
+        return TextCell(f"{c['name']} {estimate(c['auc'], c['auc_ci'])}", (_unbroken(more),))
+
+    columns: dict[str, Cell] = {
+        "attack": lambda r: r["attack"],
+        "score of a set": lambda r: (
+            "the set climbed alone" if r["judged"] == ALONE else "mean of its images' scores"
+        ),
+        AUC: auc_cell,
+        "control on the same sets": beside,
+        "sets": lambda r: f"{r['n_member_sets']}+{r['n_nonmember_sets']} of {r['size']}",
+    }
+    return listing(sorted(report["sets"], key=lambda s: -s["auc"]), columns)
+
+
+def datasets(row: InferenceRow) -> Table:
+    """One p-value a client, beside that of the untrained encoder; of many, the smallest."""
+    columns: dict[str, Cell] = {
+        "client": lambda c: str(c["client"]),
+        "p-value": lambda c: format_p(c["p_value"]),
+        "Holm": lambda c: format_p(c["p_value_holm"]),
+        "untrained": lambda c: format_p(c["p_value_untrained"]),
+        "difference": lambda c: number(c["difference"], 4),
+        "images": lambda c: f"{c['n']}+{c['n_nonmembers']:,}",
+    }
+    leaking = detected(row)
+    return listing(select_inferred(row["clients"]), columns, lambda c: c in leaking)
+
+
+def utility(report: Report) -> Table:
+    """Probes of the encoder beside those of the untrained one, and of the last."""
+    here, after = report["utility"], report["utility"]["after_attack"]
+    models: dict[str, UtilityRow] = {"accuracy, 95 %": here, "untrained": here["untrained"]}
+    if after is not None:
+        models[f"after the attack, round {after['round']}"] = after
+    probes: dict[str, tuple[Literal["knn", "linear"], Literal["knn_ci", "linear_ci"]]] = {
+        "weighted kNN": ("knn", "knn_ci"),
+        "linear probe": ("linear", "linear_ci"),
+    }
+    rows = [
+        TextRow([name, *(estimate(m[value], m[ci]) for m in models.values()), f"{here['n']:,}"])
+        for name, (value, ci) in probes.items()
+        if here[value] is not None
+    ]
+    return Table(["probe", *models, "test images"], rows)
+
+
+def clients(report: Report) -> Table:
+    """Clients with their defence and epsilon, AUC and null; of many, why each is shown."""
+    columns: dict[str, Cell] = {
+        "client": lambda c: str(c.row["id"]),
+        "images": lambda c: f"{c.row['size']:,}",
+        "role": lambda c: c.row["role"],
+        "defence": lambda c: _defence_cell(c.row["defence"]),
+        "scored": lambda c: str(c.row["n_members"]),
+        AUC: lambda c: auc_cell(c.row),
+        "null": lambda c: _null_cell(c.row),
+    }
+    if has_many_clients(report):
+        columns["why it is listed"] = lambda c: ", ".join(c.why)
+    return listing(select_clients(report), columns)
+
+
+def cohorts(report: Report) -> Table:
+    """Clients by their last round: how many, their scored members, AUC and null."""
+    columns: dict[str, Cell] = {
+        "last round": lambda c: c["cohort"],
+        "clients": lambda c: f"{c['clients']:,}",
+        "images": lambda c: f"{c['images']:,}",
+        "scored": lambda c: f"{c['n_members']:,}",
+        AUC: auc_cell,
+        "null": _null_cell,
+    }
+    return listing(report.get("client_cohorts", ()), columns)
+
+
+def _null_cell(row: Json) -> str:
+    return _unbroken(estimate(row["null_auc"], row["null_ci"]))
+
+
+def _defence_cell(row: DefenceRow | None) -> str | TextCell:
+    """A client's defences: what they promise, what that rests on, and each of several."""
+    if row is None:
+        return DASH
+    first, *others = (epsilon(one) + lower_bound_text(one) for one in statements(row))
+    small = [one["epsilon"]["assumptions"] for one in statements(row) if one["epsilon"]]
+    parts = tuple(epsilon(part) + lower_bound_text(part) for part in row["parts"])
+    return TextCell(first, (*others, *(parts if len(parts) > 1 else ()), *small))
+
+
+def defended(report: Report) -> Table:
+    """Defended and undefended clients: leakage by attack, and utility for their classes."""
+    groups = report["defended"]["groups"] if report["defended"] else []
+    nothing: Json = {"attack": DASH, "auc": None, "low": None, "high": None, "null_auc": None,
+               "null_ci": None, "under_attack": False}  # fmt: skip
+    columns: dict[str, Cell] = {
+        "clients": lambda r: f"{r[0].get('n_clients', len(r[0]['clients']))} {r[0]['group']}",
+        "scored": lambda r: str(r[0]["n_members"]),
+        "attack": lambda r: f"{r[1]['attack']}{' *' * r[1]['under_attack']}",
+        AUC: lambda r: auc_cell(r[1]),
+        "null": lambda r: _null_cell(r[1]),
+        "kNN for their classes": lambda r: _unbroken(estimate(r[0]["knn"], r[0]["knn_ci"])),
+    }
+    pairs = [(g, leak) for g in groups for leak in (*g["leakage"], *[nothing] * (not g["leakage"]))]
+    return listing(pairs, columns)
+
+
+def rounds(report: Report) -> Table:
+    """Rounds whose snapshot was scored, and the last one."""
+    history = report["rounds"]
+    columns: dict[str, Cell] = {
+        "round": lambda r: f"{r['round']}{' *' * r['under_attack']}",
+        "loss": lambda r: number(r["loss"], 3),
+        "kNN": lambda r: number(r["knn"], 3),
+        "AUC by attack": lambda r: TextCell(
+            "", tuple(f"{name} {number(auc, 3)}" for name, auc in r["leakage"].items()), "grid"
+        ),
+    }
+    scored = [r for r in history if r["leakage"] or r["knn"] is not None or r is history[-1]]
+    return listing(scored, columns)
+
+
+def sweep(report: Report) -> Table:
+    """Every attack at every value of a sweep, by attack."""
+    swept = report.get("sweep", [])
+    names = list(dict.fromkeys(r["attack"] for r in swept))
+    columns: dict[str, Cell] = {
+        "attack": lambda r: r["attack"],
+        "query budget": lambda r: f"{r['value']:,}",
+        "known members": lambda r: DASH if r["not_run"] else f"{r['known']:,}",
+        "queries": lambda r: DASH if r["not_run"] else f"{r['queries']:,}",
+        AUC: lambda r: f"not run: {r['not_run']}" if r["not_run"] else auc_cell(r),
+        "accuracy": lambda r: number(r.get("accuracy")),
+    }
+    if swept and swept[0]["sweep"] == "known":
+        del columns["query budget"]
+        columns["known members"] = lambda r: f"{r['value']:,}"
+    return listing(sorted(swept, key=lambda r: (names.index(r["attack"]), r["value"])), columns)
+
+
+def encoder(row: EncoderRow) -> list[tuple[str, str]]:
+    """What an audit understood of its encoder; names that are many are counted."""
+    shapes = {o["name"]: "x".join(map(str, o["shape"])) for o in row["outputs"]}
+    outputs = [f"{o['name']} ({o['kind']}, {shapes[o['name']]})" for o in row["outputs"]]
+    values: Json = {**row, "outputs": outputs}
+    many = {k: f"{len(v)}, e.g. {v[0]}" for k in ("dropped", "missing") if (v := values[k])}
+    return flat({**values, **many})
