@@ -154,9 +154,11 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Watched:
 @pytest.mark.slow
 def test_disk__holds_no_file_of_an_attacked_round_that_is_not_evaluated(watched: Watched) -> None:
     assert list(watched.run.sent("main")) == [3, 4]
-    want = [f"{b}/round-{r:04d}.safetensors" for b in ("main", "placebo") for r in (0, 2, 4)]
-    want += [f"zero/round-{r:04d}.safetensors" for r in (2, 4)]
-    assert watched.files == want
+    models = [f"main/{r:04d}" for r in (0, 2, 4)] + [f"placebo/{r:04d}" for r in (0, 2, 4)]
+    models += [f"zero/{r:04d}" for r in (2, 4)]
+    want = {f"models/{name}.safetensors" for name in models}
+    want |= {f"notes/{name}.safetensors" for name in models if not name.endswith("0000")}
+    assert {*watched.files} == want | {"recording.json", "rounds.jsonl"}
 
 
 @pytest.mark.slow

@@ -55,13 +55,14 @@ def redeal_split(run: RunFolder, otherwise: str) -> Plan:
     """
     try:
         from fedmia.config.experiment import Experiment
-        from fedmia.federation.plan import make_plan  # needs what a simulation needs: Flower
+        from fedmia.federation.plan import make_plan
+
+        plan = make_plan(from_tree(Experiment, run.tree()))  # needs what a simulation needs: Flower
     except ImportError as error:
         raise InputError(
             f"the images of run '{run.path}' cannot be dealt again without "
             f"{str(error.name).partition('.')[0]}: install it, or {otherwise}"
         ) from None
-    plan = make_plan(from_tree(Experiment, run.tree()))
     return replace(plan, split=plan.split.without_clients(run.dropped()))
 
 
