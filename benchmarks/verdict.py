@@ -40,7 +40,7 @@ from fedmia.report.build import family_sizes
 from fedmia.report.datasets import inference_row
 from fedmia.report.metrics import auc_numbers
 from fedmia.report.paired import over_control
-from fedmia.report.verdict import verdict
+from fedmia.report.verdict import decide
 from fedmia.runtime.environment import describe
 from fedmia.statistics.auc import auc_estimate, auc_interval
 from fedmia.statistics.intervals import LEVEL, ONE_SIDED
@@ -161,7 +161,10 @@ def code_after(run: RunScores) -> str:
     assert run.pixels is not None
     controls["pixels"] = auc_numbers(*run.pixels, beside)
     inferences = [inference_row(i, tests) for i in run.inferences]
-    return verdict(attacks, inferences, controls, [], "none", None)[1]
+    report: Any = {
+        "attacks": attacks, "controls": controls, "dataset_inference": inferences, "paired": []
+    }  # fmt: skip
+    return decide(report)[1]
 
 
 def cell(kind: str, rho: float, scenario: str, *, reports: int, seed: int) -> dict[str, Any]:

@@ -75,7 +75,7 @@ def test_stored__attacks_are_a_row_each(stored: Run) -> None:
     assert [first["ci_low"], first["ci_high"]] == row["auc_ci"]
     assert [first["low"], first["high"]] == [row["low"], row["high"]]
     assert first["auc"] == row["auc"] and first["tpr_at_0.1"] == row["tpr_at_fpr"]["0.1"]
-    assert pd.isna(first["tpr_at_0.01"]) and pd.isna(first["tpr_at_0.01_low"])
+    assert pd.isna(first["tpr_at_0.01"]) and pd.isna(first["tpr_at_0.01_ci_low"])
     control = stored.records["controls"]["untrained"][1]
     assert control["name"] == "lpla" and table.loc["lpla", "auc_untrained"] == control["auc"]
     assert (first["n_members"], first["n_nonmembers"]) == (12, 12)
@@ -89,7 +89,9 @@ def test_stored__clients_and_rounds_are_a_row_each(stored: Run) -> None:
     assert pd.isna(rounds.loc[1, "auc:similarity"])
     last = stored.records["rounds"][-1]
     assert rounds.loc[2, "auc:lpla"] == last["leakage"]["lpla"]
-    assert [rounds.loc[2, f"{end}:lpla"] for end in ("low", "high")] == last["leakage_ci"]["lpla"]
+    assert [rounds.loc[2, f"{end}:lpla"] for end in ("ci_low", "ci_high")] == last["leakage_ci"][
+        "lpla"
+    ]
 
 
 def test_stored__scores_are_typed_and_give_the_auc(stored: Run) -> None:

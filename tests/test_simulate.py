@@ -67,7 +67,8 @@ def test_out__holds_every_file(folder: Path) -> None:
     assert {"ascent", "ascent-losses", "ascent-thresholds"} <= set(pictures)
     assert all(p.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n" for p in folder.glob("figures/*.png"))
     page = (folder / "report.html").read_text(encoding="utf-8")
-    assert page.count("data:image/png;base64,") >= len(pictures)
+    assert page.count("data:image/png;base64,") >= len({*pictures})
+    assert {p.suffix for p in (folder / "figures").iterdir()} == {".png", ".pdf"}
     assert [p.name for p in (folder / "recording/models").iterdir()] == ["main"]
     rounds = sorted(p.stem for p in (folder / "recording/models/main").iterdir())
     assert rounds == ["0000", "0002", "0004"]  # first, last clean, last: no attacked one besides
@@ -236,9 +237,7 @@ def test_headline__leak_and_use_are_of_one_model(folder: Path, report: Report) -
     assert after["n"] == use["n"] and after["linear_ci"][0] <= after["linear"]
     page = (folder / "report.html").read_text(encoding="utf-8")
     assert "on the model of round 2" in page and "on the model under attack of rounds 3-4" in page
-    assert "Utility of the model of round 2 on 10 test images" in page
-    assert f"kNN {after['knn']:.2f} after the attack, at round 4" in page
-    assert "after the attack, round 4" in page
+    assert "after the attack, round 4" in page and f"{after['knn']:.2f} [" in page
 
 
 @pytest.mark.slow

@@ -227,7 +227,7 @@ def test_notes__seeds_and_what_did_not_run() -> None:
 
 
 def test_means__of_what_is_known() -> None:
-    rows = pd.DataFrame({"value": [0.5, 0.25], "low": [0.1, 0.2], "high": [0.5, 0.9]})
+    rows = pd.DataFrame({"value": [0.5, 0.25], "ci_low": [0.1, 0.2], "ci_high": [0.5, 0.9]})
     assert compare._mean(rows) == {"mean": 0.375, "ci": (0.15, 0.7)}
     assert compare._mean(rows[:0]) == {"mean": None, "ci": None}
 
@@ -237,7 +237,7 @@ def test_means__of_what_is_known() -> None:
     [
         ("{}@0,3", "kept no round 3; nearest is 2 (kept: 0, 1, 2)"),
         ("{}/config.yaml@0,2", "is a file; the folder of a run has rounds"),
-        ("{}@0 --seeds 0", "--seeds must be >= 1, got 0"),
+        ("{}@0 --seeds 0", "seeds must be >= 1, got 0"),
         ("{}@0,2", "--out FOLDER is missing: the runs are kept there"),
     ],
 )

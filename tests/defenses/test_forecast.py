@@ -63,9 +63,9 @@ def test_study__says_it_once_for_all_runs_of_a_defence(capsys: pytest.CaptureFix
 @pytest.mark.parametrize(
     ("flags", "option"),
     [
-        "--defenses dpsgd --strengths dpsgd=0.3",
-        "--over defense=dpsgd",
-        "--defense dpsgd,gaussian --over rounds=2,3",
+        ("--defenses dpsgd --strengths dpsgd=0.3", "--strengths dpsgd.epsilon=8"),
+        ("--over defense=dpsgd", "--over defense.dpsgd.epsilon=8"),
+        ("--defense dpsgd,gaussian --over rounds=2,3", "--defense.dpsgd.epsilon 8"),
     ],
 )
 def test_study__spells_the_option_as_the_command_takes_it(

@@ -181,7 +181,8 @@ def test_number__is_in_json_page_terminal_observer_and_table(
 
     lines = terminal(report, width=100)
     (line,) = (one for one in lines if one.startswith("similarity"))
-    assert "over-" in lines[0] and line.split()[-2] == f"{value:.2f}"
+    at = next(i for i, one in enumerate(lines) if "AUC [low, high]" in one)
+    assert "over-" in lines[at - 1] and "lap" in lines[at] and f"{value:.2f}" in line.split()
 
     # Observers read the declaration beside each row.
     assert {f.log for f, row in numbers(report) if row["metric"] == "overlap"} == {NUMBER.log}

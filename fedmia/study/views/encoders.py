@@ -162,7 +162,7 @@ def point_rows(study: StudyResult) -> list[dict[str, Any]]:
 
 def _mean(rows: Any) -> dict[str, Any]:
     """Mean over seeds of a number, and of each end of its interval."""
-    ends = rows[["low", "high"]].dropna()
+    ends = rows[["ci_low", "ci_high"]].dropna()
     return {"mean": spread(rows["value"])["mean"], "ci": mean_interval(ends)}
 
 
