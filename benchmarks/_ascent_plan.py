@@ -13,8 +13,8 @@ from scipy.stats import nct
 from scipy.stats import t as student
 
 from fedmia.cli.command import parse
-from fedmia.cli.commands import SWEEP
-from fedmia.config.sweep import Sweep, tree_key
+from fedmia.cli.commands import STUDY
+from fedmia.config.study import Study, tree_key
 from fedmia.config.tree import from_tree
 from fedmia.options.errors import InputError
 from fedmia.options.yamlfile import load
@@ -33,7 +33,7 @@ class Planned:
     """A sweep of the plan.
 
     Attributes:
-        config: preset of `python -m fedmia.sweep`, or a file.
+        config: preset of `python -m fedmia.study`, or a file.
         data, regime: what it is of.
         primary: whether primary questions are asked of it.
         seeds: of each point of its grid.
@@ -103,21 +103,20 @@ def sweeps(plan: Mapping[str, Any]) -> list[Planned]:
 
 
 def _planned(plan: Mapping[str, Any], row: Mapping[str, Any]) -> Planned:
-    sweep: Sweep = parse(SWEEP, ["--config", row["config"]]).settings
+    study: Study = parse(STUDY, ["--config", row["config"]]).settings
     primary = row.get("primary", False)
     first = plan["seeds"]["primary" if primary else "exploratory"]
-    count = plan["federations"] if primary else sweep.seeds
+    count = plan["federations"] if primary else study.seeds or 1
     seeds = range(first, first + count)
-    grids = [tree_key(cell.grid) for cell in sweep.cells[: len(sweep.cells) // sweep.seeds]]
+    grids = [tree_key(cell.grid) for cell in study.points]
     return Planned(
-        row["config"], row["data"], row["regime"], primary, seeds, grids, settings(sweep)
+        row["config"], row["data"], row["regime"], primary, seeds, grids, settings(study)
     )
 
 
-def settings(sweep: Sweep) -> list[dict[str, Any]]:
+def settings(study: Study) -> list[dict[str, Any]]:
     """Settings of each point of a sweep: path of an option -> value, without PLACE and folders."""
-    first = sweep.cells[: len(sweep.cells) // sweep.seeds]
-    trees = [dict(_flat(cell.tree)) for cell in first]
+    trees = [dict(_flat(cell.tree)) for cell in study.points]
     for one in trees:
         kind, _, file = str(one["data.name"]).partition(":")
         one["data.name"] = f"{kind}:{Path(file).name}"
@@ -134,7 +133,7 @@ def _flat(tree: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]
 
 
 def read(plan: Mapping[str, Any], specs: Sequence[str], short: bool = False) -> list[Swept]:
-    """The sweeps `NAME=REGIME=PATH` against the plan; several files of one sweep count as one.
+    """The sweeps `NAME=REGIME=FOLDER` against the plan; several folders of one sweep count as one.
 
     Args:
         short: take fewer runs than are planned.
@@ -164,13 +163,13 @@ def read(plan: Mapping[str, Any], specs: Sequence[str], short: bool = False) -> 
 def _one(
     plan: Mapping[str, Any], known: Sequence[Planned], text: str
 ) -> tuple[Planned, list[dict[str, Any]]]:
-    """The planned sweep that a file is of, and its finished runs."""
+    """The planned sweep that a folder is of, and its finished runs."""
     name, regime, path = _parts(text)
     try:
-        report = json.loads(Path(path).read_text(encoding="utf-8"))
-        seeds, points = report["seeds"], settings(from_tree(Sweep, report["config"]))
+        about = json.loads((Path(path) / "study.json").read_text(encoding="utf-8"))
+        seeds, points = about["seeds"], settings(from_tree(Study, about["settings"]))
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise SystemExit(f"{text}: no sweep.json that can be read: {error}") from None
+        raise SystemExit(f"{text}: no study.json that can be read: {error}") from None
     except InputError as error:
         raise SystemExit(f"{text}: its settings are not planned: {error}") from None
     spent = [s for s in seeds if any(low <= s <= high for low, high in plan["used_up"])]
@@ -188,18 +187,28 @@ def _one(
     if others := [s for s in seeds if s not in planned.seeds]:
         first, last = planned.seeds[0], planned.seeds[-1]
         raise SystemExit(f"{text}: seed {others[0]} is not planned ({first} to {last})")
-    folder = Path(path).parent
-    return planned, [
-        {**cell, "path": folder / str(cell["path"])}
-        for cell in report["cells"]
-        if cell["state"] == FINISHED
-    ]
+    folders = [(cell, Path(path) / str(cell["path"])) for cell in about["cells"]
+               if cell["state"] == FINISHED]  # fmt: skip
+    return planned, [{**cell, "path": run, "results": _results(run)} for cell, run in folders]
+
+
+def _results(run: Path) -> dict[str, Any]:
+    """What the answer rests on of a run's report."""
+    report = json.loads((run / "report.json").read_text(encoding="utf-8"))
+    return {
+        "verdict_code": report["verdict_code"],
+        "attacks": report["attacks"],
+        "pairs": report["paired"],
+        "sets": report["sets"],
+        "knn": report["utility"]["knn"],
+        "commit": report["versions"].get("commit"),
+    }
 
 
 def _parts(text: str) -> tuple[str, str, str]:
     parts = text.split("=", 2)
     if len(parts) < 3:
-        raise SystemExit(f"{text}: give NAME=REGIME=SWEEP.json")
+        raise SystemExit(f"{text}: give NAME=REGIME=FOLDER")
     return parts[0], parts[1], parts[2]
 
 

@@ -43,7 +43,7 @@ DISKS = (("full", errno.ENOSPC), ("read-only", errno.EROFS), ("broken", errno.EI
 REFUSED = (
     ("a client's state", "checkpoint/clients", 3),
     ("a checkpoint's index", "index.json", 4),
-    ("a model", "snapshots", 2),
+    ("a model", "recording/models", 2),
     ("scores", "scores", 1),
     ("the report", "report.json", 0),
 )

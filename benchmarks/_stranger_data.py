@@ -352,7 +352,7 @@ def read_node(text: str, arrays: dict[str, Array], path: Path) -> object:
     content = RecordDict({"told": ConfigRecord({"json": text}), "scores": ArrayRecord(arrays)})
     experiment = parse(COMMANDS["simulate"], ["--clients", "2"]).settings
     done: Any = SimpleNamespace(
-        prepared=SimpleNamespace(experiment=experiment),
+        plan=SimpleNamespace(experiment=experiment),
         aggregation=None,
         complete=True,
         rounds=[],

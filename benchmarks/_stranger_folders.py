@@ -21,10 +21,9 @@ from _stranger_encoders import CODE, Files, bomb, planted
 from safetensors import safe_open
 from safetensors.torch import load, save
 
-from fedmia import table
+from fedmia import open_study, table
 from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
-from fedmia.door.studies import open_study
 from fedmia.federation.checkpoint import Checkpoint
 from fedmia.report.figures import draw
 from fedmia.runs import open_run
@@ -293,22 +292,26 @@ def study_files() -> Files:
     cell = "cells/seed=0"
     report = json.loads(run_files()["report.json"])
     rows = [{**row, "run": "seed=0", "seed": 0, "point": ""} for row in table.flatten(report)]
-    sweep = {
+    study = {
         "sentence": "One run.",
+        "views": ["sweep"],
+        "settings": {"seed": 0},
         "cells": [
             {
                 "name": "seed=0",
+                "point": "",
+                "grid": {},
+                "seed": 0,
                 "state": "finished",
-                "reason": None,
                 "path": cell,
-                "results": {"verdict_code": report["verdict_code"]},
+                "verdict_code": report["verdict_code"],
             }
         ],
     }
     files = {f"{cell}/{name}": data for name, data in run_files().items()}
     return {
         **files,
-        "sweep.json": json.dumps(sweep).encode(),
+        "study.json": json.dumps(study).encode(),
         "table.parquet": table.contents(rows)["table.parquet"],  # type: ignore[arg-type]
     }
 
@@ -319,6 +322,7 @@ def read_study(path: Path) -> object:
     _ = study.sentence, study.failed, study.table
     study._repr_html_()
     study.compare("similarity", "lpla")
+    study.figure("attacks")
     return [run.settings for run in study.runs.values()]
 
 
@@ -334,7 +338,7 @@ def hostile_studies(marker: Path) -> Iterator[tuple[str, Files]]:
         b'{"cells": [1]}',
         b'{"cells": {}}',
     ):
-        yield f"report {data[:12]!r}", {"sweep.json": data}
+        yield f"report {data[:12]!r}", {"study.json": data}
     for name, data in {
         "empty": b"",
         "images": parquet([b"x"]),

@@ -1,11 +1,11 @@
 """Does ascent add anything? The answer to what benchmarks/plans/ascent.yaml asks.
 
-    python benchmarks/ascent.py NAME=REGIME=SWEEP/sweep.json .. [--short] [--out FOLDER]
+    python benchmarks/ascent.py NAME=REGIME=FOLDER .. [--short] [--out FOLDER]
 
 NAME is the data, REGIME `weak` or `overfit`. The gain of a federation is the AUC of an ascent less
 that of its control, or less .5 where the control is under .5. Primary questions have Holm's p over
 all of them; everything else is exploratory. A sweep that is not planned, whose seeds are used up,
-or that is not finished is refused (`--short` answers with fewer runs, and says so). Several files
+or that is not finished is refused (`--short` answers with fewer runs, and says so). Several folders
 of one sweep, each with seeds of its own, count as one. Writes `answer.json` and `answer.png`.
 """
 
@@ -20,20 +20,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from _ascent_plan import PLAN, Planned, Swept, load_plan, read
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.model_selection import StratifiedKFold
 
-from fedmia.config.sweep import label
+from fedmia.config.study import label, tree_key
 from fedmia.records import LOSS_BEFORE
 from fedmia.runtime.environment import describe
 from fedmia.statistics.auc import auc_estimate
 from fedmia.statistics.pvalues import holm
 from fedmia.statistics.spread import p_value, spread
-from fedmia.study.points import group_by_point
-from fedmia.study.scores import read as scores_of
+from fedmia.study.points import group_by_key
 
 RESULTS = Path(__file__).parent / "results" / "ascent"
 UNSOUND = ("control-failed", "shift")  # verdicts of a run that stays in and is named
@@ -115,7 +115,12 @@ def cells_of(swept: Sequence[Swept], regime: str, data: str) -> list[Cell]:
     primary ones, or of the first sweep that has runs."""
     own = [s for s in swept if (s.planned.regime, s.planned.data) == (regime, data)]
     sweep = next((s for s in own if s.planned.primary), next((s for s in own if s.cells), None))
-    return next(iter(group_by_point(sweep.cells).values()), []) if sweep else []  # type: ignore[arg-type]
+    return next(iter(_by_point(sweep).values()), []) if sweep else []
+
+
+def _by_point(sweep: Swept) -> dict[str, list[Cell]]:
+    """The runs of each point of the grid, in order."""
+    return group_by_key((tree_key(cell["grid"]), cell) for cell in sweep.cells)
 
 
 def _question(regime: str, question: Mapping[str, str], cells: Sequence[Cell]) -> Row:
@@ -140,8 +145,8 @@ def exploratory(plan: Mapping[str, Any], swept: Sequence[Swept]) -> list[Row]:
     rows = [
         row
         for sweep in swept
-        for group in group_by_point(sweep.cells).values()  # type: ignore[arg-type]
-        for row in _point(sweep.planned, group)  # type: ignore[arg-type]
+        for group in _by_point(sweep).values()
+        for row in _point(sweep.planned, group)
         if not (sweep.planned.primary and row["of"] == "image"
                 and (row["data"], row["attack"], row["control"]) in primary_pairs)
     ]  # fmt: skip
@@ -186,14 +191,11 @@ def together(file: Path, rise: str, level: str) -> float | None:
     read on the other, mean of both; None where the run keeps no such scores."""
     if not file.is_file():
         return None
-    _, scored = scores_of(file)
-    if not {rise, level} <= scored.keys():
+    scores = pd.read_csv(file)
+    if not {rise, level} <= {*scores}:
         return None
-    sides = [
-        np.stack([getattr(scored[name], side) for name in (rise, level)], axis=1)
-        for side in ("scores_members", "scores_nonmembers")
-    ]
-    x, truth = np.concatenate(sides), np.repeat([1, 0], [len(side) for side in sides])
+    scores = scores.sort_values("truth", ascending=False, kind="stable")
+    x, truth = scores[[rise, level]].to_numpy(), scores["truth"].to_numpy()
     halves = StratifiedKFold(2, shuffle=True, random_state=0).split(x, truth)
     aucs = []
     for fit, rest in halves:
@@ -244,7 +246,7 @@ def _line(axes: Axes, place: int, values: Row, colour: str) -> None:
 def main(argv: Sequence[str] | None = None) -> None:
     """Hold the sweeps against the plan, answer, print, and write."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("sweeps", nargs="+", metavar="NAME=REGIME=SWEEP.json")
+    parser.add_argument("sweeps", nargs="+", metavar="NAME=REGIME=FOLDER")
     parser.add_argument("--plan", type=Path, default=PLAN)
     parser.add_argument("--short", action="store_true", help="answer with fewer runs than planned")
     parser.add_argument("--out", type=Path, default=RESULTS)

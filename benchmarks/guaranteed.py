@@ -17,8 +17,12 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+from fedmia import StudyResult, open_study
 from fedmia.defenses.accounting import noise_for
+from fedmia.report.publish import json_text
+from fedmia.study.views.tradeoff import point_rows
 
 RESULTS = Path(__file__).parent / "results" / "defences"
 PRESET = "tradeoffs/guaranteed"
@@ -60,10 +64,21 @@ def main() -> None:
     (RESULTS / "guaranteed-images.json").write_text(json.dumps(rows, indent=1) + "\n")
     for name in filter(None, options.only.split(",")):
         out = options.work / name
-        command = [sys.executable, "-m", "fedmia.tradeoff", PRESET, *TRADEOFFS[name].split()]
-        with (RESULTS / f"guaranteed-{name}.json").open("w", encoding="utf-8") as file:
-            line = [*command, "--jobs", "1", "--out", str(out), "--json"]
-            subprocess.run(line, check=True, stdout=file)
+        command = [sys.executable, "-m", "fedmia.study", PRESET, *TRADEOFFS[name].split()]
+        subprocess.run([*command, "--jobs", "1", "--out", str(out), "--quiet"], check=True)
+        (RESULTS / f"guaranteed-{name}.json").write_text(json_text(summarize(open_study(out))))
+
+
+def summarize(study: StudyResult) -> dict[str, Any]:
+    """The points of a study of defences, as pages cite them."""
+    points = [
+        {**point, "label": point["point"], "attacks": [
+            {**row, "auc_ci_simultaneous": row["auc"]["ci_simultaneous"]}
+            for row in point["attacks"].values()
+        ]}
+        for point in point_rows(study)
+    ]  # fmt: skip
+    return {"sentence": study.sentence, "points": points, "config": dict(study.settings)}
 
 
 if __name__ == "__main__":

@@ -68,7 +68,7 @@ OFTEN = {
     "runs": ("report.json", "config.yaml"),
     "unfinished": (trees.INDEX,),
     "shadows": ("about.json",),
-    "studies": ("sweep.json", "table.parquet"),
+    "studies": ("study.json", "table.parquet"),
 }
 
 

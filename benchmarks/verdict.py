@@ -161,8 +161,10 @@ def code_after(run: RunScores) -> str:
     assert run.pixels is not None
     controls["pixels"] = auc_numbers(*run.pixels, beside)
     inferences = [inference_row(i, tests) for i in run.inferences]
-    rows = {"attacks": attacks, "dataset_inference": inferences, "paired": []}
-    return decide(cast(Report, {**rows, "controls": controls}))[1]
+    report: Any = {
+        "attacks": attacks, "controls": controls, "dataset_inference": inferences, "paired": []
+    }  # fmt: skip
+    return decide(report)[1]
 
 
 def cell(kind: str, rho: float, scenario: str, *, reports: int, seed: int) -> dict[str, Any]:

@@ -6,14 +6,13 @@ import time
 from typing import Any
 
 import torch
-from flwr.app import Context, Error, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, Context, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from clients.base import Role
 from clients.client_context import ClientContext, RoundTask
 from clients.client_round import ClientRound
 from fedmia.options import registry
-from fedmia.ssl.base import State
 from fedmia.storage.arrays import record
 from fedmia.storage.snapshot import StateStore, Update
 
@@ -52,20 +51,15 @@ def _work_round(
     client_context: ClientContext, store: StateStore, message: Message, client: int
 ) -> Update:
     """One client's round."""
-    config: dict[str, Any] = dict(message.content.config_records["config"])
+    order: Any = message.content.config_records["config"]
     began = time.perf_counter()
     role: Role = registry.build("role", client_context.roles[client], {})
-    task = RoundTask(client, **config)
-    sent = (_read_tensors(message, name) for name in ("arrays", "broadcast"))
+    task = RoundTask(client, order["server-round"], order["branch"], order["craft"])
+    records, names = message.content.array_records, ("arrays", "broadcast")
+    sent = [dict(records.get(n, ArrayRecord()).to_torch_state_dict()) for n in names]
     update = role.answer(ClientRound(client_context, store, task, *sent))
     update.metrics.update(began=began, ended=time.perf_counter())
     return update
-
-
-def _read_tensors(message: Message, record: str) -> State:
-    """Tensors of a record of the message, by name; empty where it has none."""
-    arrays = message.content.array_records.get(record)
-    return dict(arrays.to_torch_state_dict()) if arrays is not None else {}
 
 
 def _write_content(update: Update) -> RecordDict:

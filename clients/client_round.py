@@ -20,7 +20,7 @@ from fedmia.options.seeding import rng, root
 from fedmia.ssl.base import SSLMethod, State, on_device, under
 from fedmia.ssl.optimizers import optimizer_state, restore
 from fedmia.ssl.train import Job
-from fedmia.storage.snapshot import ClientState, StateStore, StrategyContext, Update
+from fedmia.storage.snapshot import ClientState, Knowledge, StateStore, StrategyContext, Update
 from fedmia.threat import WhiteBox
 
 GUESSES = 8  # of honest clients' uploads at most, by an attacker who knows the server's rule
@@ -216,8 +216,8 @@ class ClientRound:
             count = min(GUESSES, honest) if strategy.compares else 0
             sizes = [max(1, len(pool) * (i + 1) // count) for i in range(count)]
             self._guesses = [self._guess_upload(draw.choice(pool, size)) for size in sizes]
-        broadcast = self.broadcast
-        return strategy.passing(self.received, crafted, broadcast, self._guesses, fellows)
+        knowledge = Knowledge(self.received, self.broadcast, self._guesses, fellows)
+        return strategy.passing(crafted, knowledge)
 
     def _guess_upload(self, indices: IntArray) -> State:
         """Weights after training on the images at `indices` from where this client's own left its

@@ -16,24 +16,24 @@ if TYPE_CHECKING:
     from fedmia.door.auditing import audit_encoder as audit_encoder
     from fedmia.door.auditing import audit_federation as audit_federation
     from fedmia.door.simulation import run_simulation as run_simulation
-    from fedmia.door.studies import StudyResult as StudyResult
-    from fedmia.door.studies import open_study as open_study
     from fedmia.door.studies import run_study as run_study
     from fedmia.library import view as view
     from fedmia.options.errors import InputError as InputError
     from fedmia.runs import Run as Run
     from fedmia.runs import open_run as open_run
+    from fedmia.study.result import StudyResult as StudyResult
+    from fedmia.study.result import open_study as open_study
 
 __version__ = "0.1.0"
 # Public name -> the module that it is imported from when it is first used.
 _PUBLIC = {
     "InputError": "fedmia.options.errors",
     "Run": "fedmia.runs",
-    "StudyResult": "fedmia.door.studies",
+    "StudyResult": "fedmia.study.result",
     "audit_encoder": "fedmia.door.auditing",
     "audit_federation": "fedmia.door.auditing",
     "open_run": "fedmia.runs",
-    "open_study": "fedmia.door.studies",
+    "open_study": "fedmia.study.result",
     "run_simulation": "fedmia.door.simulation",
     "run_study": "fedmia.door.studies",
     "view": "fedmia.library",

@@ -8,13 +8,13 @@ _STARTED = time.perf_counter()  # before the heavy imports, which the report's t
 
 import sys  # noqa: E402
 
-from fedmia.cli.command import FAILED, INTERRUPTED, Invocation, answer_page, run  # noqa: E402
+from fedmia.cli.command import FAILED, INTERRUPTED, Arguments, Invocation, answer_page, run  # noqa: E402
 from fedmia.cli.commands import AUDIT  # noqa: E402
 
-if __name__ == "__main__" and (_code := answer_page(AUDIT, sys.argv[1:])) is not None:
-    sys.exit(_code)  # a page or a wrong flag, which take none of the heavy imports below
+if __name__ == "__main__" and isinstance(_flags := answer_page(AUDIT, sys.argv[1:]), int):
+    sys.exit(_flags)  # a page or a wrong flag, which take none of the heavy imports below
 
-from collections.abc import Callable, Sequence  # noqa: E402
+from collections.abc import Callable  # noqa: E402
 from dataclasses import replace  # noqa: E402
 from threading import Event  # noqa: E402
 
@@ -22,7 +22,7 @@ import torch  # noqa: E402
 
 from fedmia.evaluation.audits.threads import settle_threads, threads_note  # noqa: E402
 from fedmia.evaluation.encoder import device_of, examine, folder, prepare  # noqa: E402
-from fedmia.options.errors import InputError, Spelling, format_error  # noqa: E402
+from fedmia.options.errors import InputError  # noqa: E402
 from fedmia.records import RunScores  # noqa: E402
 from fedmia.records.rows import Report  # noqa: E402
 from fedmia.report.publish import publish, show  # noqa: E402
@@ -33,15 +33,13 @@ from fedmia.runtime.progress import AuditDisplay  # noqa: E402
 from fedmia.runtime.stopwatch import Stopwatch  # noqa: E402
 from fedmia.shadows.train import TrainingStopped  # noqa: E402
 from fedmia.storage.durable import explain  # noqa: E402
-from fedmia.study.audits import encoders as several  # noqa: E402
 
 
-def main(argv: Sequence[str] | None = None, spelling: Spelling | None = None) -> int:
+def main(argv: Arguments | None = None) -> int:
     """Run the command line of an audit.
 
     Args:
         argv: arguments without the program's name; None: those of the process.
-        spelling: how the report spells the options of one audit; None: as the user gave them.
 
     Returns:
         The exit code: 0, 1 an attack failed (the others are reported), 2 bad input or no attack
@@ -52,32 +50,9 @@ def main(argv: Sequence[str] | None = None, spelling: Spelling | None = None) ->
     try:
         with Interrupts("attacks and audits") as stop:
             arguments = sys.argv[1:] if argv is None else argv
-            return run(
-                AUDIT, arguments, lambda invocation: run_audits(invocation, watch, stop, spelling)
-            )
+            return run(AUDIT, arguments, lambda invocation: run_audit(invocation, watch, stop))
     except TrainingStopped:
         return INTERRUPTED
-
-
-def run_audits(
-    invocation: Invocation, watch: Stopwatch, stop: Event, spelling: Spelling | None
-) -> int:
-    """Run one audit, or a series of audits of several encoders or seeds.
-
-    Args:
-        invocation: what the user asked for; its settings are a `Series`.
-        watch: the clock of the command.
-        stop: set by the first Ctrl-C.
-        spelling: how the report spells the options of one audit; None: as the user gave them.
-
-    Returns:
-        The exit code, as of `main`.
-    """
-    if len(invocation.settings.cells) > 1:
-        return several(invocation, stop)
-    one = invocation.settings.cells[0].first
-    one = replace(one, spelling=spelling or one.spelling)
-    return run_audit(replace(invocation, settings=one), watch, stop)
 
 
 def run_audit(
@@ -138,7 +113,7 @@ def score_and_publish(
     # Constants and sizes that were guessed, images left out, which model of its run it is.
     notes = [*released.notes, *data_split.notes]
     for note in filter(None, [bfloat16_note(audit.device, audit.precision), *notes]):
-        display.say(format_error(note, audit.spelling))
+        display.say(note)
     if audit.threads != invocation.settings.threads:
         with_threads = (*data_split.notes, threads_note(audit.threads))
         data_split = replace(data_split, notes=with_threads)
@@ -176,4 +151,4 @@ def report_nothing_ran(scores: RunScores, interrupted: bool) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(_flags))  # type: ignore[arg-type]  # an exit code ended it

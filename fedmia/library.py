@@ -28,7 +28,7 @@ from fedmia.data.base import Views
 from fedmia.data.images import UNLABELLED, ImageSet
 from fedmia.encoders.base import LoadOptions, channel_constants
 from fedmia.encoders.memory import IN_MEMORY, Encoder, Images, as_tensor, encoder_name, load_module
-from fedmia.options.errors import InputError, format_error
+from fedmia.options.errors import InputError
 from fedmia.options.option import option_fields
 from fedmia.records.rows import Report
 from fedmia.runtime.stopwatch import Stopwatch
@@ -222,7 +222,7 @@ def audit(
         check_embeddings(released, data_split, config.allow_random)
     display = AuditDisplay(len(config.attacks), quiet)
     for note in (*released.notes, *data_split.notes):
-        display.say(format_error(note))
+        display.say(note)
     scores = examine(config, released, data_split, device, place, display, watch, lambda: False)
     if not (scores.attacks or scores.inferences):
         reasons = [f"{attack}: {reason}" for attack, reason in scores.not_run.items()]

@@ -123,10 +123,10 @@ class Run:
         from fedmia.config.audit import Audit
         from fedmia.config.experiment import Experiment
         from fedmia.config.tree import from_tree
-        from fedmia.options.errors import style_of_file
+        from fedmia.options.errors import prefix_errors
 
         tree = self._files.tree()
-        with style_of_file(self._files.config):
+        with prefix_errors(str(self._files.config)):
             if self._is_audit():
                 return from_tree(Audit, tree, trust_plugins=self._files.trust is True)
             try:

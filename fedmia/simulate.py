@@ -8,15 +8,15 @@ _STARTED = time.perf_counter()  # before the heavy imports, which the report's t
 
 import sys  # noqa: E402
 
-from fedmia.cli.command import FAILED, INTERRUPTED, Invocation, answer_page, run  # noqa: E402
+from fedmia.cli.command import FAILED, INTERRUPTED, Arguments, Invocation, answer_page, run  # noqa: E402
 from fedmia.cli.commands import SIMULATE  # noqa: E402
 
-if __name__ == "__main__" and (_code := answer_page(SIMULATE, sys.argv[1:])) is not None:
-    sys.exit(_code)  # a page or a wrong flag, which take none of the heavy imports below
+if __name__ == "__main__" and isinstance(_flags := answer_page(SIMULATE, sys.argv[1:]), int):
+    sys.exit(_flags)  # a page or a wrong flag, which take none of the heavy imports below
 
 import os  # noqa: E402
 import tempfile  # noqa: E402
-from collections.abc import Iterator, Sequence  # noqa: E402
+from collections.abc import Iterator  # noqa: E402
 from contextlib import contextmanager, suppress  # noqa: E402
 from dataclasses import dataclass  # noqa: E402
 from functools import partial  # noqa: E402
@@ -27,7 +27,7 @@ from typing import cast  # noqa: E402
 from fedmia.config.tree import to_tree  # noqa: E402
 from fedmia.evaluation.run import score  # noqa: E402
 from fedmia.federation.checkpoint import Checkpoint  # noqa: E402
-from fedmia.federation.plan import PreparedRun, fingerprint, prepare  # noqa: E402
+from fedmia.federation.plan import Plan, fingerprint, make_plan  # noqa: E402
 from fedmia.federation.train import train  # noqa: E402
 from fedmia.observers._observing import RunObservers  # noqa: E402
 from fedmia.recording.run import RunRecording  # noqa: E402
@@ -44,7 +44,7 @@ from fedmia.storage.runfolder import RunFolder  # noqa: E402
 from strategies.failure_policy import FederationError  # noqa: E402
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Arguments | None = None) -> int:
     """Run the command line; returns the exit code: 0, 2 bad input, 1 failed, 130 interrupted."""
     watch = Stopwatch(_STARTED)
     watch.claim("import")
@@ -121,20 +121,20 @@ def run_experiment(invocation: Invocation, watch: Stopwatch, stop: Event) -> Out
     display = Display(0, invocation.quiet or invocation.json, observing.round)
     with display.beating():
         with watch.part("data"):
-            prepared = prepare(invocation.settings)
-        display.plan(prepared.total_rounds())
+            plan = make_plan(invocation.settings)
+        display.plan(plan.total_rounds())
         note = bfloat16_note(invocation.settings.device, invocation.settings.train.precision)
-        for line in filter(None, [note, *prepared.data.notes]):
+        for line in filter(None, [note, *plan.data.notes]):
             display.line(line)
         place = OutFolder(invocation.out, "another run", lambda config: invocation.resume)
         tree = to_tree(invocation.settings)
         if not invocation.resume:
             place.begin(tree)
-        with observing, open_checkpoint(prepared, place) as checkpoint:
+        with observing, open_checkpoint(plan, place) as checkpoint:
             observing.begin(tree)
             with tempfile.TemporaryDirectory(prefix="fedmia-") as folder, display:
                 trained = train(
-                    prepared, Path(folder), place.folder, stop, watch, display,
+                    plan, Path(folder), place.folder, stop, watch, display,
                     checkpoint=checkpoint,
                 )  # fmt: skip
                 display.say("attacks")
@@ -151,11 +151,11 @@ def run_experiment(invocation: Invocation, watch: Stopwatch, stop: Event) -> Out
 
 
 @contextmanager
-def open_checkpoint(prepared: PreparedRun, place: OutFolder) -> Iterator[Checkpoint | None]:
+def open_checkpoint(plan: Plan, place: OutFolder) -> Iterator[Checkpoint | None]:
     """Hold the checkpoint of a run while the context is open.
 
     Args:
-        prepared: the run.
+        plan: the run.
         place: its folder, or nowhere.
 
     Yields:
@@ -167,8 +167,8 @@ def open_checkpoint(prepared: PreparedRun, place: OutFolder) -> Iterator[Checkpo
     if place.folder is None:
         yield None
         return
-    every = prepared.experiment.checkpoint_every
-    checkpoint = Checkpoint(place.folder / CHECKPOINT, every, fingerprint(prepared))
+    every = plan.experiment.checkpoint_every
+    checkpoint = Checkpoint(place.folder / CHECKPOINT, every, fingerprint(plan))
     checkpoint.hold()
     try:
         with explain(hint=f"--resume {place.folder} goes on with this run"):
@@ -184,7 +184,7 @@ def open_checkpoint(prepared: PreparedRun, place: OutFolder) -> Iterator[Checkpo
 
 
 if __name__ == "__main__":
-    code = main()
+    code = main(_flags)  # type: ignore[arg-type]  # an exit code ended it
     if code == INTERRUPTED:  # a thread of a client or of Flower's may wait for another yet
         sys.stdout.flush()
         sys.stderr.flush()

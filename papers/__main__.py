@@ -30,21 +30,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     command = {"head": HEAD, "run": RUN}.get(arguments[0] if arguments else "", TABLES)
     rest = arguments if command is TABLES else arguments[1:]
-    if (code := answer_page(command, rest)) is not None:
-        return code
+    if isinstance(flags := answer_page(command, rest), int):
+        return flags
     if command is HEAD:  # what each imports is heavy, and no page has a use for it
         from papers.heads.command import run_heads
 
-        return run(HEAD, rest, run_heads)
+        return run(HEAD, flags, run_heads)
     if command is RUN:
         from papers.federated.view import make
 
-        return run(RUN, rest, make)
+        return run(RUN, flags, make)
     from fedmia.runtime.interrupts import Interrupts
     from papers.run import reproduce
 
     with Interrupts("tables") as stop:
-        return run(TABLES, rest, lambda invocation: reproduce(invocation, stop))
+        return run(TABLES, flags, lambda invocation: reproduce(invocation, stop))
 
 
 if __name__ == "__main__":

@@ -196,7 +196,7 @@ def _guard(config: Central) -> DefenseStack | None:
     layers = [(one.name, one.build("defense")) for one in config.defense]
     norm = norm_kind(config.model.options, config.ssl.options)
     setting = RunConditions(norm, config.ssl.build("ssl"))
-    return central_stack(layers, setting, "defense.name")
+    return central_stack(layers, setting, "defense")
 
 
 def _resume(folder: Path, method: SSLMethod, optimizer: Optimizer) -> Progress:

@@ -5,24 +5,26 @@ from __future__ import annotations
 import itertools
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
-from flwr.serverapp.strategy import Strategy
+from flwr.serverapp.strategy import Result, Strategy
 
+from fedmia.options.errors import InputError
 from fedmia.options.option import Options
 from fedmia.records.privacy import Epsilon
 from fedmia.ssl.base import State
 from fedmia.storage.arrays import record, tensors
-from fedmia.storage.snapshot import StrategyContext, Update
+from fedmia.storage.snapshot import Knowledge, StrategyContext, Update
 from strategies.cohort import RoundRange, draw_cohort
 from strategies.failure_policy import Adversary, FailurePolicy, FederationError
-from strategies.replies import RejectedReply, ReplyReader, collect_updates
+from strategies.replies import ReplyReader, collect_updates, read_replies
 
+SETTLE = 1.0  # seconds between two counts of nodes, where nobody says how many there are
 UpdateObserver = Callable[[Update], None]
 Metrics = dict[str, float]
 
@@ -75,9 +77,12 @@ class FederatedStrategy(Options, Strategy):
     strength: ClassVar[str] = ""
     strengths: ClassVar[tuple[float, ...]] = ()
 
-    course: RoundRange | None = field(default=None, init=False, repr=False)
+    course: RoundRange = field(
+        default=RoundRange("main", 0, 0, False, 1.0, 0), init=False, repr=False
+    )
     nodes: dict[int, int] = field(default_factory=dict, init=False, repr=False)
     _global: State = field(default_factory=dict, init=False, repr=False)
+    _reader: ReplyReader | None = field(default=None, init=False, repr=False)
 
     # -- the server's half ---------------------------------------------------------------------
 
@@ -158,22 +163,12 @@ class FederatedStrategy(Options, Strategy):
 
     # -- an attacker who knows the server's half -----------------------------------------------
 
-    def passing(
-        self,
-        received: State,
-        crafted: State,
-        broadcast: State,
-        guesses: Sequence[State],
-        fellows: int,
-    ) -> State:
+    def passing(self, crafted: State, knowledge: Knowledge) -> State:
         """The nearest weights to `crafted` that the server's rule would let through.
 
         Args:
-            received: global weights of the round.
             crafted: weights that an active attack would upload.
-            broadcast: what the server sends beside the weights.
-            guesses: of honest clients' uploads, none unless the strategy `compares`.
-            fellows: malicious clients that upload the same.
+            knowledge: of the round.
 
         Returns:
             Weights that the server would accept.
@@ -208,11 +203,10 @@ class FederatedStrategy(Options, Strategy):
             cohort = draw_cohort(course, round, len(self.nodes))
             cohort = failure_policy.select_present(cohort)
             # 2. Send each client the global model, and what the strategy broadcasts beside it.
-            orders = self._write_orders(round, arrays, cohort)
+            orders, reader = self._open_round(grid, round, arrays, cohort)
+            reader.hint = failure_policy.hint
             # 3. Each client trains on its own images (`clients.app`) and uploads an update, which
             #    is checked as it arrives. A client that fails is asked again, or dropped.
-            client_of_node = {self.nodes[client]: client for client in cohort}
-            reader = ReplyReader(self._global, client_of_node, round, hint=failure_policy.hint)
             updates = collect_updates(grid, orders, reader, failure_policy, course.branch)
             # 4. Aggregate the updates into the new global model, in the order of partition ids.
             metrics = self._aggregate_updates(updates, observe)
@@ -222,21 +216,31 @@ class FederatedStrategy(Options, Strategy):
             arrays = record(self._global)
             yield Round(round, self._global, metrics, time.perf_counter() - began)
 
-    def _write_orders(
-        self, round: int, arrays: ArrayRecord, cohort: Iterable[int]
-    ) -> dict[int, Message]:
-        """The message to each client of the cohort, by partition id; `arrays` are its weights."""
-        assert self.course is not None
+    def _open_round(
+        self, grid: Grid, round: int, arrays: ArrayRecord, cohort: Sequence[int],
+        config: Mapping[str, Any] = {},
+    ) -> tuple[dict[int, Message], ReplyReader]:  # fmt: skip
+        """The message to each client of the cohort, by partition id, and what reads the replies."""
         self._global = tensors(arrays)
-        course = self.course
-        order = ConfigRecord({"round": round, "craft": course.craft, "branch": course.branch})
-        content = RecordDict({"arrays": arrays, "config": order})
+        course, order = self.course, dict[str, Any](config)
+        order |= {"server-round": round, "craft": course.craft, "branch": course.branch}
+        content = RecordDict({"arrays": arrays, "config": ConfigRecord(order)})
         if broadcast := self.broadcast():
             content["broadcast"] = record(broadcast)
-        return {
+        orders = {
             client: Message(content, dst_node_id=self.nodes[client], message_type=MessageType.TRAIN)
             for client in cohort
         }
+        # A grid of ours keeps what a client brought once that is taken; Flower's nodes keep theirs.
+        accept = getattr(grid, "accept", lambda node: None)
+        client_of_node = {self.nodes[client]: client for client in cohort}
+        return orders, ReplyReader(self._global, client_of_node, round, accept, self._has_halves)
+
+    @property
+    def _has_halves(self) -> bool:
+        """Whether it acts on the clients too, which those of another app know nothing of."""
+        halves = "begin", "after_backward", "finish"
+        return any(getattr(type(self), n) is not getattr(FederatedStrategy, n) for n in halves)
 
     def mean(self, updates: Iterable[Update], weighting: str = "uniform") -> State:
         """The mean of the updates, summed in float64 as they arrive; empty without updates.
@@ -260,24 +264,54 @@ class FederatedStrategy(Options, Strategy):
                     types[name] = sent.dtype
         return {name: tensor.div_(total).to(types[name]) for name, tensor in summed.items()}
 
+    def start(
+        self, grid: Grid, initial_arrays: ArrayRecord, num_rounds: int = 3, *args: Any,
+        clients: int | None = None, participation: float = 1.0, seed: int = 0, **options: Any,
+    ) -> Result:  # fmt: skip
+        """Flower's own loop, for a ServerApp of anybody's: the rounds are those of `rounds`.
+
+        Args:
+            grid: Flower's way to the clients.
+            initial_arrays: global weights before the first round.
+            num_rounds: number of rounds.
+            args: what Flower's `start` takes beside these.
+            clients: number of clients, which it waits for; None: as many as there are, once none
+                came for SETTLE seconds.
+            participation: share of clients in a round's cohort, in (0, 1].
+            seed: of the cohorts, and of what the server draws.
+            options: what Flower's `start` takes beside these, by name.
+
+        Returns:
+            The global weights after the last round, and what was evaluated.
+
+        Raises:
+            InputError: a participation out of range.
+            FederationError: a client is missing, failed, or sent no update.
+        """
+        if not 0 < participation <= 1:
+            raise InputError(f"participation must be in (0, 1], got {participation}")
+        self.course = RoundRange("main", 0, num_rounds, False, participation, seed, num_rounds)
+        self.nodes = find_nodes(grid, clients)
+        return super().start(grid, initial_arrays, num_rounds, *args, **options)
+
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Steps 1 and 2 of `rounds`, for Flower's own loop.
 
         Args:
-            server_round: counted from 1 in each range of rounds.
+            server_round: number of the round, from 1.
             arrays: the global weights.
-            config: not read.
-            grid: not read.
+            config: for the clients.
+            grid: Flower's way to them.
 
         Returns:
             One message for each client of the cohort.
         """
-        assert self.course is not None
-        round = self.course.first + server_round
-        cohort = draw_cohort(self.course, round, len(self.nodes))
-        return list(self._write_orders(round, arrays, cohort).values())
+        self.nodes = self.nodes or find_nodes(grid)  # a wrapper has a `start` of its own
+        cohort = draw_cohort(self.course, server_round, len(self.nodes))
+        orders, self._reader = self._open_round(grid, server_round, arrays, cohort, config)
+        return list(orders.values())
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -285,23 +319,19 @@ class FederatedStrategy(Options, Strategy):
         """Steps 3 and 4 of `rounds`, for Flower's own loop: all replies come at once.
 
         Args:
-            server_round: counted from 1 in each range of rounds.
+            server_round: number of the round, from 1.
             replies: of the whole cohort.
 
         Returns:
             The new global weights, and no metrics.
 
         Raises:
-            FederationError: a reply holds no update that can be averaged.
+            FederationError: a reply is missing, or holds no update that can be averaged.
         """
-        assert self.course is not None
-        client_of_node = {node: client for client, node in self.nodes.items()}
-        reader = ReplyReader(self._global, client_of_node, self.course.first + server_round)
-        ordered = sorted(replies, key=lambda m: client_of_node.get(m.metadata.src_node_id, -1))
-        try:
-            self._aggregate_updates(map(reader, ordered))
-        except RejectedReply as error:
-            raise FederationError(f"round {reader.round}: a client {error}") from error
+        reader, self._reader = self._reader, None
+        assert reader is not None
+        metrics = self._aggregate_updates(read_replies(replies, reader))
+        FailurePolicy(len(self.nodes), least=self.least).require_updates(server_round, len(metrics))
         return record(self._global), MetricRecord()
 
     def _aggregate_updates(
@@ -341,11 +371,11 @@ class FederatedStrategy(Options, Strategy):
         return None
 
 
-def find_nodes(grid: Grid, clients: int) -> dict[int, int]:
+def find_nodes(grid: Grid, clients: int | None = None) -> dict[int, int]:
     """The node of each client: as a grid of our own knows it, else by a roll call.
 
     Args:
-        clients: number of clients.
+        clients: number of clients; None: as many as there are.
 
     Returns:
         Flower node id by partition id.
@@ -354,11 +384,12 @@ def find_nodes(grid: Grid, clients: int) -> dict[int, int]:
     return call_roll(grid, clients) if own is None else own()
 
 
-def call_roll(grid: Grid, clients: int, patience: float = 120.0) -> dict[int, int]:
-    """Ask every node once which client it is.
+def call_roll(grid: Grid, clients: int | None = None, patience: float = 120.0) -> dict[int, int]:
+    """Ask every node once which client it is. Nodes of another app, which answer no such query, are
+    numbered by their ids.
 
     Args:
-        clients: number of clients.
+        clients: number of clients; None: as many as there are.
         patience: seconds to wait for the nodes.
 
     Returns:
@@ -369,22 +400,25 @@ def call_roll(grid: Grid, clients: int, patience: float = 120.0) -> dict[int, in
     """
     ids = wait_for_nodes(grid, clients, patience)
     queries = [Message(RecordDict(), dst_node_id=i, message_type=MessageType.QUERY) for i in ids]
-    nodes = {}
-    for reply in grid.send_and_receive(queries):
+    nodes, replies = {}, list(grid.send_and_receive(queries))
+    if all(reply.has_error() for reply in replies):  # of clients that failed round 1 says why
+        return dict(enumerate(sorted(ids)))
+    for reply in replies:
         if reply.has_error():
             raise FederationError(f"a client failed the roll call: {reply.error.reason}")
         client = reply.content["metrics"]["client"]
         nodes[int(client)] = reply.metadata.src_node_id  # type: ignore[arg-type]
-    if sorted(nodes) != list(range(clients)):
-        raise FederationError(f"roll call: clients {sorted(nodes)}, expected 0..{clients - 1}")
+    count = clients or len(ids)
+    if sorted(nodes) != list(range(count)):
+        raise FederationError(f"roll call: clients {sorted(nodes)}, expected 0..{count - 1}")
     return nodes
 
 
-def wait_for_nodes(grid: Grid, clients: int, patience: float = 120.0) -> list[int]:
+def wait_for_nodes(grid: Grid, clients: int | None = None, patience: float = 120.0) -> list[int]:
     """Wait until as many nodes are connected as there are clients.
 
     Args:
-        clients: number of clients.
+        clients: number of clients; None: until there is one, and none came for SETTLE seconds.
         patience: seconds to wait for the nodes.
 
     Returns:
@@ -393,9 +427,12 @@ def wait_for_nodes(grid: Grid, clients: int, patience: float = 120.0) -> list[in
     Raises:
         FederationError: fewer after `patience` seconds.
     """
-    deadline = time.monotonic() + patience
-    while len(ids := list(grid.get_node_ids())) < clients:
+    deadline, before = time.monotonic() + patience, 0
+    while True:
+        ids = list(grid.get_node_ids())
+        if len(ids) >= clients if clients else 0 < len(ids) == before:
+            return ids
         if time.monotonic() > deadline:
-            raise FederationError(f"{len(ids)} of {clients} clients connected")
-        time.sleep(0.1)
-    return ids
+            raise FederationError(f"{len(ids)} of {clients or 'at least 1'} clients connected")
+        before = len(ids)  # nodes of a simulation come one after the other
+        time.sleep(0.1 if clients else SETTLE)

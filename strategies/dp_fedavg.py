@@ -19,7 +19,7 @@ from fedmia.options.option import option
 from fedmia.options.seeding import rng
 from fedmia.records.privacy import Epsilon
 from fedmia.ssl.base import State
-from fedmia.storage.snapshot import Update
+from fedmia.storage.snapshot import Knowledge, Update
 from strategies._accounting import composed_epsilon, composed_noise, sampled_epsilon, sampled_noise
 from strategies._clipping import clip_each, clip_state, match_dtypes
 from strategies.base import FederatedStrategy, Metrics
@@ -104,7 +104,7 @@ class DPFedAvg(FederatedStrategy):
                 yield update
 
         merged = self.mean(clip_each(received, count_updates(), bound, lengths))
-        count, draw = len(lengths), self.draw or rng(self._seed(), "server", round)
+        count, draw = len(lengths), self.draw or rng(self.course.seed, "server", round)
         if noise:
             merged = add_noise(merged, spread * bound / count, draw)
         self.releases += 1
@@ -131,7 +131,7 @@ class DPFedAvg(FederatedStrategy):
         if self.epsilon is None:
             multiplier = self.noise_multiplier
             return DEFAULT_NOISE if multiplier is None else float(multiplier)
-        if self.course is None or not self.course.total:
+        if not self.course.total:
             raise InputError("an epsilon is of a whole run, whose rounds are not known here")
         cohorts = [
             draw_cohort(self.course, r, len(self.nodes)) for r in range(1, self.course.total + 1)
@@ -189,11 +189,11 @@ class DPFedAvg(FederatedStrategy):
         many rounds as the claim is of, else those that a draw puts it in. Its score: the log of the
         likelihoods' ratio of the noised sum and vote, but for that draw.
         """
-        malicious, secret = self.course.malicious if self.course else (), self.cohorts == "secret"
+        malicious, secret = self.course.malicious, self.cohorts == "secret"
         done = self.audited.get("rounds", 0)
         if not secret and done >= self._most_rounds(malicious):
             return
-        stream, scores = rng(self._seed(), "canaries", round), np.zeros(self.canaries)
+        stream, scores = rng(self.course.seed, "canaries", round), np.zeros(self.canaries)
         out, rate = (-1.0, self._rate(count, malicious)) if secret else (0.0, 1.0)
         spread, votes = self.parts(noise)
         twin = replace(self, canaries=0, epsilon=None, noise_multiplier=noise)
@@ -220,22 +220,13 @@ class DPFedAvg(FederatedStrategy):
     def aggregation_metrics(self, against: Adversary) -> Metrics:
         return dict(self.last)
 
-    def passing(
-        self,
-        received: State,
-        crafted: State,
-        broadcast: State,
-        guesses: Sequence[State],
-        fellows: int,
-    ) -> State:
-        bound = float(broadcast[CLIP]) if CLIP in broadcast else self.clip
+    def passing(self, crafted: State, knowledge: Knowledge) -> State:
+        received = knowledge.received
+        bound = float(knowledge.broadcast.get(CLIP, self.clip))
         return match_dtypes(clip_state(received, crafted, bound)[0], received)
 
     def _bound(self) -> float:
         return self.clip if self.bound is None else self.bound
-
-    def _seed(self) -> int:
-        return self.course.seed if self.course else 0
 
 
 def add_noise(state: State, deviation: float, draw: Generator) -> State:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import ClassVar
 
 from fedmia.defenses._sensitivity import refuse_running
 from fedmia.options.option import option
 from fedmia.ssl.base import State
-from fedmia.storage.snapshot import Update
+from fedmia.storage.snapshot import Knowledge, Update
 from strategies._clipping import clip_each, clip_state, match_dtypes
 from strategies.base import FederatedStrategy, Metrics
 from strategies.failure_policy import Adversary
@@ -43,12 +43,6 @@ class NormClip(FederatedStrategy):
     def aggregation_metrics(self, against: Adversary) -> Metrics:
         return dict(self.last)
 
-    def passing(
-        self,
-        received: State,
-        crafted: State,
-        broadcast: State,
-        guesses: Sequence[State],
-        fellows: int,
-    ) -> State:
+    def passing(self, crafted: State, knowledge: Knowledge) -> State:
+        received = knowledge.received
         return match_dtypes(clip_state(received, crafted, self.clip)[0], received)

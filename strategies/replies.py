@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from flwr.app import Error, Message
@@ -54,8 +54,7 @@ def collect_updates(
     """
     waiting, out, back = deque(sorted(orders)), dict[str, int](), dict[int, Message]()
     watch = NodeWatch(grid)
-    ahead = getattr(grid, "ahead", len(orders))  # a grid of Flower's own takes all at once,
-    accept = getattr(grid, "accept", lambda node: None)  # and its nodes keep their state
+    ahead = getattr(grid, "ahead", len(orders))  # a grid of Flower's own takes all at once
     for client in sorted(orders):
         while True:
             while client not in back:
@@ -66,9 +65,7 @@ def collect_updates(
                     out = {name: c for name, c in out.items() if c != answered}
                     back[answered] = reply
             try:
-                update = reader(back.pop(client))
-                accept(orders[client].metadata.dst_node_id)
-                yield update
+                yield reader(back.pop(client))
                 break
             except RejectedReply as error:
                 if not failure_policy.note_failure(branch, reader.round, client, str(error)):
@@ -76,6 +73,29 @@ def collect_updates(
                 wait_for_node(grid, orders[client].metadata.dst_node_id)
                 watch.note_sent(orders[client].metadata.dst_node_id)
                 out |= push_order(grid, client, orders)
+
+
+def read_replies(replies: Iterable[Message], reader: ReplyReader) -> Iterator[Update]:
+    """The update of each client, in the order of partition ids, once all replies came.
+
+    Args:
+        replies: of the whole cohort, in any order.
+        reader: of them.
+
+    Yields:
+        Each accepted update.
+
+    Raises:
+        FederationError: a client sent no update that can be averaged, or nothing.
+    """
+    answers = {message.metadata.src_node_id: message for message in replies}
+    if silent := [client for node, client in reader.names.items() if node not in answers]:
+        raise FederationError(f"round {reader.round}: no reply from clients {silent}")
+    for node, client in reader.names.items():
+        try:
+            yield reader(answers[node])
+        except RejectedReply as error:
+            raise FederationError(f"round {reader.round}: client {client} {error}") from error
 
 
 def push_order(grid: Grid, client: int, orders: Mapping[int, Message]) -> dict[str, int]:
@@ -190,8 +210,10 @@ class ReplyReader:
 
     Attributes:
         received: the weights that its clients had.
-        names: partition id of each node.
+        names: partition id of each node, ascending.
         round: number of the round, from 1.
+        accept: called with the node of each update that is taken.
+        halves: whether the strategy acts on the clients too.
         first: client and tensors of the round's first update, which all others must have too.
         hint: what helps where training diverged.
     """
@@ -199,6 +221,8 @@ class ReplyReader:
     received: State
     names: Mapping[int, int]
     round: int
+    accept: Callable[[int], None] = lambda node: None
+    halves: bool = False
     first: tuple[int, set[str]] | None = None
     hint: str = "training diverged"
 
@@ -211,19 +235,24 @@ class ReplyReader:
         """
         if message.has_error():
             raise RejectedReply(f"failed: {message.error.reason}")
-        client = self.names[message.metadata.src_node_id]
+        client = self.names[node := message.metadata.src_node_id]
         try:
             values = {k: float(v) for k, v in message.content["metrics"].items()}  # type: ignore[arg-type]
-            sender, examples = int(values.pop("client")), int(values.pop("num-examples"))
+            examples, sender = int(values.pop("num-examples")), values.pop("client", None)
             state = tensors(message.content["arrays"])  # type: ignore[arg-type]
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError, EOFError) as error:
             raise RejectedReply(f"sent no update: {type(error).__name__}: {error}") from error
-        if sender != client:
-            raise RejectedReply(f"sent an update in the name of client {sender}")
+        if sender is None and self.halves:
+            raise RejectedReply(
+                "sent no 'client': the strategy acts on clients too, on those of `clients.app`"
+            )
+        if sender not in (None, client):
+            raise RejectedReply(f"sent an update in the name of client {sender:g}")
         if examples < 0:
             raise RejectedReply(f"says that it has {examples} images")
         self._check(state)
         self.first = self.first or (client, set(state))
+        self.accept(node)
         return Update(client, self.round, state, examples, values)
 
     def _check(self, state: State) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
 from fedmia.options.option import option
 from fedmia.ssl.base import State
-from fedmia.storage.snapshot import Update
+from fedmia.storage.snapshot import Knowledge, Update
 from strategies._columns import average_middle, clamp_between
 from strategies.base import FederatedStrategy
 
@@ -36,13 +36,7 @@ class TrimmedMean(FederatedStrategy):
     def aggregate(self, received: State, updates: Iterable[Update]) -> State:
         return average_middle([update.state for update in updates], self.trim)
 
-    def passing(
-        self,
-        received: State,
-        crafted: State,
-        broadcast: State,
-        guesses: Sequence[State],
-        fellows: int,
-    ) -> State:
+    def passing(self, crafted: State, knowledge: Knowledge) -> State:
         """Each weight within those of honest clients that are not trimmed."""
+        guesses = knowledge.guesses
         return clamp_between(crafted, guesses, self.trim) if self.trim and guesses else crafted

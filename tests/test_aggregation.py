@@ -25,7 +25,7 @@ from fedmia.report.lowerbounds import aggregation_row
 from fedmia.simulate import main
 from strategies.base import Round
 from strategies.cohort import RoundRange
-from tests.equivalence.conftest import federated, prepared
+from tests.equivalence.conftest import federated, planned
 
 TINY = (
     "--clients 5 --train.local_epochs 1 --model.width 2 --split.members 30 --split.nonmembers 40 "
@@ -44,18 +44,21 @@ SECURE = "--federation.secure_aggregation true"
         ("--strategy trimmed-mean --strategy.trim 5", "needs >= 11 clients a round, got 10"),
         ("--strategy multi-krum --strategy.keep 11", "needs >= 11 clients a round, got 10"),
         ("--strategy median --clients 2", "needs >= 3 clients a round, got 2"),
-        ("--strategy norm-clip --strategy.clip 0", "--strategy.clip must be > 0, got 0"),
+        ("--strategy norm-clip --strategy.clip 0", "strategy.clip must be > 0, got 0"),
         ("--strategy norm-clip --model.norm batch", "running statistics of batch norm"),
         ("--strategy dp-fedavg --model.norm batch", "running statistics of batch norm"),
-        ("--strategy dp-fedavg --strategy.epsilon 0", "--strategy.epsilon must be > 0, got 0"),
-        ("--strategy dp-fedavg --strategy.delta 1", "--strategy.delta must be < 1, got 1"),
-        ("--strategy dp-fedavg --strategy.weighting examples", "--strategy.weighting"),
-        ("--strategy dp-fedavg --strategy.cohorts open", "unknown --strategy.cohorts value"),
-        ("--strategy dp-fedavg --pretrain pooled --pretrain.epochs 1", "--pretrain pooled with"),
-        (f"--strategy krum {SECURE}", "--strategy krum looks at single updates"),
-        (f"--strategy dp-fedavg {SECURE}", "--strategy dp-fedavg looks at single updates"),
+        ("--strategy dp-fedavg --strategy.epsilon 0", "strategy.epsilon must be > 0, got 0"),
+        ("--strategy dp-fedavg --strategy.delta 1", "strategy.delta must be < 1, got 1"),
+        ("--strategy dp-fedavg --strategy.weighting examples", "strategy.weighting"),
+        ("--strategy dp-fedavg --strategy.cohorts open", "unknown strategy.cohorts value"),
+        (
+            "--strategy dp-fedavg --pretrain pooled --pretrain.epochs 1",
+            "pretrain.mode (--pretrain) pooled with",
+        ),
+        (f"--strategy krum {SECURE}", "strategy krum looks at single updates"),
+        (f"--strategy dp-fedavg {SECURE}", "strategy dp-fedavg looks at single updates"),
         (f"--attacker server --attacks all-for-one {SECURE}", "reads each client's own update"),
-        (f"{SECURE} --federation.keep_updates 2", "--federation.keep_updates 2 keeps single"),
+        (f"{SECURE} --federation.keep_updates 2", "federation.keep_updates 2 keeps single"),
     ],
 )
 def test_refused__in_one_line(
@@ -111,7 +114,7 @@ def test_secure_aggregation__is_told_of_the_run(tmp_path: Path) -> None:
     views = {}
     for secure in ("true", "false"):
         flags = f"--clients 2 --rounds 1 --federation.secure_aggregation {secure} --attacks none"
-        done = federated(prepared(flags), tmp_path / secure).aggregation
+        done = federated(planned(flags), tmp_path / secure).aggregation
         assert done is not None
         views[secure] = aggregation_row(done, 1)["view"]
     assert views == {"true": "sums", "false": "updates"}

@@ -22,8 +22,8 @@ FILES = {
     "sead.yaml": "sead: 3",
     "lr.yaml": "train: {lr: -1}",
     "words.yaml": "federation: {rounds: three}",
-    "grid.yaml": "grid: {strateg: [fedavg]}",
-    "values.yaml": "grid: {strategy: fedavg}",
+    "grid.yaml": "over: {strateg: [fedavg]}",
+    "values.yaml": "over: {strategy: fedavg}",
     "strengths.yaml": "defenses: [gaussian]\nstrengths: {gaussian: [-1]}",
     "notes/notes.txt": "mine",
     "OLD/config.yaml": "seed: 7",
@@ -42,7 +42,7 @@ COMMANDS = [
     ("list attack defense", "list", "attack defense", "takes one kind"),
     ("simulate extra", "argument", "extra", "options begin with"),
     ("simulate --cleints 3", "option", "cleints", "did you mean '--clients'?"),
-    ("sweep --sedes 3", "option", "sedes", "did you mean '--seeds'?"),
+    ("study --sedes 3", "option", "sedes", "did you mean '--seeds'?"),
     ("simulate --ssl.rotate 90", "ssl.rotate", "moco", "did you mean 'rotation'?"),
     ("simulate --attack.similarity.vews 3", "vews", "similarity", "did you mean 'views'?"),
     ("simulate --attacks similarty", "attack", "similarty", "did you mean 'similarity'?"),
@@ -52,7 +52,7 @@ COMMANDS = [
     ("simulate --defense dpsdg", "defense", "dpsdg", "did you mean 'dpsgd'?"),
     ("simulate --attacker activ", "attacker", "activ", "did you mean 'active'?"),
     ("simulate --backend dask", "backend", "dask", "known: inline, ray"),
-    ("tradeoff --defenses gausian", "defence", "gausian", "did you mean 'gaussian'?"),
+    ("study --defenses gausian", "defence", "gausian", "did you mean 'gaussian'?"),
     (f"{OWN} --channels rbg", "channels", "rbg", "did you mean 'rgb'?"),
     (f"{OWN} --augment.crop_mi 0.3", "option", "augment.crop-mi", "augment.crop-min"),
     # types and ranges
@@ -63,11 +63,11 @@ COMMANDS = [
     ("simulate --mean 128", "mean", "128.0", "give 128/255 = 0.502"),
     ("simulate --device tpu", "device", "tpu", "auto, cpu, cuda or cuda:n"),
     ("simulate --defense dpsgd --defense.delta 1", "defense.delta", "1.0", "must be < 1"),
-    ("sweep --seeds 0", "seeds", "0", "must be >= 1"),
+    ("study --seeds 0", "seeds", "0", "must be >= 1"),
     (f"{OWN} --skip-unreadable maybe", "skip-unreadable", "maybe", "must be bool"),
     (f"{OWN} --attack.lpla.p 9", "attack.lpla.p", "9.0", "must be <= 5"),
     (f"{OWN} --sweep seed=1,2", "sweep", "seed=1,2", "must be known=n,n,.."),
-    ("sweep --grid rounds", "grid", "rounds", "must be option=value,value,.."),
+    ("study --over rounds", "over", "rounds", "must be option=value,value,.."),
     # settings that contradict one another
     ("simulate --partition iid --partition.alpha 1", "partition.alpha", "iid", "but of dirichlet"),
     (
@@ -90,8 +90,8 @@ COMMANDS = [
     ),
     ("simulate --clients 4 --min-clients 5", "min-clients", "5", "must be <= 4"),
     ("simulate --gpus-per-client 0.5", "gpus-per-client", "0.5", "needs backend ray"),
-    ("sweep --grid strategy=fedavg --grid strategy.mu=1", "strategy.mu", "fedavg", "of fedprox"),
-    ("tradeoff --defenses dpsgd --strengths dpsg=1", "strengths", "dpsg", "did you mean 'dpsgd'?"),
+    ("study --over strategy=fedavg --over strategy.mu=1", "strategy.mu", "fedavg", "of fedprox"),
+    ("study --defenses dpsgd --strengths dpsg=1", "strengths", "dpsg", "did you mean 'dpsgd'?"),
     (f"{AUDIT} --members digits --nonmembers digits", "members", "1797", "byte-equal"),
     (f"{OWN} --known 39 --attacks similarity", "known", "39", "2 of each must remain"),
     (f"{OWN} --attacks encodermi-t", "encodermi-t", "no attack could run", "shadows n"),
@@ -102,9 +102,9 @@ COMMANDS = [
     ("simulate --config sead.yaml", "sead", "sead.yaml", "did you mean 'seed'?"),
     ("simulate --config lr.yaml", "train.lr", "-1.0", "must be > 0"),
     ("simulate --config words.yaml", "federation.rounds", "three", "must be int"),
-    ("sweep grid.yaml", "grid", "strateg", "did you mean 'strategy'?"),
-    ("sweep values.yaml", "grid.strategy", "fedavg", "needs a list of values"),
-    ("tradeoff strengths.yaml", "strengths", "gaussian=-1", "must be >= 0"),
+    ("study grid.yaml", "over", "strateg", "did you mean 'strategy'?"),
+    ("study values.yaml", "over.strategy", "fedavg", "needs a list of values"),
+    ("study strengths.yaml", "strengths", "gaussian=-1", "must be >= 0"),
     ("simulate --out OLD", "out", "old", "name a new folder"),
     ("simulate --out notes", "out", "notes.txt", "name a new folder"),
     ("simulate --resume notes", "resume", "notes", "it holds no config.yaml"),
@@ -184,7 +184,7 @@ def test_command__is_refused_in_one_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     words, before = shlex.split(line), read_tree(folder)
-    runs = words[0] in ("simulate", "audit", "sweep", "tradeoff")
+    runs = words[0] in ("simulate", "audit", "study")
     out = ["--out", "RUN"] if runs and not {"--out", "--resume"} & {*words} else []
     try:
         code: object = main([*words, *out])
@@ -217,5 +217,5 @@ def test_call__raises_one_line(
 def test_table__holds_sixty_inputs_of_every_command() -> None:
     assert len({line for line, *_ in COMMANDS}) + len(CALLS) >= 60
     assert {line.split()[0] for line, *_ in COMMANDS} >= {
-        "simulate", "audit", "sweep", "tradeoff", "list",
+        "simulate", "audit", "study", "list",
     }  # fmt: skip

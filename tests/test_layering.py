@@ -32,7 +32,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("fedmia.testing", "fedmia.flower"),
     ("fedmia.study",),
     ("fedmia.library", "fedmia.simulate", "fedmia.audit"),
-    ("fedmia.sweep", "fedmia.tradeoff", "fedmia.door"),
+    ("fedmia.door",),
     ("papers",),
 )
 OURS = ("fedmia", "clients", "strategies", "papers")
@@ -47,7 +47,7 @@ PURE = (
     "fedmia.evaluation.steps", "fedmia.evaluation.audits", "fedmia.evaluation.encoder",
     "fedmia.evaluation.federation",
     "fedmia.observers", "papers.heads", "fedmia.lowerbounds", "fedmia.statistics", "fedmia.table",
-    "fedmia.study.audits", "fedmia.study.views.encoders",
+    "fedmia.study",
 )  # fmt: skip
 REPORTING = ("fedmia.report.build", "fedmia.report.figures.draw", "fedmia.report.publish",
              "fedmia.report.terminal")  # fmt: skip

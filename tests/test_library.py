@@ -261,7 +261,7 @@ def test_audit__trains_shadows(sides: tuple[Tensor, Tensor]) -> None:
             "nonmembers share 9 byte-equal",
         ),
         (dict(encoder=made(1)), "the images have 3 channels, Sequential takes 1"),
-        (dict(known=23), "24 members and 30 non-members are too few for known=23"),
+        (dict(known=23), "24 members and 30 non-members are too few for known 23"),
         (dict(known=1), "^known must be >= 2, got 1"),
         (dict(attacks="lpl"), "unknown attack 'lpl'; did you mean 'lpla'"),
         (dict(attacks=["lpla", 7]), "attacks must be names or attacks, got 7"),
@@ -271,8 +271,8 @@ def test_audit__trains_shadows(sides: tuple[Tensor, Tensor]) -> None:
         (dict(labels=([1], [1], [1])), "labels must be of members and nonmembers, got 3"),
         (dict(shadows=1, shadow={"epoch": 1}), "did you mean 'shadow.epochs'"),
         (dict(shadow_data=torch.rand(9, 3, 8, 8), shadows=1), "shadow_data must be uint8 .* float"),
-        (dict(shadow_data="npz:x.npz"), "shadow_data is given without shadows=N"),
-        (dict(device="cuda:99"), "device=cuda:99: torch finds"),
+        (dict(shadow_data="npz:x.npz"), "shadow_data is given without shadows N"),
+        (dict(device="cuda:99"), "device cuda:99: torch finds"),
     ],
 )
 def test_audit__refuses(

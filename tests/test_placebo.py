@@ -15,7 +15,7 @@ from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
 from fedmia.config.experiment import Experiment
 from fedmia.data.images import digests
-from fedmia.federation.plan import prepare
+from fedmia.federation.plan import make_plan
 from tests.small_runs import SMALL, Report, ran
 
 TINY = f"{SMALL} --clients 3 --rounds 2 --attack.similarity.views 2 --attacks similarity"
@@ -59,7 +59,7 @@ def test_placebo__is_run_where_asked_or_where_no_other_control_can_fail(
 
 
 def test_passive__attacks_on_rounds_have_the_placebo_for_their_control(tmp_path: Path) -> None:
-    assert prepare(experiment(PASSIVE)).total_rounds() == 2 * 2
+    assert make_plan(experiment(PASSIVE)).total_rounds() == 2 * 2
     report = ran(PASSIVE, tmp_path / "RUN")
     assert names(report["controls"]["untrained"]) == ["similarity"]
     assert names(report["controls"]["placebo"]) == ["similarity", "loss-slope"]
@@ -76,8 +76,8 @@ def test_planted__what_tells_members_in_the_placebo_voids_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An attack on rounds that knows the answer without any model: `untrained` is not asked."""
-    prepared = prepare(experiment(PASSIVE))
-    members = set(digests(prepared.data.images[prepared.split.members]))
+    plan = make_plan(experiment(PASSIVE))
+    members = set(digests(plan.data.images[plan.split.members]))
 
     def score(self: LossSlope, view: Any, images: Tensor) -> np.ndarray:
         return np.array([float(name in members) for name in digests(images.numpy())])
@@ -95,7 +95,7 @@ def test_false__leaves_it_out_and_says_who_has_no_control(attacker: str, tmp_pat
     flags = f"{TINY},{attack} --attacker {attacker} --federation.placebo false"
     if attacker == "active":
         flags += " --attack.ascent.steps 1 --attack.ascent.lr 0.1 --attack.ascent.pairs 1"
-    assert prepare(experiment(flags)).total_rounds() == 2 + (attacker == "active")
+    assert make_plan(experiment(flags)).total_rounds() == 2 + (attacker == "active")
     report = ran(flags, tmp_path / "RUN")
     assert "placebo" not in report["controls"] and report["split"]["placebo"] == 0
     also = ["ascent-level"] * (attack == "ascent")

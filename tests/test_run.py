@@ -6,7 +6,7 @@ import pytest
 
 from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
-from fedmia.federation.plan import prepare
+from fedmia.federation.plan import make_plan
 
 TINY = (
     "--dataset synthetic --data.pixels 8 --data.images 90 --data.classes 2 --clients 1 --rounds 1 "
@@ -31,5 +31,5 @@ def test_notes__local_batch_norm_wherever_the_model_holds_one(flags: str, said: 
         line = TINY + flags + f" --federation.batch_norm {policy}"
         experiment = parse(SIMULATE, line.split()).settings
         assert experiment is not None
-        results = [n for n in prepare(experiment).notes if n.startswith("Batch norm is local: ")]
+        results = [n for n in make_plan(experiment).notes if n.startswith("Batch norm is local: ")]
         assert len(results) == (said and policy == "local")

@@ -27,6 +27,7 @@ from fedmia.recording.run import RunRecording
 from fedmia.runs import Run, open_run
 from fedmia.storage.manifest import FORMAT
 from fedmia.storage.runfolder import RunFolder, outside_plugins
+from fedmia.study.__main__ import main as study_main
 from fedmia.table import COLUMNS
 from papers.__main__ import main as papers
 from tests.auditing.conftest import Audit, Sides, archives, audit  # noqa: F401
@@ -74,7 +75,7 @@ def test_stored__attacks_are_a_row_each(stored: Run) -> None:
     assert [first["ci_low"], first["ci_high"]] == row["auc_ci"]
     assert [first["low"], first["high"]] == [row["low"], row["high"]]
     assert first["auc"] == row["auc"] and first["tpr_at_0.1"] == row["tpr_at_fpr"]["0.1"]
-    assert pd.isna(first["tpr_at_0.01"]) and pd.isna(first["tpr_at_0.01_low"])
+    assert pd.isna(first["tpr_at_0.01"]) and pd.isna(first["tpr_at_0.01_ci_low"])
     control = stored.records["controls"]["untrained"][1]
     assert control["name"] == "lpla" and table.loc["lpla", "auc_untrained"] == control["auc"]
     assert (first["n_members"], first["n_nonmembers"]) == (12, 12)
@@ -88,7 +89,9 @@ def test_stored__clients_and_rounds_are_a_row_each(stored: Run) -> None:
     assert pd.isna(rounds.loc[1, "auc:similarity"])
     last = stored.records["rounds"][-1]
     assert rounds.loc[2, "auc:lpla"] == last["leakage"]["lpla"]
-    assert [rounds.loc[2, f"{end}:lpla"] for end in ("low", "high")] == last["leakage_ci"]["lpla"]
+    assert [rounds.loc[2, f"{end}:lpla"] for end in ("ci_low", "ci_high")] == last["leakage_ci"][
+        "lpla"
+    ]
 
 
 def test_stored__scores_are_typed_and_give_the_auc(stored: Run) -> None:
@@ -207,7 +210,7 @@ def test_open_run__misses_what_is_not_there_where_it_is_asked_for(copy: Path) ->
     with pytest.raises(InputError, match="holds no scores.csv: it was not finished"):
         _ = run.scores
     shutil.rmtree(copy / "recording")
-    with pytest.raises(InputError, match="no config.yaml and snapshots/ in it"):
+    with pytest.raises(InputError, match="no config.yaml and recording/ in it"):
         open_run(copy).encoder()
 
 
@@ -319,7 +322,7 @@ def strange(copy: Path, foreign: Path) -> Path:
     [
         (simulate.main, "--resume {run}"),
         (audit_command.main, "--encoder {run} --attacks similarity"),
-        (audit_command.main, "--encoder {run}@2 --attacks similarity --seeds 2 --out {out}"),
+        (study_main, "--encoders {run}@2 --attacks similarity --seeds 2 --out {out}"),
         (audit_command.main, "{sides} --encoder tests.auditing.brought:tiny --attacks similarity "
                              "--shadow-encoders {run}"),
         (papers, "head --encoder {run} --data synthetic"),
@@ -364,8 +367,8 @@ def test_audit__imports_what_is_trusted(
     monkeypatch.setenv("PYTHONPATH", f"{ROOT}{os.pathsep}{tmp_path}")
     line = f"--encoder {strange} --known 2 --attacks similarity --trust-plugins "
     assert audit(line, own_images=True).code == 0 and foreign.exists()
-    done = audit(line + "--seeds 2", tmp_path / "OUT", own_images=True)
-    assert done.code == 0, done.err
+    more = f"--device cpu --threads 1 --seeds 2 --out {tmp_path / 'OUT'}"
+    assert study_main([*line.replace("--encoder ", "--encoders ").split(), *more.split()]) == 0
 
 
 def test_outside_plugins__wherever_settings_may_name_one() -> None:

@@ -78,18 +78,18 @@ def test_report__attacks_controls_and_roles(report: Report) -> None:
 
 def test_folder__updates_of_the_evaluated_rounds_and_nothing_of_the_placebo(folder: Path) -> None:
     store = RunRecording(folder / "recording")
-    assert store.rounds("main") == [0, 2, 4]
-    before = store.before("main")
-    assert list(before) == [2, 4]
-    for round in before:
-        updates = store.updates("main", round)
+    assert store.rounds("main") == [0, 1, 2, 3, 4]  # and those that updates started from
+    kept = store.updates("main")
+    assert list(kept) == [2, 4]
+    before = store.before("main", kept)
+    for round, updates in kept.items():
         assert list(updates) == [0, 1, 2, 3]
         merged = store.load("main", round).state
         for name, tensor in merged.items():
             mean = sum(u[name].double() for u in updates.values()) / 4
             torch.testing.assert_close(tensor.double(), mean, atol=1e-6, rtol=1e-5)
             assert not torch.equal(before[round][name], updates[0][name])
-    assert not (folder / "recording" / "placebo").exists()
+    assert not (folder / "recording/updates/placebo").exists()
 
 
 def test_keep_updates__any_rounds_and_what_was_received_is_the_round_before(tmp_path: Path) -> None:
@@ -98,21 +98,27 @@ def test_keep_updates__any_rounds_and_what_was_received_is_the_round_before(tmp_
     out = tmp_path / "RUN"
     assert simulate(flags, out) == 0
     store = RunRecording(out / "recording")
-    before = store.before("main")
-    assert list(before) == [1, 2, 3, 4]
+    kept = store.updates("main")
+    assert list(kept) == [1, 2, 3, 4] == list(before := store.before("main", kept))
     for round, state in before.items():
         received = store.load("main", round - 1).state
         assert all(torch.equal(t, received[n]) for n, t in state.items())
-        assert len(store.updates("main", round)) == 2  # the cohort's
+        assert len(kept[round]) == 2  # the cohort's
 
 
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        ("--clients 2", "compares the updates of at least 3 clients a round, got --clients 2"),
-        ("--federation.participation 0.2", "--clients 10 --federation.participation 0.2"),
-        ("--federation.keep_updates 0", "--federation.keep_updates 0 keeps none"),
-        ("--attacks ascent", "'ascent' needs --attacker active"),
+        (
+            "--clients 2",
+            "compares the updates of at least 3 clients a round, got federation.cl",
+        ),
+        (
+            "--federation.participation 0.2",
+            "10 federation.participation 0.2",
+        ),
+        ("--federation.keep_updates 0", "federation.keep_updates 0 keeps none"),
+        ("--attacks ascent", "'ascent' needs attacker active"),
     ],
 )
 def test_check__what_leaves_the_server_nothing_to_compare_is_refused(
@@ -126,7 +132,7 @@ def test_attacks__main_of_a_server_holds_all_for_one_and_others_need_fewer_clien
     few = parse(SIMULATE, shlex.split("--attacker server --clients 2 --attacks similarity"))
     check_experiment(few.settings)
     assert "all-for-one" in parse(SIMULATE, ["--attacker", "server"]).settings.attacks
-    with pytest.raises(InputError, match="'all-for-one' needs --attacker server"):
+    with pytest.raises(InputError, match="'all-for-one' needs attacker server"):
         parse(SIMULATE, shlex.split("--attacker passive --attacks all-for-one"))
 
 

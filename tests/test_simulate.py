@@ -17,7 +17,7 @@ from fedmia import audit
 from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
 from fedmia.evaluation.steps.failures import Failures
-from fedmia.federation.plan import prepare
+from fedmia.federation.plan import make_plan
 from fedmia.report.figures import canvas
 from fedmia.runs import open_run
 from papers.__main__ import main as papers
@@ -67,12 +67,11 @@ def test_out__holds_every_file(folder: Path) -> None:
     assert {"ascent", "ascent-losses", "ascent-thresholds"} <= set(pictures)
     assert all(p.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n" for p in folder.glob("figures/*.png"))
     page = (folder / "report.html").read_text(encoding="utf-8")
-    assert page.count("data:image/png;base64,") >= len(pictures)
+    assert page.count("data:image/png;base64,") >= len({*pictures})
+    assert {p.suffix for p in (folder / "figures").iterdir()} == {".png", ".pdf"}
     assert [p.name for p in (folder / "recording/models").iterdir()] == ["main"]
     rounds = sorted(p.stem for p in (folder / "recording/models/main").iterdir())
-    assert rounds == [
-        f"{r:04d}" for r in (0, 2, 4)
-    ]  # first, last clean, last: no attacked one besides
+    assert rounds == ["0000", "0002", "0004"]  # first, last clean, last: no attacked one besides
 
 
 @pytest.mark.slow
@@ -122,7 +121,7 @@ def test_scores_csv__a_row_an_image_that_was_scored(folder: Path, report: Report
     assert {r["client"] for r in rows[24:]} == {""}
     for attack in report["attacks"]:
         assert all(math.isfinite(float(r[attack["name"]])) for r in rows)
-    split = prepare(parse(SIMULATE, ["--config", str(folder / "config.yaml")]).settings).split
+    split = make_plan(parse(SIMULATE, ["--config", str(folder / "config.yaml")]).settings).split
     members, others = ([int(r["image"]) for r in rows if r["truth"] == t] for t in "10")
     assert len({*members, *others}) == 76
     assert {*members} == {*split.members} - {*split.known_members}
@@ -238,9 +237,7 @@ def test_headline__leak_and_use_are_of_one_model(folder: Path, report: Report) -
     assert after["n"] == use["n"] and after["linear_ci"][0] <= after["linear"]
     page = (folder / "report.html").read_text(encoding="utf-8")
     assert "on the model of round 2" in page and "on the model under attack of rounds 3-4" in page
-    assert "Utility of the model of round 2 on 10 test images" in page
-    assert f"kNN {after['knn']:.2f} after the attack, at round 4" in page
-    assert "after the attack, round 4" in page
+    assert "after the attack, round 4" in page and f"{after['knn']:.2f} [" in page
 
 
 @pytest.mark.slow

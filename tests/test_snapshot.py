@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from fedmia.federation.ledger import Ledger
+from fedmia.recording.format import RoundRecord
 from fedmia.recording.run import RunRecording
 from fedmia.ssl.base import State
 from fedmia.storage.snapshot import ClientState, MemoryStore, SingleStateStore, Snapshot, StateStore
@@ -101,43 +102,52 @@ def test_snapshots__round_trip_by_branch(tmp_path: Path) -> None:
         found = store.load("main", round)
         assert found.round == round and same(found.state, state) and same(found.holder, holder)
     store.save("zero", Snapshot(2, some_state(5), {}))
-    store.save_before("zero", 1, some_state(2))
     assert store.rounds("main") == [2, 12, 100] and store.rounds("zero") == [2]
     assert same(store.load("zero", 2).state, some_state(5)) and store.load("zero", 2).holder == {}
-    for branch in ("zero", "never"):
-        store.drop(branch)
-    assert store.rounds("zero") == [] and store.before("zero") == {}
-    assert store.rounds("main") == [2, 12, 100]
+    store.drop_controls()
+    assert store.rounds("zero") == [] and store.rounds("main") == [2, 12, 100]
+    assert [folder.name for folder in (tmp_path / "models").iterdir()] == ["main"]
 
 
 def test_updates__by_round_and_client_and_what_they_started_from(tmp_path: Path) -> None:
     store = RunRecording(tmp_path)
-    assert dict(store.before("main")) == {} and dict(store.updates("main", 3)) == {}
+    assert store.updates("main") == {} and len(store.before("main", [])) == 0
     for round in (12, 3):
-        store.save_before("main", round, some_state(round))
-        for client in (11, 2):
-            store.save_update("main", round, client, some_state(100 * round + client))
-    store.save_update("placebo", 3, 0, some_state(5))
-    assert store.rounds("main") == []  # updates are no snapshots
-    before = store.before("main")
-    assert list(before) == [3, 12] and len(before) == 2
-    assert same(before[12], some_state(12))
-    kept = store.updates("main", 3)
-    assert list(kept) == [2, 11]
-    assert all(same(kept[c], some_state(300 + c)) for c in kept)
-    assert list(store.updates("placebo", 3)) == [0]
-    assert list(store.before("placebo")) == []  # half a round: an interruption came between
+        store.save("main", Snapshot(round - 1, some_state(round), {}))
+        digests = {
+            client: store.save_update("main", round, client, some_state(100 * round + client))
+            for client in (11, 2)
+        }
+        store.add(RoundRecord("main", round, updates=digests, cohort=[2, 11]))
+    store.save_update("main", 13, 0, some_state(5))  # half a round: an interruption came between
+    assert store.rounds("main") == [2, 11]  # updates are no models
+    kept = store.updates("main")
+    assert list(kept) == [3, 12] and [*kept[3]] == [2, 11]
+    assert all(same(kept[3][c], some_state(300 + c)) for c in kept[3])
+    assert same(store.before("main", kept)[12], some_state(12))
     with pytest.raises(KeyError):
-        kept[0]
-    # A run that goes on after round 3 may still ask for what was sent in it.
-    for round in (2, 3, 4):
-        store.save("main", Snapshot(round, some_state(round), {}))
-    store.keep_only("main", {2, 4}, 3)
-    assert store.rounds("main") == [2, 4]
-    assert list(store.before("main")) == [3] and not store.updates("main", 12)
-    assert list(store.received("main", 3)) == [2]
-    assert same(store.received("main", 4)[4], some_state(4))
-    store.drop("placebo")
-    assert list(store.updates("placebo", 3)) == [] and list(store.updates("main", 3)) == [2, 11]
-    store.drop_updates("main", 3)
-    assert list(store.before("main")) == []
+        kept[3][0]
+
+
+def test_rewind__goes_back_to_what_a_checkpoint_counts_on(tmp_path: Path) -> None:
+    """Files that no line names any more are gone; what lines name is whole after a reopening."""
+    store = RunRecording(tmp_path / "recording")
+    for round in (1, 2):
+        digest = store.save_update("main", round, 0, some_state(round))
+        store.add(RoundRecord("main", round, updates={0: digest}))
+        store.save("main", Snapshot(round, some_state(10 * round), {"queue": torch.ones(1)}))
+    lines, force = store.pending()
+    force()
+    store.save("main", Snapshot(3, some_state(3), {}))  # after the checkpoint
+    again = RunRecording(tmp_path / "recording")
+    assert again.rounds("main") == [1, 2]
+    again.rewind(lines)
+    assert same(again.updates("main")[2][0], some_state(2))
+    assert same(again.load("main", 2).holder, {"queue": torch.ones(1)})
+    again.rewind(2)
+    assert again.rounds("main") == [1] and list(again.updates("main")) == [1]
+    assert sorted(p.relative_to(again.folder).as_posix() for p in tmp_path.rglob("*.safe*")) == [
+        "models/main/0001.safetensors",
+        "notes/main/0001.safetensors",
+        "updates/main/0001/0000.safetensors",
+    ]

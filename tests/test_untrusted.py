@@ -149,14 +149,14 @@ def test_study__imports_no_plugin_of_its_runs(tmp_path: Path) -> None:
         (run / name).write_bytes((STORED / name).read_bytes())
     config = (run / "config.yaml").read_text()
     (run / "config.yaml").write_text(config.replace("model:\n  name: ", "model:\n  name: a.b:"))
-    (tmp_path / "sweep.json").write_text('{"sentence": "One.", "cells": []}')
+    (tmp_path / "study.json").write_text('{"sentence": "One.", "cells": []}')
     study = open_study(tmp_path)
     assert study.sentence == "One."
     with pytest.raises(UntrustedPluginError, match="'a.b:smallnet' from outside"):
         _ = study.runs["one"].settings
     for content in ("[]", "[" * 100_000, "", "{}"):
-        (tmp_path / "sweep.json").write_text(content)
-        with pytest.raises(InputError, match=r"sweep\.json of run"):
+        (tmp_path / "study.json").write_text(content)
+        with pytest.raises(InputError, match=r"study\.json of run"):
             _ = open_study(tmp_path).sentence
 
 
@@ -166,7 +166,7 @@ def answer(text: str, arrays: ArrayRecord) -> RecordDict:
 
 
 def test_answer__of_a_node_is_scores_or_refused_in_its_name() -> None:
-    done: Any = SimpleNamespace(prepared=SimpleNamespace(experiment=None), aggregation=None)
+    done: Any = SimpleNamespace(plan=SimpleNamespace(experiment=None), aggregation=None)
     terabytes = io.BytesIO()
     np.lib.format.write_array_header_1_0(
         terabytes, {"descr": "<f8", "fortran_order": False, "shape": (1 << 40,)}

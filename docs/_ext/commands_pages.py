@@ -91,9 +91,6 @@ def command_page(name: str) -> str:
     ]
     for title, rows in groups(command):
         lines += ["", f"## {title}", "", table(HEAD, rows)]
-    if command.gone:
-        lines += ["", "## No longer there", ""]
-        lines += [f"- `--{old}`: {escape(new)}" for old, new in command.gone.items()]
     return "\n".join(lines)
 
 

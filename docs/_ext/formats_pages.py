@@ -172,7 +172,7 @@ VERDICTS = {
 
 def verdicts() -> str:
     """The table of `verdict_code`, in the order of the tests."""
-    doc = inspect.getdoc(verdict.verdict) or ""
+    doc = inspect.getdoc(verdict.words) or ""
     order = re.findall(r"`([a-z-]+)`", doc[doc.index("Codes:") :].split("\n\n")[0])
     cells = [(f"`{code}`", escape(VERDICTS[code])) for code in order]
     head = ("Code", "Meaning")

@@ -8,7 +8,7 @@ from typing import Any
 from mdtext import entries, escape, prose, sections, table
 
 from fedmia.options import registry
-from fedmia.options.errors import format_error, format_value
+from fedmia.options.errors import format_value
 from fedmia.options.option import LIMITS, option_fields, placeholder
 
 # kind -> title, flag that names one, beginning of the flags of its options, and what it is.
@@ -25,7 +25,7 @@ KINDS: dict[str, tuple[str, str, str, str]] = {
     "attack": ("Attacks", "--attacks", "attack.NAME", "How membership is inferred."),
     "defense": ("Defences", "--defense", "defense", "What a client does against leakage."),
     "observer": ("Observers", "--observe", "observer", "What watches a run as it goes."),
-    "view": ("Views of a study", "--views", "view", "How the runs of a study are compared."),
+    "view": ("Views of a study", "--view", "view", "How the runs of a study are compared."),
     "encoder": ("Forms of encoder", "--encoder", "encoder", "What an audit can open."),
 }  # fmt: skip
 HEAD = ("Option", "Meaning", "Value", "Default", "Range")
@@ -44,7 +44,7 @@ def option_rows(cls: type, prefix: str) -> list[tuple[str, ...]]:
         default = "" if field.default == "" else f"`{format_value(field.default)}`"
         range_ = f"`{limits}`" if limits else ""
         flag = f"`--{prefix}.{field.name}`"
-        rows.append((flag, escape(format_error(about["help"])), f"`{values}`", default, range_))
+        rows.append((flag, escape(about["help"]), f"`{values}`", default, range_))
     return rows
 
 

@@ -24,9 +24,10 @@ def network():
 
 if __name__ == "__main__":
     images = np.random.default_rng(0).integers(0, 256, (600, 3, 16, 16), dtype=np.uint8)
-    grid, attacks = {"partition": ["iid", "quantity"]}, ["similarity", "lpla", Norm()]
+    over, attacks = {"partition": ["iid", "quantity"]}, ["similarity", "lpla", Norm()]
     data = {"dataset": images, "model": network, "attacks": attacks}
-    study = fedmia.run_study("smoke", grid=grid, seeds=3, out="STUDY", **data)
-    comparison = study.compare("Norm", "similarity")
-    print(comparison)
-    comparison.plot.barh(x="point", y="difference").figure.savefig("comparison.png")
+    study = fedmia.run_study("smoke", over=over, seeds=3, out="STUDY", **data)
+    print(study.compare(["Norm", "lpla"], "similarity"))
+    study = study.rename({"similarity": "cosine similarity", "lpla": "LpLA"})
+    study.figure("attacks").savefig("comparison.png")
+    print(study.to_latex())

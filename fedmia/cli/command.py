@@ -12,20 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from fedmia.cli import help
-from fedmia.cli.flags import Command, FlagStyle, read, refuse_options
+from fedmia.cli.flags import Command, ParsedFlags, read
 from fedmia.cli.presets import find_config
 from fedmia.config.tree import from_tree, merge, normalize
-from fedmia.options.errors import (
-    InputError,
-    Spelling,
-    format_error,
-    option_style,
-    spell_in_python,
-    style_of_file,
-)
-from fedmia.options.yamlfile import load
+from fedmia.options.errors import InputError, prefix_errors
+from fedmia.options.yamlfile import Tree, load
 
 BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130  # exit codes
+Arguments = Sequence[str] | ParsedFlags  # without the program's name, or read already
 DISK_FAILED = os.EX_IOERR  # 74: a file cannot be written or read; what is finished stays
 
 
@@ -54,14 +48,14 @@ class Invocation:
 
 def run(
     command: Command,
-    arguments: Sequence[str],
+    arguments: Arguments,
     work: Callable[[Invocation], int],
     failures: tuple[type[Exception], ...] = (),
 ) -> int:
     """Parse the arguments, then print a page or do the work; print an error as one line.
 
     Args:
-        arguments: without the program's name.
+        arguments: without the program's name, or what `answer_page` returned.
         work: does what the invocation asks for; returns the exit code.
         failures: exceptions by which `work` says that the run itself failed.
 
@@ -69,52 +63,52 @@ def run(
         The exit code: that of `work`, 0 after a page, 1 a failed run, 2 bad input, 74 a disk that
             failed.
     """
-    if (code := answer_page(command, arguments)) is not None:
-        return code
-    speak: Spelling = spell_in_python
+    if isinstance(flags := answer_page(command, arguments), int):
+        return flags
     try:
-        invocation = parse(command, arguments)
-        speak = invocation.settings.spelling
-        with option_style(speak):
-            return work(invocation)
+        return work(parse(command, flags))
     except InputError as error:
         return print_bad_input(error)
     except failures as error:
-        print("fedmia: the run failed: " + format_error(str(error), speak), file=sys.stderr)
-        return FAILED
+        return print_failure(str(error), FAILED)
     except OSError as error:
         where = f"'{error.filename}': " if error.filename and error.strerror else ""
-        why = f"{where}{error.strerror or error}"
         with suppress(OSError):  # a log on that very disk
-            print(f"fedmia: the run failed: {format_error(why, speak)}", file=sys.stderr)
+            print_failure(f"{where}{error.strerror or error}", DISK_FAILED)
         return DISK_FAILED
     except KeyboardInterrupt:
         return INTERRUPTED
 
 
-def answer_page(command: Command, arguments: Sequence[str]) -> int | None:
+def answer_page(command: Command, arguments: Arguments) -> ParsedFlags | int:
     """Print the page that the arguments ask for, or the error of a wrong flag.
 
     This imports neither the settings nor torch.
 
     Args:
-        arguments: without the program's name.
+        arguments: without the program's name, or what this returned before.
 
     Returns:
-        The exit code; None where the arguments ask for no page and no flag is wrong.
+        The exit code; where the arguments ask for no page and no flag is wrong, its flags for
+            `run`.
     """
+    if isinstance(arguments, ParsedFlags):
+        return arguments
     try:
         flags = read(command, arguments)
         page = _page(command, flags.command)
-        if page is None:
-            with option_style(FlagStyle(command, flags.typed)):
-                refuse_options(command, flags)
     except InputError as error:
         return print_bad_input(error)
     if page is None:
-        return None
+        return flags
     sys.stdout.write(page.rstrip("\n") + "\n")
     return 0
+
+
+def print_failure(why: str, code: int) -> int:
+    """Print why a run failed on standard error, as one line; returns the exit code."""
+    print(f"fedmia: the run failed: {' '.join(why.split())}", file=sys.stderr)
+    return code
 
 
 def print_bad_input(error: InputError) -> int:
@@ -123,43 +117,31 @@ def print_bad_input(error: InputError) -> int:
     return BAD_INPUT
 
 
-def parse(command: Command, arguments: Sequence[str]) -> Invocation:
+def parse(command: Command, arguments: Arguments) -> Invocation:
     """Read the arguments and the files that they name.
 
     Args:
-        arguments: without the program's name.
+        arguments: without the program's name, or read already.
 
     Returns:
         What the user asked for, with the complete settings.
 
     Raises:
-        InputError: an argument or a file is wrong, or a check refuses the settings. The message
-            spells the options as the user gave them.
+        InputError: an argument or a file is wrong, or a check refuses the settings.
     """
-    flags = read(command, arguments)
-    own_options, speak = flags.command, FlagStyle(command, flags.typed)
+    flags = arguments if isinstance(arguments, ParsedFlags) else read(command, arguments)
+    own_options = flags.command
     if (page := _page(command, own_options)) is not None:
         return Invocation(None, page=page)
     if "resume" in own_options:
         own_options = resume_settings(own_options, flags.typed)
     if own_options.get("out") == "":
         raise InputError("--out needs a folder, got ''")
-    with option_style(speak):
-        tree = normalize(command.settings, flags.tree)
     observe = tuple(filter(None, own_options.get("observe", "").split(",")))
     if "observe" in own_options and not observe:
         raise InputError("--observe needs a name, got ''")
-    if "config" in own_options:
-        file = find_config(own_options["config"], command.presets)
-        with style_of_file(file):  # on its own first, so that its mistakes are named as its own
-            from_tree(command.settings, lower := read_config(command, file))
-        speak = FlagStyle(command, flags.typed, file, lower)
-        with option_style(speak):
-            tree = merge(command.settings, lower, tree, command.attacks)
-    with option_style(speak):
-        trust = "trust_plugins" in own_options
-        settings: Any = from_tree(command.settings, tree, spelling=speak, trust_plugins=trust)
-        command.refuse(settings)
+    lower = load_config(command, own_options["config"]) if "config" in own_options else {}
+    settings = lay_over(command, lower, flags.tree, "trust_plugins" in own_options)
     folder = Path(own_options["out"]) if "out" in own_options else None
     return Invocation(
         settings,
@@ -169,6 +151,47 @@ def parse(command: Command, arguments: Sequence[str]) -> Invocation:
         observe,
         "resume" in own_options,
     )
+
+
+def lay_over(
+    command: Command, lower: Tree, upper: Mapping[str, Any], trust_plugins: bool = False
+) -> Any:
+    """The checked settings of a command.
+
+    Args:
+        lower: normalized tree that the user's options are laid over.
+        upper: tree of these options.
+        trust_plugins: whether plugins from outside that the folder of a run names are imported.
+
+    Returns:
+        An instance of the command's settings.
+
+    Raises:
+        InputError: an option or a value is wrong, or a check refuses the settings.
+    """
+    root = command.settings
+    tree = merge(root, lower, normalize(root, upper), command.attacks)
+    settings: Any = from_tree(root, tree, trust_plugins=trust_plugins)
+    command.refuse(settings)
+    return settings
+
+
+def load_config(command: Command, name: str) -> Tree:
+    """Read the settings of `--config NAME`.
+
+    Args:
+        name: a path, or the name of a preset.
+
+    Returns:
+        The tree, normalized.
+
+    Raises:
+        InputError: it cannot be read, or its settings are wrong: the message names the file.
+    """
+    file = find_config(name, command.presets)
+    with prefix_errors(str(file)):
+        from_tree(command.settings, tree := read_config(command, file))
+    return tree
 
 
 def resume_settings(own_options: Mapping[str, str], typed: Mapping[str, str]) -> dict[str, str]:
@@ -200,7 +223,7 @@ def resume_settings(own_options: Mapping[str, str], typed: Mapping[str, str]) ->
     return {**own_options, "config": str(run.config), "out": str(folder)}
 
 
-def read_config(command: Command, file: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
+def read_config(command: Command, file: Path, above: tuple[Path, ...] = ()) -> Tree:
     """Read a file of settings, laid over the file or preset that its key `base` names.
 
     Args:

@@ -9,8 +9,8 @@ from fedmia.options.yamlfile import Tree, load
 
 
 def read_commands(file: Path) -> dict[str, Command]:
-    """Every command by its name. A command that runs experiments also has their short flags, and
-    their headings after its own."""
+    """Every command by its name. A command that runs experiments also has their
+    headings after its own."""
     trees = load(file)
     shared = trees.pop("experiment", {})
     return {name: _command(tree, shared) for name, tree in trees.items()}
@@ -23,5 +23,4 @@ def _command(tree: Tree, shared: Tree) -> Command:
 
 
 COMMANDS = read_commands(Path(__file__).with_name("commands.yaml"))
-SIMULATE, AUDIT, SWEEP = COMMANDS["simulate"], COMMANDS["audit"], COMMANDS["sweep"]
-TRADEOFF = COMMANDS["tradeoff"]
+SIMULATE, AUDIT, STUDY = COMMANDS["simulate"], COMMANDS["audit"], COMMANDS["study"]

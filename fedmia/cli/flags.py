@@ -13,9 +13,7 @@ from typing import Any
 
 from fedmia.cli.presets import preset_names
 from fedmia.config.flag_layout import FlagLayout, flag_layout
-from fedmia.config.plugin_lists import refuse_class_alone
-from fedmia.config.refusals import unknown_option
-from fedmia.options.errors import InputError, prefix_errors, suggest_nearest
+from fedmia.options.errors import SHORT_FLAGS, InputError, prefix_errors, suggest_nearest
 from fedmia.options.values import Text
 
 # Switches of every command. `list` may be followed by a kind of plugin.
@@ -42,13 +40,10 @@ class Command:
         own: options of the command, no part of the settings: name -> placeholder and help.
         runs: `module:function` that names the attacks that a tree of settings runs.
         check: `module:function` that refuses built settings whose parts do not suit one another.
-        short: flags that users' scripts hold -> path; all other flags are the path itself.
-        alias: paths of another command, as shared code names them -> path of this one.
         groups: headings of the help page -> paths, or prefixes of paths; the rest stands first.
         listed: kind of plugin that `--list` alone shows, or "" for all.
         presets: names of the presets that `--config` takes, as patterns of files.
         bare: option of the command that an argument without a flag stands for, or "" for none.
-        gone: flags that are no more -> what to give in their place.
         summary: what it does, in a line of the page of `fedmia`.
     """
 
@@ -59,13 +54,10 @@ class Command:
     own: Mapping[str, Sequence[str]]
     runs: str = ""
     check: str = ""
-    short: Mapping[str, str] = field(default_factory=dict)
-    alias: Mapping[str, str] = field(default_factory=dict)
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     listed: str = ""
     presets: tuple[str, ...] = ()
     bare: str = ""
-    gone: Mapping[str, str] = field(default_factory=dict)
     summary: str = ""
 
     @cached_property
@@ -93,17 +85,25 @@ class Command:
         if self.check:
             resolve_name(self.check)(settings)
 
+    @cached_property
+    def short(self) -> Mapping[str, str]:
+        """Short flags, as keys are written, -> path; all other flags are the path itself."""
+        return {SHORT_FLAGS[path]: path for path in self.shape.options if path in SHORT_FLAGS}
+
     def flag_of(self, path: str) -> str:
         """The shortest flag of an option: `--clients` of `federation.clients`."""
-        path = self.alias.get(path, path)
-        head, _, last = path.partition(".")
-        if head in self.shape.lists:
-            return f"--{head} {last}".strip()
-        heads = {field: flag for flag, field in self.shape.heads.items()}
-        head, dot, last = path.rpartition(".")
-        path = heads.get(head, head) + dot + last
-        short = {v: k for k, v in self.short.items()}.get(path, path)
-        return "--" + (short if "." in short else short.replace("_", "-"))
+        flag = SHORT_FLAGS.get(path, path)
+        return "--" + (flag if "." in flag else flag.replace("_", "-"))
+
+    def flags(self) -> list[str]:
+        """Every flag, those of plugins' options, and plugins' names after their flag."""
+        options, heads = self.shape.options, self.shape.plugins.items()
+        of_plugins = {head: index().get("plugins", {}).get(kind, {}) for head, kind in heads}
+        flags = [*map(self.flag_of, [*options, *sorted(self.commands())])]
+        flags += [f"--{path}" for path in options]
+        for head, plugins in of_plugins.items():
+            flags += [f"--{head}.{option}" for own in plugins.values() for option in own]
+        return flags + [f"--{head} {name}" for head in of_plugins for name in of_plugins[head]]
 
     def commands(self) -> set[str]:
         """Flags that are no options of the settings."""
@@ -130,43 +130,6 @@ class ParsedFlags:
     tree: dict[str, Any] = field(default_factory=dict)
     typed: dict[str, str] = field(default_factory=dict)
     command: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class FlagStyle:
-    """Spells options as flags for a user who typed flags over a file (a `Spelling`).
-
-    Attributes:
-        command: the command as its front ends read it.
-        typed: the options that the user typed, with their text.
-        file: the file of settings, or None.
-        tree: what the file holds.
-    """
-
-    command: Command
-    typed: Mapping[str, str]
-    file: Path | None = None
-    tree: Any = None
-
-    def __call__(self, path: str, value: str | None) -> str:
-        path = self.command.alias.get(path, path)
-        if path not in self.typed and _has_path(self.tree, path):
-            return f"{path} in {self.file}" if value is None else f"{path}: {value} in {self.file}"
-        flag = self.typed.get(path) or self.command.flag_of(path)
-        return flag if value is None else f"{flag} {value}"
-
-
-def _has_path(tree: Any, path: str) -> bool:
-    if isinstance(tree, list):  # layers, by their options or by name and option
-        layers = [(one, f"{one.get('name')}.") for one in tree if isinstance(one, Mapping)]
-        return any(_has_path(one, path.removeprefix(name)) for one, name in layers)
-    if not isinstance(tree, Mapping):
-        return False
-    # The names of plugins in `attack.NAME.OPTION` may hold dots themselves.
-    return path in tree or any(
-        path.startswith(f"{key}.") and _has_path(value, path[len(key) + 1 :])
-        for key, value in tree.items()
-    )
 
 
 def read(command: Command, arguments: Sequence[str]) -> ParsedFlags:
@@ -218,34 +181,6 @@ def read(command: Command, arguments: Sequence[str]) -> ParsedFlags:
     return parsed
 
 
-def refuse_options(command: Command, flags: ParsedFlags) -> None:
-    """Refuse an option that its plugin does not have, as far as flags and the index tell.
-
-    A plugin that only a file names is checked later, when the settings are built.
-
-    Args:
-        flags: the command line as `read` gives it.
-
-    Raises:
-        InputError: an option that the plugin does not have; the message names the nearest one.
-    """
-    known = index().get("plugins", {})
-    for name, (kind, default) in command.shape.plugins.items():
-        branch = flags.tree.get(name, {})
-        chosen: dict[str, tuple[str, Mapping[str, Any]]] = {}
-        if not default:
-            chosen = {f"{name}.{plugin}": (plugin, own) for plugin, own in branch.items()}
-        elif "name" in branch or not {"config", "resume"} & flags.command.keys():
-            chosen = {name: (branch.get("name", default), branch)}
-        for path, (plugin, own) in chosen.items():
-            if name == "attack" and plugin not in known.get(kind, {}):
-                refuse_class_alone(name, str(plugin), own, flags.tree.get("attacks"))
-            options = known.get(kind, {}).get(plugin, own)
-            for key in own:
-                if key not in (*options, "name"):
-                    raise unknown_option(kind, str(plugin), f"{path}.{key}", known[kind])
-
-
 def _is_bool(command: Command, path: tuple[str, ...]) -> bool:
     """Whether an option is true or false, so that its flag without a value means true."""
     hole, _ = command.shape.options.get(".".join(path), ("", ""))
@@ -253,34 +188,22 @@ def _is_bool(command: Command, path: tuple[str, ...]) -> bool:
 
 
 def _add_lists(command: Command, parsed: ParsedFlags, key: str, text: str) -> None:
-    """`--grid OPTION=VALUES`, once for each option; `--strengths NAME=VALUES;NAME=VALUES`."""
+    """`--over OPTION=VALUES`, once for each option; `--strengths NAME=VALUES;NAME=VALUES`. Of an
+    option semicolons separate values that are lists themselves."""
     hole = command.shape.lists[key][0].partition("=")[0]
-    if hole == "OPTION":
-        cell = parsed.tree.setdefault(key, [{}])[0]
-        _add(cell, key, _option(command, key, text), text, hole)
-        return
-    for one in text.split(";"):
-        cell = parsed.tree.setdefault(key, {})
-        _add(cell, key, one.partition("=")[0].strip(), one, hole)
-
-
-def _option(command: Command, key: str, text: str) -> str:
-    """The path in `OPTION=VALUE,..` of a grid; empty: there is none."""
-    name, equals, _ = text.partition("=")
-    with prefix_errors(f"--{key} {text}"):
-        return ".".join(_path(command, name)) if equals and name else ""
-
-
-def _add(lists: dict[str, Any], key: str, path: str, text: str, hole: str) -> None:
-    """Add a list of values under its path: `partition.alpha=0.1,1`. Semicolons separate values
-    that are lists themselves."""
-    name, equals, values = text.partition("=")
-    if not equals or not path:
-        raise InputError(f"--{key} must be {hole}=VALUE,VALUE,.., got '{text}'")
-    if path in lists:
-        raise InputError(f"--{key} {name.strip()} is given twice")
-    parted = values.split(";" if ";" in values else ",")
-    lists[path] = [Text(value.strip()) for value in parted if value.strip()]
+    of_options = hole == "OPTION"
+    lists = parsed.tree.setdefault(key, [{}] if of_options else {})
+    lists = lists[0] if of_options else lists
+    for one in [text] if of_options else text.split(";"):
+        name, equals, values = (part.strip() for part in one.partition("="))
+        if not equals or not name:
+            raise InputError(f"--{key} must be {hole}=VALUE,VALUE,.., got '{one}'")
+        with prefix_errors(f"--{key} {one}"):
+            path = ".".join(_path(command, name)) if of_options else name
+        if path in lists:
+            raise InputError(f"--{key} {name} is given twice")
+        parted = values.split(";" if ";" in values else ",")
+        lists[path] = [Text(value.strip()) for value in parted if value.strip()]
 
 
 def _store_option(
@@ -308,22 +231,7 @@ def _path(command: Command, name: str) -> tuple[str, ...]:
     key = name.replace("-", "_")
     if key in command.commands():
         return (key,)
-    if key in command.gone:
-        raise InputError(f"--{name}: {command.gone[key]}")
     if path := command.shape.place(command.short.get(key, name)):
         return path
-    fixed = command.shape.options.keys()
-    own = sorted(f"--{k.replace('_', '-')}" for k in command.commands())
-    known = [command.flag_of(p) for p in fixed] + own
-    of_plugins = [
-        f"--{head}.{option}"
-        for head, (kind, default) in command.shape.plugins.items()
-        if default
-        for options in index().get("plugins", {}).get(kind, {}).values()
-        for option in options
-    ]
-    near = [*known, *(f"--{p}" for p in fixed), *of_plugins]
-    if "." in name:  # of a section: what is of none is not meant
-        near = [flag for flag in near if "." in flag]
-    hint = suggest_nearest(f"--{name}", near)
+    hint = suggest_nearest(name, command.flags())
     raise InputError(f"unknown option --{name}{hint} (--help shows them all)")

@@ -128,7 +128,7 @@ _APART = {
 
 
 def _kind(kind: str, width: int, detail: bool) -> list[str]:
-    flags = {"attack": "attacks", "role": "attacker", "observer": "observe", "view": "views"}
+    flags = {"attack": "attacks", "role": "attacker", "observer": "observe"}
     flag = f"--{flags.get(kind, kind)}"
     lines = [f"{kind} ({flag})"]
     for name in registry.names(kind):

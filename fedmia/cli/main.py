@@ -19,6 +19,12 @@ IN_A_CLONE = {
     "paper": ("tables and figures of a run are", "python -m papers run RUN"),
 }
 
+# What took the place of two commands.
+IN_STUDY = {
+    "sweep": "fedmia study CONFIG --over OPTION=VALUE,VALUE --seeds N --out FOLDER",
+    "tradeoff": "fedmia study CONFIG --defenses NAME,NAME --seeds N --out FOLDER",
+}
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command by its name.
@@ -63,6 +69,8 @@ def _page(first: str, rest: list[str]) -> str:
     if first in IN_A_CLONE:
         what, command = IN_A_CLONE[first]
         raise InputError(f"fedmia {first}: {what} `{command}`, in a clone")
+    if first in IN_STUDY:
+        raise InputError(f"fedmia {first} is no command: `{IN_STUDY[first]}`")
     known = [*COMMANDS, LIST]
     what = f"option {first}" if first.startswith("-") else f"command '{first}'"
     hint = suggest_nearest(first.lstrip("-"), known)

@@ -14,7 +14,7 @@ from fedmia.config.data import channel_mean, channel_std, data_folder, image_siz
 from fedmia.config.fields import mapping, plugins
 from fedmia.config.forms import Settings
 from fedmia.config.points import parse_points
-from fedmia.config.roles import QUICK, is_quick
+from fedmia.config.roles import QUICK, expand_lists, is_quick
 from fedmia.data.images import CHANNELS
 from fedmia.options import registry
 from fedmia.options.errors import InputError, opt
@@ -218,7 +218,7 @@ class Audit(Settings):
         if self.shadow_data is not None:
             own.insert(0, "shadow_data")
         if self.shadow_defense:
-            own.append("shadow_defense.name")
+            own.append("shadow_defense")
         if own and not self.shadows:
             without = opt("shadows", "N")
             raise InputError(f"{opt(own[0])} is given without {without}: no shadow is trained")
@@ -229,7 +229,7 @@ class Audit(Settings):
 
     def _check_defense(self, layer: Layer) -> None:
         """Refuse what a shadow cannot be trained under."""
-        where = opt("shadow_defense.name", layer.name)
+        where = opt("shadow_defense", layer.name)
         if [one.name for one in self.shadow_defense].count(layer.name) > 1:
             raise InputError(f"{where} is given twice")
         if layer.clients is not None:
@@ -283,25 +283,11 @@ def expand_names(names: tuple[str, ...]) -> tuple[str, ...]:
     Raises:
         InputError: an unknown attack, or one named twice.
     """
-    if names == ("all",):
-        return tuple(registry.names("attack"))
     if not names:
         raise InputError(f"{opt('attacks')} names no attack")
-    expanded = list[str]()
-    for name in names:
-        if names.count(name) > 1:
-            raise InputError(f"attack '{name}' is named twice")
-        expanded += [n for n in _expand_name(name) if n not in expanded]
-    return tuple(expanded)
-
-
-def _expand_name(name: str) -> list[str]:
-    """The attacks that one name stands for."""
-    if name == QUICK:
-        quick = [n for n in registry.names("attack") if is_quick(registry.load("attack", n))]
-        return [n for n in quick if outside_reason(n) is None]
-    registry.load("attack", name)
-    return [name]
+    every = registry.names("attack")
+    quick = [n for n in every if is_quick(registry.load("attack", n)) and not outside_reason(n)]
+    return expand_lists(names, {"all": every, QUICK: quick})
 
 
 def outside_reason(name: str) -> str | None:

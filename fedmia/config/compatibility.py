@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedmia.config.experiment import Experiment
-from fedmia.config.refusals import missing_option
 from fedmia.config.roles import refusal
 from fedmia.defenses.base import RunConditions
 from fedmia.defenses.stack import check_exclusive
@@ -39,9 +38,9 @@ def _check_attacker(experiment: Experiment) -> None:
         return
     clients = experiment.federation.clients
     raise InputError(
-        f"{opt('federation.clients', clients)} {opt('attacker', experiment.attacker)} "
-        f"{opt('malicious', experiment.malicious)} leaves no honest client, so no images to "
-        f"attack; {_at_most(clients)}"
+        f"{opt('malicious', experiment.malicious)} of {opt('federation.clients', clients)} with "
+        f"{opt('attacker', experiment.attacker)} leaves no honest client, so no images to attack; "
+        f"{_at_most(clients)}"
     )
 
 
@@ -110,7 +109,7 @@ def _check_training(experiment: Experiment) -> None:
     chosen = opt("train.optimizer", train.optimizer)
     if experiment.strategy.build("strategy").gradients:
         raise InputError(
-            f"{opt('strategy.name', experiment.strategy.name)} reads gradients off the clients' "
+            f"{opt('strategy', experiment.strategy.name)} reads gradients off the clients' "
             f"steps, which those of {chosen} are not; {opt('train.optimizer', 'sgd')}"
         )
 
@@ -135,7 +134,7 @@ def _cohort_size(experiment: Experiment) -> int:
 def _check_aggregation(experiment: Experiment) -> None:
     """Refuse a strategy that the cohort, the norm or secure aggregation does not allow."""
     built = experiment.strategy.build("strategy")
-    federation, mention = experiment.federation, opt("strategy.name", experiment.strategy.name)
+    federation, mention = experiment.federation, opt("strategy", experiment.strategy.name)
     if built.least > (cohort_size := _cohort_size(experiment)):
         raise InputError(
             f"{mention} with these options needs >= {built.least} clients a round, "
@@ -176,7 +175,7 @@ def _check_machine(experiment: Experiment) -> None:
         defaults = {"ray_address": None, "cpus_per_client": None, "gpus_per_client": 0}
         for name, default in defaults.items():
             if (value := getattr(experiment, name)) != default:
-                raise missing_option(name, "backend", "ray", value_text=value)
+                raise InputError(f"{opt(name, value)} needs {opt('backend', 'ray')}")
     for name in ("cpus_per_client", "gpus_per_client"):
         share = getattr(experiment, name) or 0
         if share > 1 and share != int(share):
@@ -201,10 +200,10 @@ def _check_partition(experiment: Experiment) -> None:
 def _check_defended(experiment: Experiment) -> None:
     clients = experiment.defended_clients
     if clients is not None and not experiment.defense:
-        raise missing_option("defended_clients", "defense.name", "NAME", value_text=clients)
+        raise InputError(f"{opt('defended_clients', clients)} needs {opt('defense', 'NAME')}")
     for layer in experiment.defense:
         if layer.clients is not None:
-            _check_honest(experiment, layer.clients, f"{opt('defense.name', layer.name)}, clients")
+            _check_honest(experiment, layer.clients, f"{opt('defense', layer.name)}, clients")
     if clients is not None:
         _check_honest(experiment, clients, opt("defended_clients"))
 
@@ -239,9 +238,9 @@ def _check_defense(experiment: Experiment) -> None:
     before = experiment.pretrain.mode == "public"
     setting = RunConditions(_norm_of(experiment), ssl, experiment.split.public, before)
     for layer, defense in built:
-        where = opt("defense.name", layer.name)
+        where = opt("defense", layer.name)
         if ssl.coupled:
-            where += f" with {opt('ssl.name', experiment.ssl.name)}"
+            where += f" with {opt('ssl', experiment.ssl.name)}"
         with prefix_errors(where):
             defense.check(setting)
     for client in experiment.defended:
@@ -249,8 +248,8 @@ def _check_defense(experiment: Experiment) -> None:
         names = [name for name, _ in own]
         for name in names:
             if names.count(name) > 1:
-                raise InputError(f"{opt('defense.name', name)} is given twice to client {client}")
-        with prefix_errors(f"{opt('defense.name', ','.join(names))}, client {client}"):
+                raise InputError(f"{opt('defense', name)} is given twice to client {client}")
+        with prefix_errors(f"{opt('defense', ','.join(names))}, client {client}"):
             check_exclusive(own)
 
 
@@ -262,7 +261,7 @@ def _check_pretrain(experiment: Experiment) -> None:
     if mode != "none" and not epochs:
         raise InputError(f"{mention} needs {opt('pretrain.epochs')} >= 1, got 0")
     if mode == "pooled" and experiment.defense:
-        defended = opt("defense.name", experiment.defense[0].name)
+        defended = opt("defense", experiment.defense[0].name)
         raise InputError(
             f"{mention} with {defended}: the server would train "
             "on the private images themselves, which no client's defence covers"
@@ -275,7 +274,7 @@ def _check_public(experiment: Experiment) -> None:
     """Refuse a method that trains against public images where there are none."""
     if experiment.ssl.build("ssl").public and not experiment.split.public:
         raise InputError(
-            f"{opt('ssl.name', experiment.ssl.name)} trains against public images here and needs "
+            f"{opt('ssl', experiment.ssl.name)} trains against public images here and needs "
             f"{opt('split.public')} > 0, got 0"
         )
 

@@ -12,7 +12,15 @@ from fedmia.config.data import Data
 from fedmia.config.fields import mapping, plugin, plugins, section
 from fedmia.config.forms import Settings
 from fedmia.config.points import parse_points
-from fedmia.config.roles import ATTACKERS, QUICK, granted_threat, is_client, is_quick, refusal
+from fedmia.config.roles import (
+    ATTACKERS,
+    QUICK,
+    expand_lists,
+    granted_threat,
+    is_client,
+    is_quick,
+    refusal,
+)
 from fedmia.options import registry
 from fedmia.options.errors import InputError, opt
 from fedmia.options.option import Options, option
@@ -280,12 +288,13 @@ def expand_attacks(names: tuple[str, ...], attacker: str, sums: bool = False) ->
     """
     if names == ("none",):
         return ()
-    expanded: list[str] = []
-    for name in names:
-        if names.count(name) > 1:
-            raise InputError(f"attack '{name}' is named twice")
-        expanded += [n for n in _expand_name(name, attacker, sums) if n not in expanded]
-    return tuple(expanded)
+    every = {n: registry.load("attack", n) for n in registry.names("attack")}
+    known = {n: cls for n, cls in every.items() if refusal(cls, attacker, sums=sums) is None}
+    main = [n for n, cls in known.items() if cls.main]
+    # One active attack fits into a federation: of several, all means the main one.
+    whole = [n for n, cls in known.items() if cls.main or not issubclass(cls, ActiveAttack)]
+    quick = [n for n, cls in known.items() if is_quick(cls)]
+    return expand_lists(names, {"main": main, "all": whole, QUICK: quick})
 
 
 def attack_names(tree: Mapping[str, Any]) -> tuple[str, ...]:
@@ -295,17 +304,3 @@ def attack_names(tree: Mapping[str, Any]) -> tuple[str, ...]:
     value = section.get(where, False) if isinstance(section, Mapping) else False
     sums = convert(opt(f"federation.{where}"), value, bool)
     return expand_attacks(names, str(tree.get("attacker", Experiment.attacker)), sums)
-
-
-def _expand_name(name: str, attacker: str, sums: bool) -> list[str]:
-    if name not in ("all", "main", QUICK):
-        registry.load("attack", name)
-        return [name]
-    known = [(n, registry.load("attack", n)) for n in registry.names("attack")]
-    # One active attack fits into a federation: of several, all means the main one.
-    if name == QUICK:
-        known = [(n, cls) for n, cls in known if is_quick(cls)]
-        return [n for n, cls in known if refusal(cls, attacker, sums=sums) is None]
-    whole = [(n, cls) for n, cls in known if not issubclass(cls, ActiveAttack)]
-    candidates = [(n, cls) for n, cls in known if cls.main or (name == "all" and (n, cls) in whole)]
-    return [n for n, cls in candidates if refusal(cls, attacker, sums=sums) is None]

@@ -17,9 +17,11 @@ def section(cls: type, head: str | None = None) -> Any:
     return field(default_factory=cls, metadata={"form": SectionForm(cls, head)})
 
 
-def settings_tree(cls: type) -> Any:
-    """A field that holds a tree of the settings `cls`; their options stand beside the root's."""
-    return field(default_factory=dict, metadata={"form": SectionForm(cls, open=True)})
+def settings_tree(cls: type, without: tuple[str, ...] = ()) -> Any:
+    """A field that holds a tree of the settings `cls`; their options but `without` stand beside the
+    root's."""
+    form = SectionForm(cls, open=True, without=without)
+    return field(default_factory=dict, metadata={"form": form})
 
 
 def plugin(kind: str, default: str, about: str) -> Any:
@@ -54,7 +56,7 @@ def mapping(
 ) -> Any:  # fmt: skip
     """A field that holds a mapping whose keys the user chooses; `MappingForm` says which.
 
-    Flags: `--attack.NAME.OPTION`, `--shadow.OPTION`, `--strengths NAME=V1,V2`, `--grid PATH=V1,V2`.
+    Flags: `--attack.NAME.OPTION`, `--shadow.OPTION`, `--strengths NAME=V1,V2`, `--over PATH=V1,V2`.
 
     Args:
         kind: the keys are names of plugins of this kind; empty: they are not.

@@ -21,14 +21,14 @@ class FlagLayout:
         options: path of every option that depends on no plugin -> placeholder and help, in order.
         heads: beginnings of flags whose options depend on a plugin or a class -> path of the field.
         named_options: fields whose options follow a plugin's name: `--attack.NAME.OPTION`.
-        plugins: fields of a plugin, or of options by plugins' names -> kind, and default name.
+        plugins: fields of a plugin or of several -> kind.
         lists: flags given once for each of several names -> placeholder and help.
     """
 
     options: Mapping[str, Sequence[str]]
     heads: Mapping[str, str]
     named_options: Sequence[str]
-    plugins: Mapping[str, Sequence[str]]
+    plugins: Mapping[str, str]
     lists: Mapping[str, Sequence[str]]
 
     def place(self, path: str) -> tuple[str, ...] | None:
@@ -50,7 +50,7 @@ class FlagLayout:
             return (head.replace("-", "_"), plugin, last.replace("-", "_"))
         path = path.replace("-", "_")
         if path in self.options:
-            return tuple(path.split("."))
+            return (path, "name") if self.heads.get(path) == path else tuple(path.split("."))
         head, _, last = path.rpartition(".")
         return (*self.heads[head].split("."), last) if last and head in self.heads else None
 
@@ -60,7 +60,7 @@ def flag_layout(root: type) -> FlagLayout:
     """The layout of the flags of the settings `root`."""
     fields = field_forms(root)
     opens = {name: form for name, form in fields.items() if isinstance(form, MappingForm)}
-    each = {name: form.kind for name, form in opens.items() if form.kind and not form.of}
+    each = [name for name, form in opens.items() if form.kind and not form.of]
     plugins = {name: form for name, form in fields.items() if isinstance(form, PluginForm)}
     several = [name for name, form in plugins.items() if form.several]
     return FlagLayout(
@@ -71,10 +71,7 @@ def flag_layout(root: type) -> FlagLayout:
         },
         heads={k: v for name, form in fields.items() for k, v in form.heads(name).items()},
         named_options=[*each, *several],
-        plugins={
-            **{name: (kind, "") for name, kind in each.items()},
-            **{n: (form.kind, form.default) for n, form in plugins.items() if form.default},
-        },
+        plugins={name: form.kind for name, form in plugins.items()},
         lists={
             name: ("OPTION=VALUES" if form.several else "NAME=VALUES", form.about)
             for name, form in opens.items()

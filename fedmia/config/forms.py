@@ -23,14 +23,11 @@ from fedmia.config.plugin_lists import (
     refuse_class_alone,
     split_file_path,
 )
-from fedmia.config.refusals import missing_option, unknown_option
 from fedmia.options import registry
 from fedmia.options.errors import (
     InputError,
-    Spelling,
     format_value,
     opt,
-    spell_in_python,
     suggest_nearest,
     unknown_name,
 )
@@ -55,12 +52,10 @@ class Settings(Options):
     """Base of a command's settings. Once built, every option of a chosen plugin is written out.
 
     Attributes:
-        spelling: how sentences of the report spell the options, so that the user recognises them.
         trust_plugins: whether plugins from outside may be imported that a run's folder names, and
             these settings do not. It is no option, so no folder can set it for itself.
     """
 
-    spelling: Spelling = field(default=spell_in_python, kw_only=True, compare=False, repr=False)
     trust_plugins: bool = field(default=False, kw_only=True, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -183,11 +178,17 @@ class SectionForm(Form):
         cls: the dataclass.
         head: the option that one value alone stands for, or None.
         open: whether it is a tree of other settings, whose options stand beside the root's.
+        without: names of options of these that do not.
     """
 
     cls: type
     head: str | None = None  # type: ignore[misc]
     open: bool = False
+    without: tuple[str, ...] = ()
+
+    def beside(self) -> dict[str, Form]:
+        """The forms of the options that stand beside the root's."""
+        return {n: f for n, f in field_forms(self.cls).items() if n not in self.without}
 
     def normalize(self, path: str, value: Any) -> Tree:
         value = super().normalize(path, value)
@@ -248,12 +249,12 @@ class PluginForm(Form):
         if not self.several:
             own = dict(value)
             name = own.pop("name", self.default)
-            check_type(opt(f"{path}.name"), name, str)
+            check_type(opt(path), name, str)
             return PluginChoice(str(name), plugin_options(self.kind, str(name), path, own))
         if isinstance(value, Mapping):  # options of none
             for key, own in value.items():
                 key = f"{key}.{next(iter(own), 'OPTION')}" if isinstance(own, Mapping) else key
-                raise missing_option(f"{path}.{key}", f"{path}.name", "NAME")
+                raise InputError(f"{path}.{key} needs {opt(path, 'NAME')}")
             return ()
         return tuple(
             self._layer(path if len(value) == 1 else f"{path}.{one['name']}", one) for one in value
@@ -281,7 +282,7 @@ class PluginForm(Form):
 
     def options(self, path: str) -> Iterator[tuple[str, str, str]]:
         default = "" if self.several else f" (default {self.default})"
-        yield f"{path}.name", "NAMES" if self.several else "NAME", self.about + default
+        yield path, "NAMES" if self.several else "NAME", self.about + default
 
     def heads(self, path: str) -> dict[str, str]:
         return {path: path}
@@ -358,9 +359,11 @@ class MappingForm(Form):
                 refuse_class_alone(path, name, own, siblings.get(f"{path}s"))
             own = value.items()
             return {n: plugin_options(self.kind, n, f"{path}.{n}", v) for n, v in own}
+        path = path.removesuffix("_options")  # as the flag, which holds the plugin too
         name = siblings.get(self.of, self.default)
         if not isinstance(name, str):
-            raise missing_option(f"{path}.{next(iter(value), 'OPTION')}", self.of, "DATASET")
+            key = next(iter(value), "OPTION")
+            raise InputError(f"{path}.{key} needs {opt(self.of, 'DATASET')}")
         name = split_dataset(name)[0] if self.kind == "dataset" else name
         return plugin_options(self.kind, name, path, copy_mapping(path, value))
 
@@ -387,7 +390,7 @@ def _forms(cls: Any) -> dict[str, Form]:
     for one in dataclasses.fields(cls):
         form, about = one.metadata.get("form"), one.metadata
         if isinstance(form, SectionForm) and form.open:
-            fields |= field_forms(form.cls)
+            fields |= form.beside()
         elif form is not None:
             fields[one.name] = form
         elif "options_of" in about:
@@ -414,8 +417,8 @@ def dependent_fields(classes: tuple[type, ...]) -> dict[str, MappingForm]:
 def tree_fields(root: type) -> dict[str, str]:
     """Fields that stand beside a root's own -> the field that holds their tree."""
     of = {one.name: one.metadata.get("form") for one in dataclasses.fields(root)}
-    sections = {name: f.cls for name, f in of.items() if isinstance(f, SectionForm) and f.open}
-    return {inner: name for name, cls in sections.items() for inner in field_forms(cls)}
+    trees = {name: f for name, f in of.items() if isinstance(f, SectionForm) and f.open}
+    return {inner: name for name, form in trees.items() for inner in form.beside()}
 
 
 def read_options(
@@ -445,9 +448,9 @@ def read_options(
         if flat is not None and (key not in known or key == flat):
             rest[key] = value
         elif key not in known:
-            paths = {n: f"{path}.{n}" for n in known} if path else _paths_in_sections(known)
+            paths = [f"{path}.{n}" for n in known] if path else [*known, *_paths_in_sections(known)]
             name = where.rpartition(".")[2]
-            raise InputError(f"unknown option {opt(where)}{suggest_nearest(name, known, paths)}")
+            raise InputError(f"unknown option {where}{suggest_nearest(name, paths)}")
         else:
             values[key] = known[key].read(where, value, tree)
     if flat is not None and rest:
@@ -455,16 +458,16 @@ def read_options(
     return values
 
 
-def _paths_in_sections(fields: Mapping[str, Form]) -> dict[str, str]:
-    """The options of sections and of plugins that no field is named like -> their paths."""
+def _paths_in_sections(fields: Mapping[str, Form]) -> list[str]:
+    """Paths of the options of sections and of plugins."""
     classes = [
         (name, registry.load(form.kind, one))
         for name, form in fields.items()
         if isinstance(form, PluginForm) and not form.several
         for one in registry.names(form.kind)
     ]
-    classes += [(name, form.cls) for name, form in fields.items() if isinstance(form, SectionForm)]
-    return {n: f"{name}.{n}" for name, cls in classes for n in field_forms(cls) if n not in fields}
+    sections = [(name, one.cls) for name, one in fields.items() if isinstance(one, SectionForm)]
+    return [f"{name}.{n}" for name, cls in [*sections, *classes] for n in field_forms(cls)]
 
 
 def plugin_options(kind: str, name: str, path: str, tree: Tree) -> Tree:
@@ -484,9 +487,12 @@ def plugin_options(kind: str, name: str, path: str, tree: Tree) -> Tree:
     """
     cls = registry.load(kind, name)
     for key in tree:
-        if key not in field_forms(cls):
-            options = {n: list(field_forms(registry.load(kind, n))) for n in registry.names(kind)}
-            raise unknown_option(
-                kind, name, f"{path}.{key}", {**options, name: list(field_forms(cls))}
+        if key in field_forms(cls):
+            continue
+        others = [n for n in registry.names(kind) if key in field_forms(registry.load(kind, n))]
+        if others:
+            raise InputError(
+                f"{path}.{key} is no option of {kind} '{name}', but of {', '.join(others)}"
             )
+        raise unknown_name(f"option {path}.{key}: {kind} '{name}' has no", key, field_forms(cls))
     return read_options((cls,), path, tree)

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedmia.options import registry, session
-from fedmia.options.errors import InputError, map_options, opt
+from fedmia.options.errors import InputError, opt
 from fedmia.options.yamlfile import Tree
 
 Layers = list[Tree]
@@ -107,28 +107,6 @@ def _add_options(path: str, layers: Layers, options: Tree) -> Layers | Tree:
     ]
 
 
-def address_layer(text: str, path: str, name: str, names: Sequence[str]) -> str:
-    """A layer's message, its options named as the settings of all layers take them.
-
-    Args:
-        text: with mentions of options, as `defense.epsilon`.
-        path: of the layers in the settings.
-        name: of the layer.
-        names: of all layers.
-
-    Returns:
-        The text; of several layers each option has the layer's name, as `defense.dpsgd.epsilon`.
-    """
-    if len(names) < 2:
-        return text
-
-    def rename(option: str) -> str:
-        own = option.startswith(f"{path}.")
-        return f"{path}.{name}{option.removeprefix(path)}" if own else option
-
-    return map_options(text, rename)
-
-
 def plain_layers(layers: Sequence[Any]) -> Layers | None:
     """Built layers as a tree holds them; None where there is none."""
     return [
@@ -191,7 +169,6 @@ def split_file_path(field: str, kind: str, tree: Tree) -> Tree:
         return tree
     if "path" in tree:
         raise InputError(
-            f"{opt(f'{field}.name', tree['name'])} and {opt(f'{field}.path', tree['path'])} are "
-            "two paths"
+            f"{opt(field, tree['name'])} and {opt(f'{field}.path', tree['path'])} are two paths"
         )
     return {**tree, "name": name, "path": path}

@@ -28,6 +28,29 @@ def is_quick(attack: type[Any]) -> bool:
     return attack.by_round and not attack.uses_shadows and not issubclass(attack, ActiveAttack)
 
 
+def expand_lists(names: Sequence[str], lists: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    """The attacks that names stand for, in order, each once.
+
+    Args:
+        names: of attacks or of lists.
+        lists: name of a list -> its attacks.
+
+    Returns:
+        Names of attacks.
+
+    Raises:
+        InputError: an unknown attack, or a name given twice.
+    """
+    expanded: list[str] = []
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"attack '{name}' is named twice")
+        if name not in lists:
+            registry.load("attack", name)
+        expanded += [one for one in lists.get(name, (name,)) if one not in expanded]
+    return tuple(expanded)
+
+
 class Attackers(Sequence[str]):
     """Names that `--attacker` takes, read off the plugins; `package.module:Class` is one too."""
 

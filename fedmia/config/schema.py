@@ -22,7 +22,6 @@ from fedmia.config.forms import (
     find_flat_field,
 )
 from fedmia.options import registry
-from fedmia.options.errors import format_error
 from fedmia.options.option import LIMITS, union_members
 from fedmia.options.values import plain
 from fedmia.options.yamlfile import RUN_KEY
@@ -106,7 +105,7 @@ def option_schema(one: dataclasses.Field[Any], kind: Any) -> Schema:
         A schema.
     """
     return {
-        "description": format_error(one.metadata["help"]),
+        "description": one.metadata["help"],
         "default": plain(one.default),
         **_type_schema(kind, one.metadata),
     }

@@ -117,12 +117,12 @@ class Parquet(FileDataset):
         fitting = [f.name for f in schema if _holds_names(f.type) or pa.types.is_floating(f.type)]
         common = [n for n in ("img", "image") if n in images]
         image = self.image_column or (common[0] if common else None)
-        _demand("data.image_column", image, images, schema.names, path)
+        _demand("image_column", image, images, schema.names, path)
         usual = [n for n in CLASS_NAMES if n in fitting][:1]
         labels = usual or [f.name for f in schema if pa.types.is_integer(f.type)]
         if self.label_column is not None:
             labels = [self.label_column]
-            _demand("data.label_column", self.label_column, fitting, schema.names, path)
+            _demand("label_column", self.label_column, fitting, schema.names, path)
         if column is not None:
             plain = [f.name for f in schema if _holds_names(f.type)]
             _demand("partition.column", column, plain, schema.names, path)
@@ -138,9 +138,9 @@ class Parquet(FileDataset):
         left = [n for n in names if n not in unique]
         why = f"{where}: column '{', '.join(unique)}' has another value in each row, no class"
         if unique and self.label_column is not None:
-            raise InputError(f"{why}; {opt('data.label_column')} names a column of classes")
+            raise InputError(f"{why}; {opt('label_column')} names a column of classes")
         if len(left) > 1:
-            _demand("data.label_column", None, left, left, Path(where.partition(": ")[2]))
+            _demand("label_column", None, left, left, Path(where.partition(": ")[2]))
         if unique and not left:
             notes.append(f"{why}: the images have no labels.")
         if left:
@@ -216,7 +216,7 @@ def _demand(
     option: str, name: str | None, fitting: list[str], columns: list[str], path: Path
 ) -> None:
     """Raise InputError unless column `name`, which `option` gives, is one of the `fitting` ones."""
-    what = option.removeprefix("data.").removesuffix("column").strip("._")
+    what = option.removesuffix("column").strip("._")
     flag = opt(option)
     kind = KINDS[what]
     listed = ", ".join(fitting) or "none"

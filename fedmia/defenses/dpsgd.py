@@ -154,13 +154,13 @@ class DPSGD(Defense):
         if setting.norm != "group":
             raise InputError(
                 "batch norm mixes the images of a batch, so no gradient belongs to one image; "
-                "use --model.norm group, and no batch norm in the head"
+                "use model.norm group, and no batch norm in the head"
             )
         if setting.ssl.coupled:
             # Also with every gradient clipped: replacing one image moves those of all others.
             raise InputError(
                 "the loss of one image depends on the others of its batch, so no gradient belongs "
-                "to one image and clipping bounds nothing; use --ssl moco"
+                "to one image and clipping bounds nothing; use ssl moco"
             )
 
     def check_method(self, method: SSLMethod, channels: int, size: int) -> None:
@@ -188,7 +188,7 @@ class DPSGD(Defense):
         if value <= GOAL:
             return None
         needed = least_count(lambda count: spent(count) <= GOAL, images)
-        how = f"{opt('defense.epsilon', f'{GOAL:g}')} sets the noise for it"
+        how = f"{opt('defense.dpsgd.epsilon', f'{GOAL:g}')} sets the noise for it"
         if needed is not None:
             how = f"epsilon {GOAL:g} at this noise needs about {needed:,} images a client; {how}"
         return (
@@ -330,10 +330,11 @@ class DPSGD(Defense):
         return float(memory["lr"])
 
     def _describe_divergence(self, noise: float, rate: float) -> str:
-        budget = f"{opt('defense.epsilon')} {self.epsilon:g}, " if self.epsilon is not None else ""
+        goal = f"{opt('defense.dpsgd.epsilon', f'{self.epsilon:g}')}, " if self.epsilon else ""
         return (
-            f"DP-SGD diverged at {budget}noise multiplier {noise:.3g} and learning rate {rate:.3g}"
-            f": a lower {opt('defense.lr')}, a larger {opt('train.batch_size')} or less noise helps"
+            f"DP-SGD diverged at {goal}noise multiplier {noise:.3g} and learning rate {rate:.3g}: "
+            f"a lower {opt('defense.dpsgd.lr')}, a larger {opt('train.batch_size')} or less noise "
+            "helps"
         )
 
     def _note_step(self, job: Job, noise: float, tally: _Tally) -> None:

@@ -98,7 +98,7 @@ class LogitDP(DPSGD):
             return
         if setting.norm == "group" and ssl.coupled:
             raise InputError(
-                "logit-dp bounds a loss of pairwise similarities of a batch: use --ssl simclr "
+                "logit-dp bounds a loss of pairwise similarities of a batch: use ssl simclr "
                 "without batch norm in its head, or a method whose loss is of single images"
             )
         super().check(setting)

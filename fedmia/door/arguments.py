@@ -3,66 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from fedmia.cli.command import read_config
+from fedmia.cli.command import lay_over, load_config
 from fedmia.cli.flags import Command
-from fedmia.cli.presets import find_config
-from fedmia.config.tree import from_tree, merge, normalize
+from fedmia.config.tree import normalize
 from fedmia.data._arrays import Range
 from fedmia.door.images import name_images
 from fedmia.door.plugins import name_plugin
-from fedmia.options.errors import InputError, opt, option_style, style_of_file, suggest_nearest
+from fedmia.options.errors import InputError, suggest_nearest
 from fedmia.options.values import convert
 from fedmia.options.yamlfile import Tree
 
 IMAGES = (("data",), ("data", "name"), ("members",), ("nonmembers",), ("shadow_data",))
 Config = str | Path | Mapping[str, Any] | None
-
-
-@dataclass(frozen=True)
-class KeywordStyle:
-    """Spells options as keyword arguments: `clients=0`, `partition.alpha=0`.
-
-    Attributes:
-        command: the command whose settings they are.
-        file: the file of settings under them, or None.
-        lower: what the file says.
-        upper: what the arguments say.
-    """
-
-    command: Command
-    file: Path | None = None
-    lower: Any = None
-    upper: Any = None
-
-    def __call__(self, path: str, value: str | None) -> str:
-        path = self.command.alias.get(path, path)
-        in_file = has_option(self.lower, path) and not has_option(self.upper, path)
-        if self.file is not None and in_file:
-            return f"{path} in {self.file}" if value is None else f"{path}: {value} in {self.file}"
-        name = {v: k for k, v in self.command.short.items()}.get(path, path)
-        return name if value is None else f"{name}={value}"
-
-
-def has_option(tree: Any, path: str) -> bool:
-    """Whether a tree of settings holds an option.
-
-    Args:
-        tree: nested mappings; anything else holds none.
-        path: of the option, such as `attack.similarity.views`.
-
-    Returns:
-        True where the tree gives it a value.
-    """
-    if not isinstance(tree, Mapping):
-        return False
-    return path in tree or any(
-        path.startswith(f"{key}.") and has_option(value, path[len(key) + 1 :])
-        for key, value in tree.items()
-    )
 
 
 def build_settings(
@@ -84,28 +39,11 @@ def build_settings(
         InputError: an unknown option (the message has the nearest one), a value that it does not
             take, or settings that do not suit one another.
     """
-    style = KeywordStyle(command)
-    with option_style(style):
-        lower, file = _lower_tree(command, config)
-        upper = normalize(command.settings, options_tree(command, options, lower))
-    style = KeywordStyle(command, file, lower, upper)
-    with option_style(style):
-        tree = merge(command.settings, lower, upper, command.attacks)
-        settings = from_tree(command.settings, tree, spelling=style, trust_plugins=trust_plugins)
-        command.refuse(settings)
-    return settings
-
-
-def _lower_tree(command: Command, config: Config) -> tuple[Tree, Path | None]:
-    """The tree under the options, normalized, and the file that it is of, if it is of one."""
-    if config is None:
-        return {}, None
-    if isinstance(config, Mapping):
-        return normalize(command.settings, config), None
-    file = find_config(str(config), command.presets)
-    with style_of_file(file):
-        from_tree(command.settings, lower := read_config(command, file))
-    return lower, file
+    if config is None or isinstance(config, Mapping):
+        lower = normalize(command.settings, config or {})
+    else:
+        lower = load_config(command, str(config))
+    return lay_over(command, lower, options_tree(command, options, lower), trust_plugins)
 
 
 def options_tree(command: Command, options: Mapping[str, Any], lower: Tree | None = None) -> Tree:
@@ -172,15 +110,16 @@ def _place(command: Command, name: str, value: Any) -> tuple[str, ...]:
         return tuple(command.shape.heads[name].split("."))
     if path := command.shape.place(command.short.get(name, name)):
         return path
-    known = [*command.short, *command.shape.options, *sections]
-    raise InputError(f"unknown option {opt(name)}{suggest_nearest(name, known)}")
+    dotted = (flag.removeprefix("--") for flag in command.flags() if "." in flag)
+    known = [*command.short, *command.shape.options, *sections, *dotted]
+    raise InputError(f"unknown option {name}{suggest_nearest(name, known)}")
 
 
 def _plain_values(
     command: Command, path: tuple[str, ...], value: Any, limits: Range = None
 ) -> Iterable[tuple[tuple[str, ...], Any]]:
     """(keys, plain value) of one argument: objects become names and options."""
-    kinds = plugin_kinds(command)
+    kinds = command.shape.plugins
     if path in IMAGES[1:]:
         yield path, name_images(value, path[0], limits)
     elif path == ("attacks",):
@@ -199,13 +138,6 @@ def _plain_values(
         yield path[:1], plugins if many else plugins[0]
     else:
         yield path, str(value) if isinstance(value, Path) else value
-
-
-def plugin_kinds(command: Command) -> dict[str, str]:
-    """Options of a command that name a plugin, or several as defences do -> kind of plugin."""
-    one = {name: kind for name, (kind, default) in command.shape.plugins.items() if default}
-    several = {n: n for n in command.shape.named_options if n in command.shape.heads}
-    return {**one, **several}
 
 
 def listed(value: Any) -> bool:

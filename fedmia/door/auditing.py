@@ -14,13 +14,13 @@ from fedmia.cli.commands import AUDIT
 from fedmia.config.dataset_names import split_dataset
 from fedmia.data._arrays import Range
 from fedmia.data.base import Request
-from fedmia.door.arguments import KeywordStyle, build_settings, image_range, listed
+from fedmia.door.arguments import build_settings, image_range, listed
 from fedmia.door.images import LabelledArrays, name_images, read_images
 from fedmia.door.simulation import interrupts, own_threads, results_folder
 from fedmia.encoders.memory import Encoder
 from fedmia.library import audit as audit_in_memory
 from fedmia.options import registry
-from fedmia.options.errors import InputError, option_style
+from fedmia.options.errors import InputError
 from fedmia.report.publish import say_not_run
 from fedmia.runs import Run
 from fedmia.runtime.stopwatch import Stopwatch
@@ -138,14 +138,8 @@ def _audit_by_name(
     settings = build_settings(
         AUDIT, None, {"encoder": encoder, "attacks": attacks, **options}, trust
     )
-    if len(settings.cells) > 1:
-        raise InputError(
-            "encoder must be one encoder with one seed: several are a study, `fedmia audit` with "
-            "--seeds or several encoders"
-        )
-    first = settings.cells[0].first
-    with interrupts("attacks") as stop, option_style(settings.spelling):
-        code = run_audit(Invocation(first, out, quiet), watch, stop, say_not_run)
+    with interrupts("attacks") as stop:
+        code = run_audit(Invocation(settings, out, quiet), watch, stop, say_not_run)
         if code and RunFolder(out).read_report_or_none() is None:
             raise KeyboardInterrupt if stop.is_set() else InputError("every attack failed")
 
@@ -175,11 +169,10 @@ def audit_object(
     """
     labels = list(options.pop("labels", (None, None)))
     size, limits = options.get("size"), image_range(options)
-    with option_style(KeywordStyle(AUDIT)):
-        sets = [
-            _images_in_memory(images, name, size, limits)
-            for images, name in ((members, "members"), (others, "others"))
-        ]
+    sets = [
+        _images_in_memory(images, name, size, limits)
+        for images, name in ((members, "members"), (others, "others"))
+    ]
     labels[:2] = [own.labels if y is None else y for y, own in zip(labels, sets, strict=False)]
     if any(y is None for y in labels[:2]):  # probes need the labels of both
         labels[:2] = [None, None]

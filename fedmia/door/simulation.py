@@ -17,7 +17,7 @@ import torch
 from fedmia.cli.command import Invocation
 from fedmia.cli.commands import SIMULATE
 from fedmia.door.arguments import Config, build_settings, options_tree
-from fedmia.options.errors import InputError, format_value, option_style
+from fedmia.options.errors import InputError, format_value
 from fedmia.report.publish import say_not_run
 from fedmia.runs import Run, open_run
 from fedmia.runtime.interrupts import Interrupts
@@ -82,8 +82,7 @@ def run_simulation(
         invocation = Invocation(
             settings, folder.path, quiet, observe=names, resume=resume is not None
         )
-        with option_style(settings.spelling):
-            outcome = run_experiment(invocation, watch, stop)
+        outcome = run_experiment(invocation, watch, stop)
         say_not_run(outcome.report, quiet=quiet)
         if outcome.resumable and out is not None:
             print(

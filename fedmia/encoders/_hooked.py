@@ -13,14 +13,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from fedmia.encoders._errors import FAILURES, first_line
 from fedmia.encoders._outputs import OutputNames, choose_outputs, grid, is_map, read_outputs
 from fedmia.encoders._positions import PREFIX, PositionGrid, find_grid
-from fedmia.encoders.base import FAILURES, LoadContext, first_line
+from fedmia.encoders.base import LoadContext
 from fedmia.nets.base import Trunk
 from fedmia.options.errors import InputError, opt
 
-SIZES = (224, 96, 64, 32, 28)  # tried where no size is told
-CHANNELS = (3, 1)  # likewise
+CHANNELS = (3, 1)  # tried where no number is told
 STAGES = 4  # most stages that are named
 RESERVED = ("avgpool", "encoder", "map")  # layers that every encoder has, or may have
 LARGEST = 1024  # pixels a side that a file may name
@@ -104,10 +104,8 @@ def capture_outputs(module: nn.Module, names: Sequence[str]) -> Iterator[Fired]:
 def refuse_large(where: str, size: int) -> None:
     """Refuse a size in pixels that a file names, and whose maps would take gigabytes."""
     if not 1 <= size <= LARGEST:
-        raise InputError(
-            f"{where} names images of {size}x{size} pixels; its file may name 1 to {LARGEST} "
-            f"({opt('size')} tells any other)"
-        )
+        may = f"its file may name 1 to {LARGEST} ({opt('size')} tells any other)"
+        raise InputError(f"{where} names images of {size}x{size} pixels; {may}")
 
 
 class TrialPass(NamedTuple):
@@ -126,60 +124,45 @@ class TrialPass(NamedTuple):
 
 @torch.no_grad()
 def find_input_size(
-    context: LoadContext,
-    run: Callable[[Tensor], object],
-    channels: Sequence[int],
-    size: int | None = None,
-    sizes: Sequence[int] = SIZES,
+    context: LoadContext, run: Callable[[Tensor], object], channels: Sequence[int]
 ) -> TrialPass:
-    """The first size of blank pixels that `run` takes: the size that the user gave, else of
-    `size`, else of the usual `sizes`.
+    """The first size of blank pixels that `run` takes: the size that the user gave, else that of
+    the context, else of its `sizes`.
 
     Raises:
         InputError: it takes none of them.
     """
-    where, side = context.where, context.load_options.size or size
-    if size is not None and side == size and size != context.load_options.size:
-        refuse_large(where, size)
-    took: list[tuple[int, int]] = []
-    errors: list[str] = []
-    for size in dict.fromkeys(([side] if side else []) + list(sizes)):
+    own = context.load_options.size
+    if own is None and context.size is not None:
+        refuse_large(context.where, context.size)
+    side, took, errors = own or context.size, list[tuple[int, int]](), list[str]()
+    for one in dict.fromkeys((*([side] if side else ()), *context.sizes)):
         for count in channels if not took else (took[0][0],):
             try:
-                run(torch.zeros(1, count, size, size))
+                run(torch.zeros(1, count, one, one))
             except InputError:
                 raise
             except FAILURES as error:
-                errors.append(f"{count}x{size}x{size}: {first_line(error)}")
+                errors.append(f"{count}x{one}x{one}: {first_line(error)}")
                 continue
-            took.append((count, size))
+            took.append((count, one))
             break
         if len(took) == 2 or side and not took:
             break
     if not took:
-        raise InputError(
-            f"{where} fails on {'' if side else 'blank '}images of {errors[0]}; {opt('size')} "
-            "tells the size that it takes"
-        )
+        fails = f"{context.where} fails on {'' if side else 'blank '}images of {errors[0]}"
+        raise InputError(f"{fails}; {opt('size')} tells the size that it takes")
     return TrialPass(*took[0], fixed=len(took) == 1)
 
 
 @torch.no_grad()
 def hook_backbone(
-    context: LoadContext,
-    module: nn.Module,
-    channels: Sequence[int],
-    size: int | None = None,
-    sizes: Sequence[int] = SIZES,
-    *,
-    flat_is_map: bool = False,
+    context: LoadContext, module: nn.Module, channels: Sequence[int], *, flat_is_map: bool = False
 ) -> tuple[HookedBackbone, TrialPass]:
     """The module as a backbone, its stages found by one pass of blank pixels.
 
     Args:
         channels: numbers of channels to try.
-        size: to try first, pixels a side, or None.
-        sizes: to try then.
         flat_is_map: whether an output as long as the last map is that map, flattened.
 
     Raises:
@@ -187,7 +170,7 @@ def hook_backbone(
             which none is known to be the embedding.
     """
     module.eval()
-    where, tried = context.where, find_input_size(context, module, channels, size, sizes)
+    where, tried = context.where, find_input_size(context, module, channels)
     # A pooled map may be larger than the one it was made of: VGG's is 7x7 for any image.
     pools = (nn.AdaptiveAvgPool2d, nn.AdaptiveMaxPool2d)
     names = [n for n, part in module.named_modules() if n and not isinstance(part, pools)]
@@ -206,8 +189,7 @@ def hook_backbone(
     if flat_is_map and last is not None and prefix is None:
         places = vector.shape[1] / last.shape[1]
         pooled = places > 1 and places == math.isqrt(int(places)) ** 2
-    backbone = HookedBackbone(module, own, stages, prefix=prefix, pooled=pooled, grid=sized)
-    return backbone, tried
+    return HookedBackbone(module, own, stages, prefix=prefix, pooled=pooled, grid=sized), tried
 
 
 def find_stages(fired: Fired) -> tuple[tuple[str, ...], Tensor | None, int | None]:

@@ -12,16 +12,10 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel
 
 from fedmia.encoders import checkpoint, untrained
+from fedmia.encoders._errors import FAILURES, first_line
 from fedmia.encoders._hooked import TrialPass
 from fedmia.encoders._outputs import named_tensors
-from fedmia.encoders.base import (
-    FAILURES,
-    Constants,
-    LoadContext,
-    LoadedEncoder,
-    Weights,
-    first_line,
-)
+from fedmia.encoders.base import LoadContext, LoadedEncoder, Weights
 from fedmia.nets.base import Backbone
 from fedmia.options.errors import InputError, opt
 from fedmia.options.seeding import torch_rng
@@ -85,10 +79,8 @@ def copy_module(module: nn.Module, where: str) -> Any:
         detached = {id(t): t.detach().clone() for t in every if not t.is_leaf}
         copied = copy.deepcopy(module, detached)
     except Exception as error:  # whatever the user's own attributes raise
-        raise InputError(
-            f"{where} cannot be copied ({first_line(error)}); a function that builds it and loads "
-            f"its weights can be audited: {opt('encoder', 'package.module:factory')}"
-        ) from None
+        way = f"a function that makes it can be audited: {opt('encoder', 'package.module:factory')}"
+        raise InputError(f"{where} cannot be copied ({first_line(error)}); {way}") from None
     for part in copied.modules():
         for name, child in list(part.named_children()):
             if (inner := strip_wrappers(child)) is not child:
@@ -123,8 +115,6 @@ def load_white_box(
     context: LoadContext,
     network: Backbone | Encoder | SSLMethod,
     tried: TrialPass,
-    own: Constants | None = None,
-    size: int | None = None,
     access: str = "white_box",
 ) -> LoadedEncoder:
     """The encoder with its layers and weights at hand; its control has permuted weights.
@@ -132,18 +122,18 @@ def load_white_box(
     Args:
         network: a backbone, which gets the head that came with its weights, an encoder, or a
             method with its own loss.
-        own: the normalisation that goes with a backbone, None: not known.
-        size: that it asks for where the user gives none and other sizes work too.
         access: `black_box` where no gradient reaches its weights.
     """
     load_options = context.load_options
     blank = torch.zeros(1, tried.channels, tried.size, tried.size)
     if isinstance(network, Backbone):
-        mean, std = load_options.channel_constants(tried.channels, own, context.notes)
+        own, notes = context.constants, context.notes
+        mean, std = load_options.channel_constants(tried.channels, own, notes)
         network = Encoder(network, nn.Identity(), mean, std)
         if (head := context.weights.head) is not None:
             width = _width(network, blank)
-            fits = checkpoint.head_fits(head, width)
+            first = next(m for m in head.modules() if isinstance(m, nn.Linear))
+            fits = first.in_features == width
             network.head = head if fits else network.head
             context.notes.append(HEADED if fits else UNFIT.format(width))
     if isinstance(network, Encoder):
@@ -152,15 +142,13 @@ def load_white_box(
     method = network.to(load_options.device)
 
     def permuted(least: int) -> SSLMethod:
-        control, count = copy.deepcopy(method), 0
-        for prefix, module in control.shared_modules().items():
-            tensors = {prefix + key: tensor for key, tensor in module.state_dict().items()}
-            count += untrained.permute_tensors(tensors, load_options.seed, least)
-        if not count:
-            raise InputError(f"{context.where}: {untrained.NOTHING}")
+        control: SSLMethod = copy.deepcopy(method)
+        parts = control.shared_modules().items()
+        state = {prefix + n: t for prefix, part in parts for n, t in part.state_dict().items()}
+        untrained.permute_tensors(state, context, least)
         return control
 
-    return load_with_control(context, access, method, permuted, tried, size)
+    return load_with_control(context, access, method, permuted, tried)
 
 
 @torch.no_grad()
@@ -175,27 +163,22 @@ def load_with_control(
     method: SSLMethod,
     permuted: Callable[[int], SSLMethod],
     tried: TrialPass,
-    size: int | None = None,
 ) -> LoadedEncoder:
     """A released encoder whose control is its own with weights permuted.
 
     Args:
         permuted: makes it, weight tensors of fewer dimensions than its argument left alone.
-        size: as of `load_white_box`.
     """
-    name, load_options = context.where, context.load_options
     shape = (tried.channels, tried.size, tried.size)
     return LoadedEncoder(
-        name=name,
+        name=context.where,
         method=method,
         augment=MoCoV2().augment,
-        untrained=lambda: untrained.build_control(
-            permuted, method.encoder, name, shape, load_options.seed
-        ),
+        untrained=lambda: untrained.build_control(permuted, method.encoder, context, shape),
         untrained_how=untrained.HOW,
         access=access,
         channels=tried.channels,
-        size=tried.size if tried.fixed or load_options.size else size,
+        size=tried.size if tried.fixed or context.load_options.size else context.size,
         fixed_size=tried.fixed,
         notes=context.notes,
         weights=context.weights,

@@ -86,11 +86,9 @@ def choose_outputs(outputs: Any, context: LoadContext) -> OutputNames:
     every = dict(named_tensors(outputs))
     tensors = {n: t for n, t in every.items() if 2 <= t.ndim <= 4}
     if not tensors:
-        shapes = ", ".join(str(tuple(v.shape)) for v in every.values())
-        raise InputError(
-            f"{where} returns {shapes or 'no float tensor'}; an encoder returns vectors (B, D), "
-            "maps (B, D, h, w) or tokens (B, N, D)"
-        )
+        shapes = ", ".join(str(tuple(v.shape)) for v in every.values()) or "no float tensor"
+        usual = "an encoder returns vectors (B, D), maps (B, D, h, w) or tokens (B, N, D)"
+        raise InputError(f"{where} returns {shapes}; {usual}")
     listed = ", ".join(f"'{n}' (B, {', '.join(map(str, t.shape[1:]))})" for n, t in tensors.items())
     usable = [n for n in tensors if len(tensors) == 1 or not ASIDE.search(n)]
     maps = [n for n in usable if tensors[n].ndim == 4 and tensors[n].shape[2:] != (1, 1)]
@@ -102,18 +100,14 @@ def choose_outputs(outputs: Any, context: LoadContext) -> OutputNames:
         if embedding not in tensors:
             raise unknown_name("output", embedding, tensors)
         chosen = [embedding]
-    elif len(chosen) != 1 or (
-        not known and _may_be_mask(tensors[chosen[0]], [tensors[n] for n in (*maps, *tokens)])
-    ):
-        raise InputError(
-            f"{where} returns {listed}, and which of them is the embedding is not known: "
-            f"{opt('embedding', 'NAME')} tells, or return it alone"
-        )
+    parts, guessed = [tensors[n] for n in (*maps, *tokens)], not known and embedding is None
+    if len(chosen) != 1 or (guessed and _may_be_mask(tensors[chosen[0]], parts)):
+        way = f"{opt('embedding', 'NAME')} tells which is the embedding, or return it alone"
+        raise InputError(f"{where} returns {listed}: {way}")
     vector = chosen[0]
     if embedding is None and (len(tensors) > 1 or ASIDE.search(vector)):
-        context.notes.append(
-            f"{where} returns {listed}: '{vector}' is audited; {opt('embedding')} names another."
-        )
+        audited = f"'{vector}' is audited; {opt('embedding')} names another."
+        context.notes.append(f"{where} returns {listed}: {audited}")
     own = [vector] if vector in maps or is_map(tensors[vector]) else maps
     return OutputNames(vector, own[-1] if own and tensors[vector].ndim != 3 else None)
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional as F
 
-from fedmia.encoders.base import FAILURES
+from fedmia.encoders._errors import FAILURES
 
 NAMES = ("pos_embed", "pos_embedding", "positional_embedding", "position_embeddings")
 PREFIX = 16  # most class and register tokens
@@ -77,8 +77,7 @@ class PositionGrid(NamedTuple):
 def find_grid(module: nn.Module, channels: int, side: int) -> PositionGrid | None:
     """The grid of a module that takes images of `side` alone; None where it has no patches or no
     learned table of their positions, or where other tables alone do not make it take others."""
-    convs = (m for m in module.modules() if isinstance(m, nn.Conv2d))
-    first = next(convs, None)
+    first = next((m for m in module.modules() if isinstance(m, nn.Conv2d)), None)
     if first is None or first.kernel_size != first.stride or first.stride[0] != first.stride[1]:
         return None
     patch = first.stride[0]

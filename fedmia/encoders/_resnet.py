@@ -8,8 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from fedmia.encoders._hooked import SIZES
-from fedmia.encoders.base import LoadOptions
+from fedmia.encoders.base import LoadContext
 from fedmia.nets.base import group_count
 from fedmia.options.errors import InputError, opt
 
@@ -45,39 +44,38 @@ def is_resnet(tensors: Mapping[str, Tensor]) -> bool:
     return tensors.keys() >= {FIRST, SECOND, "conv1.weight"}
 
 
-def sizes(module: nn.Module) -> tuple[int, ...]:
-    """Sizes of images to try: with a small stem the usual ones are slow, and not meant."""
+def adapt_sizes(context: LoadContext, module: nn.Module) -> bool:
+    """Whether the stem is small: then the context gets small sizes to try, as the usual ones are
+    slow and not meant."""
     stem = getattr(module, "conv1", None)
-    return SMALL if isinstance(stem, nn.Conv2d) and stem.stride == (1, 1) else SIZES
+    small = isinstance(stem, nn.Conv2d) and stem.stride == (1, 1)
+    if small:
+        context.sizes = SMALL
+    return small
 
 
 def adapt(
-    module: nn.Module,
-    tensors: Mapping[str, Tensor],
-    relu: bool,
-    padding: int,
-    options: LoadOptions,
-) -> list[str]:
-    """Give a ResNet of torchvision's or timm's names the stem and the norms of a file; notes.
+    module: nn.Module, tensors: Mapping[str, Tensor], relu: bool, padding: int, context: LoadContext
+) -> None:
+    """Give a ResNet of torchvision's or timm's names the stem and the norms of a file.
 
     Args:
         tensors: by canonical names.
         relu: whether a ReLU follows the first norm.
         padding: of a 3x3 first convolution.
-        options: the user's; they name the file.
+        context: names the file; gets notes.
 
     Raises:
         InputError: the norms lack statistics and the user does not allow that.
     """
     conv, stem = getattr(module, "conv1", None), tensors.get("conv1.weight")
     if not isinstance(conv, nn.Conv2d) or stem is None or stem.ndim != 4:
-        return []
-    notes = list[str]()
-    outputs, channels, kernel = stem.shape[:3]
+        return
+    (outputs, channels, kernel), options = stem.shape[:3], context.load_options
     if kernel == 3 and conv.kernel_size != (3, 3):
         module.conv1 = nn.Conv2d(channels, outputs, 3, padding=padding, bias=False)
         module.maxpool = nn.Identity()
-        notes.append(
+        context.notes.append(
             f"The file's first convolution is 3x3: taken with stride 1, padding {padding} and no "
             "max-pooling, as on small images."
         )
@@ -85,27 +83,20 @@ def adapt(
         module.conv1 = nn.Conv2d(channels, outputs, kernel, 2, kernel // 2, bias=False)
     if not relu:
         module.add_module("act1" if hasattr(module, "act1") else "relu", nn.Identity())
-        notes.append("No ReLU follows the first norm, as in the code that numbers its layers so.")
+        context.notes.append("No ReLU follows the first norm, as where layers are numbered so.")
     if "bn1.weight" in tensors and "bn1.running_mean" not in tensors:
         if not options.allow_missing:
-            raise InputError(
-                f"weights '{options.checkpoint}': no running_mean and running_var beside bn1.weight"
-                ": the file lacks the buffers of batch norms (model.state_dict() has them, "
-                "model.parameters() has not), or its norms are of groups; "
-                f"{opt('allow_missing')} takes them for group norms"
-            )
-        _group_norms(module)
-        notes.append("The file's norms keep no statistics: taken for group norms of 32 groups.")
-    return notes
-
-
-def _group_norms(module: nn.Module) -> None:
-    """Group norm in place of every batch norm."""
-    for name, norm in list(module.named_modules()):
-        if isinstance(norm, nn.BatchNorm2d):
-            parent, _, own = name.rpartition(".")
-            count = norm.num_features
-            setattr(module.get_submodule(parent), own, nn.GroupNorm(group_count(count), count))
+            lacks = "no running_mean and running_var beside bn1.weight"
+            way = "save model.state_dict(), which has the buffers of batch norms; "
+            way += f"{opt('allow_missing')} takes the norms for group norms"
+            raise InputError(f"weights '{options.checkpoint}': {lacks}: {way}")
+        for name, norm in list(module.named_modules()):
+            if isinstance(norm, nn.BatchNorm2d):
+                count = norm.num_features
+                module.set_submodule(name, nn.GroupNorm(group_count(count), count))
+        context.notes.append(
+            "The file's norms keep no statistics: taken for group norms of 32 groups."
+        )
 
 
 def build(tensors: Mapping[str, Tensor], where: str) -> nn.Module:
@@ -116,7 +107,8 @@ def build(tensors: Mapping[str, Tensor], where: str) -> nn.Module:
     """
     from torchvision.models.resnet import BasicBlock, Bottleneck, ResNet  # slow to import
 
-    depths = [_count(tensors, f"layer{i}.") for i in range(1, STAGES + 1)]
+    blocks = {tuple(n.split(".")[:2]) for n in tensors if n.count(".") > 2}
+    depths = [sum(stage == f"layer{i}" for stage, _ in blocks) for i in range(1, STAGES + 1)]
     if not all(depths) or f"layer{STAGES + 1}.0.conv1.weight" in tensors:
         raise InputError(f"{where}: its ResNet has {sum(map(bool, depths))} stages, not {STAGES}")
     deep, options = "layer1.0.conv3.weight" in tensors, dict[str, Any]()
@@ -142,9 +134,3 @@ def build(tensors: Mapping[str, Tensor], where: str) -> nn.Module:
     network.bn1 = nn.BatchNorm2d(inputs)
     network.add_module("fc", nn.Identity())
     return network
-
-
-def _count(tensors: Mapping[str, Tensor], stage: str) -> int:
-    """Blocks of a stage."""
-    blocks = {n.split(".")[1] for n in tensors if n.startswith(stage) and n.count(".") > 2}
-    return len(blocks)

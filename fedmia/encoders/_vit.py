@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedmia.encoders.base import LoadContext, import_extra
+from fedmia.encoders._errors import import_extra
+from fedmia.encoders.base import LoadContext
 from fedmia.options.errors import InputError
 
 PATCHES, BLOCK = "patch_embed.proj.weight", "blocks.0.attn.qkv.weight"

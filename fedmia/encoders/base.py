@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import glob
-import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -14,8 +12,9 @@ import numpy as np
 import torch
 from torch import nn
 
+from fedmia.encoders._errors import NUMPY, why_unread
 from fedmia.options.bounded import read_json
-from fedmia.options.errors import InputError, opt, suggest_nearest
+from fedmia.options.errors import InputError, opt
 from fedmia.options.filetype import check_file_type
 from fedmia.options.option import Options
 from fedmia.ssl.augment import Augment
@@ -23,11 +22,9 @@ from fedmia.ssl.base import SSLMethod
 from fedmia.storage.runfolder import Trust
 from fedmia.threat.needs import ACCESS
 
-NUMPY = (".npz", ".npy")
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+SIZES = (224, 96, 64, 32, 28)  # tried where no size is told
 PLAIN = ((0.5,), (0.25,))  # one channel, or any other number of them
-# What modules and programs raise on pixels that they do not take.
-FAILURES = (RuntimeError, AssertionError, ValueError, TypeError, IndexError)
 
 Constants = tuple[tuple[float, ...], tuple[float, ...]]
 
@@ -117,12 +114,9 @@ class LoadOptions:
     access: str | None = None
 
     def __post_init__(self) -> None:
-        for name, values in (
-            ("mean", channel_constants),
-            ("std", channel_constants),
-            ("device", torch.device),
-        ):
-            object.__setattr__(self, name, values(getattr(self, name)))
+        for name in ("mean", "std"):
+            object.__setattr__(self, name, channel_constants(getattr(self, name)))
+        object.__setattr__(self, "device", torch.device(self.device))
 
     def refuse_constants(self, whose: str) -> None:
         """Raise InputError where a normalisation or an output is named to an encoder that holds its
@@ -149,20 +143,16 @@ class LoadOptions:
             InputError: the number of values is neither one nor `channels`, or a deviation is not
                 positive.
         """
-        usual = IMAGENET if channels == 3 else PLAIN
+        what = "ImageNet's constants" if channels == 3 else "mean 0.5, deviation 0.25"
         if own is None and (self.mean is None or self.std is None):
-            notes.append(
-                "The encoder does not tell how its pixels were normalised: "
-                + ("ImageNet's constants" if channels == 3 else "mean 0.5, deviation 0.25")
-                + f" stand for what {opt('mean')} and {opt('std')} leave open."
-            )
-        mean = self.mean or (own or usual)[0]
-        std = self.std or (own or usual)[1]
+            open_ = f"{what} stand for what {opt('mean')} and {opt('std')} leave open."
+            notes.append(f"The encoder does not tell how its pixels were normalised: {open_}")
+        usual = own or (IMAGENET if channels == 3 else PLAIN)
+        mean, std = self.mean or usual[0], self.std or usual[1]
         for name, values in (("mean", mean), ("std", std)):
             if len(values) not in (1, channels):
-                raise InputError(
-                    f"{opt(name)}: {len(values)} values for images of {channels} channels"
-                )
+                count = f"{len(values)} values for images of {channels} channels"
+                raise InputError(f"{opt(name)}: {count}")
         if min(std) <= 0:
             raise InputError(f"{opt('std')} must be > 0, got {min(std)}")
         return tuple(mean) * (channels // len(mean)), tuple(std) * (channels // len(std))
@@ -219,12 +209,18 @@ class LoadContext:
     Attributes:
         where: what messages and the report call the encoder.
         load_options: the user's options.
+        size: pixels a side that it asks for where the user gives none; None: not known.
+        sizes: likewise, tried then.
+        constants: the normalisation that goes with its weights; None: not known.
         notes: what the reader of the report should know.
         weights: where its weights come from.
     """
 
     where: str
     load_options: LoadOptions
+    size: int | None = None
+    sizes: Sequence[int] = SIZES
+    constants: Constants | None = None
     notes: list[str] = field(default_factory=list)
     weights: Weights = field(default_factory=lambda: Weights("torch module"))
 
@@ -255,19 +251,17 @@ def load(spec: str, **options: Any) -> LoadedEncoder:
         InputError: no such encoder, weights that do not fit, an extra that is not installed.
     """
     load_options = LoadOptions(**options)
-    checkpoint, key = load_options.checkpoint, load_options.key
-    if load_options.size is not None and load_options.size < 1:
-        raise InputError(f"{opt('size')} must be >= 1, got {load_options.size}")
+    checkpoint, key, size = load_options.checkpoint, load_options.key, load_options.size
+    if size is not None and size < 1:
+        raise InputError(f"{opt('size')} must be >= 1, got {size}")
     form, source = find_form(spec)
     if key is not None and checkpoint is None and not form.takes_key:
         without = f"is given without {opt('checkpoint', 'FILE')}"
         raise InputError(f"{opt('checkpoint_key', key)} {without}")
     if checkpoint is not None and not form.takes_checkpoint:
         *most, last = [one.written.partition(",")[0] for one in forms() if one.takes_checkpoint]
-        raise InputError(
-            f"{opt('checkpoint', checkpoint)}: '{spec}' holds its own weights; a checkpoint goes "
-            f"with {', '.join(most)} and {last}"
-        )
+        goes = f"a checkpoint goes with {', '.join(most)} and {last}"
+        raise InputError(f"{opt('checkpoint', checkpoint)}: '{spec}' holds its own weights; {goes}")
     for file in (spec, f"{spec}.data"):  # the second has the weights of a large .onnx
         check_file_type(Path(file), "encoder")
     return finish(form.load(source, load_options), load_options)
@@ -288,9 +282,8 @@ def finish(loaded: LoadedEncoder, load_options: LoadOptions) -> LoadedEncoder:
     granted = ACCESS[: ACCESS.index(loaded.access) + 1]
     access, embedding = load_options.access, load_options.embedding
     if access is not None and access not in granted:
-        raise InputError(
-            f"{opt('access')} to {loaded.name} must be {' or '.join(granted)}, got {access!r}"
-        )
+        must = f"must be {' or '.join(granted)}, got {access!r}"
+        raise InputError(f"{opt('access')} to {loaded.name} {must}")
     if embedding is not None and not hasattr(loaded.method.encoder.backbone, "named_outputs"):
         raise InputError(f"{opt('embedding', embedding)}: {loaded.name} has one embedding only")
     loaded.access = access or loaded.access
@@ -320,76 +313,26 @@ def find_form(spec: str) -> tuple[EncoderForm, str]:
             if form.suffixes and not Path(spec).is_file():
                 raise InputError(f"encoder '{spec}': {why_unread(spec)}")
             if not form.prefix and (folder := _hugging_face_folder(Path(spec))):
-                raise InputError(
-                    f"encoder '{spec}' is of a folder as transformers saves it: give "
-                    f"{opt('encoder', f'hf:{folder}')}"
-                )
+                give = opt("encoder", f"hf:{folder}")
+                raise InputError(f"encoder '{spec}' is of a folder of transformers': give {give}")
             return form, spec.removeprefix(f"{form.prefix}:") if form.prefix else spec
     module, *rest = spec.split(":", 2)
     if len(rest) == 2 and all(map(str.isidentifier, [*module.split("."), rest[0]])):
         return registry.build("encoder", f"{module}:{rest[0]}", {}), rest[1]
-    missing = " (no such folder)" if "/" in spec or "@" in spec else ""
-    if Path(spec).is_file() or Path(spec).suffix in NUMPY:
-        why = f"; {why_unread(spec)}" if Path(spec).suffix in NUMPY else ""
-        missing = f" (a file that ends in '{Path(spec).suffix}'{why})"
+    missing, suffix = " (no such folder)" if "/" in spec or "@" in spec else "", Path(spec).suffix
+    if suffix in NUMPY:
+        missing = f" ({why_unread(spec)})"
+    elif Path(spec).is_file():
+        missing = f" (a file that ends in '{suffix}')"
     listed = ", ".join(form.written for form in known)
     raise InputError(f"unknown encoder '{spec}'{missing}; give one of {listed}")
 
 
-def why_unread(path: str | Path) -> str:
-    """Why a path names no file of weights, and the way out."""
-    if Path(path).suffix in NUMPY:
-        way_out = "torch.save({n: torch.from_numpy(a) for n, a in numpy.load(F).items()}, 'F.pth')"
-        return f"arrays of NumPy are not read: {way_out} makes weights of F"
-    pattern = "; a pattern is not expanded: each audit reads one file, named in full"
-    return f"no such file{pattern * glob.has_magic(str(path))}"
-
-
 def _hugging_face_folder(path: Path) -> Path | None:
     """The folder that holds a model of transformers, where `path` is it or its file of weights."""
-    folder = path if path.is_dir() else path.parent if path.name == "model.safetensors" else None
-    config = folder / "config.json" if folder else None
-    if config is None or not config.is_file() or (path.is_dir() and (path / "recording").is_dir()):
-        return None
+    folder = path.parent if path.name == "model.safetensors" else path
     try:
-        content = read_json(config)
+        content = read_json(folder / "config.json")
     except (OSError, ValueError):
         return None
     return folder if isinstance(content, dict) and "model_type" in content else None
-
-
-def import_extra(module: str, what: str, name: str) -> Any:
-    """Import a library that is installed only with an extra.
-
-    Args:
-        module: to import.
-        what: needs it, for the error.
-        name: of the extra.
-
-    Returns:
-        The module.
-
-    Raises:
-        InputError: the extra is not installed.
-    """
-    try:
-        return importlib.import_module(module)
-    except ImportError:
-        raise InputError(
-            f"{what} needs the extra: pip install '.[{name}]' in a clone of fedmia"
-        ) from None
-
-
-def first_line(error: BaseException) -> str:
-    """First line of an exception's message, its first 300 characters, or its type where there is
-    none: a file of others may put a whole page into a name that the message repeats."""
-    lines = str(error).strip().splitlines()
-    return lines[0][:300] if lines else type(error).__name__
-
-
-def unknown_model_error(library: str, name: str, known: Sequence[str]) -> InputError:
-    """The error for a model that a library lacks, with the nearest name of `known`: all of them are
-    too many to print."""
-    return InputError(
-        f"unknown {library} model '{name}'{suggest_nearest(name, known)} ({len(known)} are known)"
-    )

@@ -8,7 +8,6 @@ from contextlib import redirect_stdout
 from io import StringIO
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from fedmia.encoders import _resnet, _vit
@@ -60,7 +59,7 @@ def load_checkpoint(context: LoadContext, module: nn.Module, *, adapt: bool = Fa
     notes += how
     if adapt:
         relu = _resnet.canonical_names(match.trunk)[1]
-        notes += _resnet.adapt(module, renamed, relu, match.scheme.padding, context.load_options)
+        _resnet.adapt(module, renamed, relu, match.scheme.padding, context)
         notes += _vit.set_heads(module, renamed, match.scheme.form)
         notes += _vit.use_quick_gelu(module) if match.scheme.form == OPENAI else []
         own = module.state_dict()
@@ -91,23 +90,24 @@ def load_tensors(
             ready[name] = fitted
             if fitted.shape != tensor.shape and is_positions(name):
                 notes.append(f"Positions '{name}' were resampled to the size of the images.")
-    _check(context, own, tensors, ready, match)
+    extra = _check(context, own, tensors, ready, match)
     context.note_precision(ready.values())
     module.load_state_dict(ready, strict=False)
-    head = read_head(match.head)
+    head, unread = read_head(match.head), [n for n in match.head if n.startswith(PROTOTYPES)]
     if match.head and head is None:
         notes.append("The file's projection head is of an unknown make, and is left out.")
-    read_too = [n for n in match.head if head is not None and not n.startswith(PROTOTYPES)]
-    unread = [match.scheme.head + n for n in match.head if n not in read_too]
+        unread = list(match.head)
     names = {id(t): match.prefix + n for n, t in match.trunk.items()}
     dropped = [names.get(id(t), n) for n, t in tensors.items() if n not in ready]
-    if extra := len(_unknown_tensors(tensors, ready)):
-        notes.append(f"{extra} of the file's weights find no place in {context.where}: left out.")
+    if extra:
+        places = f"{len(extra)} of the file's weights find no place in {context.where}"
+        notes.append(f"{places}: left out.")
     missing = [n for n, t in own.items() if t.is_floating_point() and n not in ready]
     if missing:
         notes.append(RANDOM.format(len(missing)))
-    count, form = len(ready) + len(read_too), match.scheme.form
-    return Weights(form, count, (*dropped, *unread, *match.others), tuple(missing), head)
+    dropped += [match.head_place + n for n in unread] + match.others
+    count = len(ready) + len(match.head) - len(unread)
+    return Weights(match.scheme.form, count, tuple(dropped), tuple(missing), head)
 
 
 def _match_names(
@@ -115,9 +115,9 @@ def _match_names(
 ) -> tuple[int, Tensors, list[str]]:
     """How many of a trunk's tensors get names of `own`, all by the names that fit best, notes."""
     trunk = match.trunk
-    ways = [(_resnet.canonical_names(trunk)[0] if _resnet.is_resnet(own) else trunk, list[str]())]
-    ways += [(_vit.canonical_names(trunk), [])] * (_vit.BLOCK in own)
-    for prefix in dict.fromkeys(("", match.scheme.trunk)):
+    canonical = _resnet.canonical_names(trunk)[0], _vit.canonical_names(trunk)
+    ways: list[tuple[Tensors, list[str]]] = [(tensors, []) for tensors in (trunk, *canonical)]
+    for prefix in dict.fromkeys(("", match.place)):
         ways.append((convert_names(module, {prefix + n: t for n, t in trunk.items()}), [CONVERTED]))
     return max(((sum(n in own for n in g), g, how) for g, how in ways), key=lambda way: way[0])
 
@@ -166,20 +166,18 @@ def _fit_shape(name: str, tensor: Tensor, own: Tensor) -> Tensor | None:
     return None
 
 
-def _unknown_tensors(tensors: Tensors, ready: Tensors) -> list[str]:
-    """A trunk's tensors that are not `ready` but shape features, as counters and zeros do not."""
-    return [
-        n for n, t in tensors.items()
+def _check(
+    context: LoadContext, own: Tensors, tensors: Tensors, ready: Tensors, match: EncoderMatch
+) -> list[str]:
+    """What shapes features and finds no place; an InputError for the first tensor that is missing
+    or of another shape, or for these."""
+    where, load_options = context.where, context.load_options
+    extra = [
+        n for n, t in tensors.items()  # counters and zeros shape no features
         if n not in ready and t.is_floating_point()
         and not ASIDE.match(n) and not (n.endswith("bias") and not t.any())
     ]  # fmt: skip
-
-
-def _check(
-    context: LoadContext, own: Tensors, tensors: Tensors, ready: Tensors, match: EncoderMatch
-) -> None:
-    """Raise InputError for the first tensor that is missing or of another shape, or strangers."""
-    where, load_options = context.where, context.load_options
+    file = f"weights '{load_options.checkpoint}'"
     needed = [n for n, t in own.items() if t.is_floating_point()]
     fitting = sum(n in ready for n in needed)
     way, lax = match.advice(load_options.checkpoint, where), f"; {opt('allow_missing')} leaves "
@@ -187,22 +185,19 @@ def _check(
         if name in ready or (name not in tensors and load_options.allow_missing and fitting):
             continue
         wrong = f"is missing in '{match.entry}'" if match.entry else "is missing"
-        strays = [f"; '{stray}' finds no place" for stray in _unknown_tensors(tensors, ready)[:1]]
+        strays = [f"; '{stray}' finds no place" for stray in extra[:1]]
         more = "".join(strays) + (f"{lax}it random" if fitting else "")
         if name in tensors:
             shape = tuple(tensors[name].shape)
             wrong, more = f"is {shape}, {where} needs {tuple(own[name].shape)}", ""
-        raise InputError(
-            f"weights '{load_options.checkpoint}': tensor '{match.prefix + name}' {wrong} "
-            f"({fitting} of {len(needed)} tensors fit){way and '; ' + way}{more}"
-        )
-    if (extra := _unknown_tensors(tensors, ready)) and not load_options.allow_missing:
-        raise InputError(
-            f"weights '{load_options.checkpoint}': {len(extra)} of its trunk's tensors find no "
-            f"place in {where} ({', '.join(extra[:3])}{', ..' * (len(extra) > 3)}): it is of "
-            f"another network; {way or 'name that: timm:NAME or package.module:factory'}{lax}"
-            "them out"
-        )
+        fit = f"({fitting} of {len(needed)} tensors fit){way and '; ' + way}"
+        raise InputError(f"{file}: tensor '{match.prefix + name}' {wrong} {fit}{more}")
+    if extra and not load_options.allow_missing:
+        listed = ", ".join(extra[:3]) + ", .." * (len(extra) > 3)
+        places = f"{len(extra)} of its trunk's tensors find no place in {where} ({listed})"
+        way = way or "name that: timm:NAME or package.module:factory"
+        raise InputError(f"{file}: {places}: it is of another network; {way}{lax}them out")
+    return extra
 
 
 def read_head(tensors: Tensors) -> nn.Module | None:
@@ -213,7 +208,9 @@ def read_head(tensors: Tensors) -> nn.Module | None:
     The output is the projection; prototypes are left out.
     """
     act = nn.GELU if any(n.startswith(PROTOTYPES) for n in tensors) else nn.ReLU
-    own = {_short_name(n): t for n, t in tensors.items() if not n.startswith(PROTOTYPES)}
+    # Code bases call the nn.Sequential inside the head so.
+    short = {n.removeprefix("layers.").removeprefix("mlp."): t for n, t in tensors.items()}
+    own = {n: t for n, t in short.items() if not n.startswith(PROTOTYPES)}
     if "weight" in own:
         own = {f"0.{n}": t for n, t in own.items()}
     groups: dict[int, dict[str, Tensor]] = {}
@@ -224,17 +221,14 @@ def read_head(tensors: Tensors) -> nn.Module | None:
         groups.setdefault(int(number), {})[rest] = tensor
     if not groups:
         return None
-    layers = [_layer(groups[i]) if i in groups else act() for i in range(max(groups) + 1)]
-    if None in layers:
-        return None
-    head = nn.Sequential(*(layer for layer in layers if layer is not None))
+    head = nn.Sequential()
+    for i in range(max(groups) + 1):
+        layer = _layer(groups[i]) if i in groups else act()
+        if layer is None:
+            return None
+        head.append(layer)
     head.load_state_dict(own, strict=False)
     return head.eval()
-
-
-def _short_name(name: str) -> str:
-    """The name without what code bases call the nn.Sequential inside the head."""
-    return name.removeprefix("layers.").removeprefix("mlp.")
 
 
 def _layer(tensors: Tensors) -> nn.Module | None:
@@ -244,10 +238,3 @@ def _layer(tensors: Tensors) -> nn.Module | None:
     if weight is None or weight.ndim != 2:
         return None
     return nn.Linear(weight.shape[1], weight.shape[0], bias="bias" in tensors)
-
-
-@torch.no_grad()
-def head_fits(head: nn.Module, width: int) -> bool:
-    """Whether a projection head takes vectors of length `width`."""
-    layer = next(m for m in head.modules() if isinstance(m, nn.Linear))
-    return bool(layer.in_features == width)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import torch
 from torch import Tensor, nn
 
+from fedmia.encoders._errors import FAILURES, first_line
 from fedmia.encoders._positions import is_positions
-from fedmia.encoders.base import FAILURES, LoadedEncoder, first_line
+from fedmia.encoders.base import LoadedEncoder
 from fedmia.options.errors import InputError, opt
 from fedmia.records import EncoderInfo
 from fedmia.ssl.base import iterate_parts
@@ -35,7 +34,7 @@ def probe_encoder(
         InputError: no images, channels or a size that the encoder does not take, features that
             are not finite, or that differ when they are asked for again.
     """
-    check_images(released, images)
+    _check_images(released, images)
     encoder = released.method.encoder.eval()
     odd, outputs, changes = dict.fromkeys(encoder.layers, 0), list[Tensor](), set[str]()
     for part in iterate_parts(images, encoder.mean.device):
@@ -44,15 +43,14 @@ def probe_encoder(
         except InputError:
             raise
         except FAILURES as error:
-            shape = "x".join(map(str, images.shape[1:]))
-            raise InputError(
-                f"{released.name} fails on images of {shape} ({opt('size')} resizes them): "
-                f"{first_line(error)}"
-            ) from None
+            fails = f"{released.name} fails on images of {'x'.join(map(str, images.shape[1:]))}"
+            raise InputError(f"{fails} ({opt('size')} resizes them): {first_line(error)}") from None
+        outputs.append(features["encoder"].float().cpu())
+        again = encoder.features(part, encoder.layers)
         for name, value in features.items():
             odd[name] += int((~torch.isfinite(value.flatten(1))).any(dim=1).sum())
-        outputs.append(features["encoder"].float().cpu())
-        changes |= changed_layers(features, encoder.features(part, encoder.layers))
+            if (again[name] - value).abs().max() > SAME * value.abs().max():
+                changes.add(name)
     for name, bad in odd.items():
         if bad:
             raise InputError(
@@ -64,49 +62,28 @@ def probe_encoder(
         notes.append(f"{released.name} gives the same output for all {len(out)} images looked at.")
     if changes:
         earliest = min(changes, key=encoder.layers.index)
-        line = (
-            f"{released.name} answers the same image differently when it is asked again, from "
-            f"layer '{earliest}' on (dropout or random masks in its forward pass)"
-        )
+        line = f"{released.name} answers the same image differently when it is asked again, from "
+        line += f"layer '{earliest}' on (dropout or random masks in its forward pass)"
         if not allow_random:
             raise InputError(f"{line}: its scores would depend on chance; {opt('allow_random')}")
         notes.append(f"{line}: its scores depend on chance.")
     if encoder.map_layer is not None and features[encoder.map_layer].shape[2:] == (1, 1):
-        notes.append(
-            f"The last map of {released.name} is 1x1 for images of this size, which has no parts "
-            f"to compare; {opt('size')} enlarges them."
-        )
+        one = f"The last map of {released.name} is 1x1 for images of this size"
+        notes.append(f"{one}, which has no parts to compare; {opt('size')} enlarges them.")
     return notes
 
 
-def check_images(released: LoadedEncoder, images: Tensor) -> None:
-    """Refuse images that the encoder does not take.
-
-    Args:
-        released: the encoder.
-        images: uint8 (N, C, H, W).
-
-    Raises:
-        InputError: no image, or another number of channels or another size than the encoder takes.
-    """
+def _check_images(released: LoadedEncoder, images: Tensor) -> None:
+    """Refuse images of another number of channels or another size than the encoder takes."""
     if not len(images):
         raise InputError(f"no image to show to {released.name}")
-    channels, height, width = images.shape[1:]
-    if released.channels is not None and channels != released.channels:
-        raise InputError(
-            f"the images have {channels} channels, {released.name} takes {released.channels}"
-        )
-    if released.fixed_size and released.size is not None and {height, width} != {released.size}:
-        raise InputError(
-            f"the images are {height}x{width} pixels, {released.name} takes "
-            f"{released.size}x{released.size}: {opt('size', released.size)} resizes them"
-        )
-
-
-def changed_layers(before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> set[str]:
-    """The layers whose outputs (B, ..) differ between two passes of the same images."""
-    pairs = ((name, old, after[name]) for name, old in before.items())
-    return {name for name, old, new in pairs if (new - old).abs().max() > SAME * old.abs().max()}
+    (channels, height, width), side = images.shape[1:], released.size
+    if released.channels not in (None, channels):
+        takes = f"{released.name} takes {released.channels}"
+        raise InputError(f"the images have {channels} channels, {takes}")
+    if released.fixed_size and side is not None and {height, width} != {side}:
+        takes = f"{released.name} takes {side}x{side}: {opt('size', side)} resizes them"
+        raise InputError(f"the images are {height}x{width} pixels, {takes}")
 
 
 @torch.no_grad()

@@ -14,8 +14,9 @@ from torch.export.passes import move_to_device_pass
 
 from fedmia.encoders import untrained
 from fedmia.encoders._archive import check_program
+from fedmia.encoders._errors import first_line
 from fedmia.encoders._program import Program, load_black_box
-from fedmia.encoders.base import EncoderForm, LoadedEncoder, LoadOptions, first_line
+from fedmia.encoders.base import EncoderForm, LoadContext, LoadedEncoder, LoadOptions
 from fedmia.options.errors import InputError
 
 
@@ -24,34 +25,28 @@ class TorchProgram(Program):
 
     Args:
         program: that `torch.export` saved.
-        where: what errors call it.
-        load_options: the user's options.
+        context: of its loading.
         least: permute the weight tensors of so many dimensions or more; None: leave all.
 
     Raises:
         InputError: it takes more than one tensor, or none of floats.
     """
 
-    def __init__(
-        self, program: ExportedProgram, where: str, load_options: LoadOptions, least: int | None
-    ) -> None:
-        self.where, self.device = where, load_options.device
+    def __init__(self, program: ExportedProgram, context: LoadContext, least: int | None) -> None:
         inputs = set(program.graph_signature.user_inputs)
         values = [n.meta.get("val") for n in program.graph.nodes if n.name in inputs]
+        takes = f"{context.where} takes {len(inputs)} inputs"
         if len(values) != 1 or not isinstance(values[0], Tensor):
-            raise InputError(
-                f"{where} takes {len(inputs)} inputs; an encoder takes one, the images"
-            )
-        self.dtype = values[0].dtype
+            raise InputError(f"{takes}; an encoder takes one, the images")
+        super().__init__(context, values[0].shape)
+        self.device, self.dtype = context.load_options.device, values[0].dtype
         if not self.dtype.is_floating_point:
-            raise InputError(f"{where} takes {self.dtype} pixels; an encoder takes floats")
-        self.read_shape(list(values[0].shape))
+            raise InputError(f"{context.where} takes {self.dtype}; an encoder takes floats")
         if self.device.type != "cpu":
             program = move_to_device_pass(program, str(self.device))
         self.module: Any = program.module()
-        own = self.module.state_dict()
-        if least is not None and not untrained.permute_tensors(own, load_options.seed, least):
-            raise InputError(f"{where}: {untrained.NOTHING}")
+        if least is not None:
+            untrained.permute_tensors(self.module.state_dict(), context, least)
 
     def run(self, pixels: Tensor) -> Any:
         return self.module(pixels.to(self.device, self.dtype))
@@ -70,7 +65,8 @@ class ExportedFile(EncoderForm):
         Raises:
             InputError: it cannot be read, or is no encoder.
         """
-        where, logger = Path(source).name, logging.getLogger("torch.export")
+        context = LoadContext(Path(source).name, load_options)
+        logger = logging.getLogger("torch.export")
 
         def program(least: int | None) -> TorchProgram:
             try:
@@ -85,6 +81,6 @@ class ExportedFile(EncoderForm):
                 raise InputError(
                     f"cannot read '{source}' as an exported program: {first_line(error)}"
                 ) from None
-            return TorchProgram(read, where, load_options, least)
+            return TorchProgram(read, context, least)
 
-        return load_black_box(program(None), program, load_options)
+        return load_black_box(program(None), program)

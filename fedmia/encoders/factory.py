@@ -8,9 +8,10 @@ import torch
 from torch import nn
 
 from fedmia.encoders import checkpoint
+from fedmia.encoders._errors import first_line
 from fedmia.encoders._hooked import CHANNELS, TrialPass, find_input_size, hook_backbone
 from fedmia.encoders._module import build_seeded, copy_module, load_white_box, strip_wrappers
-from fedmia.encoders.base import EncoderForm, LoadContext, LoadedEncoder, LoadOptions, first_line
+from fedmia.encoders.base import EncoderForm, LoadContext, LoadedEncoder, LoadOptions
 from fedmia.nets.base import Backbone
 from fedmia.options.errors import InputError
 from fedmia.ssl.base import Encoder
@@ -98,10 +99,8 @@ def _call_factory(spec: str) -> nn.Module:
     try:
         module = factory()
     except Exception as error:  # the user's own code
-        raise InputError(
-            f"encoder '{spec}' fails when called without arguments: "
-            f"{type(error).__name__}: {first_line(error)}"
-        ) from None
+        why = f"{type(error).__name__}: {first_line(error)}"
+        raise InputError(f"encoder '{spec}' fails when called without arguments: {why}") from None
     if not isinstance(module, nn.Module):
         raise InputError(f"encoder '{spec}' returned {type(module).__name__}, not a torch module")
     return module

@@ -18,6 +18,7 @@ from fedmia.ssl.base import SSLMethod
 
 Images = Tensor | NDArray[np.uint8]
 Encoder = nn.Module | SSLMethod | LoadedEncoder
+KINDS = "a torch module, a method of fedmia.ssl or a LoadedEncoder"
 IN_MEMORY = "in memory"  # in the settings of an audit, of images that no source can read
 
 
@@ -45,14 +46,10 @@ def load_module(
     """
     if isinstance(encoder, LoadedEncoder):
         load_options.refuse_constants(encoder.name)
-        method, called = copy_module(encoder.method, encoder.name), name or encoder.name
-        loaded = replace(encoder, name=called, method=method, notes=list(encoder.notes))
-        return finish(loaded, load_options)
+        own = {"method": copy_module(encoder.method, encoder.name), "notes": [*encoder.notes]}
+        return finish(replace(encoder, name=name or encoder.name, **own), load_options)
     if not isinstance(encoder, nn.Module):
-        raise InputError(
-            "encoder must be a torch module, a method of fedmia.ssl or a LoadedEncoder, got "
-            + type(encoder).__name__
-        )
+        raise InputError(f"encoder must be {KINDS}, got {type(encoder).__name__}")
     context = LoadContext(name or encoder_name(encoder), load_options)
     if not isinstance(encoder, SSLMethod):
         loaded = wrap(context, encoder, channels)

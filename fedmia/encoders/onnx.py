@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from fedmia.encoders import untrained
+from fedmia.encoders._errors import first_line, import_extra
 from fedmia.encoders._program import Program, load_black_box
-from fedmia.encoders.base import EncoderForm, LoadedEncoder, LoadOptions, first_line, import_extra
+from fedmia.encoders.base import EncoderForm, LoadContext, LoadedEncoder, LoadOptions
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng
 
@@ -25,15 +26,14 @@ class Session(Program):
 
     Args:
         model: path, or the bytes of a model.
-        where: what errors call it.
-        device: of the audit.
+        context: of its loading.
 
     Raises:
         InputError: the model cannot be read, takes more than one input, or no floats.
     """
 
-    def __init__(self, model: str | bytes, where: str, device: torch.device) -> None:
-        self.where = where
+    def __init__(self, model: str | bytes, context: LoadContext) -> None:
+        where, device = context.where, context.load_options.device
         runtime = _import("onnxruntime")
         providers: list[Any] = ["CPUExecutionProvider"]
         if device.type == "cuda" and "CUDAExecutionProvider" in runtime.get_available_providers():
@@ -45,19 +45,16 @@ class Session(Program):
         try:
             self.session = runtime.InferenceSession(model, options, providers=providers)
             inputs = self.session.get_inputs()
-            self.input, kind, shape = inputs[0].name, inputs[0].type, list(inputs[0].shape)
         except Exception as error:  # the runtime's own exceptions have no common base
-            raise InputError(
-                f"cannot read '{where}' as an ONNX model: {first_line(error)}"
-            ) from None
+            why = first_line(error)
+            raise InputError(f"cannot read '{where}' as an ONNX model: {why}") from None
         if len(inputs) != 1:
-            raise InputError(
-                f"{where} takes {len(inputs)} inputs; an encoder takes one, the images"
-            )
-        if kind not in DTYPES:
-            raise InputError(f"{where} takes {kind}; an encoder takes floats")
-        self.dtype = DTYPES[kind]
-        self.read_shape(shape)
+            takes = f"{where} takes {len(inputs)} inputs"
+            raise InputError(f"{takes}; an encoder takes one, the images")
+        if inputs[0].type not in DTYPES:
+            raise InputError(f"{where} takes {inputs[0].type}; an encoder takes floats")
+        self.input, self.dtype = inputs[0].name, DTYPES[inputs[0].type]
+        super().__init__(context, inputs[0].shape)
 
     def run(self, pixels: Tensor) -> Any:
         fed = {self.input: pixels.detach().cpu().numpy().astype(self.dtype)}
@@ -82,24 +79,22 @@ class OnnxFile(EncoderForm):
         Raises:
             InputError: ONNX Runtime is not installed, or the file is no encoder.
         """
-        where = Path(source).name
+        context = LoadContext(Path(source).name, load_options)
 
         def permuted(least: int) -> Session:
-            return Session(
-                permuted_model(source, load_options.seed, least), where, load_options.device
-            )
+            return Session(permuted_model(source, context, least), context)
 
-        return load_black_box(Session(source, where, load_options.device), permuted, load_options)
+        return load_black_box(Session(source, context), permuted)
 
 
-def permuted_model(path: str, seed: int, least: int) -> bytes:
+def permuted_model(path: str, context: LoadContext, least: int) -> bytes:
     """A copy of a model whose weights are permuted within each tensor.
 
     Weights are initializers and constants.
 
     Args:
         path: of the model.
-        seed: of the permutations.
+        context: names it, and has the seed of the permutations.
         least: tensors of fewer dimensions stay as they are.
 
     Returns:
@@ -119,16 +114,16 @@ def permuted_model(path: str, seed: int, least: int) -> bytes:
         values = onnx.numpy_helper.to_array(tensor)
         if values.dtype.name not in WEIGHTS or values.ndim < least or values.size < 2:
             continue
-        mixed = rng(seed, "untrained", name).permutation(values.reshape(-1))
-        fresh = onnx.numpy_helper.from_array(mixed.reshape(values.shape), tensor.name)
-        tensor.CopyFrom(fresh)
+        generator = rng(context.load_options.seed, "untrained", name)
+        mixed = generator.permutation(values.reshape(-1)).reshape(values.shape)
+        tensor.CopyFrom(onnx.numpy_helper.from_array(mixed, tensor.name))
         count += 1
     if not count:
-        raise InputError(f"{Path(path).name}: {untrained.NOTHING}")
+        raise untrained.refusal(context, untrained.NO_WEIGHTS)
     try:
         serialized: bytes = model.SerializeToString()
     except Exception as error:  # protobuf's limit of 2 GiB
-        raise InputError(f"{Path(path).name}: no untrained control: {first_line(error)}") from None
+        raise untrained.refusal(context, first_line(error)) from None
     return serialized
 
 

@@ -4,17 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from fedmia.encoders._errors import import_extra, unknown_model_error
 from fedmia.encoders._hooked import hook_backbone
 from fedmia.encoders._module import build, load_weights, load_white_box
-from fedmia.encoders.base import (
-    Constants,
-    EncoderForm,
-    LoadContext,
-    LoadedEncoder,
-    LoadOptions,
-    import_extra,
-    unknown_model_error,
-)
+from fedmia.encoders.base import Constants, EncoderForm, LoadContext, LoadedEncoder, LoadOptions
 
 
 class OpenClipModel(EncoderForm):
@@ -34,16 +27,15 @@ class OpenClipModel(EncoderForm):
         Raises:
             InputError: open_clip is not installed, no such model, a checkpoint that does not fit.
         """
-        library, parts = (
-            import_extra(module, "open_clip:NAME", "clip")
-            for module in ("open_clip", "open_clip.model")
-        )
+        library = import_extra("open_clip", "open_clip:NAME", "clip")
+        parts = import_extra("open_clip.model", "open_clip:NAME", "clip")
         config = library.get_model_config(source)
         context = LoadContext(f"open_clip:{source}", load_options)
         if config is None:
             raise unknown_model_error("open_clip", source, library.list_models())
         vision = {**config["vision_cfg"], "timm_model_pretrained": False}
-        vision["image_size"] = size = load_options.size or int(vision.get("image_size", 224))
+        context.size = load_options.size or int(vision.get("image_size", 224))
+        vision["image_size"] = context.size
 
         def make() -> Any:
             options = parts.CLIPVisionCfg(**vision)
@@ -52,9 +44,8 @@ class OpenClipModel(EncoderForm):
 
         module = build(context, make).eval()
         load_weights(context, module)
-        backbone, tried = hook_backbone(context, module, (3,), size)
-        own = _constants(library, source, context.notes)
-        return load_white_box(context, backbone, tried, own, size)
+        context.constants = _constants(library, source, context.notes)
+        return load_white_box(context, *hook_backbone(context, module, (3,)))
 
 
 def _constants(library: Any, name: str, notes: list[str]) -> Constants:

@@ -10,8 +10,9 @@ import numpy as np
 import torch
 
 from fedmia.data.base import Dataset, Request
+from fedmia.encoders._errors import first_line
 from fedmia.encoders._hooked import refuse_large
-from fedmia.encoders.base import EncoderForm, LoadedEncoder, LoadOptions, Weights, first_line
+from fedmia.encoders.base import EncoderForm, LoadedEncoder, LoadOptions, Weights
 from fedmia.nets.base import Net, check_network
 from fedmia.options import registry
 from fedmia.options.errors import InputError, opt
@@ -76,7 +77,7 @@ def load(spec: str, load_options: LoadOptions) -> LoadedEncoder:
         near = min(kept_rounds, key=lambda r: abs(r - turn))
         listed = ", ".join(map(str, kept_rounds))
         raise InputError(f"run '{folder}' kept no round {turn}; nearest is {near} (kept: {listed})")
-    state = _read(store, turn)
+    state = store.load(BRANCH, turn).state
     source, notes = _source(tree), list[str]()
     size = _size(report, tree, source) or load_options.size
     if size is None:
@@ -131,7 +132,7 @@ def load(spec: str, load_options: LoadOptions) -> LoadedEncoder:
         name=f"{folder.resolve().name}@{turn}",
         method=method(state),
         augment=spec_ssl.augment,
-        untrained=lambda: method(_read(store, 0) if 0 in kept_rounds else None),
+        untrained=lambda: method(store.load(BRANCH, 0).state if 0 in kept_rounds else None),
         untrained_how=how,
         access="white_box",
         channels=channels,
@@ -218,15 +219,6 @@ def _size(
         return sample.size
     except (InputError, OSError):
         return None
-
-
-def _read(store: RunRecording, turn: int) -> State:
-    try:
-        return store.load(BRANCH, turn).state
-    except Exception as error:  # safetensors' own
-        raise InputError(
-            f"model of round {turn} in '{store.folder}' cannot be read: {first_line(error)}"
-        ) from None
 
 
 def _channels(state: State, folder: Path, net: Net, size: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ AVERAGED = re.compile(r"(^|[._])(ema|swa|averaged?|avg|teacher|target|momentum)(
 SHARE = 0.1  # of a table's names, with which those of a network begin alike at least
 PLAIN, OPENAI = "state dict", "OpenAI's CLIP"
 VISSL = "classy_state_dict.base_model.model.trunk"
+STARTS = re.compile(r"^|\.")
 
 
 @dataclass(frozen=True)
@@ -36,46 +37,40 @@ class Scheme:
         form: what the report calls it.
         key: by which the user asks for it (`--checkpoint-key`).
         trunk: what the names of the backbone's tensors begin with.
-        head: likewise of its projection head, which may lie within the backbone.
-        marks: some name begins with each of these.
-        within: entry that holds it, `a.b` in one another; None: `KEYS`, the file itself, or any.
+        heads: likewise of its projection head, which may lie within the backbone; `a. b.`: either.
+        marks: some name begins with each of these, `a. b.`: with one of them.
+        within: entry that holds it, `a.b` in one another; None: any.
         padding: of a 3x3 first convolution, which its shape does not tell.
     """
 
     form: str
     key: str
     trunk: str
-    head: str = ""
+    heads: str = ""
     marks: tuple[str, ...] = ()
     within: str | None = None
     padding: int = 1
 
 
-def _solo(key: str, head: str) -> Scheme:
-    return Scheme("solo-learn", key.rstrip("."), key, head, (head, "classifier."), padding=2)
+def _solo(key: str, heads: str) -> Scheme:
+    return Scheme("solo-learn", key, f"{key}.", heads, (heads, "classifier."), padding=2)
 
 
-# Of two schemes that fit alike the upper one is taken: of a pair of networks the one that the
-# method's authors evaluate.
+# Of two networks that fit alike the upper one is taken: of a pair the one that the method's authors
+# evaluate.
 SCHEMES = (
-    Scheme("MoCo v3", "base_encoder", "base_encoder.", "base_encoder.fc.", ("base_encoder.fc.",)),
-    Scheme("MoCo v3", "base_encoder", "base_encoder.", "base_encoder.head."),
-    Scheme("MoCo v3", "momentum_encoder", "momentum_encoder.", "momentum_encoder.fc.",
-           ("momentum_encoder.fc.", "base_encoder.")),
-    Scheme("MoCo v3", "momentum_encoder", "momentum_encoder.", "momentum_encoder.head.",
-           ("momentum_encoder.head.", "base_encoder.")),
+    Scheme("MoCo v3", "base_encoder", "base_encoder.", "base_encoder.fc. base_encoder.head."),
+    Scheme("MoCo v3", "momentum_encoder", "momentum_encoder.",
+           "momentum_encoder.fc. momentum_encoder.head.", ("base_encoder.",)),
     Scheme("MoCo, CIFAR notebook", "encoder_q", "encoder_q.net.", "encoder_q.net.9."),
     Scheme("MoCo, CIFAR notebook", "encoder_k", "encoder_k.net.", "encoder_k.net.9."),
     Scheme("MoCo", "encoder_q", "encoder_q.", "encoder_q.fc."),
     Scheme("MoCo", "encoder_k", "encoder_k.", "encoder_k.fc."),
     Scheme("DINO", "teacher", "backbone.", "head.", within="teacher"),
     Scheme("DINO", "student", "backbone.", "head.", within="student"),
-    _solo("backbone.", "projector."),
-    _solo("momentum_backbone.", "momentum_projector."),
-    _solo("encoder.", "projector."),
-    _solo("backbone.", "head."),
-    _solo("momentum_backbone.", "momentum_head."),
-    _solo("backbone.", "decoder."),
+    _solo("backbone", "projector. head. decoder."),
+    _solo("momentum_backbone", "momentum_projector. momentum_head."),
+    _solo("encoder", "projector."),
     Scheme("backbone and projector", "backbone", "backbone.", "projector.", ("projector.",)),
     Scheme("lightly", "backbone", "backbone.", "projection_head.", ("projection_head.",)),
     Scheme("lightly", "backbone_momentum", "backbone_momentum.", "projection_head_momentum."),
@@ -89,8 +84,8 @@ SCHEMES = (
     Scheme("VISSL", "trunk", "_feature_blocks.", within=VISSL),
     Scheme("VISSL", "trunk", "", within=VISSL),
     Scheme("SwAV", "model", "", "projection_head.", ("projection_head.", "prototypes.")),
-    Scheme(OPENAI, "visual", "visual.", marks=("visual.", "input_resolution")),
-    Scheme("open_clip", "visual", "visual.", marks=("visual.",)),
+    Scheme(OPENAI, "visual", "visual.", marks=("input_resolution",)),
+    Scheme("open_clip", "visual", "visual."),
     Scheme("SimCLR", "f", "f.", "g.", ("g.",)),
     Scheme("SimCLR", "backbone", "backbone.", "backbone.fc.", ("backbone.fc.2.",)),
 )  # fmt: skip
@@ -107,30 +102,46 @@ ADVICE = (
 
 @dataclass(frozen=True)
 class EncoderMatch:
-    """The encoder that a scheme finds in a file.
+    """A network in a file, as a scheme reads it.
 
     Attributes:
         scheme: the code base's way to name its tensors.
-        trunk: the backbone's tensors, by their names without the scheme's prefix.
-        head: those of the projection head, likewise.
-        prefix: of the backbone's names in the file, for messages.
-        others: names of the file's tensors that belong to neither.
         entry: of the file that holds it, `a.b` in one another; empty: the file itself.
+        root: what the code base's own names stand behind, `model.`; empty: nothing.
+        place: what the names of the backbone begin with, without what wrappers add.
+        trunk: the backbone's tensors, by their names behind that.
+        head: those of the projection head, by their names behind `head_place`.
+        head_place: as `place`, of the head.
+        prefix: of the backbone's names in the file, for messages.
+        others: names of the tensors beside them that belong to neither.
         notes: which other networks of these names the file holds.
     """
 
     scheme: Scheme
+    entry: str
+    root: str
+    place: str
     trunk: dict[str, Tensor]
     head: dict[str, Tensor]
+    head_place: str
     prefix: str
     others: list[str]
-    entry: str = ""
     notes: tuple[str, ...] = ()
 
     def called(self, beside: EncoderMatch) -> str:
         """What tells it from a network beside it, as `--checkpoint-key` takes it."""
-        place = ANYWHERE.sub("", self.prefix)
-        return place.rstrip(".") if place and self.entry == beside.entry else self.entry
+        return self.place.rstrip(".") if self.place and self.entry == beside.entry else self.entry
+
+    def pair(self) -> object:
+        """What it has in common with the other network of a code base's pair."""
+        entry = "" if self.scheme.within else self.entry
+        return id(self) if self.scheme.form == PLAIN else (self.scheme.form, self.root, entry)
+
+    def equals(self, other: EncoderMatch) -> bool:
+        """Whether tensors of the same names have the same values."""
+        both = ((other.trunk[n], t) for n, t in self.trunk.items() if n in other.trunk)
+        # A tensor with NaN is itself, and equals nothing.
+        return all(a is t or torch.equal(a, t) for a, t in both)
 
     def advice(self, path: object, where: str) -> str:
         """Which form of `--encoder` the names of the tensors suggest.
@@ -151,7 +162,7 @@ class EncoderMatch:
 def find_encoder(
     contents: Any, path: Path, key: str | None, score: Callable[[EncoderMatch], float]
 ) -> EncoderMatch:
-    """The encoder in a file, under the scheme whose names score best.
+    """The network in a file whose names score best.
 
     Of several networks of these names it is the one that the authors of a known code base evaluate,
     else the average over the training.
@@ -159,8 +170,8 @@ def find_encoder(
     Args:
         contents: what the file holds, nested mappings of tensors.
         path: of the file, for errors.
-        key: name of a scheme, or an entry of the file; None: any.
-        score: rates what one scheme reads in one entry; 0: no such network.
+        key: of a scheme, of an entry of the file, or what names begin with; None: any.
+        score: rates a network; 0: it is none that is wanted.
 
     Returns:
         The best match.
@@ -174,135 +185,109 @@ def find_encoder(
         what = ", ".join(map(str, list(contents)[:5])) if isinstance(contents, dict) else ""
         what = what or type(contents).__name__
         raise InputError(f"weights '{path}': no named tensors in it (it holds {what})")
-    places = dict.fromkeys(place for table in tables.values() for place in _places(table))
-    schemes = [*SCHEMES, *(Scheme(PLAIN, place, place) for place in places)]
-    if key is not None:
-        schemes = [s for s in SCHEMES if s.key == key]
-        schemes += [Scheme(PLAIN, key, place, within=key) for place in places]
-        schemes += [Scheme(PLAIN, key, p) for p in (f"{key}.", *places) if p.startswith(f"{key}.")]
-    best = _best_match(schemes, tables, score)
-    if best is None or (key is not None and best[0] == 0):
-        known = sorted({s.key for s in SCHEMES if any(o.trunk for o in _read_scheme(s, tables))})
+    # The schemes' own names first: a stable sort keeps the order of the file within each.
+    ranks = {scheme: rank for rank, scheme in enumerate(SCHEMES)}
+    every = sorted(_matches(tables), key=lambda m: (m.root, ranks.get(m.scheme, len(ranks))))
+    rated = [
+        (score(match), match) for match in every
+        if key in (None, match.scheme.key, match.entry) or match.place.startswith(f"{key}.")
+    ]  # fmt: skip
+    best = max((points for points, _ in rated), default=0)
+    if key is not None and not best:
+        known = sorted({match.scheme.key for match in every if match.scheme in ranks})
         more = f" (it has {', '.join(known)})" if known else ""
         raise InputError(
             f"{opt('checkpoint_key', key)}: no such network in {path.name}"
             f"{suggest_nearest(str(key), known)}{more}"
         )
-    return best[1] if key is not None else _settle(best, tables, score)
+    networks: list[EncoderMatch] = []
+    for points, match in rated:
+        if points == best and not any(match.equals(other) for other in networks):
+            networks.append(match)
+    return networks[0] if key is not None or not best else _choose(networks)
 
 
-Score = Callable[[EncoderMatch], float]
-
-
-def _best_match(
-    schemes: Iterable[Scheme], tables: Mapping[str, dict[str, Tensor]], score: Score
-) -> tuple[float, EncoderMatch] | None:
-    """The first match of the highest score, with it; None: no scheme reads any."""
-    best: tuple[float, EncoderMatch] | None = None
-    for scheme in schemes:
-        for one in _read_scheme(scheme, tables):
-            points = score(one)
-            if best is None or points > best[0]:
-                best = points, one
-    return best
-
-
-def _settle(
-    best: tuple[float, EncoderMatch], tables: Mapping[str, dict[str, Tensor]], score: Score
-) -> EncoderMatch:
-    """Which of the networks of the best one's names is taken, with a note of the others."""
-    match, known = best[1], best[1].scheme.form != PLAIN
-    others = list(_others(best, tables, score)) if best[0] else []
-    if not others:
-        return match
-    names = {id(match): match.called(others[0])} | {id(one): one.called(match) for one in others}
-    # Of a pair that the authors of a code base name, the choice is theirs.
-    theirs = {(s.trunk, s.within) for s in SCHEMES if known and s.form == match.scheme.form}
-    averages = [
-        one for one in (match, *others)
-        if AVERAGED.search(names[id(one)])
-        and theirs.isdisjoint((ANYWHERE.sub("", one.prefix), w) for w in (None, one.entry))
-    ]  # fmt: skip
+def _choose(networks: list[EncoderMatch]) -> EncoderMatch:
+    """Which of the networks of the same names is taken, with a note of the others."""
+    first = networks[0]
+    if len(networks) == 1:
+        return first
+    names = {id(one): one.called(networks[1] if one is first else first) for one in networks}
+    # Of a pair that the authors of a code base name, the choice is theirs: the first.
+    own = list({one.pair(): one for one in reversed(networks)}.values())
+    averages = [one for one in own if AVERAGED.search(names[id(one)])]
     listed = ", ".join(f"'{name}'" for name in names.values())
-    if len(averages) > 1 or not (averages or known):
+    choices = averages if len(own) > 1 else [first]
+    if len(choices) != 1 and (choices or first.scheme.form == PLAIN):
         raise InputError(
             f"{opt('checkpoint_key')} must name one of the file's networks, which have the same "
             f"tensors: {listed}"
         )
-    choice = averages[0] if averages else match
+    choice = (choices or [first])[0]
     note = f"The file holds the networks {listed}: '{names[id(choice)]}' was taken; "
     return replace(choice, notes=(f"{note}{opt('checkpoint_key')} takes another.",))
-
-
-def _others(
-    best: tuple[float, EncoderMatch], tables: Mapping[str, dict[str, Tensor]], score: Score
-) -> Iterator[EncoderMatch]:
-    """Networks of the same names elsewhere in the file, that score as much; of other values."""
-    points, match = best
-    scheme = match.scheme
-    for entry, table in tables.items():
-        short = {name: ANYWHERE.sub("", name) for name in table}
-        for place in _places(table):
-            base = scheme.trunk if scheme.head.startswith(scheme.trunk) else ""
-            outer = place if base else place.removesuffix(scheme.trunk)
-            head = scheme.head and outer + scheme.head.removeprefix(base)
-            for one in _split(replace(scheme, trunk=place, head=head), table, short):
-                both = ((match.trunk[n], t) for n, t in one.trunk.items() if n in match.trunk)
-                # A tensor with NaN is itself, and equals nothing.
-                if score(one) >= points and not all(a is t or torch.equal(a, t) for a, t in both):
-                    yield replace(one, entry=entry)
-                    break
-
-
-def _places(table: Tensors) -> list[str]:
-    """What many names of a table begin with, with and without what wrappers add; "" is first."""
-    names = [*table, *(ANYWHERE.sub("", name) for name in table)]
-    starts = Counter(name[: dot.end()] for name in names for dot in re.finditer(r"^|\.", name))
-    return [start for start, count in starts.items() if count >= SHARE * len(table)]
 
 
 def _tables(contents: Any, entry: str = "") -> Iterator[tuple[str, dict[str, Tensor]]]:
     """Named tensors by the entry that holds them, `a.b` in one another; the file itself is ``."""
     if not isinstance(contents, Mapping):
         return
-    if tensors := {n: t for n, t in contents.items() if isinstance(n, str) and _weight(t)}:
+    entries = {name: value for name, value in contents.items() if isinstance(name, str)}
+    tensors = {n: t for n, t in entries.items() if isinstance(t, Tensor) and not t.is_sparse}
+    if tensors:
         yield entry, tensors
-    for name, inner in contents.items():
-        if isinstance(name, str):
-            yield from _tables(inner, f"{entry}.{name}" if entry else name)
+    for name, inner in entries.items():
+        yield from _tables(inner, f"{entry}.{name}" if entry else name)
 
 
-def _weight(value: object) -> bool:
-    return isinstance(value, Tensor) and not value.is_sparse
-
-
-def _read_scheme(scheme: Scheme, tables: Mapping[str, dict[str, Tensor]]) -> Iterator[EncoderMatch]:
-    """Each entry of the file as `scheme` reads it, with and without the outermost wrappers."""
-    places = dict.fromkeys((*KEYS, "", *tables)) if scheme.within is None else (scheme.within,)
-    for place, table in ((place, tables[place]) for place in places if place in tables):
-        spellings: list[dict[str, str]] = []
+def _matches(tables: Mapping[str, dict[str, Tensor]]) -> Iterator[EncoderMatch]:
+    """What may be a network: all that begins alike in an entry, with and without wrappers."""
+    for entry in (place for place in dict.fromkeys((*KEYS, "", *tables)) if place in tables):
+        table, spellings = tables[entry], list[dict[str, str]]()
         for added in (ANYWHERE, OUTER, None):
             names = {n: n if added is None else added.sub("", n) for n in table}
             if names in spellings or len(set(names.values())) < len(names):
                 continue
             spellings.append(names)
-            if all(any(n.startswith(m) for n in names.values()) for m in scheme.marks):
-                yield from (replace(one, entry=place) for one in _split(scheme, table, names))
+            starts = Counter(n[: dot.end()] for n in names.values() for dot in STARTS.finditer(n))
+            for place, count in starts.items():
+                if count >= SHARE * len(table):
+                    yield from _split(entry, place, table, names)
 
 
-def _split(scheme: Scheme, table: Tensors, names: Mapping[str, str]) -> Iterator[EncoderMatch]:
+def _split(
+    entry: str, place: str, table: Tensors, names: Mapping[str, str]
+) -> Iterator[EncoderMatch]:
     """Backbone, head and the rest; then, where the head lies in the backbone, both as one: the
     module to fill may have it too."""
-    inside = scheme.head.startswith(scheme.trunk) and bool(scheme.head)
-    for apart in (scheme.head, "") if inside else (scheme.head,):
-        trunk, head, others, prefix = {}, {}, [], scheme.trunk
+    scheme, root = _find_scheme(entry, place, names.values())
+    begins = _begins(names.values(), root, scheme.heads)
+    for apart in dict.fromkeys((begins, "")) if begins.startswith(place) else (begins,):
+        trunk, head, others, prefix = {}, {}, [], place
         for full, name in names.items():
             if apart and name.startswith(apart):
                 head[name.removeprefix(apart)] = table[full]
-            elif name.startswith(scheme.trunk):
-                trunk[name.removeprefix(scheme.trunk)] = table[full]
-                prefix = full.removesuffix(name.removeprefix(scheme.trunk))
+            elif name.startswith(place):
+                trunk[name.removeprefix(place)] = table[full]
+                prefix = full.removesuffix(name.removeprefix(place))
             else:
                 others.append(full)
         if trunk:
-            yield EncoderMatch(scheme, trunk, head, prefix, others)
+            yield EncoderMatch(scheme, entry, root, place, trunk, head, apart, prefix, others)
+
+
+def _find_scheme(entry: str, place: str, names: Collection[str]) -> tuple[Scheme, str]:
+    """The first scheme whose backbone is at `place`, and its root; else a plain one."""
+    for scheme in SCHEMES:
+        root = place.removesuffix(scheme.trunk)
+        fits = place == scheme.trunk or f".{place}".endswith(f".{scheme.trunk}")
+        fits = fits and scheme.within in (None, entry)
+        if fits and all(_begins(names, root, mark) for mark in scheme.marks):
+            return scheme, root
+    return Scheme(PLAIN, "", place), ""
+
+
+def _begins(names: Collection[str], root: str, alternatives: str) -> str:
+    """The first of the alternatives, behind `root`, with which a name begins; empty: none."""
+    starts = (root + start for start in alternatives.split())
+    return next((start for start in starts if any(n.startswith(start) for n in names)), "")

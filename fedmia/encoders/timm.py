@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -13,20 +12,14 @@ import torch
 from torch import Tensor, nn
 
 from fedmia.encoders import _resnet
-from fedmia.encoders._hooked import SIZES, STAGES, capture_outputs, find_input_size, refuse_large
+from fedmia.encoders._errors import import_extra, unknown_model_error
+from fedmia.encoders._hooked import STAGES, capture_outputs, find_input_size, refuse_large
 from fedmia.encoders._module import build, load_weights, load_white_box
 from fedmia.encoders._outputs import grid, is_map
-from fedmia.encoders.base import (
-    EncoderForm,
-    LoadContext,
-    LoadedEncoder,
-    LoadOptions,
-    import_extra,
-    unknown_model_error,
-)
-from fedmia.encoders.torchfile import folder_weights, of_configuration, read_json
+from fedmia.encoders.base import EncoderForm, LoadContext, LoadedEncoder, LoadOptions
+from fedmia.encoders.torchfile import folder_weights, of_configuration
 from fedmia.nets.base import MODULES, Trunk, check_network, limit_modules
-from fedmia.options.errors import InputError, prefix_errors
+from fedmia.options.errors import InputError
 
 
 class TimmBackbone(Trunk):
@@ -44,19 +37,15 @@ class TimmBackbone(Trunk):
         self.prefix = int(getattr(module, "num_prefix_tokens", 0))
         if getattr(module, "dynamic_img_size", False):
             self.patch = int(module.patch_embed.patch_size[0])
-        self.hooked: tuple[str, ...] = ()
         infos = getattr(module, "feature_info", None) or []
         names = [i["module"] for i in infos if isinstance(i, dict) and "module" in i][-STAGES:]
         modules = {name for name, _ in module.named_modules()}
-        with torch.no_grad():
-            with capture_outputs(module, [n for n in names if n in modules]) as fired:
-                out = self.module.forward_features(torch.zeros(1, channels, size, size))
-            last = self._as_map(out)
-        self.layers = ()
-        if last is not None:
-            self.hooked = tuple(name for name, value in fired if is_map(value))
-            ends = bool(self.hooked) and fired[-1][1] is last
-            self.layers = self.hooked if ends else (*self.hooked, "map")
+        with torch.no_grad(), capture_outputs(module, [n for n in names if n in modules]) as fired:
+            last = self._as_map(module.forward_features(torch.zeros(1, channels, size, size)))
+        maps = {name: value for name, value in fired if is_map(value) and last is not None}
+        self.hooked = tuple(maps)
+        ends = last is None or any(value is last for value in maps.values())
+        self.layers = self.hooked if ends else (*self.hooked, "map")
 
     def trunk(self, x: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         with capture_outputs(self.module, self.hooked) as fired:
@@ -100,76 +89,61 @@ class TimmModel(EncoderForm):
             InputError: timm is not installed, no such model, a checkpoint that does not fit.
         """
         timm = import_extra("timm", "timm:NAME", "timm")
-        context, name = LoadContext(f"timm:{source}", load_options), source
+        context = LoadContext(f"timm:{source}", load_options)
         folder = Path(source.removeprefix("local-dir:"))
         if folder.is_dir() or str(folder) != source or len(folder.parts) > 1:
             with of_configuration(folder), limit_modules("config.json"):
-                return self._load_folder(timm, context, folder)
-        if not timm.is_model(name):
-            raise unknown_model_error("timm", name, timm.list_models())
-        fixed = timm.get_pretrained_cfg(name, allow_unregistered=True).fixed_input_size
-        return _load_model(timm, context, name, load_options.size if fixed else None)
-
-    def _load_folder(self, timm: Any, context: LoadContext, folder: Path) -> LoadedEncoder:
-        weights_file = folder_weights(folder, "timm:FOLDER")
-        own = context.load_options
-        context.load_options = replace(own, checkpoint=own.checkpoint or weights_file)
-        config = read_json(folder / "config.json")
-        blocks = config.get("model_args", {}).get("depth")  # timm lists the rates of all at first
-        if isinstance(blocks, int) and blocks > MODULES:
-            raise InputError(
-                f"{folder}: config.json gives the depth {blocks:.20g}; at most {MODULES:,} is read"
-            )
-        pretrained = config.get("pretrained_cfg", {})
-        sized = own.size or (pretrained.get("input_size") or [None])[-1]
-        name, context.where = f"local-dir:{folder}", f"timm:{folder.resolve().name}"
-        with prefix_errors(str(folder)):
-            _check_folder(timm, context, name, sized, weights_file)
-        return _load_model(timm, context, name, sized)
+                return _load_folder(timm, context, folder)
+        if not timm.is_model(source):
+            raise unknown_model_error("timm", source, timm.list_models())
+        fixed = timm.get_pretrained_cfg(source, allow_unregistered=True).fixed_input_size
+        return _load_model(timm, context, source, load_options.size if fixed else None)
 
 
-def _load_model(timm: Any, context: LoadContext, name: str, sized: Any) -> LoadedEncoder:
-    """The model of that name, with the weights of the context's options."""
+def _load_folder(timm: Any, context: LoadContext, folder: Path) -> LoadedEncoder:
+    """The model of a folder, unless its config.json describes more than its weights fill."""
+    weights_file, config = folder_weights(folder, "timm:FOLDER")
+    own, where = context.load_options, f"{folder}/config.json"
+    context.load_options = replace(own, checkpoint=own.checkpoint or weights_file)
+    depth = config.get("model_args", {}).get("depth")  # timm lists the rates of all blocks at first
+    if isinstance(depth, int) and depth > MODULES:
+        raise InputError(f"{where} gives the depth {depth:.20g}; at most {MODULES:,} is read")
+    sized = own.size or (config.get("pretrained_cfg", {}).get("input_size") or [None])[-1]
+    if not isinstance(sized, int | None):
+        raise InputError(f"{where} gives the size {str(sized)[:60]!r}, which is no number")
+    if sized not in (None, own.size):
+        refuse_large(where, sized)
+    name, context.where = f"local-dir:{folder}", f"timm:{folder.resolve().name}"
+    length = weights_file.stat().st_size
+    check_network(where, lambda: _build_model(timm, name, context, sized), length)
+    return _load_model(timm, context, name, sized)
+
+
+def _load_model(timm: Any, context: LoadContext, name: str, sized: int | None) -> LoadedEncoder:
+    """The encoder with the size and the normalisation of timm's data configuration; a ResNet that
+    got a small stem from its file has neither, and takes images as they are."""
     module: Any = _build_model(timm, name, context, sized).eval()
     load_weights(context, module)
-    return _released(context, module, timm.data.resolve_model_data_config(module))
-
-
-def _check_folder(
-    timm: Any, context: LoadContext, name: str, sized: Any, weights_file: Path
-) -> None:
-    """Refuse a folder whose config.json describes more than its weights fill."""
-    if not isinstance(sized, int | None):
-        raise InputError(f"config.json gives the size {str(sized)[:60]!r}, which is no number")
-    if sized is not None and sized != context.load_options.size:
-        refuse_large("config.json", sized)
-    check_network(
-        "config.json", lambda: _build_model(timm, name, context, sized), weights_file.stat().st_size
-    )
-
-
-def _released(context: LoadContext, module: Any, data: Mapping[str, Any]) -> LoadedEncoder:
-    """The encoder with the size and the normalisation of `data`, timm's data configuration; a
-    ResNet that got a small stem from its file has neither, and takes images as they are."""
-    sizes, stem = _resnet.sizes(module), getattr(module, "conv1", None)
-    size = int(data["input_size"][-1]) if sizes == SIZES else None
+    data = timm.data.resolve_model_data_config(module)
+    stem = getattr(module, "conv1", None)
     channels = stem.in_channels if isinstance(stem, nn.Conv2d) else int(data["input_size"][0])
-    own = (tuple(map(float, data["mean"])), tuple(map(float, data["std"])))
-    tried = find_input_size(context, module, (channels,), size, sizes)
+    if not _resnet.adapt_sizes(context, module):
+        context.size = int(data["input_size"][-1])
+        own = (tuple(map(float, data["mean"])), tuple(map(float, data["std"])))
+        context.constants = own if channels == len(own[0]) else None
+    tried = find_input_size(context, module, (channels,))
     if (getattr(module, "pretrained_cfg", None) or {}).get("fixed_input_size"):
         tried = tried._replace(fixed=True)  # its parts alone may have another size
     backbone = TimmBackbone(module, tried.channels, tried.size)
-    known = own if size is not None and channels == len(own[0]) else None
-    return load_white_box(context, backbone, tried, known, size)
+    return load_white_box(context, backbone, tried)
 
 
 def _build_model(timm: Any, name: str, context: LoadContext, sized: int | None) -> Any:
     """timm's model without a classifier, for images of side `sized` where it asks for a size; one
     that resamples its positions for other images, if it can."""
     side = {} if sized is None else {"img_size": sized}
-    tried: list[dict[str, Any]] = [{**side, "dynamic_img_size": True}, side, {}]
     make = partial(timm.create_model, name, pretrained=False, num_classes=0)
-    for options in tried[:-1]:
+    for options in ({**side, "dynamic_img_size": True}, side):
         with suppress(TypeError):  # a network that has no such option
             return build(context, partial(make, **options), TypeError)
-    return build(context, partial(make, **tried[-1]))
+    return build(context, make)

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import io
 import pickle
-import pickletools
 import re
-import struct
 import warnings
 import zipfile
-import zlib
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,11 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from fedmia.encoders.base import FAILURES, NUMPY, first_line, why_unread
+from fedmia.encoders._errors import NUMPY, first_line, why_unread
 from fedmia.options import bounded
 from fedmia.options.errors import InputError
 from fedmia.options.filetype import check_file_type
@@ -96,53 +92,43 @@ def read(path: Path) -> Any:
         raise InputError(f"weights '{path}': {why_unread(path)}")
     check_file_type(path, "weights")
     try:
-        if path.suffix == ".safetensors":
-            return _refuse_adapters(path, load_file(path))
-        if zipfile.is_zipfile(path):
-            bounded.check_zip(f"weights '{path}'", path)
-        with torch.serialization.safe_globals(_stand_ins()), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of a pickle's protocol
-            try:
-                content = torch.load(path, map_location="cpu", weights_only=True)
-            except RuntimeError as error:
-                if "TorchScript" not in str(error):
-                    raise
-                content = _script(path)
-        size = sum(t.numel() * t.itemsize for t in _list_tensors(content))
-        bounded.check_unfolded(f"weights '{path}'", size, path.stat().st_size)
-        return _refuse_adapters(path, content)
+        content = load_file(path) if path.suffix == ".safetensors" else _load(path)
     except InputError:
         raise
-    # What torch makes of bytes that are no file of its own has no common class.
-    except (
-        pickle.UnpicklingError, SafetensorError, RuntimeError, EOFError, OSError, ValueError,
-        LookupError, AttributeError, TypeError, AssertionError, MemoryError, OverflowError,
-        zipfile.BadZipFile, zlib.error, struct.error,
-    ) as error:  # fmt: skip
+    except Exception as error:  # what readers make of bytes that are no file has no common class
         raise _refusal(path, error) from None
-
-
-def _refuse_adapters(path: Path, content: Any) -> Any:
-    """The content, unless a tensor of it belongs to an adapter: without it the network that the
-    file names would be another one."""
-    for name, value in content.items() if isinstance(content, dict) else ():
-        if isinstance(value, Tensor) and "lora_" in str(name):
-            raise InputError(
-                f"weights '{path}': '{name}' is of a LoRA adapter, which changes the weights of "
-                "another file: merge it into them (peft: merge_and_unload()) and save the "
-                "state_dict() of the whole"
-            )
-        _refuse_adapters(path, value)
+    size = 0
+    for name, tensor in _tensors(content):
+        size += tensor.numel() * tensor.itemsize  # many may be views of one number
+        if "lora_" in name:  # without it the network that the file names would be another one
+            way = "merge it into the weights that it changes (peft: merge_and_unload()), save these"
+            raise InputError(f"weights '{path}': '{name}' is of a LoRA adapter: {way}")
+    bounded.check_unfolded(f"weights '{path}'", size, path.stat().st_size)
     return content
 
 
-def _list_tensors(content: Any) -> Iterator[Tensor]:
-    """Every tensor in containers; many may be views of one number."""
+def _load(path: Path) -> Any:
+    """What a file of torch.save, or a TorchScript archive, holds."""
+    if zipfile.is_zipfile(path):
+        bounded.check_zip(f"weights '{path}'", path)
+    with torch.serialization.safe_globals(_stand_ins()), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a pickle's protocol
+        try:
+            content = torch.load(path, map_location="cpu", weights_only=True)
+        except RuntimeError as error:
+            if "TorchScript" not in str(error):
+                raise
+            content = _script(path)
+    return content
+
+
+def _tensors(content: Any, name: str = "") -> Iterator[tuple[str, Tensor]]:
+    """Every tensor in containers, with its own name."""
     if isinstance(content, Tensor):
-        yield content
+        yield name, content
     elif isinstance(content, dict | list | tuple):
-        for value in content.values() if isinstance(content, dict) else content:
-            yield from _list_tensors(value)
+        for key, value in content.items() if isinstance(content, dict) else enumerate(content):
+            yield from _tensors(value, str(key))
 
 
 def _stand_ins() -> list[Any]:
@@ -157,18 +143,15 @@ def _script(path: Path) -> dict[str, Tensor]:
 
     A copy without its constants is to torch a file of tensors. None of its code is compiled.
     """
-    copy, storages = io.BytesIO(), set[str]()
+    copy = io.BytesIO()
     with zipfile.ZipFile(path) as archive, zipfile.ZipFile(copy, "w") as bare:
         for name in archive.namelist():
-            content = archive.read(name)
-            if name.endswith("/data.pkl"):
-                storages = {str(a) for op, a, _ in pickletools.genops(content) if "GLOB" in op.name}
             if not name.endswith("/constants.pkl"):
-                bare.writestr(name, content)
-    own: list[Any] = [
-        (ModuleStub, n.replace(" ", ".")) for n in storages if n.startswith("__torch__")
-    ]
+                bare.writestr(name, archive.read(name))
     copy.seek(0)
+    names = torch.serialization.get_unsafe_globals_in_checkpoint(copy)
+    copy.seek(0)
+    own: list[Any] = [(ModuleStub, n) for n in names if n.startswith("__torch__.")]
     with torch.serialization.safe_globals(own):
         return torch.load(copy, map_location="cpu", weights_only=True).tensors
 
@@ -180,11 +163,9 @@ def _refusal(path: Path, error: Exception) -> InputError:
     """
     text = str(error)
     if match := re.search(r"GLOBAL (\S+)", text):
-        return InputError(
-            f"weights '{path}': not read: it asks for '{match[1]}', which is no data and may run "
-            "code; nothing of it was run. Save the model's state_dict() alone (of an "
-            "ArrayRecord to_torch_state_dict())"
-        )
+        way = "Save the model's state_dict() alone (of an ArrayRecord to_torch_state_dict())"
+        asks = f"it asks for '{match[1]}', which is no data and may run code; nothing of it was run"
+        return InputError(f"weights '{path}': not read: {asks}. {way}")
     why = first_line(error).split(". ")[0]
     if "inline_container" in text:
         why = "a damaged archive, or one of other files: torch.save(model.state_dict(), FILE)"
@@ -195,8 +176,10 @@ def _refusal(path: Path, error: Exception) -> InputError:
     return InputError(f"weights '{path}': cannot be read: {why}")
 
 
-def folder_weights(folder: Path, form: str, files: tuple[str, ...] = IN_FOLDERS) -> Path:
-    """The file of weights in a folder that also holds a configuration.
+def folder_weights(
+    folder: Path, form: str, files: tuple[str, ...] = IN_FOLDERS
+) -> tuple[Path, dict[str, Any]]:
+    """The file of weights in a folder, and the config.json beside it.
 
     Args:
         folder: the folder.
@@ -204,20 +187,20 @@ def folder_weights(folder: Path, form: str, files: tuple[str, ...] = IN_FOLDERS)
         files: names of files that may hold the weights; the first that exists is taken.
 
     Returns:
-        Path of the file.
+        Path of the file, and what the configuration holds.
 
     Raises:
         InputError: no such folder, or it lacks one of the two.
     """
     if not folder.is_dir():
         raise InputError(f"{form}: no such folder: '{folder}' (nothing is downloaded)")
-    read_json(folder / "config.json")
+    config = read_json(folder / "config.json")
     present = [folder / name for name in files if (folder / name).is_file()]
     for file in (*present, *folder.glob("*.safetensors")):
         check_file_type(file, form)
     if not present:
         raise InputError(f"{form}: no weights in '{folder}': it has no {' or '.join(files)}")
-    return present[0]
+    return present[0], config
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -250,7 +233,7 @@ def of_configuration(folder: Path) -> Iterator[None]:
     except InputError as error:
         if folder.name in str(error):
             raise
-        raise InputError(f"the configuration in '{folder}': {error.text}") from None
-    except (LookupError, ArithmeticError, AttributeError, *FAILURES) as error:
+        raise InputError(f"the configuration in '{folder}': {error}") from None
+    except Exception as error:  # of many libraries, which share no class
         what = f"{type(error).__name__}: {first_line(error)}"
         raise InputError(f"the configuration in '{folder}' cannot be used: {what}") from error

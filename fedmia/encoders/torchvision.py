@@ -9,16 +9,10 @@ from typing import Any
 from torch import Tensor, nn
 
 from fedmia.encoders import _resnet
-from fedmia.encoders._hooked import SIZES, hook_backbone
+from fedmia.encoders._errors import unknown_model_error
+from fedmia.encoders._hooked import hook_backbone
 from fedmia.encoders._module import build_seeded, load_weights, load_white_box
-from fedmia.encoders.base import (
-    IMAGENET,
-    EncoderForm,
-    LoadContext,
-    LoadedEncoder,
-    LoadOptions,
-    unknown_model_error,
-)
+from fedmia.encoders.base import IMAGENET, EncoderForm, LoadContext, LoadedEncoder, LoadOptions
 
 HEADS = ("fc", "classifier", "heads", "head")
 
@@ -53,11 +47,8 @@ class TorchvisionModel(EncoderForm):
         known = models.list_models(module=models)
         if source not in known:
             raise unknown_model_error("torchvision", source, known)
-        options = (
-            {"image_size": load_options.size}
-            if load_options.size and source.startswith("vit_")
-            else {}
-        )
+        sized = load_options.size and source.startswith("vit_")
+        options = {"image_size": load_options.size} if sized else {}
 
         def make() -> nn.Module:
             with warnings.catch_warnings():
@@ -75,7 +66,7 @@ class TorchvisionModel(EncoderForm):
         module = build_seeded(make, load_options.seed)
         load_weights(context, module)
         first = next(m for m in module.modules() if isinstance(m, nn.Conv2d))
-        channels, sizes = first.in_channels, _resnet.sizes(module)
-        backbone, tried = hook_backbone(context, module, (channels,), sizes=sizes, flat_is_map=True)
-        usual = channels == 3 and sizes == SIZES  # the library's own, for ImageNet
-        return load_white_box(context, backbone, tried, IMAGENET if usual else None)
+        if not _resnet.adapt_sizes(context, module) and first.in_channels == 3:
+            context.constants = IMAGENET  # the library's own
+        hooked = hook_backbone(context, module, (first.in_channels,), flat_is_map=True)
+        return load_white_box(context, *hooked)

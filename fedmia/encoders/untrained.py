@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 
+from fedmia.encoders.base import LoadContext
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import torch_rng
 from fedmia.ssl.base import SSLMethod
@@ -15,38 +16,42 @@ HOW = (
     "every weight tensor's entries permuted: same architecture, same weight distribution, no "
     "learnt structure (vectors such as biases kept where outputs would overflow)"
 )
-NOTHING = "no untrained control: it has no weights to permute"
+NO_WEIGHTS = "it has no weights to permute"
 LOOKS = 4  # images of noise that the control must embed to finite numbers
 
 
+def refusal(context: LoadContext, why: str) -> InputError:
+    """The error for an encoder without a control."""
+    return InputError(f"{context.where}: no untrained control: {why}")
+
+
 @torch.no_grad()
-def permute_tensors(tensors: Mapping[str, Tensor], seed: int, least: int) -> int:
+def permute_tensors(tensors: Mapping[str, Tensor], context: LoadContext, least: int) -> None:
     """Permute the entries within each float tensor, in place.
 
     Args:
         tensors: name -> tensor.
-        seed: of the permutations; each depends on it and on the tensor's name.
+        context: has the seed of the permutations; each depends on it and on the tensor's name.
         least: tensors of fewer dimensions stay as they are.
 
-    Returns:
-        How many tensors were permuted.
+    Raises:
+        InputError: there is none.
     """
-    count = 0
-    for name, tensor in tensors.items():
-        if tensor.is_floating_point() and tensor.ndim >= least and tensor.numel() > 1:
-            order = torch.randperm(tensor.numel(), generator=torch_rng(seed, "untrained", name))
-            tensor.copy_(tensor.flatten()[order.to(tensor.device)].view_as(tensor))
-            count += 1
-    return count
+    weights = {
+        n: t for n, t in tensors.items()
+        if t.is_floating_point() and t.ndim >= least and t.numel() > 1
+    }  # fmt: skip
+    if not weights:
+        raise refusal(context, NO_WEIGHTS)
+    for name, tensor in weights.items():
+        generator = torch_rng(context.load_options.seed, "untrained", name)
+        order = torch.randperm(tensor.numel(), generator=generator)
+        tensor.copy_(tensor.flatten()[order.to(tensor.device)].view_as(tensor))
 
 
 @torch.no_grad()
 def build_control(
-    make: Callable[[int], SSLMethod],
-    trained: nn.Module,
-    where: str,
-    shape: tuple[int, int, int],
-    seed: int,
+    make: Callable[[int], SSLMethod], trained: nn.Module, context: LoadContext, shape: Sequence[int]
 ) -> SSLMethod:
     """The untrained control: the encoder with permuted weights.
 
@@ -56,9 +61,8 @@ def build_control(
     Args:
         make: builds the control with the tensors of so many dimensions or more permuted.
         trained: the encoder itself.
-        where: what errors call the encoder.
+        context: names the encoder, and has the seed of the images that are tried.
         shape: (C, H, W) of the images that it must embed.
-        seed: of the images that are tried.
 
     Returns:
         The control.
@@ -66,16 +70,13 @@ def build_control(
     Raises:
         InputError: its outputs are not finite either way, or those of the encoder itself.
     """
-    noise = torch.rand(LOOKS, *shape, generator=torch_rng(seed, "untrained", "noise"))
+    generator = torch_rng(context.load_options.seed, "untrained", "noise")
+    noise = torch.rand(LOOKS, *shape, generator=generator)
     for least in (1, 2):
         method = make(least).eval()
         out = method.encoder(noise.to(method.encoder.mean.device))
         if torch.equal(out, trained(noise.to(out.device))):
-            raise InputError(
-                f"{where}: no untrained control: its outputs do not change with its weights"
-            )
+            raise refusal(context, "its outputs do not change with its weights")
         if bool(torch.isfinite(out).all()):
             return method
-    raise InputError(
-        f"{where}: no untrained control: its outputs are not finite with permuted weights"
-    )
+    raise refusal(context, "its outputs are not finite with permuted weights")

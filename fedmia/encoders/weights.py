@@ -38,29 +38,24 @@ class WeightsFile(EncoderForm):
         match = find_encoder(read(path), path, load_options.key, _count_known)
         vit = _vit.canonical_names(match.trunk)
         if _vit.is_vit(vit):
-            module = build_seeded(
-                lambda: _vit.build(context, vit, match.scheme.form), load_options.seed
-            )
+            form = match.scheme.form
+            module = build_seeded(lambda: _vit.build(context, vit, form), load_options.seed)
             context.weights = load_tensors(context, module.eval(), match, vit)
-            size, channels = module.patch_embed.img_size[0], module.patch_embed.proj.in_channels
-            tried = find_input_size(context, module, (channels,), size)._replace(fixed=True)
+            context.size, channels = module.patch_embed.img_size[0], (vit[_vit.PATCHES].shape[1],)
+            tried = find_input_size(context, module, channels)._replace(fixed=True)
             return load_white_box(context, TimmBackbone(module, tried.channels, tried.size), tried)
         tensors, relu = _resnet.canonical_names(match.trunk)
         if not _resnet.is_resnet(tensors):
-            usual = "give timm:NAME, torchvision:NAME or package.module:factory with "
-            raise InputError(
-                f"encoder '{source}': its tensors are neither a ResNet's nor a ViT's by name; "
-                f"{match.advice(source, path.name) or usual + opt('checkpoint', source)}"
-            )
+            names = "timm:NAME, torchvision:NAME or package.module:factory"
+            way = match.advice(source, path.name)
+            way = way or f"give {names} with {opt('checkpoint', source)}"
+            neither = "its tensors are neither a ResNet's nor a ViT's by name"
+            raise InputError(f"encoder '{source}': {neither}; {way}")
         net: Any = build_seeded(lambda: _resnet.build(tensors, path.name), load_options.seed)
-        context.notes += _resnet.adapt(
-            net, tensors, relu, match.scheme.padding, context.load_options
-        )
+        _resnet.adapt(net, tensors, relu, match.scheme.padding, context)
         context.weights = load_tensors(context, net, match, tensors)
-        sizes = _resnet.sizes(net)
-        return load_white_box(
-            context, *hook_backbone(context, net, (net.conv1.in_channels,), sizes=sizes)
-        )
+        _resnet.adapt_sizes(context, net)
+        return load_white_box(context, *hook_backbone(context, net, (net.conv1.in_channels,)))
 
 
 def _count_known(one: EncoderMatch) -> float:
@@ -68,6 +63,5 @@ def _count_known(one: EncoderMatch) -> float:
     if _vit.is_vit(vit := _vit.canonical_names(one.trunk)):
         return sum(n.startswith(("blocks.", "patch_embed.", "norm.")) for n in vit)
     tensors = _resnet.canonical_names(one.trunk)[0]
-    return sum(n.startswith(("layer", "conv1.", "bn1.")) for n in tensors) * _resnet.is_resnet(
-        tensors
-    )
+    known = sum(n.startswith(("layer", "conv1.", "bn1.")) for n in tensors)
+    return known if _resnet.is_resnet(tensors) else 0

@@ -34,7 +34,7 @@ from fedmia.evaluation.steps.assemble import assemble
 from fedmia.evaluation.steps.budgets import sweep
 from fedmia.evaluation.steps.controls import POSERS, pixels
 from fedmia.options import registry
-from fedmia.options.errors import InputError, format_error, opt
+from fedmia.options.errors import InputError, opt
 from fedmia.records import RunScores
 from fedmia.runtime.device import resolve_device
 from fedmia.runtime.progress import AuditDisplay
@@ -98,7 +98,7 @@ def examine(
             display.forecast(rehearsal.total(), rehearsal.total(quick), rehearsal.without)
         suite.run(display.show_step, stopped, display.ran)
         for note in suite.notes:
-            display.say(format_error(note, audit.spelling))
+            display.say(note)
         if audit.sweep:
             ran = [a.name for a in suite.scores if a.name in audit.attacks]
             swept = sweep(suite, RELEASED, ran, audit.sweep, display.say, stopped)
@@ -292,7 +292,6 @@ def notes(suite: EncoderAttackSuite, controlled: bool, interrupted: bool) -> lis
     ran = {scored.name for scored in suite.scores}.intersection(suite.audit.attacks)
     if suite.shadows and any(suite.build(name).asks_shadows() for name in ran):
         lines += suite.shadows.notes()
-    lines = [format_error(note, suite.audit.spelling) for note in lines]
     if controlled:
         lines.append(f"The untrained control is {suite.released.untrained_how}.")
     lines.append(POSERS)

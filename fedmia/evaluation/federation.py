@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,16 +24,16 @@ from fedmia.evaluation.audits.attack_suite import (
     VIEWS,
     EncoderAttackSuite,
 )
-from fedmia.evaluation.audits.rounds import RoundHistory, read_files, read_recording
+from fedmia.evaluation.audits.rounds import MOST, RoundHistory, States, read_files, read_recording
 from fedmia.evaluation.steps.datasets import Partition
 from fedmia.options import registry
 from fedmia.options.errors import InputError, opt
 from fedmia.partitions.iid import IID
-from fedmia.records import ClientInfo, RoundInfo, ScoredAttack, list_attacks
+from fedmia.recording.format import MAIN, RoundRecord
+from fedmia.records import ClientInfo, RoundInfo
 from fedmia.ssl.base import SSLMethod
 from fedmia.threat import BlackBox, ClientView, ServerView, Threat, WhiteBox
 
-MOST = 24  # rounds that are scored, evenly spread
 LOSSES = ("loss", "train_loss", "train-loss")  # what clients call it among their metrics
 NAMING = ("named_members", "client_ids", "by_client_members", "by_client_nonmembers")
 Loss = Callable[[nn.Module, Tensor], Tensor]
@@ -57,9 +58,11 @@ def read_rounds(audit: Audit) -> RoundHistory | None:
     """
     if not audit.of_rounds:
         return None
-    if audit.federation is not None:
-        return read_recording(Path(audit.federation))
-    return read_files(str(audit.checkpoint))
+    if audit.federation is None:
+        return read_files(str(audit.checkpoint))
+    _, at, turn = audit.encoder.rpartition("@")  # RUN@ROUND
+    until = int(turn) if at and turn.isdigit() else None
+    return read_recording(Path(audit.federation), until)
 
 
 def load_rounds(
@@ -84,18 +87,19 @@ def load_rounds(
     method.own_loss = registry.load_outside("loss", loss) if isinstance(loss, str) else loss
     if method.own_loss is not None and not callable(method.own_loss):
         raise InputError(f"{opt('loss')} must be a function of (network, pixels), got {loss!r}")
-    last, untrained = max(history.models), released.untrained
+    last = max(history.models)
     method.load_shared(history.models[last])
-    how = released.untrained_how
-    if 0 in history.models:
-        untrained = partial(_with_state, method, history, 0)
-        how = "the federation's own model before its first round (round 0)"
     notes = [note for note in released.notes if not note.endswith(RANDOM)]
-    fields = {name: value for name, value in vars(released).items() if name != "history"}
-    own = {"untrained": untrained, "untrained_how": how, "notes": [*notes, *history.notes]}
-    weights = Weights(history.where, len(history.models[last]), round=last)
-    name = f"{released.name} of round {last}"
-    return FederatedEncoder(**fields | own | {"name": name, "weights": weights}, history=history)
+    notes += history.notes
+    if len(history.scored) < (models := sum(r > 0 for r in history.models)):
+        rounds = ", ".join(map(str, history.scored))
+        notes.append(f"Scored by round: {MOST} of the {models} models that were kept, {rounds}.")
+    own: dict[str, Any] = {"name": f"{released.name} of round {last}", "notes": notes}
+    own["weights"] = Weights(history.where, len(history.models[last]), round=last)
+    if 0 in history.models:
+        own["untrained"] = partial(_with_state, method, history, 0)
+        own["untrained_how"] = "the federation's own model before its first round (round 0)"
+    return FederatedEncoder(**vars(released) | own, history=history)
 
 
 def _with_state(method: SSLMethod, history: RoundHistory, round: int) -> SSLMethod:
@@ -118,9 +122,16 @@ class FederationSuite(EncoderAttackSuite):
     """
 
     def __init__(self, audit: Audit, released: FederatedEncoder, *rest: Any) -> None:
-        self.history = released.history
+        self.history, self.last = released.history, max(released.history.models)
         super().__init__(audit, released, *rest)
         self.owners = self.audit_split.owners
+
+    def method(self, model: str) -> SSLMethod:
+        fresh, method = model not in self._methods, super().method(model)
+        round = {RELEASED: str(self.last), UNTRAINED: "0"}.get(model, model)
+        if fresh and int(round) in self.history.queues and self.audit_split.own is not None:
+            method.load_local(self.history.queues[int(round)])
+        return method
 
     def build_method(self, model: str) -> SSLMethod:
         if model in (RELEASED, UNTRAINED):
@@ -131,7 +142,9 @@ class FederationSuite(EncoderAttackSuite):
         needs = self.build(name).needs
         if needs.vantage == "outsider" or VIEWS[self.released.access] is not WhiteBox:
             return super().vantage(name)
-        received = {"received": self.history.models}
+        models, some = self.history.models, self.audit_split.received
+        rounds = [r for r in models if some is None or r in some or r == self.last]
+        received = {"received": States(rounds, models.__getitem__)}
         if needs.vantage == "client":
             return ClientView, ClientView.threat, received
         uploads = {"updates": self.history.updates, "before": self.history.before}
@@ -169,67 +182,42 @@ class FederationSuite(EncoderAttackSuite):
             nobody: dict[str, Any] = dict.fromkeys(NAMING)
             self.scores = [replace(scored, **nobody) for scored in self.scores]
         rounds = [r for r in sorted({*self.history.models, *self.history.rounds}) if r]
-        numbers = [r for r in rounds if r in self.history.models]
-        places = np.linspace(0, len(numbers) - 1, min(len(numbers), MOST)).round().astype(int)
-        chosen, infos = {numbers[i] for i in places}, list[RoundInfo]()
-        by_round = [name for name in ran if self.build(name).by_round]
+        infos, by_round = list[RoundInfo](), [n for n in ran if self.build(n).by_round]
         for round in rounds:
-            info = self._known_of(round)
-            if round in chosen and not stopped():
+            line = self.history.rounds.get(round, RoundRecord(MAIN, round))
+            losses = [m[name] for m in line.metrics.values() for name in LOSSES if name in m]
+            loss = float(np.mean(losses)) if losses else None
+            infos.append(RoundInfo(round, False, loss, cohort=line.cohort))
+            if round in self.history.scored and not stopped():
                 say(f"attacks on the model of round {round}")
-                info = self._score_round(info, by_round)
-            infos.append(info)
+                infos[-1] = replace(infos[-1], **self._score_round(round, by_round))
         for (name, piece), why in sorted(self.failures.beside.items()):
-            if piece.isdecimal():
-                self.notes.append(f"{name} has no scores of round {piece}: {why}")
+            if piece != UNTRAINED:
+                self.notes.append(f"{name} has no scores of {piece}: {why}")
         return {"rounds": infos, "clients": self._client_infos()}
 
-    def _known_of(self, round: int) -> RoundInfo:
-        """What was recorded of a round."""
-        line = self.history.rounds.get(round)
-        metrics = () if line is None else line.metrics.values()
-        losses = [m[name] for m in metrics for name in LOSSES if name in m]
-        cohort = () if line is None else line.cohort
-        return RoundInfo(round, False, float(np.mean(losses)) if losses else None, cohort=cohort)
-
-    def _score_round(self, info: RoundInfo, names: list[str]) -> RoundInfo:
-        """Add to a round the scores of attacks, those of `internal` by layer, and its kNN."""
-        last = info.round == max(self.history.models)
-        model, leakage = RELEASED if last else str(info.round), dict[str, ScoredAttack]()
-        for name in names:
-            scored = None if last else self._attempt(model, name, partial(self._score, model, name))
-            listed = [s for s in self.scores if s.name == name] if last else [scored]
-            leakage |= {s.name: s for s in list_attacks([s for s in listed if s is not None])}
-        layers: dict[str, ScoredAttack] | None = None
-        if "internal" in names:
-            layers = self._attempt(model, "internal", partial(self._layers, model), " layers")
-        knn = self.probes(model)["knn"].value
+    def _score_round(self, round: int, names: list[str]) -> dict[str, Any]:
+        """Scores of attacks on the model of a round, those of `internal` by layer, and its kNN."""
+        last = round == self.last
+        model = RELEASED if last else str(round)
+        fields = self.leakage_of_round(model, round, [] if last else names, "internal" in names)
+        if last:
+            fields["leakage"] = {s.name: s for s in self.scores if s.name in names}
+        fields["knn"] = self.probes(model)["knn"].value
         if not last:  # no model of a round stays in memory
             del self._methods[model], self._signals[model]
-        return replace(info, leakage=leakage, layers=layers or {}, knn=knn)
-
-    def _attempt(self, model: str, name: str, call: Callable[[], Any], what: str = "") -> Any:
-        once = partial(self.once, f"{model}{what}", name, call)
-        return self.failures.attempt(model, name, once)
-
-    def _score(self, model: str, name: str) -> ScoredAttack:
-        how: dict[str, Any] = {"rounds": (int(model),), "threshold": False}
-        return self.score(model, name, self.known[name], self.budget, **how)
-
-    def _layers(self, model: str) -> dict[str, ScoredAttack]:
-        view = self.view(model, "internal", self.scorer.known, None)
-        assert isinstance(view, WhiteBox)
-        return self.scorer.score_layers(view, self.attacks.get("internal", {}), threshold=False)
+        return fields
 
     def _client_infos(self) -> list[ClientInfo]:
         """The clients, where it is known who holds which image."""
         if self.owners is None:
             return []
-        rounds, infos = self.history.rounds.values(), list[ClientInfo]()
-        whole = all(len(one.cohort) == len(self.history.clients) for one in rounds if one.cohort)
-        for client in sorted({*self.owners.tolist()} - {-1}):
-            last = max((one.round for one in rounds if client in one.cohort), default=0)
-            known = self.history.rostered and not whole
-            size = int((self.owners == client).sum())
-            infos.append(ClientInfo(client, size, "honest", last_round=last if known else None))
-        return infos
+        rounds = self.history.rounds
+        whole = all(len(r.cohort) == len(self.history.clients) for r in rounds.values() if r.cohort)
+        last = {client: r for r, line in rounds.items() for client in line.cohort}
+        drawn = self.history.rostered and not whole
+        return [
+            ClientInfo(c, n, "honest", last_round=last.get(c, 0) if drawn else None)
+            for c, n in sorted(Counter(self.owners.tolist()).items())
+            if c >= 0
+        ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 from fedmia.attacks.base import ActiveAttack, DatasetAttack, Known
 from fedmia.evaluation.steps.failures import Failures
 from fedmia.evaluation.steps.scorer import Scorer
-from fedmia.evaluation.steps.suite import AttackSuite, Result
+from fedmia.evaluation.steps.suite import AttackSuite
 from fedmia.federation.observer import Observer
 from fedmia.federation.result import FederationResult
 from fedmia.partitions.base import Partition
@@ -106,12 +106,9 @@ class Evaluation(AttackSuite[RoundModel]):
         Returns:
             Weights by round.
         """
-        kept = {*self.run.schedule.evaluated(), last}
-        states = self.recording.models(branch, (r for r in kept if r <= last))
-        if self.observed.vantage != "client" or self.observed.holder is None:
-            return states
-        schedule, holder = self.run.schedule, self.observed.holder
-        return states.only(r for r in states if r == last or schedule.takes_part(holder, r + 1))
+        states = self.recording.models(branch)
+        rounds = {*self.run.schedule.received(self.observed.holder), last}
+        return states.only(r for r in states if r in rounds and r <= last)
 
     def view(self, model: RoundModel, name: str, known: Known, budget: int | None) -> BlackBox:
         last = model.snapshot.round
@@ -127,30 +124,9 @@ class Evaluation(AttackSuite[RoundModel]):
     def score_attacks(
         self, model: RoundModel, names: Iterable[str], piece: str = "", **how: Any
     ) -> list[ScoredAttack]:
-        """Score the named attacks on one model; they share what they compute.
-
-        Args:
-            model: the model of a round.
-            names: names of attacks.
-            piece: of the run's scores, by whose name each attack is scored once.
-            how: as `Scorer.score_attack`.
-
-        Returns:
-            The scored attacks that did not fail.
-        """
-        rounds = (model.snapshot.round,)
-
-        def scored(name: str) -> ScoredAttack:
-            known = self.known.get(name, self.scorer.known)
-            return self.score(model, name, known, self.budget, rounds=rounds, **how)
-
-        results = (self.score_once(piece, name, partial(scored, name)) for name in names)
-        return [one for one in results if one is not None]
-
-    def score_once(self, piece: str, name: str, call: Callable[[], Result]) -> Result | None:
-        """Compute the scores of one attack in a piece of the scoring once; None where it failed."""
-        # A disk that is full where scores are kept is no failure of the attack: it ends the run.
-        return self.once(piece, name, partial(self.failures.attempt, piece, name, call))
+        """As of every suite; the scores name the model's round."""
+        how["rounds"] = (model.snapshot.round,)
+        return super().score_attacks(model, names, piece, **how)
 
     def inferences(self, models: Iterable[RoundModel]) -> list[DatasetInferenceResults]:
         """Answers of attacks on data sets for each client, on the model and the untrained one."""
@@ -165,19 +141,6 @@ class Evaluation(AttackSuite[RoundModel]):
         views = [self.observed.view(model.snapshot, model.signals) for model in models]
         question = classes, self.run.client_of_members(), deal, views
         answers = (
-            self.score_once("inferences", name, partial(self.infer, name, *question))
-            for name in names
+            self.attempt("inferences", name, partial(self.infer, name, *question)) for name in names
         )
         return [one for one in answers if one is not None]
-
-    def score_layers(self, snapshot: Snapshot, threshold: bool = True) -> dict[str, ScoredAttack]:
-        """Score the `internal` attack on each layer alone, from one pass over all layers.
-
-        Args:
-            threshold: whether to choose a threshold on the known images.
-
-        Returns:
-            The scored attack on each layer, by the layer's name.
-        """
-        view = self.observed.view(snapshot, Signals())
-        return self.scorer.score_layers(view, self.attacks["internal"], threshold)

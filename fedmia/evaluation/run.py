@@ -47,7 +47,7 @@ def score(run: FederationResult, watch: Stopwatch, display: Display | None = Non
     plan, recording, split = run.plan, run.recording, run.split
     experiment, data = plan.experiment, plan.data
     probes = Probes(run.client_context, data.labels, plan.split)
-    failures = Failures((InputError, FederationError), spelling=experiment.spelling)
+    failures = Failures((InputError, FederationError))
     evaluation = Evaluation(run, None, failures)
     with watch.part("probes"):
         scored_at, end = evaluation.scored_at(), recording.rounds("main")[-1]
@@ -130,7 +130,7 @@ def score_all_attacks(evaluation: Evaluation, display: Display | None = None) ->
     if active and trajectories and (why := trajectories.unscored()):
         not_run[active], trajectories = why, None
     if trajectories:
-        keep, pieces = evaluation.score_once, trajectories.work()
+        keep, pieces = evaluation.attempt, trajectories.work()
         work |= {p: partial(keep, p, trajectories.name, call) for p, call in pieces.items()}
     by_round = [n for n in names if kinds[n].by_round]
     for info in run.rounds:
@@ -234,23 +234,10 @@ def run_side_by_side(
 
 
 def add_leakage(evaluation: Evaluation, info: RoundInfo, names: list[str]) -> RoundInfo:
-    """Add to a round the scores of attacks, and of `internal` by layer (Fig. 6).
-
-    Args:
-        info: the row of the round.
-        names: attacks to score on the model of the round.
-
-    Returns:
-        The row with each attack's scores.
-    """
-    snapshot = evaluation.run.recording.load("main", info.round)
-    piece = f"round {info.round}"
-    scored = evaluation.score_attacks(RoundModel(snapshot), names, piece, threshold=False)
-    by_name, layers = {s.name: s for s in scored}, dict[str, ScoredAttack]()
-    if "internal" in evaluation.passive():
-        by_layer = partial(evaluation.score_layers, snapshot, threshold=False)
-        layers = evaluation.score_once(f"{piece} layers", "internal", by_layer) or {}
-    return replace(info, leakage=by_name, layers=layers)
+    """Add to the row of a round the scores of attacks, and of `internal` by layer."""
+    model = RoundModel(evaluation.run.recording.load("main", info.round))
+    layered = "internal" in evaluation.passive()
+    return replace(info, **evaluation.leakage_of_round(model, info.round, names, layered))
 
 
 def drop_attacks(info: RoundInfo, lost: Mapping[str, str]) -> RoundInfo:

@@ -52,8 +52,8 @@ def of_run(files: RunFolder) -> ScoredImages:
     Raises:
         InputError: the data source cannot be read again, or holds other images by now.
     """
-    prepared = redeal_split(files, "read the data source itself")
-    data, split = prepared.data, prepared.split
+    plan = redeal_split(files, "read the data source itself")
+    data, split = plan.data, plan.split
     inside, outside = split.scored_members, split.scored_nonmembers
     client_of = dict(zip(split.members.tolist(), split.owner.tolist(), strict=True))
     return ScoredImages(

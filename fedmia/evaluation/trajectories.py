@@ -95,8 +95,12 @@ class Trajectories:
         """(S, 2), (T, 2): mean score of each set, and the same where nothing was climbed."""
         assert isinstance(attack, ActiveAttack)
         scorer, columns = self.evaluation.scorer, []
-        images = torch.cat([scorer.members[scorer.sets.members].flatten(0, 1),
-                            scorer.nonmembers[scorer.sets.nonmembers].flatten(0, 1)])  # fmt: skip
+        images = torch.cat(
+            [
+                scorer.members[scorer.sets.members].flatten(0, 1),
+                scorer.nonmembers[scorer.sets.nonmembers].flatten(0, 1),
+            ]
+        )
         ours, size = len(scorer.sets.members), scorer.sets.size
         for idle in (False, True):
             of_sets = partial(self.readings.of_alone, "main", "sets", idle=idle)

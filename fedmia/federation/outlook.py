@@ -6,20 +6,20 @@ import itertools
 import statistics
 
 from fedmia.data._sizes import MOST_MEMBERS, MOST_SCORED
-from fedmia.federation.plan import PreparedRun
+from fedmia.federation.plan import Plan
 from fedmia.options.errors import opt
 
 
-def describe_start(prepared: PreparedRun) -> list[str]:
+def describe_start(plan: Plan) -> list[str]:
     """Images in use, clients, cuts and rounds of a run.
 
     Args:
-        prepared: settings, images and their roles.
+        plan: settings, images and their roles.
 
     Returns:
         One line each; none where the images are elsewhere.
     """
-    experiment, split, counts = prepared.experiment, prepared.split, prepared.split.counts()
+    experiment, split, counts = plan.experiment, plan.split, plan.split.counts()
     if not split.distinct:
         return []
     counts["nonmembers"] = counts["known_nonmembers"] + counts["scored_nonmembers"]
@@ -32,7 +32,7 @@ def describe_start(prepared: PreparedRun) -> list[str]:
     ) * (experiment.split.members is None and counts["members"] >= MOST_SCORED)
     sizes = sorted(len(part) for part in split.parts[: split.honest])
     lines = [
-        f"{len(split.used):,} of {split.distinct:,} images of {prepared.data.name} used: "
+        f"{len(split.used):,} of {split.distinct:,} images of {plan.data.name} used: "
         f"{listed}{limit}",
         f"{len(sizes)} clients train on {sizes[0]} (least), {statistics.median(sizes):g} (median), "
         f"{sizes[-1]} (most) images each",

@@ -12,7 +12,6 @@ import numpy as np
 from clients.client_context import ClientContext
 from fedmia.attacks.base import ActiveAttack
 from fedmia.config.experiment import Experiment
-from fedmia.config.plugin_lists import address_layer
 from fedmia.data._pixels import UnreadableError
 from fedmia.data.encoded import EncodedSet
 from fedmia.data.images import NO_PROBES, ImageSet, IntArray
@@ -25,8 +24,8 @@ from fedmia.runtime.device import resolve_device
 from fedmia.ssl.base import Recipe, SSLMethod
 
 
-@dataclass
-class PreparedRun:
+@dataclass(frozen=True)
+class Plan:
     """A run before its first round. Nothing of it is in the run folder yet.
 
     Attributes:
@@ -51,7 +50,7 @@ class PreparedRun:
         return rounds * (1 + placebo) + self.experiment.attack_rounds
 
 
-def prepare(experiment: Experiment) -> PreparedRun:
+def make_plan(experiment: Experiment) -> Plan:
     """Load the data, and give every image its role.
 
     Raises:
@@ -83,7 +82,7 @@ def prepare(experiment: Experiment) -> PreparedRun:
             data, split = decode_split(encoded, roles)
         except UnreadableError as error:
             hint = f"{opt('data.skip_unreadable')} leaves them out"
-            raise InputError(f"{error.text}; {hint}") from None
+            raise InputError(f"{error}; {hint}") from None
     foresee(experiment, split)
     notes = [
         *data.notes,
@@ -105,7 +104,7 @@ def prepare(experiment: Experiment) -> PreparedRun:
             "Batch norm is local: the global model that is scored has the running "
             "statistics of the first model, which no client ever used."
         )
-    return PreparedRun(experiment, data, split, next(iter(active.values()), None), notes)
+    return Plan(experiment, data, split, next(iter(active.values()), None), notes)
 
 
 def try_method(experiment: Experiment, channels: int, size: int) -> SSLMethod:
@@ -126,7 +125,7 @@ def try_method(experiment: Experiment, channels: int, size: int) -> SSLMethod:
     spec, stream = experiment.ssl.build("ssl"), torch_rng(experiment.seed, "trial")
     method: SSLMethod = spec.build(backbone, recipe, stream)
     for layer in experiment.defense:
-        with prefix_errors(opt("defense.name", layer.name)):
+        with prefix_errors(opt("defense", layer.name)):
             layer.build("defense").check_method(method, channels, size)
     return method
 
@@ -146,29 +145,28 @@ def foresee(experiment: Experiment, split: Split) -> None:
             try:
                 defense.foresee(size, experiment.train, rounds)
             except InputError as error:
-                where = f"{opt('defense.name', layer.name)}, a client of {size} images"
-                raise InputError(f"{where}: {error.text}") from None
+                where = f"{opt('defense', layer.name)}, a client of {size} images"
+                raise InputError(f"{where}: {error}") from None
 
 
-def forecasts(prepared: PreparedRun) -> list[str]:
+def forecasts(plan: Plan) -> list[str]:
     """Which defences will guarantee nothing worth the name, by their settings alone.
 
     Args:
-        prepared: settings, images and their roles.
+        plan: settings, images and their roles.
 
     Returns:
         One line for each such defence, for its smallest client.
     """
-    experiment, lines = prepared.experiment, list[str]()
+    experiment, lines = plan.experiment, list[str]()
     for layer in experiment.defense:
-        parts = [prepared.split.parts[client] for client in experiment.layer_client_ids(layer)]
+        parts = [plan.split.parts[client] for client in experiment.layer_client_ids(layer)]
         if not (sizes := [len(part) for part in parts if len(part)]):
             continue
         rounds = experiment.federation.rounds
         line = layer.build("defense").forecast(min(sizes), experiment.train, rounds)
         if line is not None:
-            names = [one.name for one in experiment.defense]
-            lines.append(f"{layer.name}: {address_layer(line, 'defense', layer.name, names)}")
+            lines.append(f"{layer.name}: {line}")
     return lines
 
 
@@ -193,29 +191,29 @@ def split_notes(split: Split, data: ImageSet) -> list[str]:
     return notes
 
 
-def fingerprint(prepared: PreparedRun) -> str:
+def fingerprint(plan: Plan) -> str:
     """Digest of the images with a role, of all labels, and of who trains on which."""
-    split = prepared.split
-    digest = hashlib.sha256(prepared.data.images[np.sort(split.used)].data)
-    for numbers in (prepared.data.labels, *split.parts, *split.placebo_parts):
+    split = plan.split
+    digest = hashlib.sha256(plan.data.images[np.sort(split.used)].data)
+    for numbers in (plan.data.labels, *split.parts, *split.placebo_parts):
         digest.update(numbers.astype("<i8").tobytes() + b"|")
     return digest.hexdigest()
 
 
-def make_client_context(prepared: PreparedRun, workdir: Path, stop: Event) -> ClientContext:
+def make_client_context(plan: Plan, workdir: Path, stop: Event) -> ClientContext:
     """Build what all clients share, and write the images to a file that every worker maps.
 
     Only images with a role are written, so the file of a large data source is mostly holes.
 
     Args:
-        prepared: settings, images and their roles.
+        plan: settings, images and their roles.
         workdir: folder of the mapped images.
         stop: set when the user interrupts the run.
 
     Returns:
         What all clients share.
     """
-    experiment, data, split = prepared.experiment, prepared.data, prepared.split
+    experiment, data, split = plan.experiment, plan.data, plan.split
     file, used = workdir / "images.npy", np.sort(split.used)
     mapped = np.lib.format.open_memmap(file, mode="w+", dtype=np.uint8, shape=data.images.shape)
     mapped[used] = data.images[used]
@@ -246,7 +244,7 @@ def make_client_context(prepared: PreparedRun, workdir: Path, stop: Event) -> Cl
             (one.name, dict(one.options), frozenset(experiment.layer_client_ids(one)))
             for one in experiment.defense
         ),
-        attack=prepared.active,
+        attack=plan.active,
         share=1 / max(1, int(clients * experiment.federation.participation + 0.5)),
         turns=max(1, int(experiment.attack_rounds * experiment.federation.participation + 0.5)),
         attacked_rate=experiment.federation.attacked_rate,
@@ -259,7 +257,7 @@ def make_client_context(prepared: PreparedRun, workdir: Path, stop: Event) -> Cl
         total_rounds=experiment.federation.rounds,
         device=resolve_device(experiment.device),
         threads=experiment.threads_per_client,
-        noise_source=prepared.noise_source,
+        noise_source=plan.noise_source,
         stop=stop,
     )
 

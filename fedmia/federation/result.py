@@ -10,7 +10,7 @@ import numpy as np
 from clients.client_context import ClientContext
 from fedmia.data.images import IntArray
 from fedmia.data.sets import ImageSets, form_sets
-from fedmia.federation.plan import PreparedRun
+from fedmia.federation.plan import Plan
 from fedmia.federation.readings import Readings
 from fedmia.federation.schedule import Schedule
 from fedmia.options.seeding import ENTROPY
@@ -41,7 +41,7 @@ class FederationResult:
         readings: of the active client; None where no attack was active.
     """
 
-    plan: PreparedRun
+    plan: Plan
     client_context: ClientContext
     store: StateStore
     recording: RunRecording

@@ -164,8 +164,9 @@ class FederatedRun:
         """Whether every branch ran to its end."""
         at = self.head
         return at is not None and (at.branch, at.round) == (
-            self.branches()[-1], self.schedule.last,
-        )  # fmt: skip
+            self.branches()[-1],
+            self.schedule.last,
+        )
 
     def resume(self) -> None:
         """Go on from the last checkpoint; without one, begin anew.
@@ -271,10 +272,12 @@ class FederatedRun:
             parts["notes"] = self.recorder.notes()
         self.watch.claim()
         about = {
-            "rounds": pack(self.rounds, {}), "gone": sorted(self.failure_policy.gone),
-            "faults": pack(self.failure_policy.faults, {}), "seconds": dict(self.watch.seconds),
+            "rounds": pack(self.rounds, {}),
+            "gone": sorted(self.failure_policy.gone),
+            "faults": pack(self.failure_policy.faults, {}),
+            "seconds": dict(self.watch.seconds),
             "aggregation": pack(self.aggregation, {}),
-        }  # fmt: skip
+        }
         about["recorded"], force = self.recording.pending()
         checkpoint.write(about, parts, self.store, force)
 
@@ -367,11 +370,14 @@ class FederatedRun:
         own = self.client_context.branch_parts(at.branch)
         self._drop_fork()
         self._fork = Fork(
-            at.branch, round, at.state, strategy,
+            at.branch,
+            round,
+            at.state,
+            strategy,
             copy.deepcopy(self.store.load(at.branch, holder)),
             {c: len(own[c]) for c in malicious if self.schedule.takes_part(c, round)},
             strategy.broadcast(),
-        )  # fmt: skip
+        )
 
     def _replay(self, recorder: TrajectoryRecorder, round: int) -> None:
         """Hand the finished round to the recorder, if it is the one to be replayed."""
@@ -400,16 +406,15 @@ class FederatedRun:
         """Keep what is to be read of an update, as it is taken."""
         branch, round = course.branch, update.round
         self._trained[update.client] += branch == "main" and update.examples > 0
-        if (self._line.branch, self._line.round) != (branch, round):
-            self._line = RoundRecord(branch, round)
-        self._line.cohort.append(update.client)
-        self._line.examples[update.client] = update.examples
-        self._line.metrics[update.client] = update.metrics
+        line = self._line_of(branch, round)
+        line.cohort.append(update.client)
+        line.examples[update.client] = update.examples
+        line.metrics[update.client] = update.metrics
         if branch in ("main", "placebo") and round in self.schedule.updates_kept():
             if round - 1 not in self.recording.rounds(branch):
                 self.recording.save(branch, Snapshot(round - 1, received, {}))
             digest = self.recording.save_update(branch, round, update.client, update.state)
-            self._line.updates[update.client] = digest
+            line.updates[update.client] = digest
         fork = self._fork
         honest = fork is not None and update.client not in fork.malicious
         if fork is not None and honest and fork.round == round and update.examples:
@@ -418,6 +423,12 @@ class FederatedRun:
             self._forked[update.client] = digest
         if course.craft and update.client == self.holder:
             self._crafted = update.state
+
+    def _line_of(self, branch: str, round: int) -> RoundRecord:
+        """What is known so far of the round at work."""
+        if (self._line.branch, self._line.round) != (branch, round):
+            self._line = RoundRecord(branch, round)
+        return self._line
 
     def _record(self, course: RoundRange, received: State, done: Round) -> None:
         """Keep what is to be read of a round whose clients had `received`."""
@@ -441,7 +452,7 @@ class FederatedRun:
         honest = {c: m for c, m in metrics.items() if c not in self.experiment.malicious_clients}
         losses = [m["loss"] for m in honest.values() if "loss" in m]
         loss = float(np.mean(losses)) if losses else None
-        self.recording.add(replace(self._line, seconds=done.seconds))
+        self.recording.add(replace(self._line_of(branch, round), seconds=done.seconds))
         knn = self._note(branch, round, course.craft, loss, done.state)
         self.display.round(branch, round, loss, knn, done.seconds)
         if course.craft and round == self.schedule.last:

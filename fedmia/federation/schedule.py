@@ -30,6 +30,20 @@ class Schedule:
         spread = np.linspace(0, self.last, self.experiment.federation.snapshots + 1)
         return sorted({*(int(r) for r in spread.round()), self.clean, self.last})
 
+    def received(self, client: int | None) -> set[int]:
+        """Rounds whose scored model the attacker has: a client, those before rounds of its own.
+
+        Args:
+            client: the attacker's; None: it is the server.
+
+        Returns:
+            The rounds; a client has the last model, too, once it is released.
+        """
+        rounds = self.evaluated()
+        if client is not None:
+            rounds = [r for r in rounds[:-1] if self.takes_part(client, r + 1)]
+        return {*rounds}
+
     def updates_kept(self) -> set[int]:
         """Rounds whose updates by client stay on disk: `federation.keep_updates`, evenly spread,
         or the evaluated ones where the server attacks."""

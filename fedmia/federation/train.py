@@ -16,14 +16,13 @@ from fedmia.federation.checkpoint import Checkpoint
 from fedmia.federation.ledger import Ledger
 from fedmia.federation.observer import Observer
 from fedmia.federation.outlook import describe_start
-from fedmia.federation.plan import PreparedRun, divergence_hint, forecasts, make_client_context
+from fedmia.federation.plan import Plan, divergence_hint, forecasts, make_client_context
 from fedmia.federation.readings import UNTRAINED
 from fedmia.federation.recorder import TrajectoryRecorder
 from fedmia.federation.result import FederationResult
 from fedmia.federation.rounds import FederatedRun
 from fedmia.federation.untrained import climb_untrained
 from fedmia.federation.utility import Probes
-from fedmia.options.errors import format_error
 from fedmia.recording.run import RunRecording
 from fedmia.runtime.progress import Display
 from fedmia.runtime.stopwatch import Stopwatch
@@ -49,9 +48,15 @@ class Nodes:
 
 
 def train(
-    plan: PreparedRun, folder: Path, out: Path | None, stop: Event, watch: Stopwatch,
-    display: Display, nodes: Nodes | None = None, checkpoint: Checkpoint | None = None,
-) -> FederationResult:  # fmt: skip
+    plan: Plan,
+    folder: Path,
+    out: Path | None,
+    stop: Event,
+    watch: Stopwatch,
+    display: Display,
+    nodes: Nodes | None = None,
+    checkpoint: Checkpoint | None = None,
+) -> FederationResult:
     """Run the rounds of a plan on the chosen backend.
 
     Args:
@@ -72,7 +77,7 @@ def train(
         FederationError: a client failed.
     """
     for line in [*describe_start(plan), *forecasts(plan)]:
-        display.line(format_error(line, plan.experiment.spelling))
+        display.line(line)
     client_context = make_client_context(plan, folder, stop)
     # From here on everyone maps the file: pages that nobody reads leave the memory.
     plan = replace(plan, data=replace(plan.data, images=client_context.images))
@@ -81,9 +86,17 @@ def train(
     if plan.active is not None:
         recorder = TrajectoryRecorder(Observer(plan.experiment, client_context), plan.active)
     result = federate(
-        plan, client_context, folder, RunRecording((out or folder) / RECORDING), recorder,
-        probe=probe, watch=watch, display=display, nodes=nodes, checkpoint=checkpoint,
-    )  # fmt: skip
+        plan,
+        client_context,
+        folder,
+        RunRecording((out or folder) / RECORDING),
+        recorder,
+        probe=probe,
+        watch=watch,
+        display=display,
+        nodes=nodes,
+        checkpoint=checkpoint,
+    )
     if recorder is not None and recorder.acted("main") and not recorder.acted(UNTRAINED):
         first = result.recording.untrained().state
         with watch.part("attacks"):
@@ -92,11 +105,18 @@ def train(
 
 
 def federate(
-    plan: PreparedRun, client_context: ClientContext, folder: Path, recording: RunRecording,
-    recorder: TrajectoryRecorder | None = None, *, probe: Callable[[State], float | None],
-    watch: Stopwatch, display: Display, nodes: Nodes | None = None,
+    plan: Plan,
+    client_context: ClientContext,
+    folder: Path,
+    recording: RunRecording,
+    recorder: TrajectoryRecorder | None = None,
+    *,
+    probe: Callable[[State], float | None],
+    watch: Stopwatch,
+    display: Display,
+    nodes: Nodes | None = None,
     checkpoint: Checkpoint | None = None,
-) -> FederationResult:  # fmt: skip
+) -> FederationResult:
     """Run the rounds of every branch.
 
     Args:
@@ -124,10 +144,14 @@ def federate(
     options = experiment.federation
     least = max(options.min_clients, experiment.strategy.build("strategy").least)
     failure_policy = FailurePolicy(
-        options.clients, options.on_failure, options.client_timeout, least,
-        split.indispensable, say=display.line,
+        options.clients,
+        options.on_failure,
+        options.client_timeout,
+        least,
+        split.indispensable,
+        say=display.line,
         hint=f"{divergence_hint(client_context)} if training diverged",
-    )  # fmt: skip
+    )
     run = FederatedRun(
         experiment,
         client_context,
@@ -151,9 +175,16 @@ def federate(
     elif experiment.backend == "ray":
         cpus = experiment.cpus_per_client or client_context.threads
         run_ray(
-            run.run, client_context, store, cpus, experiment.gpus_per_client,
-            experiment.ray_address, failure_policy.timeout, experiment.device, display.line,
-        )  # fmt: skip
+            run.run,
+            client_context,
+            store,
+            cpus,
+            experiment.gpus_per_client,
+            experiment.ray_address,
+            failure_policy.timeout,
+            experiment.device,
+            display.line,
+        )
     else:
         len(client_context.images)  # opens the file
         run_inline(run.run, client_context, store, failure_policy.timeout)
@@ -164,7 +195,16 @@ def federate(
     if checkpoint and run.head:
         archive = checkpoint.archive(f"{run.head.branch} {run.head.round} {sorted(gone)}")
     return FederationResult(
-        plan, client_context, store, recording, run.rounds, run.complete,
-        tuple(failure_policy.faults), gone,
-        str(run.failure) if run.failure else None, archive, run.aggregation, recorder,
-    )  # fmt: skip
+        plan,
+        client_context,
+        store,
+        recording,
+        run.rounds,
+        run.complete,
+        tuple(failure_policy.faults),
+        gone,
+        str(run.failure) if run.failure else None,
+        archive,
+        run.aggregation,
+        recorder,
+    )

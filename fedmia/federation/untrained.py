@@ -45,9 +45,13 @@ def climb_untrained(
 
 
 def _climb_rounds(
-    recorder: TrajectoryRecorder, experiment: Experiment, schedule: Schedule,
-    strategy: FederatedStrategy, state: State, sizes: list[int],
-) -> None:  # fmt: skip
+    recorder: TrajectoryRecorder,
+    experiment: Experiment,
+    schedule: Schedule,
+    strategy: FederatedStrategy,
+    state: State,
+    sizes: list[int],
+) -> None:
     client_context, notes = recorder.observer.client_context, dict[str, Any]()
     method = recorder.observer.view(Snapshot(0, state, {}), Signals()).copy_method()
     for round in range(schedule.clean + 1, schedule.last + 1):
@@ -69,11 +73,13 @@ def _climb_rounds(
 
 
 def _climb_alone(
-    recorder: TrajectoryRecorder, malicious: tuple[int, ...], strategy: FederatedStrategy,
-    state: State, sizes: list[int],
-) -> None:  # fmt: skip
+    recorder: TrajectoryRecorder,
+    malicious: tuple[int, ...],
+    strategy: FederatedStrategy,
+    state: State,
+    sizes: list[int],
+) -> None:
     """The first attacked round for each batch alone."""
-    assert strategy.course is not None
     round, theirs = strategy.course.first + 1, {c: sizes[c] for c in malicious}
     numbers = {c: (n, dict[str, float]()) for c, n in enumerate(sizes) if c not in malicious}
     recorder.received(UNTRAINED, round, Snapshot(round, state, {}))

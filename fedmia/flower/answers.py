@@ -19,7 +19,7 @@ from fedmia.evaluation.models import Evaluation
 from fedmia.evaluation.run import client_rows, score_all_attacks
 from fedmia.evaluation.steps.assemble import assemble
 from fedmia.evaluation.steps.controls import POSERS
-from fedmia.federation.plan import PreparedRun
+from fedmia.federation.plan import Plan
 from fedmia.federation.result import FederationResult
 from fedmia.options import registry
 from fedmia.options.bounded import parse_json
@@ -46,7 +46,7 @@ BESIDE = (
 
 
 def score_node(
-    plan: PreparedRun, client_context: ClientContext, client: int, store: StateStore,
+    plan: Plan, client_context: ClientContext, client: int, store: StateStore,
     last: int, final: State, untrained: State, leave: bool,
 ) -> RecordDict:  # fmt: skip
     """The client's privacy statement and, if they may leave the node, the scores of the run's

@@ -53,13 +53,13 @@ def train(message: Message, context: Context) -> Message:
     Returns:
         The client's update.
     """
-    node, task = Node.from_context(context), message.content.config_records["config"]
+    node, order = Node.from_context(context), message.content.config_records["config"]
     client_context = node.prepared()[1]
     if node.sources:
         return node.releases().answer(
             message, lambda r: client_app(client_context, r)(message, context)
         )
-    return client_app(client_context, node.store(int(str(task["round"]))))(message, context)
+    return client_app(client_context, node.store(int(str(order["server-round"]))))(message, context)
 
 
 @app.query("fork")
@@ -96,14 +96,14 @@ def score(message: Message, context: Context) -> Message:
     from fedmia.flower.answers import score_node  # what scores takes seconds to import
 
     node = Node.from_context(context)
-    prepared, client_context = node.prepared()
+    plan, client_context = node.prepared()
     torch.set_num_threads(client_context.threads)
     final, untrained = (
         message.content.array_records[name].to_torch_state_dict() for name in ("final", "untrained")
     )
     last = read_order(message)["last"]
-    run = prepared, client_context, node.client, node.releases()
-    leave = not gives_guarantee(prepared.experiment) if node.scores is None else node.scores
+    run = plan, client_context, node.client, node.releases()
+    leave = not gives_guarantee(plan.experiment) if node.scores is None else node.scores
     return Message(score_node(*run, last, final, untrained, leave), reply_to=message)
 
 

@@ -16,7 +16,7 @@ from fedmia.federation.result import FederationResult
 from fedmia.federation.train import Nodes, train
 from fedmia.flower.answers import scores_from_node
 from fedmia.flower.nodes import check_agreement, open_nodes
-from fedmia.flower.private import check, gives_guarantee, prepare_server, try_settings
+from fedmia.flower.private import check, gives_guarantee, plan_server, try_settings
 from fedmia.flower.rounds import LogDisplay
 from fedmia.flower.store import ask_each
 from fedmia.recording.run import RunRecording
@@ -122,10 +122,10 @@ def run_rounds(
         The rounds as the server saw them.
     """
     assert place.folder is not None
-    prepared = prepare_server(experiment, **shape)
+    plan = plan_server(experiment, **shape)
     with tempfile.TemporaryDirectory(prefix="fedmia-") as folder:
-        display = LogDisplay(prepared.total_rounds())
-        return train(prepared, Path(folder), place.folder, Event(), watch, display, nodes)
+        display = LogDisplay(plan.total_rounds())
+        return train(plan, Path(folder), place.folder, Event(), watch, display, nodes)
 
 
 def collect_scores(

@@ -13,8 +13,8 @@ from typing import Any
 from flwr.app import Context
 
 from clients.client_context import ClientContext
-from fedmia.federation.plan import PreparedRun, fingerprint, foresee, prepare, try_method
-from fedmia.flower.private import SIDES, SOURCES, prepare_own, read_experiment, remote_context
+from fedmia.federation.plan import Plan, fingerprint, foresee, make_plan, try_method
+from fedmia.flower.private import SIDES, SOURCES, plan_own, read_experiment, remote_context
 from fedmia.flower.releases import Releases
 from fedmia.flower.store import NodeStore
 from fedmia.options.errors import InputError
@@ -93,22 +93,22 @@ class Node:
         force(self.folder.parent)
         write({self.folder / "settings.json": settings})
         try:
-            prepared, _ = self.prepared()
-            channels, size = prepared.data.channels, prepared.data.size
+            plan, _ = self.prepared()
+            channels, size = plan.data.channels, plan.data.size
             if private:
-                try_method(prepared.experiment, channels, size)
-                foresee(prepared.experiment, prepared.split)
+                try_method(plan.experiment, channels, size)
+                foresee(plan.experiment, plan.split)
         except InputError as error:
             raise InputError(f"client {self.client}: {error}") from None
         if private:
             return {"channels": channels, "size": size}
-        return {"fingerprint": fingerprint(prepared)}
+        return {"fingerprint": fingerprint(plan)}
 
-    def prepared(self) -> tuple[PreparedRun, ClientContext]:
+    def prepared(self) -> tuple[Plan, ClientContext]:
         """The run as this node sees it: with its own images, or with the one data source."""
         if self.sources:
-            return prepare_own(self.settings(), self.client, self.sources)
-        return prepare_rehearsal(self.settings())
+            return plan_own(self.settings(), self.client, self.sources)
+        return plan_rehearsal(self.settings())
 
     def open(self) -> NodeStore:
         """The local states, where anybody may read them.
@@ -139,7 +139,7 @@ class Node:
 
 
 @functools.lru_cache(maxsize=1)  # a simulation's actors answer many messages of one run
-def prepare_rehearsal(settings: str) -> tuple[PreparedRun, ClientContext]:
+def plan_rehearsal(settings: str) -> tuple[Plan, ClientContext]:
     """Prepare the run as every node and the server do: a function of the settings alone."""
-    prepared = prepare(read_experiment(settings))
-    return prepared, remote_context(prepared)
+    plan = make_plan(read_experiment(settings))
+    return plan, remote_context(plan)

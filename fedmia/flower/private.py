@@ -17,7 +17,7 @@ from fedmia.config.dataset_names import split_dataset
 from fedmia.config.experiment import Experiment
 from fedmia.config.tree import from_tree
 from fedmia.data.images import ImageSet, IntArray, digests
-from fedmia.federation.plan import PreparedRun, make_client_context, try_method
+from fedmia.federation.plan import Plan, make_client_context, try_method
 from fedmia.options import registry
 from fedmia.options.bounded import parse_json
 from fedmia.options.errors import InputError, opt
@@ -75,9 +75,7 @@ def try_settings(experiment: Experiment) -> None:
 
 
 @functools.lru_cache(maxsize=1)  # a simulation's actors answer many messages of one run
-def prepare_own(
-    settings: str, client: int, sources: tuple[str, ...]
-) -> tuple[PreparedRun, ClientContext]:
+def plan_own(settings: str, client: int, sources: tuple[str, ...]) -> tuple[Plan, ClientContext]:
     """Prepare the run on one node: it sees the images of its own client alone.
 
     Args:
@@ -107,8 +105,8 @@ def prepare_own(
     images = np.concatenate(sides)
     data = ImageSet(images, np.zeros(len(images), np.int64), "private images")
     split = _split(experiment, client, digests(images), *map(len, sides[:2]))
-    prepared = PreparedRun(experiment, data, split, None, [], ENTROPY)
-    return prepared, remote_context(prepared)
+    plan = Plan(experiment, data, split, None, [], ENTROPY)
+    return plan, remote_context(plan)
 
 
 def read_experiment(settings: str) -> Experiment:
@@ -130,15 +128,15 @@ def read_experiment(settings: str) -> Experiment:
     return from_tree(Experiment, tree)
 
 
-def remote_context(prepared: PreparedRun) -> ClientContext:
+def remote_context(plan: Plan) -> ClientContext:
     """The client context of a run whose node keeps no file of images."""
     with tempfile.TemporaryDirectory(prefix="fedmia-") as folder:
-        client_context = make_client_context(prepared, Path(folder), Event())
+        client_context = make_client_context(plan, Path(folder), Event())
         len(client_context.images)  # opens the file, which stays open when its name is gone
     return client_context
 
 
-def prepare_server(experiment: Experiment, channels: int, size: int) -> PreparedRun:
+def plan_server(experiment: Experiment, channels: int, size: int) -> Plan:
     """Prepare the run on the server: it knows the shape of the images, and holds none.
 
     Args:
@@ -152,7 +150,7 @@ def prepare_server(experiment: Experiment, channels: int, size: int) -> Prepared
     data = ImageSet(np.zeros((0, channels, size, size), np.uint8), empty, "private images")
     parts = (empty,) * experiment.federation.clients
     split = Split(parts, 0, (), *(empty,) * 9, None, 0, 0)
-    return PreparedRun(experiment, data, split, None, [], ENTROPY)
+    return Plan(experiment, data, split, None, [], ENTROPY)
 
 
 def _load(experiment: Experiment, side: str, source: str) -> np.ndarray:

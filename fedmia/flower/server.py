@@ -20,20 +20,18 @@ from fedmia.evaluation.run import score
 from fedmia.federation.plan import fingerprint
 from fedmia.federation.train import Nodes, train
 from fedmia.flower.gather import gather
-from fedmia.flower.node import prepare_rehearsal
+from fedmia.flower.node import plan_rehearsal
 from fedmia.flower.nodes import check_agreement, open_nodes
 from fedmia.flower.rounds import LogDisplay
 from fedmia.flower.store import NodeStates
-from fedmia.options.errors import InputError, format_error, opt
+from fedmia.options.errors import InputError, opt
 from fedmia.recording.run import RunRecording
 from fedmia.report.publish import publish, show
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.storage.manifest import RECORDING
 from fedmia.storage.outfolder import OutFolder
+from strategies.base import wait_for_nodes
 from strategies.failure_policy import FederationError
-
-WAIT = 120.0  # seconds in which a first node is there
-SETTLE = 1.0  # seconds between two counts of the nodes
 
 app = ServerApp()
 
@@ -53,7 +51,7 @@ class OneLineErrors(logging.Filter):
         error = record.exc_info[1] if record.exc_info else None
         if isinstance(error, InputError | FederationError):
             what = "error" if isinstance(error, InputError) else "the run failed"
-            record.msg, record.args = "fedmia: %s: %s", (what, format_error(str(error)))
+            record.msg, record.args = "fedmia: %s: %s", (what, " ".join(str(error).split()))
             record.exc_info = None
         return True
 
@@ -93,13 +91,7 @@ def with_clients(arguments: str, grid: Grid) -> str:
     names = {word.partition("=")[0] for word in shlex.split(arguments)}
     if names & {"--clients", "--federation.clients"}:
         return arguments
-    deadline, before = time.monotonic() + WAIT, -1
-    while (count := len(list(grid.get_node_ids()))) == 0 or count != before:
-        if time.monotonic() > deadline:
-            raise FederationError(f"no node came within {WAIT:g} s")
-        before = count  # nodes of a simulation come one after the other
-        time.sleep(SETTLE)
-    return f"{arguments} --clients {count}"
+    return f"{arguments} --clients {len(wait_for_nodes(grid))}"
 
 
 def invocation(arguments: str) -> Invocation:
@@ -138,13 +130,13 @@ def rehearse(grid: Grid, invoked: Invocation, place: OutFolder, watch: Stopwatch
         FederationError: the nodes are not the run's clients, or prepared another run.
     """
     with watch.part("data"):
-        prepared, _ = prepare_rehearsal(json.dumps(to_tree(invoked.settings)))
+        plan, _ = plan_rehearsal(json.dumps(to_tree(invoked.settings)))
     with open_nodes(grid, invoked.settings, place, False) as (nodes, answers):
-        check_agreement(answers, fingerprint=fingerprint(prepared))
+        check_agreement(answers, fingerprint=fingerprint(plan))
         beside = Nodes(grid, NodeStates(grid, nodes))
-        display = LogDisplay(prepared.total_rounds())
+        display = LogDisplay(plan.total_rounds())
         with tempfile.TemporaryDirectory(prefix="fedmia-") as folder, display:
-            trained = train(prepared, Path(folder), place.folder, Event(), watch, display, beside)
+            trained = train(plan, Path(folder), place.folder, Event(), watch, display, beside)
             display.say("attacks")
             scores = score(trained, watch, display)
     report = publish(scores, place.folder, watch)

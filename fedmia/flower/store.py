@@ -35,7 +35,7 @@ class NodeStore(StateStore):
 
     Args:
         root: folder of the node's own disk.
-        round: at work; None: the states are read as they are now.
+        round: at work; None: the one after the last that was kept.
     """
 
     def __init__(self, root: Path, round: int | None = None) -> None:
@@ -48,8 +48,8 @@ class NodeStore(StateStore):
 
     def save(self, branch: str, client: int, state: ClientState) -> None:
         """Write a state; the one before the last is deleted."""
-        assert self.round is not None
-        self._write(branch, client, self.round, state)
+        files = self._state_files(branch, client)
+        self._write(branch, client, self.round or (_round(files[-1]) if files else 0) + 1, state)
         for old in self._state_files(branch, client)[:-1]:
             old.unlink()
 

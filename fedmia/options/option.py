@@ -16,7 +16,7 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from fedmia.options.errors import InputError, format_error, format_value, unknown_name
+from fedmia.options.errors import InputError, format_value, unknown_name
 
 LONGEST = 200  # characters of a value of a wrong type, in a message
 LARGEST = 3.4e38  # of float32, in which the tensors are
@@ -232,5 +232,5 @@ def describe_option(one: dataclasses.Field[Any]) -> str:
     limits = [f"{w} {one.metadata[k]}" for k, w, _ in LIMITS if one.metadata[k] is not None]
     default = [] if one.default == "" else [f"default {format_value(one.default)}"]
     notes = ", ".join([*default, *limits])
-    about = format_error(one.metadata["help"])
+    about: str = one.metadata["help"]
     return f"{about} ({notes})" if notes else about

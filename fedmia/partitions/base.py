@@ -41,7 +41,7 @@ class Partition(Options, ABC):
             listed = ", ".join(n for n, columns in kinds.items() if columns)
             raise InputError(
                 f"partition {type(self).__name__.lower()} needs a data source with columns "
-                f"({listed}); {name} has none; {opt('partition.name', 'file:PATH')} tells the "
+                f"({listed}); {name} has none; {opt('partition', 'file:PATH')} tells the "
                 "client of each of its images"
             )
 
@@ -69,8 +69,8 @@ class Partition(Options, ABC):
         if self.by_classes and clients > 1 and not data.labelled:
             raise InputError(
                 f"partition {type(self).__name__.lower()} deals by classes, and the images of "
-                f"{data.name} have no labels; {opt('partition.name', 'iid')} and "
-                f"{opt('partition.name', 'quantity')} need none"
+                f"{data.name} have no labels; {opt('partition', 'iid')} and "
+                f"{opt('partition', 'quantity')} need none"
             )
         return data.labels
 

@@ -92,7 +92,7 @@ class File(OwnerPartition):
 
     def _path_or_refuse(self) -> Path:
         if not self.path:
-            raise InputError(f"partition file needs a path: {opt('partition.name', 'file:PATH')}")
+            raise InputError(f"partition file needs a path: {opt('partition', 'file:PATH')}")
         return Path(self.path)
 
     def _wrong(self, why: str) -> InputError:

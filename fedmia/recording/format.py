@@ -14,11 +14,15 @@ an earlier line named is no longer kept.
 
 from __future__ import annotations
 
+import json
 import math
 import re
+from collections.abc import Iterable
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
+
+from fedmia.options.errors import InputError
 
 FORMAT = 1
 HEADER = "recording.json"
@@ -76,23 +80,48 @@ class RoundRecord:
     named_by: str = "roster"
     notes: str = ""
 
-    def to_json(self) -> dict[str, Any]:
-        """What a line of `rounds.jsonl` holds: branch, round, and what is known beside."""
+    def to_line(self, **more: object) -> bytes:
+        """A line of `rounds.jsonl`: branch, round, and what is known beside, or `more` says."""
         usual = {f.name: getattr(RoundRecord(self.branch, -1), f.name) for f in fields(self)}
         values = asdict(self)
         values["metrics"] = {
             client: {name: number for name, number in one.items() if math.isfinite(number)}
             for client, one in self.metrics.items()
         }  # JSON knows no others
-        return {"branch": self.branch} | {k: v for k, v in values.items() if v != usual[k]}
+        line = {"branch": self.branch} | {k: v for k, v in values.items() if v != usual[k]}
+        return json.dumps(line | more).encode() + b"\n"
+
+    def files(self, root: Path) -> list[Path]:
+        """The files that it names, of a recording in the folder `root`."""
+        return [
+            *[model_file(root, self.branch, self.round)] * bool(self.model),
+            *[notes_file(root, self.branch, self.round)] * bool(self.notes),
+            *(update_file(root, self.branch, self.round, client) for client in self.updates),
+        ]
 
     def add(self, line: dict[str, Any]) -> None:
-        """Complete the round by another line of it; what is empty there was deleted since."""
-        for name in {one.name for one in fields(self)} & set(line):
+        """Complete the round by another line of it; what is empty there was deleted since.
+
+        Raises:
+            ValueError: a value of another kind than the format's.
+        """
+        hints = get_type_hints(RoundRecord)
+        for name in hints.keys() & line.keys():
             value = line[name]
+            if not _fits(value, hints[name]):
+                raise ValueError(f"{name}: {value}")
             if isinstance(value, dict) and value:
                 value = getattr(self, name) | {int(client): one for client, one in value.items()}
             setattr(self, name, value)
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether a value of JSON is of a type; numbers of clients are text there."""
+    kind, within = get_origin(hint) or hint, get_args(hint)
+    if kind in (dict, list):
+        inner = value.values() if isinstance(value, dict) else value
+        return isinstance(value, kind) and all(_fits(one, within[-1]) for one in inner)
+    return type(value) in ((int, float) if kind is float else (kind,))
 
 
 def model_file(root: Path, branch: str, round: int) -> Path:
@@ -147,6 +176,48 @@ def check_branch(branch: str) -> str:
     if not re.fullmatch(r"[a-z0-9-]+", branch):
         raise ValueError(f"a branch is named by a-z, 0-9 and -, got '{branch}'")
     return branch
+
+
+def index_rounds(
+    root: Path, lines: Iterable[bytes], rounds: dict[str, dict[int, RoundRecord]] | None = None
+) -> dict[str, dict[int, RoundRecord]]:
+    """What lines say of each round, by branch and round.
+
+    Args:
+        root: folder of the recording.
+        lines: of `rounds.jsonl`.
+        rounds: what was known before, to be completed.
+
+    Returns:
+        The rounds, as they come.
+
+    Raises:
+        InputError: a line is damaged.
+    """
+    rounds = {} if rounds is None else rounds
+    for number, line in enumerate(lines, start=1):
+        try:
+            values = json.loads(line)
+            branch, round = check_branch(values["branch"]), values["round"]
+            record = rounds.setdefault(branch, {}).setdefault(round, RoundRecord(branch, round))
+            record.add(values)
+        except (ValueError, TypeError, KeyError):
+            raise InputError(f"'{root / ROUNDS}', line {number}: not a round") from None
+    return rounds
+
+
+def named_files(root: Path, lines: Iterable[bytes]) -> list[Path]:
+    """The files that lines name.
+
+    Args:
+        root: folder of the recording.
+        lines: of `rounds.jsonl`.
+
+    Returns:
+        Their paths.
+    """
+    branches = index_rounds(root, lines).values()
+    return [file for rounds in branches for one in rounds.values() for file in one.files(root)]
 
 
 def json_schema() -> dict[str, Any]:

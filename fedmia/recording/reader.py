@@ -2,31 +2,74 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from fedmia.options.bounded import parse_json
 from fedmia.options.errors import InputError
+from fedmia.options.filetype import check_file_type
+from fedmia.recording.files import digest_of
 from fedmia.recording.format import (
     FORMAT,
     HEADER,
     MAIN,
     ROUNDS,
     Header,
-    RoundRecord,
-    check_branch,
+    index_rounds,
     model_file,
+    notes_file,
     update_file,
 )
 from fedmia.ssl.base import State
 from fedmia.storage.snapshot import read_tensors
 
 
-class Recording:
+class RecordedRounds:
+    """What the lines of a recording name.
+
+    Args:
+        folder: of the recording.
+        lines: of its `rounds.jsonl`, whole ones.
+        names: whether tensors bear names.
+
+    Raises:
+        InputError: a line is damaged.
+    """
+
+    def __init__(self, folder: Path, lines: Iterable[bytes], names: bool = True) -> None:
+        self.folder, self._names = folder, names
+        self._records = index_rounds(folder, lines)
+
+    def models(self, branch: str = MAIN) -> StateMap:
+        """The global models that were kept, by round."""
+        return self._states(branch, "model", model_file)
+
+    def notes(self, branch: str = MAIN) -> StateMap:
+        """What the attacker's client of a run of fedmia held beside the model, by round."""
+        return self._states(branch, "notes", notes_file)
+
+    def _states(self, branch: str, name: str, file: Callable[..., Path]) -> StateMap:
+        digests = {r: getattr(one, name) for r, one in self._records.get(branch, {}).items()}
+        files = {r: (file(self.folder, branch, r), d) for r, d in sorted(digests.items()) if d}
+        return StateMap(files, self._names)
+
+    def updates(self, branch: str = MAIN) -> dict[int, StateMap]:
+        """The updates that were kept: round -> client -> the weights that it sent."""
+        return {
+            r: self.update_files(branch, r, one.updates)
+            for r, one in sorted(self._records.get(branch, {}).items())
+            if one.updates
+        }
+
+    def update_files(self, branch: str, round: int, digests: dict[int, str]) -> StateMap:
+        """Client -> the weights that it sent in a round, by the digests of their files."""
+        files = {c: (update_file(self.folder, branch, round, c), d) for c, d in digests.items()}
+        return StateMap(dict(sorted(files.items())), self._names)
+
+
+class Recording(RecordedRounds):
     """A recording, also of a federation that still runs or was killed: its whole lines count.
 
     Args:
@@ -41,58 +84,11 @@ class Recording:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.header = self._read_header()
-        rounds = index_rounds(self._lines())
-        self.rounds = {
-            branch: dict(sorted(by_round.items())) for branch, by_round in rounds.items()
+        self.header = _read_header(folder)
+        super().__init__(folder, read_lines(folder), self.header.names)
+        self.rounds = self._records = {
+            branch: dict(sorted(by_round.items())) for branch, by_round in self._records.items()
         }
-
-    def _read_header(self) -> Header:
-        path = self.folder / HEADER
-        try:
-            values: Any = parse_json(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise InputError(f"'{self.folder}' is no recording: it has no {HEADER}") from None
-        except (OSError, ValueError) as error:
-            raise InputError(f"'{path}' cannot be read: {error}") from None
-        if not isinstance(values, dict) or values.get("format") != FORMAT:
-            version = values.get("format") if isinstance(values, dict) else None
-            raise InputError(f"'{path}' is of format {version}; this fedmia reads format {FORMAT}")
-        return Header(**{f.name: values[f.name] for f in fields(Header) if f.name in values})
-
-    def _lines(self) -> Iterator[dict[str, Any]]:
-        """Every whole line; one that was being written when the process died is left out."""
-        path = self.folder / ROUNDS
-        try:
-            lines = path.read_bytes().split(b"\n")[:-1]
-        except OSError as error:
-            raise InputError(f"'{path}' cannot be read: {error.strerror}") from None
-        for number, line in enumerate(lines, start=1):
-            try:
-                values = json.loads(line)
-                yield {**values, "branch": values["branch"], "round": values["round"]}
-            except (ValueError, TypeError, KeyError):
-                raise InputError(f"'{path}', line {number}: not a round") from None
-
-    def models(self, branch: str = MAIN) -> StateMap:
-        """The global models that were kept, by round."""
-        return StateMap(
-            {r: (model_file(self.folder, branch, r), one.model)
-             for r, one in self.rounds.get(branch, {}).items() if one.model},
-            self.header.names,
-        )  # fmt: skip
-
-    def updates(self, branch: str = MAIN) -> dict[int, StateMap]:
-        """The updates that were kept: round -> client -> the weights that it sent."""
-        return {
-            r: StateMap(
-                {c: (update_file(self.folder, branch, r, c), digest)
-                 for c, digest in sorted(one.updates.items())},
-                self.header.names,
-            )
-            for r, one in self.rounds.get(branch, {}).items() if one.updates
-        }  # fmt: skip
 
     @property
     def named_by(self) -> str:
@@ -105,24 +101,35 @@ class Recording:
         return sorted({c for one in self.rounds.get(branch, {}).values() for c in one.cohort})
 
 
-def index_rounds(
-    lines: Iterable[dict[str, Any]], rounds: dict[str, dict[int, RoundRecord]] | None = None
-) -> dict[str, dict[int, RoundRecord]]:
-    """What lines say of each round, by branch and round.
+def _read_header(folder: Path) -> Header:
+    path = folder / HEADER
+    try:
+        values: Any = parse_json(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"'{folder}' is no recording: it has no {HEADER}") from None
+    except (OSError, ValueError) as error:
+        raise InputError(f"'{path}' cannot be read: {error}") from None
+    if not isinstance(values, dict) or values.get("format") != FORMAT:
+        version = values.get("format") if isinstance(values, dict) else None
+        raise InputError(f"'{path}' is of format {version}; this fedmia reads format {FORMAT}")
+    return Header(**{f.name: values[f.name] for f in fields(Header) if f.name in values})
+
+
+def read_lines(folder: Path) -> list[bytes]:
+    """Whole lines of `rounds.jsonl`: one that was being written when its process died is left out.
 
     Args:
-        lines: of `rounds.jsonl`.
-        rounds: what was known before, to be completed.
+        folder: of the recording; one that has no line yet may lack the file.
 
-    Returns:
-        The rounds, as they come.
+    Raises:
+        InputError: it cannot be read.
     """
-    rounds = {} if rounds is None else rounds
-    for line in lines:
-        branch, round = check_branch(str(line["branch"])), int(line["round"])
-        record = rounds.setdefault(branch, {}).setdefault(round, RoundRecord(branch, round))
-        record.add(line)
-    return rounds
+    path = folder / ROUNDS
+    try:
+        lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+    except OSError as error:
+        raise InputError(f"'{path}' cannot be read: {error.strerror}") from None
+    return [line for line in lines if line.endswith(b"\n")]
 
 
 class StateMap(Mapping[int, State]):
@@ -143,11 +150,11 @@ class StateMap(Mapping[int, State]):
     def __getitem__(self, number: int) -> State:
         path, digest = self._files[number]
         try:
-            with path.open("rb") as file:
-                right = hashlib.file_digest(file, "sha256").hexdigest() == digest
+            right = digest_of(path) == digest
         except OSError as error:
             raise InputError(f"'{path}' cannot be read: {error.strerror}") from None
         if not right:
+            check_file_type(path)
             raise InputError(f"'{path}' is not the file that was recorded: another SHA-256")
         state = read_tensors(path)[0]
         return state if self._names else {n: state[n] for n in sorted(state, key=int)}

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
 import shutil
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from threading import Lock, RLock
 
 from fedmia.options.errors import InputError
+from fedmia.recording.files import digest_of, write_header, write_lines, write_state
 from fedmia.recording.format import (
-    HEADER,
     MAIN,
-    ROUNDS,
     Header,
     RoundRecord,
     check_branch,
@@ -26,7 +23,6 @@ from fedmia.recording.format import (
 )
 from fedmia.ssl.base import State
 from fedmia.storage import durable
-from fedmia.storage.snapshot import write_tensors
 
 LINES = 2  # of a round: its updates and what it made
 Say = Callable[[str], None]
@@ -35,8 +31,9 @@ Say = Callable[[str], None]
 class RecordingWriter:
     """Writes one recording; every method may be called from any thread.
 
-    Models and updates are written at once and not kept in memory. A thread forces them to the disk
-    and writes the line that names them, while the federation goes on, by at most one round.
+    A thread writes models and updates, forces them to the disk and writes the line that names them,
+    while the federation goes on, by at most one round. One model or update waits at most: the next
+    comes once it is written.
 
     Args:
         folder: of the recording: a new or an empty one, readable by its owner alone.
@@ -56,15 +53,13 @@ class RecordingWriter:
         self.folder, self.failure = folder, ""
         self._say, self._lock, self._failing = say, RLock(), Lock()
         self._last_model = dict[str, int]()  # round, by branch
+        self._sent = dict[tuple[str, int], list[int]]()  # clients, by branch and round
         self._with_updates = dict[str, list[int]]()
         self._thread = ThreadPoolExecutor(1, "recording")
         self._forcing = deque[Future[None]]()  # at most the lines of one round
+        self._writing: Future[None] | None = None
         try:
-            durable.make_folder(folder)
-            folder.chmod(0o700)
             self._write_header(header)
-            self._lines = (folder / ROUNDS).open("ab")
-            durable.force(folder)
         except OSError as error:
             raise InputError(f"recording: '{folder}' cannot be made: {error}") from None
 
@@ -83,42 +78,40 @@ class RecordingWriter:
         """
         path = model_file(self.folder, check_branch(branch), round)
 
-        def force(digest: str) -> None:
-            durable.force_all([path])
-            self._append(RoundRecord(branch, round, model=digest))
+        def write_line() -> None:
+            self._append(RoundRecord(branch, round, model=digest_of(path)))
             last, self._last_model[branch] = self._last_model.get(branch, 0), round
             if last % self.header.every and last < round:
                 self._append(RoundRecord(branch, last), model="")
                 model_file(self.folder, branch, last).unlink()
 
-        if digest := self._write_tensors(state, path):
-            self._behind(lambda: force(digest))
+        self._write(path, state)
+        self._behind(write_line)
 
-    def write_update(self, round: int, client: int, state: State, branch: str = MAIN) -> str:
-        """Write what a client sent; it counts once `end_round` names it.
+    def write_update(self, round: int, client: int, state: State, branch: str = MAIN) -> None:
+        """Write what a client sent; it counts once `end_round` named it.
 
         Args:
             round: 1, 2, ...
             client: its number.
             state: weights by name.
             branch: of the federation.
-
-        Returns:
-            SHA-256 of the file, for `RoundRecord.updates`; empty where it could not be written.
         """
-        path = update_file(self.folder, check_branch(branch), round, client)
-        return self._write_tensors(state, path)
+        self._write(update_file(self.folder, check_branch(branch), round, client), state)
+        self._sent.setdefault((branch, round), []).append(client)
 
     def end_round(self, line: RoundRecord) -> None:
-        """Write the line of a round, once its updates are on the disk; it must not change then."""
+        """Write the line of a round, with the updates that came; it must not change then."""
+        branch, round = line.branch, line.round
+        sent = self._sent.pop((branch, round), [])
 
-        def force() -> None:
-            files = (update_file(self.folder, line.branch, line.round, c) for c in line.updates)
-            durable.force_all(list(files))
-            self._append(line)
-            self._forget_updates(line)
+        def write_line() -> None:
+            files = {c: update_file(self.folder, branch, round, c) for c in sent}
+            self._append(replace(line, updates={c: digest_of(f) for c, f in files.items()}))
+            if sent and isinstance(self.header.updates, int):
+                self._forget_updates(branch, round, self.header.updates)
 
-        self._behind(force)
+        self._behind(write_line)
 
     def wait(self) -> None:
         """Wait until all that was written so far is on the disk, with its lines."""
@@ -135,39 +128,31 @@ class RecordingWriter:
         self.wait()
         self.failure = self.failure or why
         self._thread.shutdown()
-        self._lines.close()
 
-    def _forget_updates(self, line: RoundRecord) -> None:
+    def _forget_updates(self, branch: str, round: int, number: int) -> None:
         """Delete the updates of rounds before the last so many."""
-        rounds = self._with_updates.setdefault(line.branch, [])
-        if line.updates and isinstance(self.header.updates, int):
-            rounds.append(line.round)
-            while len(rounds) > self.header.updates:
-                round = rounds.pop(0)
-                self._append(RoundRecord(line.branch, round), updates={})
-                shutil.rmtree(update_file(self.folder, line.branch, round, 0).parent)
+        rounds = self._with_updates.setdefault(branch, [])
+        rounds.append(round)
+        while len(rounds) > number:
+            round = rounds.pop(0)
+            self._append(RoundRecord(branch, round), updates={})
+            shutil.rmtree(update_file(self.folder, branch, round, 0).parent)
 
     def _write_header(self, header: Header) -> None:
         self.header = header
-        durable.write({self.folder / HEADER: json.dumps(asdict(header), indent=1) + "\n"})
-
-    def _write_tensors(self, state: State, path: Path) -> str:
-        """SHA-256 of the file; empty where it could not be written."""
-        digests = list[str]()
-
-        def write() -> None:
-            durable.make_folder(path.parent, self.folder)
-            write_tensors(state, path, forced=False)
-            with path.open("rb") as file:
-                digests.append(hashlib.file_digest(file, "sha256").hexdigest())
-
-        self._try(write)
-        return digests[0] if digests else ""
+        write_header(self.folder, header)
 
     def _append(self, line: RoundRecord, **more: object) -> None:
-        self._lines.write(json.dumps(line.to_json() | more).encode() + b"\n")
-        self._lines.flush()
-        os.fsync(self._lines.fileno())
+        write_lines(self.folder, [line.to_line(**more)])
+
+    def _write(self, path: Path, state: State) -> None:
+        """Write a file in the thread; its tensors must not change then."""
+        with self._lock:
+            if self._writing is not None:
+                self._writing.result()
+            if not self.failure:
+                task = partial(write_state, self.folder, path, state)
+                self._writing = self._thread.submit(self._try, task)
 
     def _behind(self, force: Callable[[], None]) -> None:
         """Run in the thread, after what it was told before."""
@@ -194,12 +179,11 @@ class RecordingWriter:
                 )
 
 
-def describe_size(state: State, clients: int, updates: str | int) -> str:
-    """How much a recording writes: `4.2 MB a round for the model, 42 MB for the updates of 10`.
+def describe_size(state: State, updates: str | int) -> str:
+    """How much a recording writes: `42 MB a model, and as much for each update`.
 
     Args:
         state: the first model.
-        clients: number of clients of a round.
         updates: as in `Header`.
 
     Returns:
@@ -208,6 +192,6 @@ def describe_size(state: State, clients: int, updates: str | int) -> str:
     size = sum(tensor.numel() * tensor.element_size() for tensor in state.values())
     text = f"{size / 1e6:.3g} MB a model"
     if updates != "none":
-        rounds = "" if updates == "all" else f", kept for the last {updates} rounds"
-        text += f", {clients * size / 1e6:.3g} MB a round for the updates of {clients}{rounds}"
+        text += ", and as much for each client's update"
+        text += "" if updates == "all" else f", of the last {updates} rounds"
     return text

@@ -9,7 +9,6 @@ from typing import Any, cast
 
 import numpy as np
 
-from fedmia.options.errors import format_error
 from fedmia.options.values import escape_name
 from fedmia.records import (
     EPOCHS_CUT,
@@ -56,7 +55,7 @@ ONE_MODEL = (
     "All intervals hold for the one model that was trained: they cover the choice of images, not "
     "the variation between trainings"
 )
-SEEDS = "; fedmia sweep --seeds 5 shows the spread between models."
+SEEDS = "; fedmia study --seeds 5 shows the spread between models."
 METHOD = "Bonferroni over Wilson intervals of the AUC with DeLong's (1988) variance"
 EXACT = ("config", "choices", "delta")  # asked for, chosen or assumed: no measurement
 ORACLE = (
@@ -129,14 +128,14 @@ def build_whole(run: RunScores) -> Report:
             "method": METHOD,
         },
         not_run=[{"attack": a, "reason": r} for a, r in run.not_run.items()],
-        failure=None if run.failure is None else format_error(run.failure),
+        failure=run.failure,
         faults=[fault_row(fault) for fault in run.faults],
         notes=notes(run, clients),
         encoder=encoder_row(run.encoder, run.round),
         sweep=swept or None,
     )
-    said = words(whole, run.pretrain, common_defences(run.clients))
-    return cast(Report, to_json_types({**whole, **said}))
+    texts = words(whole, run.pretrain, common_defences(run.clients))
+    return cast(Report, to_json_types({**whole, **texts}))
 
 
 def encoder_row(info: EncoderInfo | None, round: int | None) -> EncoderRow | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fedmia.options.errors import format_error
 from fedmia.records import Fault, RunScores
 from fedmia.records.fields import row_of
 from fedmia.records.rows import FaultRow
@@ -10,17 +9,14 @@ from fedmia.records.rows import FaultRow
 
 def fault_row(fault: Fault) -> FaultRow:
     """A row of `faults`."""
-    return row_of(FaultRow, fault, reason=format_error(fault.reason))
+    return row_of(FaultRow, fault)
 
 
 def fault_notes(run: RunScores) -> list[str]:
     """What became of clients that failed and did not stop the run."""
     lines = []
     for fault in run.faults:
-        what = (
-            f"Client {fault.client} {format_error(fault.reason)} in round {fault.round} of "
-            f"{fault.branch}"
-        )
+        what = f"Client {fault.client} {fault.reason} in round {fault.round} of {fault.branch}"
         if fault.action == "retried":
             lines.append(f"{what}; it got its order again.")
         elif fault.action == "dropped":

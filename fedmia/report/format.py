@@ -143,14 +143,14 @@ def most_leaking_first(rows: Sequence[AttackRow]) -> list[AttackRow]:
 
 def sentences(report: Report) -> dict[str, str | None]:
     """What is said beside the tables, by what it is about; None where there is nothing to say."""
-    said = report["defended"] and report["defended"]["statement"]
+    defended = report["defended"] and report["defended"]["statement"]
     return {
         "regime": regime_sentence(report["regime"]),
         "health": collapsed_sentence(report),
         "aggregation": aggregation_sentence(report),
         "clients": clients_sentence(report),
         "bound": bound_sentence(report),
-        "defended": said and f"{said}.",
+        "defended": defended and f"{defended}.",
         "named": named_sentence(report),
         "per_client": per_client_sentence(report),
     }

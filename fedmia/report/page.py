@@ -15,8 +15,7 @@ from fedmia.report import report_tables as tables
 from fedmia.report.figures.pairs import MOST
 from fedmia.report.format import group_by_reason, sentences
 from fedmia.report.selection import FEW, count_clients
-from fedmia.report.tables import TITLES as HEADS
-from fedmia.report.tables import flat
+from fedmia.report.tables import flat, head_title
 from fedmia.report.verdict import TITLES, is_refuted
 from fedmia.statistics.power import POWER
 
@@ -58,7 +57,7 @@ def templates(*folders: Path) -> Environment:
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
     )  # fmt: skip
     environment.filters |= {
-        "title_of": lambda head: HEADS.get(head.replace("\n", " ").partition(", 95 %")[0], ""),
+        "title_of": head_title,
         "anchor": anchor,
         "code": code,
         "contents": contents,

@@ -63,7 +63,7 @@ GUARANTEE = "For a guarantee use `--defense dpsgd`."
 # Of a run with dpsgd, whatever its budget was.
 BUDGET = "A smaller budget guarantees more (`--defense.dpsgd.epsilon 8` is a usual one)."
 COMPARE = (
-    "`fedmia tradeoff --defenses none,early-stopping,dpsgd --seeds 5 --out DIR` compares both on "
+    "`fedmia study --defenses early-stopping,dpsgd --seeds 5 --out DIR` compares both on "
     "your federation."
 )
 BOUGHT = (

@@ -318,8 +318,8 @@ class AuditDisplay(ProgressBars):
             self._bar.console.print(line, highlight=False)
 
 
-class SweepDisplay(ProgressBars):
-    """The runs of a sweep; on no terminal a line for each that ends, silent if `quiet`.
+class StudyDisplay(ProgressBars):
+    """The runs of a study; on no terminal a line for each that ends, silent if `quiet`.
 
     Args:
         runs: number of runs to be done.

@@ -130,7 +130,7 @@ def _load(path: Path, trust: Trust) -> tuple[int, TrainedShadow]:
     except UntrustedPluginError:
         raise
     except InputError as error:
-        raise InputError(f"shadow encoders: {path}: {error.text[:LINE]}") from None
+        raise InputError(f"shadow encoders: {path}: {str(error)[:LINE]}") from None
     except (*DAMAGE, OSError) as error:
         why = " ".join(str(error).split())[:LINE]
         raise InputError(

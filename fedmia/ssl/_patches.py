@@ -90,6 +90,6 @@ def vision_transformer(backbone: Backbone, spec: SSL) -> VisionTransformer:
     if isinstance(backbone, VisionTransformer):
         return backbone
     raise InputError(
-        f"{type(spec).__name__} needs a vision transformer ({opt('model.name', 'vit-tiny')}, "
+        f"{type(spec).__name__} needs a vision transformer ({opt('model', 'vit-tiny')}, "
         f"vit-small or vit-base), got {type(backbone).__name__}"
     )

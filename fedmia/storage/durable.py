@@ -70,12 +70,13 @@ def _reason(error: Exception) -> str:
     return os.strerror(int(number[1])) if number else str(error)
 
 
-def make_folder(folder: Path, within: Path | None = None) -> None:
-    """Make a folder, and those above it, whose names are on the disk then.
+def make_folder(folder: Path, within: Path | None = None, forced: bool = True) -> None:
+    """Make a folder, and those above it.
 
     Args:
         folder: to be made, if it is not there.
         within: a folder above it that must be there: one that vanished is not made again.
+        forced: whether their names are on the disk then; else whoever counts on them forces them.
 
     Raises:
         DiskError: it cannot be made.
@@ -88,7 +89,8 @@ def make_folder(folder: Path, within: Path | None = None) -> None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(within))
         for path in reversed(missing):
             path.mkdir(exist_ok=True)
-            force(path.parent)
+            if forced:
+                force(path.parent)
 
 
 def force(path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -76,6 +76,23 @@ class StrategyContext:
     memory: dict[str, Any]
     weights: dict[str, nn.Parameter]
     reach: float = 0.0
+
+
+@dataclass(frozen=True)
+class Knowledge:
+    """What an attacker who knows the server's rule knows of a round.
+
+    Attributes:
+        received: global weights of the round.
+        broadcast: what the server sends beside the weights.
+        guesses: of honest clients' uploads, none unless the strategy `compares`.
+        fellows: malicious clients that upload the same.
+    """
+
+    received: State
+    broadcast: State
+    guesses: Sequence[State]
+    fellows: int
 
 
 class StateStore(ABC):

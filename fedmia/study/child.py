@@ -10,10 +10,7 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any
 
-from fedmia.cli.commands import AUDIT
-from fedmia.cli.flags import FlagStyle
 from fedmia.study.processes import end_with_the_study
 
 PROGRAM = """import sys
@@ -21,8 +18,6 @@ sys.path[:] = dict.fromkeys([*sys.argv[1].split(chr(10)), *sys.path])
 from fedmia.study.child import main
 sys.exit(main(*sys.argv[2:]))
 """
-# The report of an audit speaks of flags, not of a file that the study wrote.
-OPTIONS: dict[str, dict[str, Any]] = {"fedmia.audit": {"spelling": FlagStyle(AUDIT, {})}}
 
 
 def command(module: str, *arguments: object) -> Sequence[str]:
@@ -45,5 +40,5 @@ def command(module: str, *arguments: object) -> Sequence[str]:
 def main(module: str, *arguments: str) -> int:
     """Run a command's module in this process."""
     end_with_the_study()
-    code: int = importlib.import_module(module).main(arguments, **OPTIONS.get(module, {}))
+    code: int = importlib.import_module(module).main(arguments)
     return code

@@ -1,141 +1,125 @@
-"""Tables that are declared: a column is a head and how a row reads under it.
+"""Tables from rows: a column is the path of a value, and the value's kind says how it reads.
 
-One list of columns gives a table of the page; `screen` is the form of all tables of the terminal.
+`{"name": "point", "auc": "mean AUC, 95 %", "auc.n": "models", "+change": "minus undefended"}`: a
+dot leads into a value, a plus sign gives a difference its sign.
 """
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import rich.table
 
 from fedmia.report.format import DASH, estimate, interval, number
 from fedmia.report.tables import Table, TextCell, TextRow
-from fedmia.statistics.spread import Spread
 
 DIGITS = 3
-MODELS = TextCell("models", ("one a seed",))
-Value = Callable[[Any], str | TextCell]
+MOST = 20  # letters of a word that no line of the terminal breaks
+Columns = Mapping[str, str]  # path of a value in a row -> head
 
 
-@dataclass(frozen=True)
-class Column:
-    """One column of a table.
-
-    Attributes:
-        head: its name, or a name over smaller lines.
-        cell: what a row says under it.
-    """
-
-    head: str | TextCell
-    cell: Value
-
-
-def table(
-    columns: Iterable[Column], rows: Iterable[Any], css: Callable[[Any], str] = lambda row: ""
-) -> Table:
-    """The rows under the columns; `css`: class of a row in the page's style."""
-    listed = list(columns)
-    lines = [TextRow([column.cell(row) for column in listed], css(row)) for row in rows]
-    return Table([column.head for column in listed], lines)
-
-
-def text_column(head: str | TextCell, key: str) -> Column:
-    """A text, or a dash for none."""
-    return Column(head, lambda row: DASH if row[key] is None else str(row[key]))
-
-
-def count(head: str | TextCell, key: str) -> Column:
-    """How many: `1,200`, or a dash."""
-    return Column(head, lambda row: DASH if row[key] is None else f"{row[key]:,}")
-
-
-def decimal(head: str | TextCell, key: str) -> Column:
-    """A number, as `0.612`."""
-    return Column(head, lambda row: number(row[key], DIGITS))
-
-
-def number_with_ci(head: str | TextCell, key: str) -> Column:
-    """A number with the interval beside it under `KEY_ci`."""
-    return Column(head, lambda row: estimate(row[key], row[f"{key}_ci"], DIGITS))
-
-
-def mean(head: str | TextCell, key: str) -> Column:
-    """A mean over models with its interval."""
-    return Column(head, lambda row: over_models(row[key]))
-
-
-def change(head: str | TextCell, key: str) -> Column:
-    """A difference with its interval; a dash where there is none."""
-    return Column(head, lambda row: DASH if row[key] is None else signed(row[key]))
-
-
-def ends(key: str) -> Column:
-    """The least and the greatest of the models."""
-    return Column("least to greatest", lambda row: _ends(row[key]))
-
-
-def models(key: str) -> Column:
-    """How many models a spread is of."""
-    return Column(MODELS, lambda row: str(row[key]["n"]))
-
-
-def over_models(value: Spread) -> str:
-    """A mean, as `0.612 [0.585, 0.635]`."""
-    return estimate(value["mean"], value["ci"], DIGITS)
-
-
-def signed(value: Spread) -> str:
-    """A difference, as `+0.012 [-0.004, +0.028]`."""
-    if value["mean"] is None:
-        return DASH
-    both = [f"{end:+.{DIGITS}f}" for end in value["ci"] or ()]
-    return f"{value['mean']:+.{DIGITS}f}" + (f" [{', '.join(both)}]" if both else "")
-
-
-def verdicts(codes: Mapping[str, int]) -> str:
-    """How many models have which verdict, as `leaks 2, collapsed 1`."""
-    return ", ".join(f"{code} {count}" for code, count in codes.items()) or DASH
-
-
-def number_over_cis(value: float | None, *cis: Any, digits: int = DIGITS) -> TextCell:
-    """A number over its intervals."""
-    return TextCell(number(value, digits), tuple(interval(ci, digits) for ci in cis if ci))
-
-
-def screen(
-    text_heads: Sequence[str],
-    number_heads: Sequence[str],
-    lines: Iterable[Sequence[str]],
-    once: Sequence[int] = (),
-) -> Any:
-    """A table of the terminal: columns that break their lines, then columns of numbers.
+def table(columns: Columns, rows: Iterable[Any], css: Callable[[Any], str]) -> Table:
+    """The rows under the columns.
 
     Args:
-        text_heads: heads of columns that break their lines.
-        number_heads: heads of columns of numbers.
+        columns: path of a value in a row -> head.
+        rows: nested mappings.
+        css: class of a row in the page's style.
+
+    Returns:
+        The table, as pages draw it.
+    """
+    lines = [TextRow([cell(row, path) for path in columns], css(row)) for row in rows]
+    return Table([*columns.values()], lines)
+
+
+def cell(row: Any, path: str, digits: int = DIGITS) -> str | TextCell:
+    """How a value of a row reads: text, `1,200`, `0.612`, `0.612 [0.585, 0.635]`, or a dash.
+
+    Args:
+        row: nested mappings.
+        path: of the value; a leading plus sign gives a difference its sign.
+        digits: of a number behind its point.
+
+    Returns:
+        Text, or a number over its intervals.
+    """
+    value = row
+    for key in path.removeprefix("+").split("."):
+        value = None if value is None else value.get(key)
+    if isinstance(value, Mapping):
+        sign = "+" * path.startswith("+")
+        return _estimate(value, sign, digits) if "mean" in value else _counts(value)
+    if isinstance(value, list):
+        return " ".join(number(one, digits) for one in value) or DASH
+    if isinstance(value, float):
+        return number(value, digits)
+    return f"{value:,}" if isinstance(value, int) else value or DASH
+
+
+def _estimate(value: Mapping[str, Any], sign: str, digits: int) -> str | TextCell:
+    """A mean with its interval; over its intervals where one is simultaneous."""
+    if value["mean"] is None:
+        return DASH
+    if "ci_simultaneous" in value:
+        cis = (value["ci"], value["ci_simultaneous"])
+        text = f"{value['mean']:{sign}.{digits}f}"
+        return TextCell(text, tuple(interval(ci, digits) for ci in cis if ci))
+    if not sign:
+        return estimate(value["mean"], value["ci"], digits)
+    mean, *ends = (f"{one:+.{digits}f}" for one in (value["mean"], *(value["ci"] or ())))
+    return mean + (f" [{', '.join(ends)}]" if ends else "")
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    """How many models have what, as `leaks 2, collapsed 1`."""
+    return ", ".join(f"{name} {count}" for name, count in counts.items()) or DASH
+
+
+def brief(
+    columns: Columns, rows: Iterable[Any], most: int, digits: int
+) -> tuple[list[str], list[list[str]]]:
+    """Heads and rows of the first columns as text; of smaller lines the last alone.
+
+    Args:
+        columns: path of a value in a row -> head.
+        rows: nested mappings.
+        most: how many columns.
+        digits: of a number behind its point.
+
+    Returns:
+        Heads, and the cells of each row.
+    """
+    paths = [*columns][:most]
+    lines = [[cell(row, path, digits) for path in paths] for row in rows]
+    return [columns[path] for path in paths], [
+        [c if isinstance(c, str) else " ".join((c.text, *c.small[-1:])) for c in line]
+        for line in lines
+    ]
+
+
+def screen(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> Any:
+    """A table of the terminal, whose first column shows equal cells once.
+
+    Args:
+        heads: of the columns.
         lines: cells of each row.
-        once: columns that show a cell on the first of the lines alone whose first cells are equal.
 
     Returns:
         The table of rich.
     """
-    grid = rich.table.Table(box=None, pad_edge=False, padding=(0, 1), header_style="bold")
-    for head in text_heads:
-        grid.add_column(head, overflow="fold")
-    for head in number_heads:
-        grid.add_column(head, justify="right")
+    grid = rich.table.Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
+    for i, head in enumerate(heads):
+        cells = [line[i] for line in lines]
+        whole = any("[" in text for text in cells)  # an estimate and its interval: on one line
+        words = cells if whole else " ".join(cells).split()
+        least = min(max(map(len, words), default=0), MOST)
+        wrapped = "\n".join(textwrap.wrap(head, max(least, MOST // 2)))
+        grid.add_column(wrapped, overflow="fold", no_wrap=whole, min_width=least)
     last = None
-    for line in lines:
-        again = line[0] == last
-        grid.add_row(*("" if again and i in once else cell for i, cell in enumerate(line)))
-        last = line[0]
+    for first, *others in lines:
+        grid.add_row("" if first == last else first, *others)
+        last = first
     return grid
-
-
-def _ends(value: Spread) -> str:
-    if value["n"] < 2:
-        return DASH
-    return f"{number(value['least'], DIGITS)} to {number(value['greatest'], DIGITS)}"

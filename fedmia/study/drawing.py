@@ -18,7 +18,7 @@ APART = 0.8  # of the room of a point, which its lines share
 Values = Mapping[str, Sequence[float]]  # name of a line -> its value of each model
 
 
-@canvas.drawn
+@canvas.apply_style
 def forest(
     points: Sequence[tuple[str, Values]], about: str, nothing: float, least: float = -1.0
 ) -> Figure | None:
@@ -32,7 +32,7 @@ def forest(
         least: the lower bound of the values, which cuts their intervals.
 
     Returns:
-        PNG bytes, None without any value.
+        The figure, None without any value.
     """
     names = list(dict.fromkeys(name for _, lines in points for name in lines))
     if not names:

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
-from fedmia.config.sweep import Cell, RunBatch, format_grid_value, tree_key
+from fedmia.config.study import Cell, format_grid_value, tree_key
 from fedmia.options.errors import InputError, opt
 from fedmia.options.yamlfile import MOST, Tree, dump, load
 from fedmia.records.rows import Report
@@ -33,24 +33,27 @@ class StudyFolder:
     """`--out` of a study.
 
     Args:
-        out: the folder; what lies there must be of this sweep, or of a part of it.
+        out: the folder; what lies there must be of this study, or of a part of it.
         runs: what is asked for.
-        tree: as the file of its command says it.
+        tree: the settings, as a file says them.
         is_resumable: whether a folder holds a run that can be gone on with.
+        keep_snapshots: keep the models of every run by round.
 
     Raises:
         InputError: it holds anything else, or cannot be made.
     """
 
     def __init__(
-        self, out: Path, runs: RunBatch, tree: Tree, is_resumable: Callable[[Path], bool]
-    ) -> None:
+        self, out: Path, runs: Sequence[Cell], tree: Tree, is_resumable: Callable[[Path], bool],
+        keep_snapshots: bool = False,
+    ) -> None:  # fmt: skip
         self.out, self.runs, self.tree, self.is_resumable = out, runs, tree, is_resumable
+        self.keep_snapshots = keep_snapshots
         self.cells, self.unfinished, self.failed = (
             out / name for name in ("cells", "unfinished", "failed")
         )
         self._place = OutFolder(out, "another run", self._belongs_here)
-        self.names = names(runs.cells)
+        self.names = names(runs)
 
     def _belongs_here(self, config: Path) -> bool:
         try:
@@ -58,11 +61,11 @@ class StudyFolder:
                 return False
         except InputError:
             return False
-        keys = {cell.key for cell in self.runs.cells}
+        keys = {cell.key for cell in self.runs}
         other = next((p.name for key, p in self._finished_folders() if key not in keys), None)
         if other is not None:
             raise InputError(
-                f"{opt('out')} '{self.out}' holds {other}, which this sweep does not ask for; name "
+                f"{opt('out')} '{self.out}' holds {other}, which this study does not ask for; name "
                 "a new folder, or add values and seeds only"
             )
         return True
@@ -76,13 +79,13 @@ class StudyFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Make the folder, keep other sweeps out of it, and clear what an ended one left.
+        """Make the folder, keep other studies out of it, and clear what an ended one left.
 
         Raises:
-            InputError: another sweep is at work in it.
+            InputError: another study is at work in it.
         """
         self._place.begin(self.tree)
-        busy = f"{opt('out')} '{self.out}': another sweep is at work in it"
+        busy = f"{opt('out')} '{self.out}': another study is at work in it"
         with lock(self.out / ".lock", busy):
             shutil.rmtree(self.failed, ignore_errors=True)
             for subfolder in (self.cells, self.unfinished):
@@ -96,8 +99,8 @@ class StudyFolder:
                     self.unfinished.rmdir()
 
     def _tidy(self) -> None:
-        """Delete what is unfinished, but for runs of this sweep that can be gone on with."""
-        keys_by_name = {self.names[cell.key]: tree_key(cell.tree) for cell in self.runs.cells}
+        """Delete what is unfinished, but for runs of this study that can be gone on with."""
+        keys_by_name = {self.names[cell.key]: tree_key(cell.tree) for cell in self.runs}
         for path in self.unfinished.iterdir():
             if not path.is_dir():
                 path.unlink()
@@ -106,23 +109,23 @@ class StudyFolder:
 
     def finished(self) -> dict[str, tuple[Path, Report]]:
         """Folder and report of every finished run that is asked for, by the key of its settings."""
-        keys, reports = {cell.key for cell in self.runs.cells}, {}
+        keys, reports = {cell.key for cell in self.runs}, {}
         for key, folder in self._finished_folders():
             if key in keys and (report := RunFolder(folder).complete_report()) is not None:
                 reports[key] = folder, cast(Report, report)
         return reports
 
-    def begin(self, cell: Cell[Any]) -> tuple[Path, Path, Path]:
+    def begin(self, cell: Cell) -> tuple[Path, Path, Path]:
         """The settings' file of a run, the folder to make it in, and the file of what it prints."""
         name, config = self.names[cell.key], self.config(cell)
         durable.write({config: dump(cell.tree)})
         return config, self.unfinished / name, self.unfinished / f"{name}.log"
 
-    def config(self, cell: Cell[Any]) -> Path:
+    def config(self, cell: Cell) -> Path:
         """The settings' file of a run that is not finished."""
         return self.unfinished / f"{self.names[cell.key]}.yaml"
 
-    def keep(self, cell: Cell[Any]) -> str | None:
+    def keep(self, cell: Cell) -> str | None:
         """Move a run that ended well among the finished ones; why it cannot be, or None."""
         name = self.names[cell.key]
         unfinished, finished = self.unfinished / name, self.cells / name
@@ -134,14 +137,14 @@ class StudyFolder:
         ):
             return "its report is of another run, or of a part of it"
         durable.write({unfinished / KEY: cell.key})
-        if not self.runs.keep_snapshots:
+        if not self.keep_snapshots:
             for kept_to_go_on in (RECORDING, CHECKPOINT):
                 shutil.rmtree(unfinished / kept_to_go_on, ignore_errors=True)
         shutil.rmtree(finished, ignore_errors=True)  # one that somebody broke
         durable.move(unfinished, finished)
         return None
 
-    def give_up(self, cell: Cell[Any]) -> None:
+    def give_up(self, cell: Cell) -> None:
         """Keep what a failed run printed, and nothing else of it."""
         name = self.names[cell.key]
         self.failed.mkdir(exist_ok=True)
@@ -157,7 +160,7 @@ def settings_of(folder: Path) -> str | None:
         return None
 
 
-def names(cells: Sequence[Cell[Any]]) -> dict[str, str]:
+def names(cells: Sequence[Cell]) -> dict[str, str]:
     """Key -> name of the folder of every run, each another: `partition.alpha=0.1_seed=0`."""
     names_by_key: dict[str, str] = {}
     for cell in cells:

@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Iterable
 
 from fedmia.config.experiment import Experiment
-from fedmia.config.plugin_lists import address_layer
-from fedmia.config.sweep import Sweep
-from fedmia.config.tradeoff import Tradeoff
 from fedmia.data._sizes import MOST_MEMBERS
-from fedmia.options.errors import Spelling, format_error
-
-Respell = Callable[[str, Spelling], Spelling]  # of a defence's name and the spelling of a run
-PATH = "defense."
 
 
-def study_forecasts(
-    experiments: Iterable[Experiment], respell: Respell = lambda _, spelling: spelling
-) -> list[str]:
+def study_forecasts(experiments: Iterable[Experiment]) -> list[str]:
     """Which defences of a study will guarantee nothing worth the name.
 
     No image is read: a client counts as having the mean number of images. The run itself says the
@@ -26,7 +16,6 @@ def study_forecasts(
 
     Args:
         experiments: of the study's runs.
-        respell: how the study spells the options of a defence.
 
     Returns:
         One line for each defence with such settings: the first of them, and how many others.
@@ -36,16 +25,11 @@ def study_forecasts(
         # Without a number the most: what it cannot guarantee, nobody's fewer images can.
         members = experiment.split.members or MOST_MEMBERS
         images = members // max(1, len(experiment.honest_clients))
-        names = [layer.name for layer in experiment.defense]
         for layer in experiment.defense:
             defense = layer.build("defense")
             line = defense.forecast(images, experiment.train, experiment.federation.rounds)
             if line is not None and experiment.layer_client_ids(layer):
-                line = address_layer(line, "defense", layer.name, names)
-                line_by_setting = lines.setdefault(layer.name, {})
-                line_by_setting[f"{defense} {line}"] = format_error(
-                    line, respell(layer.name, experiment.spelling)
-                )
+                lines.setdefault(layer.name, {})[f"{defense} {line}"] = line
     return [
         f"{name}: {next(iter(line_by_setting.values()))}"
         + (
@@ -55,28 +39,3 @@ def study_forecasts(
         )
         for name, line_by_setting in lines.items()
     ]
-
-
-def respell_for(study: Sweep | Tradeoff) -> Respell:
-    """How a study takes the options of a defence that it compares.
-
-    Args:
-        study: its settings.
-
-    Returns:
-        A trade-off takes them as strengths (`--strengths dpsgd.epsilon=8`), a sweep whose grid has
-        the defences as a part of the grid (`--grid defense.epsilon=8`), any other sweep as a run.
-    """
-    if isinstance(study, Tradeoff):
-        return lambda name, spelling: partial(_within, "strengths", f"{name}.", spelling)
-    if any("defense" in grid for grid in study.grid):
-        return lambda _, spelling: partial(_within, "grid", PATH, spelling)
-    return lambda _, spelling: spelling
-
-
-def _within(option: str, before: str, spelling: Spelling, path: str, value: str | None) -> str:
-    """An option of a defence as an entry of an option of the study."""
-    if not path.startswith(PATH):
-        return spelling(path, value)
-    entry = before + path.removeprefix(PATH)
-    return spelling(option, entry if value is None else f"{entry}={value}")

@@ -1,58 +1,118 @@
-"""The models of each point of the grid together, and each point beside its neighbours."""
+"""Numbers over the models of each point of a study, one a seed, and differences at equal seeds."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypedDict
 
-from fedmia.config.sweep import tree_key
 from fedmia.statistics.pvalues import holm
 from fedmia.statistics.spread import Spread, p_value, spread
-from fedmia.study import formats
+from fedmia.table import KEY
 
-PROBES = ("knn", "linear", "knn_after_attack")
-MEASURES = ("auc", *PROBES)
+if TYPE_CHECKING:
+    import pandas as pd
+
 BySeed = Mapping[int, float]
+PLACE = [name for name in KEY if name not in ("run", "seed")]
 
 
-def point_rows(cells: Sequence[formats.CellRow]) -> list[formats.PointRow]:
-    """One row a point of the grid, with the p-values that hold together for all of them."""
-    points = [_point(cells_of_point) for cells_of_point in group_by_point(cells).values()]
-    fill_holm([row for point in points for row in (*point["pairs"], *point["sets"])])
-    return points
+# What is compared of two attacks -> metric of the table and false-positive rate that it is at.
+MEASURES: Mapping[str, tuple[str, float | None]] = {
+    "AUC": ("auc", None),
+    "TPR at 1 % FPR": ("tpr_at_fpr", 0.01),
+}
+# What both attacks of a difference share: model, measure, and how many images they scored.
+SAME = ["point", "seed", "measure", "n_members", "n_nonmembers"]
+APART = dict.fromkeys(("control", "baseline", "target_fpr"))  # tell numbers of one metric apart
 
 
-def fill_holm(rows: Sequence[Any]) -> None:
-    """Fill in `p_holm` of rows whose `p` shall hold together."""
-    for row, p in zip(rows, holm([row["p"] for row in rows]), strict=True):
-        row["p_holm"] = p
+class TestedDifference(TypedDict):
+    """A difference over the models of one point.
+
+    Attributes:
+        difference: over models.
+        p: two-sided t test over models of a mean of 0.
+        p_holm: the same, Holm's for all rows that hold together.
+    """
+
+    difference: Spread
+    p: float | None
+    p_holm: float | None
 
 
-def differences(cells: Sequence[formats.CellRow]) -> Iterator[formats.DifferenceRow]:
-    """Every two points whose grids differ in one option, compared seed by seed."""
-    for one, other in itertools.combinations(group_by_point(cells).values(), 2):
-        a, b = one[0]["grid"], other[0]["grid"]
-        if a.keys() != b.keys() or len(paths := [path for path in a if a[path] != b[path]]) != 1:
-            continue
-        ours, theirs = _measures(one), _measures(other)
-        for measure, attack in sorted(ours, key=lambda name: MEASURES.index(name[0])):
-            less = change(theirs.get((measure, attack), {}), ours[measure, attack])
-            if less["n"]:
-                yield {
-                    "option": paths[0],
-                    "first": a[paths[0]],
-                    "second": b[paths[0]],
-                    "others": {path: a[path] for path in a if path not in paths},
-                    "measure": measure,
-                    "attack": attack,
-                    "difference": less,
-                }
+def over_models(table: pd.DataFrame) -> pd.DataFrame:
+    """Each number of a study's table over the models of its point.
+
+    Args:
+        table: of a study.
+
+    Returns:
+        Its place, and `n`, `mean`, `low` and `high` (95 % between models), `sd`, `least`,
+        `greatest`.
+    """
+    import pandas as pd
+
+    points = []
+    for place, values in table.groupby(PLACE, sort=False, dropna=False)["value"]:
+        numbers: dict[str, Any] = {**spread(values, -math.inf, math.inf)}
+        low, high = numbers.pop("ci") or (None, None)
+        points.append({**dict(zip(PLACE, place, strict=True)), **numbers, "low": low, "high": high})
+    return pd.DataFrame(points)
 
 
-def group_by_point(cells: Sequence[formats.CellRow]) -> dict[str, list[formats.CellRow]]:
-    """The runs of each point of the grid, in order."""
-    return group_by_key((tree_key(cell["grid"]), cell) for cell in cells)
+def select(table: pd.DataFrame, metric: str, subject: str = "attack", **where: Any) -> pd.DataFrame:
+    """The rows of a table that hold a number.
+
+    Args:
+        table: of a study.
+        metric: of the number.
+        subject: column `subject` of it.
+        where: column -> its value, None: empty, `...`: any. Control, baseline and target_fpr are
+            empty unless they are named.
+
+    Returns:
+        The rows, in order.
+    """
+    for name, value in {**APART, "metric": metric, "subject": subject, **where}.items():
+        column = table[name]
+        fits = column == value if value not in (None, ...) else column.isna() == (value is None)
+        table = table[fits]
+    return table
+
+
+def comparisons(
+    table: pd.DataFrame, baseline: str, attacks: Iterable[str] | None = None
+) -> list[dict[str, Any]]:
+    """Every other attack at every point, by each measure; Holm's p holds for all rows.
+
+    Both attacks of a difference scored one model on the same images: an attack that scored more or
+    fewer in a run is left out there. Differences are paired by seed.
+
+    Args:
+        table: of a study.
+        baseline: attack that the others are compared with.
+        attacks: their names; None: all.
+
+    Returns:
+        A row a point, attack and measure: the differences by seed and over models.
+    """
+    import pandas as pd
+
+    measured = MEASURES.items()
+    parts = [select(table, m, target_fpr=fpr).assign(measure=n) for n, (m, fpr) in measured]
+    scores = pd.concat(parts).sort_index()  # as the table has them
+    base = scores[scores["attack"] == baseline][[*SAME, "value"]]
+    others = scores[scores["attack"].isin(list(attacks or scores["attack"].unique()))]
+    both = others[others["attack"] != baseline].merge(base, on=SAME, suffixes=("", "_baseline"))
+    both["difference"] = (both["value"] - both["value_baseline"]).round(6)
+    rows: list[dict[str, Any]] = []
+    for (point, attack, measure), group in both.groupby(["point", "attack", "measure"], sort=False):
+        by_seed = dict(zip(group["seed"], group["difference"], strict=True))
+        place = {"point": point, "attack": attack, "measure": measure, "by_seed": by_seed}
+        rows.append({**place, **test_difference(by_seed.values())})
+    fill_holm(rows)
+    return rows
 
 
 def change(ours: BySeed, theirs: BySeed) -> Spread:
@@ -65,101 +125,16 @@ def paired_differences(ours: BySeed, theirs: BySeed) -> list[float]:
     return [round(ours[seed] - theirs[seed], 6) for seed in sorted(ours.keys() & theirs.keys())]
 
 
-def test_difference(differences: Iterable[float | None]) -> formats.TestedDifference:
+def test_difference(differences: Iterable[float]) -> TestedDifference:
     """Differences over models, and whether their mean is 0."""
-    known = [value for value in differences if value is not None]
+    known = list(differences)
     return {"difference": spread(known, -1.0), "p": p_value(known), "p_holm": None}
 
 
-def count_codes(codes: Sequence[str]) -> dict[str, int]:
-    """How many models have each verdict."""
-    return {code: codes.count(code) for code in sorted(set(codes))}
-
-
-def _point(cells: Sequence[formats.CellRow]) -> formats.PointRow:
-    """The models of one point, one a seed."""
-    results = [cell["results"] for cell in cells if cell["results"] is not None]
-    return {
-        "grid": cells[0]["grid"],
-        "finished": len(results),
-        "failed": sum(cell["state"] == "failed" for cell in cells),
-        "verdicts": count_codes([one["verdict_code"] for one in results]),
-        "attacks": _attacks(cells),
-        "pairs": _pairs(results),
-        "sets": _sets(results),
-        **{name: _spread_of(results, name) for name in PROBES},  # type: ignore[typeddict-item]
-    }
-
-
-def _attacks(cells: Sequence[formats.CellRow]) -> list[formats.AttackSpread]:
-    rows = [
-        {**row, "seed": str(cell["seed"])}
-        for cell in cells if cell["results"] for row in cell["results"]["attacks"]
-    ]  # fmt: skip
-    return [
-        {
-            "name": name,
-            "auc": _spread_of(rows_of_attack, "auc"),
-            "tpr_at_1_percent_fpr": _spread_of(rows_of_attack, "tpr_at_1_percent_fpr"),
-            "controls": {
-                label: spread(row["controls"].get(label) for row in rows_of_attack)
-                for label in rows_of_attack[0]["controls"]
-            },
-            "choices": {row["seed"]: row["choices"] for row in rows_of_attack if row["choices"]},
-        }
-        for (name,), rows_of_attack in _group_rows(rows, "name").items()
-    ]
-
-
-def _pairs(results: Sequence[formats.CellResults]) -> list[formats.PairSpread]:
-    rows = _group_rows((row for one in results for row in one["pairs"]), "attack", "control")
-    return [
-        {
-            "attack": attack,
-            "control": control,
-            **test_difference(row["difference"] for row in rows_of_pair),
-        }
-        for (attack, control), rows_of_pair in rows.items()
-    ]
-
-
-def _sets(results: Sequence[formats.CellResults]) -> list[formats.SetSpread]:
-    rows = _group_rows((row for one in results for row in one["sets"]), "attack", "judged", "size")
-    spreads: list[formats.SetSpread] = []
-    for (attack, how, size), rows_of_set in rows.items():
-        controls = [row["control"] for row in rows_of_set if row["control"]]
-        spreads.append({
-            "attack": attack, "judged": how, "size": size, "auc": _spread_of(rows_of_set, "auc"),
-            "control": controls[0]["name"] if controls else None,
-            **test_difference(control["difference"] for control in controls),
-        })  # fmt: skip
-    return spreads
-
-
-def _measures(cells: Sequence[formats.CellRow]) -> dict[tuple[str, str | None], dict[int, float]]:
-    """What points are compared by, and of which attack -> seed -> value, where it is known."""
-    by_seed: dict[tuple[str, str | None], dict[int, float]] = {}
-    for cell in cells:
-        if (results := cell["results"]) is None:
-            continue
-        values: dict[tuple[str, str | None], Any] = {
-            ("auc", row["name"]): row["auc"] for row in results["attacks"]
-        }
-        values |= {(name, None): results[name] for name in PROBES}  # type: ignore[literal-required]
-        for measure_and_attack, value in values.items():
-            if value is not None:
-                by_seed.setdefault(measure_and_attack, {})[cell["seed"]] = value
-    return by_seed
-
-
-def _spread_of(rows: Iterable[Any], key: str) -> Spread:
-    """One number of several rows, over models."""
-    return spread(row[key] for row in rows)
-
-
-def _group_rows(rows: Iterable[Any], *keys: str) -> dict[tuple[Any, ...], list[Any]]:
-    """The rows that share these keys, in order."""
-    return group_by_key((tuple(row[key] for key in keys), row) for row in rows)
+def fill_holm(rows: Sequence[Any]) -> None:
+    """Fill in `p_holm` of rows whose `p` shall hold together."""
+    for row, p in zip(rows, holm([row["p"] for row in rows]), strict=True):
+        row["p_holm"] = p
 
 
 def group_by_key(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, list[Any]]:

@@ -12,9 +12,9 @@ from threading import Event
 from fedmia.config.compatibility import check_gpu
 from fedmia.config.experiment import Experiment
 from fedmia.evaluation.models import Evaluation
-from fedmia.federation.plan import make_client_context, prepare
+from fedmia.federation.plan import make_client_context, make_plan
 from fedmia.federation.result import FederationResult
-from fedmia.options.errors import InputError, style_of_file
+from fedmia.options.errors import InputError, prefix_errors
 from fedmia.recording.run import RunRecording
 from fedmia.runs import Run, open_run
 from fedmia.storage.manifest import REPORT
@@ -39,11 +39,11 @@ def reopen_run(run: Run, device: str) -> Iterator[Evaluation]:
     experiment, files = replace(settings(run), device=device), RunFolder(run.folder)
     check_gpu(device)
     with TemporaryDirectory(prefix="fedmia-") as work:
-        with style_of_file(files.config):
-            prepared = prepare(experiment)
-            client_context = make_client_context(prepared, Path(work), Event())
+        with prefix_errors(str(files.config)):
+            plan = make_plan(experiment)
+            client_context = make_client_context(plan, Path(work), Event())
         store, gone = RunRecording(files.recording), files.dropped()
-        done = FederationResult(prepared, client_context, MemoryStore(), store, [], True, gone=gone)
+        done = FederationResult(plan, client_context, MemoryStore(), store, [], True, gone=gone)
         yield Evaluation(done, {n: dict(o) for n, o in experiment.attack.items()})
 
 

@@ -12,8 +12,8 @@ from fedmia.config.tree import to_tree
 from fedmia.runtime.cores import count_cores
 from fedmia.runtime.progress import ProgressBars
 from fedmia.storage.outfolder import OutFolder
+from papers.heads import view
 from papers.heads.measure import measure, prepare
-from papers.heads.view import HeadView
 
 
 class HeadDisplay(ProgressBars):
@@ -41,8 +41,7 @@ def run_heads(invocation: Invocation) -> int:
     released, images = prepare(config)
     with HeadDisplay(config.seeds, invocation.quiet or invocation.json) as display:
         heads = measure(config, released, images, display.ended)
-    view = HeadView()
-    report = view.report(heads)
+    report = view.report_of(heads)
     report["timing"] = {"total_s": time.perf_counter() - began}
     place.begin(to_tree(config))
     page = None if place.folder is None else view.write(report, place.folder)

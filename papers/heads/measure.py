@@ -19,7 +19,7 @@ from fedmia.defenses.heads.release import ReleaseSetting
 from fedmia.encoders.base import LoadedEncoder, load
 from fedmia.encoders.describe import probe_encoder
 from fedmia.options import registry
-from fedmia.options.errors import InputError, map_options, opt
+from fedmia.options.errors import InputError, opt, prefix_errors
 from fedmia.options.seeding import rng
 from fedmia.runtime.device import resolve_device
 from fedmia.ssl.base import SSLMethod, iterate_parts
@@ -81,11 +81,9 @@ def prepare(config: Head) -> tuple[LoadedEncoder, ImageSet]:
     name, path = split_dataset(config.data)
     source = registry.build("dataset", name, config.data_options)
     folder = None if config.data_dir is None else Path(config.data_dir)
-    try:
+    with prefix_errors(opt("data")):
         size, limits = config.size or released.size, config.pixel_range
         loaded = source.load(Request(path, folder, size, config.seed, pixel_range=limits))
-    except InputError as error:
-        raise InputError(map_options(error.text, rename_option)) from None
     first = sorted({name: i for i, name in reversed(list(enumerate(loaded.digests())))}.values())
     if len(first) < len(loaded):
         released.notes.append(f"{len(loaded) - len(first)} byte-equal copies were left out.")
@@ -99,13 +97,6 @@ def prepare(config: Head) -> tuple[LoadedEncoder, ImageSet]:
     )  # refused before a long computation
     released.notes += probe_encoder(released, torch.from_numpy(images.images[:LOOK]))
     return released, replace(images, labels=labels, classes=classes)
-
-
-def rename_option(option: str) -> str:
-    """An option of a simulation's data as it is said here."""
-    last = option.removeprefix("data.")
-    own = {"name": "data", "dir": "data_dir", "size": "size", "pixel_range": "pixel_range"}
-    return own.get(last, f"data_options.{last}")
 
 
 @torch.no_grad()

@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from rich.console import Console
 
+from fedmia.cli.command import Invocation
 from fedmia.config.tree import to_tree
 from fedmia.defenses.heads.release import CLASSICAL, ReleaseSetting, assumptions, audit_noise
 from fedmia.encoders.base import LoadedEncoder
-from fedmia.options.errors import format_error
 from fedmia.options.seeding import rng
 from fedmia.records.privacy import MEANINGFUL
 from fedmia.report.format import DASH, estimate, interval, number
 from fedmia.report.lowerbounds import canary_bound
+from fedmia.report.page import picture, templates
+from fedmia.report.publish import json_text
 from fedmia.report.tables import Table, TextCell, flat
 from fedmia.runtime.environment import describe
 from fedmia.statistics.spread import Spread, clip_interval, spread, t_interval
-from fedmia.study import columns, formats
-from fedmia.study.columns import Column
-from fedmia.study.view import StudyPage
+from fedmia.storage import durable
+from fedmia.storage.manifest import FIGURES
+from fedmia.study.columns import DIGITS, screen, table
 from papers.cells import Row, Rows
 from papers.heads import figures
 from papers.heads.measure import HeadTrials
@@ -133,7 +135,7 @@ def notes(config: Head, released: LoadedEncoder, shadows: int) -> list[str]:
     Returns:
         The notes.
     """
-    texts = [format_error(note, config.spelling) for note in released.notes]
+    texts = list(released.notes)
     texts.append(
         f"The attacker has {shadows} shadow head{'s' * (shadows > 1)} on the same encoder, trained "
         "like the head on images of the same source. Classifiers and thresholds are fitted on "
@@ -159,22 +161,33 @@ def ratio(trials: Sequence[HeadTrial]) -> str:
 
 # -- the page --------------------------------------------------------------------------------------
 
+SETTINGS = {"noise": "noise", "at": "epsilon", "scale": "scale", "loss": "utility loss, 95 %",
+            **{name: f"{name}: AUC, simultaneous, accuracy 95 %, TPR at 1 % FPR"
+               for name in ATTACKS}}  # fmt: skip
+CONTROLS = {"control": "control", "used": "utility, 95 %", **{name: name for name in ATTACKS}}
+UNTRAINED = TextCell(
+    "untrained encoder", ("heads without noise on it; what leaks is the heads' own training",)
+)
+PLACEBO = TextCell("placebo", ("a head that saw none of the images",))
+CAPTIONS: Mapping[str, str] = {
+    "fig-1": "As Fig. 1 of the paper: utility loss by epsilon, mean over heads with its 95 % "
+    "band. Grey: no meaningful guarantee.",
+    "fig-2": "As Fig. 2 of the paper. Top: accuracy of the attack by epsilon. Bottom: accuracy "
+    "against the utility loss at the same epsilon. Left: the paper's attacker. Right: an "
+    "attacker that trains on shadow heads with the same noise. Line: without noise.",
+}
 
-def _attack_column(name: str) -> Column:
-    """What an attack finds in a row that has it under its name."""
-    return Column(name, lambda row: _attack(row[name]) if name in row else DASH)
 
-
-def _by_name(rows: Rows) -> dict[str, Any]:
-    return {row["name"]: row for row in rows}
-
-
-def _attack(row: Row) -> TextCell:
-    right, tpr = row["accuracy"], number(row["tpr_at_1_percent_fpr"]["mean"], columns.DIGITS)
-    lines = [interval(row["auc_ci_simultaneous"])]
-    if right["mean"] is not None:
-        lines.append(f"accuracy {estimate(right['mean'], right['ci'])}")
-    return TextCell(number(row["auc"]["mean"]), (*lines, f"TPR {tpr}"))
+def _by_name(rows: Rows) -> dict[str, TextCell]:
+    """What each attack finds, under its name."""
+    cells = {}
+    for row in rows:
+        right, tpr = row["accuracy"], number(row["tpr_at_1_percent_fpr"]["mean"], DIGITS)
+        lines = [interval(row["auc_ci_simultaneous"])]
+        if right["mean"] is not None:
+            lines.append(f"accuracy {estimate(right['mean'], right['ci'])}")
+        cells[row["name"]] = TextCell(number(row["auc"]["mean"]), (*lines, f"TPR {tpr}"))
+    return cells
 
 
 def _epsilon(row: Row) -> TextCell:
@@ -186,107 +199,142 @@ def _epsilon(row: Row) -> TextCell:
     return TextCell(f"{row['epsilon']:g} for one {row['unit']}", (*delta, standing, *bound))
 
 
-def _mean(value: Spread | None) -> TextCell | str:
-    return DASH if value is None else TextCell(number(value["mean"]), (interval(value["ci"]),))
+def _mean(value: Spread) -> TextCell:
+    return TextCell(number(value["mean"]), (interval(value["ci"]),))
 
 
-SMALL = ("AUC", "simultaneous", "accuracy, 95 %", "TPR at 1 % FPR")
-SETTINGS = (
-    Column("noise", lambda row: row["mechanism"] or "none"), Column("epsilon", _epsilon),
-    Column("scale", lambda row: number(row["scale"]["mean"], columns.DIGITS)),
-    Column("utility loss, 95 %", lambda row: _mean(row["utility_loss"])),
-    *(Column(TextCell(name, SMALL), _attack_column(name).cell) for name in ATTACKS),
-)  # fmt: skip
-CONTROLS = (
-    Column("control", lambda row: row["control"]),
-    Column("utility, 95 %", lambda row: _mean(row["utility"])), *map(_attack_column, ATTACKS),
-)  # fmt: skip
-UNTRAINED = TextCell(
-    "untrained encoder", ("heads without noise on it; what leaks is the heads' own training",)
-)
-PLACEBO = TextCell("placebo", ("a head that saw none of the images",))
+def report_of(study: HeadTrials) -> dict[str, Any]:
+    """What `head.json` holds of heads that were trained and attacked.
 
+    Args:
+        study: the heads.
 
-@dataclass(frozen=True)
-class HeadView(StudyPage):
-    """Heads without noise and at each setting; figures 1 and 2 of Yang et al. (2022)."""
-
-    file: ClassVar[str] = "head"
-    folders: ClassVar[Sequence[Path]] = (TEMPLATES,)
-    beside: ClassVar[Mapping[str, str]] = {n: f"figures/{n}.png" for n in ("fig-1", "fig-2")}
-    captions: ClassVar[Mapping[str, str]] = {
-        "fig-1": "As Fig. 1 of the paper: utility loss by epsilon, mean over heads with its 95 % "
-        "band. Grey: no meaningful guarantee.",
-        "fig-2": "As Fig. 2 of the paper. Top: accuracy of the attack by epsilon. Bottom: accuracy "
-        "against the utility loss at the same epsilon. Left: the paper's attacker. Right: an "
-        "attacker that trains on shadow heads with the same noise. Line: without noise.",
+    Returns:
+        The report, without its timing.
+    """
+    config, trials, split = study.config, study.trials, study.split()
+    family, environment = count_aucs(len(study.settings)), describe()
+    listed = rows(trials, config, study.settings)
+    shadows = len(split.shadow_in)
+    return {
+        "format": 1,
+        "sentence": sentence(listed, config.seeds),
+        "encoder": study.released.name,
+        "data": study.images.name,
+        "heads": config.seeds,
+        "releases": config.draws,
+        "n_members": len(split.members),
+        "n_nonmembers": len(split.others),
+        "shadows": shadows,
+        "weights": study.weights(),
+        "fitted": spread(t.train_accuracy for t in trials),
+        "sensitivity": {
+            f"l{order}": spread((t.sensitivity[order] for t in trials), high=math.inf)
+            for order in (1, 2)
+        },
+        "assumptions": assumptions(study.settings, config.delta, config.samples),
+        "rows": listed,
+        "controls": {
+            "untrained": row(None, [t.plain for t in study.controls], config, family),
+            "placebo": attack_rows([t.placebo for t in trials], family),
+        },
+        "notes": [*notes(config, study.released, shadows), ratio(trials)],
+        "config": to_tree(config),
+        "versions": environment["versions"] | {"commit": environment["commit"]},
+        "timing": {},
     }
 
-    def report(self, study: HeadTrials) -> dict[str, Any]:  # type: ignore[override]
-        config, trials, split = study.config, study.trials, study.split()
-        family, environment = count_aucs(len(study.settings)), describe()
-        listed = rows(trials, config, study.settings)
-        shadows = len(split.shadow_in)
-        return {
-            "format": formats.FORMAT,
-            "sentence": sentence(listed, config.seeds),
-            "encoder": study.released.name,
-            "data": study.images.name,
-            "heads": config.seeds,
-            "releases": config.draws,
-            "n_members": len(split.members),
-            "n_nonmembers": len(split.others),
-            "shadows": shadows,
-            "weights": study.weights(),
-            "fitted": spread(t.train_accuracy for t in trials),
-            "sensitivity": {
-                f"l{order}": spread((t.sensitivity[order] for t in trials), high=math.inf)
-                for order in (1, 2)
-            },
-            "assumptions": assumptions(study.settings, config.delta, config.samples),
-            "rows": listed,
-            "controls": {
-                "untrained": row(None, [t.plain for t in study.controls], config, family),
-                "placebo": attack_rows([t.placebo for t in trials], family),
-            },
-            "notes": [*notes(config, study.released, shadows), ratio(trials)],
-            "config": to_tree(config),
-            "versions": environment["versions"] | {"commit": environment["commit"]},
-            "timing": {},
-        }
 
-    def tables(self, report: dict[str, Any]) -> dict[str, Table]:
-        none, placebo = report["controls"]["untrained"], report["controls"]["placebo"]
-        controls = [
-            {"control": UNTRAINED, "utility": none["utility"], **_by_name(none["attacks"])},
-            {"control": PLACEBO, "utility": None, **_by_name(placebo)},
-        ]
-        settings = [{**row, **_by_name(row["attacks"])} for row in report["rows"]]
-        return {
-            "settings": columns.table(SETTINGS, settings),
-            "controls": columns.table(CONTROLS, controls),
-        }
+def tables(report: Mapping[str, Any]) -> dict[str, Table]:
+    """The tables of the page by name."""
+    none, placebo = report["controls"]["untrained"], report["controls"]["placebo"]
+    controls = [
+        {"control": UNTRAINED, "used": _mean(none["utility"]), **_by_name(none["attacks"])},
+        {"control": PLACEBO, "used": None, **_by_name(placebo)},
+    ]
+    settings = [
+        {"noise": row["mechanism"] or "none", "at": _epsilon(row),
+         "scale": number(row["scale"]["mean"], DIGITS), "loss": _mean(row["utility_loss"]),
+         **_by_name(row["attacks"])}
+        for row in report["rows"]
+    ]  # fmt: skip
+    return {
+        "settings": table(SETTINGS, settings, lambda row: ""),
+        "controls": table(CONTROLS, controls, lambda row: ""),
+    }
 
-    def draw(self, report: dict[str, Any]) -> dict[str, bytes | None]:
-        return {"fig-1": figures.utility(report), "fig-2": figures.protection(report)}
 
-    def values(self, report: dict[str, Any], out: Path) -> dict[str, Any]:
-        about = {"Settings": flat(report["config"]), "Versions": flat(report["versions"])}
-        return {"attacks": list(ATTACKS.items()), "about": about}
+def page(report: Mapping[str, Any], pngs: Mapping[str, bytes]) -> str:
+    """The whole HTML document; every string in the report is escaped.
 
-    def terminal(self, report: dict[str, Any]) -> Any:
-        """One line a setting, which fits 80 columns."""
-        lines = []
-        for row in report["rows"]:
-            mark = "" if row["meaningful"] or row["epsilon"] is None else " *"
-            epsilon = DASH if row["epsilon"] is None else f"{row['epsilon']:g}{mark}"
-            aucs = {a["name"]: number(a["auc"]["mean"]) for a in row["attacks"]}
-            loss = number(row["utility_loss"]["mean"])
-            noise = row["mechanism"] or "none"
-            lines.append((noise, epsilon, loss, *(aucs.get(name, DASH) for name in ATTACKS)))
-        names = (name.replace("-", "-\n") for name in ATTACKS)
-        return columns.screen(("noise",), ("epsilon", "utility\nloss", *names), lines)
+    Args:
+        report: what `report_of` returned.
+        pngs: name -> figure.
 
-    def more(self, report: dict[str, Any]) -> Callable[[Console], None]:
-        line = "AUC of each attack; * no meaningful guarantee."
-        return lambda console: console.print(line, style="dim")
+    Returns:
+        The HTML text.
+    """
+    return (
+        templates(TEMPLATES)
+        .get_template("head.j2")
+        .render(
+            report=report,
+            tables=tables(report),
+            pictures={name: picture(CAPTIONS[name], png) for name, png in pngs.items()},
+            attacks=list(ATTACKS.items()),
+            about={"Settings": flat(report["config"]), "Versions": flat(report["versions"])},
+        )
+    )
+
+
+def write(report: Mapping[str, Any], out: Path) -> Path:
+    """Write head.json, its page and figures/NAME.png.
+
+    Args:
+        report: what `report_of` returned.
+        out: folder to write into.
+
+    Returns:
+        The page's path.
+    """
+    drawn = {"fig-1": figures.utility(report), "fig-2": figures.protection(report)}
+    pngs = {name: png for name, png in drawn.items() if png is not None}
+    durable.make_folder(out / FIGURES, out)
+    files: dict[Path, bytes | str] = {out / FIGURES / f"{n}.png": png for n, png in pngs.items()}
+    files |= {out / "head.json": json_text(report), out / "head.html": page(report, pngs)}
+    durable.write(files)
+    return out / "head.html"
+
+
+def show(report: Mapping[str, Any], invocation: Invocation, where: Path | None) -> None:
+    """Print the report: as JSON, as its sentence alone, or as a table and where its page is.
+
+    Args:
+        report: what `report_of` returned.
+        invocation: what the user asked for.
+        where: path of the page; None where none was written.
+    """
+    if invocation.json:
+        sys.stdout.write(json_text(report))
+        return
+    console = Console()
+    if not invocation.quiet:
+        console.print(terminal(report))
+        console.print("AUC of each attack; * no meaningful guarantee.", style="dim")
+    console.print(report["sentence"], highlight=False, soft_wrap=True)
+    if not invocation.quiet and where is not None:
+        console.print(f"Report: {where}", highlight=False, soft_wrap=True)
+
+
+def terminal(report: Mapping[str, Any]) -> Any:
+    """One line a setting, which fits 80 columns."""
+    lines = []
+    for row in report["rows"]:
+        mark = "" if row["meaningful"] or row["epsilon"] is None else " *"
+        epsilon = DASH if row["epsilon"] is None else f"{row['epsilon']:g}{mark}"
+        aucs = {a["name"]: number(a["auc"]["mean"]) for a in row["attacks"]}
+        loss = number(row["utility_loss"]["mean"])
+        noise = row["mechanism"] or "none"
+        lines.append((noise, epsilon, loss, *(aucs.get(name, DASH) for name in ATTACKS)))
+    names = (name.replace("-", "-\n") for name in ATTACKS)
+    return screen(("noise", "epsilon", "utility\nloss", *names), lines)

@@ -115,6 +115,31 @@ def test_by_client__are_the_loop_over_rounds_and_clients(
     np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
 
 
+def test_gradient__of_updates_that_are_steps_along_known_gradients(
+    make_moco: Callable[..., Any], images: Tensor, held: Tensor, serving: Tensor
+) -> None:
+    """Client c steps down the loss of image c alone, and two images are no one's: the measure is
+    the cosine of two images' gradients, and every client is named."""
+    moco, some = make_moco(), images[:6]
+    plain = server(moco, held, {})
+    pixels, method = plain.view_pixels(some, 4), plain.copy_method()
+    method.fill_bank(serving)
+    names, weights = zip(*method.encoder.named_parameters(), strict=True)
+    gradients, steps = list[Tensor](), dict[int, State]()
+    for i in range(6):
+        loss = method.probe_losses(pixels[:2, i], pixels[2:, i]).mean()
+        parts = torch.autograd.grad(loss, weights)
+        gradients.append(torch.cat([part.flatten() for part in parts]).double())
+        if i < 4:
+            moved = {n: w.detach() - 0.5 * g for n, w, g in zip(names, weights, parts, strict=True)}
+            steps[i] = moco.shared_state() | moved
+    unit = torch.nn.functional.normalize(torch.stack(gradients), dim=1)
+    attack = fitted(AllForOne(measure="gradient", pairs=2), view := server(moco, held, {1: steps}))
+    ids, scores = attack.by_client(view, some)
+    np.testing.assert_allclose(scores, naive((unit[:4] @ unit.T).numpy()), rtol=0.02, atol=0.02)
+    assert ids[scores[:, :4].argmax(axis=0)].tolist() == [0, 1, 2, 3]
+
+
 def memorise(method: MomentumContrast, pixels: Tensor, held: Tensor, by: str) -> State:
     """Weights after a descent on an image's own views (8, 1, C, H, W): their loss, or their
     distance from one another."""

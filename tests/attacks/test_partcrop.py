@@ -358,7 +358,7 @@ class OnePart(Sharp):
 def test_encoders__that_take_one_size_ask_for_whole_crops(leak: dict[str, Any]) -> None:
     known, images = leak["known"], leak["others"][:4]
     view = view_through(OneSize(images))
-    want = r"crops of 4x4 pixels \(input height .*; attack.partcrop.part=1.0 makes them as large as"
+    want = r"crops of 4x4 pixels \(input height .*; attack.partcrop.part 1.0 makes them as large as"
     with pytest.raises(InputError, match=want):
         fitted(few(), view, known)
     attack = fitted(few(part=1.0), view, known)

@@ -26,31 +26,31 @@ def refused(audit: Audit, flags: str, out: Path) -> str:
     [
         ("--attacks similarity,similarity", "attack 'similarity' is named twice"),
         ("--encodr x", "unknown option --encodr; did you mean '--encoder'?"),
-        ("--known 1", "--known must be >= 2, got 1"),
-        ("--known many", "--known must be int or none, got 'many'"),
-        ("--std 0", "--std must be > 0, got 0.0"),
-        ("--mean 0.1,0.2", "--mean: 2 values for images of 3 channels"),
-        ("--precision half", "unknown --precision value 'half'"),
-        ("--precision bfloat16 --encoder x.onnx", "--precision bfloat16: an ONNX program computes"),
-        ("--attack.lpla.reading guess", "unknown --attack.lpla.reading value 'guess'"),
+        ("--known 1", "known must be >= 2, got 1"),
+        ("--known many", "known must be int or none, got 'many'"),
+        ("--std 0", "std must be > 0, got 0.0"),
+        ("--mean 0.1,0.2", "mean: 2 values for images of 3 channels"),
+        ("--precision half", "unknown precision value 'half'"),
+        ("--precision bfloat16 --encoder x.onnx", "precision bfloat16: an ONNX program computes"),
+        ("--attack.lpla.reading guess", "unknown attack.lpla.reading value 'guess'"),
         ("--attack.similarity.views 4 --attacks lpla", "options for attack 'similarity', which"),
-        ("--members.pixels 8", "--members.pixels is no option of dataset 'npz', but of synth"),
-        ("--members.pixls 8", "unknown option --members.pixls: dataset 'npz' has no"),
-        ("--sweep known=1,2", "--sweep known needs positive values (known: 2 or more), got '1,2'"),
-        ("--sweep known=4,x", "--sweep known must be list of int, got '4,x'"),
+        ("--members.pixels 8", "members.pixels is no option of dataset 'npz', but of synth"),
+        ("--members.pixls 8", "unknown option members.pixls: dataset 'npz' has no"),
+        ("--sweep known=1,2", "sweep known needs positive values (known: 2 or more), got '1,2'"),
+        ("--sweep known=4,x", "sweep known must be list of int, got '4,x'"),
         ("--sweep known=4,4", "a value is given twice in '4,4'"),
         ("--shadows 2 --shadow-encoders x", "give one"),
-        ("--shadow.epochs 2", "--shadow.epochs is given without --shadows N"),
-        ("--shadow-data synthetic", "--shadow-data is given without --shadows N"),
-        ("--shadows 2 --shadow.count 3", "--shadow.count: --shadows N says how many"),
+        ("--shadow.epochs 2", "shadow.epochs is given without shadows N"),
+        ("--shadow-data synthetic", "shadow_data is given without shadows N"),
+        ("--shadows 2 --shadow.count 3", "shadow.count: shadows N says how many"),
         ("--encoder tests.auditing.brought:grey", "the images have 3 channels"),
         ("--encoder tests.auditing.brought:broken", "is not finite for 16 of 16 images (NaN or"),
         ("--encoder tests.auditing.brought:rigid --size 16", "rigid fails on images of 3x16x16"),
-        ("--members synthetic", "--members is given without --nonmembers"),
-        ("--nonmembers digits --members= ", "--members must be"),
-        ("--members npz:gone.npz --nonmembers digits", "--members: npz: no such file"),
-        ("--known 30", "26 members and 40 non-members are too few for --known 30"),
-        ("--query-budget 20", "no attack could run; similarity: --query-budget 20: needs at least"),
+        ("--members synthetic", "members is given without nonmembers"),
+        ("--nonmembers digits --members= ", "members must be"),
+        ("--members npz:gone.npz --nonmembers digits", "members: npz: no such file"),
+        ("--known 30", "26 members and 40 non-members are too few for known 30"),
+        ("--query-budget 20", "no attack could run; similarity: query_budget 20: needs at least"),
         ("--attacks ascent,encodermi-t", "no attack could run; ascent: takes part in the training"),
     ],
 )
@@ -62,9 +62,9 @@ def test_flags__one_line_names_the_value(
 
 def test_required__what_is_missing_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--members", "digits", "--nonmembers", "digits"]) == 2
-    assert "--encoder is missing: RUN[@round], FILE.pt2" in capsys.readouterr().err
+    assert "encoder is missing: RUN[@round], FILE.pt2" in capsys.readouterr().err
     assert main(["--encoder", "tests.auditing.brought:tiny"]) == 2
-    named = "--members DATASET and --nonmembers DATASET are missing"
+    named = "members DATASET and nonmembers DATASET are missing"
     assert capsys.readouterr().err == f"fedmia: error: {named}\n"
 
 
@@ -86,13 +86,13 @@ def test_out__occupied_is_left_as_it_is(audit: Audit, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ("enccoder: x", "unknown option enccoder in {file}; did you mean 'encoder'?"),
-        ("encoder: 3", "encoder in {file} must be str, got 3"),
-        ("encoder: x\nstd: [1e-3, 0]", "std in {file} must be > 0, got 0.0"),
-        ("encoder: x\nknown: [3]", "known in {file} must be int or none, got [3]"),
-        ("encoder: x\nattack: {lpla: 3}", "attack.lpla in {file} must be a mapping of options"),
-        ("encoder: x\naugment: {a: 2}", "unknown option augment.a in {file}"),
-        ("encoder: x\nmembers_options: {}", "members_options.OPTION in {file} needs members: DATA"),
+        ("enccoder: x", "{file}: unknown option enccoder; did you mean 'encoder'?"),
+        ("encoder: 3", "{file}: encoder must be str, got 3"),
+        ("encoder: x\nstd: [1e-3, 0]", "{file}: std must be > 0, got 0.0"),
+        ("encoder: x\nknown: [3]", "{file}: known must be int or none, got [3]"),
+        ("encoder: x\nattack: {lpla: 3}", "{file}: attack.lpla must be a mapping of options"),
+        ("encoder: x\naugment: {a: 2}", "{file}: unknown option augment.a"),
+        ("encoder: x\nmembers_options: {}", "{file}: members.OPTION needs members DATA"),
     ],
 )
 def test_config__broken(text: str, named: str, audit: Audit, tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_known__too_few_for_an_attack_is_said_of_it_alone(audit: Audit, tmp_path
 def test_gray_images__the_error_names_channels_and_they_do(audit: Audit, tmp_path: Path) -> None:
     gray = sides(tmp_path, channels=1)
     line = refused(audit, gray.flags, tmp_path / "A")
-    assert "--channels rgb repeats the gray channel" in line
+    assert "channels rgb repeats the gray channel" in line
     done = audit(f"{gray.flags} --channels rgb", tmp_path / "A")
     assert done.code == 0 and done.report["split"]["channels"] == 3
 
@@ -139,7 +139,7 @@ def test_names__an_error_says_how_to_write_a_folder_of_images_or_of_transformers
     (tmp_path / "vit" / "model.safetensors").write_bytes(b"")
     out, folder = tmp_path / "OUT", tmp_path / "vit"
     for encoder in (folder, folder / "model.safetensors"):
-        assert f"--encoder hf:{folder}" in refused(audit, f"--encoder {encoder}", out)
+        assert f"encoder hf:{folder}" in refused(audit, f"--encoder {encoder}", out)
     images = tmp_path / "images"
     for one, other in (("members", "nonmembers"), ("nonmembers", "members")):
         line = refused(audit, f"--{one} {images} --{other} digits", out)

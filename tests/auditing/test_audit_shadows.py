@@ -105,7 +105,7 @@ def test_files__other_content_under_the_same_name_is_scored_anew(
     assert done.report["config"]["shadow_data"] == f"npz:{own}"
     own.unlink()
     done = audit(flags, out)
-    assert done.names() == ["lpla"] and "--shadow-data: " in done.not_run["encodermi-t"]
+    assert done.names() == ["lpla"] and "shadow_data: " in done.not_run["encodermi-t"]
 
 
 @pytest.mark.slow
@@ -187,21 +187,21 @@ DATA_ALONE = "--shadows 1 --shadow.knowledge data "
         (f"{DATA_ALONE}--shadow.images 400", "need 800 distinct images that are not under attack"),
         (f"{DATA_ALONE}--shadow-data digits", "the audited ones are (3, 8, 8)"),
         ("--shadow-encoders {empty}", "holds no about.json"),
-        (f"{DATA_ALONE}--shadow.size 4 --shadow.online true", "--shadow.size 4: online shadows"),
-        ("--shadows 1 --shadow.local_epochs 3", "option --shadow.local_epochs; did you mean"),
-        ("--shadows 1 --shadow.momentum 2", "--shadow.momentum must be < 1, got 2"),
+        (f"{DATA_ALONE}--shadow.size 4 --shadow.online true", "shadow.size 4: online shadows"),
+        ("--shadows 1 --shadow.local_epochs 3", "option shadow.local_epochs; did you mean"),
+        ("--shadows 1 --shadow.momentum 2", "shadow.momentum must be < 1, got 2"),
         ("--shadows 1 --shadow.model smallnet --shadow.model.depth 2", "is no option of model 'sm"),
         (
             f"{DATA_ALONE}--shadow.model vit-tiny --shadow.size 9",
             "cuts 9x9 images into patches",
         ),
-        ("--shadow.model.width 8", "--shadow.model is given without --shadows N"),
-        ("--shadows 1 --shadow.knowledge none", "give --shadow-data DATASET, or add data"),
-        ("--shadows 1 --shadow.model smallnet", "take architecture out of --shadow.knowledge"),
-        ("--shadows 1 --shadow.ssl mocov2", "take algorithm out of --shadow.knowledge"),
-        ("--shadow-defense dpsgd", "--shadow-defense is given without --shadows N"),
+        ("--shadow.model.width 8", "shadow.model is given without shadows N"),
+        ("--shadows 1 --shadow.knowledge none", "give shadow_data DATASET, or add data"),
+        ("--shadows 1 --shadow.model smallnet", "take architecture out of shadow.knowledge"),
+        ("--shadows 1 --shadow.ssl mocov2", "take algorithm out of shadow.knowledge"),
+        ("--shadow-defense dpsgd", "shadow_defense is given without shadows N"),
         (f"{DATA_ALONE}--shadow-defense gaussian", "gaussian noises what a client sends, and a"),
-        (f"{DATA_ALONE}--shadow-defense dpsgd,dpsgd", "--shadow-defense dpsgd is given twice"),
+        (f"{DATA_ALONE}--shadow-defense dpsgd,dpsgd", "shadow_defense dpsgd is given twice"),
         (f"{DATA_ALONE}--shadow-defense early-stopping", "the choice of the last round rests on"),
     ],
 )
@@ -319,4 +319,4 @@ def test_run__its_own_images(audit: Audit, run: Path, tmp_path: Path) -> None:
     large = audit(f"--encoder {run} --size 16", tmp_path / "LARGE", own_images=True)
     assert large.code == 0 and large.report["split"]["size"] == 16
     done = audit(f"--encoder {run} --known 30", tmp_path / "NEW", own_images=True)
-    assert done.code == 2 and "--known 30: the run has 4 known members" in done.err
+    assert done.code == 2 and "known 30: the run has 4 known members" in done.err

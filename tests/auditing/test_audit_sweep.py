@@ -102,7 +102,7 @@ def test_query_budget__the_attack_knows_fewer_images_and_says_how_many(
     assert "lpla: the query budget of 40 leaves 10 known images a side." in done.report["notes"]
     assert done.report["controls"]["untrained"][0]["queries"] == 40
     least = "needs at least 108 queries for 20 images and 8 known a side"
-    assert done.not_run == {"similarity": f"--query-budget 40: {least}"}
+    assert done.not_run == {"similarity": f"query_budget 40: {least}"}
 
 
 @pytest.mark.slow(seconds=13)

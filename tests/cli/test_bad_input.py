@@ -96,22 +96,20 @@ smoke
 --backend ray --gpus-per-client 1.5
 --backend ray --ray-address nowhere
 """,
-    "sweep": """
+    "study": """
 smoke smoke
---grid
---grid strateg=fedavg
---grid rounds=
---grid seed=1,2
---grid seeds=1,2
---grid rounds=2,2
---grid rounds=2 --grid rounds=3
---grid strategy=fedavg,fedpro
---grid partition=dirichlet --grid partition.alpha=1,0
---grid clients=4,1 --attacker active
---strategy.mu 1 --grid strategy=fedprox
+--over
+--over strateg=fedavg
+--over rounds=
+--over seed=1,2
+--over seeds=1,2
+--over rounds=2,2
+--over rounds=2 --over rounds=3
+--over strategy=fedavg,fedpro
+--over partition=dirichlet --over partition.alpha=1,0
+--over clients=4,1 --attacker active
+--strategy.mu 1 --over strategy=fedprox
 --jobs 0
-""",
-    "tradeoff": """
 --defenses none
 --defenses fedavg
 --defenses dpsgd,none,dpsgd
@@ -147,7 +145,7 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def refused(line: str, out: Path, capsys: Capture, command: str = "simulate") -> str:
     """The one line that a command into `out` is refused with; nothing is made."""
     before = {path: path.is_dir() or path.read_bytes() for path in Path.cwd().rglob("*")}
-    main = import_module(f"fedmia.{command}").main
+    main = import_module({"study": "fedmia.study.__main__"}.get(command, f"fedmia.{command}")).main
     words = shlex.split(line) if "--out" in line else [*shlex.split(line), "--out", str(out)]
     assert main(words) == 2, line
     printed, err = capsys.readouterr()

@@ -72,7 +72,7 @@ def test_child__looks_where_the_study_does_and_not_here(
 @pytest.mark.slow(seconds=15)
 @pytest.mark.parametrize(
     "line",
-    ["simulate --dataset data_here:Mine --backend ray --out RUN", "sweep --seeds 2 --out SWEEP"],
+    ["simulate --dataset data_here:Mine --backend ray --out RUN", "study --seeds 2 --out STUDY"],
 )
 def test_commands__use_the_plugins_of_the_folder(folder: Path, line: str) -> None:
     small = "--config smoke --clients 2 --rounds 1 --attacker none --quiet"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import pytest
 
-from fedmia.cli import help
+from fedmia.cli import command, help
 from fedmia.cli.commands import COMMANDS
 from fedmia.cli.main import main
 from fedmia.cli.presets import PRESETS
@@ -26,10 +27,27 @@ def test_main__a_command_is_given_its_own_arguments(
     capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["fedmia"])
-    monkeypatch.delitem(sys.modules, "fedmia.sweep", raising=False)  # runpy warns of a second one
+    # runpy warns of a second one.
+    monkeypatch.delitem(sys.modules, "fedmia.study.__main__", raising=False)
     with pytest.raises(SystemExit) as ended:
-        main(["sweep", "--version"])
+        main(["study", "--version"])
     assert ended.value.code == 0 and capsys.readouterr().out.startswith("fedmia ")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_main__a_run_reads_its_command_line_once(
+    name: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, calls, nowhere = command.read, list[Any](), "npz:nowhere.npz"
+    monkeypatch.setattr(command, "read", lambda *line: calls.append(line) or read(*line))
+    monkeypatch.setattr("fedmia.study.run.run_command", lambda *of: 2)
+    monkeypatch.setattr(sys, "argv", ["fedmia"])
+    monkeypatch.delitem(sys.modules, f"fedmia.{name}", raising=False)
+    monkeypatch.delitem(sys.modules, "fedmia.study.__main__", raising=False)
+    audited = ["--encoder", "nowhere.pt", "--members", nowhere, "--nonmembers", nowhere]
+    with pytest.raises(SystemExit) as ended:
+        main([name, *(audited if name == "audit" else ["--dataset", nowhere])])
+    assert ended.value.code == 2 and len(calls) == 1, capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -40,6 +58,18 @@ def test_main__a_command_of_the_clone_is_named(name: str, command: str, capsys: 
     assert main([name, "--out", "x"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"fedmia: error: fedmia {name}: ") and f"`python -m {command}`" in line
+
+
+@pytest.mark.parametrize(
+    ("name", "option"), [("sweep", "--over OPTION=VALUE"), ("tradeoff", "--defenses NAME,NAME")]
+)
+def test_main__what_took_the_place_of_a_command_is_named(
+    name: str, option: str, capsys: Capture
+) -> None:
+    assert main([name, "smoke", "--seeds", "2"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"fedmia: error: fedmia {name} is no command: `fedmia study")
+    assert option in line
 
 
 def test_list__shows_each_preset_once_and_what_it_is() -> None:

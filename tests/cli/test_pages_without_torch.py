@@ -8,13 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-from fedmia.cli import flags as flag_reader
 from fedmia.cli import help, index
-from fedmia.cli.command import parse
 from fedmia.cli.commands import COMMANDS
-from fedmia.options.errors import InputError
 from tests.snapshots import Snapshot
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,11 +36,10 @@ MISTYPED = [
     "cli.main simulate --cleints 3",
     "simulate --cleints 3",
     "audit --member 3",
-    "sweep --cleints 3",
-    "tradeoff --defences 3",
-    "simulate --ssl.quue 3",
-    "simulate --partition iid --partition.alpha 3",
-    "simulate --config smoke --attack.similarity.vews 3",
+    "study --cleints 3",
+    "study --defences 3",
+    "simulate --alpha 3",
+    "simulate --dpsgd",
 ]
 
 
@@ -65,27 +59,6 @@ def test_pages_and_mistyped_options__need_no_torch(snapshot: Snapshot) -> None:
     wrong = [results[line] for line in lines[len(pages) :]]
     assert {(code, out) for code, out, _ in wrong} == {(2, "")}
     snapshot("".join(error for *_, error in wrong))
-
-
-def test_refuse_options__says_what_the_settings_would_and_leaves_the_rest_to_them() -> None:
-    command = COMMANDS["simulate"]
-    for flags in (
-        "--ssl.quue 3", "--ssl mocov2 --ssl.quue 3", "--partition.alpa 1", "--strategy.mu 1"
-    ):  # fmt: skip
-        with pytest.raises(InputError) as early:
-            flag_reader.refuse_options(command, flag_reader.read(command, flags.split()))
-        with pytest.raises(InputError) as late:
-            parse(command, flags.split())
-        early.value.spelling = late.value.spelling
-        assert str(early.value) == str(late.value)
-    for flags in (
-        "--ssl package.module:Class --ssl.own 3",
-        "--config smoke --partition.alpha 3",
-        "--attack.package.module:Class.own 3",
-        "--partition file:clients.json",
-        "--ssl no-such --ssl.own 3",
-    ):
-        flag_reader.refuse_options(command, flag_reader.read(command, flags.split()))
 
 
 def test_index__is_what_the_settings_and_the_roles_say() -> None:

@@ -24,8 +24,7 @@ FILES = {
     **{p: "simulate" for p in [*PRESETS.glob("*.yaml"), *PRESETS.glob("papers/*.yaml")]},
     **dict.fromkeys(PRESETS.glob("papers/audits/*.yaml"), "audit"),
     **dict.fromkeys((ROOT / "papers/heads/presets").glob("*.yaml"), "head"),
-    **dict.fromkeys(PRESETS.glob("sweeps/*.yaml"), "sweep"),
-    **dict.fromkeys(PRESETS.glob("tradeoffs/*.yaml"), "tradeoff"),
+    **dict.fromkeys([*PRESETS.glob("sweeps/*.yaml"), *PRESETS.glob("tradeoffs/*.yaml")], "study"),
 }
 
 
@@ -68,8 +67,8 @@ def test_presets__fit(file: Any) -> None:
         ("audit", {"shadow": {"epohcs": 3}}),
         ("audit", {"members_options": {"no_such": 1}}),
         ("audit", {"precision": "float64"}),
-        ("sweep", {"grid": {"partition.alpha": 3}}),
-        ("tradeoff", {"strengths": {"gaussian": 1}}),
+        ("study", {"over": {"partition.alpha": 3}}),
+        ("study", {"strengths": {"gaussian": 1}}),
         ("head", {"epsilons": [0.0]}),
         ("run", {"device": "tpu"}),
     ],
@@ -90,8 +89,8 @@ def test_unknown_keys_and_values_out_of_range__are_refused(command: str, tree: A
         ("simulate", {"defense": {"name": "dpsgd,gaussian", "gaussian": {"scale": 2}}}),
         ("simulate", {"ssl": "package.module:Class", "attacker": "package.module:Role"}),
         ("audit", {"shadow": {"model": "vit"}, "members_options": {"image_column": "x"}}),
-        ("sweep", {"grid": [{"strategy": ["fedavg", "fedprox"]}], "seeds": 2}),
-        ("tradeoff", {"defenses": ["gaussian"], "strengths": {"gaussian": [1, 2]}}),
+        ("study", {"over": [{"strategy": ["fedavg", "fedprox"]}], "seeds": 2}),
+        ("study", {"defenses": ["gaussian"], "strengths": {"gaussian": [1, 2]}}),
     ],
     ids=str,
 )

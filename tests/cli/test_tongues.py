@@ -1,8 +1,7 @@
-"""One wrong option, three ways to give it: each is told of it in the words that it used."""
+"""One wrong option, three ways to give it: one sentence, which names the option by its path."""
 
 from __future__ import annotations
 
-import pickle
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -18,10 +17,9 @@ from fedmia.cli.command import parse
 from fedmia.cli.commands import AUDIT, SIMULATE
 from fedmia.cli.flags import Command
 from fedmia.config.audit import Audit
-from fedmia.config.experiment import Experiment
 from fedmia.config.tree import to_tree
 from fedmia.library import audit
-from fedmia.options.errors import InputError, format_error, map_options, opt
+from fedmia.options.errors import InputError, opt
 from fedmia.options.option import option
 from fedmia.options.yamlfile import dump
 from tests.snapshots import Snapshot
@@ -61,7 +59,7 @@ WRONG: list[tuple[Command, str, dict[str, Any]]] = [
 SIDES = {"encoder": "x", "members": "digits", "nonmembers": "parquet:b"}
 
 
-def test_wrong_option__is_one_sentence_that_names_it_as_it_was_given(
+def test_wrong_option__is_one_sentence_however_it_was_given(
     tmp_path: Path, snapshot: Snapshot
 ) -> None:
     """By flag, in a file and in Python; 2 and 2.0 are one number."""
@@ -77,9 +75,9 @@ def test_wrong_option__is_one_sentence_that_names_it_as_it_was_given(
             if command is AUDIT
             else caught(fedmia.run_simulation, tree),
         ]
-        sentences = {re.sub(r"\b(\d+)\.0\b", r"\1", error.text) for error in errors}
+        sentences = {re.sub(r"\b(\d+)\.0\b", r"\1", str(error)) for error in errors}
         assert len({one.removeprefix(f"{file}: ") for one in sentences}) == 1, errors
-        said.append("\n".join(str(error).partition(" (known")[0] for error in errors))
+        said.append(str(errors[0]).partition(" (known")[0])
     snapshot("\n".join(said))
 
 
@@ -93,24 +91,9 @@ def test_wrong_file__is_named_once(tmp_path: Path) -> None:
     file = tmp_path / "settings.yaml"
     file.write_text("pretrain: {rounds: 3}\nfederation: {rounds: 4}\n")
     said = refused(SIMULATE, "--config", str(file))
-    assert said.startswith(f"unknown option pretrain.rounds in {file}") and said.count("file") < 2
+    assert said.startswith(f"{file}: unknown option pretrain.rounds") and said.count("yaml") == 1
     file.write_text("encoder: x.onnx\nprecision: bfloat16\n")
-    assert refused(AUDIT, "--config", str(file)).startswith(f"precision: bfloat16 in {file}: an ")
-
-
-def test_typed_flag__is_said_as_typed_and_the_files_own_key_where_no_flag_is(
-    tmp_path: Path,
-) -> None:
-    assert refused(SIMULATE, "--federation.clients=0").startswith("--federation.clients must be")
-    sides = [f"--{name}={value}" for name, value in SIDES.items()]
-    assert refused(AUDIT, *sides, "--nonmembers.limit", "-1").startswith("--nonmembers.limit must")
-    file = tmp_path / "run.yaml"
-    file.write_text(dump({**SIDES, "nonmembers_options": {"limit": -1}}))
-    assert refused(AUDIT, "--config", str(file)).startswith(f"nonmembers_options.limit in {file} ")
-    file.write_text("federation: {clients: 1}\nattacker: active\n")
-    assert refused(SIMULATE, "--config", str(file), "--malicious", "2").startswith(
-        f"federation.clients: 1 in {file} attacker: active in {file} --malicious 2 leaves no honest"
-    )
+    assert refused(AUDIT, "--config", str(file)).startswith(f"{file}: precision bfloat16: an ")
 
 
 def test_another_commands_line__stays_as_it_is_in_python() -> None:
@@ -121,7 +104,7 @@ def test_another_commands_line__stays_as_it_is_in_python() -> None:
     reasons = {row["attack"]: row["reason"] for row in report["not_run"]}
     assert reasons == {
         "ascent": "takes part in the training: fedmia simulate --attacker active runs it",
-        "lira": "needs shadow encoders (shadows=N, or shadow_encoders=FOLDER)",
+        "lira": "needs shadow encoders (shadows N, or shadow_encoders FOLDER)",
     }
 
 
@@ -145,25 +128,23 @@ def test_new_option__is_one_field(tmp_path: Path) -> None:
     file = tmp_path / "more.yaml"
     file.write_text(dump(to_tree(settings)))
     assert parse(command, ["--config", str(file)]).settings == settings
-    assert refused(command, "--encoder", "x", "--patience=0").startswith("--patience must be >= 1")
+    assert refused(command, "--encoder", "x", "--patience=0").startswith("patience must be >= 1")
     assert "did you mean '--patience'" in refused(command, "--patienc", "3")
 
 
-def test_settings__pickle_with_the_tongue_in_which_they_were_given() -> None:
-    settings = parse(SIMULATE, ["--clients", "4"]).settings
-    back: Experiment = pickle.loads(pickle.dumps(settings))
-    assert back == settings
-    assert format_error(opt("federation.clients", 4), back.spelling) == "--clients 4"
+def test_last_part_of_a_path_and_name_of_a_plugin__find_the_flag() -> None:
+    near = {
+        "--alpha": "partition.alpha", "--lr": "train.lr", "--scored": "split.scored",
+        "--dirichlet": "partition dirichlet", "--dpsgd": "defense dpsgd", "--cleints": "clients",
+    }  # fmt: skip
+    for flag, meant in near.items():
+        assert f"unknown option {flag}; did you mean '--{meant}'?" in refused(SIMULATE, flag, "1")
+    for name, path in (("alpha", "partition.alpha"), ("lr", "train.lr"), ("cleints", "clients")):
+        for given in ({"config": {name: 1}}, {name: 1}):
+            said = str(caught(fedmia.run_simulation, **given))
+            assert said.startswith(f"unknown option {name}; did you mean '") and path in said
 
 
-def test_error__keeps_its_options_apart_from_its_words() -> None:
-    """Whoever reports it says them; nothing of how they are noted reaches the message."""
+def test_error__is_one_line_with_paths_short_flags_and_values() -> None:
     error = InputError(f"{opt('federation.rounds', 3)} of {opt('clients')} is\n{opt('x', (1, 2))}")
-    assert error.options == [("federation.rounds", "3"), ("clients", None), ("x", "1,2")]
-    assert str(error) == "federation.rounds=3 of clients is x=1,2"
-    assert str(pickle.loads(pickle.dumps(error))) == str(error)
-    outer = InputError(f"{opt('grid')}: {map_options(error.text, str.upper)}")
-    assert str(outer) == "grid: FEDERATION.ROUNDS=3 of CLIENTS is X=1,2"
-    assert outer.paths == ("grid", "FEDERATION.ROUNDS", "CLIENTS", "X")
-    error.spelling = lambda path, value: f"--{path}"
-    assert str(error) == "--federation.rounds of --clients is --x"
+    assert str(error) == "federation.rounds (--rounds) 3 of clients is x 1,2"

@@ -71,7 +71,7 @@ def test_column__of_a_folder_is_a_depth(tmp_path):
     assert column(Folder(), tmp_path, "1") == ["cat", "cat", "dog"]
     assert column(Folder(), tmp_path, "2") == ["north", "south", "north"]
     for depth, why in (
-        ("3", r"north/0\.png lies 2 folders below .*, partition\.column=3 asks for 3"),
+        ("3", r"north/0\.png lies 2 folders below .*, partition\.column 3 asks for 3"),
         ("0", "partition.column must be a depth >= 1, got '0'"),
         ("site", "partition.column must be a depth >= 1, got 'site'"),
     ):
@@ -115,9 +115,9 @@ def test_parquet__columns_by_option_or_only_integer(tmp_path):
     path = write_parquet(tmp_path / "a.parquet", images, coarse=[5, 5, 9, 9, 9, 7])
     assert load(Parquet(), path).labels.tolist() == [0, 0, 2, 2, 2, 1]
     two = write_parquet(tmp_path / "b.parquet", images, "photo", fine=[0] * 6, coarse=[0, 1] * 3)
-    assert "data.image_column" in refusal(Parquet(), two)
+    assert "give image_column" in refusal(Parquet(), two)
     named = Parquet(image_column="photo")
-    assert "data.label_column (columns of integers or text: fine, coarse)" in refusal(named, two)
+    assert "give label_column (columns of integers or text: fine, coarse)" in refusal(named, two)
     chosen = Parquet(image_column="photo", label_column="coarse")
     assert load(chosen, two).labels.tolist() == [0, 1] * 3
     assert "'other' does not exist" in refusal(Parquet(image_column="other"), two)
@@ -269,7 +269,7 @@ def test_tinyimagenet__without_training_images(tmp_path):
 
 @pytest.mark.parametrize("source", [Parquet(), Npz(), Folder(), TinyImageNet()])
 def test_source__needs_a_path_that_is_there(source, tmp_path):
-    assert "data.name=" in refusal(source, None)
+    assert "data.name (--dataset) " in refusal(source, None)
     assert str(tmp_path / "nowhere") in refusal(source, tmp_path / "nowhere")
 
 

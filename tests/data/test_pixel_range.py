@@ -20,7 +20,7 @@ from fedmia.config.tree import from_tree, to_tree
 from fedmia.door import auditing
 from fedmia.door.arguments import build_settings
 from fedmia.evaluation.audits.sources import find_images, load_images, take
-from fedmia.federation.plan import prepare
+from fedmia.federation.plan import make_plan
 from fedmia.options.errors import InputError
 from papers.heads import measure
 from papers.heads.settings import Head
@@ -39,11 +39,11 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_simulate__scales_the_images_of_a_folder(folder: Path) -> None:
-    prepared = prepare(experiment_on(folder, pixel_range=list(LIMITS)))
-    used = np.sort(prepared.split.used)
-    assert np.array_equal(prepared.data.images[used], BYTES[used])
-    with pytest.raises(InputError, match=r"data\.pixel_range=LOW,HIGH"):
-        prepare(experiment_on(folder))
+    plan = make_plan(experiment_on(folder, pixel_range=list(LIMITS)))
+    used = np.sort(plan.split.used)
+    assert np.array_equal(plan.data.images[used], BYTES[used])
+    with pytest.raises(InputError, match=r"data\.pixel_range \(--pixel-range\) LOW,HIGH"):
+        make_plan(experiment_on(folder))
 
 
 def test_settings__leave_it_out_where_it_is_not_given(folder: Path) -> None:
@@ -63,7 +63,7 @@ def test_audit__scales_every_source_by_the_same_range(folder: Path) -> None:
     for flag in ("members", "nonmembers"):
         assert np.array_equal(find_images(audit, flag, None).all().images, BYTES)
     assert np.array_equal(load_images(audit, "shadow_data", None).images, BYTES)
-    with pytest.raises(InputError, match=r"^members: .* data\.pixel_range=LOW,HIGH, one fixed"):
+    with pytest.raises(InputError, match=r"^members: .* \(--pixel-range\) LOW,HIGH, one fixed"):
         bad = replace(audit, pixel_range=None)
         take(find_images(bad, "members", None), "members", np.arange(2))
     with pytest.raises(InputError, match="pixel_range without members: a run's images have its"):
@@ -92,14 +92,14 @@ def test_python__the_range_is_given_anywhere(config: Any, options: dict[str, Any
 
 def test_python__audits_by_name_and_of_objects(monkeypatch: pytest.MonkeyPatch) -> None:
     options = {"members": DEEP, "nonmembers": DEEP[::-1], "pixel_range": LIMITS}
-    audit = build_settings(AUDIT, None, {"encoder": "e", **options}).cells[0].first
+    audit = build_settings(AUDIT, None, {"encoder": "e", **options})
     assert np.array_equal(find_images(audit, "members", None).images, BYTES)
     assert np.array_equal(find_images(audit, "nonmembers", None).images, BYTES[::-1])
-    with pytest.raises(InputError, match=r"members must be .* give pixel_range=LOW,HIGH"):
+    with pytest.raises(InputError, match=r"members must be .* give data\.pixel_range .* LOW,HIGH"):
         build_settings(AUDIT, None, {"encoder": "e", "members": DEEP, "nonmembers": DEEP})
     taken: list[Any] = []
     monkeypatch.setattr(auditing, "audit_in_memory", lambda *a, **more: taken.extend([a, more]))
-    with pytest.raises(InputError, match="pixel_range=LOW,HIGH"):
+    with pytest.raises(InputError, match=r"pixel_range \(--pixel-range\) LOW,HIGH"):
         auditing.audit_object(None, DEEP, DEEP, "all", None, True, {})
     auditing.audit_object(None, DEEP, DEEP[::-1], "all", None, True, {"pixel_range": LIMITS})
     assert np.array_equal(taken[0][1], BYTES) and np.array_equal(taken[0][2], BYTES[::-1])
@@ -129,7 +129,7 @@ def test_head__scales_its_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(measure, "split_images", split)
     for at in range(30):
         write_image(tmp_path / str(at % 2) / f"{at:02d}.png", DEEP[at])
-    with pytest.raises(InputError, match=" give pixel_range=LOW,HIGH"):
+    with pytest.raises(InputError, match=" give data\.pixel_range .* LOW,HIGH"):
         measure.prepare(Head(encoder="e", data=f"folder:{tmp_path}"))
     with pytest.raises(Loaded, match="30"):
         measure.prepare(Head(encoder="e", data=f"folder:{tmp_path}", pixel_range=LIMITS))

@@ -278,9 +278,9 @@ def test_split__exactly_enough_images():
         (SMALL, 1, 1, "leaves no honest client"),
         (SMALL, 3, -1, "malicious must be >= 0, got -1"),
         (SMALL, 32, 1, "31 honest clients fewer than 2 images"),
-        (SplitOptions(60, known=60), 1, 0, "split.known=60 of 60 members"),
+        (SplitOptions(60, known=60), 1, 0, "split.known 60 of 60 members"),
         (SplitOptions(60, known=56), 6, 1, "at most 55"),
-        (SplitOptions(60, nonmembers=13, known=12), 6, 1, "split.nonmembers=13"),
+        (SplitOptions(60, nonmembers=13, known=12), 6, 1, "split.nonmembers 13"),
     ],
 )
 def test_split__refuses(options, clients, malicious, message):

@@ -11,7 +11,7 @@ from PIL import Image
 from fedmia.data.base import Request
 from fedmia.data.folder import Folder
 from fedmia.data.images import ImageSet
-from fedmia.federation.plan import prepare
+from fedmia.federation.plan import make_plan
 from fedmia.options.errors import InputError
 from tests.data.material import experiment_on, refusal, write_image
 
@@ -58,7 +58,7 @@ def test_simulate__names_the_option_and_leaves_them_out_with_it(folder: Path) ->
         pixels = np.random.default_rng(at).integers(0, 256, (8, 8), np.uint8)
         write_image(folder / f"{at}.png", pixels)
 
-    with pytest.raises(InputError, match=r"7 images .*data\.skip_unreadable leaves them out"):
-        prepare(experiment_on(folder))
-    prepared = prepare(experiment_on(folder, skip_unreadable=True))
-    assert sum("7 images" in note and "left out" in note for note in prepared.notes) == 1
+    with pytest.raises(InputError, match=r"7 images .*data\.skip_unreadable .* leaves them out"):
+        make_plan(experiment_on(folder))
+    plan = make_plan(experiment_on(folder, skip_unreadable=True))
+    assert sum("7 images" in note and "left out" in note for note in plan.notes) == 1

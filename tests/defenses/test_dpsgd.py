@@ -126,8 +126,8 @@ def test_options__that_bound_nothing_are_refused() -> None:
         DPSGD(epsilon=1.0, noise_multiplier=1.0)
     for norm, ssl, word in (
         ("batch", MoCo(), "batch norm"), ("local", MoCo(), "batch norm"),
-        ("group", SimCLR(), "--ssl moco"), ("group", BYOL(), "--ssl moco"),
-        ("group", DINO(), "--ssl moco"),
+        ("group", SimCLR(), "ssl moco"), ("group", BYOL(), "ssl moco"),
+        ("group", DINO(), "ssl moco"),
     ):  # fmt: skip
         with pytest.raises(InputError, match=word):
             DPSGD().check(RunConditions(norm, ssl))

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
+from fedmia.recording.run import RunRecording
 from fedmia.simulate import main
 
 TINY = (
@@ -39,19 +39,18 @@ def test_public_queue__earns_the_guarantee_and_is_the_same_on_ray(
         defended = [c["defence"]["epsilon"] for c in report["clients"] if c["defence"]]
         assert [e["standing"] for e in defended] == ["guaranteed"] * 2
         assert all(e["value"] > 0 and "queue" not in e["assumptions"] for e in defended)
-        file = tmp_path / backend / "recording" / "models" / "main" / "0002.safetensors"
-        states.append(load_file(file))
-    one, two = states
+        states.append(RunRecording(tmp_path / backend / "recording").load("main", 2))
+    one, two = states[0].state | states[0].holder, states[1].state | states[1].holder
     assert all(torch.equal(t, two[n]) for n, t in one.items())
     # What the attacker holds is its queue, of keys of public images.
-    assert one["holder.public"][1] > 0 and len(one["holder.queue"]) == 6
+    assert one["public"][1] > 0 and len(one["queue"]) == 6
 
 
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
         ("--defense.lr 3e38 --train.batch_size 2",
-         "DP-SGD diverged at noise multiplier 1 and learning rate 3e+38: a lower defense.lr"),
+         "DP-SGD diverged at noise multiplier 1 and learning rate 3e+38: a lower defense.dpsgd.lr"),
         ("--defense.lr 1e38", "training diverged under dpsgd (noise_multiplier 1, lr 1e+38): "),
     ],
 )  # fmt: skip

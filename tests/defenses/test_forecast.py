@@ -9,18 +9,16 @@ from threading import Event
 
 import pytest
 
-from fedmia.cli.command import Command, parse
-from fedmia.cli.commands import SIMULATE, SWEEP, TRADEOFF
-from fedmia.config.plugin_lists import address_layer
+from fedmia.cli.command import parse
+from fedmia.cli.commands import SIMULATE, STUDY
 from fedmia.defenses._persample import sample_rate
 from fedmia.defenses.accounting import epsilon_spent
 from fedmia.defenses.dpsgd import DPSGD
 from fedmia.federation import train as training
-from fedmia.federation.plan import prepare
-from fedmia.options.errors import format_error, opt
+from fedmia.federation.plan import make_plan
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.ssl.train import Train
-from fedmia.study.simulations import say_forecasts
+from fedmia.study.run import say_forecasts
 
 
 @pytest.mark.slow
@@ -44,54 +42,47 @@ def test_forecast__silent_where_a_budget_is_given() -> None:
     assert "nothing is guaranteed" in str(DPSGD(noise_multiplier=0.0).forecast(100, Train(), 10))
 
 
-def printed(command: Command, flags: str, capsys: pytest.CaptureFixture[str]) -> str:
+def printed(flags: str, capsys: pytest.CaptureFixture[str]) -> str:
     """What a study says before its runs."""
-    invocation = parse(command, shlex.split(f"smoke --ssl moco --seeds 1 --out X {flags}"))
-    say_forecasts(invocation, getattr(invocation.settings, "sweep", invocation.settings))
+    invocation = parse(STUDY, shlex.split(f"smoke --ssl moco --seeds 1 --out X {flags}"))
+    say_forecasts(invocation.settings)
     return capsys.readouterr().err
 
 
 @pytest.mark.slow
 def test_study__says_it_once_for_all_runs_of_a_defence(capsys: pytest.CaptureFixture[str]) -> None:
     flags = "--defenses dpsgd,gaussian --strengths dpsgd="
-    (line,) = printed(TRADEOFF, f"{flags}0.3,0.6,30", capsys).splitlines()
+    (line,) = printed(f"{flags}0.3,0.6,30", capsys).splitlines()
     assert line.startswith("fedmia: dpsgd: these settings end in epsilon")
     assert line.endswith("; of its other settings in this study, 1 end likewise")
-    assert "other settings" not in printed(TRADEOFF, f"{flags}0.3", capsys)
-    assert printed(TRADEOFF, f"{flags}30", capsys) == ""
+    assert "other settings" not in printed(f"{flags}0.3", capsys)
+    assert printed(f"{flags}30", capsys) == ""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("command", "flags", "option"),
+    ("flags", "option"),
     [
-        (TRADEOFF, "--defenses dpsgd --strengths dpsgd=0.3", "--strengths dpsgd.epsilon=8"),
-        (SWEEP, "--grid defense=dpsgd", "--grid defense.epsilon=8"),
-        (SWEEP, "--defense dpsgd,gaussian --grid rounds=2,3", "--defense.dpsgd.epsilon 8"),
+        ("--defenses dpsgd --strengths dpsgd=0.3", "--strengths dpsgd.epsilon=8"),
+        ("--over defense=dpsgd", "--over defense.dpsgd.epsilon=8"),
+        ("--defense dpsgd,gaussian --over rounds=2,3", "--defense.dpsgd.epsilon 8"),
     ],
 )
 def test_study__spells_the_option_as_the_command_takes_it(
-    capsys: pytest.CaptureFixture[str], command: Command, flags: str, option: str
+    capsys: pytest.CaptureFixture[str], flags: str, option: str
 ) -> None:
     """The flag that the line names is one that the same command accepts, and silences it."""
-    line = printed(command, flags, capsys)
-    assert f"; {option} sets the noise for it" in line
+    line = printed(flags, capsys)
+    assert "; defense.dpsgd.epsilon 8 sets the noise for it" in line
     silenced = f"{flags.replace('--strengths dpsgd=0.3', '')} {option}"
-    assert printed(command, silenced, capsys) == ""
-
-
-@pytest.mark.parametrize(("names", "layer"), [(["a"], ""), (["a", "b"], ".a")])
-def test_address_layer__has_its_name_among_several(names: list[str], layer: str) -> None:
-    line = f"{opt('defense.epsilon', 8)} beside {opt('train.lr')}"
-    plain = format_error(address_layer(line, "defense", "a", names))
-    assert plain == f"defense{layer}.epsilon=8 beside train.lr"
+    assert printed(silenced, capsys) == ""
 
 
 @pytest.mark.slow
 def test_run__prints_the_option_and_not_its_mark(monkeypatch: pytest.MonkeyPatch) -> None:
     """The line before a run's first round is for a reader: no mark of an option is left."""
     line = "smoke --ssl moco --defense dpsgd,gaussian --attacker passive"
-    prepared = prepare(parse(SIMULATE, shlex.split(f"--config {line} --out X")).settings)
+    plan = make_plan(parse(SIMULATE, shlex.split(f"--config {line} --out X")).settings)
     printed = list[str]()
 
     class Bars:
@@ -104,6 +95,6 @@ def test_run__prints_the_option_and_not_its_mark(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(training, "make_client_context", stop_here)
     with pytest.raises(InterruptedError):
-        training.train(prepared, Path(), None, Event(), Stopwatch(0.0), Bars())  # type: ignore[arg-type]
+        training.train(plan, Path(), None, Event(), Stopwatch(0.0), Bars())  # type: ignore[arg-type]
     (line,) = [one for one in printed if "dpsgd" in one]
-    assert line.endswith("; --defense.dpsgd.epsilon 8 sets the noise for it")
+    assert line.endswith("; defense.dpsgd.epsilon 8 sets the noise for it")

@@ -130,5 +130,5 @@ def test_run__is_refused_before_anything_is_written(tmp_path: Path, capsys: Any)
     own = ["--model", f"{__name__}:OwnNorm", "--defense", "dpsgd", "--out", str(tmp_path / "run")]
     assert main([*flags.split(), *own]) == 2
     said = capsys.readouterr().err
-    assert "--defense dpsgd: layer 'encoder.backbone.layer1.1' mixes the images of a batch" in said
+    assert "defense dpsgd: layer 'encoder.backbone.layer1.1' mixes the images of a batch" in said
     assert not (tmp_path / "run").exists()

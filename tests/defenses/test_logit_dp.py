@@ -246,7 +246,7 @@ def test_train__without_coupling_it_is_dpsgd(make_moco: Any, make_job: Any) -> N
 
 def test_check__refuses_what_its_bound_does_not_cover() -> None:
     for spec in (MoCoV3(), SwAV(), VICReg(), BYOL(head_norm="batch"), SimCLR(head_norm="batch")):
-        with pytest.raises(InputError, match="use --ssl simclr"):
+        with pytest.raises(InputError, match="use ssl simclr"):
             LogitDP().check(RunConditions("group", spec))
     with pytest.raises(InputError, match="batch norm"):
         LogitDP().check(RunConditions("batch", SimCLR()))

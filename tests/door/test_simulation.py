@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 import fedmia
 from fedmia.attacks import Attack
-from fedmia.cli.commands import SIMULATE, SWEEP
+from fedmia.cli.commands import SIMULATE, STUDY
 from fedmia.defenses.gaussian import Gaussian
 from fedmia.door.arguments import build_settings
 from fedmia.door.plugins import name_plugin
@@ -124,9 +124,10 @@ def test_defences_are_names_classes_or_instances(form: Any) -> None:
     settings = build_settings(SIMULATE, "smoke", {"defense": form})
     by_name = build_settings(SIMULATE, "smoke", {"defense": {"name": "gaussian", "clip": 2.0}})
     assert settings == by_name and settings.defense[0].options["clip"] == 2.0
-    assert build_settings(SWEEP, "smoke", {"grid": [name_values({"defense": [Gaussian]})]}).cells
-    with pytest.raises(fedmia.InputError, match="defense.clip.*2.0"):
-        name_values({"defense": [Gaussian(clip=2.0)]})
+    assert build_settings(STUDY, "smoke", {"over": [name_values({"defense": [Gaussian]})]}).cells
+    values = form if isinstance(form, list) else [form]
+    (cell,) = build_settings(STUDY, "smoke", {"over": [name_values({"defense": values})]}).points
+    assert cell.first.defense == settings.defense  # with its options, as a value of a study
 
 
 @pytest.mark.slow

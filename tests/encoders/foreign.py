@@ -289,11 +289,11 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: vit(64, 2).state_dict(), "no ViT that its shapes tell; name it with timm:NAME",
     ),
     "BEiT": (
-        lambda: beit()[0].contents, "as timm:beit_base_patch16_224, with checkpoint=.*file.pth"
+        lambda: beit()[0].contents, "as timm:beit_base_patch16_224, with checkpoint .*file.pth"
     ),
     "DINOv3": (
-        lambda: dinov3()[0].contents, "as timm:vit_small_patch16_dinov3, with checkpoint=.*file.pth"
+        lambda: dinov3()[0].contents, "as timm:vit_small_patch16_dinov3, with checkpoint .*file.pth"
     ),
-    "CLIP": (lambda: clip().state_dict(), "it is a CLIP's: give open_clip:NAME with checkpoint="),
+    "CLIP": (lambda: clip().state_dict(), "it is a CLIP's: give open_clip:NAME with checkpoint "),
     "Hugging Face": (hugging_face, "its names are transformers': give hf:FOLDER, with its config"),
 }  # fmt: skip

@@ -329,7 +329,10 @@ def test_control__overflow_keeps_the_vectors(code: Any) -> None:
     code.make = Steep
     state = load("usercode:make", size=SIZE).untrained().shared_state()
     assert torch.equal(state["backbone.module.gain"][:1], torch.tensor([1e38]))
-    assert untrained.permute_tensors({"a": torch.ones(3), "b": torch.ones(2, 2)}, 0, 2) == 1
+    ordered = {"a": torch.arange(64.0), "b": torch.arange(64.0).view(8, 8)}
+    untrained.permute_tensors(ordered, LoadContext("net", LoadOptions()), 2)
+    assert torch.equal(ordered["a"], torch.arange(64.0))
+    assert not torch.equal(ordered["b"].flatten(), ordered["a"])
 
 
 def test_method__bank_and_losses(code: Any, pictures: Tensor) -> None:

@@ -140,6 +140,16 @@ def test_networks__of_a_known_code_base_are_its_authors_choice(tmp_path: Path) -
     assert len(notes) == 1 and "'encoder_q' was taken" in notes[0]
 
 
+def test_networks__a_known_code_base_is_known_behind_a_prefix(tmp_path: Path) -> None:
+    """As Lightning keeps a network that its module calls `model`."""
+    made, path = moco_v2(), tmp_path / "file.pth"
+    torch.save({"state_dict": under("model.", made.contents["state_dict"])}, path)
+    loaded = load(str(path))
+    assert loaded.weights.form == "MoCo" and made.head is not None
+    assert any("'model.encoder_q' was taken" in note for note in loaded.notes)
+    assert torch.equal(loaded.method.encoder.head[0].weight, made.head[0].weight)
+
+
 def test_networks__the_average_beside_a_known_code_base_has_its_head(tmp_path: Path) -> None:
     made, path = solo_learn(), tmp_path / "file.pth"
     names = {n: t for n, t in made.contents["state_dict"].items() if "momentum" not in n}

@@ -87,9 +87,9 @@ def test_run__broken_folders(run: Path, copy: Path, tmp_path: Path) -> None:
         (copy / "config.yaml").write_text(text)
         refused(message, copy)
     (copy / "config.yaml").write_text(config)
-    for file in (copy / "recording" / "main").iterdir():
+    for file in (copy / "recording/models/main").iterdir():
         file.write_bytes(b"x")
-    refused("snapshot of round 2 in .* cannot be read", copy)
-    shutil.rmtree(copy / "recording" / "main")
-    refused("holds no snapshots", copy)
+    refused("0002.safetensors.* is not the file that was recorded", copy)
+    (copy / "recording/rounds.jsonl").write_text("")
+    refused("holds no models in recording/models/main", copy)
     refused("holds its own weights", run, checkpoint=Path("w.pt"))

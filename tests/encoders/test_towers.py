@@ -94,7 +94,7 @@ def test_hf__code_in_the_folder_does_not_run(hf: Any, tmp_path: Path) -> None:
     content |= {"model_type": "own", "auto_map": own}
     (tmp_path / "config.json").write_text(json.dumps(content))
     (tmp_path / "own.py").write_text(f"open({str(tmp_path / 'victim')!r}, 'w')\nOwn = None\n")
-    refused("cannot be loaded", spec)
+    refused("the configuration in .* cannot be used", spec)
     assert not (tmp_path / "victim").exists()
 
 

@@ -19,7 +19,7 @@ from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
 from fedmia.federation.forks import Fork
 from fedmia.federation.observer import Observer
-from fedmia.federation.plan import PreparedRun, make_client_context, prepare
+from fedmia.federation.plan import Plan, make_client_context, make_plan
 from fedmia.federation.recorder import TrajectoryRecorder
 from fedmia.federation.result import FederationResult as Unrecorded
 from fedmia.federation.train import federate
@@ -42,7 +42,7 @@ ACTIVE = (
 )
 
 
-def prepared(flags: str) -> PreparedRun:
+def planned(flags: str) -> Plan:
     """A tiny experiment with `flags` after the tiny ones, its data dealt."""
     words = shlex.split(TINY)
     for flag in shlex.split(flags)[::2]:  # a flag given again replaces the tiny one
@@ -51,7 +51,7 @@ def prepared(flags: str) -> PreparedRun:
             del words[at : at + 2]
     experiment = parse(SIMULATE, [*words, *shlex.split(flags)]).settings
     assert experiment is not None
-    return prepare(experiment)
+    return make_plan(experiment)
 
 
 class Recorder:
@@ -116,7 +116,7 @@ class Run(Unrecorded):
         return replace(self, readings=book)
 
 
-def federated(setup: PreparedRun, folder: Path, **client_context: Any) -> Run:
+def federated(setup: Plan, folder: Path, **client_context: Any) -> Run:
     """The rounds of every branch on the inline backend; `site` replaces fields of the clients'."""
     folder.mkdir()
     recorder = Recorder()
@@ -128,7 +128,7 @@ def federated(setup: PreparedRun, folder: Path, **client_context: Any) -> Run:
     return Run(**{**vars(found), "readings": None}, recorder=recorder)
 
 
-def unattacked(setup: PreparedRun) -> PreparedRun:
+def unattacked(setup: Plan) -> Plan:
     """The same federation and images without the active attack: no round is attacked."""
     experiment = replace(setup.experiment, attacks=("similarity",), attack={})
     return replace(setup, experiment=experiment, active=None)
@@ -155,7 +155,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> FederationResult:
     def run(flags: str) -> Run:
         flags = " ".join(flags.split())
         if flags not in results:
-            results[flags] = federated(prepared(flags), tmp_path_factory.mktemp("finished") / "run")
+            results[flags] = federated(planned(flags), tmp_path_factory.mktemp("finished") / "run")
         return results[flags]
 
     return run

@@ -14,7 +14,7 @@ from clients.client_context import ClientContext
 from clients.client_round import ClientRound
 from fedmia.federation.plan import make_client_context
 
-from .conftest import ACTIVE, FederationResult, Run, federated, prepared, same, unattacked, weights
+from .conftest import ACTIVE, FederationResult, Run, federated, planned, same, unattacked, weights
 
 IDLE = ACTIVE + "--attack.ascent.steps 0"
 CLEAN = 2  # clean rounds of the tiny experiment
@@ -56,7 +56,7 @@ def test_active_client__is_an_honest_one_until_it_may_craft(
 ) -> None:
     run = finished(ACTIVE)
     roles = ("honest",) * 3 + ("passive",)
-    passive = federated(unattacked(prepared(ACTIVE)), tmp_path / "passive", roles=roles)
+    passive = federated(unattacked(planned(ACTIVE)), tmp_path / "passive", roles=roles)
     assert all(same(weights(run)[r], weights(passive)[r]) for r in range(CLEAN + 1))
     kept = [one.recording.load("main", CLEAN).holder for one in (run, passive)]
     assert kept[0] and same(*kept)
@@ -75,7 +75,7 @@ def test_placebo__trains_the_same_way_on_images_that_nobody_is_scored_on(
     tmp_path: Path, finished: FederationResult
 ) -> None:
     even = ACTIVE + "--partition iid"
-    setup, run = prepared(even), finished(even)
+    setup, run = planned(even), finished(even)
     main, placebo = weights(run), weights(run, "placebo")
     assert same(main[0], placebo[0]) and not same(main[CLEAN], placebo[CLEAN])
     parts, split = run.client_context.parts, setup.split
@@ -105,7 +105,7 @@ def test_attacker__counts_in_the_mean_only_if_it_trains_or_crafts(
     flags: str, counted: tuple[int, ...], tmp_path: Path
 ) -> None:
     """One that does not sends back what it received: that does not dilute the mean."""
-    run = federated(prepared(flags + " --federation.keep_updates 4"), tmp_path / "run")
+    run = federated(planned(flags + " --federation.keep_updates 4"), tmp_path / "run")
     assert (run.store.load("main", 3) is None) is (counted == (3, 3, 3, 3))
     for round, count in enumerate(counted, 1):
         update = run.recording.updates("main")[round][3]
@@ -145,7 +145,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Watched:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ClientRound, "train", noted)
         patch.setattr(ClientContext, "job", rated)
-        run = federated(prepared(RATED + flags + more), root)
+        run = federated(planned(RATED + flags + more), root)
     kept = root / "recording"
     files = sorted(str(p.relative_to(kept)) for p in kept.rglob("*") if p.is_file())
     return Watched(run, trained, rates, files)
@@ -154,9 +154,11 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Watched:
 @pytest.mark.slow
 def test_disk__holds_no_file_of_an_attacked_round_that_is_not_evaluated(watched: Watched) -> None:
     assert list(watched.run.sent("main")) == [3, 4]
-    want = [f"{b}/round-{r:04d}.safetensors" for b in ("main", "placebo") for r in (0, 2, 4)]
-    want += [f"zero/round-{r:04d}.safetensors" for r in (2, 4)]
-    assert watched.files == want
+    models = [f"main/{r:04d}" for r in (0, 2, 4)] + [f"placebo/{r:04d}" for r in (0, 2, 4)]
+    models += [f"zero/{r:04d}" for r in (2, 4)]
+    want = {f"models/{name}.safetensors" for name in models}
+    want |= {f"notes/{name}.safetensors" for name in models if not name.endswith("0000")}
+    assert {*watched.files} == want | {"recording.json", "rounds.jsonl"}
 
 
 @pytest.mark.slow
@@ -177,7 +179,7 @@ def test_attacked_rate__is_the_honest_one_of_attacked_rounds_alone(watched: Watc
 @pytest.mark.parametrize(("mode", "rate"), [("constant", 0.08), ("schedule", 0)])
 def test_attacked_rate__modes(mode: str, rate: float, tmp_path: Path) -> None:
     flags = f"--federation.attacked_rate {mode} --attack.ascent.lr 0.5 --train.lr 0.08"
-    client_context = make_client_context(prepared(RATED + flags), tmp_path, Event())
+    client_context = make_client_context(planned(RATED + flags), tmp_path, Event())
     for round in (1, 3):
         for attacked in (False, True):
             images = np.zeros((4, 1, 8, 8), dtype=np.uint8)

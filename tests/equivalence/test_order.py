@@ -10,7 +10,7 @@ from flwr.app import Message
 
 from fedmia.federation.backends import InlineGrid
 
-from .conftest import FederationResult, Run, federated, prepared, same, weights
+from .conftest import FederationResult, Run, federated, planned, same, weights
 
 FLAGS = "--attacker active --attacks ascent --strategy fedavg --strategy.weighting examples"
 
@@ -39,7 +39,7 @@ def test_clients__in_any_order_on_one_thread_or_four_give_the_same_bits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fedmia.federation.backends.count_cores", lambda: 1)
-    serial = federated(prepared(FLAGS), tmp_path / "serial")
+    serial = federated(planned(FLAGS), tmp_path / "serial")
     plain = InlineGrid.send_and_receive
 
     def turned(
@@ -50,7 +50,7 @@ def test_clients__in_any_order_on_one_thread_or_four_give_the_same_bits(
 
     monkeypatch.setattr("fedmia.federation.backends.count_cores", lambda: 4)
     monkeypatch.setattr(InlineGrid, "send_and_receive", turned)
-    four = federated(prepared(FLAGS), tmp_path / "four")
+    four = federated(planned(FLAGS), tmp_path / "four")
     assert equal(serial, four)
     assert [r.loss for r in serial.rounds] == [r.loss for r in four.rounds]
 
@@ -65,7 +65,7 @@ def test_participation__half_of_the_clients_train_each_round(finished: Federatio
 @pytest.mark.slow
 def test_participation__an_attacker_that_misses_rounds_still_runs(tmp_path: Path) -> None:
     flags = "--federation.participation 0.5 --attacker active --rounds 7 --attack-rounds 5"
-    run = federated(prepared(f"{flags} --attacks ascent"), tmp_path / "run")
+    run = federated(planned(f"{flags} --attacks ascent"), tmp_path / "run")
     sent = run.sent("main")
     assert 0 < len(sent) < 5  # of this seed: it was left out of some, not of all
     assert list(sent) == list(run.sent("zero")) == list(run.sent("placebo"))

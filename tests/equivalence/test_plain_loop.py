@@ -17,7 +17,7 @@ from fedmia.options.seeding import rng, torch_rng
 from fedmia.ssl.base import Recipe, State
 from fedmia.ssl.moco import MoCo, MomentumContrast
 
-from .conftest import federated, prepared, same, weights
+from .conftest import federated, planned, same, weights
 
 EPOCHS, BATCH, LR, MU, DECAY, ROUNDS, SEED = 2, 8, 0.06, 0.9, 5e-4, 3, 5
 
@@ -76,7 +76,7 @@ def plain_moco(images: np.ndarray, spec: MoCo, keep: bool) -> list[State]:
 def test_one_client__is_a_plain_moco_loop(tmp_path: Path, keep: bool, symmetric: bool) -> None:
     """27 images: the last batch of an epoch is short, and no batch fills the queue of 13."""
     kept = "keep" if keep else "reset"
-    setup = prepared(
+    setup = planned(
         f"--clients 1 --rounds {ROUNDS} --seed {SEED} "
         f"--train.local_epochs {EPOCHS} --train.lr {LR} --train.batch_size {BATCH} "
         f"--split.members 27 --federation.snapshots {ROUNDS} "

@@ -40,7 +40,7 @@ from fedmia.threat import ClientView, ServerView, WhiteBox
 from fedmia.threat.signals import Signals
 from strategies.cohort import RoundRange, draw_cohort
 
-from .conftest import ACTIVE, FederationResult, federated, prepared, same, weights
+from .conftest import ACTIVE, FederationResult, federated, planned, same, weights
 
 CLEAN, LAST = 2, 4  # rounds of the tiny experiment: the last before an attack, the last of all
 PASSIVE = "--attacker passive --attacks similarity --attack.similarity.views 4"
@@ -123,7 +123,7 @@ def test_with_sets__reads_the_rounds_in_which_sets_are_climbed_alone() -> None:
     np.testing.assert_array_equal(told.sets_nonmembers, [[15.5, 5.5], [15.5, 5.5]])
     np.testing.assert_array_equal(told.also[0].sets_members, [[21.0, 1.0], [25.0, 5.0]])
     np.testing.assert_array_equal(told.also[0].sets_nonmembers, [[31.0, 11.0], [31.0, 11.0]])
-    found.trajectory_recorder.rounds_alone = lambda branch, kind: []
+    found.readings.rounds_alone = lambda branch, kind: []
     assert found.with_sets(other) is other
 
 
@@ -221,7 +221,7 @@ def test_clients_view__holds_only_models_of_rounds_in_which_it_took_part(
 ) -> None:
     """Received for its rounds, and the one that is attacked."""
     flags = "--attacker passive --attacks similarity --federation.participation 0.5 --rounds 6"
-    run = federated(prepared(flags), tmp_path / "run")
+    run = federated(planned(flags), tmp_path / "run")
     mine = [r for r in range(1, 7) if 3 in draw_cohort(RoundRange("", 0, 6, False, 0.5, 0), r, 4)]
     assert 0 < len(mine) < 6
     for last in range(7):
@@ -288,7 +288,7 @@ def order(state: State) -> list[tuple[str, torch.Tensor]]:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_targets__come_in_an_order_without_truth(seed: int, tmp_path: Path) -> None:
-    setup = prepared(f"--attacker active --seed {seed}")
+    setup = planned(f"--attacker active --seed {seed}")
     client_context, split = make_client_context(setup, tmp_path, Event()), setup.split
     truth = np.isin(client_context.targets, split.members)
     assert 0 < truth.sum() < len(truth)
@@ -313,17 +313,17 @@ def test_targets__come_in_an_order_without_truth(seed: int, tmp_path: Path) -> N
 def test_schedule__spans_the_federated_rounds_of_the_whole_run(
     flags: str, rounds: int, tmp_path: Path
 ) -> None:
-    client_context = make_client_context(prepared(flags), tmp_path, Event())
+    client_context = make_client_context(planned(flags), tmp_path, Event())
     assert client_context.total_rounds == rounds
 
 
 def test_held_images__are_the_attackers_own_and_the_known(tmp_path: Path) -> None:
-    setup = prepared("--attacker active")
+    setup = planned("--attacker active")
     client_context, split = make_client_context(setup, tmp_path, Event()), setup.split
     known = {*split.known_members, *split.known_nonmembers}
     assert set(client_context.held) == known | set(split.parts[3])
     assert not set(client_context.held) & {*split.scored_members, *split.scored_nonmembers}
-    outsider = prepared("--attacker none")
+    outsider = planned("--attacker none")
     images = make_client_context(outsider, tmp_path, Event()).held
     assert set(images) == {*outsider.split.known_members, *outsider.split.known_nonmembers}
 
@@ -351,7 +351,7 @@ def test_server_training__sees_the_pool_or_the_public_images_and_no_others(
         return job
 
     monkeypatch.setattr(ClientContext, "job", noted)
-    setup = prepared(
+    setup = planned(
         f"--attacker none --attacks none --pretrain {mode} --pretrain-epochs 3 --split.public 12 "
         "--rounds 2"
     )
@@ -393,7 +393,7 @@ def test_by_layer__is_internal_on_each_layer_alone_from_one_pass(
         return forward(self, part, layers)
 
     monkeypatch.setattr(WhiteBox, "forward", counted)
-    layers = scoring_run.score_layers(snapshot)
+    layers = scoring_run.leakage_of_round(RoundModel(snapshot), LAST, [], True)["layers"]
     scorer = scoring_run.scorer
     assert sum(passed) == len(scorer.candidates) + len(scorer.known.both()[0])
     assert list(layers) == ["layer1", "layer2", "layer3", "layer4", "avgpool", "encoder"]
@@ -401,4 +401,4 @@ def test_by_layer__is_internal_on_each_layer_alone_from_one_pass(
         alone = Evaluation(run, {"internal": {"layers": (name,)}})
         (want,) = alone.score_attacks(RoundModel(snapshot), ["internal"])
         np.testing.assert_array_equal(layers[name].scores_members, want.scores_members)
-        np.testing.assert_array_equal(layers[name].known_members, want.known_members)
+        np.testing.assert_array_equal(layers[name].scores_nonmembers, want.scores_nonmembers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import shutil
 from pathlib import Path
@@ -10,14 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
+from scipy import stats
 
 import fedmia
-from fedmia.recording.format import HEADER, model_file
+from fedmia.recording.format import HEADER, model_file, update_file
 from fedmia.recording.format import ROUNDS as LINES
 from fedmia.ssl.augment import Augment
-from tests.auditing.conftest import Audit, Audited, Sides
-from tests.evaluation.memory import OWNERS, ROUNDS, Net, loss, record, state_of
+from tests.auditing.conftest import MEMBERS, NONMEMBERS, Audit, Audited, Sides, textures
+from tests.evaluation.memory import OWNERS, ROUNDS, Net, distance, loss, record, state_of
 
 HERE = "tests.evaluation.memory"
 MILD: dict[str, Any] = {
@@ -27,6 +29,8 @@ MILD: dict[str, Any] = {
 FLAGS = " ".join(f"--augment.{name} {value}" for name, value in MILD.items())
 BASE = f"--encoder {HERE}:Net --mean 0 --std 1 --size 8 {FLAGS} "
 ROUNDWISE = "rmia-rounds,lira-rounds"
+MODEL, UPDATE = "models/main/0002.safetensors", "updates/main/0003/0001.safetensors"
+LINE = f"REC/rounds.jsonl', line {2 * ROUNDS + 2}"  # after the models and rounds that it has
 
 
 @pytest.fixture(scope="module")
@@ -62,13 +66,52 @@ def test_rounds__leak_where_it_is_planted(audit: Audit, recording: Path, tmp_pat
     assert by_round[-1] == next(r["auc"] for r in report["attacks"] if r["name"] == "similarity")
     clients = {row["id"]: row for row in report["clients"]}
     assert clients[0]["auc"] > 0.9 and max(clients[1]["auc"], clients[2]["auc"]) < 0.75
-    assert set(audited.names()) >= {"loss-slope", "all-for-one", *ROUNDWISE.split(",")}
     assert set(audited.not_run) == {"ascent"}
     assert [r["client"] for r in report["dataset_inference"][0]["clients"]] == [0, 1, 2]
     assert [row["attack"] for row in report["named_clients"]] == ["all-for-one"]
     controls = [row["name"] for row in report["controls"]["untrained"]]
     assert "similarity" in controls and "loss-slope" not in controls
     assert report["utility"]["round"] == ROUNDS
+
+
+def test_attacks__of_rounds_and_of_updates_find_what_members_alone_gain(
+    audit: Audit, tmp_path: Path
+) -> None:
+    """Every later round knows more of all members; each client's model knows its own alone."""
+    owners = owners_file(tmp_path, list(enumerate(OWNERS)))
+    flags = f"--federation {record(tmp_path / 'REC', updates='all')} {BASE}--owners {owners} "
+    attacks = f"--attacks loss-slope,all-for-one,{ROUNDWISE} --loss {HERE}:loss "
+    audited = audit(flags + attacks, tmp_path / "OUT")
+    rows = {row["name"]: row for row in audited.report["attacks"]}
+    assert set(rows) == {"loss-slope", "all-for-one", *ROUNDWISE.split(",")}
+    for name, row in rows.items():  # LiRA divides by how an image's signal varies: more for members
+        assert row["auc"] > (0.8 if name == "lira-rounds" else 0.9) and row["auc_ci"][0] > 0.5, row
+    named = audited.report["named_clients"][0]
+    assert named["attack"] == "all-for-one" and named["correct"] > 0.9
+
+
+def test_all_for_one__equals_a_loop_over_the_recorded_updates(audit: Audit, tmp_path: Path) -> None:
+    folder = record(tmp_path / "REC", updates="all")
+    flags = f"--federation {folder} {BASE}--attacks all-for-one --loss {HERE}:distance "
+    assert audit(flags, tmp_path / "OUT").code == 0
+    images = torch.from_numpy(textures(MEMBERS + NONMEMBERS).images)
+    with (tmp_path / "OUT" / "scores.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) > 40
+    for row in rows:
+        image = images[int(row["image"]) + MEMBERS * (row["truth"] == "0")][None] / 255
+        deviates = np.zeros(3)
+        for round in range(1, ROUNDS + 1):
+            measured = np.zeros(3)
+            for client in range(3):
+                net = Net()
+                net.load_state_dict(load_file(update_file(folder, "main", round, client)))
+                measured[client] = -distance(net, image).item()
+            for client in range(3):
+                a, b = np.delete(measured, client)
+                t = (measured[client] - (a + b) / 2) / (abs(a - b) / 2**0.5) / 1.5**0.5
+                deviates[client] += stats.norm.ppf(stats.t.cdf(t, 1)) / ROUNDS**0.5
+        assert float(row["all-for-one"]) == pytest.approx(deviates.max(), rel=1e-3, abs=1e-3)
 
 
 def test_rounds__do_not_leak_where_nothing_is_planted(audit: Audit, tmp_path: Path) -> None:
@@ -127,11 +170,15 @@ def test_recording__says_which_model_was_last_and_how_clients_are_named(
     assert audited.report["rounds"][-1]["leakage"] == {}
 
 
-def edit_model(folder: Path) -> None:
-    file = model_file(folder, "main", 2)
+def edit(file: Path) -> None:
     content = bytearray(file.read_bytes())
     content[-1] ^= 1
     file.write_bytes(content)
+
+
+def add_line(folder: Path, **line: Any) -> None:
+    with (folder / LINES).open("a") as file:
+        file.write(json.dumps(line) + "\n")
 
 
 def other_format(folder: Path) -> None:
@@ -145,7 +192,16 @@ def other_format(folder: Path) -> None:
         (shutil.rmtree, BASE, "is no recording"),
         (lambda f: (f / LINES).write_text(""), BASE, "holds no model after a round"),
         (other_format, BASE, "is of format 99"),
-        (edit_model, BASE, "another SHA-256"),
+        (lambda f: edit(model_file(f, "main", 2)), BASE, f"{MODEL}' is not the file that was"),
+        (lambda f: model_file(f, "main", 2).unlink(), BASE, f"{MODEL}' cannot be read: No such"),
+        (lambda f: edit(update_file(f, "main", 3, 1)), BASE, f"{UPDATE}' is not the file that"),
+        (lambda f: update_file(f, "main", 3, 1).unlink(), BASE, f"{UPDATE}' cannot be read: No"),
+        (lambda f: add_line(f, branch="main", round="2"), BASE, f"{LINE}: not a round"),
+        (lambda f: add_line(f, branch="main", round=2, cohort="all"), BASE, f"{LINE}: not a round"),
+        (lambda f: add_line(f, branch="main", round=2, updates={"a": ""}), BASE, f"{LINE}: not a"),
+        (lambda f: add_line(f, branch="main", round=2, metrics={"0": 1}), BASE, f"{LINE}: not a r"),
+        (lambda f: add_line(f, branch="../main", round=2, model="0"), BASE, f"{LINE}: not a round"),
+        (lambda f: add_line(f, branch="main"), BASE, f"{LINE}: not a round"),
         (None, BASE.replace(":Net", ":other"), "'late.stored' is (26, 192), "),
         (None, f"{BASE}--owners OWNERS ", "client 7 trained in no recorded round"),
         (None, f"{BASE}--owners MISSING ", "line 2: no image '99'"),
@@ -156,7 +212,7 @@ def other_format(folder: Path) -> None:
 def test_refusals__of_a_recording(
     audit: Audit, tmp_path: Path, damage: Any, flags: str, message: str
 ) -> None:
-    folder = record(tmp_path / "REC")
+    folder, out = record(tmp_path / "REC", updates="all"), tmp_path / "OUT"
     if damage:
         damage(folder)
     rows: list[tuple[object, object]] = [(i, 7 if i == 3 else o) for i, o in enumerate(OWNERS)]
@@ -164,8 +220,9 @@ def test_refusals__of_a_recording(
         rows = [(99, 0)]
     owners = owners_file(tmp_path, rows)
     flags = flags.replace("OWNERS", str(owners)).replace("MISSING", str(owners))
-    audited = audit(f"--federation {folder} {flags}")
-    assert audited.code == 2 and message in audited.err and len(audited.err.splitlines()) == 1
+    audited = audit(f"--federation {folder} {flags}", out)
+    assert audited.code == 2 and message in audited.err and not out.exists()
+    assert len(audited.err.splitlines()) == 1
 
 
 @pytest.mark.parametrize(
@@ -184,10 +241,28 @@ def test_refusals__of_files(audit: Audit, tmp_path: Path, names: list[str], mess
     assert audited.code == 2 and message in audited.err and len(audited.err.splitlines()) == 1
 
 
+def test_rounds__that_are_scored_are_said_where_they_are_not_all(
+    audit: Audit, tmp_path: Path
+) -> None:
+    for round in range(26):
+        torch.save(state_of(round / 25), tmp_path / f"{round}.pth")
+    flags = (
+        f"--checkpoint '{tmp_path}/*.pth' {BASE}--attacks similarity --attack.similarity.views 3"
+    )
+    audited = audit(flags, tmp_path / "OUT")
+    note = next(n for n in audited.report["notes"] if n.startswith("Scored by round: "))
+    assert note.startswith("Scored by round: 24 of the 25 models that were kept, 1, 2, 3, ")
+    assert note in audited.err + audited.out and audited.code == 0
+    scored = [row["round"] for row in audited.report["rounds"] if row["leakage"]]
+    assert note.endswith(f", {', '.join(map(str, scored))}.") and len(scored) == 24
+    assert [row["round"] for row in audited.report["rounds"]] == list(range(1, 26))
+    assert scored[-1] == 25
+
+
 def test_attacks__that_lack_what_they_need_say_so(audit: Audit, tmp_path: Path) -> None:
     flags = f"--federation {record(tmp_path / 'REC')} {BASE}"
     audited = audit(f"{flags}--attacks similarity,loss-slope,all-for-one", tmp_path / "OUT")
-    assert audited.code == 0 and "--loss my_app.task:loss" in audited.not_run["loss-slope"]
+    assert audited.code == 0 and "loss my_app.task:loss" in audited.not_run["loss-slope"]
     assert 'updates="all"' in audited.not_run["all-for-one"]
 
 

@@ -1,4 +1,4 @@
-"""A run of fedmia as a recording: an audit of it gives the scores of the run itself."""
+"""A run of fedmia is a recording: an audit of it gives the scores of the run itself, to the bit."""
 
 from __future__ import annotations
 
@@ -7,32 +7,19 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from fedmia.audit import main as audit
-from fedmia.recording import RecordingWriter
-from fedmia.recording.format import Header, RoundRecord
-from fedmia.recording.run import RunRecording
 from fedmia.simulate import main as simulate
 
-ATTACKS = "similarity,internal,lpla,rmia-rounds,lira-rounds,loss-slope,all-for-one"
 RUN = (
-    "--dataset synthetic --data.pixels 8 --data.images 120 --data.classes 2 --clients 3 --rounds 2 "
-    "--split.members 36 --split.known 8 --attacker server --train.local_epochs 1 --model.width 4 "
-    "--ssl.dim 8 --federation.snapshots 3 --quiet"
+    "--dataset synthetic --data.pixels 8 --data.images 120 --data.classes 2 --clients 3 --rounds 4 "
+    "--split.members 36 --split.known 8 --train.local_epochs 1 --model.width 4 --ssl.dim 8 "
+    "--federation.snapshots 2 --quiet"
 )
-
-
-def record(run: Path) -> Path:
-    """What a run kept, as a recording beside its settings."""
-    store, folder = RunRecording(run / "recording"), run / "recording"
-    writer = RecordingWriter(folder, Header(updates="all"), print)
-    writer.write_model(0, store.untrained().state)
-    for round in (1, 2):
-        sent = store.updates("main", round)
-        digests = {c: writer.write_update(round, c, state) for c, state in sent.items()}
-        writer.end_round(RoundRecord("main", round, "", digests, [*digests]))
-        writer.write_model(round, store.load("main", round).state)
-    writer.close()
-    return folder
+PASSIVE = "similarity,internal,lpla,grad-norm"
+OF_ROUNDS = f"{PASSIVE},rmia-rounds,lira-rounds,loss-slope"
+QUEUE = "--attack.loss-slope.negatives queue --attack.grad-norm.negatives queue"
 
 
 def read(folder: Path) -> tuple[dict[str, dict[str, str]], dict[str, Any]]:
@@ -42,14 +29,38 @@ def read(folder: Path) -> tuple[dict[str, dict[str, str]], dict[str, Any]]:
     return rows, json.loads((folder / "report.json").read_text())
 
 
-def test_recording_of_a_run__scores_equal_the_run(tmp_path: Path) -> None:
-    run, out = tmp_path / "RUN", tmp_path / "OUT"
-    assert simulate([*RUN.split(), "--attacks", ATTACKS, "--out", str(run)]) == 0
-    flags = f"--federation {record(run)} --attacks {ATTACKS} --threads 1 --device cpu --quiet"
-    assert audit([*flags.split(), "--out", str(out)]) == 0
+@pytest.mark.parametrize(
+    ("attacker", "attacks", "of_run", "options"),
+    [
+        ("server", f"{OF_ROUNDS},all-for-one", "", ""),
+        ("passive", OF_ROUNDS, "--federation.participation 0.7", QUEUE),
+        ("active", f"{OF_ROUNDS},ascent", "--federation.attack_rounds 1", QUEUE),
+        ("none", PASSIVE, "", ""),
+    ],
+)
+def test_recording_of_a_run__scores_equal_the_run(
+    tmp_path: Path, attacker: str, attacks: str, of_run: str, options: str
+) -> None:
+    """Attacked rounds are no part of a passive attack's model: `RUN@ROUND` is the one before them.
+    An active attack acts in the rounds themselves, and is left out."""
+    run, out, names = tmp_path / "RUN", tmp_path / "OUT", attacks.removesuffix(",ascent").split(",")
+    flags = f"{RUN} {options} {of_run} --attacker {attacker} --attacks {attacks} --out {run}"
+    assert simulate(flags.split()) == 0
+    encoder = f"--encoder {run}@3" if attacker == "active" else ""
+    flags = f"--federation {run / 'recording'} --attacks {','.join(names)} {options} {encoder} "
+    assert audit(f"{flags}--threads 1 --device cpu --quiet --out {out}".split()) == 0
     (ours, report), (theirs, audited) = read(run), read(out)
-    assert ours == theirs and {*ATTACKS.split(",")} < {*next(iter(ours.values()))}
-    for mine, other in zip(report["rounds"], audited["rounds"], strict=True):
-        assert mine["leakage"] == other["leakage"] and mine["layers"] == other["layers"]
-    assert [c["auc"] for c in report["clients"]] == [c["auc"] for c in audited["clients"]]
-    assert report["named_clients"][0]["correct"] == audited["named_clients"][0]["correct"]
+    assert [*ours] == [*theirs] and len(ours) > 40
+    for name in names:
+        column = [row[name] for row in theirs.values()]
+        assert column == [row[name] for row in ours.values()] and len({*column}) > 9, name
+    rows, scored = {row["round"]: row for row in audited["rounds"]}, 0
+    for mine in report["rounds"]:
+        other = rows.get(mine["round"])
+        if mine["leakage"] and other:
+            assert mine["leakage"] == other["leakage"] and mine["layers"] == other["layers"]
+            scored += 1
+    assert scored == 2
+    if attacker == "server":
+        assert [c["auc"] for c in report["clients"]] == [c["auc"] for c in audited["clients"]]
+        assert report["named_clients"][0]["correct"] == audited["named_clients"][0]["correct"]

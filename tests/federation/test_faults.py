@@ -106,7 +106,7 @@ def test_stop__finished_rounds_are_reported(
     assert "the run ended after round 2, since round 3: client 1 sent" in report["verdict"]
     assert [a["name"] for a in report["attacks"]] == ["similarity"]
     err = capsys.readouterr().err
-    assert err.count("\n") == 1 and "client 1 sent a" in err and "--train.lr" in err
+    assert err.count("\n") == 1 and "client 1 sent a" in err and "train.lr" in err
 
 
 TWO = FOUR.replace("--clients 4", "--clients 2").replace("--split.known 8", "--split.known 2")

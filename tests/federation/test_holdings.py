@@ -22,7 +22,7 @@ REMADE: Mapping[str, set[str]] = {
     "FederatedRun": {
         "experiment", "client_context", "split", "probe", "display", "checkpoint", "schedule",
         "holder", "active", "watch", "recording", "store", "failure", "_root", "_unsaved",
-        "_crafted", "_fork",
+        "_crafted", "_fork", "_line",
     },
     "BranchState": set(),
     "FailurePolicy": {

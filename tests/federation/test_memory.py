@@ -16,7 +16,7 @@ import pytest
 from clients.client_round import ClientRound
 from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
-from fedmia.federation.plan import fingerprint, make_client_context, prepare
+from fedmia.federation.plan import fingerprint, make_client_context, make_plan
 from fedmia.runtime.progress import Display
 from fedmia.ssl.train import Job
 from tests.small_runs import SMALL, call_main
@@ -56,18 +56,18 @@ def test_round__leaves_no_desk_and_no_job_to_the_garbage_collector(
 def test_site__holds_the_images_that_have_a_role(tmp_path: Path) -> None:
     """Of a source like STL-10's unlabelled images few have one, and no other is touched."""
     source = "--dataset synthetic --data.pixels 64 --data.images 600 --split.public 8 "
-    prepared = prepare(parse(SIMULATE, shlex.split(source + TINY)).settings)
-    used = np.sort(prepared.split.used)
-    client_context = make_client_context(prepared, tmp_path, Event())
+    plan = make_plan(parse(SIMULATE, shlex.split(source + TINY)).settings)
+    used = np.sort(plan.split.used)
+    client_context = make_client_context(plan, tmp_path, Event())
     assert 0 < len(used) < 200 and client_context.images.shape == (600, 3, 64, 64)
-    assert np.array_equal(client_context.images[used], prepared.data.images[used])
+    assert np.array_equal(client_context.images[used], plan.data.images[used])
     assert not np.delete(client_context.images, used, axis=0).any()
     assert client_context.images_file.stat().st_blocks * 512 < client_context.images.nbytes / 2
 
     def changed(at: int) -> str:
-        images = prepared.data.images.copy()
+        images = plan.data.images.copy()
         images[at] ^= 1
-        return fingerprint(replace(prepared, data=replace(prepared.data, images=images)))
+        return fingerprint(replace(plan, data=replace(plan.data, images=images)))
 
-    assert changed(int(used[3])) != fingerprint(prepared)
-    assert changed(int(np.setdiff1d(np.arange(600), used)[0])) == fingerprint(prepared)
+    assert changed(int(used[3])) != fingerprint(plan)
+    assert changed(int(np.setdiff1d(np.arange(600), used)[0])) == fingerprint(plan)

@@ -12,8 +12,7 @@ from fedmia.cli.command import parse
 from fedmia.cli.commands import SIMULATE
 from fedmia.config.experiment import Experiment
 from fedmia.federation.outlook import describe_start
-from fedmia.federation.plan import prepare
-from fedmia.options.errors import format_error
+from fedmia.federation.plan import make_plan
 from fedmia.runtime.progress import Display
 from tests.small_runs import call_main
 from tests.snapshots import Snapshot
@@ -43,8 +42,8 @@ def test_start__images_clients_cuts_and_rounds(
         pixels = np.arange(count, dtype="<u4").view(np.uint8).reshape(count, 2, 2)
         np.savez(f"{count}.npz", x=np.tile(pixels, (1, 4, 4)))
     settings: Experiment = parse(SIMULATE, shlex.split(flags)).settings
-    lines = describe_start(prepare(settings))
-    snapshot("\n".join(format_error(line, settings.spelling) for line in lines))
+    lines = describe_start(make_plan(settings))
+    snapshot("\n".join(lines))
 
 
 def test_round__shows_its_clients_as_they_finish(monkeypatch: pytest.MonkeyPatch) -> None:

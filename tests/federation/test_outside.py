@@ -20,7 +20,7 @@ from fedmia.records.rows import Report
 from fedmia.report import publish
 from fedmia.ssl.base import State
 from fedmia.storage.snapshot import Snapshot
-from tests.equivalence.conftest import federated, prepared, same, unattacked, weights
+from tests.equivalence.conftest import federated, planned, same, unattacked, weights
 from tests.small_runs import SMALL, simulate
 
 HERE = "tests.federation.outside"
@@ -82,7 +82,7 @@ def test_run__is_reported_with_its_role_its_controls_and_its_curves(
 
 @pytest.mark.slow
 def test_control__is_the_federation_of_honest_clients(tmp_path: Path) -> None:
-    setup = prepared(ASKED + "--federation.attacked_rate schedule")
+    setup = planned(ASKED + "--federation.attacked_rate schedule")
     attacked = federated(setup, tmp_path / "attacked")
     honest = federated(unattacked(setup), tmp_path / "honest", roles=("honest",) * 4)
     for round in (2, 3, 4):
@@ -96,7 +96,7 @@ def test_control__is_the_federation_of_honest_clients(tmp_path: Path) -> None:
         (f"--attacker {HERE}:Idler --attacks none", "attacks nothing"),
         (f"--attacker {HERE}:SignFlip --attacks none", "is not a Role"),
         (f"--attacker {HERE}:Nobody --attacks none", "cannot load role"),
-        (f"--attacker passive --attacks {HERE}:SignFlip", "needs --attacker active"),
+        (f"--attacker passive --attacks {HERE}:SignFlip", "needs attacker active"),
     ],
 )
 def test_refused__in_one_line(flags: str, words: str) -> None:

@@ -211,7 +211,7 @@ def prepared_context(device: str) -> ClientContext:
 def test_worker__refuses_a_gpu_that_its_machine_lacks() -> None:
     if torch.cuda.is_available():
         pytest.skip("torch finds a CUDA GPU here")
-    with pytest.raises(InputError, match="device=cuda: torch finds no CUDA GPU on "):
+    with pytest.raises(InputError, match="device cuda: torch finds no CUDA GPU on "):
         worker_of(prepared_context("cuda"), 0.5)
 
 

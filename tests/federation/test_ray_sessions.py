@@ -40,7 +40,7 @@ def test_session_of_the_caller__is_used_and_left(
 
 
 def test_session_of_the_caller__is_not_another_cluster(calls: list[str]) -> None:
-    with pytest.raises(InputError, match=r"ray_address=h:1: this process is in a Ray session .*"):
+    with pytest.raises(InputError, match=r"ray_address h:1: this process is in a Ray session .*"):
         cluster.connect("h:1")
     assert calls == []
 

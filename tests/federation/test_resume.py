@@ -46,7 +46,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("whole") / "RUN"
     assert simulate(BRANCHES, out) == 0
     assert not (out / "checkpoint").exists()
-    assert [p.name for p in (out / "recording").iterdir()] == ["main"]
+    assert [p.name for p in (out / "recording/models").iterdir()] == ["main"]
     return out
 
 
@@ -80,7 +80,7 @@ def test_interrupted__is_reported_on_each_time_and_goes_on(
             "similarity": False, "ascent": True, "ascent-level": True,
         }  # fmt: skip
         assert {p["control"] for p in report["paired"]} == controls
-        assert {p.name for p in (out / "recording").iterdir()} == kept
+        assert {p.name for p in (out / "recording/models").iterdir()} == kept
     assert resume(out) == 0 and read(out) == whole
     # Finished rounds of all branches: 2 beside 4 of main, in the end 3 beside these and 2 of zero.
     assert skipped == [3, 4 + 1, 4 + 2 + 3]

@@ -20,6 +20,7 @@ from fedmia.federation.rounds import FederatedRun, RunInterrupted
 from fedmia.federation.schedule import Schedule
 from fedmia.options.seeding import rng
 from fedmia.partitions.split import Split
+from fedmia.recording.format import RoundRecord
 from fedmia.recording.run import RunRecording
 from fedmia.runtime.stopwatch import Stopwatch
 from fedmia.storage.snapshot import ClientState, MemoryStore, Update
@@ -122,13 +123,22 @@ def test_record__the_loss_is_of_honest_clients() -> None:
         _crafted=None, experiment=settings(ACTIVE), schedule=SimpleNamespace(last=10),
         _note=lambda *of: notes.update(note=of),
         display=SimpleNamespace(round=lambda *of: notes.update(shown=of)),
+        recording=SimpleNamespace(add=lambda line: notes.update(line=line)),
+        _line_of=lambda branch, round: RoundRecord(branch, round, cohort=[1]),
     )  # fmt: skip
     (attacker,) = run.experiment.malicious_clients
     metrics = {0: {"loss": 1.0}, 1: {"loss": 3.0}, 2: {}, attacker: {"loss": 100.0}}
     course = RoundRange("main", 7, 10, False, 1.0, 0)
     done = Round(10, new, metrics, 2.5)
     FederatedRun._record(run, course, {"old": torch.ones(1)}, done)  # type: ignore[arg-type]
+    assert notes.pop("line") == RoundRecord("main", 10, cohort=[1], seconds=2.5)
     assert notes == {"note": ("main", 10, False, 2.0, new), "shown": ("main", 10, 2.0, None, 2.5)}
+
+
+def test_line__of_a_round_without_updates_is_none_of_the_round_before() -> None:
+    run = SimpleNamespace(_line=RoundRecord("main", 1, cohort=[0]))
+    assert FederatedRun._line_of(run, "main", 1).cohort == [0]  # type: ignore[arg-type]
+    assert FederatedRun._line_of(run, "main", 2) == RoundRecord("main", 2)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("error", [RunInterrupted, KeyError])
@@ -143,11 +153,14 @@ def test_run__leaves_no_update_of_a_round_to_be_replayed(
         raise error
 
     run = SimpleNamespace(
-        branches=lambda: ["main"], _run_branch=ends, checkpoint=None, recording=store, _unsaved=None
-    )
+        branches=lambda: ["main"], _run_branch=ends, checkpoint=None, recording=store,
+        _unsaved=None, _fork=SimpleNamespace(round=3), _forked={},
+        _drop_fork=lambda: FederatedRun._drop_fork(run),  # type: ignore[arg-type]
+    )  # fmt: skip
     with contextlib.suppress(KeyError):
         FederatedRun.run(run, None)  # type: ignore[arg-type]
-    assert [p.name for p in tmp_path.iterdir()] == ["main"]
+    assert [p.name for p in (tmp_path / "updates").iterdir()] == ["forks", "main"]
+    assert not [*(tmp_path / "updates/forks").iterdir()] and run._fork is None
 
 
 def test_snapshot__holds_the_holders_bank_and_not_its_key_encoder() -> None:

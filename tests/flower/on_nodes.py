@@ -13,7 +13,7 @@ import numpy as np
 from flwr.app import Context, Message, RecordDict
 
 from fedmia.federation.inline import InlineGrid
-from fedmia.federation.plan import prepare
+from fedmia.federation.plan import make_plan
 from fedmia.flower import client, server
 from fedmia.recording.run import RunRecording
 from fedmia.runtime.stopwatch import Stopwatch
@@ -71,8 +71,8 @@ def last_weights(out: Path) -> State:
 
 def own_images(flags: str, folder: Path) -> list[dict[str, str]]:
     """The clients' images of an inline run, and its non-members dealt to them, as files."""
-    prepared = prepare(server.invocation(flags).settings)
-    data, split = prepared.data, prepared.split
+    plan = make_plan(server.invocation(flags).settings)
+    data, split = plan.data, plan.split
     outside = np.concatenate([split.known_nonmembers, split.scored_nonmembers])
     halves = np.array_split(outside, len(split.parts))
     given = []

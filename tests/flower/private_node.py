@@ -18,7 +18,7 @@ from fedmia.config.tree import to_tree
 from fedmia.flower import client, private, server
 from fedmia.flower.answers import read_answer
 from fedmia.flower.node import Node
-from fedmia.flower.private import prepare_own
+from fedmia.flower.private import plan_own
 from fedmia.records import ClientInfo
 from fedmia.ssl.base import State
 from fedmia.storage.arrays import record, tensors
@@ -61,12 +61,12 @@ class Private:
         return Node.from_context(self.context)
 
     def tell(self, kind: str, content: dict[str, Any]) -> Message:
-        prepare_own.cache_clear()  # another message, another process
+        plan_own.cache_clear()  # another message, another process
         message = Message(RecordDict(content), dst_node_id=1, message_type=kind)
         return client.app(message, self.context)
 
     def train(self, round: int = 1, received: State | None = None) -> Message:
-        config = ConfigRecord({"round": round, "craft": False, "branch": "main"})
+        config = ConfigRecord({"server-round": round, "craft": False, "branch": "main"})
         arrays = record(self.start if received is None else received)
         return self.tell("train", {"arrays": arrays, "config": config})
 

@@ -13,11 +13,11 @@ import pytest
 from fedmia.defenses.accounting import epsilon_at
 from fedmia.defenses.dpsgd import DPSGD
 from fedmia.evaluation.run import client_rows, score
-from fedmia.federation.plan import prepare
+from fedmia.federation.plan import make_plan
 from fedmia.federation.result import FederationResult
 from fedmia.federation.train import train
 from fedmia.flower import gather, server
-from fedmia.flower.private import gives_guarantee, prepare_server
+from fedmia.flower.private import gives_guarantee, plan_server
 from fedmia.options.errors import InputError
 from fedmia.recording.run import RunRecording
 from fedmia.records import Aggregation, RunScores
@@ -60,10 +60,10 @@ def test_deployed_epsilon__is_the_simulated_one(
 ) -> None:
     more, scores = CASES[case]
     flags = RUN + more
-    prepared = prepare(server.invocation(flags).settings)
-    public = prepared.data.images[prepared.split.public][:, 0]
+    plan = make_plan(server.invocation(flags).settings)
+    public = plan.data.images[plan.split.public][:, 0]
     watch = Stopwatch(time.perf_counter())
-    trained = train(prepared, tmp_path, None, Event(), watch, Display(2, True))
+    trained = train(plan, tmp_path, None, Event(), watch, Display(2, True))
     simulated = score(trained, watch)
     published, publish = list[RunScores](), gather.publish
 
@@ -119,10 +119,10 @@ def test_account__that_lacks_rounds_is_no_statement(tmp_path: Path) -> None:
     (file,) = tmp_path.rglob("released*")
     file.unlink()
     content, _, _ = scored(node)
-    prepared = prepare_server(server.invocation(TINY + GAUSSIAN).settings, 1, 8)
+    plan = plan_server(server.invocation(TINY + GAUSSIAN).settings, 1, 8)
     for trained, code in ((2, "its account has 1 rounds, but 2 were trained and sent"), (1, None)):
         done = FederationResult(
-            prepared, node.client_context, MemoryStore(), RunRecording(tmp_path), [], True,
+            plan, node.client_context, MemoryStore(), RunRecording(tmp_path), [], True,
             aggregation=Aggregation("fedavg", trained=(trained, 2)),
         )  # fmt: skip
         if code is None:
@@ -135,17 +135,17 @@ def test_account__that_lacks_rounds_is_no_statement(tmp_path: Path) -> None:
 def test_client_rows__never_state_an_epsilon_of_an_empty_account(tmp_path: Path) -> None:
     """Of a client that kept a state, so trained, and whose defence counted nothing."""
     node = Private(tmp_path, GAUSSIAN)
-    prepared, client_context = node.node.prepared()
+    plan, client_context = node.node.prepared()
     for memory, rounds in (({"gaussian": {}}, None), (None, 0)):
         store = MemoryStore()
         if memory is not None:
             store.save("main", 0, ClientState({}, {"defense": memory}))
-        run = FederationResult(prepared, client_context, store, RunRecording(tmp_path), [], True)
+        run = FederationResult(plan, client_context, store, RunRecording(tmp_path), [], True)
         if rounds is None:
             with pytest.raises(InputError, match="gaussian: its account has 0 rounds, but 1 were"):
-                client_rows(run, prepared.data.labels, 1)
+                client_rows(run, plan.data.labels, 1)
         else:  # it never trained: nothing was spent
-            first = client_rows(run, prepared.data.labels, 1)[0]
+            first = client_rows(run, plan.data.labels, 1)[0]
             assert first.defence and first.defence.epsilon
             assert (first.defence.epsilon.value, first.defence.epsilon.rounds) == (0.0, 0)
 

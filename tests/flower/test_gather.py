@@ -17,7 +17,7 @@ from fedmia.federation.inline import InlineGrid
 from fedmia.federation.plan import make_client_context
 from fedmia.federation.result import FederationResult
 from fedmia.flower import gather, server, store
-from fedmia.flower.private import prepare_server
+from fedmia.flower.private import plan_server
 from fedmia.recording.run import RunRecording
 from fedmia.records import Aggregation, RoundInfo
 from fedmia.runtime.stopwatch import Stopwatch
@@ -66,15 +66,15 @@ def gathered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
     def make(policy: str, broken: Any = (), **more: Any) -> tuple[Answering, Any, dict[int, Any]]:
         def rounds(experiment: Any, shape: Any, nodes: Any, place: Any, watch: Any) -> Any:
-            prepared = prepare_server(experiment, **shape)
-            context = make_client_context(prepared, tmp_path, None)  # type: ignore[arg-type]
+            plan = plan_server(experiment, **shape)
+            context = make_client_context(plan, tmp_path, None)  # type: ignore[arg-type]
             kept, state = RunRecording(place.folder / "s"), context.method(-1, None).shared_state()
             for round in (0, 3):
                 kept.save("main", Snapshot(round, state, {}))
             done = [RoundInfo(n, False, None, None) for n in (1, 2, 3)]
             ruled = Aggregation("fedavg", trained=(3, 3))
             values = {"complete": True, "aggregation": ruled} | more
-            return FederationResult(prepared, context, MemoryStore(), kept, done, **values)
+            return FederationResult(plan, context, MemoryStore(), kept, done, **values)
 
         monkeypatch.setattr(gather, "run_rounds", rounds)
         grids.append(Answering(broken))

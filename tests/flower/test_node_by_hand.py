@@ -22,7 +22,7 @@ from strategies.failure_policy import FederationError
 
 
 def order(round: int = 1, branch: str = "main", weight: float = 1.0, **more: Any) -> RecordDict:
-    config = ConfigRecord({"branch": branch, "round": round, "craft": False})
+    config = ConfigRecord({"branch": branch, "server-round": round, "craft": False})
     arrays = {"arrays": record({"w": torch.tensor([weight, 2.0])}), **more}
     return RecordDict({"config": config, **arrays})
 

@@ -20,7 +20,7 @@ from fedmia.federation.schedule import Schedule
 from fedmia.federation.train import Nodes
 from fedmia.flower import gather, server
 from fedmia.flower.answers import scores_from_node
-from fedmia.flower.private import prepare_own, prepare_server
+from fedmia.flower.private import plan_own, plan_server
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng, torch_noise
 from fedmia.recording.run import RunRecording
@@ -201,9 +201,9 @@ def test_scores__kept_in_leave_the_guarantee_and_a_report_without_attacks(
     }
     assert info.defence is not None and info.defence.epsilon is not None
     assert info.defence.epsilon.standing == "guaranteed" and not found["attacks"]
-    prepared = prepare_server(server.invocation(TINY + GAUSSIAN).settings, 1, 8)
+    plan = plan_server(server.invocation(TINY + GAUSSIAN).settings, 1, 8)
     done = FederationResult(
-        prepared, node.client_context, MemoryStore(), RunRecording(tmp_path), [], True
+        plan, node.client_context, MemoryStore(), RunRecording(tmp_path), [], True
     )
     report = build_report(scores_from_node(0, content, done))
     assert report["not_run"] == [
@@ -221,7 +221,7 @@ def test_order_of_scores__is_another_each_time(tmp_path: Path) -> None:
     node = Private(tmp_path, GAUSSIAN)
     orders = []
     for _ in range(2):
-        prepare_own.cache_clear()
+        plan_own.cache_clear()
         split = node.node.prepared()[0].split
         orders.append((*split.known_members, *split.scored_members, *split.scored_nonmembers))
     assert sorted(orders[0]) != orders[0] != orders[1]

@@ -176,7 +176,7 @@ def test_observer_that_hangs__is_left_behind(monkeypatch, capsys):
         ("tensorbord", "unknown observer 'tensorbord'; did you mean 'tensorboard'?"),
         (f"{HERE}:TINY", "is not a RunObserver"),
         (f"{HERE}:RunObserver", "abstract"),
-        ("tensorboard", "observer tensorboard needs out=FOLDER"),
+        ("tensorboard", "observer tensorboard needs out FOLDER"),
     ],
 )
 def test_bad_names__are_one_line(name, message):

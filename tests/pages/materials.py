@@ -14,13 +14,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
+from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp.strategy import FedAvg
 from PIL import Image
 from torch import nn
 
+from fedmia.flower import record, roster
 from fedmia.testing.material import textures
 from tests.bank import exclusive
 from tests.pages.installed import Installed
 from tests.pages.reading import ROOT, block
+from tests.recording.apps.my_app import task
+from tests.recording.plain import NODES, PlainGrid
 
 SMOKE = "fedmia simulate --config smoke --quiet"
 QUICK = f"{SMOKE} --attacks similarity --federation.placebo false"
@@ -84,6 +90,27 @@ def weights(path: Path) -> None:
     torch.save(timm.create_model("resnet10t").state_dict(), path)
 
 
+def recording(path: Path) -> None:
+    """What plain clients trained on images of their own, in this process."""
+    client, images = ClientApp(mods=[roster]), pixels(60, 1, 32)
+
+    @client.train()
+    def _(message: Message, context: Context) -> Message:
+        net, received = task.Net(), message.content["arrays"]
+        assert isinstance(received, ArrayRecord)
+        net.load_state_dict(received.to_torch_state_dict())
+        mine = torch.from_numpy(images[int(context.node_config["partition-id"]) :: len(NODES)])
+        loss = task.train(net, mine.permute(0, 3, 1, 2) / 255, epochs=1)
+        metrics = MetricRecord({"loss": loss, "num-examples": len(mine)})
+        content = RecordDict({"arrays": ArrayRecord(net.state_dict()), "metrics": metrics})
+        return Message(content, reply_to=message)
+
+    with record(PlainGrid(client), path, updates="all") as grid:
+        first = ArrayRecord(task.Net().state_dict())
+        trained = FedAvg(fraction_evaluate=0.0).start(grid, initial_arrays=first, num_rounds=2)
+        grid.final(trained.arrays)
+
+
 def code(path: Path, page: str, containing: str) -> None:
     """A block of Python of a page, as a file."""
     path.write_text(block(page, containing))
@@ -121,6 +148,8 @@ class Materials:
             ),
             "model.pt2": program,
             "FILE.pth": weights,
+            "RECORDING": recording,
+            "my_app/task.py": lambda path: shutil.copy(task.__file__, path) and None,
             "papers": lambda path: shutil.copytree(ROOT / "papers", path) and None,  # of a clone
             "gate.py": partial(code, page="docs/howto/ci_gate.md", containing="verdict_code"),
             "norm_attack.py": partial(code, page="README.md", containing="class Norm"),
@@ -137,6 +166,7 @@ class Materials:
             into: where it shall lie.
         """
         source, target = self.make(name), into / name
+        target.parent.mkdir(exist_ok=True)
         if source.is_dir():
             shutil.copytree(source, target)
         else:

@@ -19,7 +19,7 @@ PAGES = sorted(
 BLOCK = re.compile(r"^ *```([^\s`]*)[^\n]*\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
 SHELL, PROGRAM = ("bash", "console", "sh"), r"(?:fedmia|python|bash|pip) "
 SPAN = re.compile(rf"(?<!`)`({PROGRAM}[^`]+)`(?!`)")
-SCRIPTS = {f"scripts/{name}.sh": name for name in ("audit", "sweep", "tradeoff")}
+SCRIPTS = {f"scripts/{name}.sh": name for name in ("audit", "study")}
 SCRIPTS["scripts/run.sh"] = "simulate"
 
 

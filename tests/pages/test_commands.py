@@ -66,7 +66,8 @@ def read_by(words: list[str], names: Iterable[str]) -> list[str]:
     """Which of the names a command reads: all that it says but for the value of --out."""
     out = words.index("--out") + 1 if "--out" in words else 0
     said = " ".join(word for nth, word in enumerate(words) if nth != out or not out)
-    stems = {n: re.escape(n.replace("_attack.py", "_attack")) for n in names}
+    modules = {n: n.removesuffix(".py").replace("/", ".") for n in names}
+    stems = {n: f"({re.escape(n)}|{re.escape(module)})" for n, module in modules.items()}
     read = [n for n, stem in stems.items() if re.search(rf"(?<![\w/]){stem}(?![\w.]*\w)", said)]
     return [*read, *(["cifar10-train.parquet"] if "CIFAR" in read else [])]
 
@@ -100,7 +101,7 @@ def test_commands__reads(text: str, listed: list[str]) -> None:
 
 
 # What a reader has and this repository has not: a class of their own, a run.
-YOURS = r"cannot load \w+ '[\w.]+:\w+'|is no run|--(encoder|run) is missing"
+YOURS = r"cannot load \w+ '[\w.]+:\w+'|is no run|(--)?(encoder|run) is missing"
 
 
 def complaint(words: list[str]) -> str | None:
@@ -158,7 +159,7 @@ def test_pages__leave_no_sentence_open() -> None:
         ("fedmia simulate --clints 10", "clints"),
         ("python -m papers run --nosuch 1", "nosuch"),
         ("fedmia simulat --clients 10", "no command simulat"),
-        ("fedmia sweep nosuch --out D", "nosuch"),
+        ("fedmia study nosuch --out D", "nosuch"),
         ("fedmia simulate --defense gaussian --defense.noise 1", "noise"),
         ("python benchmarks/nosuch.py", "no benchmarks/nosuch.py"),
     ],

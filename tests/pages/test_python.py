@@ -18,6 +18,8 @@ from unittest.mock import MagicMock
 import numpy as np
 import pytest
 import torch
+from flwr.app import Context, RecordDict
+from flwr.serverapp import Grid, ServerApp
 from torch import nn
 
 import fedmia
@@ -27,11 +29,13 @@ from fedmia.testing.attack_case import AttackCase
 from fedmia.testing.material import textures
 from tests.pages.materials import Materials
 from tests.pages.reading import PAGES, ROOT, block, blocks, text_of
+from tests.recording.plain import PlainGrid, arrays, make_app
 
 # A word of each block of a page that a test below runs; of others, who runs it, or why nobody does.
 HERE = {
     "README.md": ("fedmia.run_simulation(", "class Norm(", "check_attack(Norm)"),
     "docs/howto/ci_gate.md": ("verdict_code",),
+    "docs/howto/defences.md": ("DPFedAvg(",),
     "docs/howto/observers.md": ("class MLflow(",),
     "docs/howto/own_data.md": ("dataset=(images",),
     "docs/howto/own_model.md": ("model=make_network",),
@@ -104,6 +108,19 @@ def test_gate__exits_by_the_verdict(
     with pytest.raises(SystemExit) as ended:
         run("docs/howto/ci_gate.md", "verdict_code")
     assert ended.value.code == status
+
+
+def test_strategy__runs_in_the_server_app_of_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    rounds, start = list[int](), PlainGrid.send_and_receive
+    monkeypatch.setattr(
+        PlainGrid, "send_and_receive",
+        lambda grid, messages, **more: rounds.append(len(sent := list(messages)))
+        or start(grid, sent, **more),
+    )  # fmt: skip
+    names: dict[str, Any] = {"app": ServerApp(), "first": arrays(1.0)}
+    defined = run("docs/howto/defences.md", "DPFedAvg(", Grid=Grid, Context=Context, **names)
+    defined["app"](PlainGrid(make_app()), Context(1, 1, {}, RecordDict(), {}))
+    assert [count for count in rounds if count] == [5, *[3] * 10]  # the roll call, the rounds
 
 
 def test_observer__is_what_fedmia_calls(monkeypatch: pytest.MonkeyPatch) -> None:

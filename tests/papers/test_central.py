@@ -108,7 +108,7 @@ def test_finished_job__is_on_the_disk_before_it_is_called_so(
             folder.finish(one, 1.0)
     for fate in (LOST, KEPT, DELETED):
         done = [t for t in disk.states[fate] if t.get(f"jobs/{one.key}/{jobs.DONE}")]
-        assert done and all(t[f"jobs/{one.key}/results/snapshots/x"] == b"y" for t in done)
+        assert done and all(t[f"jobs/{one.key}/results/recording/x"] == b"y" for t in done)
 
 
 def test_images__no_member_is_a_non_member_and_seeds_draw_others(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_images__no_member_is_a_non_member_and_seeds_draw_others(tmp_path: Path)
 
 def test_settings__that_do_not_fit_are_refused() -> None:
     for more, words in (
-        ({"members": 100}, "members=100: synthetic has 120 "),
+        ({"members": 100}, "members 100: synthetic has 120 "),
         ({"keep": [4]}, "4"),
     ):
         with pytest.raises(InputError, match=words):

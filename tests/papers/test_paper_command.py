@@ -27,10 +27,10 @@ def test_run__with_and_without_its_flag() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "--run is missing: the folder of a finished run"),
+        ([], "run is missing: the folder of a finished run"),
         (["one", "two"], "--run is given twice"),
         (["nowhere"], "folder 'nowhere' is no run: no config.yaml in it"),
-        (["one", "--device", "gpu"], "--device"),
+        (["one", "--device", "gpu"], "device"),
     ],
 )
 def test_input__is_refused_in_one_line(arguments: list[str], said: str, capsys: Capture) -> None:

@@ -21,8 +21,8 @@ def test_list(capsys: pytest.CaptureFixture[str]) -> None:
     [
         ("nosuch --out x", "unknown table 'nosuch'"),
         ("encodermi-table-22 --out x", "did you mean"),
-        ("encodermi-table-1", "--out FOLDER is missing"),
-        ("encodermi-table-1 --scale big --out x", "--scale"),
+        ("encodermi-table-1", "out FOLDER is missing"),
+        ("encodermi-table-1 --scale big --out x", "scale"),
         ("encodermi-table-1 --data-dir /nosuch --out x", "no such folder"),
     ],
 )

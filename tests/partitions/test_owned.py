@@ -16,7 +16,7 @@ from fedmia.config.tree import from_tree, to_tree
 from fedmia.data.digits import Digits
 from fedmia.data.images import ImageSet
 from fedmia.data.npz import Npz
-from fedmia.federation.plan import prepare
+from fedmia.federation.plan import make_plan
 from fedmia.options.errors import InputError
 from fedmia.partitions.base import OwnerPartition
 from fedmia.partitions.file import File
@@ -134,7 +134,7 @@ def test_file__npy_is_one_client_an_image(tmp_path, dtype, clients):
         ("a.json", "[[0, -1], [3]]", "gives client 0 image -1; those of toy are 0-8"),
         ("a.json", "[[0, 1], [3, 1]]", "gives image 1 to clients 0 and 1"),
         ("a.json", "[[0], [3, 1, 3]]", "gives client 1 image 3 twice"),
-        ("a.json", "[[0, 1]]", "has 1 clients, federation.clients=2 asks for more"),
+        ("a.json", "[[0, 1]]", "has 1 clients, federation.clients (--clients) 2 asks for more"),
         ("a.json", "[[0], [1.0]]", "must hold image numbers; client 1 has 1.0"),
         ("a.json", "[[0], [true]]", "must hold image numbers; client 1 has True"),
         ("a.json", f"[[0], [{10**30}]]", "cannot be read"),
@@ -260,7 +260,7 @@ def test_split__clients_train_on_all_where_asked(tmp_path):
     assert split.whose is None  # so clients are compared by class
     with pytest.raises(InputError, match="own 60 .*: split.members must be 60, got 50"):
         make_split(data, SplitOptions(members=50, known=12), law, 3, 1, True, 0)
-    with pytest.raises(InputError, match="has 3 clients, .*=2 asks for fewer, whose images would"):
+    with pytest.raises(InputError, match="has 3 clients, .* 2 asks for fewer, whose images would"):
         law.kinds(data, 2)
 
 
@@ -295,7 +295,7 @@ def test_prepare__reads_the_column_and_says_who_is_who(tmp_path):
         "split": {"members": 60, "known": 8},
         "attacks": "none",
     }
-    prepared = prepare(from_tree(Experiment, tree))
-    assert [set(sites[p]) for p in prepared.split.parts] == [{"north"}, {"south"}]
-    assert "Clients by site: 0 is north, 1 is south." in prepared.notes
-    assert "40 images of a belong to no client and play no role." in prepared.notes
+    plan = make_plan(from_tree(Experiment, tree))
+    assert [set(sites[p]) for p in plan.split.parts] == [{"north"}, {"south"}]
+    assert "Clients by site: 0 is north, 1 is south." in plan.notes
+    assert "40 images of a belong to no client and play no role." in plan.notes

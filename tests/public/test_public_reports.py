@@ -85,7 +85,8 @@ def audit(encoder: nn.Module, members: Any, others: Any = None, **options: Any) 
 
 def main(arguments: list[str]) -> int:
     """The exit code of a command."""
-    command = importlib.import_module(f"fedmia.{arguments[0]}")
+    name = {"study": "study.__main__"}.get(arguments[0], arguments[0])
+    command = importlib.import_module(f"fedmia.{name}")
     return int(command.main(arguments[1:]))
 
 
@@ -339,7 +340,7 @@ def test_duplicate_keys(tmp_path: Path, capsys: Capture) -> None:
         assert f"key '{key}' is written twice (line 3)" in line
 
 
-@pytest.mark.parametrize("command", ["simulate", "audit", "sweep"])
+@pytest.mark.parametrize("command", ["simulate", "audit", "study"])
 def test_tab_in_yaml(command: str, tmp_path: Path, capsys: Capture) -> None:
     """moraes/config/issues/1: a settings file that is indented with tabs."""
     file = tmp_path / "tab.yaml"
@@ -393,7 +394,7 @@ def started(command: str, until: str, out: Path) -> Iterator[subprocess.Popen[st
 @pytest.mark.parametrize(
     ("command", "until"),
     [
-        (f"sweep {LONG} --seeds 3 --jobs 2", "**/checkpoint/*"),
+        (f"study {LONG} --seeds 3 --jobs 2", "**/checkpoint/*"),
         (f"simulate {LONG} --backend ray", "checkpoint/*"),
     ],
 )
@@ -516,4 +517,4 @@ def test_diverged(capsys: Capture, tmp_path: Path) -> None:
     flags = f"simulate {SMALL} --ssl moco --train.lr 1e20 --out {tmp_path / 'RUN'}"
     assert main(flags.split()) == 1
     line = capsys.readouterr().err.strip().splitlines()[-1]
-    assert "round 1: " in line and "training diverged" in line and "--train.lr" in line
+    assert "round 1: " in line and "training diverged" in line and "train.lr" in line

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, Context, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
@@ -43,9 +43,12 @@ def make_app(*mods: Any) -> ClientApp:
 
 
 class PlainGrid(Grid):
-    """Five nodes, of which node i holds partition 4 - i."""
+    """Five nodes, or the first so many, of which the last holds partition 0; the app's settings."""
 
-    def __init__(self, app: Callable[[Message, Context], Message]) -> None:
+    def __init__(
+        self, app: Callable[[Message, Context], Message], nodes: int = len(NODES), **config: Any
+    ) -> None:
+        self._nodes, self._config = NODES[:nodes], config
         TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
         self._app, self._replies = app, dict[str, Message]()
 
@@ -59,15 +62,19 @@ class PlainGrid(Grid):
         raise NotImplementedError
 
     def get_node_ids(self) -> Iterable[int]:
-        return NODES
+        return self._nodes
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         for message in messages:
             node = message.metadata.dst_node_id
-            partition = len(NODES) - 1 - NODES.index(node)
-            context = Context(1, node, {"partition-id": partition}, RecordDict(), {})
+            partition = len(self._nodes) - 1 - self._nodes.index(node)
+            where = {"partition-id": partition, "num-partitions": len(self._nodes)}
+            context = Context(1, node, where, RecordDict(), self._config)
             message.metadata.__dict__["_message_id"] = name = f"{node}-{len(self._replies)}"
-            self._replies[name] = self._app(message, context)
+            try:
+                self._replies[name] = self._app(message, context)
+            except Exception as error:  # as Flower's nodes do
+                self._replies[name] = Message(Error(0, str(error)), reply_to=message)
             yield name
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:

@@ -10,11 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
-from flwr.client import NumPyClient
-from flwr.clientapp import ClientApp
-from flwr.common import ndarrays_to_parameters
-from flwr.server import ServerAppComponents, ServerConfig
-from flwr.server.strategy import FedAvg as LegacyFedAvg
 from flwr.serverapp import ServerApp
 from flwr.serverapp.strategy import (
     DifferentialPrivacyServerSideFixedClipping,
@@ -28,8 +23,9 @@ from flwr.serverapp.strategy import (
 from fedmia.flower.messages import ROSTER
 from fedmia.flower.record import record, roster
 from fedmia.options.errors import InputError
-from fedmia.recording import Recording, writer
+from fedmia.recording import Recording, files
 from tests.pages.reading import block
+from tests.recording import legacy
 from tests.recording.plain import NODES, PlainGrid, arrays, make_app
 
 STRATEGIES: dict[str, Any] = {
@@ -265,56 +261,19 @@ def test_disk__that_fails_stops_no_federation(
         raise OSError(28, "No space left on device")
 
     with record(PlainGrid(make_app()), tmp_path / "REC", updates="all") as grid:
-        monkeypatch.setattr(writer, "write_tensors", full)
+        monkeypatch.setattr(files, "write_tensors", full)
         grid.final(start(grid, "FedAvg").arrays)
     assert sum("No space left on device" in line for line in caplog.messages) == 1
     (size,) = [line for line in caplog.messages if "MB a model" in line]
-    assert "for the updates of 5" in size
+    assert "each client's update" in size
     assert Recording(tmp_path / "REC").models() == {}
 
 
-def legacy_app() -> ServerApp:
-    """An app that never holds its grid, and sends a message a client from threads."""
-    return ServerApp(
-        server_fn=lambda context: ServerAppComponents(
-            strategy=LegacyFedAvg(
-                fraction_evaluate=0.5, min_fit_clients=5, min_available_clients=5,
-                initial_parameters=ndarrays_to_parameters([np.ones((3, 2)), np.zeros(2)]),
-            ),
-            config=ServerConfig(num_rounds=2),
-        )
-    )  # fmt: skip
-
-
-class LegacyClient(NumPyClient):
-    """It adds its partition's number to the weights."""
-
-    def __init__(self, partition: int) -> None:
-        self.partition = partition
-
-    def fit(self, parameters: Any, config: Any) -> Any:
-        return [values + self.partition for values in parameters], 10, {}
-
-    def evaluate(self, parameters: Any, config: Any) -> Any:
-        return 0.5, 10, {}
-
-
 def test_record__of_an_app_whose_grid_the_user_never_holds(tmp_path: Path) -> None:
-    def client_fn(context: Context) -> Any:
-        return LegacyClient(int(context.node_config["partition-id"])).to_client()
-
-    client = ClientApp(client_fn=client_fn, mods=[roster])
-    app = record(legacy_app(), tmp_path / "REC", updates="all")
+    app = record(legacy.make_server(5), tmp_path / "REC", updates="all")
     assert isinstance(app, ServerApp)
-    app(PlainGrid(client), Context(1, 1, {}, RecordDict(), {}))
-    recording = Recording(tmp_path / "REC")
-    assert not recording.header.names and recording.named_by == "roster"
-    models = {r: float(m["1"][0]) for r, m in recording.models().items()}
-    assert models == pytest.approx({0: 0, 1: 2, 2: 4})
-    for round, sent in recording.updates().items():
-        values = {c: float(s["1"][0]) for c, s in sent.items()}
-        assert values == {c: models[round - 1] + c for c in range(5)}
-    assert recording.rounds["main"][2].examples == dict.fromkeys(range(5), 10)
+    app(PlainGrid(legacy.make_client()), Context(1, 1, {}, RecordDict(), {}))
+    legacy.check(tmp_path / "REC", 5)
 
 
 def test_record__refuses_a_relative_folder_and_wrong_options(tmp_path: Path) -> None:

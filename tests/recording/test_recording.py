@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import shutil
 import stat
+import time
 import weakref
 from pathlib import Path
 from threading import Event, Thread
+from typing import Any
 
 import pytest
 import torch
 
 from fedmia.options.errors import InputError
 from fedmia.recording import Recording, RecordingWriter
+from fedmia.recording.files import digest_of
 from fedmia.recording.format import (
     HEADER,
     ROUNDS,
@@ -25,6 +27,7 @@ from fedmia.recording.format import (
     model_file,
     update_file,
 )
+from fedmia.recording.run import RunRecording
 from fedmia.ssl.base import State
 from fedmia.storage import durable
 
@@ -39,9 +42,10 @@ def write(folder: Path, rounds: int = 3, **options: object) -> RecordingWriter:
     writer = RecordingWriter(folder, Header({"flwr": "1"}, **options), lines.append)  # type: ignore[arg-type]
     writer.write_model(0, state(0))
     for round in range(1, rounds + 1):
-        digests = {c: writer.write_update(round, c, state(round + c / 10)) for c in (0, 1)}
+        for client in (0, 1):
+            writer.write_update(round, client, state(round + client / 10))
         metrics = {c: {"loss": 1 / round} for c in (0, 1)}
-        writer.end_round(RoundRecord("main", round, "", digests, [0, 1], {0: 5, 1: 7}, metrics))
+        writer.end_round(RoundRecord("main", round, "", {}, [0, 1], {0: 5, 1: 7}, metrics))
         writer.write_model(round, state(round))
     writer.close()
     return writer
@@ -93,6 +97,7 @@ def test_lines__one_that_was_being_written_is_left_out(tmp_path: Path) -> None:
         assert len(recording.rounds.get("main", {})) <= 3
         for number in recording.models():
             assert recording.models()[number]["weight"][0, 0] == number
+        assert RunRecording(tmp_path / "REC").rounds("main") == [*recording.models()]
 
 
 def test_reader__refuses_what_is_no_recording_or_was_changed(tmp_path: Path) -> None:
@@ -108,9 +113,13 @@ def test_reader__refuses_what_is_no_recording_or_was_changed(tmp_path: Path) -> 
     with pytest.raises(InputError, match="0000.safetensors"):
         Recording(folder).updates()[1][0]
     lines = (folder / ROUNDS).read_bytes()
-    for bad in (b'{"branch": "../..", "round": 1}\n', b"[]\n", b'{"branch": "main"}\n'):
-        (folder / ROUNDS).write_bytes(lines + bad)
-        with pytest.raises((InputError, ValueError)):
+    last = f"line {len(lines.splitlines()) + 1}: not a round"
+    good: dict[str, Any] = {"branch": "main", "round": 1}
+    kinds = {"model": 0, "cohort": [True], "examples": {"0": "3"}, "seconds": None, "updates": []}
+    bad = [good | {name: value} for name, value in kinds.items()]
+    for line in ([], 3, good | {"branch": "../.."}, {"branch": "main"}, *bad):
+        (folder / ROUNDS).write_bytes(lines + json.dumps(line).encode() + b"\n")
+        with pytest.raises(InputError, match=last):
             Recording(folder)
     (folder / HEADER).write_text(json.dumps({"format": 2}))
     with pytest.raises(InputError, match="format 2"):
@@ -140,7 +149,7 @@ def test_disk__that_fails_ends_the_recording_alone(
     assert "No space left" in writer.failure
     for round in (1, 2):
         writer.write_model(round, state(round))
-        assert writer.write_update(round, 0, state(0)) == ""
+        writer.write_update(round, 0, state(0))
         writer.end_round(RoundRecord("main", round))
     writer.close()
     assert len(lines) == 1 and "No space left" in lines[0] and str(folder) in lines[0]
@@ -149,46 +158,40 @@ def test_disk__that_fails_ends_the_recording_alone(
 
 def test_writer__takes_updates_from_many_threads(tmp_path: Path) -> None:
     writer = RecordingWriter(tmp_path / "REC", Header(updates="all"), print)
-    line = RoundRecord("main", 1)
-
-    def send(client: int) -> None:
-        line.updates[client] = writer.write_update(1, client, state(client))
-
-    threads = [Thread(target=send, args=(client,)) for client in range(16)]
+    threads = [Thread(target=writer.write_update, args=(1, c, state(c))) for c in range(16)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    writer.end_round(line)
+    writer.end_round(RoundRecord("main", 1))
     writer.wait()
     updates = Recording(tmp_path / "REC").updates()[1]
+    assert list(updates) == list(range(16))
     assert [int(updates[c]["weight"][0, 0]) for c in updates] == list(range(16))
 
 
 def test_line__comes_after_what_it_names_is_on_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each file is forced, and so is the name in its folder, before any line holds its digest."""
+    """Each file is forced, and so are the names above it, before any line holds its digest."""
     folder, forced = tmp_path / "REC", set[Path]()
     force = durable.force
 
     def note(path: Path) -> None:
         named = [*Recording(folder).rounds.get("main", {}).values()]
-        assert path.suffix != ".safetensors" or str(digest(path)) not in repr(named)
+        assert path.suffix != ".safetensors" or digest_of(path) not in repr(named)
         force(path)
         forced.add(path)
-
-    def digest(path: Path) -> str:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
 
     writer = RecordingWriter(folder, Header(updates="all"), pytest.fail)
     monkeypatch.setattr(durable, "force", note)
     writer.write_model(0, state(0))
-    writer.end_round(RoundRecord("main", 1, "", {0: writer.write_update(1, 0, state(1))}, [0]))
+    writer.write_update(1, 0, state(1))
+    writer.end_round(RoundRecord("main", 1, cohort=[0]))
     writer.close()
     assert not writer.failure.startswith("'") and Recording(folder).updates()[1][0]
     files = [model_file(folder, "main", 0), update_file(folder, "main", 1, 0)]
-    assert forced >= {*files, *(file.parent for file in files)}
+    assert forced >= {*files, *(p for f in files for p in f.parents if p not in folder.parents)}
 
 
 def test_writer__keeps_no_tensors_and_lags_by_one_round(
@@ -197,11 +200,15 @@ def test_writer__keeps_no_tensors_and_lags_by_one_round(
     """A disk that takes its time holds a later round up, not the first; what waits are paths."""
     go, force_all = Event(), durable.force_all
     writer = RecordingWriter(tmp_path / "REC", Header(), pytest.fail)
+    monkeypatch.setattr("fedmia.recording.writer.digest_of", lambda p: go.wait(30) and digest_of(p))
     monkeypatch.setattr(durable, "force_all", lambda files: go.wait(30) and force_all(files))
     models = [state(0), state(1)]
     gone = [weakref.ref(model["weight"]) for model in models]
     writer.write_model(0, models.pop(0))
     writer.end_round(RoundRecord("main", 1))
+    until = time.monotonic() + 30
+    while gone[0]() is not None and time.monotonic() < until:
+        go.wait(0.01)
     assert gone[0]() is None and not Recording(tmp_path / "REC").rounds
     second = Thread(target=lambda: writer.write_model(1, models[0]))
     second.start()
@@ -218,7 +225,7 @@ def test_folder__that_vanishes_ends_the_recording_alone(tmp_path: Path) -> None:
     writer = RecordingWriter(folder, Header(updates="all"), lines.append)
     shutil.rmtree(folder)
     folder.write_text("a file in its place")
-    assert writer.write_update(1, 0, state(0)) == ""
+    writer.write_update(1, 0, state(0))
     writer.write_model(0, state(0))
     writer.close()
     assert len(lines) == 1 and str(folder) in lines[0] and "goes on" in lines[0]

@@ -117,7 +117,9 @@ def test_act__names_its_figures_and_what_they_say(unwritten: None, run: RunScore
     assert titles == ["with poison", "without poison"]
     assert acted.get_suptitle() == "Loss before and after the local poison"
     names = list(draw_all(other, build_report(other)))
-    assert names[-4:] == ["poison", "poison-losses", "poison-thresholds", "holdings"]
+    figures_drawn = [*dict.fromkeys(name.rpartition(".")[0] for name in names)]
+    assert {name.rpartition(".")[2] for name in names} == {"png", "pdf"}
+    assert figures_drawn[-4:] == ["poison", "poison-losses", "poison-thresholds", "holdings"]
     assert not any("ascent" in name for name in names)
     passive = replace(run, attacks=run.attacks[:3], pairs=[])
     assert active.thresholds(passive, build_report(passive), "ascent") is None

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, cast
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from fedmia.records import RunScores, ScoredAttack
@@ -20,7 +21,7 @@ from fedmia.records.rows import Report
 from fedmia.report import build
 from fedmia.report.publish import write_report
 from fedmia.storage.manifest import TABLE_TEXT
-from fedmia.study.spreads import over_models
+from fedmia.study.points import over_models
 from fedmia.table import COLUMNS, KEY, Row, flatten, numbers, read, write
 from tests.report.conftest import make_run, terminal
 
@@ -180,7 +181,8 @@ def test_number__is_in_json_page_terminal_observer_and_table(
 
     lines = terminal(report, width=100)
     (line,) = (one for one in lines if one.startswith("similarity"))
-    assert "over-" in lines[0] and line.split()[-2] == f"{value:.2f}"
+    at = next(i for i, one in enumerate(lines) if "AUC [low, high]" in one)
+    assert "over-" in lines[at - 1] and "lap" in lines[at] and f"{value:.2f}" in line.split()
 
     # Observers read the declaration beside each row.
     assert {f.log for f, row in numbers(report) if row["metric"] == "overlap"} == {NUMBER.log}
@@ -195,8 +197,8 @@ def test_number__is_in_a_study(declared: None) -> None:
     ]
     (mean,) = (
         one
-        for one in over_models(rows)
-        if (one["metric"], one["attack"], one["control"]) == ("overlap", "similarity", None)
+        for one in over_models(pd.DataFrame(rows)).to_dict("records")
+        if (one["metric"], one["attack"]) == ("overlap", "similarity") and pd.isna(one["control"])
     )
     want = [round(overlap(run.attacks[0]), 6) for run in runs]
     assert (mean["n"], mean["point"]) == (2, "lr=0.1")

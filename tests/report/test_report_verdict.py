@@ -59,7 +59,7 @@ def test_over_control__which_control_and_at_which_level(run: RunScores) -> None:
     rows = [over_control(attack, one, 8) for one in (both, untrained, audit)]
     assert [row and row["control"] for row in rows] == ["placebo", "untrained", "untrained"]
     wide, narrow = (difference_interval(attack.sides, own.sides, 0.9, k) for k in (8, 1))
-    assert [row and row["ci"] for row in rows] == [
+    assert [row and (row["low"], row["high"]) for row in rows] == [
         pytest.approx(wide), pytest.approx(narrow), pytest.approx(wide)
     ]  # fmt: skip
     fewer, other = replace(own, scores_members=own.scores_members[:-1]), replace(own, name="b")

@@ -38,13 +38,12 @@ def test_device__is_the_gpu_where_torch_finds_one(gpus: int) -> None:
 
 def test_both_commands__refuse_a_gpu_that_is_not_there(gpus: int) -> None:
     here = f"the GPUs here are cuda:0 to cuda:{gpus - 1}"
-    want = "device=cuda:2: " + (here if gpus else "torch finds no CUDA GPU on this machine")
+    want = "device cuda:2: " + (here if gpus else "torch finds no CUDA GPU on this machine")
     with pytest.raises(InputError) as audited:
         device_of(Audit(encoder="x", device="cuda:2"))
     with pytest.raises(InputError) as simulated:
         check_experiment(Experiment(device="cuda:2"))
     assert str(audited.value) == str(simulated.value) == want
-    assert simulated.value.paths == ("device",)
 
 
 @pytest.mark.parametrize(

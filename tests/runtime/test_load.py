@@ -8,7 +8,6 @@ import pytest
 
 from fedmia.config.audit import Audit
 from fedmia.evaluation.audits.threads import settle_threads, threads_note
-from fedmia.options.errors import format_error
 from fedmia.runtime import load
 
 
@@ -43,7 +42,7 @@ def test_threads__as_many_as_are_free(
 
 def test_note__names_the_count_and_the_option_that_repeats_it() -> None:
     assert "used 1 thread;" in threads_note(1) and "used 3 threads;" in threads_note(3)
-    assert "threads=3 repeats" in format_error(threads_note(3))
+    assert "threads 3 repeats" in threads_note(3)
 
 
 def test_measured__at_most_the_cores() -> None:

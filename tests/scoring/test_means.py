@@ -24,7 +24,7 @@ from fedmia.options.errors import InputError
 from fedmia.records import RunScores
 from fedmia.report.build import build_report
 from fedmia.runtime.stopwatch import Stopwatch
-from tests.equivalence.conftest import Run, federated, prepared
+from tests.equivalence.conftest import Run, federated, planned
 
 FLAGS = (
     "--attacker passive --attacks similarity,lpla,dataset-inference --rounds 2 "
@@ -37,7 +37,7 @@ KNOWN = 12  # images a side
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A passive client's federation, of which only the scoring differs from test to test."""
-    return federated(prepared(FLAGS), tmp_path_factory.mktemp("means") / "run")
+    return federated(planned(FLAGS), tmp_path_factory.mktemp("means") / "run")
 
 
 def asking(run: Run, **options: Any) -> Run:
@@ -91,7 +91,7 @@ def test_query_budget__an_active_attack_over_it_does_not_run(tmp_path: Path) -> 
         "--attacker active --attacks lpla,ascent --attack.ascent.lr 5 --query-budget 100 "
         "--rounds 2 --attack_rounds 1 --federation.placebo false"
     )
-    results = scored(federated(prepared(flags), tmp_path / "run"))
+    results = scored(federated(planned(flags), tmp_path / "run"))
     assert [a.name for a in results.attacks] == ["lpla"] and results.attacks[0].queries <= 100
     assert results.not_run["ascent"].endswith("100 of 100 left") and not results.failed
 

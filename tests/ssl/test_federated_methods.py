@@ -14,7 +14,7 @@ from fedmia.nets.base import Net
 from fedmia.nets.smallnet import SmallNet
 from fedmia.options.seeding import rng
 from fedmia.ssl.train import Job, Train, make_optimizer
-from tests.equivalence.conftest import federated, prepared, same, weights
+from tests.equivalence.conftest import federated, planned, same, weights
 from tests.ssl.methods import PATCHED, build, case
 
 # Options, network, epochs; MoCo v3 and SimCLR need more of all without batch norm.
@@ -62,7 +62,7 @@ def test_training__loss_falls_and_the_outputs_stay_apart(name: str, textures: An
 @pytest.mark.parametrize("flags", AVERAGED)
 def test_rounds__repeat_bit_by_bit_and_average_what_is_shared(flags: str, tmp_path: Path) -> None:
     small = "--clients 2 --rounds 2 --attacks none --federation.keep_updates 2 "
-    setup = prepared(small + flags)
+    setup = planned(small + flags)
     run, again = (federated(setup, tmp_path / folder) for folder in ("one", "two"))
     states = weights(run)
     assert all(same(state, weights(again)[r]) for r, state in states.items())

@@ -17,7 +17,7 @@ from fedmia.options import registry
 from fedmia.options.seeding import rng, torch_rng
 from fedmia.ssl._twoview import TwoView, TwoViewSSL
 from fedmia.ssl.base import Recipe, State
-from tests.equivalence.conftest import federated, prepared, same, weights
+from tests.equivalence.conftest import federated, planned, same, weights
 
 EPOCHS, BATCH, LR, MU, DECAY, ROUNDS, SEED = 1, 8, 0.02, 0.9, 5e-4, 3, 5
 
@@ -109,7 +109,7 @@ def plain(images: np.ndarray, spec: TwoViewSSL, recipe_of: str = "sgd") -> list[
 )  # fmt: skip
 def test_one_client__is_the_plain_loop(tmp_path: Path, name: str, more: str) -> None:
     """27 images: the last batch of an epoch is short."""
-    setup = prepared(
+    setup = planned(
         f"--clients 1 --rounds {ROUNDS} --seed {SEED} "
         f"--train.local_epochs {EPOCHS} --train.lr {LR} --train.batch_size {BATCH} "
         f"--split.members 27 --federation.snapshots {ROUNDS} --ssl {name} --ssl.dim 16 "

@@ -68,13 +68,15 @@ def test_snapshots__are_forced_when_asked_for_alone(tmp_path: Path, monkeypatch:
         store = RunRecording(root / "recording")
         for round in (1, 2, 3):
             store.save("main", Snapshot(round, {"w": torch.zeros(2)}, {}))
-        assert not [path for call, path in disk.calls if call == "fsync" and "round" in path]
-        store.drop("zero")
-        (root / "recording" / "models" / "main" / "0002.safetensors").unlink()
-        durable.force_all(store.take_unforced())
-        assert not store.take_unforced()
+        assert not [path for call, path in disk.calls if call == "fsync" and "models" in path]
+        (root / "recording/models/main/0002.safetensors").unlink()
+        lines, force = store.pending()
+        force()
+        store.pending()[1]()
+        assert lines == 3 and len((root / "recording/rounds.jsonl").read_bytes().splitlines()) == 3
     names = {name for name, content in disk.states[LOST][-1].items() if content}
-    assert names == {f"recording/models/main/000{n}.safetensors" for n in (1, 3)}
+    models = {f"recording/models/main/000{n}.safetensors" for n in (1, 3)}
+    assert names == models | {"recording/recording.json", "recording/rounds.jsonl"}
 
 
 def test_moved_folder__is_whole_wherever_it_is(tmp_path: Path, monkeypatch: Patch) -> None:

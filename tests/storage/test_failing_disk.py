@@ -47,7 +47,7 @@ def refusal(capsys: Capture, out: Path, code: int) -> str:
         ("report.json", 0, errno.EROFS),
         pytest.param("clients", 3, errno.EIO, marks=pytest.mark.slow),
         pytest.param("scores", 1, errno.ENOSPC, marks=pytest.mark.slow),
-        pytest.param("snapshots", 1, errno.ENOSPC, marks=pytest.mark.slow),
+        pytest.param("recording", 1, errno.ENOSPC, marks=pytest.mark.slow),
         pytest.param("checkpoint", 0, errno.EDQUOT, marks=pytest.mark.slow),
     ],
 )

@@ -18,12 +18,11 @@ from flwr.clientapp import ClientApp
 from fedmia.federation import inline
 from fedmia.federation.inline import AppOf, InlineGrid, PendingMessage, error_reply
 from fedmia.options import registry
-from fedmia.options.errors import format_error
 from fedmia.options.seeding import rng
 from fedmia.ssl.base import State
 from fedmia.storage.snapshot import SingleStateStore, Update
 from strategies import replies
-from strategies.base import FederatedStrategy, call_roll
+from strategies.base import FederatedStrategy
 from strategies.cohort import RoundRange, draw_cohort
 from strategies.failure_policy import TRIES, FailurePolicy, FederationError
 from strategies.fedavg import FedAvg
@@ -91,7 +90,7 @@ def echo(reply: Reply, resting: frozenset[int] = frozenset()) -> ClientApp:
         client = int(context.node_config["partition-id"])
         order: Any = message.content
         state = order["arrays"].to_torch_state_dict()
-        state = reply(client, int(order["config"]["round"]), state)
+        state = reply(client, int(order["config"]["server-round"]), state)
         images = 0 if client in resting else 2 + client
         metrics = MetricRecord({"client": client, "num-examples": images, "loss": 1.0 + client})
         content = RecordDict({"arrays": ArrayRecord(torch_state_dict=state), "metrics": metrics})
@@ -129,20 +128,6 @@ def federate(
     finally:
         grid.close()
     return done.state, calls
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_every_strategy__flowers_own_loop_gives_the_same(name: str) -> None:
-    strategy = registry.build("strategy", name, {})
-    strategy.course = RoundRange("main", 5, 8, False, 1.0, 0)
-    grid = InlineGrid(app_of(drift), 4, 2, 1)
-    try:
-        strategy.nodes = call_roll(grid, 4)
-        initial = ArrayRecord(torch_state_dict=some_state(99))
-        result: Any = strategy.start(grid, initial, num_rounds=3)
-    finally:
-        grid.close()
-    assert exactly(dict(result.arrays.to_torch_state_dict()), course_of(name)[0])
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -256,8 +241,7 @@ MESSAGES = {
 def test_every_strategy__a_spoiled_update_names_its_client(name: str, how: str) -> None:
     with pytest.raises(FederationError, match=MESSAGES[how]) as raised:
         federate(registry.build("strategy", name, {}), reply=spoiled(how))
-    flags = format_error(str(raised.value), lambda path, value: f"--{path}")
-    assert ("a lower --train.lr helps" in flags) == (how in ("nan", "inf"))
+    assert ("a lower train.lr helps" in str(raised.value)) == (how in ("nan", "inf"))
 
 
 def once(how: str) -> Reply:

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedmia.federation.plan import PreparedRun, make_client_context
+from fedmia.federation.plan import Plan, make_client_context
 from fedmia.options import registry
 from fedmia.options.seeding import rng
 from fedmia.simulate import main
@@ -22,7 +22,7 @@ from fedmia.storage.snapshot import StrategyContext, Update
 from strategies.base import FederatedStrategy
 from strategies.fedavg import FedAvg
 from strategies.scaffold import METRIC, Scaffold
-from tests.equivalence.conftest import federated, prepared, weights
+from tests.equivalence.conftest import federated, planned, weights
 
 RATE, ROUNDS = 0.05, 3
 PLAIN = (
@@ -32,7 +32,7 @@ PLAIN = (
 )
 
 
-def algorithm_1(setup: PreparedRun, folder: Path) -> tuple[list[State], State, list[State]]:
+def algorithm_1(setup: Plan, folder: Path) -> tuple[list[State], State, list[State]]:
     """Algorithm 1, option II, eta_g 1, all clients: x of every round, c, and every c_i."""
     client_context = make_client_context(setup, folder, Event())
     x = client_context.method(-1, None).shared_state()
@@ -77,7 +77,7 @@ def algorithm_1(setup: PreparedRun, folder: Path) -> tuple[list[State], State, l
 
 def test_run__is_algorithm_1(tmp_path: Path) -> None:
     """Through messages and desks; shards of 17 images, so batches are uneven."""
-    setup = prepared(PLAIN + "--strategy scaffold")
+    setup = planned(PLAIN + "--strategy scaffold")
     (tmp_path / "twin").mkdir()
     models, c, controls = algorithm_1(setup, tmp_path / "twin")
     run = federated(setup, tmp_path / "run")

@@ -1,4 +1,4 @@
-"""Sweeps whose runs are tiny processes: they write a finished report, or break as they are told."""
+"""Studies whose runs are tiny processes: they write a finished report, or break as told."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from threading import Event
 import pytest
 
 from fedmia.cli.command import parse
-from fedmia.cli.commands import SWEEP
-from fedmia.study.simulations import sweep as run_study
+from fedmia.cli.commands import STUDY
+from fedmia.study.run import run_command
 from fedmia.study.views.sweep import SweepView
+from fedmia.study.views.tradeoff import TradeoffView
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "active.json"
 # config.yaml as it was given, a golden report with AUCs moved by the seed, one line in `done`.
@@ -24,7 +25,7 @@ name = os.path.basename(folder)
 with open(os.path.join(tell, "begun"), "a") as begun:
     mine = ",".join(map(str, getattr(os, "sched_getaffinity", lambda _: ())(0)))
     print(name, os.getpid(), os.environ["OMP_NUM_THREADS"], mine, file=begun)
-os.makedirs(os.path.join(folder, "snapshots"))
+os.makedirs(os.path.join(folder, "recording"))
 shutil.copy(config, os.path.join(folder, "config.yaml"))
 how = os.path.join(tell, name)
 if os.path.exists(how):
@@ -43,8 +44,8 @@ report["timing"] = {"total_s": 1.5}
 json.dump(report, open(os.path.join(folder, "report.json"), "w"))
 """
 ONE = "--attacks similarity --jobs 1 --seed 3 "
-GRID = ONE + "--grid strategy=fedavg,fedprox --seeds 2 "
-Sweeping = Callable[..., int]
+GRID = ONE + "--over strategy=fedavg,fedprox --seeds 2 "
+Studying = Callable[..., int]
 
 
 @pytest.fixture
@@ -67,16 +68,17 @@ def start_of(tell: Path) -> Callable[[Path, Path], Sequence[str]]:
 
 
 @pytest.fixture
-def sweeping(tmp_path: Path, tell: Path, monkeypatch: pytest.MonkeyPatch) -> Sweeping:
-    """`sweeping(flags, stop=..)`: the exit code of a sweep into `OUT`, without figures."""
-    monkeypatch.setattr(SweepView, "figures", lambda self, report: {})
+def studying(tmp_path: Path, tell: Path, monkeypatch: pytest.MonkeyPatch) -> Studying:
+    """`studying(flags, stop=..)`: the exit code of a study into `OUT`, without figures."""
+    for view in (SweepView, TradeoffView):
+        monkeypatch.setattr(view, "figures", lambda self, study: {})
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
 
-    def sweep(flags: str = GRID, stop: Event | None = None) -> int:
-        settings = parse(SWEEP, [*shlex.split(flags), "--quiet", "--out", str(tmp_path / "OUT")])
-        return run_study(settings, stop or Event(), start_of(tell))
+    def study(flags: str = GRID, stop: Event | None = None) -> int:
+        words = [*shlex.split(flags), "--quiet", "--out", str(tmp_path / "OUT")]
+        return run_command(parse(STUDY, words), stop or Event(), start_of(tell))
 
-    return sweep
+    return study
 
 
 def begun(tell: Path) -> list[str]:

@@ -1,4 +1,4 @@
-"""A view from outside: the least and the most that any attack finds at a point."""
+"""A view from outside: the most that any attack finds at a point."""
 
 from __future__ import annotations
 
@@ -6,12 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from fedmia.report.tables import Table
-from fedmia.study.columns import Column, decimal, table, text_column
 from fedmia.study.drawing import forest
-from fedmia.study.engine import Study
-from fedmia.study.view import View
-from fedmia.study.views.baseline import is_score
+from fedmia.study.result import StudyResult
+from fedmia.study.view import Drawing, Section, View
 
 
 @dataclass(frozen=True)
@@ -21,18 +18,17 @@ class Worst(View):
     title: ClassVar[str] = "The worst <case>"
     captions: ClassVar[Mapping[str, str]] = {"worst": "The worst of every model."}
 
-    def report(self, study: Study) -> Any:
-        rows: dict[str, list[float]] = {}
-        for row in study.table:
-            if is_score(row) and row["metric"] == "auc" and row["value"] is not None:
-                rows.setdefault(str(row["point"]), []).append(row["value"])
-        worst = [{"point": point, "worst": max(values)} for point, values in rows.items()]
-        return {"sentence": f"The worst of {len(worst)} points.", "rows": worst}
+    def rows(self, study: StudyResult) -> list[dict[str, Any]]:
+        worst = study.select("auc").groupby("point", sort=False)["value"].max()
+        return [{"point": point, "worst": value} for point, value in worst.items()]
 
-    def tables(self, report: Any) -> Mapping[str, Table]:
-        columns: list[Column] = [text_column("point", "point"), decimal("worst AUC", "worst")]
-        return {"worst": table(columns, report["rows"])}
+    def sections(self, study: StudyResult) -> list[Section]:
+        columns, about = {"point": "point", "worst": "worst AUC"}, "Higher is worse."
+        return [Section(self.title, columns, self.rows(study), ("worst",), 2, about)]
 
-    def figures(self, report: Any) -> dict[str, bytes]:
-        png = forest([(r["point"], {"worst": [r["worst"]]}) for r in report["rows"]], "AUC", 0.5)
-        return {"worst": png} if png else {}
+    def sentence(self, study: StudyResult) -> str:
+        return f"The worst of {len(self.rows(study))} points."
+
+    def figures(self, study: StudyResult) -> dict[str, Drawing]:
+        points = [(row["point"], {"worst": [row["worst"]]}) for row in self.rows(study)]
+        return {"worst": lambda: forest(points, "AUC", 0.5)}

@@ -15,9 +15,8 @@ from scipy.stats import t as student
 from scipy.stats import ttest_1samp
 
 from fedmia.cli.command import parse
-from fedmia.cli.commands import SWEEP
-from fedmia.config.sweep import Sweep
-from fedmia.study.formats import CellPair, CellResults, CellRow
+from fedmia.cli.commands import STUDY
+from fedmia.config.study import Study
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 with pytest.MonkeyPatch.context() as patch:
@@ -43,9 +42,9 @@ SEEDS = (10, 11, 12)
 BASE = "data: digits\nattacks: [similarity]\n"
 
 
-def results(shift: float, code: str = "leaks", aucs: Any = AUCS) -> CellResults:
+def results(shift: float, code: str = "leaks", aucs: Any = AUCS) -> dict[str, Any]:
     """What a run found: `shift` is added to the AUC of each attack, and to that of no control."""
-    pairs: list[CellPair] = [
+    pairs: list[Any] = [
         {"attack": attack, "control": control, "auc": mine + shift, "auc_control": other,
          "difference": mine + shift - other, "ci": None}
         for (attack, control), (mine, other) in aucs.items()
@@ -62,8 +61,8 @@ def results(shift: float, code: str = "leaks", aucs: Any = AUCS) -> CellResults:
         for attack, judged in (("ascent", "alone"), ("ascent", "mean"), ("similarity", "mean"))
     ]  # fmt: skip
     return {
-        "verdict": "", "verdict_code": code, "attacks": attacks, "pairs": pairs, "sets": sets,
-        "knn": 0.8, "linear": None, "knn_after_attack": None, "commit": "abc",
+        "verdict_code": code, "attacks": attacks, "paired": pairs, "sets": sets,
+        "utility": {"knn": 0.8}, "versions": {"commit": "abc"},
     }  # fmt: skip
 
 
@@ -77,7 +76,7 @@ def plan(tmp_path: Path) -> dict[str, Any]:
     for name, data, regime, more in (
         ("digits", "digits", "overfit", "federation: {clients: 4}\n"),
         ("cifar", "CIFAR-10", "overfit", "federation: {clients: 5}\n"),
-        ("weak", "digits", "weak", "seeds: 2\ngrid: {partition.alpha: [0.1, 1]}\n"),
+        ("weak", "digits", "weak", "seeds: 2\nover: {partition.alpha: [0.1, 1]}\n"),
     ):
         (tmp_path / f"{name}.yaml").write_text(BASE + more)
         primary = {"primary": True} if regime == "overfit" else {}
@@ -99,7 +98,7 @@ def plan(tmp_path: Path) -> dict[str, Any]:
 
 @pytest.fixture
 def write(tmp_path: Path) -> Write:
-    """`write(NAME, REGIME, CONFIG)`: the argument of a sweep.json of its runs, written to disk."""
+    """`write(NAME, REGIME, CONFIG)`: the argument of a study of its runs, written to disk."""
 
     def make(
         name: str, regime: str, config: str, flags: Sequence[str] = (),
@@ -107,18 +106,18 @@ def write(tmp_path: Path) -> Write:
         folder: str = "", **more: Any,
     ) -> str:  # fmt: skip
         line = ["--config", str(tmp_path / f"{config}.yaml"), *flags]
-        sweep: Sweep = parse(SWEEP, line).settings
-        points = [cell.grid for cell in sweep.cells[: len(sweep.cells) // sweep.seeds]]
-        cells: list[CellRow] = [
-            {"name": f"run{seed}", "grid": dict(grid), "seed": seed, "state": "finished",
-             "reason": None, "path": f"cells/{seed}", "results": results(shift, **more)}
-            for grid in points for seed, shift in zip(seeds, shifts, strict=False)
-        ]  # fmt: skip
-        out = tmp_path / (folder or f"OUT-{config}")
-        out.mkdir()
-        fields = {"config": sweep.tree(), "seeds": list(seeds), "cells": cells}
-        (out / "sweep.json").write_text(json.dumps(fields))
-        return f"{name}={regime}={out}/sweep.json"
+        study: Study = parse(STUDY, line).settings
+        out, cells = tmp_path / (folder or f"OUT-{config}"), list[Any]()
+        for nth, point in enumerate(study.points):
+            for seed, shift in zip(seeds, shifts, strict=False):
+                run = out / f"cells/{nth}-{seed}"
+                run.mkdir(parents=True)
+                (run / "report.json").write_text(json.dumps(results(shift, **more)))
+                cells.append({"name": f"run{seed}", "grid": dict(point.grid), "seed": seed,
+                              "state": "finished", "path": f"cells/{nth}-{seed}"})  # fmt: skip
+        fields = {"settings": study.tree(), "seeds": list(seeds), "cells": cells}
+        (out / "study.json").write_text(json.dumps(fields))
+        return f"{name}={regime}={out}"
 
     return make
 
@@ -205,10 +204,10 @@ def test_together__finds_what_neither_reading_tells(tmp_path: Path) -> None:
     """Members lie over others in the difference of two readings that share a large part."""
     draw = np.random.default_rng(0)
     part, truth = draw.normal(0, 5, 400), np.repeat([1, 0], 200)
-    lines = [f"main,{m},0,0,{p},{p + 2 * m + e}" for p, m, e in
+    lines = [f"0,{m},0,0,{p},{p + 2 * m + e}" for p, m, e in
              zip(part, truth, draw.normal(0, 0.5, 400), strict=True)]  # fmt: skip
     file = tmp_path / "scores.csv"
-    file.write_text("id,member,client,label,ascent,ascent-level\n" + "\n".join(lines))
+    file.write_text("image,truth,client,label,ascent,ascent-level\n" + "\n".join(lines))
     assert together(file, "ascent", "ascent-level") > 0.95
     assert together(file, "ascent", "other") is None
     assert together(tmp_path / "none.csv", "ascent", "ascent-level") is None
@@ -245,7 +244,7 @@ def refused(plan: Any, asked: Sequence[str], short: bool = False) -> str:
         ({"seeds": (12, 13)}, "seed 13 is not planned"),
         ({"flags": ["--train.lr", "0.07"]}, "train.lr is 0.07"),
         ({"flags": ["--clients", "6"]}, "federation.clients is 6, but 4"),
-        ({"flags": ["--grid", "partition.alpha=0.1,1"]}, "2 points, but 1"),
+        ({"flags": ["--over", "partition.alpha=0.1,1"]}, "2 points, but 1"),
         ({"flags": ["--dataset", "synthetic"]}, "data.name is synthetic"),
     ],
 )
@@ -279,12 +278,12 @@ def test_read__too_few_runs_are_an_answer_that_calls_itself_short(plan: Any, wri
 
 
 def test_read__refuses_what_is_no_sweep(plan: Any, write: Write, tmp_path: Path) -> None:
-    (tmp_path / "sweep.json").write_text("[]")
+    (tmp_path / "study.json").write_text("[]")
     unplanned = write("svhn", "overfit", "digits")
     for argument, why in (
-        ("digits=overfit", "NAME=REGIME=SWEEP.json"),
-        (f"digits=overfit={tmp_path}/sweep.json", "no sweep.json"),
-        (f"digits=overfit={tmp_path}/none.json", "no sweep.json"),
+        ("digits=overfit", "NAME=REGIME=FOLDER"),
+        (f"digits=overfit={tmp_path}", "no study.json"),
+        (f"digits=overfit={tmp_path}/none", "no study.json"),
         (unplanned, "svhn=overfit is not planned"),
     ):
         assert why in refused(plan, [argument])
@@ -297,9 +296,9 @@ def test_primary__a_run_without_its_pair_is_named_and_a_failed_one_is_none(
     first = write("digits", "overfit", "digits", aucs=lost, folder="C")
     with pytest.raises(SystemExit, match="run10 has no ascent-static"):
         primary(plan, read(plan, [first, asked[1]]))
-    path = Path(asked[0].split("=")[2])
+    path = Path(asked[0].split("=")[2]) / "study.json"
     report = json.loads(path.read_text())
-    report["cells"][0] |= {"results": None, "state": "failed"}
+    report["cells"][0] |= {"state": "failed"}
     path.write_text(json.dumps(report))
     assert "2 of 3 planned runs" in refused(plan, asked)
 
@@ -333,7 +332,7 @@ def test_plan__asks_as_many_federations_as_its_effects_need() -> None:
 def test_plan__its_sweeps_have_its_seeds() -> None:
     plan = PLANNING["load_plan"]()
     for one in PLANNING["sweeps"](plan):
-        sweep = parse(SWEEP, ["--config", one.config]).settings
+        sweep = parse(STUDY, ["--config", one.config]).settings
         assert [cell.seed for cell in sweep.cells[:: len(one.points)]] == list(one.seeds)
         if one.primary:
             assert len(one.points) == 1 and {"ascent", "ascent-static"} <= {

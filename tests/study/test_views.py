@@ -1,4 +1,4 @@
-"""Attack against attack on planted scores, a view from outside, and the one table of a study."""
+"""Attack against attack on planted scores, and a view from outside."""
 
 from __future__ import annotations
 
@@ -6,26 +6,28 @@ import json
 import re
 import shlex
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.stats import ttest_rel
 
+from fedmia import open_study
 from fedmia.cli.command import parse
-from fedmia.cli.commands import SWEEP
+from fedmia.cli.commands import STUDY
 from fedmia.options import registry
+from fedmia.options.errors import InputError
 from fedmia.statistics.pvalues import holm
-from fedmia.study.points import group_by_key
-from fedmia.study.simulations import sections
-from fedmia.study.views.baseline import Baseline, BaselineReport
-from fedmia.sweep import main
+from fedmia.study.__main__ import main
+from fedmia.study.result import StudyResult
+from fedmia.study.view import Section, View
+from fedmia.study.views.baseline import BaselineView, rows_of, sentence
 from fedmia.table import COLUMNS
 from tests.snapshots import Snapshot
-from tests.study import outside_view
-from tests.study.conftest import Sweeping
+from tests.study.conftest import Studying
 from tests.study.outside_view import Worst
+from tests.study.planted import study_of_rows
 
 SEEDS, POINTS = range(5), ("a=1", "a=2", "a=3", "a=4")
 RATES = (("auc", None), ("tpr_at_fpr", 0.01))
@@ -65,72 +67,86 @@ def table() -> list[Any]:
     return [*controls, *planted(GAIN), *pixels]
 
 
-def compared(rows: list[Any], baseline: str = "similarity", **more: Any) -> BaselineReport:
-    """What the view makes of these rows."""
-    study: Any = SimpleNamespace(**{"table": rows, "cells": (), "finished": {}} | more)
-    return Baseline(baseline).report(study)
+def study(rows: list[Any], codes: Any = None, baseline: str = "similarity") -> StudyResult:
+    return study_of_rows(rows, codes, baseline=baseline)
 
 
 def test_baseline__is_what_a_naive_twin_finds(table: list[Any]) -> None:
-    report = compared(table)
-    held = {(r["point"], r["seed"], r["attack"], r["metric"]): r["value"]
-            for r in table if r["control"] is None}  # fmt: skip
-    naive = []
+    values = {(r["point"], r["seed"], r["attack"], r["metric"]): r["value"]
+              for r in table if r["control"] is None}  # fmt: skip
+    naive = {}
     for point in POINTS:
         for attack in ("combined", "internal"):
             for metric, _ in RATES:
-                both = [[held[point, s, a, metric] for s in SEEDS] for a in (attack, "similarity")]
+                both = [[values[point, s, a, metric] for s in SEEDS]
+                        for a in (attack, "similarity")]  # fmt: skip
                 test = ttest_rel(*both)
                 ends = test.confidence_interval(0.95)
-                naive.append((point, attack, np.subtract(*both).mean(), tuple(ends), test.pvalue))
-    rows = report["comparisons"]
-    assert [(r["point"], r["attack"]) for r in rows] == [one[:2] for one in naive]
-    for mine, (_, _, mean, ci, p) in zip(rows, naive, strict=True):
-        assert mine["difference"]["mean"] == pytest.approx(mean, abs=1e-6)
-        assert mine["difference"]["ci"] == pytest.approx(ci, abs=1e-5)
-        assert mine["p"] == pytest.approx(p, rel=1e-3)
+                measure = {"auc": "AUC", "tpr_at_fpr": "TPR at 1 % FPR"}[metric]
+                naive[point, attack, measure] = np.subtract(*both).mean(), tuple(ends), test.pvalue
+    rows = rows_of(study(table))
+    assert {(r["point"], r["attack"], r["measure"]) for r in rows} == naive.keys()
+    assert len(rows) == len(naive) == 16
+    for row in rows:
+        mean, ci, p = naive[row["point"], row["attack"], row["measure"]]
+        assert row["difference"]["mean"] == pytest.approx(mean, abs=1e-6)
+        assert row["difference"]["ci"] == pytest.approx(ci, abs=1e-5)
+        assert row["p"] == pytest.approx(p, rel=1e-3)
     assert [r["p_holm"] for r in rows] == holm([r["p"] for r in rows])
-    assert report["method"].startswith("Holm over 16 comparisons")
+
+
+def test_compare__is_one_family_of_all_attacks_asked_for(table: list[Any]) -> None:
+    whole = study(table)
+    both = whole.compare(["combined", "internal"], baseline="similarity")
+    assert len(both) == 16 and {*both["baseline"]} == {"similarity"}
+    assert list(both["p_holm"]) == holm(list(both["p"]))
+    alone = pd.concat([whole.compare(name, "similarity") for name in ("combined", "internal")])
+    joined = both.merge(alone, on=["point", "attack", "measure"], suffixes=("", "_alone"))
+    assert (joined["p"] == joined["p_alone"]).all()
+    assert (joined["p_holm"] >= joined["p_holm_alone"]).all()
+    assert (joined["p_holm"] > joined["p_holm_alone"]).any()
+    with pytest.raises(InputError, match="unknown attack of this study 'combind'; did you mean"):
+        whole.compare(["combind"], "similarity")
 
 
 def test_baseline__counts_the_points_in_which_an_attack_lies_over_it(
     table: list[Any], snapshot: Snapshot
 ) -> None:
-    view, report = Baseline("similarity"), compared(table)
-    snapshot(report["sentence"])
-    (made,) = view.tables(report).values()
-    assert "over all 16" in made.head[-2].small  # type: ignore[union-attr]
-    assert view.figures(report)["baseline"][:8] == b"\x89PNG\r\n\x1a\n"
+    view, whole = BaselineView(), study(table)
+    snapshot(view.sentence(whole))
+    (made,) = view.sections(whole)
+    assert len(made.rows) == 16
+    assert view.figures(whole)["baseline"]() is not None
     assert (
         "similarity lies over combined in 1 of 4 points, under it in 3"
-        in (compared(table, "combined")["sentence"])
-    )
+        in view.sentence(study(table, baseline="combined"))
+    )  # fmt: skip
 
 
 def test_baseline__marks_points_with_unsound_runs(table: list[Any]) -> None:
-    cells = [SimpleNamespace(grid={"alpha": 1}, key=k) for k in "ab"]
-    points = [{**one, "point": "alpha=1"} for one in table if one["point"] == POINTS[0]]
-    finished = {"a": ("", {"verdict_code": "leaks"}), "b": ("", {"verdict_code": "shift"})}
-    for done, name in ((finished, "alpha=1 ‡"), ({"a": finished["a"]}, "alpha=1")):
-        report = compared(points, cells=cells, finished=done)
-        (made,) = Baseline("similarity").tables(report).values()
-        assert {row.cells[0] for row in made.rows} == {name}
+    rows = [one for one in table if one["point"] == POINTS[0]]
+    for codes, name in ((["leaks", "shift"], "a=1 ‡"), (["leaks", "leaks"], "a=1")):
+        whole = study(rows, {POINTS[0]: codes})
+        assert {row["name"] for row in rows_of(whole)} == {name}
+        frame = whole.compare("combined", "similarity")
+        assert {*frame["unsound"]} == {codes.count("shift")}
 
 
 def test_baseline__pairs_equal_seeds_of_equal_images() -> None:
     rows = [row("", s, "similarity", 0.5 + s / 10) for s in (0, 1, 2, 3)]
     rows += [row("", s, "combined", 0.51 + s / 10 + s / 1000) for s in (3, 1, 0, 7)]
     rows.append(row("", 2, "combined", 0.9, n_members=19))  # on fewer images
-    (made,) = compared(rows)["comparisons"]
-    assert made["by_seed"] == {"0": 0.01, "1": 0.011, "3": 0.013}
-    assert made["difference"]["n"] == 3 and made["p"] == made["p_holm"] < 0.01  # type: ignore[operator]
+    (made,) = rows_of(study(rows))
+    assert made["by_seed"] == {0: 0.01, 1: 0.011, 3: 0.013}
+    assert made["difference"]["n"] == 3 and made["p"] == made["p_holm"] < 0.01
     assert made["measure"] == "AUC"
 
 
 def test_baseline__one_seed_settles_nothing() -> None:
-    report = compared([row("", 0, "similarity", 0.5), row("", 0, "combined", 0.9)])
-    assert report["sentence"].startswith("No difference to similarity")
-    assert report["comparisons"][0]["difference"]["mean"] == 0.4
+    one = study([row("", 0, "similarity", 0.5), row("", 0, "combined", 0.9)])
+    assert BaselineView().sentence(one).startswith("No difference to similarity")
+    assert rows_of(one)[0]["difference"]["mean"] == 0.4
+    assert sentence([], "similarity").startswith("No difference")
 
 
 @pytest.mark.parametrize(
@@ -138,10 +154,10 @@ def test_baseline__one_seed_settles_nothing() -> None:
     [
         ("--attacks similarity,combined --baseline similarty", "did you mean 'similarity'?"),
         ("--attacks similarity --baseline similarity", "no other attack runs"),
-        ("--views sweep --out {out}", "a command or a flag of its own"),
-        ("--views baseline --out {out}", "a command or a flag of its own"),
-        ("--views baselin --out {out}", "did you mean 'baseline'?"),
-        ("--views fedmia.sweep:main --out {out}", "is not a View"),
+        ("--view tradeoff --out {out}", "is of defenses, which is not given"),
+        ("--view baseline --out {out}", "is of baseline, which is not given"),
+        ("--view baselin --out {out}", "did you mean 'baseline'?"),
+        ("--view fedmia.audit:main --out {out}", "is not a View"),
     ],
 )
 def test_bad_input__one_line_before_anything_runs(
@@ -154,27 +170,30 @@ def test_bad_input__one_line_before_anything_runs(
 
 
 @pytest.mark.slow
-def test_sweep__shows_the_sections_that_were_asked_for(
-    sweeping: Sweeping, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_study__shows_the_views_that_were_asked_for(
+    studying: Studying, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Baseline, "figures", lambda self, report: {})
-    out = tmp_path / "OUT"
-    flags = "--attacks similarity,internal --jobs 1 --grid strategy=fedavg,fedprox --seeds 2 "
-    flags += "--baseline similarity --views tests.study.outside_view:Worst"
-    assert sweeping(flags) == 0
-    report = json.loads((out / "sweep.json").read_text(encoding="utf-8"))
-    views = report["views"]
-    assert list(views) == ["tests.study.outside_view:Worst", "baseline"]
-    assert views["baseline"]["baseline"] == report["config"]["baseline"] == "similarity"
-    compared = {(r["point"], r["attack"]): r["by_seed"] for r in views["baseline"]["comparisons"]}
-    assert compared["strategy=fedprox", "internal"] == {"0": 0.0, "1": 0.0}
-    page = (out / "sweep.html").read_text(encoding="utf-8")
+    monkeypatch.setattr(BaselineView, "figures", lambda self, study: {})
+    out, outside = tmp_path / "OUT", "tests.study.outside_view:Worst"
+    flags = "--attacks similarity,internal --jobs 1 --over strategy=fedavg,fedprox --seeds 2 "
+    flags += f"--baseline similarity --view {outside},baseline"
+    assert studying(flags) == 0
+    about = json.loads((out / "study.json").read_text(encoding="utf-8"))
+    assert about["views"] == [outside, "baseline"] and about["sentence"] == "The worst of 2 points."
+    study = open_study(out, trust_plugins=True)
+    rows = {(row["point"], row["attack"]): row for row in rows_of(study)}
+    assert rows["strategy=fedprox", "internal"]["by_seed"] == {0: 0.0, 1: 0.0}
+    page = (out / "study.html").read_text(encoding="utf-8")
     titles = re.findall("<h2>(.*?)</h2>", page)
     assert {"Attack against attack", "The worst &lt;case&gt;"} <= {*titles}
-    assert all(view["sentence"] in page for view in views.values())
-    assert "worst AUC" in page and Worst.captions["worst"] in page
-    again = parse(SWEEP, [str(out / "config.yaml")]).settings  # its file repeats it
-    assert list(sections(again)) == list(views) and again.baseline == "similarity"
+    assert all(view.sentence(study) in page for view in study.views.values())
+    for text in ("worst AUC", Worst.captions["worst"], "Higher is worse."):
+        assert text in page
+    assert study.figure("worst") is not None and (out / "figures" / "worst.png").is_file()
+    with pytest.raises(InputError, match="from outside: open it with trust_plugins"):
+        open_study(out).figure("worst")
+    again = parse(STUDY, [str(out / "config.yaml")]).settings  # its file repeats it
+    assert again.views == (outside, "baseline") and again.baseline == "similarity"
 
 
 def test_view__is_a_plugin() -> None:
@@ -182,14 +201,28 @@ def test_view__is_a_plugin() -> None:
     assert registry.load("view", "tests.study.outside_view:Worst") is Worst
 
 
+@pytest.mark.parametrize(
+    ("flags", "views"),
+    [
+        ("", ("sweep",)),
+        ("--attacks similarity,lpla --baseline lpla", ("baseline", "sweep")),
+        ("--defenses gaussian", ("tradeoff", "sweep")),
+        ("--encoders a.pth,b.pth --members digits --nonmembers digits", ("encoders",)),
+        ("--view sweep", ("sweep",)),
+    ],
+)
+def test_views__follow_from_what_is_compared(flags: str, views: tuple[str, ...]) -> None:
+    assert parse(STUDY, shlex.split(flags)).settings.views == views
+
+
 def test_docs__the_view_of_its_own_runs() -> None:
     text = (Path(__file__).parents[2] / "docs" / "howto" / "compare_attacks.md").read_text(
         encoding="utf-8"
     )
     (code,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
-    names = {**vars(outside_view), "group_by_key": group_by_key}
-    exec(compile(code, "compare_attacks.md", "exec"), names)
-    rows = [row("x", s, "similarity", 0.5 + s / 10) for s in (0, 1, 2)]
-    report = (view := names["Worst"]()).report(SimpleNamespace(table=rows, cells=(), finished={}))
-    assert report["rows"] == [{"point": "x", "worst": 0.7}]
-    assert view.tables(report)["worst"].rows[0].cells == ["x", "0.700"]
+    names: dict[str, Any] = {"View": View, "Section": Section}
+    exec("from dataclasses import dataclass\nfrom typing import ClassVar\n" + code, names)
+    view, rows = names["Worst"](), [row("x", s, "similarity", 0.5 + s / 10) for s in (0, 1, 2)]
+    assert view.rows(study(rows)) == [{"point": "x", "worst": 0.7}]
+    (section,) = view.sections(study(rows))
+    assert section.brief_rows() == (["point", "AUC"], [["x", "0.700"]])

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from fedmia.attacks.base import DatasetAttack, Known
 from fedmia.config.audit import Audit, outside_reason
@@ -25,7 +26,7 @@ from fedmia.evaluation.steps.datasets import Partition
 from fedmia.evaluation.steps.failures import Failures
 from fedmia.evaluation.steps.scorer import Scorer
 from fedmia.evaluation.steps.suite import AttackSuite
-from fedmia.options.errors import InputError, format_error
+from fedmia.options.errors import InputError
 from fedmia.options.option import option_fields
 from fedmia.options.seeding import rng
 from fedmia.probes.utility import NO_PROBES, mean_cosine, probe
@@ -78,11 +79,11 @@ class EncoderAttackSuite(AttackSuite[str]):
         super().__init__(
             audit.attack,
             Scorer(known, *scored, audit.seed, self.build),
-            Failures((), (InputError, BudgetError, TrainingStopped), audit.spelling),
+            Failures((), (InputError, BudgetError, TrainingStopped)),
             Archive(folder, key(audit, released, audit_split, augment, device)),
             audit.query_budget,
         )
-        self.held, self.pixels = known.both()[0], PixelCache()
+        self.held, self.pixels = self.holds(known), PixelCache()
         self._signals: dict[str, Signals] = defaultdict(Signals)
         self._methods: dict[str, SSLMethod] = {}
         self.scores = list[ScoredAttack]()
@@ -97,7 +98,8 @@ class EncoderAttackSuite(AttackSuite[str]):
             method = self.build_method(model)
             method.to(self.device).eval()
             if self.released.access == "white_box":  # losses alone read the queue: no query else
-                method.fill_bank(self.held)
+                own = self.audit_split.own
+                method.fill_bank(self.held if own is None else own)
             self._methods[model] = method
         return self._methods[model]
 
@@ -122,7 +124,7 @@ class EncoderAttackSuite(AttackSuite[str]):
             shadows = self.shadows.make(self.held, self.augment, self.pixels, naive=naive)
         make, _, beside = self.vantage(name)
         return make(
-            held=known.both()[0],
+            held=self.holds(known),
             pixels=self.pixels,
             shadows=shadows,
             labels=self.audit_split.labels,
@@ -130,6 +132,11 @@ class EncoderAttackSuite(AttackSuite[str]):
             **self._shared(model),
             **beside,
         )
+
+    def holds(self, known: Known) -> Tensor:
+        """The images that the attacker holds: its own and the known ones."""
+        own, images = self.audit_split.own, known.both()[0]
+        return images if own is None else torch.cat([own, images])
 
     def plain_view(self, model: str) -> BlackBox:
         """A view of `model` that charges no attack."""
@@ -210,7 +217,7 @@ class EncoderAttackSuite(AttackSuite[str]):
         try:
             self.method(UNTRAINED)
         except InputError as error:
-            return format_error(error.text, self.audit.spelling)
+            return str(error)
         return None
 
     def score_encoder(self, name: str) -> ScoredAttack | DatasetInferenceResults:

@@ -43,6 +43,8 @@ class AuditSplit:
         notes: on classes, copies that were left out, and what was converted or resized.
         shadow_data: the shadows' images where they are in memory; None: --shadow-data says.
         owners: client of each image of the members' source, by its place; None: not known.
+        own: of a federation's run, the images of the attacker's client; None: it is no client.
+        received: of a federation's run, rounds whose models the attacker had; None: all.
     """
 
     known_members: Tensor
@@ -61,6 +63,8 @@ class AuditSplit:
     notes: tuple[str, ...] = ()
     shadow_data: ImageSet | None = None
     owners: IntArray | None = None
+    own: Tensor | None = None
+    received: frozenset[int] | None = None
 
     def attacked(self) -> Tensor:
         """Scored and known images: no shadow may be trained on them."""

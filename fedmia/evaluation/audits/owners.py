@@ -88,11 +88,9 @@ def check_owners(owners: IntArray, history: RoundHistory) -> None:
             f"{where}: {len(without)} of {len(owners)} members have no client (the first: image "
             f"{without[0]})"
         )
-    clients = sorted(history.clients)
-    strangers = (
-        sorted({*owners.tolist()}.difference(clients)) if history.rostered and clients else []
-    )
-    if strangers:
+    clients = sorted(history.clients) if history.rostered else []
+    strangers = sorted({*owners.tolist()}.difference(clients))
+    if clients and strangers:
         listed = ", ".join(map(str, clients[:8])) + ", .." * (len(clients) > 8)
         raise InputError(
             f"{where}: client {strangers[0]} trained in no recorded round; those are {listed}"

@@ -199,23 +199,21 @@ class ProvidedShadows:
         except UntrustedPluginError:
             raise
         except InputError as error:
-            raise InputError(f"shadow encoders: {error.text}") from None
+            raise InputError(f"shadow encoders: {error}") from None
 
     def _federation(self, run: RunFolder) -> TrainedShadow:
         """The last model of a run, with its members and as many of its non-members."""
         released = load_run(
             str(run.path), LoadOptions(seed=self.audit.seed, trust_plugins=run.trust)
         )
-        prepared = redeal_split(run, "bring encoders that the audit trained")
-        data, split = prepared.data, prepared.split
+        plan = redeal_split(run, "bring encoders that the audit trained")
+        data, split = plan.data, plan.split
         others = np.concatenate([split.known_nonmembers, split.scored_nonmembers])
         both = np.concatenate([split.members, others])
         self._held |= set(digests(data.images[np.concatenate([both, *split.parts])]))
         count = min(len(split.members), len(others))
         inside, outside = (
-            np.sort(
-                rng(prepared.experiment.seed, "shadow-federation", side).permutation(ids)[:count]
-            )
+            np.sort(rng(plan.experiment.seed, "shadow-federation", side).permutation(ids)[:count])
             for side, ids in (("members", split.members), ("nonmembers", others))
         )
         self._classes = self._classes | Labels(

@@ -9,7 +9,7 @@ import re
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,10 @@ from fedmia.encoders.torchfile import read
 from fedmia.options.bounded import check_npz
 from fedmia.options.errors import InputError, opt
 from fedmia.recording import Recording
-from fedmia.recording.format import ROUNDS, RoundRecord
+from fedmia.recording.format import MAIN, ROUNDS, RoundRecord
 from fedmia.ssl.base import SSLMethod, State
 
+MOST = 24  # models that are scored, evenly spread over the rounds
 SUFFIXES = (".npz", ".pth", ".pt", ".safetensors")
 NUMBERED = re.compile(r"(arr_)?(\d+)")  # arrays of a list: Flower's ArrayRecord, np.savez's
 
@@ -60,6 +61,7 @@ class RoundHistory:
         models: the global model after each round; 0: before the first.
         digest: of all models and updates.
         updates: what each client sent, by round and client; empty where it was not kept.
+        queues: what the attacker's client of a run of fedmia held beside the model, by round.
         rounds: what is known of each round; empty where models alone were kept.
         rostered: whether clients bear the numbers of their partitions.
         notes: for the reader of the report.
@@ -69,6 +71,7 @@ class RoundHistory:
     models: Mapping[int, State]
     digest: str
     updates: Mapping[int, Mapping[int, State]] = field(default_factory=dict)
+    queues: Mapping[int, State] = field(default_factory=dict)
     rounds: Mapping[int, RoundRecord] = field(default_factory=dict)
     rostered: bool = False
     notes: tuple[str, ...] = ()
@@ -79,8 +82,8 @@ class RoundHistory:
             raise InputError(f"{self.where} holds no model after a round{only}")
 
     def fit(self, method: SSLMethod, network: str, strict: bool) -> RoundHistory:
-        """The same by the names of `method`'s shared tensors; every model is read once, and refused
-        where it is damaged or of another network.
+        """The same by the names of `method`'s shared tensors; every file is read once, and refused
+        where it is missing, damaged or of another network.
 
         Args:
             method: built of the network that was trained.
@@ -91,7 +94,7 @@ class RoundHistory:
             The history, its states by those names.
 
         Raises:
-            InputError: a model that does not fit, naming the first tensor that differs.
+            InputError: naming the file, or the first tensor that differs.
         """
         own = {
             prefix + name: tensor
@@ -103,21 +106,26 @@ class RoundHistory:
 
         def fitted(states: Mapping[int, State], what: str) -> States:
             def one(number: int) -> State:
-                where = f"{self.where}: {what.format(number)}"
+                where = f"{self.where}: the {what} {number}"
                 return fit_state(states[number], own, needed, where, network)
 
             return States(states, one)
 
-        models = fitted(self.models, "the model of round {}")
-        for _ in models.values():
-            pass
+        models = fitted(self.models, "model of round")
         updates = {
-            r: fitted(sent, f"the update of client {{}} in round {r}")
-            for r, sent in self.updates.items()
+            r: fitted(sent, f"update in round {r} of client") for r, sent in self.updates.items()
         }
-        return RoundHistory(
-            self.where, models, self.digest, updates, self.rounds, self.rostered, self.notes
-        )
+        for states in (models, *updates.values(), self.queues):
+            for _ in states.values():
+                pass
+        return replace(self, models=models, updates=updates)
+
+    @property
+    def scored(self) -> list[int]:
+        """Rounds whose models are scored: all, or `MOST` of them with the first and the last."""
+        rounds = sorted(r for r in self.models if r)
+        places = np.linspace(0, len(rounds) - 1, min(len(rounds), MOST)).round().astype(int)
+        return [rounds[i] for i in places]
 
     @property
     def clients(self) -> set[int]:
@@ -188,14 +196,24 @@ def _prefixes(names: Iterable[str]) -> list[str]:
     return [common[:at] for at in range(len(common), 0, -1) if common[at - 1] == "."] + [""]
 
 
-def read_recording(folder: Path) -> RoundHistory:
+def read_recording(folder: Path, until: int | None = None) -> RoundHistory:
     """What a recording holds of the federation itself.
+
+    Args:
+        folder: of the recording.
+        until: the last round that counts; None: all do.
+
+    Returns:
+        The history, with notes on what the recording lacks.
 
     Raises:
         InputError: there is no recording, one of another format, or one without a model.
     """
     recording = Recording(folder)
-    rounds, models = recording.rounds.get("main", {}), recording.models()
+    rounds = recording.rounds.get(MAIN, {})
+    if until is not None:
+        rounds = recording.rounds[MAIN] = {r: one for r, one in rounds.items() if r <= until}
+    models = recording.models()
     last, end = max(models, default=0), max((r for r in rounds if rounds[r].cohort), default=0)
     notes = [f"The last model that was recorded is that of round {last}."]
     if last < end:
@@ -216,8 +234,8 @@ def read_recording(folder: Path) -> RoundHistory:
             f"{len(recording.clients())} clients each."
         )
     return RoundHistory(
-        f"recording '{folder}'", models, _digest([folder / ROUNDS]), recording.updates(), rounds,
-        rostered, tuple(notes),
+        f"recording '{folder}'", models, _digest([folder / ROUNDS]), recording.updates(),
+        recording.notes(), rounds, rostered, tuple(notes),
     )  # fmt: skip
 
 
@@ -254,7 +272,7 @@ def read_files(pattern: str) -> RoundHistory:
 
 
 def read_model(path: Path) -> State:
-    """The state in a file: tensors by name, or a list of them by their numbers.
+    """The state in a file: tensors by name, or by their numbers.
 
     Raises:
         InputError: the file is damaged, or holds something else.
@@ -271,13 +289,8 @@ def read_model(path: Path) -> State:
             raise InputError(f"weights '{path}': cannot be read: {error}") from None
     else:
         content = read(path)
-    while isinstance(content, dict) and len(content) == 1:  # {"state_dict": ..}
-        (inner,) = content.values()
-        if isinstance(inner, Tensor):
-            break
-        content = inner
-    if isinstance(content, list | tuple):
-        content = {str(i): tensor for i, tensor in enumerate(content)}
+    while isinstance(content, dict) and [isinstance(v, dict) for v in content.values()] == [True]:
+        (content,) = content.values()  # {"state_dict": ..}
     if not (isinstance(content, dict) and all(isinstance(t, Tensor) for t in content.values())):
         raise InputError(
             f"weights '{path}': one model's tensors are read, and it holds something else: "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from fedmia.storage.runfolder import RunFolder, Trust, outside_plugins
 from fedmia.threat import Labels
 
 if TYPE_CHECKING:
-    from fedmia.federation.plan import PreparedRun
+    from fedmia.federation.plan import Plan
 
 
 def trust_setting(audit: Audit) -> Trust:
@@ -40,7 +40,7 @@ def run_of(audit: Audit) -> RunFolder | None:
     return None
 
 
-def redeal_split(run: RunFolder, otherwise: str) -> PreparedRun:
+def redeal_split(run: RunFolder, otherwise: str) -> Plan:
     """Prepare the audited run again, without the images of clients that it dropped.
 
     Args:
@@ -55,14 +55,15 @@ def redeal_split(run: RunFolder, otherwise: str) -> PreparedRun:
     """
     try:
         from fedmia.config.experiment import Experiment
-        from fedmia.federation.plan import prepare  # needs what a simulation needs: Flower
+        from fedmia.federation.plan import make_plan
+
+        plan = make_plan(from_tree(Experiment, run.tree()))  # needs what a simulation needs: Flower
     except ImportError as error:
         raise InputError(
             f"the images of run '{run.path}' cannot be dealt again without "
             f"{str(error.name).partition('.')[0]}: install it, or {otherwise}"
         ) from None
-    prepared = prepare(from_tree(Experiment, run.tree()))
-    return replace(prepared, split=prepared.split.without_clients(run.dropped()))
+    return replace(plan, split=plan.split.without_clients(run.dropped()))
 
 
 def split_of_run(audit: Audit, run: RunFolder) -> AuditSplit:
@@ -77,8 +78,8 @@ def split_of_run(audit: Audit, run: RunFolder) -> AuditSplit:
     Raises:
         InputError: the run's data cannot be read again, or what runs need is not installed.
     """
-    prepared = redeal_split(run, f"give {opt('members')} and {opt('nonmembers')}")
-    data, split = prepared.data, prepared.split
+    plan = redeal_split(run, f"give {opt('members')} and {opt('nonmembers')}")
+    data, split = plan.data, plan.split
 
     def take(indices: IntArray) -> Tensor:
         return torch.from_numpy(resize_all(data.images[indices], audit.size, data.name))
@@ -99,11 +100,17 @@ def split_of_run(audit: Audit, run: RunFolder) -> AuditSplit:
     members, others = np.sort(members[: audit.limit]), np.sort(others[:half][: audit.limit])
     every = np.concatenate([known_members, known_others, members, others, spare])
     known_members, known_others = known_members[:known], known_others[:known]
-    owners = None
+    of_rounds = dict[str, Any]()
     if audit.of_rounds:  # as the run itself scored its rounds
+        from fedmia.federation.schedule import Schedule  # needs Flower, which made the split
+
+        holder = plan.experiment.holder
         known_members, known_others = np.sort(known_members), np.sort(known_others)
         owners = np.full(len(data.images), -1, dtype=np.int64)
         owners[split.members] = split.owner
+        received = frozenset(Schedule(plan.experiment).received(holder))
+        own = None if holder is None else take(split.parts[holder])
+        of_rounds = {"owners": owners, "own": own, "received": received}
     return AuditSplit(
         known_members=take(known_members),
         known_nonmembers=take(known_others),
@@ -117,7 +124,7 @@ def split_of_run(audit: Audit, run: RunFolder) -> AuditSplit:
         spared=len(spare),
         labels=Labels([(take(every), data.class_labels()[every])]),
         names=(data.name, data.name),
-        views=prepared.experiment.data.source().views,
+        views=plan.experiment.data.source().views,
         notes=("Members and non-members are those of the run itself.",),
-        owners=owners,
+        **of_rounds,
     )

@@ -145,7 +145,7 @@ class OwnShadows:
         if trained and not self.audit.shadow_defense:
             unknown.append(
                 f"The run's clients trained under {' and '.join(trained)}, the shadow encoders did "
-                f"not: {opt('shadow_defense.name', ','.join(trained))} trains them so too."
+                f"not: {opt('shadow_defense', ','.join(trained))} trains them so too."
             )
         if sent:
             unknown.append(
@@ -161,7 +161,7 @@ class OwnShadows:
         settings = build_settings(self.audit.plan(), target)
         setting = RunConditions(norm_kind(settings.model[1], settings.ssl[1]), settings.spec)
         layers = [(one.name, one.build("defense")) for one in self.audit.shadow_defense]
-        return central_stack(layers, setting, "shadow_defense.name")
+        return central_stack(layers, setting, "shadow_defense")
 
     def contents(self) -> str:
         """Digest of the user's files that the shadows are made of; "" without any.

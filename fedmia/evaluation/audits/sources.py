@@ -14,7 +14,7 @@ from fedmia.data.base import Dataset, Request, Views
 from fedmia.data.encoded import EncodedSet
 from fedmia.data.images import ImageSet, IntArray
 from fedmia.options import registry
-from fedmia.options.errors import InputError, map_options, opt
+from fedmia.options.errors import InputError, opt
 
 Source = ImageSet | EncodedSet
 
@@ -97,17 +97,9 @@ def _source(audit: Audit, flag: str, size: int | None) -> tuple[Dataset, Request
 @contextmanager
 def _name_flag(flag: str) -> Iterator[None]:
     """Errors of a data source under its flag."""
-
-    def of_source(option: str) -> str:
-        """Its path here: what a simulation calls `data.NAME` is an option of the audit or of
-        the source."""
-        last = option.removeprefix("data.")
-        own = option == last or last in ("dir", "size", "pixel_range")
-        return option if own else flag if last == "name" else f"{flag}_options.{last}"
-
     try:
         yield
     except InputError as error:
         hint = f"; {opt('skip_unreadable')} leaves them out"
         way_out = hint if isinstance(error, UnreadableError) else ""
-        raise InputError(f"{opt(flag)}: {map_options(error.text, of_source)}{way_out}") from None
+        raise InputError(f"{opt(flag)}: {error}{way_out}") from None

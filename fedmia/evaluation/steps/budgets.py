@@ -35,7 +35,7 @@ def allot(suite: AttackSuite[Model], model: Model, name: str) -> Known:
     try:
         known = suite.known[name] = afford(suite, model, name, every, budget)
     except InputError as error:
-        raise BudgetError(error.text) from None
+        raise BudgetError(str(error)) from None
     if known is not every:
         count = len(known.members)
         suite.notes.append(

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from fedmia.options.errors import InputError, Spelling, format_error, spell_in_python
+from fedmia.options.errors import InputError
 from fedmia.records.rows import BROKEN
 from fedmia.storage.durable import DiskError
 from fedmia.threat import BudgetError
@@ -23,7 +23,6 @@ class Failures:
     Attributes:
         raised: errors that are about the whole evaluation, and end it; so does a disk that fails.
         refusals: errors of an attack that cannot run: nothing is broken.
-        spelling: how options are said in the reasons.
         reasons: attack -> why it has no scores of the model under test.
         beside: (attack, piece of scoring) -> why it has none there, on a control or in a round.
         broken: attacks that failed anywhere.
@@ -31,7 +30,6 @@ class Failures:
 
     raised: Errors = (InputError,)
     refusals: Errors = (InputError, BudgetError)
-    spelling: Spelling = spell_in_python
     reasons: dict[str, str] = field(default_factory=dict)
     beside: dict[tuple[str, str], str] = field(default_factory=dict)
     broken: set[str] = field(default_factory=set)
@@ -75,9 +73,7 @@ class Failures:
         Returns:
             The reason, on one line.
         """
-        why = format_error(
-            error.text if isinstance(error, InputError) else str(error), self.spelling
-        )
+        why = " ".join(str(error).split())
         if isinstance(error, self.refusals):
             return why
         self.broken.add(attack)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from fedmia.attacks.base import Attack, DatasetAttack, Known
@@ -14,7 +15,7 @@ from fedmia.options import registry
 from fedmia.options.errors import opt
 from fedmia.records import DatasetInferenceResults, ScoredAttack
 from fedmia.storage.archive import Archive
-from fedmia.threat import BlackBox, BudgetError
+from fedmia.threat import BlackBox, BudgetError, WhiteBox
 
 Model = TypeVar("Model")
 Result = TypeVar("Result")
@@ -74,6 +75,59 @@ class AttackSuite(Generic[Model]):
         """One attack on one model by an attacker that knows `known`; `how` as in `Scorer`."""
         view = self.view(model, name, known, budget)
         return self.scorer.with_known(known).score_attack(name, view, **how)
+
+    def attempt(self, piece: str, name: str, call: Callable[[], Result]) -> Result | None:
+        """Compute the scores of one attack in a piece of the scoring once; None where it failed."""
+        # A disk that is full where scores are kept is no failure of the attack: it ends the run.
+        return self.once(piece, name, partial(self.failures.attempt, piece, name, call))
+
+    def score_attacks(
+        self, model: Model, names: Iterable[str], piece: str = "", **how: Any
+    ) -> list[ScoredAttack]:
+        """Score the named attacks on one model; they share what they compute.
+
+        Args:
+            model: of a round, or an encoder.
+            names: names of attacks.
+            piece: of the scoring, by whose name each attack is scored once.
+            how: as `Scorer.score_attack`.
+
+        Returns:
+            The scored attacks that did not fail.
+        """
+
+        def scored(name: str) -> ScoredAttack:
+            known = self.known.get(name, self.scorer.known)
+            return self.score(model, name, known, self.budget, **how)
+
+        results = (self.attempt(piece, name, partial(scored, name)) for name in names)
+        return [one for one in results if one is not None]
+
+    def leakage_of_round(
+        self, model: Model, round: int, names: Iterable[str], layers: bool
+    ) -> dict[str, Any]:
+        """Scores of attacks on the model of a round, and of `internal` on each layer (Fig. 6).
+
+        Args:
+            model: of the round.
+            round: 1, 2, ...
+            names: names of attacks.
+            layers: whether `internal` is run.
+
+        Returns:
+            The fields of `RoundInfo`.
+        """
+
+        def score_layers() -> dict[str, ScoredAttack]:
+            view = self.view(model, "internal", self.scorer.known, None)
+            assert isinstance(view, WhiteBox)
+            options = self.attacks.get("internal", {})
+            return self.scorer.score_layers(view, options, threshold=False)
+
+        piece, how = f"round {round}", {"rounds": (round,), "threshold": False}
+        scored = self.score_attacks(model, names, piece, **how)
+        by_layer = self.attempt(f"{piece} layers", "internal", score_layers) if layers else None
+        return {"leakage": {s.name: s for s in scored}, "layers": by_layer or {}}
 
     def infer(
         self, name: str, classes: tuple[IntArray, IntArray], owner: IntArray, deal: Partition,

@@ -63,7 +63,15 @@ def draw(name: str, run: RunScores, report: Report) -> Figure | None:
 
 
 def draw_all(run: RunScores, report: Report) -> dict[str, bytes]:
-    """NAME.png and NAME.pdf of every figure that the run has data for, in the order of the page."""
+    """Every figure that the run has data for.
+
+    Args:
+        run: the scores.
+        report: made of them.
+
+    Returns:
+        NAME.png and NAME.pdf -> bytes, in the order of the page.
+    """
     drawn = {name: one() for name, one in figures(run, report).items()}
     return {
         f"{name}.{kind}": canvas.encode(figure, kind)

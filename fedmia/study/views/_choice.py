@@ -13,13 +13,13 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
-from fedmia.config.tradeoff import NONE
+from fedmia.config.defense_points import NONE
 from fedmia.records.privacy import MEANINGFUL
 from fedmia.report.format import interval, number
+from fedmia.report.verdict import LEAKS
 from fedmia.statistics.intervals import LEVEL
 from fedmia.statistics.spread import p_value
 from fedmia.study.points import BySeed, change, paired_differences
-from fedmia.study.views._trades import at_least_half, best_of, leaks, leaks_measurably, values
 
 WITHIN = 0.05
 COSTS = (
@@ -28,20 +28,20 @@ COSTS = (
 )
 
 
-def choose(points: Sequence[Any], by_point: Sequence[Sequence[Any]]) -> Any:
-    """The choice among points, the undefended one first, with the rows of each.
+def choose(points: Sequence[Any]) -> Any:
+    """The choice among points, the undefended one first.
 
     A point of which a run failed is no candidate: its mean is that of the runs that went well.
     """
-    knns = [values(h, "knn", point["best"]) for point, h in zip(points, by_point, strict=True)]
-    aucs = [leaks(point, rows) for point, rows in zip(points, by_point, strict=True)]
+    knns = [point["knn_by_seed"] for point in points]
+    aucs = [best["by_seed"] if (best := best_of(point)) else {} for point in points]
     candidates = [
         i for i, point in enumerate(points)
         if aucs[i] and not point["failed"] and _keeps_utility(knns[i], knns[0])
     ] if aucs[0] else []  # fmt: skip
     choice: Any = {
-        "within": WITHIN, "candidates": [points[i]["label"] for i in candidates], "least": None,
-        "alike": [], "level": LEVEL, "spare": None,
+        "candidates": [points[i]["point"] for i in candidates], "least": None, "alike": [],
+        "spare": None,
     }  # fmt: skip
     if len(candidates) > 1:
         # Of points at 0.5 or under it the one of most use.
@@ -51,10 +51,24 @@ def choose(points: Sequence[Any], by_point: Sequence[Sequence[Any]]) -> Any:
         )
         others = [i for i in candidates if i != least]
         level = (1 - LEVEL) / len(others)
-        alike = [points[i]["label"] for i in others if not _leaks_more(aucs[i], aucs[least], level)]
+        alike = [points[i]["point"] for i in others if not _leaks_more(aucs[i], aucs[least], level)]
         spare = change(knns[least], _floor(knns[0]))
-        choice |= {"least": points[least]["label"], "alike": alike, "spare": spare}
+        choice |= {"least": points[least]["point"], "alike": alike, "spare": spare}
     return choice
+
+
+def at_least_half(auc: float) -> float:
+    """An AUC under 0.5 counts as 0.5: guessing worse than chance is no less of a leak."""
+    return max(auc, 0.5)
+
+
+def leaks_measurably(point: Any) -> bool:
+    """Whether the best attack's simultaneous interval lies over 0.5; where models of one seed give
+    no interval, whether the verdict of each run is a leak."""
+    best = best_of(point)
+    if best is not None and (ci := best["auc"]["ci_simultaneous"]) is not None:
+        return bool(ci[0] > 0.5)
+    return bool(point["verdicts"]) and set(point["verdicts"]) <= set(LEAKS)
 
 
 def sentence(points: Sequence[Any], choice: Any) -> str:
@@ -71,16 +85,16 @@ def sentence(points: Sequence[Any], choice: Any) -> str:
         )
     if choice["least"] is None:
         return f"No tested defence keeps kNN within 5 % of the undefended {knn}."
-    least = next(point for point in points if point["label"] == choice["least"])
+    least = next(point for point in points if point["point"] == choice["least"])
     if least["defense"] == NONE:
         return (
             f"No tested defence leaks less than no defence and keeps kNN within 5 % of the "
             f"undefended {knn}: {_leak(bare)}."
         )
     text = (
-        f"{least['label']} leaks least of the defences that keep kNN within 5 % "
+        f"{least['point']} leaks least of the defences that keep kNN within 5 % "
         f"({number(least['knn']['mean'])}, undefended {knn}): {_leak(least)}; undefended, "
-        f"{_leak(bare)}. {_alike(choice, bare['label'], least['knn']['n'])}"
+        f"{_leak(bare)}. {_alike(choice, bare['point'], least['knn']['n'])}"
     )
     epsilon = math.inf if least["epsilon"] is None else least["epsilon"]
     if least["standing"] is not None and epsilon > MEANINGFUL:
@@ -109,10 +123,15 @@ def _listed(names: Sequence[str]) -> str:
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
+def best_of(point: Any) -> Any:
+    """The attack that leaks most at a point, None where none has an AUC."""
+    return point["attacks"].get(point["best"])
+
+
 def _leak(point: Any) -> str:
     best = best_of(point)
     assert best is not None
-    ci = f" {interval(best['auc_ci_simultaneous'])}".rstrip()
+    ci = f" {interval(best['auc']['ci_simultaneous'])}".rstrip()
     return f"{best['name']} has AUC {number(best['auc']['mean'])}{ci}"
 
 

@@ -1,325 +1,196 @@
-"""A sweep: every point of its grid over the models, and each point beside its neighbours."""
+"""A sweep: every point of a study over its models, and each point beside its neighbours."""
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
-from urllib.parse import quote
 
-from rich.console import Console
-
-from fedmia.config.sweep import Sweep, format_grid_value, label, tree_key
-from fedmia.records.rows import Report, control_sets
-from fedmia.report.format import DASH, control_of, number
-from fedmia.report.tables import Table, TextCell
-from fedmia.study import columns, formats
-from fedmia.study.columns import (
-    DIGITS,
-    Column,
-    change,
-    count,
-    decimal,
-    ends,
-    mean,
-    models,
-    text_column,
-)
+from fedmia.config.study import format_grid_value, label
+from fedmia.statistics.spread import spread
 from fedmia.study.drawing import forest
-from fedmia.study.engine import Study
-from fedmia.study.points import differences, group_by_key, group_by_point, point_rows
-from fedmia.study.view import (
-    StudyPage,
-    View,
-    mark,
-    note_doubtful_verdicts,
-    note_left_out,
-    study_report,
-)
+from fedmia.study.points import BySeed, change, fill_holm, test_difference
+from fedmia.study.result import StudyResult
+from fedmia.study.view import Drawing, Section, View
 
-MAIN = ("attacks", "roc", "rounds")  # figures of a run, the first that it has stands for it
 MEASURES = {"auc": "AUC", "knn": "weighted kNN", "linear": "linear probe",
             "knn_after_attack": "kNN after the attack"}  # fmt: skip
-NONE = {"mean": None}
-Known = list[tuple[str, float]]  # names of values that are known, and these
-TESTED = (decimal("p", "p"), decimal("p, Holm", "p_holm"))
-PAIRS = (
-    text_column("attack", "attack"), text_column("control", "control"),
-    change("mean difference of AUCs, 95 %", "difference"), ends("difference"), *TESTED,
-    models("difference"),
-)  # fmt: skip
-SETS = (
-    text_column("attack", "attack"), text_column("score of a set", "judged"),
-    text_column("images a set", "size"),
-    mean("mean AUC, 95 %", "auc"), ends("auc"), change("minus its control, 95 %", "difference"),
-    *TESTED, models("auc"),
-)  # fmt: skip
-POINTS = (
-    *(mean(f"{name}, 95 %", key) for key, name in list(MEASURES.items())[1:]),
-    Column("verdicts", lambda row: columns.verdicts(row["verdicts"])),
-    count(columns.MODELS, "finished"), count("failed", "failed"),
-)  # fmt: skip
-DIFFERENCES = (
-    text_column("option", "option"), text_column("from", "from"), text_column("to", "to"),
-    Column("where", lambda row: label(row["others"]) or DASH),
-    Column("of", lambda row: MEASURES[row["measure"]]), text_column("attack", "attack"),
-    change("mean difference, 95 %", "difference"), models("difference"),
-)  # fmt: skip
+TESTED = {"difference.n": "models", "difference.least": "least",
+          "difference.greatest": "greatest", "p": "p", "p_holm": "p, Holm"}  # fmt: skip
+ATTACKS = {
+    "name": "point", "attack": "attack", "auc": "mean AUC, 95 %", "auc.n": "models",
+    "verdicts": "verdicts", "auc.least": "least", "auc.greatest": "greatest",
+    "tpr": "TPR at 1 % FPR, 95 %", "chosen": "chosen",
+}  # fmt: skip
+PAIRS = {"name": "point", "attack": "attack", "control": "control",
+         "+difference": "mean difference of AUCs, 95 %", **TESTED}  # fmt: skip
+SETS = {
+    "name": "point", "attack": "attack", "judged": "score of a set", "size": "images a set",
+    "auc": "mean AUC, 95 %", "auc.n": "models", "+difference": "minus its control, 95 %", **TESTED,
+}  # fmt: skip
+POINTS = {
+    "name": "point", **{key: f"{name}, 95 %" for key, name in list(MEASURES.items())[1:]},
+    "verdicts": "verdicts", "finished": "models", "failed": "failed",
+}  # fmt: skip
+DIFFERENCES = {
+    "option": "option", "from": "from", "to": "to", "where": "where", "of": "of",
+    "attack": "attack", "+difference": "mean difference, 95 %", "difference.n": "models",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
-class SweepView(StudyPage):
-    """Every point of a grid over its models, and points that differ in one option.
+class SweepView(View):
+    """Every point over its models, and points that differ in one option."""
 
-    Attributes:
-        sweep: what was asked, where it is a part of the study's settings.
-        views: others by name, each a section of the page.
-    """
-
-    file: ClassVar[str] = "sweep"
     captions: ClassVar[Mapping[str, str]] = {
-        "attacks": "AUC of each attack at each point of the grid: one dot for each model, with the "
-        "mean and its 95 % interval between models.",
+        "attacks": "AUC of each attack at each point: one dot for each model, with the mean and "
+        "its 95 % interval between models.",
         "pairs": "AUC that each attack adds to its paired control: one dot for each model, with "
         "the mean and its 95 % interval between models.",
     }
 
-    sweep: Sweep | None = None
-    views: Mapping[str, View] = field(default_factory=dict)
-
-    def report(self, study: Study) -> formats.SweepReport:
-        sweep = self.sweep or study.settings
-        cells: list[Any] = [
-            study.state(cell, grid=dict(cell.grid)) | {"results": results_of(study, cell.key)}
-            for cell in study.by_point()
-        ]
-        sections = {name: view.report(study) for name, view in self.views.items()}
-        points = point_rows(cells)
-        after = {
-            "cells": cells, "points": points, "differences": list(differences(cells)),
-            **({"views": sections} if sections else {}),
-        }  # fmt: skip
-        tree = sweep.tree()
-        return study_report(  # type: ignore[no-any-return]
-            study, sentence(cells), {"grid": tree["grid"]}, after,
-            notes(cells, sweep) + note_doubtful_verdicts(points, "Runs"), tree,
-        )  # fmt: skip
-
-    def tables(self, report: formats.SweepReport) -> dict[str, Table]:
-        places = [
-            Column(path, lambda row, path=path: _place(row["grid"], path))  # type: ignore[misc]
-            for path in varied(report)
+    def sections(self, study: StudyResult) -> list[Section]:
+        attacks, (pairs, sets) = attack_rows(study), control_rows(study)
+        names = dict.fromkeys(name for row in attacks for name in row["controls"])
+        controls = {f"controls.{name}.mean": f"{name} control" for name in names}
+        return [
+            Section("Attacks, by point", ATTACKS | controls, attacks, ("attacks",), 5),
+            Section("Attacks minus their paired controls", PAIRS, pairs, ("pairs",), 5),
+            Section("Sets of images", SETS, sets),
+            Section("Utility and verdicts", POINTS, point_rows(study)),
+            Section("Differences between points, paired by seed", DIFFERENCES, differences(study)),
         ]
 
-        def listed(name: str) -> list[Any]:
-            points: Sequence[Any] = report["points"]
-            key = "name" if name == "attacks" else "attack"
-            return [
-                {**row, key: row[key] + mark(point["verdicts"]), "grid": point["grid"]}
-                for point in points for row in point[name]
-            ]  # fmt: skip
+    def sentence(self, study: StudyResult) -> str:
+        codes = Counter(cell.verdict_code for cell in study.cells if cell.verdict_code)
+        line = f"{codes.total()} of {len(study.cells)} runs are finished; "
+        line += f"{codes.pop('leaks', 0)} of them leak membership"
+        line += "".join(f"; {code}: {n}" for code, n in codes.items() if code != "not-established")
+        failed = sum(cell.state == "failed" for cell in study.cells)
+        return line + (f"; failed and left out: {failed}." if failed else ".")
 
-        def marked(row: Any, end: str) -> str:
-            grid = tree_key({**row["others"], row["option"]: row[end]})
-            return format_grid_value(row[end]) + marks[grid]
-
-        marks = {tree_key(point["grid"]): mark(point["verdicts"]) for point in report["points"]}
-        changes = [
-            {**row, "from": marked(row, "first"), "to": marked(row, "second")}
-            for row in report["differences"]
-        ]
-
-        return {
-            "attacks": columns.table([*places, *attacks(report)], listed("attacks")),
-            "pairs": columns.table([*places, *PAIRS], listed("pairs")),
-            "sets": columns.table([*places, *SETS], listed("sets")),
-            "points": columns.table([*places, *POINTS], report["points"]),
-            "differences": columns.table(DIFFERENCES, changes),
-        }
-
-    def draw(self, report: formats.SweepReport) -> dict[str, bytes | None]:
-        cells = report["cells"]
-        return {
-            "attacks": forest(_lines(cells, _aucs), "AUC (0.5: no leakage)", 0.5, 0.0),
-            "pairs": forest(_lines(cells, _pairs), "AUC minus AUC of the paired control", 0.0),
-        }
-
-    def more(self, report: formats.SweepReport) -> Callable[[Console], None]:
-        """The runs that failed, what the mark says, and the sentence of each section."""
-
-        def lines(console: Console) -> None:
-            super(SweepView, self).more(report)(console)
-            for note in note_doubtful_verdicts(report["points"], "Runs"):
-                console.print(note, highlight=False, markup=False, soft_wrap=True)
-            for own in report.get("views", {}).values():
-                console.print(own["sentence"], highlight=False, markup=False, soft_wrap=True)
-
+    def notes(self, study: StudyResult) -> list[str]:
+        lines = []
+        if len({cell.seed for cell in study.cells}) == 1:
+            lines.append(
+                "One seed: there is no interval between models. Five or more seeds give one worth "
+                "having."
+            )
+        commits = {cell.commit for cell in study.cells if cell.path}
+        if len(commits) > 1:
+            lines.append(f"The runs were made by {len(commits)} commits of fedmia.")
         return lines
 
-    def values(self, report: formats.SweepReport, out: Path) -> dict[str, Any]:
-        sections = report.get("views", {})
+    def figures(self, study: StudyResult) -> dict[str, Drawing]:
+        aucs = _lines(study, study.values("auc", "attack"))
+        pairs = _lines(study, {
+            (point, f"{attack} less {control}"): by_seed
+            for (point, attack, control), by_seed in _pairs(study).items()
+        })  # fmt: skip
         return {
-            "over": ", ".join(varied(report)) or "seeds",
-            "cards": [_card(cell, out) for cell in report["cells"] if cell["path"] is not None],
-            "views": [view.section(sections[name]) for name, view in self.views.items()],
+            "attacks": lambda: forest(aucs, "AUC (0.5: no leakage)", 0.5, 0.0),
+            "pairs": lambda: forest(pairs, "AUC minus AUC of the paired control", 0.0),
         }
 
-    def terminal(self, report: formats.SweepReport) -> Any:
-        """One line a point and attack, most leaking attack of each point first."""
-        lines: list[Any] = []
-        for point in report["points"]:
-            ordered = sorted(point["attacks"], key=lambda r: -(r["auc"]["mean"] or 0.0))
-            rows = [(r["name"], columns.over_models(r["auc"]), r["auc"]["n"]) for r in ordered]
-            for row in point["pairs"]:
-                less = columns.signed(row["difference"])
-                rows.append((_pair(row), less, row["difference"]["n"]))
-            leaks = point["verdicts"].get("leaks", 0)
-            place = (label(point["grid"]) or DASH) + mark(point["verdicts"])
-            lines += [(place, name, value, str(n), str(leaks)) for name, value, n in rows]
-        heads = ("mean AUC, 95 %\nbetween models", "models", "leak")
-        return columns.screen(("point", "attack"), heads, lines, once=(0, 4))
+
+def attack_rows(study: StudyResult) -> list[dict[str, Any]]:
+    """Each attack at each point over the models, the most leaking first; its controls beside."""
+    controls, aucs = study.values("auc", "attack", "control"), study.values("auc", "attack")
+    rates = study.values("tpr_at_fpr", "attack", target_fpr=0.01)
+    cells, rows = study.by_point(), list[dict[str, Any]]()
+    for place in study.values("n_members", "attack"):
+        point, attack = place
+        chosen = [cell.choices[attack] for cell in cells[point] if attack in cell.choices]
+        rows.append({
+            "point": point, "name": study.name(point), "attack": attack,
+            "auc": spread(aucs.get(place, {}).values()),
+            "tpr": spread(rates.get(place, {}).values()),
+            "controls": {k[2]: spread(v.values()) for k, v in controls.items() if k[:2] == place},
+            "chosen": dict(Counter(label(choices) for choices in chosen).most_common()),
+            "verdicts": study.verdicts(point),
+        })  # fmt: skip
+    order = [*cells]
+    return sorted(rows, key=lambda r: (order.index(r["point"]), -(r["auc"]["mean"] or 0.0)))
 
 
-def sentence(cells: Sequence[formats.CellRow]) -> str:
-    """How many runs are finished, and how many of them leak."""
-    results = [cell["results"] for cell in cells if cell["results"] is not None]
-    codes = Counter(one["verdict_code"] for one in results)
-    leaks = codes.pop("leaks", 0)
-    line = f"{len(results)} of {len(cells)} runs are finished; {leaks} of them leak membership"
-    line += "".join(f"; {code}: {n}" for code, n in codes.items() if code != "not-established")
-    failed = sum(cell["state"] == "failed" for cell in cells)
-    return line + (f"; failed and left out: {failed}." if failed else ".")
+def control_rows(study: StudyResult) -> tuple[list[Any], list[Any]]:
+    """What each attack adds to its paired controls, and sets of images; Holm's p holds for all."""
+    pairs: list[Any] = [
+        {"point": point, "name": study.name(point), "attack": attack, "control": control,
+         **test_difference(by_seed.values())}
+        for (point, attack, control), by_seed in _pairs(study).items()
+    ]  # fmt: skip
+    sets: list[Any] = []
+    for subject in ("set/mean", "set/alone"):
+        less = study.values("auc_difference", "attack", "set_size", "baseline", subject=subject)
+        added = {key[:3]: (key[3], by_seed) for key, by_seed in less.items()}
+        for place, by_seed in study.values("auc", "attack", "set_size", subject=subject).items():
+            (point, attack, size), (control, own) = place, added.get(place, (None, {}))
+            sets.append({
+                "point": point, "name": study.name(point), "attack": attack, "control": control,
+                "judged": subject.removeprefix("set/"), "size": int(size),
+                "auc": spread(by_seed.values()), **test_difference(own.values()),
+            })  # fmt: skip
+    fill_holm([*pairs, *sets])
+    return pairs, sets
 
 
-def notes(cells: Sequence[formats.CellRow], sweep: Sweep) -> list[str]:
-    """What a reader of the means must know.
-
-    Args:
-        cells: the runs.
-        sweep: the settings of the command.
-
-    Returns:
-        The notes.
-    """
-    lines = []
-    if sweep.seeds == 1:
-        lines.append(
-            "One seed: there is no interval between models. Five or more seeds give one worth "
-            "having."
-        )
-    commits = {c["results"]["commit"] for c in cells if c["results"] is not None}
-    if len(commits) > 1:
-        lines.append(f"The runs were made by {len(commits)} commits of fedmia.")
-    return lines + note_left_out([cell["name"] for cell in cells if cell["results"] is None])
-
-
-def varied(report: formats.SweepReport) -> list[str]:
-    """Every option that a grid varies, in order."""
-    return list(dict.fromkeys(path for point in report["points"] for path in point["grid"]))
-
-
-def attacks(report: formats.SweepReport) -> list[Column]:
-    """Columns of every attack at every point, controls beside."""
-    rows = [row for point in report["points"] for row in point["attacks"]]
-    controls = list(dict.fromkeys(label for row in rows for label in row["controls"]))
+def point_rows(study: StudyResult) -> list[dict[str, Any]]:
+    """Use and verdicts of each point."""
+    probes = _probes(study)
     return [
-        Column("attack", _chosen), mean("mean AUC, 95 %", "auc"), ends("auc"),
-        mean("TPR at 1 % FPR, 95 %", "tpr_at_1_percent_fpr"),
-        *(
-            Column(
-                TextCell(f"{name} control", ("mean AUC",)),
-                lambda row, name=name: number((row["controls"].get(name) or NONE)["mean"], DIGITS),  # type: ignore[misc]
-            )
-            for name in controls
-        ),
-        models("auc"),
+        {
+            "point": point, "name": study.name(point), "verdicts": study.verdicts(point),
+            "finished": sum(cell.state == "finished" for cell in cells),
+            "failed": sum(cell.state == "failed" for cell in cells),
+            **{name: spread(values.get((point,), {}).values()) for name, values in probes.items()},
+        }
+        for point, cells in study.by_point().items()
     ]  # fmt: skip
 
 
-def results_of(study: Study, key: str) -> formats.CellResults | None:
-    """What a sweep keeps of a run, None unless it is finished."""
-    return results(study.finished[key][1]) if key in study.finished else None
+def differences(study: StudyResult) -> list[dict[str, Any]]:
+    """Every two points whose grids differ in one option, compared seed by seed: the second less the
+    first."""
+    measured = {("auc", name, at): v for (at, name), v in study.values("auc", "attack").items()}
+    for measure, probed in _probes(study).items():
+        measured |= {(measure, None, point): by_seed for (point,), by_seed in probed.items()}
+    points = [(point, cells[0].grid) for point, cells in study.by_point().items()]
+    rows: list[dict[str, Any]] = []
+    for (one, a), (other, b) in itertools.combinations(points, 2):
+        if a.keys() != b.keys() or len(paths := [path for path in a if a[path] != b[path]]) != 1:
+            continue
+        (path,), ends = paths, [(a, study.mark(one)), (b, study.mark(other))]
+        values = [format_grid_value(grid[path]) + mark for grid, mark in ends]
+        for (measure, attack, at), theirs in measured.items():
+            less = change(measured.get((measure, attack, other), {}), theirs)
+            if at == one and less["n"]:
+                rows.append({
+                    "option": path, "from": values[0], "to": values[1],
+                    "where": label({k: v for k, v in a.items() if k != path}),
+                    "of": MEASURES[measure], "attack": attack, "difference": less,
+                })  # fmt: skip
+    return rows
 
 
-def results(report: Report) -> formats.CellResults:
-    """What a sweep keeps of a run's report."""
-    after = report["utility"].get("after_attack")
-    pairs: list[Any] = [
-        {key: row.get(key) for key in formats.CellPair.__annotations__} for row in report["paired"]
-    ]
-    return {
-        "verdict": report["verdict"],
-        "verdict_code": report["verdict_code"],
-        "attacks": [_attack(report, row) for row in report["attacks"]],
-        "pairs": pairs,
-        "sets": report["sets"],
-        "knn": report["utility"]["knn"],
-        "linear": report["utility"]["linear"],
-        "knn_after_attack": after["knn"] if after else None,
-        "commit": report["versions"].get("commit"),
-    }
+def _pairs(study: StudyResult) -> dict[tuple[Any, ...], dict[int, float]]:
+    return study.values("auc_difference", "attack", "baseline", subject="pair")
 
 
-def _attack(report: Report, row: Any) -> formats.CellAttack:
-    beside = {label: control_of(report, label, row["name"])
-              for label in control_sets(report["controls"])}  # fmt: skip
-    more = {
-        "tpr_at_1_percent_fpr": row["tpr_at_fpr"]["0.01"],
-        "controls": {label: control["auc"] for label, control in beside.items() if control},
-    }
-    picked: Any = {key: (row | more)[key] for key in formats.CellAttack.__annotations__}
-    return picked  # type: ignore[no-any-return]
-
-
-def _aucs(results: formats.CellResults) -> Known:
-    return [(r["name"], r["auc"]) for r in results["attacks"] if r["auc"] is not None]
-
-
-def _pairs(results: formats.CellResults) -> Known:
-    return [(_pair(r), r["difference"]) for r in results["pairs"] if r["difference"] is not None]
-
-
-def _pair(row: Any) -> str:
-    return f"{row['attack']} less {row['control']}"
+def _probes(study: StudyResult) -> dict[str, dict[tuple[Any, ...], dict[int, float]]]:
+    after = study.values("knn", subject="utility/after_attack")
+    use = {name: study.values(name, subject="utility") for name in ("knn", "linear")}
+    return {**use, "knn_after_attack": after}
 
 
 def _lines(
-    cells: Sequence[formats.CellRow], values: Callable[[formats.CellResults], Known]
-) -> list[tuple[str, dict[str, list[float]]]]:
+    study: StudyResult, values: Mapping[tuple[Any, ...], BySeed]
+) -> list[tuple[str, dict[str, Sequence[float]]]]:
     """Each point with the values of its models, as `forest` draws them."""
     return [
-        (
-            (label(cells_of_point[0]["grid"]).replace(", ", "\n") or "the experiment")
-            + mark(c["results"]["verdict_code"] for c in cells_of_point if c["results"]),
-            group_by_key(
-                one for cell in cells_of_point if cell["results"] for one in values(cell["results"])
-            ),
-        )
-        for cells_of_point in group_by_point(cells).values()
-    ]
-
-
-def _card(cell: formats.CellRow, out: Path) -> dict[str, str]:
-    path, results = str(cell["path"]), cell["results"]
-    files = [f"{path}/figures/{name}.png" for name in MAIN]
-    figure = next((quote(file) for file in files if (out / file).is_file()), "")
-    return {
-        "name": cell["name"],
-        "code": results["verdict_code"] if results else "",
-        "verdict": results["verdict"] if results else "",
-        "link": quote(f"{path}/report.html"),
-        "figure": figure,
-    }
-
-
-def _chosen(row: formats.AttackSpread) -> str | TextCell:
-    """An attack's name, under it each choice of its options with how many models led to it."""
-    counts = Counter(label(choices) for choices in row["choices"].values())
-    chosen = tuple(f"chosen: {options} ({models})" for options, models in counts.most_common())
-    return TextCell(row["name"], chosen) if chosen else row["name"]
-
-
-def _place(point: Mapping[str, Any], path: str) -> str:
-    return format_grid_value(point[path]) if path in point else DASH
+        (study.name(point).replace(", ", "\n"),
+         {name: [*v.values()] for (at, name), v in values.items() if at == point})
+        for point in study.by_point()
+    ]  # fmt: skip

@@ -1,181 +1,221 @@
-"""A trade-off: what defences stop at what price, from the sweep that it is."""
+"""A trade-off: what each defence stops at each strength, at what price, and which leaks least."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import rich.table
-
-from fedmia.config.sweep import format_grid_value
-from fedmia.config.tradeoff import NONE, Tradeoff
+from fedmia.config.defense_points import NONE, UNDEFENDED
+from fedmia.config.study import format_grid_value
 from fedmia.records.privacy import MEANINGFUL
 from fedmia.report.figures import canvas
-from fedmia.report.format import DASH, estimate
-from fedmia.report.tables import Table, TextCell
-from fedmia.study import columns, formats
-from fedmia.study.columns import Column, change, mean, models, number_over_cis, text_column
+from fedmia.report.format import DASH
+from fedmia.statistics.spread import clip_interval, spread, t_interval
 from fedmia.study.drawing import cross
-from fedmia.study.engine import Study
-from fedmia.study.points import group_by_key
-from fedmia.study.view import StudyPage, mark, note_doubtful_verdicts, study_report
-from fedmia.study.views import _trades
-from fedmia.study.views._choice import COSTS, WITHIN, choose, sentence
-from fedmia.study.views._trades import attack_of, best_of, place
-from fedmia.study.views.sweep import SweepView
+from fedmia.study.points import BySeed, change, group_by_key
+from fedmia.study.result import CellState, StudyResult
+from fedmia.study.view import Drawing, Section, View
+from fedmia.study.views._choice import COSTS, WITHIN, at_least_half, best_of, choose, sentence
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-NO_GUARANTEE, DAGGER = "no meaningful guarantee", "†"
-
-
-def _tpr(point: Any) -> str:
-    return columns.over_models(best["tpr"]) if (best := best_of(point)) else DASH
-
-
-def _auc(row: Any) -> TextCell:
-    if row is None or row["auc"]["mean"] is None:
-        return TextCell(DASH)
-    return number_over_cis(row["auc"]["mean"], row["auc"]["ci"], row["auc_ci_simultaneous"])
-
-
-NAME = Column("defence", lambda p: p["label"] + mark(p["verdicts"]))
-POINTS = (
-    Column("defence", lambda p: TextCell(p["label"], ("on the Pareto front",) * p["front"])),
-    Column("epsilon at most", lambda p: epsilon(p)), text_column("best attack", "best"),
-    Column(TextCell("mean AUC", ("95 %, simultaneous",)), lambda p: _auc(best_of(p))),
-    change("AUC minus undefended, 95 %", "auc_change"), Column("TPR at 1 % FPR, 95 %", _tpr),
-    mean("weighted kNN, 95 %", "knn"), change("kNN minus untrained", "knn_over_untrained"),
-    change("kNN minus undefended, 95 %", "knn_change"), mean("linear probe, 95 %", "linear"),
-    Column("verdicts", lambda p: columns.verdicts(p["verdicts"])),
-    Column(columns.MODELS, lambda p: models_cell(p)),
-)  # fmt: skip
-GROUPS = (
-    text_column("defence", "label"), text_column("best attack", "best"),
-    mean("mean AUC of defended clients, 95 %", "defended"),
-    mean("mean AUC of undefended clients, 95 %", "undefended"), change("difference", "difference"),
-    models("difference"),
-)  # fmt: skip
+NO_GUARANTEE = "no meaningful guarantee"
+POINTS = {
+    "name": "defence", "best": "best attack", "leak.auc": "mean AUC",
+    "knn": "weighted kNN, 95 %", "guarantee": "epsilon at most", "pareto": "Pareto front",
+    "verdicts": "verdicts", "+auc_change": "AUC minus undefended, 95 %",
+    "leak.tpr": "TPR at 1 % FPR, 95 %", "+knn_over_untrained": "kNN minus untrained",
+    "+knn_change": "kNN minus undefended, 95 %", "linear": "linear probe, 95 %",
+    "finished": "models", "failed": "failed",
+}  # fmt: skip
+GROUPS = {
+    "name": "defence", "best": "best attack", "defended": "mean AUC of defended clients, 95 %",
+    "undefended": "mean AUC of undefended clients, 95 %", "+difference": "difference",
+    "difference.n": "models",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
-class TradeoffView(StudyPage):
+class TradeoffView(View):
     """Each defence at each strength: what leaks, what use is left, which leaks least."""
 
-    file: ClassVar[str] = "tradeoff"
-    keeps_json: ClassVar[bool] = False
-    beside: ClassVar[Mapping[str, str]] = {"tradeoff": "tradeoff.png"}
+    title: ClassVar[str] = "Defences: leakage and utility"
     captions: ClassVar[Mapping[str, str]] = {
         "tradeoff": "Utility and privacy: down and to the right is better. A line joins the "
         "points of one defence, labelled with their strength. Bars: 95 % intervals between "
         "models, for each mean alone; an interval of no information, 0 to 1, has no bar."
     }
 
-    def report(self, study: Study) -> Any:
-        tradeoff: Tradeoff = study.settings
-        swept, rows = SweepView(sweep=tradeoff.sweep).report(study), _trades.rows(tradeoff, study)
-        by_point = [
-            [r for r in rows if (r["defense"], r["strength"]) == (t.defense, t.strength)]
-            for t in tradeoff.trades
-        ]
-        points = _trades.points(tradeoff.trades, swept["points"], by_point)
-        cells, reports = study.by_point(), study.reports()
-        for i, point in enumerate(points):
-            own = cells[i * tradeoff.seeds : (i + 1) * tradeoff.seeds]
-            by_seed = {cell.seed: reports[cell.key] for cell in own if cell.key in reports}
-            point["groups"] = _trades.groups(by_seed, point["best"])
-        choice = choose(points, by_point)
-        before = {
-            "rows": rows, "points": points, "choice": choice, "family": _trades.family(points),
-        }  # fmt: skip
-        return study_report(
-            study, sentence(points, choice), before, {}, notes(swept), tradeoff.tree()
+    def sections(self, study: StudyResult) -> list[Section]:
+        points = point_rows(study)
+        least, names = (
+            choose(points)["least"],
+            dict.fromkeys(n for p in points for n in p["attacks"]),
         )
+        lines = [
+            {**point, "leak": best_of(point), "guarantee": epsilon(point),
+             "pareto": "on it" * point["front"]}
+            for point in points
+        ]  # fmt: skip
+        groups = [{**point, **point["groups"]} for point in points if point["groups"]]
+        lost = [{"who": who, "why": why} for who, why in without_result(study)]
+        attacks = {"name": "defence", **{f"attacks.{name}.auc": name for name in names}}
+        return [
+            Section("Privacy and utility", POINTS, lines, ("tradeoff",), 5,
+                    css=lambda point: "leaks" * (point["point"] == least)),
+            Section("Every attack", attacks, points),
+            Section("Clients that defend themselves, and their neighbours", GROUPS, groups),
+            Section("Attacks without a result", {"who": "run", "why": "reason"}, lost),
+        ]  # fmt: skip
 
-    def tables(self, report: Any) -> dict[str, Table]:
-        points: Sequence[Any] = report["points"]
-        least = report["choice"]["least"]
-        names = dict.fromkeys(row["attack"] for row in report["rows"])
-        attacks = [
-            Column(name, lambda point, name=name: _auc(attack_of(point, name)))  # type: ignore[misc]
-            for name in names
-        ]
-        return {
-            "points": columns.table(POINTS, points, lambda p: "leaks" * (p["label"] == least)),
-            "attacks": columns.table([NAME, *attacks], points),
-            "groups": columns.table(GROUPS, [{**p, **p["groups"]} for p in points if p["groups"]]),
-        }
+    def sentence(self, study: StudyResult) -> str:
+        points = point_rows(study)
+        return sentence(points, choose(points))
 
-    def draw(self, report: Any) -> dict[str, bytes | None]:
-        return {"tradeoff": draw(report)}
-
-    def values(self, report: Any, out: Path) -> dict[str, Any]:
-        front = [point["label"] for point in report["points"] if point["front"]]
-        return {"lost": list(lost(report)), "front": front, "costs": COSTS}
-
-    def terminal(self, report: Any) -> Any:
-        """One line a point; those on the front have a star."""
-        table = rich.table.Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
-        names = [_short_label(point) + " *" * point["front"] for point in report["points"]]
-        longest = max((len(word) for name in names for word in name.split()), default=0)
-        table.add_column("defence", min_width=longest, overflow="fold")
-        for head in ("best\nattack", "mean AUC, simul-\ntaneous 95 %", "mean kNN, 95 %"):
-            table.add_column(head, no_wrap=True)
-        for head in ("epsilon", "models"):
-            table.add_column(head, justify="right", overflow="fold")
-        for point, name in zip(report["points"], names, strict=True):
-            best = best_of(point)
-            table.add_row(
-                name,
-                point["best"] or DASH,
-                estimate(best["auc"]["mean"], best["auc_ci_simultaneous"]) if best else DASH,
-                estimate(point["knn"]["mean"], point["knn"]["ci"]),
-                epsilon(point).replace(f", {NO_GUARANTEE}", DAGGER),
-                models_cell(point),
+    def notes(self, study: StudyResult) -> list[str]:
+        lines = [] if choose(point_rows(study))["least"] is None else [COSTS]
+        if any(cell.verdict_code == "collapsed" for cell in study.cells):
+            lines.append(
+                "A collapsed encoder gives all images one output: it leaks little and is of no use."
             )
-        table.caption = f"* on the Pareto front   {DAGGER} {NO_GUARANTEE}"
-        if report["choice"]["least"] is not None:
-            table.caption += f"\n{COSTS}"
-        for note in note_doubtful_verdicts(report["points"], "Runs"):
-            table.caption += f"\n{note}"
-        table.caption_justify = "left"
-        return table
+        return lines
+
+    def figures(self, study: StudyResult) -> dict[str, Drawing]:
+        return {"tradeoff": lambda: draw(point_rows(study))}
 
 
-def notes(swept: formats.SweepReport) -> list[str]:
-    """What a reader of the means must know."""
-    lines = list(swept["notes"])
-    if any("collapsed" in point["verdicts"] for point in swept["points"]):
-        lines.append(
-            "A collapsed encoder gives all images one output: it leaks little and is of no use."
-        )
-    return lines
+def point_rows(study: StudyResult) -> list[dict[str, Any]]:
+    """One row a defence and strength, the undefended federation first, with intervals of all
+    attacks at all points that hold together."""
+    points = [_point(study, point, cells) for point, cells in study.by_point().items()]
+    every = [row for point in points for row in point["attacks"].values()]
+    family = sum(row["auc"]["ci"] is not None for row in every)
+    for row in every:
+        together = clip_interval(t_interval(list(row["by_seed"].values()), family))
+        row["auc"]["ci_simultaneous"] = together
+    bare = points[0]
+    undefended = bare["attacks"].get(bare["best"], {"by_seed": {}})["by_seed"]
+    for point in points[1:]:
+        own = best_of(point)["by_seed"] if point["best"] else {}
+        point["auc_change"] = change(own, undefended)
+        point["knn_change"] = change(point["knn_by_seed"], bare["knn_by_seed"])
+    for point in points:
+        point["front"] = not any(beats(other, point) for other in points)
+    return points
 
 
-def lost(report: Any) -> Iterator[tuple[str, str]]:
-    """(who, why) of every row without an AUC; of equal reasons at one point one entry."""
-    labels = {(p["defense"], p["strength"]): p["label"] for p in report["points"]}
-    noted = (
-        ((labels[row["defense"], row["strength"]], row["note"]), row)
-        for row in report["rows"]
-        if row["note"]
+def _point(study: StudyResult, point: str, cells: Sequence[CellState]) -> dict[str, Any]:
+    rates = study.values("tpr_at_fpr", "attack", target_fpr=0.01, point=point)
+    attacks: dict[str, Any] = {
+        name: {"name": name, "by_seed": by_seed, "auc": {**spread(by_seed.values())},
+               "tpr": spread(rates.get((point, name), {}).values())}
+        for (_, name), by_seed in study.values("auc", "attack", point=point).items()
+    }  # fmt: skip
+    best = max(attacks, key=lambda name: attacks[name]["auc"]["mean"], default=None)
+    knn, linear = (_use(study, cells, probe, best) for probe in ("knn", "linear"))
+    untrained = study.values("knn", subject="utility", control="untrained").get((point,), {})
+    grid = cells[0].grid
+    kind = "strategy" if "strategy" in grid else "defense"
+    return {
+        "point": point,
+        "name": study.name(point),
+        "defense": grid[kind] or NONE,
+        "strength": next((v for path, v in grid.items() if path.startswith(f"{kind}.")), None),
+        "finished": sum(cell.state == "finished" for cell in cells),
+        "failed": sum(cell.state == "failed" for cell in cells),
+        "verdicts": study.verdicts(point),
+        **largest_epsilon(cells),
+        "attacks": attacks,
+        "best": best,
+        "knn": spread(knn.values()),
+        "knn_by_seed": knn,
+        "linear": spread(linear.values()),
+        "knn_over_untrained": change(knn, untrained),
+        "auc_change": None,
+        "knn_change": None,
+        "groups": groups(study, point, best),
+    }
+
+
+def _use(study: StudyResult, cells: Sequence[CellState], probe: str, attack: str | None) -> BySeed:
+    """Accuracy of a probe by seed. An active attack reads the models of the attacked rounds, and is
+    seen beside their use."""
+    before, after = (
+        study.values(probe, subject=subject).get((cells[0].point,), {})
+        for subject in ("utility", "utility/after_attack")
     )
-    for (label, why), rows in group_by_key(noted).items():
-        attacks = ", ".join(dict.fromkeys(row["attack"] for row in rows))
-        seeds = ", ".join(str(seed) for seed in dict.fromkeys(row["seed"] for row in rows))
-        yield f"{label} ({attacks}; seed {seeds})", why
+    acted = {cell.seed for cell in cells if attack in cell.under_attack}
+    return {**before, **{seed: value for seed, value in after.items() if seed in acted}}
 
 
-def _short_label(point: Any) -> str:
-    """The defence and its strength without the option's name, which fills a terminal's line."""
-    name = point["label"]
-    if point["strength"] is not None:
-        name = f"{point['defense']} {format_grid_value(point['strength'])}"
-    return name + mark(point["verdicts"])
+def largest_epsilon(cells: Iterable[CellState]) -> dict[str, Any]:
+    """`epsilon`, `standing` and `unit` of the largest epsilon of a model; None where a model states
+    none."""
+    stated = [cell.epsilon for cell in cells if cell.state == "finished"]
+    known = [one for one in stated if one is not None]
+    if not known or len(known) < len(stated):
+        return {"epsilon": None, "standing": None, "unit": None}
+    most = max(known, key=lambda e: float("inf") if e["value"] is None else e["value"])
+    return {"epsilon": most["value"], "standing": most["standing"], "unit": most["unit"]}
+
+
+def groups(study: StudyResult, point: str, attack: str | None) -> dict[str, Any] | None:
+    """What clients that defend themselves leak and those that do not, over the models of a point.
+
+    Args:
+        study: with the table.
+        point: of the study.
+        attack: its best one; None: it has none.
+
+    Returns:
+        AUC of either side and their difference; None where one of them has no AUC in any.
+    """
+    ours, theirs = (
+        study.values("auc", "attack", subject=f"group/{group}").get((point, attack), {})
+        for group in ("defended", "undefended")
+    )
+    both = {"defended": spread(ours.values()), "undefended": spread(theirs.values())}
+    return {**both, "difference": change(ours, theirs)} if ours and theirs else None
+
+
+def place(point: Any) -> tuple[float | None, float | None]:
+    """Mean kNN, and mean AUC of the best attack."""
+    best = best_of(point)
+    return point["knn"]["mean"], best and best["auc"]["mean"]
+
+
+def beats(other: Any, one: Any) -> bool:
+    """Whether a point keeps more use or leaks less than another, and does no worse in either.
+
+    Args:
+        other: the point that may be better.
+        one: the point that may be worse; without numbers it is beaten by itself.
+
+    Returns:
+        True where it is better.
+    """
+    (knn, auc), (worse_knn, worse_auc) = place(other), place(one)
+    if worse_auc is None or worse_knn is None:
+        return True
+    if auc is None or knn is None:
+        return False
+    auc, worse_auc = at_least_half(auc), at_least_half(worse_auc)
+    return auc <= worse_auc and knn >= worse_knn and (auc, knn) != (worse_auc, worse_knn)
+
+
+def without_result(study: StudyResult) -> Iterator[tuple[str, str]]:
+    """(who, why) of every attack without a result; of equal reasons at one point one entry."""
+    noted = (
+        ((cell.point, why if why.startswith("failed") else f"not run: {why}"), (attack, cell.seed))
+        for cell in study.cells for attack, why in cell.not_run.items()
+    )  # fmt: skip
+    for (point, why), rows in group_by_key(noted).items():
+        attacks, seeds = (
+            ", ".join(map(str, dict.fromkeys(one))) for one in zip(*rows, strict=True)
+        )
+        yield f"{study.name(point)} ({attacks}; seed {seeds})", why
 
 
 def epsilon(point: Any) -> str:
@@ -189,19 +229,10 @@ def epsilon(point: Any) -> str:
     return f"{text}, {NO_GUARANTEE if little else point['standing']}"
 
 
-def models_cell(point: Any) -> str:
-    """How many models there are, and how many failed."""
-    return f"{point['finished']}" + (f", {point['failed']} failed" if point["failed"] else "")
-
-
-# -- the figure ------------------------------------------------------------------------------------
-
-
-@canvas.drawn
-def draw(report: Any) -> Figure | None:
+@canvas.apply_style
+def draw(points: Sequence[Any]) -> Figure | None:
     """Mean kNN across, mean AUC of each point's best attack up; None where nothing is known."""
-    places = [(point, place(point)) for point in report["points"]]
-    known: list[Any] = [(point, at) for point, at in places if None not in at]
+    known: list[Any] = [(one, at) for one in points if None not in (at := place(one))]
     if not known:
         return None
     figure, axes = canvas.one(8.5, 5.6)
@@ -209,10 +240,22 @@ def draw(report: Any) -> Figure | None:
     across, up = zip(*sorted(at for point, at in known if point["front"]), strict=True)
     look: dict[str, Any] = {"color": canvas.GREY, "linewidth": 1.2, "zorder": 1}
     axes.step(across, up, where="pre", **look, label="Pareto front")  # least AUC at a kNN or better
-    for i, name in enumerate(dict.fromkeys(point["defense"] for point, _ in known)):
-        _curve(axes, name, i, [(p, at) for p, at in known if p["defense"] == name])
-    undefended = report["points"][0]["knn"]["mean"]
-    if undefended is not None:
+    curves = group_by_key((point["defense"], (point, at)) for point, at in known)
+    for i, (name, own) in enumerate(curves.items()):
+        look = canvas.look(i - 1) | {"linestyle": "-", "markersize": 7}
+        if name == NONE:
+            look |= {"color": canvas.INK, "marker": "*", "markersize": 12}
+        label = UNDEFENDED if name == NONE else name
+        axes.plot(*zip(*(at for _, at in own), strict=True), **look, linewidth=1.2, label=label)
+        for point, at in own:
+            bars = {"color": look["color"], "linewidth": 2.5, "alpha": 0.3}
+            cis = point["knn"]["ci"], best_of(point)["auc"]["ci"]
+            cross(axes, at, *(ci if ci and ci[1] - ci[0] < 0.99 else None for ci in cis), **bars)
+            if point["strength"] is not None:
+                near: Any = {"xytext": (5, 5), "textcoords": "offset points", "fontsize": 8}
+                text = format_grid_value(point["strength"])
+                axes.annotate(text, at, **near, color=look["color"])
+    if (undefended := points[0]["knn"]["mean"]) is not None:
         axes.axvline(
             (1 - WITHIN) * undefended, color=canvas.GREY, linewidth=1, linestyle=":", zorder=0,
             label="95 % of the undefended kNN",
@@ -221,43 +264,3 @@ def draw(report: Any) -> Figure | None:
     axes.set_ylabel("AUC of the best attack (0.5: no leakage)")
     canvas.legend(axes)
     return figure
-
-
-def _informative(ci: Any) -> Any:
-    """An interval that says something; None of one from 0 to 1, whose bar would cross them all."""
-    return None if ci is None or ci[1] - ci[0] > 0.99 else ci
-
-
-def _beside(axes: Axes, at: tuple[float, float]) -> tuple[float, float]:
-    """Where a label stands, in points from its own point: under it where another is nearby."""
-    (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
-    wide, tall = 0.06 * (right - left), 0.05 * (high - low)
-    near = sum(
-        abs(text.xy[0] - at[0]) < wide and abs(text.xy[1] - at[1]) < tall
-        for text in axes.texts
-        if hasattr(text, "xy")
-    )
-    return (5.0, -13.0 - 10.0 * (near - 1)) if near else (5.0, 5.0)
-
-
-def _curve(
-    axes: Axes, name: str, i: int, points: Sequence[tuple[Any, tuple[float, float]]]
-) -> None:
-    """A defence from mild to strong, with the intervals of each point, in the i-th look."""
-    bare = name == NONE
-    look: dict[str, Any] = canvas.look(i - 1) | {"linestyle": "-"}
-    if bare:
-        look = {"color": canvas.INK, "marker": "*", "linestyle": "-"}
-    across, up = zip(*(at for _, at in points), strict=True)
-    label = "no defence" if bare else name
-    axes.plot(across, up, **look, markersize=12 if bare else 7, linewidth=1.2, label=label)
-    for point, at in points:
-        best, bars = best_of(point), {"color": look["color"], "linewidth": 2.5, "alpha": 0.3}
-        up = _informative(best["auc"]["ci"] if best else None)
-        cross(axes, at, _informative(point["knn"]["ci"]), up, **bars)
-        if point["option"]:
-            axes.annotate(
-                format_grid_value(point["strength"]), at, xytext=_beside(axes, at),
-                textcoords="offset points",
-                fontsize=8, color=look["color"],
-            )  # fmt: skip

@@ -17,18 +17,21 @@ class Net(nn.Sequential):
         super().__init__(
             nn.Conv2d(3, 16, 3, 2, 1), nn.BatchNorm2d(16), nn.ReLU(),
             nn.Conv2d(16, 32, 3, 2, 1), nn.BatchNorm2d(32), nn.ReLU(),
-            nn.AdaptiveAvgPool2d(1), nn.Flatten(),
+            nn.Flatten(), nn.Linear(2048, 32),
         )  # fmt: skip
 
 
-def write_images(folder: Path, clients: int, images: int = 32) -> None:
-    """client0.npz, client1.npz, .. and others.npz: smooth random pictures, 32 x 32 of bytes."""
+def write_images(folder: Path, clients: int, images: int = 16) -> None:
+    """client0.npz, client1.npz, ..; members.npz: all of them; others0.npz, others1.npz: as many
+    images each that nobody holds; all smooth random pictures, 32 x 32 of bytes."""
     generator = torch.Generator().manual_seed(0)
-    for name in [*(f"client{c}" for c in range(clients)), "others"]:
-        coarse = torch.rand(images, 3, 6, 6, generator=generator)
-        smooth = F.interpolate(coarse, 32, mode="bicubic").clamp(0, 1).permute(0, 2, 3, 1)
-        x = (smooth * 255).byte().numpy()
-        np.savez(folder / f"{name}.npz", x=x, y=np.arange(images) % 10)
+    coarse = torch.rand(3 * clients * images, 3, 6, 6, generator=generator)
+    smooth = F.interpolate(coarse, 32, mode="bicubic").clamp(0, 1).permute(0, 2, 3, 1)
+    members, *others = np.split((smooth * 255).byte().numpy(), 3)
+    sets = {f"client{c}": own for c, own in enumerate(np.split(members, clients))}
+    sets |= {"members": members, "others0": others[0], "others1": others[1]}
+    for name, x in sets.items():
+        np.savez(folder / f"{name}.npz", x=x)
 
 
 def read_images(folder: Path, name: str) -> Tensor:

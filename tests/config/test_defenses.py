@@ -1,4 +1,4 @@
-"""Settings of a trade-off: its points, its file, and what is refused before anything runs."""
+"""Settings of a study of defences: its points, its file, what is refused before anything runs."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from fedmia.cli.command import parse
-from fedmia.cli.commands import SIMULATE, TRADEOFF
+from fedmia.cli.commands import SIMULATE, STUDY
 from fedmia.cli.presets import PRESETS
-from fedmia.config.tradeoff import Tradeoff
+from fedmia.config.study import Study
 from fedmia.config.tree import to_tree
 from fedmia.options import registry
 from fedmia.options.errors import InputError
@@ -21,9 +21,9 @@ from tests.snapshots import Snapshot
 DPSGD = registry.load("defense", "dpsgd")
 
 
-def built(line: str) -> Tradeoff:
-    settings = parse(TRADEOFF, shlex.split(line)).settings
-    assert isinstance(settings, Tradeoff)
+def built(line: str) -> Study:
+    settings = parse(STUDY, shlex.split(line)).settings
+    assert isinstance(settings, Study)
     return settings
 
 
@@ -31,32 +31,32 @@ def test_points__are_the_runs_that_simulate_would_do() -> None:
     found = built("--defenses gaussian,fedprox,dpsgd --strengths 'gaussian=0.1,1;fedprox.mu=0.5' "
                   "--seeds 2 --seed 4 --rounds 3")  # fmt: skip
     strongest = [f"dpsgd {DPSGD.strength}={s}" for s in DPSGD.strengths]
-    assert [t.label for t in found.trades] == [
+    assert [cell.point for cell in found.points] == [
         "no defence", "gaussian scale=0.1", "gaussian scale=1.0", "fedprox mu=0.5", *strongest,
     ]  # fmt: skip
-    assert [c.seed for c in found.sweep.cells] == [4] * 8 + [5] * 8
+    assert [c.seed for c in found.cells] == [4] * 8 + [5] * 8
     both = "--seed 5 --rounds 3 --attacker passive --federation.snapshots 1 "
     for i, flags in enumerate(("", "--defense gaussian --defense.scale 0.1")):
         run = parse(SIMULATE, shlex.split(both + flags)).settings
-        assert found.sweep.cells[8 + i].tree == to_tree(run)
+        assert found.cells[8 + i].tree == to_tree(run)
     run = parse(SIMULATE, shlex.split(both + "--strategy fedprox --strategy.mu 0.5")).settings
-    assert found.sweep.cells[8 + 3].tree == to_tree(run)
+    assert found.cells[8 + 3].tree == to_tree(run)
 
 
 def test_presets__are_valid() -> None:
     """Each names so many defences at a strength, the undefended federation among them."""
     names = sorted(p.stem for p in (PRESETS / "tradeoffs").glob("*.yaml"))
-    assert [len(built(f"tradeoffs/{name}").trades) for name in names] == [14, 19, 4, 4]
+    assert [len(built(f"tradeoffs/{name}").points) for name in names] == [14, 19, 4, 4]
 
 
 def test_none__is_run_whether_named_or_not() -> None:
     named, not_named = (built(f"--defenses {n}dpsgd") for n in ("none,", ""))
-    assert [c.key for c in named.sweep.cells] == [c.key for c in not_named.sweep.cells]
+    assert [c.key for c in named.cells] == [c.key for c in not_named.cells]
 
 
 def test_defended_clients__are_those_of_the_clients_defences_alone() -> None:
     settings = built("--defenses gaussian,fedprox --strengths gaussian=1 --defended-clients 0-4")
-    defended = [cell.first.defended for cell in settings.sweep.cells[:3]]
+    defended = [cell.first.defended for cell in settings.cells[:3]]
     assert defended == [(), (0, 1, 2, 3, 4), ()]
 
 
@@ -64,7 +64,7 @@ def test_defaults__give_way_to_what_is_asked_for(tmp_path: Path) -> None:
     file = tmp_path / "e.yaml"
     file.write_text("attacker: server\nfederation: {rounds: 2}\nattacks: [similarity]\n")
     for line in (str(file), "--attacker server --rounds 2 --attacks similarity"):
-        run = built(f"{line} --defenses gaussian --federation.snapshots 2").sweep.cells[0].first
+        run = built(f"{line} --defenses gaussian --federation.snapshots 2").cells[0].first
         assert (run.attacker, run.federation.rounds, run.federation.snapshots) == ("server", 2, 2)
         assert run.attacks == ("similarity",)
 
@@ -76,13 +76,13 @@ def test_file__holds_a_whole_trade_off_and_reads_back(tmp_path: Path) -> None:
         "strengths: {gaussian: [0.1, 0.2], dpsgd.epsilon: [8]}\n"
     )
     settings = built(f"{file} --strengths dpsgd.epsilon=4 --train.lr 1e-3")
-    assert [t.label for t in settings.trades[1:]] == [
+    assert [cell.point for cell in settings.points[1:]] == [
         "gaussian scale=0.1", "gaussian scale=0.2", "dpsgd epsilon=4.0",
     ]  # fmt: skip
-    assert {c.first.train.lr for c in settings.sweep.cells} == {0.001}
+    assert {c.first.train.lr for c in settings.cells} == {0.001}
     again = tmp_path / "again.yaml"
     again.write_text(dump(settings.tree()))
-    assert [c.key for c in built(str(again)).sweep.cells] == [c.key for c in settings.sweep.cells]
+    assert [c.key for c in built(str(again)).cells] == [c.key for c in settings.cells]
 
 
 def test_file__mistakes_name_it(tmp_path: Path, snapshot: Snapshot) -> None:

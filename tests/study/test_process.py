@@ -1,4 +1,4 @@
-"""A sweep of real runs, killed with -9 in the middle and started again."""
+"""A study of real runs, killed with -9 in the middle and started again."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import pytest
 
 from fedmia.report.figures import draw
 from fedmia.simulate import main
+from fedmia.study.__main__ import main as study_main
 from fedmia.study.views.sweep import SweepView
-from fedmia.sweep import main as sweep_main
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,7 +40,7 @@ def until(true: Callable[[], object], seconds: float) -> None:
 
 
 def at_work(out: Path) -> list[Path]:
-    """Processes that were started for a run of the sweep and are alive."""
+    """Processes that were started for a run of the study and are alive."""
     results = []
     for line in Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -58,17 +58,17 @@ def test_killed__nothing_finished_runs_twice_and_a_run_is_what_simulate_makes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out, first = tmp_path / "OUT", tmp_path / "OUT" / "cells" / "seed=0" / "report.json"
-    command = [sys.executable, "-m", "fedmia.sweep", *flags(out)]
-    with subprocess.Popen(command, cwd=ROOT) as sweep:
+    command = [sys.executable, "-m", "fedmia.study", *flags(out)]
+    with subprocess.Popen(command, cwd=ROOT) as study:
         until(lambda: (out / "unfinished" / "seed=1").exists(), 200)
         assert first.exists() and not (out / "cells" / "seed=1").exists() and at_work(out)
-        sweep.kill()
+        study.kill()
     until(lambda: not at_work(out), 20)  # the run ends with the sweep
-    assert not (out / "sweep.json").exists()
+    assert not (out / "study.json").exists()
     made = os.stat(first)
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(SweepView, "figures", lambda self, report: {})
-    assert sweep_main([*flags(out)]) == 0
+    monkeypatch.setattr(SweepView, "figures", lambda self, study: {})
+    assert study_main([*flags(out)]) == 0
     said = capsys.readouterr()
     assert said.out.startswith("2 of 2 runs are finished; 0 of them leak") and said.err == ""
     assert (made.st_mtime_ns, made.st_ino) == (os.stat(first).st_mtime_ns, os.stat(first).st_ino)

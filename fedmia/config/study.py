@@ -1,0 +1,418 @@
+"""The options of a study: an experiment or encoders, what varies between its runs, the seeds."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from fedmia.config import audit, compatibility, experiment
+from fedmia.config.audit import Audit
+from fedmia.config.defense_points import UNDEFENDED, defense_points
+from fedmia.config.experiment import Experiment
+from fedmia.config.fields import mapping, settings_tree
+from fedmia.config.flag_layout import flag_layout
+from fedmia.config.forms import Settings, field_forms
+from fedmia.config.tree import from_tree, merge, normalize, to_tree
+from fedmia.options.errors import InputError, format_value, opt, prefix_errors, suggest_nearest
+from fedmia.options.option import option, option_fields
+from fedmia.options.values import Text, from_text, plain
+from fedmia.options.yamlfile import Tree
+
+Grid = Mapping[str, Sequence[Any]]
+# Defaults where defences are compared: without an active step there is only one branch to train.
+MILD: Tree = {"attacker": "passive", "federation": {"snapshots": 1}}
+
+# View -> the option without which it shows nothing.
+VIEWS_OF = {"tradeoff": "defenses", "baseline": "baseline", "encoders": "encoders"}
+
+# Options of an audit that a study has under another path: `encoders`, and those in `data`.
+NO_OPTIONS = (
+    "encoder", "federation", "data_dir", "size", "mean", "std", "pixel_range", "skip_unreadable",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of a study: a simulation, or an audit.
+
+    Attributes:
+        point: of the study, in words: `partition.alpha=0.1`, `gaussian scale=0.1`, `run@10`.
+        grid: path of each option that the study varies -> its value here.
+        first: complete settings of the run of the first seed.
+        nth: how many seeds after it this one is.
+        files: digest of what it reads that its settings only name.
+    """
+
+    point: str
+    grid: Mapping[str, Any]
+    first: Experiment | Audit
+    nth: int = 0
+    files: str = ""
+
+    @property
+    def seed(self) -> int:
+        """Root of its randomness."""
+        return self.first.seed + self.nth
+
+    @cached_property
+    def tree(self) -> Tree:
+        """The complete settings of the run."""
+        return {**to_tree(self.first), "seed": self.seed}
+
+    @cached_property
+    def key(self) -> str:
+        """What identifies the run: its complete settings, and its files."""
+        return tree_key(self.tree) + self.files
+
+    @property
+    def threads(self) -> int:
+        """CPU threads of its process; 0: one a core."""
+        one = self.first
+        return one.threads if isinstance(one, Audit) else one.threads_per_client
+
+
+@dataclass(frozen=True)
+class Study(Settings):
+    """One study. Every run of it is built, so a wrong one is refused before any begins.
+
+    Attributes:
+        over: one or more grids: path of an option -> its values.
+        strengths: defence, or defence and option -> the values that are compared.
+        audit: tree of the options that audits alone have.
+        base: tree of the experiment that every run starts from; with encoders, of the options that
+            audits share with it.
+        cells: the runs, all of the first seed before those of the second.
+
+    Raises:
+        InputError: on construction, for a path that no option has, a value that its option does
+            not take, or two runs that are the same.
+    """
+
+    over: Sequence[Grid] = mapping(
+        about="option with several values; once for each option", several=True
+    )
+    defenses: tuple[str, ...] = option(
+        (),
+        "compare defences with the undefended federation: those of --list defense, strategies of "
+        "--list strategy",
+    )
+    strengths: Mapping[str, Sequence[Any]] = mapping(
+        about="strengths of a defence, once for each or with ; between; NAME alone is its own "
+        "measure of strength, NAME.OPTION another option"
+    )
+    encoders: tuple[str, ...] = option(
+        (),
+        "audit encoders in place of federations: RUN@0,10,20 (stored rounds of a run), "
+        "A.pth,B.pth, or any other that fedmia audit takes",
+    )
+    baseline: str | None = option(
+        None, "attack that every other is compared with, at equal seeds and images, by point"
+    )
+    view: tuple[str, ...] = option(
+        (),
+        "views of the page: sweep, baseline, tradeoff, encoders or package.module:Class (none: "
+        "those that the options above ask for)",
+    )
+    seeds: int | None = option(
+        None, "runs of each point, with seeds SEED, SEED+1, .. (none: 5 with defences, else 1)",
+        ge=1,
+    )  # fmt: skip
+    jobs: int | None = option(
+        None, "runs side by side (none: as many as the cores allow, one where they need a GPU)",
+        ge=1,
+    )  # fmt: skip
+    keep_snapshots: bool = option(False, "keep the models of every run by round")
+    audit: Tree = settings_tree(Audit, without=NO_OPTIONS)
+    base: Tree = settings_tree(Experiment)
+    cells: tuple[Cell, ...] = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "over", tuple(_read_grid(one) for one in _as_grids(self.over)))
+        if self.seeds is None:
+            object.__setattr__(self, "seeds", 5 if self.defenses else 1)
+        first = self._audits() if self.encoders else self._runs()
+        seeds = range(self.seeds or 1)
+        object.__setattr__(self, "cells", tuple(replace(c, nth=i) for i in seeds for c in first))
+        self._check_baseline()
+        for name, needed in VIEWS_OF.items():
+            if name in self.view and not getattr(self, needed):
+                raise InputError(f"{opt('view', name)} is of {opt(needed)}, which is not given")
+
+    @property
+    def views(self) -> tuple[str, ...]:
+        """Names of the views of the page; the first says its sentence."""
+        if self.encoders:
+            return self.view or ("encoders",)
+        names = ["tradeoff"] if self.defenses else []
+        names += [] if self.baseline is None else ["baseline"]
+        return self.view or (*names, "sweep")
+
+    @property
+    def points(self) -> tuple[Cell, ...]:
+        """The runs of the first seed, one a point."""
+        return tuple(cell for cell in self.cells if cell.nth == 0)
+
+    def address(self, point: str) -> str:
+        """The option that makes a point what it is, for errors; empty where none does."""
+        if point in ("", UNDEFENDED):
+            return ""
+        return opt("defenses" if self.defenses else "over", point)
+
+    def _runs(self) -> list[Cell]:
+        """The federations, one a point."""
+        for name in self.audit:
+            raise InputError(f"{opt(name)} is an option of audits: {opt('encoders')} names none")
+        base = normalize(Experiment, self.base)
+        points: Sequence[tuple[str, Mapping[str, Any]]]
+        if self.defenses or self.strengths:
+            base = merge(Experiment, MILD, base, experiment.attack_names)
+            points = self._defense_points(from_tree(Experiment, base))
+        else:
+            from_tree(Experiment, base)
+            points = [(label(one), one) for grid in self.over for one in _grid_points(grid)]
+        cells = [self._run(base, name, point) for name, point in points]
+        names: dict[str, str] = {}
+        for cell in cells:
+            name = cell.point or "the experiment"
+            if (twin := names.setdefault(cell.key, name)) is not name:
+                what = "defenses" if self.defenses else "over"
+                raise InputError(f"{opt(what)}: {twin} and {name} are the same run")
+        return cells
+
+    def _defense_points(self, base: Experiment) -> list[tuple[str, Mapping[str, Any]]]:
+        """Name and point of each defence at each strength, the undefended federation first."""
+        if base.defense:
+            name = opt("defense", base.defense[0].name)
+            raise InputError(f"{name}: {opt('defenses')} says what is compared")
+        if any(self.over):
+            raise InputError(f"{opt('over')} and {opt('defenses')} both say what is compared")
+        compared = defense_points(self.defenses, self.strengths)
+        with_clients = base.defended_clients is not None
+        return [(one.label, one.grid(with_clients)) for one in compared]
+
+    def _run(self, base: Tree, name: str, point: Mapping[str, Any]) -> Cell:
+        tree: Tree = {}
+        for path, value in point.items():
+            branch, (*above, last) = tree, _find_place(path, value)
+            for part in above:
+                branch = branch.setdefault(part, {})
+            branch[last] = dict(value) if isinstance(value, Mapping) else value
+        with prefix_errors(self.address(name)):
+            whole = merge(Experiment, base, normalize(Experiment, tree), experiment.attack_names)
+            built = from_tree(Experiment, whole)
+        complete_tree = to_tree(built)
+        values = {p: _read_value(complete_tree, _find_place(p, v), v) for p, v in point.items()}
+        return Cell(name if self.defenses else label(values), values, built)
+
+    def _audits(self) -> list[Cell]:
+        """The audits, one an encoder."""
+        for name in ("over", "defenses", "strengths"):
+            if any(getattr(self, name)):
+                raise InputError(f"{opt(name)} varies a federation, and {opt('encoders')} audits")
+        tree: Tree = dict(self.audit)
+        for path, name, value in self._shared_options():
+            if name not in field_forms(Audit):
+                raise InputError(
+                    f"{opt(path)} is no option of audits, and {opt('encoders')} audits"
+                )
+            tree[name] = value
+        specs = split_encoders(",".join(self.encoders))
+        return [
+            Cell(
+                name,
+                {"encoder": name},
+                from_tree(Audit, {**tree, "encoder": spec}, trust_plugins=self.trust_plugins),
+            )
+            for spec, name in zip(specs, short_names(specs), strict=True)
+        ]
+
+    def _shared_options(self) -> Iterator[tuple[str, str, Any]]:
+        """Path, name in an audit, and value of each option that may be of an experiment, too."""
+        for section, value in self.base.items():
+            if section not in ("data", "federation") or not isinstance(value, Mapping):
+                yield section, section, value
+                continue
+            for name, own in value.items():  # short flags of images are those of an experiment
+                yield f"{section}.{name}", "data_dir" if name == "dir" else name, own
+
+    def _check_baseline(self) -> None:
+        """Refuse a baseline that does not run, or that has no other attack beside it."""
+        names = dict.fromkeys(name for cell in self.points for name in cell.first.attacks)
+        if self.baseline is None:
+            return
+        if self.baseline not in names:
+            known = ", ".join(names) or "none"
+            raise InputError(
+                f"{opt('baseline', self.baseline)}: no attack of that name runs in this study"
+                f"{suggest_nearest(self.baseline, names)} (attacks: {known})"
+            )
+        if len(names) == 1:
+            raise InputError(f"{opt('baseline', self.baseline)}: no other attack runs beside it")
+
+    def tree(self) -> Tree:
+        """The study as its YAML file says it; reads back the same."""
+        own = {f.name: plain(getattr(self, f.name)) for f, _ in option_fields(type(self))}
+        lists: Tree = {"over": [dict(one) for one in self.over]} if any(self.over) else {}
+        lists |= {"strengths": dict(self.strengths)} if self.strengths else {}
+        return {**parse_values({**self.audit, **self.base}), **own, **parse_values(lists)}
+
+
+def check_study(study: Study) -> None:
+    """Refuse a study of which some run has options that do not suit one another.
+
+    Raises:
+        InputError: one line that names the point, the value and the reason.
+    """
+    if study.defenses and not (run := study.cells[0].first).attacks:
+        got = f"{opt('attacker', getattr(run, 'attacker', ''))} {opt('attacks', run.attacks)}"
+        raise InputError(f"{got}: no attack is run, so nothing tells what leaks")
+    for cell in study.points:
+        with prefix_errors(study.address(cell.point)):
+            if isinstance(cell.first, Experiment):
+                compatibility.check_experiment(cell.first)
+
+
+def check_one_encoder(settings: Audit) -> None:
+    """Refuse several encoders where one is audited.
+
+    Raises:
+        InputError: one line that names the command that audits several.
+    """
+    if len(split_encoders(settings.encoder)) > 1:
+        raise InputError(
+            f"{opt('encoder', settings.encoder)} names several: fedmia study --encoders "
+            f"{settings.encoder} audits each"
+        )
+
+
+def attack_names(tree: Mapping[str, Any]) -> tuple[str, ...]:
+    """Names of the attacks that a tree of a study runs."""
+    if tree.get("encoders"):
+        return audit.attack_names(tree)
+    mild = {"attacker": MILD["attacker"]} if tree.get("defenses") else {}
+    return experiment.attack_names({**mild, **tree})
+
+
+def label(point: Mapping[str, Any]) -> str:
+    """`strategy=fedavg, partition.alpha=0.1`."""
+    return ", ".join(f"{path}={format_grid_value(value)}" for path, value in point.items())
+
+
+def format_grid_value(value: Any) -> str:
+    """A value as a user types it; a plugin with options as `dirichlet alpha=0.1`."""
+    if isinstance(value, Mapping):
+        options = (f"{k}={format_grid_value(v)}" for k, v in value.items() if k != "name")
+        return " ".join((str(value.get("name")), *options))
+    return format_value(tuple(value) if isinstance(value, list) else value)
+
+
+def tree_key(tree: Mapping[str, Any]) -> str:
+    """Text that two trees of settings share only if they are equal."""
+    return json.dumps(plain(dict(tree)), sort_keys=True)
+
+
+def split_encoders(text: str) -> tuple[str, ...]:
+    """`RUN@0,10` -> ("RUN@0", "RUN@10"); `A.pth,B.pth` is both files. What exists as a path is one
+    encoder, whatever its name.
+
+    Raises:
+        InputError: an encoder that is named twice, a number that follows no RUN@ROUND.
+    """
+    specs: list[str] = []
+    for part in [text] if Path(text).exists() else [p.strip() for p in text.split(",")]:
+        run, at, _ = specs[-1].rpartition("@") if specs else ("", "", "")
+        if part.isdigit() and not at:
+            raise InputError(f"{opt('encoders', text)}: {part} follows no RUN@ROUND")
+        spec = f"{run}@{int(part)}" if part.isdigit() else part
+        if not spec or spec in specs:
+            why = f"{spec} is named twice" if spec else "a name lacks"
+            raise InputError(f"{opt('encoders', text)}: {why}")
+        specs.append(spec)
+    return tuple(specs)
+
+
+def short_names(specs: Sequence[str]) -> list[str]:
+    """Names of encoders: the end of each path, or the whole path where ends are equal."""
+    short = [Path(spec).name for spec in specs]
+    return short if len(set(short)) == len(short) else list(specs)
+
+
+def split_round(spec: str) -> tuple[str, int | None]:
+    """Split `RUN@ROUND` into run and round; the round is None for any other encoder."""
+    run, at, turn = spec.rpartition("@")
+    return (run, int(turn)) if at and turn.isdigit() and not Path(spec).exists() else (spec, None)
+
+
+def parse_values(value: Any) -> Any:
+    """Convert values of flags, which are text, to the type that they look like."""
+    if isinstance(value, Mapping):
+        return {key: parse_values(own) for key, own in value.items()}
+    if isinstance(value, list | tuple):
+        return [parse_values(own) for own in value]
+    if not isinstance(value, Text):
+        return value
+    return from_text("", str(value), int | float | bool | str) if value else ""
+
+
+def _grid_points(grid: Grid) -> Iterator[dict[str, Any]]:
+    """Every combination of the grid's values, the last option's changing fastest."""
+    for values in itertools.product(*grid.values()):
+        yield dict(zip(grid, values, strict=True))
+
+
+def _as_grids(over: Any) -> Sequence[Any]:
+    """A list of grids; a file may give a single grid without the list."""
+    if isinstance(over, Mapping):
+        return (over,)
+    if not isinstance(over, list | tuple) or not over:
+        raise InputError(f"{opt('over')} must be a grid or a list of them, got {over!r}")
+    return over
+
+
+def _read_grid(grid: Any) -> dict[str, Sequence[Any]]:
+    """Paths as files write them (`strategy` for `strategy.name`), each with its values."""
+    if not isinstance(grid, Mapping):
+        raise InputError(f"{opt('over')} must map options to values, got {grid!r}")
+    heads = {f"{path}.{head}": path for path, head in _heads().items()}
+    values_by_path: dict[str, Sequence[Any]] = {}
+    for name, values in grid.items():
+        path = ".".join(_find_place(str(name)))
+        path = heads.get(path, path)
+        if path == "seed":
+            raise InputError(f"{opt('over', 'seed')}: {opt('seeds', 'N')} says how many seeds")
+        if path in values_by_path:
+            raise InputError(f"{opt('over', path)} is given twice")
+        if not isinstance(values, list | tuple) or not values:
+            raise InputError(f"{opt(f'over.{path}')} needs a list of values, got {values!r}")
+        values_by_path[path] = tuple(values)
+    return values_by_path
+
+
+def _heads() -> dict[str, str]:
+    """Fields that one value alone may stand for -> the option that it is."""
+    return {name: form.head for name, form in field_forms(Experiment).items() if form.head}
+
+
+def _find_place(path: str, value: Any = None) -> tuple[str, ...]:
+    """The keys of an option in a tree; a plugin with its options stands at its field."""
+    shape, heads = flag_layout(Experiment), _heads()
+    if isinstance(value, Mapping) and path in heads:
+        return (path,)
+    place = shape.place(f"{path}.{heads[path]}" if path in heads else path)
+    if place is None:
+        known = [*heads, *shape.options]
+        raise InputError(f"{opt(f'over.{path}')}: no such option{suggest_nearest(path, known)}")
+    return place
+
+
+def _read_value(tree: Any, where: tuple[str, ...], value: Any) -> Any:
+    """The value of an option in a complete tree; a list or a plugin stays as the user gave it."""
+    for part in where:
+        tree = tree.get(part) if isinstance(tree, Mapping) else tree
+    return plain(parse_values(value)) if isinstance(tree, list | Mapping) else tree

@@ -1,0 +1,344 @@
+"""A study read from its folder: its cells, its one table, and what is made of them."""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from inspect import isclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedmia.options import registry, session
+from fedmia.options.bounded import read_json
+from fedmia.options.errors import InputError, unknown_name
+from fedmia.report.verdict import UNSOUND
+from fedmia.runs import Run, open_run
+from fedmia.storage.manifest import TABLE
+from fedmia.storage.runfolder import damaged
+from fedmia.study.points import comparisons, over_models, select
+from fedmia.table import COLUMNS, read
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+STUDY, PAGE = "study.json", "study.html"
+FORMAT = 1
+MARK = " ‡"  # behind the name of runs whose AUCs show no leak by themselves
+
+
+@dataclass(frozen=True)
+class CellState:
+    """One run of a study, as `study.json` has it.
+
+    Attributes:
+        name: of the run.
+        point: of the study, in words.
+        grid: path of each option that the study varies -> its value here.
+        seed: of the run.
+        state: finished, failed, not run.
+        reason: why it failed.
+        path: its folder under that of the study, once finished.
+        verdict: the sentence.
+        verdict_code: `leaks`, `not-established`, ..
+        commit: of fedmia's source.
+        seconds: that it took.
+        not_run: attack that did not run -> why.
+        choices: attack -> options that it chose for itself on known images.
+        under_attack: attacks that read the models of attacked rounds.
+        epsilon: the largest of a defended client, with `value`, `unit`, `standing`; None where
+            one states none.
+    """
+
+    name: str
+    point: str
+    grid: Mapping[str, Any]
+    seed: int
+    state: str
+    reason: str | None = None
+    path: str | None = None
+    verdict: str | None = None
+    verdict_code: str | None = None
+    commit: str | None = None
+    seconds: float | None = None
+    not_run: Mapping[str, str] = field(default_factory=dict)
+    choices: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    under_attack: tuple[str, ...] = ()
+    epsilon: Mapping[str, Any] | None = None
+
+
+def open_study(folder: str | Path, *, trust_plugins: bool = False) -> StudyResult:
+    """Open the folder of a study that `run_study` or `fedmia study` wrote.
+
+    Args:
+        folder: where `study.json` lies.
+        trust_plugins: as of `open_run`, for each of its runs, and for views from outside.
+
+    Returns:
+        The study.
+
+    Raises:
+        InputError: the folder holds no study.
+    """
+    path = Path(folder)
+    if not (path / STUDY).is_file():
+        raise InputError(f"folder '{folder}' is no study: no {STUDY} in it")
+    with damaged(path, STUDY):
+        return StudyResult(path, read_json(path / STUDY), trust_plugins)
+
+
+class StudyResult:
+    """What `run_study` and `open_study` return, and what a view reads.
+
+    Attributes:
+        folder: of the study.
+        about: what `study.json` holds: `sentence`, `notes`, `settings`, `cells`, ..
+        cells: the runs, those of one point together.
+        trust_plugins: whether plugins from outside that it names are imported.
+    """
+
+    def __init__(self, folder: Path, about: dict[str, Any], trust_plugins: bool = False) -> None:
+        self.folder, self.about, self.trust_plugins = folder, about, trust_plugins
+        self.cells = [CellState(**cell) for cell in about["cells"]]
+
+    def __repr__(self) -> str:
+        return f"<StudyResult {self.folder} ({len(self.runs)} runs)>"
+
+    def _repr_html_(self) -> str:
+        """The study as Jupyter shows it: its sentence, the runs' verdicts, each attack's mean AUC
+        by point; red where a run leaks, else amber."""
+        from fedmia.report.notebook import html_study
+
+        rows = [
+            {"point": self.name(point), "attack": attack, "mean AUC": f"{sum(n) / len(n):.2f}",
+             "models": str(len(n))}
+            for (point, attack), aucs in self.values("auc", "attack").items()
+            if (n := list(aucs.values()))
+        ]  # fmt: skip
+        codes = (str(cell.verdict_code) for cell in self.cells if cell.verdict_code)
+        return html_study(self.sentence, rows, codes)
+
+    @property
+    def sentence(self) -> str:
+        """What a reader should take home."""
+        return str(self.about.get("sentence", ""))
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """The settings, as a file says them."""
+        settings: Mapping[str, Any] = self.about["settings"]
+        return settings
+
+    @cached_property
+    def runs(self) -> dict[str, Run]:
+        """The finished runs by name: `partition.alpha=0.1_seed=0`."""
+        folders = sorted(p.parent for p in (self.folder / "cells").glob("*/report.json"))
+        return {path.name: open_run(path, trust_plugins=self.trust_plugins) for path in folders}
+
+    @property
+    def failed(self) -> dict[str, str]:
+        """Why a run failed or was not done, by its name."""
+        return {cell.name: cell.reason or cell.state for cell in self.cells if not cell.path}
+
+    @cached_property
+    def table(self) -> pd.DataFrame:
+        """Every number of every run, a row each, with the columns of `fedmia.table.COLUMNS`.
+
+        A class of a notebook is called by its name alone.
+        """
+        import pandas as pd
+
+        rows = read(self.folder) if (self.folder / TABLE).is_file() else []
+        return pd.DataFrame(rows, columns=list(COLUMNS))
+
+    @cached_property
+    def points(self) -> pd.DataFrame:
+        """Every number of the table over the models of its point: `n`, `mean`, `low` and `high`
+        (95 % between models), `sd`, `least`, `greatest`."""
+        return over_models(self.table)
+
+    def by_point(self) -> dict[str, list[CellState]]:
+        """The runs of each point, in order."""
+        groups: dict[str, list[CellState]] = {}
+        for cell in self.cells:
+            groups.setdefault(cell.point, []).append(cell)
+        return groups
+
+    @cached_property
+    def _parts(self) -> dict[Any, pd.DataFrame]:
+        """Metric and subject -> their rows, which views ask for again and again."""
+        return dict(iter(self.table.groupby(["metric", "subject"], sort=False)))
+
+    def select(self, metric: str, subject: str = "attack", **where: Any) -> pd.DataFrame:
+        """The rows of the table that hold a number, as `fedmia.study.points.select` says."""
+        rows = self._parts.get((metric, subject), self.table[:0])
+        return select(rows, metric, subject, **where)
+
+    def values(
+        self, metric: str, *by: str, subject: str = "attack", **where: Any
+    ) -> dict[tuple[Any, ...], dict[int, float]]:
+        """Numbers of the table, by seed.
+
+        Args:
+            metric: of the numbers.
+            by: columns that tell them apart, beside the point; each is filled.
+            subject: column `subject` of the numbers.
+            where: as of `select`.
+
+        Returns:
+            The point, and the value of each column of `by` -> seed -> number.
+        """
+        rows = self.select(metric, subject, **{**dict.fromkeys(by, ...), **where})
+        grouped: dict[tuple[Any, ...], dict[int, float]] = {}
+        columns = (rows[name] for name in ("point", *by, "seed", "value"))
+        for *key, seed, value in zip(*columns, strict=True):
+            grouped.setdefault(tuple(key), {})[int(seed)] = value
+        return grouped
+
+    def verdicts(self, point: str) -> dict[str, int]:
+        """How many models of a point have each verdict."""
+        cells = self.by_point().get(point, ())
+        return dict(sorted(Counter(c.verdict_code for c in cells if c.verdict_code).items()))
+
+    def mark(self, point: str) -> str:
+        """The sign behind a point of which a run's AUCs show no leak by themselves; else empty."""
+        return MARK * bool(self.verdicts(point).keys() & {*UNSOUND})
+
+    def name(self, point: str) -> str:
+        """A point as tables and figures call it, with its mark."""
+        return (point or "the experiment") + self.mark(point)
+
+    def compare(self, attacks: Any, baseline: Any) -> pd.DataFrame:
+        """What attacks add to another one, on the same models and the same images.
+
+        Args:
+            attacks: name, class or instance of an attack, or a list of them; their p-values are
+                corrected as one family.
+            baseline: attack that each is compared with.
+
+        Returns:
+            A row a point, attack and measure (AUC, TPR at 1 % FPR): `difference` with its 95 %
+            interval between models `low`, `high`, two-sided `p` of the t test on paired seeds,
+            `p_holm` corrected over these rows, `models`: how many there are, `unsound`: how many
+            runs of the point have the verdict `control-failed` or `shift`, so that their AUCs show
+            no leak.
+
+        Raises:
+            InputError: no run has such an attack.
+        """
+        import pandas as pd
+
+        listed = attacks if isinstance(attacks, list | tuple) else [attacks]
+        names, over = [self._attack(one) for one in listed], self._attack(baseline)
+        rows = []
+        for row in comparisons(self.table, over, names):
+            low, high = row["difference"]["ci"] or (None, None)
+            unsound = sum(n for code, n in self.verdicts(row["point"]).items() if code in UNSOUND)
+            rows.append({
+                "point": row["point"], "attack": row["attack"], "baseline": over,
+                "measure": row["measure"], "difference": row["difference"]["mean"], "low": low,
+                "high": high, "p": row["p"], "p_holm": row["p_holm"],
+                "models": row["difference"]["n"], "unsound": unsound,
+            })  # fmt: skip
+        return pd.DataFrame(rows)
+
+    def rename(self, names: Mapping[str, str]) -> StudyResult:
+        """The study with other names of points and attacks in its tables and figures.
+
+        Args:
+            names: of a point or an attack -> how figures and tables call it.
+
+        Returns:
+            A copy; files stay as they are.
+        """
+        renamed = copy.copy(self)
+        cells = [{**vars(cell), "point": names.get(cell.point, cell.point)} for cell in self.cells]
+        for cell in cells:
+            cell["choices"] = {names.get(n, n): value for n, value in cell["choices"].items()}
+            cell["under_attack"] = tuple(names.get(n, n) for n in cell["under_attack"])
+        renamed.cells = [CellState(**cell) for cell in cells]
+        columns = {n: self.table[n].replace(dict(names)) for n in ("point", "attack", "baseline")}
+        renamed.table = self.table.assign(**columns)
+        vars(renamed).pop("_parts", None)
+        if baseline := names.get(str(self.settings.get("baseline"))):
+            settings = {**self.settings, "baseline": baseline}
+            renamed.about = {**self.about, "settings": settings}
+        return renamed
+
+    @cached_property
+    def views(self) -> dict[str, Any]:
+        """The views of its page by name, the first of which says its sentence.
+
+        Raises:
+            InputError: one from outside, in a folder that is not trusted.
+        """
+        names = self.about["views"]
+        if outside := [name for name in names if ":" in name and not self.trust_plugins]:
+            raise InputError(
+                f"study '{self.folder}' has view {outside[0]} from outside: open it with "
+                "trust_plugins"
+            )
+        return {name: registry.build("view", name, {}) for name in names}
+
+    def figure(self, name: str) -> Figure:
+        """Draw one of the page's figures again.
+
+        Args:
+            name: `attacks`, `pairs`, `baseline`, `tradeoff`, `encoders`, or one of another view.
+
+        Raises:
+            InputError: no such figure, or one of which the study has no numbers.
+        """
+        figures = {k: v for view in self.views.values() for k, v in view.figures(self).items()}
+        if name not in figures:
+            raise unknown_name("figure", name, figures)
+        if (figure := figures[name]()) is None:
+            raise InputError(f"figure '{name}' of '{self.folder}' has no data")
+        return figure
+
+    def to_latex(self, view: str | None = None) -> str:
+        """The first table of a view for a paper.
+
+        Args:
+            view: its name; None: the first view of the page.
+
+        Raises:
+            InputError: no such view.
+        """
+        import pandas as pd
+
+        name = next(iter(self.views)) if view is None else view
+        if name not in self.views:
+            raise unknown_name("view", name, self.views)
+        heads, lines = self.views[name].sections(self)[0].brief_rows()
+        heads = [" ".join(head.split()) for head in heads]
+        return str(pd.DataFrame(lines, columns=heads).to_latex(index=False, escape=True))
+
+    def _attack(self, attack: Any) -> str:
+        """The name of an attack in the runs; InputError where no run has it."""
+        if not isinstance(attack, str):
+            cls = attack if isclass(attack) else type(attack)
+            known = [n for n in registry.names("attack") if registry.load("attack", n) is cls]
+            attack = known[0] if known else cls.__name__
+        names = sorted(self.table["attack"].dropna().unique())
+        matches = [n for n in names if n in (attack, session.short_name(attack))]
+        matches += [n for n in names if n.rpartition(":")[2] == attack]  # of package.module:Class
+        if not matches:
+            raise unknown_name("attack of this study", attack, names)
+        return str(matches[0])
+
+
+def left_out(cells: Iterable[CellState]) -> list[str]:
+    """The note on runs without a result."""
+    names = [cell.name for cell in cells if cell.state != "finished"]
+    return [f"Left out of every mean: {', '.join(names)}."] if names else []
+
+
+def doubtful(codes: Iterable[str | None], runs: str = "runs") -> list[str]:
+    """The note on verdicts under which an AUC is no leak by itself."""
+    unsound = {str(code) for code in codes} & {*UNSOUND}
+    which = f"{MARK.strip()} In {runs} with the verdict {' or '.join(sorted(unsound))}"
+    return [f"{which} an AUC over 0.5 shows no leak: see the page of the run."] if unsound else []

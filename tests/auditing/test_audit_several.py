@@ -1,0 +1,288 @@
+"""A study of several encoders or seeds: done once, compared, refused."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fedmia import open_study
+from fedmia.cli.command import parse
+from fedmia.cli.commands import STUDY
+from fedmia.statistics.auc import difference_interval
+from fedmia.study.__main__ import main
+from fedmia.study.result import CellState, StudyResult
+from fedmia.study.run import run_command
+from fedmia.study.views import encoders as compare
+from fedmia.study.views.encoders import EncodersView, point_rows, round_rows
+from tests.auditing.conftest import RUN, Audit, Sides, numbers
+from tests.bank import Bank
+from tests.snapshots import Snapshot as Check
+
+GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "audit.json"
+ROUNDS = (0, 1, 2)
+# An audit as a process: a golden report with an AUC of round and seed, scores that have it.
+CELL = """
+import json, os, random, re, sys
+golden, tell, config, folder = sys.argv[1:]
+text = open(config).read()
+turn = int(re.search(r"encoder: .*@(\\d+)", text)[1])
+seed = int(re.search(r"^seed: (\\d+)", text, re.M)[1])
+print(f"{turn} {seed}", file=open(tell, "a"))
+os.makedirs(folder, exist_ok=True)
+open(os.path.join(folder, "config.yaml"), "w").write(text)
+report = json.load(open(golden))
+report["attacks"] = report["attacks"][:1]
+report["attacks"][0] |= {"auc": 0.5 + 0.02 * turn + 0.01 * seed, "auc_ci": [0.4 + 0.1 * seed, 0.8]}
+report |= {"versions": {}, "timing": {"total_s": 1}}
+json.dump(report, open(os.path.join(folder, "report.json"), "w"))
+draw, name = random.Random(7), report["attacks"][0]["name"]
+lines = [f"image,truth,client,label,{name}"]
+for i in range(40):
+    lines.append(f"{i},{int(i < 20)},,0,{draw.gauss(0.3 * turn * (i < 20), 1) + 0.1 * seed}")
+open(os.path.join(folder, "scores.csv"), "w").write("\\n".join(lines) + "\\n")
+"""
+Serial = Callable[[], int]
+
+
+@pytest.fixture
+def run(bank: Bank) -> Path:
+    """The folder of a run that kept three rounds."""
+    return bank.run(RUN)
+
+
+@pytest.fixture
+def serial(run: Path, archives: Sides, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Serial:
+    """`serial()`: the exit code of a study into `OUT` whose audits are tiny processes."""
+    monkeypatch.setattr(EncodersView, "figures", lambda self, study: {})
+
+    def start(config: Path, folder: Path) -> Sequence[str]:
+        own = [str(GOLDEN), str(tmp_path / "begun"), str(config), str(folder)]
+        return [sys.executable, "-I", "-S", "-c", CELL, *own]
+
+    def study() -> int:
+        line = f"--encoders {run}@0,1,2 {archives.flags} --attacks similarity --device cpu "
+        line += f"--seeds 2 --jobs 3 --threads 1 --quiet --out {tmp_path / 'OUT'}"
+        return run_command(parse(STUDY, shlex.split(line)), Event(), start)
+
+    return study
+
+
+@pytest.mark.slow
+def test_encoders__one_table_and_one_page(serial: Serial, tmp_path: Path) -> None:
+    assert serial() == 0
+    begun = sorted((tmp_path / "begun").read_text().splitlines())
+    assert begun == ["0 0", "0 1", "1 0", "1 1", "2 0", "2 1"]
+    out, golden = tmp_path / "OUT", json.loads(GOLDEN.read_text())
+    study = open_study(out)
+    points = point_rows(study)
+    assert [(point["round"], point["failed"]) for point in points] == [(t, 0) for t in ROUNDS]
+    for point in points:
+        (row,) = point["attacks"].values()
+        first = 0.5 + 0.02 * point["round"]
+        assert row["by_seed"] == pytest.approx([first, first + 0.01])
+        assert row["auc"]["mean"] == pytest.approx(np.mean(row["by_seed"]))
+        assert row["auc"]["ci"] == pytest.approx([0.45, 0.8])  # the mean of both seeds' ends
+        assert (row["difference"] is None) == (point["round"] == 2)
+    values, ends = [], []
+    for seed in (0, 1):
+        a, b = (study.runs[f"encoder=RUN@{turn}_seed={seed}"].scores for turn in (0, 2))
+        assert len(a) == 40 and a["truth"].sum() == 20
+        pair = [(s["similarity"][s["truth"]], s["similarity"][~s["truth"]]) for s in (a, b)]
+        sides = [tuple(side.to_numpy() for side in one) for one in pair]
+        ends.append(difference_interval(*sides))  # type: ignore[arg-type]
+        first, last = (np.mean(inside[:, None] > outside) for inside, outside in sides)
+        values.append(first - last)
+    apart = points[0]["attacks"]["similarity"]["difference"]
+    assert apart["last"] == "RUN@2"
+    assert apart["mean"] == pytest.approx(np.mean(values), abs=1e-6)
+    assert apart["ci"] == pytest.approx(np.mean(ends, axis=0), abs=1e-6)
+    assert sorted([*apart["ci"], *apart["ci_simultaneous"]])[1:3] == list(apart["ci"])
+    lost = [f"Not run: {r['attack']}: {r['reason']}" for r in golden["not_run"]]
+    assert lost and set(lost) <= set(study.about["notes"])
+    page = (out / "study.html").read_text()
+    assert not re.findall(r"<th>(.*?)</th>", page)  # each column says what it is
+    assert 'href="cells/encoder%3DRUN%402_seed%3D1/report.html"' in page
+    sections = set(re.findall(r'section id="([^"]+)"', page))
+    assert set(re.findall(r'href="#([^"]+)"', page)) == sections
+    more = {"mean": points[1]["knn"]["mean"] + 0.1, "ci": None}
+    other = [point | {"run": "OTHER", "knn": more} for point in points[1:]]
+    assert round_rows(points) == []
+    assert [row["round"] for row in round_rows([*points, *other])] == [1, 2]
+    (row,) = round_rows([points[1], other[0]])
+    assert row["knn"]["mean"] == pytest.approx(points[1]["knn"]["mean"] + 0.05)
+    assert row["knn"]["n"] == row["auc"]["n"] == 2
+    assert serial() == 0  # nothing runs twice
+    assert len((tmp_path / "begun").read_text().splitlines()) == 6
+
+
+def read_scores(shift: float, **attacks: float) -> pd.DataFrame:
+    """Scores of ten images a side under each attack, members higher by `shift` and its own."""
+    values = np.arange(10.0)
+    truth = np.repeat([True, False], 10)
+    frame = pd.DataFrame({"image": np.arange(20), "truth": truth})
+    for name, own in attacks.items():
+        frame[name] = np.concatenate([values + shift + own, values * 1.5])
+    return frame
+
+
+def listed(*names: str) -> list[Any]:
+    return [
+        {"point": n, "name": n, "run": n[:1] if "@" in n else n,
+         "round": int(n[2:]) if "@" in n else None,
+         "attacks": {k: {"attack": k, "difference": None} for k in "ab"}}
+        for n in names
+    ]  # fmt: skip
+
+
+def test_differences__hold_together_for_all_attacks_of_all_pairs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two attacks on the first two rounds of one run and on one file beside the last file."""
+    names = ["R@0", "R@2", "R@5", "x.pth", "S@2", "y.pth"]
+    stored = {n: read_scores(i, a=0.0, b=1.0) for i, n in enumerate(names)}
+    points = listed(*names)
+    del points[1]["attacks"]["b"]  # it could not run there
+    monkeypatch.setattr(compare, "scores_of", lambda study, point: {0: stored[point]})
+    compare.fill_differences(points, None)  # type: ignore[arg-type]
+    rows = {p["point"]: {n: r["difference"] for n, r in p["attacks"].items()} for p in points}
+    assert {n for n, row in rows.items() if row["a"]} == {"R@0", "R@2", "x.pth"}
+    assert rows["S@2"] == rows["R@5"] == {"a": None, "b": None}
+    for name, last in (("R@0", "R@5"), ("R@2", "R@5"), ("x.pth", "y.pth")):
+        found = rows[name]["a"]
+        pair = [
+            (one["a"][one["truth"]].to_numpy(), one["a"][~one["truth"]].to_numpy())
+            for one in (stored[name], stored[last])
+        ]
+        less = [np.mean((m[:, None] > n) + 0.5 * (m[:, None] == n)) for m, n in pair]
+        assert found["last"] == last
+        assert found["mean"] == pytest.approx(less[0] - less[1], abs=1e-6)
+        each = difference_interval(*pair)
+        together = difference_interval(*pair, family=5)  # two, one and two attacks
+        assert found["ci"] == pytest.approx(each, abs=1e-6)
+        assert found["ci_simultaneous"] == pytest.approx(together, abs=1e-6) and together != each
+
+
+@pytest.mark.parametrize(("column", "value"), [("image", 99), ("truth", False)])
+def test_differences__other_images_are_not_paired(
+    column: str, value: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = read_scores(1.0, a=0.0, b=0.0)
+    other.loc[0, column] = value
+    stored = {"x@0": {0: read_scores(0.0, a=0.0, b=0.0), 1: other}, "x@1": {0: other, 1: other}}
+    points = listed("x@0", "x@1")
+    monkeypatch.setattr(compare, "scores_of", lambda study, point: stored[point])
+    compare.fill_differences(points, None)  # type: ignore[arg-type]
+    found = points[0]["attacks"]["a"]["difference"]
+    assert found["mean"] == 0.0  # of the second seed alone
+    stored["x@1"] = {2: other}  # not finished at those seeds
+    points = listed("x@0", "x@1")
+    compare.fill_differences(points, None)  # type: ignore[arg-type]
+    assert points[0]["attacks"]["a"]["difference"] is None
+
+
+def test_sentence__each_encoder_and_of_a_run_the_ends(snapshot: Check) -> None:
+    def point(name: str, code: str, knn: float | None = None, p: str = "",
+              **aucs: float | None) -> Any:  # fmt: skip
+        run, _, turn = name.partition("@")
+        rows = {n: {"attack": n, "auc": {"mean": v, "ci": v and (v - 0.1, v + 0.1)}}
+                for n, v in aucs.items()}  # fmt: skip
+        return {"point": name, "run": run, "round": int(turn) if turn else None,
+                "knn": {"mean": knn, "ci": None}, "attacks": rows, "sets": p and f"sets p {p}",
+                "verdicts": {code: 1} if code else {}}  # fmt: skip
+
+    first, last = point("x@0", "leaks", 0.3, a=0.9, b=0.5), point("x@5", "shift", a=0.6, b=0.7)
+    middle, lost = point("x@2", "leaks", 0.4, a=0.99), point("x@9", "", a=None)
+    failed = ["finished", "failed", "not run", "failed"]
+    overfit = point("o", "leaks", p="0.0005", a=0.64, c=0.5)
+    other = point("r", "leaks", a=0.5, c=0.6)
+    for points, states in (
+        ([first, middle, last], failed),
+        ([first, lost], ["finished"]),
+        ([lost], ["failed"]),
+        ([overfit, other, point("z@1", "shift", a=0.5)], ["finished"] * 3),
+    ):
+        snapshot(compare.sentence(points, states))
+
+
+def test_notes__seeds_and_what_did_not_run() -> None:
+    lost = {"lira": "no shadows"}
+    cells = [CellState("a", "x", {}, 0, "finished", not_run=lost),
+             CellState("b", "x", {}, 1, "finished")]  # fmt: skip
+    assert compare.not_run(cells) == ["Not run, in 1 of 2 audits: lira: no shadows"]
+    assert compare.not_run(cells[:1]) == ["Not run: lira: no shadows"]
+    about = {"cells": [vars(cell) for cell in cells], "settings": {}, "views": ["encoders"]}
+    seeds, why = EncodersView().notes(StudyResult(Path("x"), about))
+    assert seeds.startswith("2 seeds audit each encoder.") and why.startswith("Not run")
+
+
+def test_means__of_what_is_known() -> None:
+    rows = pd.DataFrame({"value": [0.5, 0.25], "ci_low": [0.1, 0.2], "ci_high": [0.5, 0.9]})
+    assert compare._mean(rows) == {"mean": 0.375, "ci": (0.15, 0.7)}
+    assert compare._mean(rows[:0]) == {"mean": None, "ci": None}
+
+
+@pytest.mark.parametrize(
+    ("encoder", "said"),
+    [
+        ("{}@0,3", "kept no round 3; nearest is 2 (kept: 0, 1, 2)"),
+        ("{}/config.yaml@0,2", "is a file; the folder of a run has rounds"),
+        ("{}@0 --seeds 0", "seeds must be >= 1, got 0"),
+        ("{}@0,2", "--out FOLDER is missing: the runs are kept there"),
+    ],
+)
+def test_bad_input__one_line_before_anything_runs(
+    run: Path, tmp_path: Path, encoder: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = [] if "missing" in said else ["--out", str(tmp_path / "OUT")]
+    assert main([*shlex.split(f"--encoders {encoder.format(run)} --attacks lpla"), *out]) == 2
+    err = capsys.readouterr().err
+    assert said in err and err.count("\n") == 1
+    assert not (tmp_path / "OUT").exists()
+
+
+@pytest.mark.slow
+def test_encoders__are_the_single_audits_and_drawn(
+    audit: Audit, run: Path, archives: Sides, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Real processes: each cell's report is that of the audit of its encoder and seed."""
+    both, flags = f"{run}@2,tests.auditing.brought:tiny", "--attacks similarity,lpla --seed 3 "
+    more = f"{archives.flags} --device cpu --attack.similarity.views 3 --threads 1"
+    out = tmp_path / "OUT"
+    capsys.readouterr()  # what made the run
+    assert main(shlex.split(f"--encoders {both} {flags} {more} --json --out {out}")) == 0
+    about = json.loads(capsys.readouterr().out)
+    assert about["seeds"] == [3] and about["finished"] == 2
+    for cell, encoder in zip(about["cells"], both.split(","), strict=True):
+        alone = audit(f"--encoder {encoder} {flags}", tmp_path / cell["name"]).report
+        same = json.loads((out / cell["path"] / "report.json").read_text())
+        for report in (same, alone):
+            del report["hardware"]  # the cores of a share
+        assert numbers(same) == numbers(alone)
+    assert any("what --mean and --std leave open" in note for note in same["notes"])
+    assert (out / "figures" / "encoders.png").read_bytes().startswith(b"\x89PNG")
+    assert "<img" in (out / "study.html").read_text()
+
+
+def test_figure__has_no_empty_panel_where_there_is_no_probe() -> None:
+    attack = {"attack": "a", "auc": {"mean": 0.6, "ci": (0.5, 0.7)}, "by_seed": [0.6]}
+    none = {"mean": None, "ci": None}
+    bare = {"name": "x", "run": "x", "round": None, "verdicts": {"leaks": 1},
+            "attacks": {"a": attack}, "knn": none, "linear": none}  # fmt: skip
+    probed = bare | {"knn": {"mean": 0.8, "ci": (0.7, 0.9)}}
+    for point, panels in ((bare, 1), (probed, 2)):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            figure = compare.draw([point])
+        assert figure is not None and len(figure.axes) == panels
+        assert figure.axes[0].get_ylabel().startswith("AUC")
