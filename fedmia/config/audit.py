@@ -94,9 +94,10 @@ class Audit(Settings):
     )
     data_dir: str | None = data_folder("sources'")
     known: int | None = option(
-        None, "members, and as many non-members, that the attacker knows (none: a quarter, to 500)",
+        None,
+        "members, and as many non-members, that the attacker knows (none: a quarter, to 500)",
         ge=2,
-    )  # fmt: skip
+    )
     limit: int | None = option(None, "most images scored a side (none: all that remain)", ge=2)
     size: int | None = image_size("the encoder's", 2)
     mean: tuple[float, ...] | None = channel_mean("the encoder's")

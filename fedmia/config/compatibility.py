@@ -25,10 +25,20 @@ def check_experiment(experiment: Experiment) -> None:
         InputError: one line that names the value and the reason.
     """
     for check in (
-        _check_attacker, _check_attacks, _check_rounds, _check_cohort, _check_aggregation,
-        _check_machine, _check_partition, _check_defended, _check_defense, _check_pretrain,
-        _check_training, _check_public, _check_pixels,
-    ):  # fmt: skip
+        _check_attacker,
+        _check_attacks,
+        _check_rounds,
+        _check_cohort,
+        _check_aggregation,
+        _check_machine,
+        _check_partition,
+        _check_defended,
+        _check_defense,
+        _check_pretrain,
+        _check_training,
+        _check_public,
+        _check_pixels,
+    ):
         check(experiment)
     check_gpu(experiment.device)
 

@@ -51,9 +51,13 @@ def plugins(kind: str, about: str) -> Any:
 
 
 def mapping(
-    kind: str = "", *, classes: tuple[type, ...] = (), without: tuple[str, ...] = (),
-    about: str = "", several: bool = False,
-) -> Any:  # fmt: skip
+    kind: str = "",
+    *,
+    classes: tuple[type, ...] = (),
+    without: tuple[str, ...] = (),
+    about: str = "",
+    several: bool = False,
+) -> Any:
     """A field that holds a mapping whose keys the user chooses; `MappingForm` says which.
 
     Flags: `--attack.NAME.OPTION`, `--shadow.OPTION`, `--strengths NAME=V1,V2`, `--over PATH=V1,V2`.

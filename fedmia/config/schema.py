@@ -28,11 +28,13 @@ from fedmia.options.yamlfile import RUN_KEY
 
 Schema = dict[str, Any]
 TYPES: Mapping[Any, str] = {
-    bool: "boolean", int: "integer", float: "number", str: "string", type(None): "null"
-}  # fmt: skip
-KEYWORDS = {
-    "gt": "exclusiveMinimum", "ge": "minimum", "lt": "exclusiveMaximum", "le": "maximum"
-}  # fmt: skip
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    str: "string",
+    type(None): "null",
+}
+KEYWORDS = {"gt": "exclusiveMinimum", "ge": "minimum", "lt": "exclusiveMaximum", "le": "maximum"}
 OUTSIDE = r"^[\w.]+:\w+"  # package.module:Class
 
 

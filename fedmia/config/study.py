@@ -32,8 +32,15 @@ VIEWS_OF = {"tradeoff": "defenses", "baseline": "baseline", "encoders": "encoder
 
 # Options of an audit that a study has under another path: `encoders`, and those in `data`.
 NO_OPTIONS = (
-    "encoder", "federation", "data_dir", "size", "mean", "std", "pixel_range", "skip_unreadable",
-)  # fmt: skip
+    "encoder",
+    "federation",
+    "data_dir",
+    "size",
+    "mean",
+    "std",
+    "pixel_range",
+    "skip_unreadable",
+)
 
 
 @dataclass(frozen=True)
@@ -119,13 +126,15 @@ class Study(Settings):
         "those that the options above ask for)",
     )
     seeds: int | None = option(
-        None, "runs of each point, with seeds SEED, SEED+1, .. (none: 5 with defences, else 1)",
+        None,
+        "runs of each point, with seeds SEED, SEED+1, .. (none: 5 with defences, else 1)",
         ge=1,
-    )  # fmt: skip
+    )
     jobs: int | None = option(
-        None, "runs side by side (none: as many as the cores allow, one where they need a GPU)",
+        None,
+        "runs side by side (none: as many as the cores allow, one where they need a GPU)",
         ge=1,
-    )  # fmt: skip
+    )
     keep_snapshots: bool = option(False, "keep the models of every run by round")
     audit: Tree = settings_tree(Audit, without=NO_OPTIONS)
     base: Tree = settings_tree(Experiment)

@@ -181,9 +181,16 @@ def audit_object(
     objects = attacks if isinstance(attacks, str) else [_instance(one) for one in attacks]
     inside, outside = sets
     audit_in_memory(
-        encoder, inside.images, outside.images, attacks=objects, labels=labels,
-        notes=(*inside.notes, *outside.notes), out=out, quiet=quiet, **options,
-    )  # fmt: skip
+        encoder,
+        inside.images,
+        outside.images,
+        attacks=objects,
+        labels=labels,
+        notes=(*inside.notes, *outside.notes),
+        out=out,
+        quiet=quiet,
+        **options,
+    )
 
 
 def _instance(attack: Any) -> Any:

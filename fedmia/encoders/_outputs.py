@@ -15,10 +15,19 @@ from fedmia.options.errors import InputError, opt, unknown_name
 # Names under which libraries return what users take as an image's vector, the best first. One table
 # for every form of encoder.
 EMBEDDINGS = (
-    "image_embeds", "image_features", "pooler_output", "pooled_output", "sentence_embedding",
-    "embedding", "embeddings", "features", "feature", "representation", "x_norm_clstoken",
+    "image_embeds",
+    "image_features",
+    "pooler_output",
+    "pooled_output",
+    "sentence_embedding",
+    "embedding",
+    "embeddings",
+    "features",
+    "feature",
+    "representation",
+    "x_norm_clstoken",
     "last_hidden_state",
-)  # fmt: skip
+)
 # What is none: masks, scores of classes, losses, other inputs, and what comes of a decoder.
 ASIDE = re.compile(
     r"(^|[._])(masks?|ids|logits?|loss(es)?|scores?|prob(s|abilities)?|attentions?|attn|hidden_states"

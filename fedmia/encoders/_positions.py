@@ -83,9 +83,10 @@ def find_grid(module: nn.Module, channels: int, side: int) -> PositionGrid | Non
     patch = first.stride[0]
     places = (side // patch) ** 2
     tables = tuple(
-        n for n, t in named_tensors(module).items()
+        n
+        for n, t in named_tensors(module).items()
         if is_positions(n) and t.ndim >= 2 and 0 <= t.shape[-2] - places <= PREFIX
-    )  # fmt: skip
+    )
     if patch == 1 or side % patch or side < 2 * patch or not tables:
         return None
     grid = PositionGrid(side, patch, tables)

@@ -143,10 +143,11 @@ def convert_names(module: nn.Module, tensors: Tensors) -> dict[str, Tensor]:
         return {}
     before = {_storage(t) for t in tensors.values()}
     converted = {
-        n: t for n, t in converted.items()
+        n: t
+        for n, t in converted.items()
         if (t.ndim < 4 or _storage(t) in before)
         and (not n.startswith("fc_norm.") or any(other.endswith(n) for other in tensors))
-    }  # fmt: skip
+    }
     after = {_storage(t) for t in converted.values()}
     return {n: t for n, t in tensors.items() if _storage(t) not in after} | converted
 
@@ -173,10 +174,13 @@ def _check(
     or of another shape, or for these."""
     where, load_options = context.where, context.load_options
     extra = [
-        n for n, t in tensors.items()  # counters and zeros shape no features
-        if n not in ready and t.is_floating_point()
-        and not ASIDE.match(n) and not (n.endswith("bias") and not t.any())
-    ]  # fmt: skip
+        n
+        for n, t in tensors.items()  # counters and zeros shape no features
+        if n not in ready
+        and t.is_floating_point()
+        and not ASIDE.match(n)
+        and not (n.endswith("bias") and not t.any())
+    ]
     file = f"weights '{load_options.checkpoint}'"
     needed = [n for n, t in own.items() if t.is_floating_point()]
     fitting = sum(n in ready for n in needed)

@@ -60,8 +60,13 @@ def _solo(key: str, heads: str) -> Scheme:
 # evaluate.
 SCHEMES = (
     Scheme("MoCo v3", "base_encoder", "base_encoder.", "base_encoder.fc. base_encoder.head."),
-    Scheme("MoCo v3", "momentum_encoder", "momentum_encoder.",
-           "momentum_encoder.fc. momentum_encoder.head.", ("base_encoder.",)),
+    Scheme(
+        "MoCo v3",
+        "momentum_encoder",
+        "momentum_encoder.",
+        "momentum_encoder.fc. momentum_encoder.head.",
+        ("base_encoder.",),
+    ),
     Scheme("MoCo, CIFAR notebook", "encoder_q", "encoder_q.net.", "encoder_q.net.9."),
     Scheme("MoCo, CIFAR notebook", "encoder_k", "encoder_k.net.", "encoder_k.net.9."),
     Scheme("MoCo", "encoder_q", "encoder_q.", "encoder_q.fc."),
@@ -88,16 +93,18 @@ SCHEMES = (
     Scheme("open_clip", "visual", "visual."),
     Scheme("SimCLR", "f", "f.", "g.", ("g.",)),
     Scheme("SimCLR", "backbone", "backbone.", "backbone.fc.", ("backbone.fc.2.",)),
-)  # fmt: skip
+)
 
 # What a name tells of the code that wrote it: what to give in place of the file alone.
 ADVICE = (
-    (r"(^|\.)(embeddings|embedder|vision_model)\.|(^|\.)encoder\.layers?\.\d",
-     "its names are transformers': give hf:FOLDER, with its config.json beside the weights"),
+    (
+        r"(^|\.)(embeddings|embedder|vision_model)\.|(^|\.)encoder\.layers?\.\d",
+        "its names are transformers': give hf:FOLDER, with its config.json beside the weights",
+    ),
     (r"^(module\.)?visual\.", "it is a CLIP's: give open_clip:NAME with {}"),
     (r"storage_tokens$|rope_embed", "give timm:NAME, as timm:vit_small_patch16_dinov3, with {}"),
     (r"_bias_table$|\.q_bias$", "give timm:NAME, as timm:beit_base_patch16_224, with {}"),
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)
@@ -189,9 +196,10 @@ def find_encoder(
     ranks = {scheme: rank for rank, scheme in enumerate(SCHEMES)}
     every = sorted(_matches(tables), key=lambda m: (m.root, ranks.get(m.scheme, len(ranks))))
     rated = [
-        (score(match), match) for match in every
+        (score(match), match)
+        for match in every
         if key in (None, match.scheme.key, match.entry) or match.place.startswith(f"{key}.")
-    ]  # fmt: skip
+    ]
     best = max((points for points, _ in rated), default=0)
     if key is not None and not best:
         known = sorted({match.scheme.key for match in every if match.scheme in ranks})

@@ -38,9 +38,10 @@ def permute_tensors(tensors: Mapping[str, Tensor], context: LoadContext, least: 
         InputError: there is none.
     """
     weights = {
-        n: t for n, t in tensors.items()
+        n: t
+        for n, t in tensors.items()
         if t.is_floating_point() and t.ndim >= least and t.numel() > 1
-    }  # fmt: skip
+    }
     if not weights:
         raise refusal(context, NO_WEIGHTS)
     for name, tensor in weights.items():

@@ -74,8 +74,9 @@ def check_array(where: str, file: Any, length: int) -> None:
     """
     version = np.lib.format.read_magic(file)
     read = {
-        (1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0
-    }.get(version)  # fmt: skip
+        (1, 0): np.lib.format.read_array_header_1_0,
+        (2, 0): np.lib.format.read_array_header_2_0,
+    }.get(version)
     if read is None:
         raise ValueError(f"format {version} of NumPy is not read")
     try:

@@ -164,9 +164,14 @@ class AttackFacts(TypedDict):
     # By target FPR, "0.001", "0.01", "0.1"; null where too few non-members resolve it.
     tpr_at_fpr: Annotated[
         dict[str, float | None],
-        Field(keyed="target_fpr", head="TPR at\n1 % FPR", place=1, key="0.01",
-              log="tpr_at_1_percent_fpr/{attack}"),
-    ]  # fmt: skip
+        Field(
+            keyed="target_fpr",
+            head="TPR at\n1 % FPR",
+            place=1,
+            key="0.01",
+            log="tpr_at_1_percent_fpr/{attack}",
+        ),
+    ]
     tpr_at_fpr_ci: dict[str, Interval | None]
     fpr_achieved: ByFpr
     queries: int

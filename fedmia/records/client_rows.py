@@ -64,7 +64,7 @@ class ClientRow(TypedDict):
 
 
 class ClientCounts(TypedDict):
-    """What a report keeps of clients that it does not list; `clients.csv` holds all.
+    """What a report keeps of clients that it does not list; `table.csv` holds all.
 
     Attributes:
         clients: number of clients.

@@ -227,8 +227,11 @@ def sweep_rows(sweep: AttackSweep, attacks: int) -> list[SweepRow]:
     rows: list[SweepRow] = []
     for point in sweep.points:
         place: SweepPlace = {
-            "attack": point.attack, "sweep": sweep.kind, "value": point.value, "known": point.known,
-        }  # fmt: skip
+            "attack": point.attack,
+            "sweep": sweep.kind,
+            "value": point.value,
+            "known": point.known,
+        }
         if point.scored is None:
             rows.append({**place, "not_run": str(point.not_run)})
         else:

@@ -69,15 +69,19 @@ class Leak:
         """Its numbers as rows name them; `family`: intervals that hold together."""
         null = self.null
         return {
-            **auc_fields(self.auc, family), "n_nonmembers_effective": self.effective,
+            **auc_fields(self.auc, family),
+            "n_nonmembers_effective": self.effective,
             **({"null_auc": null.mean, "null_ci": null.band} if null else {}),
-        }  # fmt: skip
+        }
 
 
 def leak_of(
-    run: RunScores, attack: ScoredAttack, mine: NDArray[np.bool_] | IntArray, *stream: str | int,
+    run: RunScores,
+    attack: ScoredAttack,
+    mine: NDArray[np.bool_] | IntArray,
+    *stream: str | int,
     shared: dict[bytes, NullDistribution | None] | None = None,
-) -> Leak:  # fmt: skip
+) -> Leak:
     """Leakage of the members `mine`, one at least, each of a kind that a non-member has.
 
     Args:
@@ -144,9 +148,8 @@ def client_rows(run: RunScores) -> tuple[list[ClientRow], ClientDistribution | N
     if (counts := client_counts(run)) is not None:
         large = LARGE * counts["median_size"]
         clients = [
-            c for c in clients
-            if c.id in leaks or c.defence or c.role != "honest" or c.size > large
-        ]  # fmt: skip
+            c for c in clients if c.id in leaks or c.defence or c.role != "honest" or c.size > large
+        ]
     known = [leaks[c.id][1] for c in clients if c.id in leaks and leaks[c.id][1] is not None]
     rows = list(_rows(run, clients, leaks))
     nulls = [leak.null.aucs for leak in known if leak is not None and leak.null is not None]

@@ -50,11 +50,16 @@ def cohort_rows(run: RunScores) -> list[CohortRow] | None:
             numbers = leak_of(run, attack, mine, "cohort-null", name).numbers(family)
         rows.append(
             row_of(
-                CohortRow, attack, cohort=name, clients=int((place == k).sum()),
-                images=int(sizes[place == k].sum()), n_members=len(mine),
-                attack=attack and attack.name, **numbers,
+                CohortRow,
+                attack,
+                cohort=name,
+                clients=int((place == k).sum()),
+                images=int(sizes[place == k].sum()),
+                n_members=len(mine),
+                attack=attack and attack.name,
+                **numbers,
             )
-        )  # fmt: skip
+        )
     return [row for row in rows if row["clients"]]
 
 
@@ -78,13 +83,14 @@ def condense(report: Report) -> Report:
             {**row, "clients": select_inferred(row["clients"]), "n_clients": len(row["clients"])}
             for row in report["dataset_inference"]
         ],
-        "defended": report["defended"] and {
+        "defended": report["defended"]
+        and {
             **report["defended"],
             "groups": [
                 {**group, "clients": group["clients"][:FEW], "n_clients": len(group["clients"])}
                 for group in report["defended"]["groups"]
             ],
         },
-    }  # fmt: skip
+    }
     merged: dict[str, Any] = {**report, **changed}
     return cast(Report, {name: merged[name] for name in fields_of(Report) if name in merged})

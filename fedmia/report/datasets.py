@@ -44,9 +44,14 @@ def inference_row(run: DatasetInferenceResults, family: int) -> InferenceRow:
     beside: PosersRow = {"n": len(posers), "alarms": counts, "p_values": posers}
     least = min((c["p_value_holm"] or 0.0 for c in clients if _is_clean(c)), default=None)
     row = row_of(
-        InferenceRow, run, clients=clients, posers=beside, void=void, statement="",
+        InferenceRow,
+        run,
+        clients=clients,
+        posers=beside,
+        void=void,
+        statement="",
         p_value=least and min(1.0, least * family),
-    )  # fmt: skip
+    )
     row["statement"] = statement(row)
     return row
 

@@ -48,16 +48,21 @@ def defended(run: RunScores) -> DefenceGroupsRow | None:
     for name, clients in ((n, c) for n, c in groups_of_clients.items() if c):
         knn, knn_ci = knn_of(clients, run.utility.get("knn"))
         scored = attacks if mine[name].any() else []
-        groups.append({
-            "group": name, "clients": [c.id for c in clients],
-            "images": sum(c.size for c in clients), "n_members": int(mine[name].sum()),
-            "leakage": [
-                row_of(GroupLeak, a, attack=a.name, **leak.numbers(family))
-                for a in scored
-                for leak in [leak_of(run, a, mine[name], "group-null", name)]
-            ],
-            "knn": knn, "knn_ci": knn_ci,
-        })  # fmt: skip
+        groups.append(
+            {
+                "group": name,
+                "clients": [c.id for c in clients],
+                "images": sum(c.size for c in clients),
+                "n_members": int(mine[name].sum()),
+                "leakage": [
+                    row_of(GroupLeak, a, attack=a.name, **leak.numbers(family))
+                    for a in scored
+                    for leak in [leak_of(run, a, mine[name], "group-null", name)]
+                ],
+                "knn": knn,
+                "knn_ci": knn_ci,
+            }
+        )
     by = declared_attack(run)
     return {"groups": groups, "statement": None if by is None else statement(groups, by.name)}
 

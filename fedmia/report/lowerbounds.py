@@ -81,10 +81,13 @@ def canary_bound(epsilon: Epsilon, family: int) -> CanaryBoundRow:
     return {
         "value": epsilon_lower_bound(epsilon, epsilon.correct, 1 - LEVEL),
         "value_simultaneous": together,
-        "most": epsilon_lower_bound(epsilon, guesses, each), "audit": epsilon.audit,
-        "canaries": epsilon.canaries, "guesses": list(guesses), "correct": list(epsilon.correct),
+        "most": epsilon_lower_bound(epsilon, guesses, each),
+        "audit": epsilon.audit,
+        "canaries": epsilon.canaries,
+        "guesses": list(guesses),
+        "correct": list(epsilon.correct),
         "refuted": epsilon.value is not None and together > epsilon.value,
-    }  # fmt: skip
+    }
 
 
 def epsilon_lower_bound(epsilon: Epsilon, correct: Sequence[int], error: float) -> float:
@@ -157,11 +160,20 @@ def attack_bound(run: RunScores, family: int) -> AttackBoundRow | None:
     value, attack, rate, says = best(1 - LEVEL)
     together = best((1 - LEVEL) / family)[0]
     return {
-        "value": value, "value_simultaneous": together, "delta": delta, "attack": attack.name,
-        "rate": rate, "says": says, "tried": TRIED * len(usable), "n_members": len(members),
-        "n_nonmembers": len(others), "clients": len(stated), "claim": worst,
-        "refuted": together > worst, "standing": EMPIRICAL,
-    }  # fmt: skip
+        "value": value,
+        "value_simultaneous": together,
+        "delta": delta,
+        "attack": attack.name,
+        "rate": rate,
+        "says": says,
+        "tried": TRIED * len(usable),
+        "n_members": len(members),
+        "n_nonmembers": len(others),
+        "clients": len(stated),
+        "claim": worst,
+        "refuted": together > worst,
+        "standing": EMPIRICAL,
+    }
 
 
 def _sample_alike(run: RunScores, members: IntArray) -> IntArray:

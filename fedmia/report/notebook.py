@@ -32,10 +32,12 @@ def html_summary(report: Report, page: str = "report.html") -> str:
     rows = [dict(zip(map(str, table.head), map(str, row.cells), strict=True)) for row in table.rows]
     texts: dict[str, Any] = {**report}
     return _render(
-        report["verdict"], rows, report["verdict_code"] == "leaks" or is_refuted(report),
+        report["verdict"],
+        rows,
+        report["verdict_code"] == "leaks" or is_refuted(report),
         boxes=[(title, texts[key]) for key, title in TITLES.items()],
         link=f"The whole report: {page}",
-    )  # fmt: skip
+    )
 
 
 def html_study(
@@ -67,7 +69,16 @@ def _render(
     link: str = "",
 ) -> str:
     more = max(0, len(rows) - MOST)
-    return templates().get_template("notebook.j2").render(
-        sentence=sentence, boxes=boxes, rows=[dict(row) for row in rows[:MOST]], more=more,
-        colour=LEAKS if leaks else DOUBT, words=words, link=link,
-    )  # fmt: skip
+    return (
+        templates()
+        .get_template("notebook.j2")
+        .render(
+            sentence=sentence,
+            boxes=boxes,
+            rows=[dict(row) for row in rows[:MOST]],
+            more=more,
+            colour=LEAKS if leaks else DOUBT,
+            words=words,
+            link=link,
+        )
+    )

@@ -53,9 +53,12 @@ def templates(*folders: Path) -> Environment:
     """The templates of all pages, and those in `folders`; they escape what they are given."""
     environment = Environment(
         loader=ChoiceLoader([PackageLoader("fedmia.report"), FileSystemLoader(folders)]),
-        autoescape=True, undefined=StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
-    )  # fmt: skip
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
     environment.filters |= {
         "title_of": head_title,
         "anchor": anchor,
@@ -92,12 +95,27 @@ def page(report: Report, figures: Mapping[str, bytes]) -> str:
         "Hardware": flat(report["hardware"]),
         "Timing, seconds": flat(report["timing"]),
     }
-    return templates().get_template("page.j2").render(
-        report=report, titles=TITLES, tables=tables, about=about, acts=acts, power=POWER, few=FEW,
-        refuted=is_refuted(report), said=sentences(report), not_run=group_by_reason(report),
-        pictures={name: picture(captions.get(name, name), png) for name, png in figures.items()},
-        others=[name for name in figures if name not in captions], clients=count_clients(report),
-    )  # fmt: skip
+    return (
+        templates()
+        .get_template("page.j2")
+        .render(
+            report=report,
+            titles=TITLES,
+            tables=tables,
+            about=about,
+            acts=acts,
+            power=POWER,
+            few=FEW,
+            refuted=is_refuted(report),
+            said=sentences(report),
+            not_run=group_by_reason(report),
+            pictures={
+                name: picture(captions.get(name, name), png) for name, png in figures.items()
+            },
+            others=[name for name in figures if name not in captions],
+            clients=count_clients(report),
+        )
+    )
 
 
 def code(text: str) -> Markup:

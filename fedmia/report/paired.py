@@ -35,9 +35,14 @@ def paired_row(pair: Pair, family: int) -> PairedRow:
         )
     n, m = sizes[0]
     row = partial(
-        row_of, PairedRow, pair, attack=attack.name, control=control.name, n_members=n,
+        row_of,
+        PairedRow,
+        pair,
+        attack=attack.name,
+        control=control.name,
+        n_members=n,
         n_nonmembers=m,
-    )  # fmt: skip
+    )
     if n == 0 or m == 0:
         return row(statement=f"{attack.name}: no pairs of members and non-members to compare")
     both = attack.sides, control.sides

@@ -94,9 +94,12 @@ def json_text(report: Mapping[str, object]) -> str:
 
 
 def write_report(
-    folder: Path, run: RunScores, report: Report, figures: Mapping[str, bytes],
+    folder: Path,
+    run: RunScores,
+    report: Report,
+    figures: Mapping[str, bytes],
     whole: Report | None = None,
-) -> list[Path]:  # fmt: skip
+) -> list[Path]:
     """Write report.json, report.html, scores.csv, curves.npz where a client attacked actively,
     figures/NAME.png and NAME.pdf, and every number in table.parquet and table.csv.
 

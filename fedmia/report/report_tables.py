@@ -268,8 +268,15 @@ def _defence_cell(row: DefenceRow | None) -> str | TextCell:
 def defended(report: Report) -> Table:
     """Defended and undefended clients: leakage by attack, and utility for their classes."""
     groups = report["defended"]["groups"] if report["defended"] else []
-    nothing: Json = {"attack": DASH, "auc": None, "low": None, "high": None, "null_auc": None,
-               "null_ci": None, "under_attack": False}  # fmt: skip
+    nothing: Json = {
+        "attack": DASH,
+        "auc": None,
+        "low": None,
+        "high": None,
+        "null_auc": None,
+        "null_ci": None,
+        "under_attack": False,
+    }
     columns: dict[str, Cell] = {
         "clients": lambda r: f"{r[0].get('n_clients', len(r[0]['clients']))} {r[0]['group']}",
         "scored": lambda r: str(r[0]["n_members"]),

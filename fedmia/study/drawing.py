@@ -49,9 +49,14 @@ def forest(
                 axes.plot(ci, [height] * 2, color=look["color"], linewidth=3, alpha=0.4)
             axes.plot(values, [height] * len(values), **own, marker=".", markersize=6)
             axes.plot(
-                [fmean(values)], [height], **own, marker=look["marker"], markersize=8,
-                markerfacecolor="none", label=None if name in labelled else name,
-            )  # fmt: skip
+                [fmean(values)],
+                [height],
+                **own,
+                marker=look["marker"],
+                markersize=8,
+                markerfacecolor="none",
+                label=None if name in labelled else name,
+            )
             labelled.add(name)
         if place:
             axes.axhline(place - 0.5, color="#e3e3e3", linewidth=0.8)
@@ -65,9 +70,14 @@ def forest(
 
 
 def band(
-    axes: Axes, xs: Sequence[float], values: Sequence[Any], cis: Sequence[Any],
-    look: Mapping[str, Any], alpha: float, **more: Any,
-) -> None:  # fmt: skip
+    axes: Axes,
+    xs: Sequence[float],
+    values: Sequence[Any],
+    cis: Sequence[Any],
+    look: Mapping[str, Any],
+    alpha: float,
+    **more: Any,
+) -> None:
     """A line in its band; a value without an interval is its own.
 
     Args:
@@ -86,9 +96,12 @@ def band(
 
 
 def cross(
-    axes: Axes, at: tuple[float, float], across: Interval | None, up: Interval | None,
+    axes: Axes,
+    at: tuple[float, float],
+    across: Interval | None,
+    up: Interval | None,
     **look: Any,
-) -> None:  # fmt: skip
+) -> None:
     """The intervals of a point, across and upwards, as bars.
 
     Args:

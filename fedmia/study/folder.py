@@ -44,9 +44,13 @@ class StudyFolder:
     """
 
     def __init__(
-        self, out: Path, runs: Sequence[Cell], tree: Tree, is_resumable: Callable[[Path], bool],
+        self,
+        out: Path,
+        runs: Sequence[Cell],
+        tree: Tree,
+        is_resumable: Callable[[Path], bool],
         keep_snapshots: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.out, self.runs, self.tree, self.is_resumable = out, runs, tree, is_resumable
         self.keep_snapshots = keep_snapshots
         self.cells, self.unfinished, self.failed = (

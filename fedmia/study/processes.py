@@ -131,9 +131,13 @@ def _start(task: StudyProcess) -> subprocess.Popen[bytes]:
     with task.log.open("wb") as log:
         # Its input ends with this process. Ctrl-C reaches this process alone.
         return subprocess.Popen(
-            task.arguments, stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT,
-            env={**limits, **os.environ}, start_new_session=True,
-        )  # fmt: skip
+            task.arguments,
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env={**limits, **os.environ},
+            start_new_session=True,
+        )
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

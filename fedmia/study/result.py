@@ -113,11 +113,15 @@ class StudyResult:
         from fedmia.report.notebook import html_study
 
         rows = [
-            {"point": self.name(point), "attack": attack, "mean AUC": f"{sum(n) / len(n):.2f}",
-             "models": str(len(n))}
+            {
+                "point": self.name(point),
+                "attack": attack,
+                "mean AUC": f"{sum(n) / len(n):.2f}",
+                "models": str(len(n)),
+            }
             for (point, attack), aucs in self.values("auc", "attack").items()
             if (n := list(aucs.values()))
-        ]  # fmt: skip
+        ]
         codes = (str(cell.verdict_code) for cell in self.cells if cell.verdict_code)
         return html_study(self.sentence, rows, codes)
 
@@ -237,12 +241,21 @@ class StudyResult:
         for row in comparisons(self.table, over, names):
             low, high = row["difference"]["ci"] or (None, None)
             unsound = sum(n for code, n in self.verdicts(row["point"]).items() if code in UNSOUND)
-            rows.append({
-                "point": row["point"], "attack": row["attack"], "baseline": over,
-                "measure": row["measure"], "difference": row["difference"]["mean"], "low": low,
-                "high": high, "p": row["p"], "p_holm": row["p_holm"],
-                "models": row["difference"]["n"], "unsound": unsound,
-            })  # fmt: skip
+            rows.append(
+                {
+                    "point": row["point"],
+                    "attack": row["attack"],
+                    "baseline": over,
+                    "measure": row["measure"],
+                    "difference": row["difference"]["mean"],
+                    "low": low,
+                    "high": high,
+                    "p": row["p"],
+                    "p_holm": row["p_holm"],
+                    "models": row["difference"]["n"],
+                    "unsound": unsound,
+                }
+            )
         return pd.DataFrame(rows)
 
     def rename(self, names: Mapping[str, str]) -> StudyResult:

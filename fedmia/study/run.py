@@ -187,22 +187,31 @@ def write(study: StudyResult) -> None:
     codes = [cell.verdict_code for cell in study.cells]
     about["sentence"] = views[0].sentence(study)
     about["notes"] = [*notes, *doubtful(codes), *left_out(study.cells)]
-    drawings = [(name, view.captions.get(name, name), draw)
-                for view in views for name, draw in view.figures(study).items()]  # fmt: skip
+    drawings = [
+        (name, view.captions.get(name, name), draw)
+        for view in views
+        for name, draw in view.figures(study).items()
+    ]
     figures = {n: (text, f) for n, text, draw in drawings if (f := draw()) is not None}
     pngs = {name: (text, canvas.png(figure)) for name, (text, figure) in figures.items()}
-    page = templates().get_template("study-page.j2").render(
-        report=about,
-        title=views[0].title,
-        views=[
-            ((view.sentence(study) if i else ""), [s for s in view.sections(study) if s.rows])
-            for i, view in enumerate(views)
-        ],
-        pictures={name: picture(text, png) for name, (text, png) in pngs.items()},
-        links=[(c.name, quote(f"{c.path}/report.html"), c.verdict) for c in study.cells if c.path],
-        missing=list(study.failed.items()),
-        about=flat(study.settings),
-    )  # fmt: skip
+    page = (
+        templates()
+        .get_template("study-page.j2")
+        .render(
+            report=about,
+            title=views[0].title,
+            views=[
+                ((view.sentence(study) if i else ""), [s for s in view.sections(study) if s.rows])
+                for i, view in enumerate(views)
+            ],
+            pictures={name: picture(text, png) for name, (text, png) in pngs.items()},
+            links=[
+                (c.name, quote(f"{c.path}/report.html"), c.verdict) for c in study.cells if c.path
+            ],
+            missing=list(study.failed.items()),
+            about=flat(study.settings),
+        )
+    )
     if pngs:
         durable.make_folder(out / FIGURES, out)
     files: dict[Path, bytes | str] = {out / STUDY: json_text(about), out / PAGE: page}

@@ -24,14 +24,26 @@ COLOURS = (BLUE, RED, GREEN, ORANGE, PINK, SKY, GREY)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DASHES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)))
 STYLE: dict[Any, Any] = {
-    "figure.dpi": 110, "font.size": 10, "axes.titlesize": 11,
-    "axes.titleweight": "bold", "axes.titlelocation": "left",
-    "axes.spines.top": False, "axes.spines.right": False, "axes.grid": False,
-    "axes.edgecolor": GREY, "axes.labelcolor": INK, "axes.axisbelow": True,
-    "xtick.color": GREY, "ytick.color": GREY, "xtick.labelcolor": INK, "ytick.labelcolor": INK,
-    "grid.color": "#e3e3e3", "grid.linewidth": 0.8,
-    "legend.frameon": False, "legend.fontsize": 9,
-}  # fmt: skip
+    "figure.dpi": 110,
+    "font.size": 10,
+    "axes.titlesize": 11,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": False,
+    "axes.edgecolor": GREY,
+    "axes.labelcolor": INK,
+    "axes.axisbelow": True,
+    "xtick.color": GREY,
+    "ytick.color": GREY,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "grid.color": "#e3e3e3",
+    "grid.linewidth": 0.8,
+    "legend.frameon": False,
+    "legend.fontsize": 9,
+}
 
 
 def apply_style(draw: Callable[P, F]) -> Callable[P, F]:
@@ -131,9 +143,14 @@ def legend(axes: Axes, columns: int = 3) -> None:
 
 
 def estimate(
-    axes: Axes, place: float, auc: KnownAuc, shape: str = "o", *, faint: bool = False,
+    axes: Axes,
+    place: float,
+    auc: KnownAuc,
+    shape: str = "o",
+    *,
+    faint: bool = False,
     label: str | None = None,
-) -> None:  # fmt: skip
+) -> None:
     """An AUC on its 95 % interval (thick) and the simultaneous one (thin), across at `place`.
 
     Args:

@@ -107,9 +107,14 @@ def distribution(report: Report) -> Figure | None:
         share = np.full(len(null_values), clients / len(null_values))
         label = "non-members posing as their members"
         axes.hist(
-            null_values, bins, weights=share, color=canvas.GREY, linewidth=1.8, histtype="step",
+            null_values,
+            bins,
+            weights=share,
+            color=canvas.GREY,
+            linewidth=1.8,
+            histtype="step",
             label=label,
-        )  # fmt: skip
+        )
     canvas.half_line(axes, vertical=True)
     axes.set_xlabel(f"AUC of {rows[0][0]['attack']}, non-members weighted to the client's classes")
     axes.set_ylabel("clients")

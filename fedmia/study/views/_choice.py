@@ -35,14 +35,21 @@ def choose(points: Sequence[Any]) -> Any:
     """
     knns = [point["knn_by_seed"] for point in points]
     aucs = [best["by_seed"] if (best := best_of(point)) else {} for point in points]
-    candidates = [
-        i for i, point in enumerate(points)
-        if aucs[i] and not point["failed"] and _keeps_utility(knns[i], knns[0])
-    ] if aucs[0] else []  # fmt: skip
+    candidates = (
+        [
+            i
+            for i, point in enumerate(points)
+            if aucs[i] and not point["failed"] and _keeps_utility(knns[i], knns[0])
+        ]
+        if aucs[0]
+        else []
+    )
     choice: Any = {
-        "candidates": [points[i]["point"] for i in candidates], "least": None, "alike": [],
+        "candidates": [points[i]["point"] for i in candidates],
+        "least": None,
+        "alike": [],
         "spare": None,
-    }  # fmt: skip
+    }
     if len(candidates) > 1:
         # Of points at 0.5 or under it the one of most use.
         least = min(

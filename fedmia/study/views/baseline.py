@@ -27,11 +27,16 @@ class BaselineView(View):
     def sections(self, study: StudyResult) -> list[Section]:
         rows, baseline = rows_of(study), baseline_of(study)
         columns = {
-            "name": "point", "attack": "attack", "measure": "measure",
-            "+difference": f"minus {baseline}, 95 %", "p_holm": "p, Holm",
-            "difference.n": "models", "difference.least": "least",
-            "difference.greatest": "greatest", "p": "p",
-        }  # fmt: skip
+            "name": "point",
+            "attack": "attack",
+            "measure": "measure",
+            "+difference": f"minus {baseline}, 95 %",
+            "p_holm": "p, Holm",
+            "difference.n": "models",
+            "difference.least": "least",
+            "difference.greatest": "greatest",
+            "p": "p",
+        }
         return [Section(self.title, columns, rows, ("baseline",), 6)]
 
     def sentence(self, study: StudyResult) -> str:

@@ -31,21 +31,36 @@ PROBES = {"knn": "weighted kNN", "linear": "linear probe"}
 MOST = 6  # attacks that are drawn, the most leaking ones
 APART = 0.008  # of the width, between two intervals at one place
 ATTACKS = {
-    "name": "encoder", "attack": "attack", "auc": "AUC, 95 %",
-    "knn": "weighted kNN, 95 %", "verdicts": "verdicts", "by_seed": "by seed",
-    "tpr.mean": "TPR at 1 % FPR", "untrained.mean": "untrained control",
+    "name": "encoder",
+    "attack": "attack",
+    "auc": "AUC, 95 %",
+    "knn": "weighted kNN, 95 %",
+    "verdicts": "verdicts",
+    "by_seed": "by seed",
+    "tpr.mean": "TPR at 1 % FPR",
+    "untrained.mean": "untrained control",
     "+difference": "minus the last encoder, 95 %",
-}  # fmt: skip
+}
 POINTS = {
-    "name": "encoder", "knn": "weighted kNN, 95 %", "knn_untrained.mean": "untrained kNN",
-    "linear": "linear probe, 95 %", "n_probe": "test images", "n_members": "members",
-    "n_nonmembers": "non-members", "verdicts": "verdicts", "sets": "data set, p",
+    "name": "encoder",
+    "knn": "weighted kNN, 95 %",
+    "knn_untrained.mean": "untrained kNN",
+    "linear": "linear probe, 95 %",
+    "n_probe": "test images",
+    "n_members": "members",
+    "n_nonmembers": "non-members",
+    "verdicts": "verdicts",
+    "sets": "data set, p",
     "failed": "failed",
-}  # fmt: skip
+}
 MODELS = {
-    "round": "round", "attack": "attack", "auc": "mean AUC, 95 %", "knn": "weighted kNN, 95 %",
-    "linear": "linear probe, 95 %", "auc.n": "models",
-}  # fmt: skip
+    "round": "round",
+    "attack": "attack",
+    "auc": "mean AUC, 95 %",
+    "knn": "weighted kNN, 95 %",
+    "linear": "linear probe, 95 %",
+    "auc.n": "models",
+}
 
 
 @dataclass(frozen=True)
@@ -62,8 +77,9 @@ class EncodersView(View):
         points = point_rows(study)
         rows = [
             {**row, **{k: point[k] for k in ("name", "knn", "verdicts")}}
-            for point in points for row in point["attacks"].values()
-        ]  # fmt: skip
+            for point in points
+            for row in point["attacks"].values()
+        ]
         return [
             Section("Leakage and use", ATTACKS, rows, ("encoders",), 5),
             Section("Encoders", POINTS, points),
@@ -134,28 +150,35 @@ def point_rows(study: StudyResult) -> list[dict[str, Any]]:
     for spec, (point, cells) in zip(specs, study.by_point().items(), strict=True):
         select, (run, turn) = partial(study.select, point=point), split_round(spec)
         sets = select("p_value", "dataset_inference", attack=...).groupby("attack", sort=False)
-        points.append({
-            "point": point, "name": study.name(point), "run": run, "round": turn,
-            "failed": sum(cell.state == "failed" for cell in cells),
-            "verdicts": study.verdicts(point),
-            "n_members": _count(select("n_members")),
-            "n_nonmembers": _count(select("n_nonmembers")),
-            "n_probe": _count(select("n", "utility")),
-            **{probe: _mean(select(probe, "utility")) for probe in PROBES},
-            "knn_untrained": _mean(select("knn", "utility", control="untrained")),
-            "sets": ", ".join(
-                f"{name} p {' '.join(map(format_p, rows['value']))}" for name, rows in sets
-            ),
-            "attacks": {
-                name: {
-                    "attack": name, "difference": None, "auc": _mean(select("auc", attack=name)),
-                    "by_seed": [*select("auc", attack=name)["value"]],
-                    "tpr": _mean(select("tpr_at_fpr", attack=name, target_fpr=0.01)),
-                    "untrained": _mean(select("auc", attack=name, control="untrained")),
-                }
-                for name in select("n_members", attack=...)["attack"].unique()
-            },
-        })  # fmt: skip
+        points.append(
+            {
+                "point": point,
+                "name": study.name(point),
+                "run": run,
+                "round": turn,
+                "failed": sum(cell.state == "failed" for cell in cells),
+                "verdicts": study.verdicts(point),
+                "n_members": _count(select("n_members")),
+                "n_nonmembers": _count(select("n_nonmembers")),
+                "n_probe": _count(select("n", "utility")),
+                **{probe: _mean(select(probe, "utility")) for probe in PROBES},
+                "knn_untrained": _mean(select("knn", "utility", control="untrained")),
+                "sets": ", ".join(
+                    f"{name} p {' '.join(map(format_p, rows['value']))}" for name, rows in sets
+                ),
+                "attacks": {
+                    name: {
+                        "attack": name,
+                        "difference": None,
+                        "auc": _mean(select("auc", attack=name)),
+                        "by_seed": [*select("auc", attack=name)["value"]],
+                        "tpr": _mean(select("tpr_at_fpr", attack=name, target_fpr=0.01)),
+                        "untrained": _mean(select("auc", attack=name, control="untrained")),
+                    }
+                    for name in select("n_members", attack=...)["attack"].unique()
+                },
+            }
+        )
     fill_differences(points, study)
     return points
 
@@ -183,14 +206,17 @@ def round_rows(points: Sequence[Any]) -> list[dict[str, Any]]:
     rounds = group_by_key((point["round"], point) for point in points if point["round"] is not None)
     return [
         {
-            "round": turn, "attack": name, "auc": spread(aucs),
+            "round": turn,
+            "attack": name,
+            "auc": spread(aucs),
             **{probe: spread(point[probe]["mean"] for point in of_round) for probe in PROBES},
         }
-        for turn, of_round in sorted(rounds.items()) if len(of_round) > 1
+        for turn, of_round in sorted(rounds.items())
+        if len(of_round) > 1
         for name, aucs in group_by_key(
             (name, row["auc"]["mean"]) for p in of_round for name, row in p["attacks"].items()
         ).items()
-    ]  # fmt: skip
+    ]
 
 
 def fill_differences(points: Sequence[Any], study: StudyResult) -> None:
@@ -256,8 +282,11 @@ def draw(points: Sequence[Any]) -> Figure | None:
     for j, (run, places) in enumerate(lines):
         dashes = {"linestyle": canvas.DASHES[j % len(canvas.DASHES)]}
         for i, name in enumerate(names):
-            at = [(x + apart * (i - (len(names) - 1) / 2), p["attacks"][name])
-                  for x, p in places if name in p["attacks"]]  # fmt: skip
+            at = [
+                (x + apart * (i - (len(names) - 1) / 2), p["attacks"][name])
+                for x, p in places
+                if name in p["attacks"]
+            ]
             _line(above, at, "auc", canvas.look(i) | dashes, name * (j == 0))
             for x, row in at:
                 dots = row["by_seed"] if len(row["by_seed"]) > 1 else []

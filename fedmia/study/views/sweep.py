@@ -15,29 +15,64 @@ from fedmia.study.points import BySeed, change, fill_holm, test_difference
 from fedmia.study.result import StudyResult
 from fedmia.study.view import Drawing, Section, View
 
-MEASURES = {"auc": "AUC", "knn": "weighted kNN", "linear": "linear probe",
-            "knn_after_attack": "kNN after the attack"}  # fmt: skip
-TESTED = {"difference.n": "models", "difference.least": "least",
-          "difference.greatest": "greatest", "p": "p", "p_holm": "p, Holm"}  # fmt: skip
+MEASURES = {
+    "auc": "AUC",
+    "knn": "weighted kNN",
+    "linear": "linear probe",
+    "knn_after_attack": "kNN after the attack",
+}
+TESTED = {
+    "difference.n": "models",
+    "difference.least": "least",
+    "difference.greatest": "greatest",
+    "p": "p",
+    "p_holm": "p, Holm",
+}
 ATTACKS = {
-    "name": "point", "attack": "attack", "auc": "mean AUC, 95 %", "auc.n": "models",
-    "verdicts": "verdicts", "auc.least": "least", "auc.greatest": "greatest",
-    "tpr": "TPR at 1 % FPR, 95 %", "chosen": "chosen",
-}  # fmt: skip
-PAIRS = {"name": "point", "attack": "attack", "control": "control",
-         "+difference": "mean difference of AUCs, 95 %", **TESTED}  # fmt: skip
+    "name": "point",
+    "attack": "attack",
+    "auc": "mean AUC, 95 %",
+    "auc.n": "models",
+    "verdicts": "verdicts",
+    "auc.least": "least",
+    "auc.greatest": "greatest",
+    "tpr": "TPR at 1 % FPR, 95 %",
+    "chosen": "chosen",
+}
+PAIRS = {
+    "name": "point",
+    "attack": "attack",
+    "control": "control",
+    "+difference": "mean difference of AUCs, 95 %",
+    **TESTED,
+}
 SETS = {
-    "name": "point", "attack": "attack", "judged": "score of a set", "size": "images a set",
-    "auc": "mean AUC, 95 %", "auc.n": "models", "+difference": "minus its control, 95 %", **TESTED,
-}  # fmt: skip
+    "name": "point",
+    "attack": "attack",
+    "judged": "score of a set",
+    "size": "images a set",
+    "auc": "mean AUC, 95 %",
+    "auc.n": "models",
+    "+difference": "minus its control, 95 %",
+    **TESTED,
+}
 POINTS = {
-    "name": "point", **{key: f"{name}, 95 %" for key, name in list(MEASURES.items())[1:]},
-    "verdicts": "verdicts", "finished": "models", "failed": "failed",
-}  # fmt: skip
+    "name": "point",
+    **{key: f"{name}, 95 %" for key, name in list(MEASURES.items())[1:]},
+    "verdicts": "verdicts",
+    "finished": "models",
+    "failed": "failed",
+}
 DIFFERENCES = {
-    "option": "option", "from": "from", "to": "to", "where": "where", "of": "of",
-    "attack": "attack", "+difference": "mean difference, 95 %", "difference.n": "models",
-}  # fmt: skip
+    "option": "option",
+    "from": "from",
+    "to": "to",
+    "where": "where",
+    "of": "of",
+    "attack": "attack",
+    "+difference": "mean difference, 95 %",
+    "difference.n": "models",
+}
 
 
 @dataclass(frozen=True)
@@ -85,10 +120,13 @@ class SweepView(View):
 
     def figures(self, study: StudyResult) -> dict[str, Drawing]:
         aucs = _lines(study, study.values("auc", "attack"))
-        pairs = _lines(study, {
-            (point, f"{attack} less {control}"): by_seed
-            for (point, attack, control), by_seed in _pairs(study).items()
-        })  # fmt: skip
+        pairs = _lines(
+            study,
+            {
+                (point, f"{attack} less {control}"): by_seed
+                for (point, attack, control), by_seed in _pairs(study).items()
+            },
+        )
         return {
             "attacks": lambda: forest(aucs, "AUC (0.5: no leakage)", 0.5, 0.0),
             "pairs": lambda: forest(pairs, "AUC minus AUC of the paired control", 0.0),
@@ -103,14 +141,20 @@ def attack_rows(study: StudyResult) -> list[dict[str, Any]]:
     for place in study.values("n_members", "attack"):
         point, attack = place
         chosen = [cell.choices[attack] for cell in cells[point] if attack in cell.choices]
-        rows.append({
-            "point": point, "name": study.name(point), "attack": attack,
-            "auc": spread(aucs.get(place, {}).values()),
-            "tpr": spread(rates.get(place, {}).values()),
-            "controls": {k[2]: spread(v.values()) for k, v in controls.items() if k[:2] == place},
-            "chosen": dict(Counter(label(choices) for choices in chosen).most_common()),
-            "verdicts": study.verdicts(point),
-        })  # fmt: skip
+        rows.append(
+            {
+                "point": point,
+                "name": study.name(point),
+                "attack": attack,
+                "auc": spread(aucs.get(place, {}).values()),
+                "tpr": spread(rates.get(place, {}).values()),
+                "controls": {
+                    k[2]: spread(v.values()) for k, v in controls.items() if k[:2] == place
+                },
+                "chosen": dict(Counter(label(choices) for choices in chosen).most_common()),
+                "verdicts": study.verdicts(point),
+            }
+        )
     order = [*cells]
     return sorted(rows, key=lambda r: (order.index(r["point"]), -(r["auc"]["mean"] or 0.0)))
 
@@ -118,21 +162,33 @@ def attack_rows(study: StudyResult) -> list[dict[str, Any]]:
 def control_rows(study: StudyResult) -> tuple[list[Any], list[Any]]:
     """What each attack adds to its paired controls, and sets of images; Holm's p holds for all."""
     pairs: list[Any] = [
-        {"point": point, "name": study.name(point), "attack": attack, "control": control,
-         **test_difference(by_seed.values())}
+        {
+            "point": point,
+            "name": study.name(point),
+            "attack": attack,
+            "control": control,
+            **test_difference(by_seed.values()),
+        }
         for (point, attack, control), by_seed in _pairs(study).items()
-    ]  # fmt: skip
+    ]
     sets: list[Any] = []
     for subject in ("set/mean", "set/alone"):
         less = study.values("auc_difference", "attack", "set_size", "baseline", subject=subject)
         added = {key[:3]: (key[3], by_seed) for key, by_seed in less.items()}
         for place, by_seed in study.values("auc", "attack", "set_size", subject=subject).items():
             (point, attack, size), (control, own) = place, added.get(place, (None, {}))
-            sets.append({
-                "point": point, "name": study.name(point), "attack": attack, "control": control,
-                "judged": subject.removeprefix("set/"), "size": int(size),
-                "auc": spread(by_seed.values()), **test_difference(own.values()),
-            })  # fmt: skip
+            sets.append(
+                {
+                    "point": point,
+                    "name": study.name(point),
+                    "attack": attack,
+                    "control": control,
+                    "judged": subject.removeprefix("set/"),
+                    "size": int(size),
+                    "auc": spread(by_seed.values()),
+                    **test_difference(own.values()),
+                }
+            )
     fill_holm([*pairs, *sets])
     return pairs, sets
 
@@ -142,13 +198,15 @@ def point_rows(study: StudyResult) -> list[dict[str, Any]]:
     probes = _probes(study)
     return [
         {
-            "point": point, "name": study.name(point), "verdicts": study.verdicts(point),
+            "point": point,
+            "name": study.name(point),
+            "verdicts": study.verdicts(point),
             "finished": sum(cell.state == "finished" for cell in cells),
             "failed": sum(cell.state == "failed" for cell in cells),
             **{name: spread(values.get((point,), {}).values()) for name, values in probes.items()},
         }
         for point, cells in study.by_point().items()
-    ]  # fmt: skip
+    ]
 
 
 def differences(study: StudyResult) -> list[dict[str, Any]]:
@@ -167,11 +225,17 @@ def differences(study: StudyResult) -> list[dict[str, Any]]:
         for (measure, attack, at), theirs in measured.items():
             less = change(measured.get((measure, attack, other), {}), theirs)
             if at == one and less["n"]:
-                rows.append({
-                    "option": path, "from": values[0], "to": values[1],
-                    "where": label({k: v for k, v in a.items() if k != path}),
-                    "of": MEASURES[measure], "attack": attack, "difference": less,
-                })  # fmt: skip
+                rows.append(
+                    {
+                        "option": path,
+                        "from": values[0],
+                        "to": values[1],
+                        "where": label({k: v for k, v in a.items() if k != path}),
+                        "of": MEASURES[measure],
+                        "attack": attack,
+                        "difference": less,
+                    }
+                )
     return rows
 
 
@@ -190,7 +254,9 @@ def _lines(
 ) -> list[tuple[str, dict[str, Sequence[float]]]]:
     """Each point with the values of its models, as `forest` draws them."""
     return [
-        (study.name(point).replace(", ", "\n"),
-         {name: [*v.values()] for (at, name), v in values.items() if at == point})
+        (
+            study.name(point).replace(", ", "\n"),
+            {name: [*v.values()] for (at, name), v in values.items() if at == point},
+        )
         for point in study.by_point()
-    ]  # fmt: skip
+    ]

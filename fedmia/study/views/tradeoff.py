@@ -23,18 +23,29 @@ if TYPE_CHECKING:
 
 NO_GUARANTEE = "no meaningful guarantee"
 POINTS = {
-    "name": "defence", "best": "best attack", "leak.auc": "mean AUC",
-    "knn": "weighted kNN, 95 %", "guarantee": "epsilon at most", "pareto": "Pareto front",
-    "verdicts": "verdicts", "+auc_change": "AUC minus undefended, 95 %",
-    "leak.tpr": "TPR at 1 % FPR, 95 %", "+knn_over_untrained": "kNN minus untrained",
-    "+knn_change": "kNN minus undefended, 95 %", "linear": "linear probe, 95 %",
-    "finished": "models", "failed": "failed",
-}  # fmt: skip
+    "name": "defence",
+    "best": "best attack",
+    "leak.auc": "mean AUC",
+    "knn": "weighted kNN, 95 %",
+    "guarantee": "epsilon at most",
+    "pareto": "Pareto front",
+    "verdicts": "verdicts",
+    "+auc_change": "AUC minus undefended, 95 %",
+    "leak.tpr": "TPR at 1 % FPR, 95 %",
+    "+knn_over_untrained": "kNN minus untrained",
+    "+knn_change": "kNN minus undefended, 95 %",
+    "linear": "linear probe, 95 %",
+    "finished": "models",
+    "failed": "failed",
+}
 GROUPS = {
-    "name": "defence", "best": "best attack", "defended": "mean AUC of defended clients, 95 %",
-    "undefended": "mean AUC of undefended clients, 95 %", "+difference": "difference",
+    "name": "defence",
+    "best": "best attack",
+    "defended": "mean AUC of defended clients, 95 %",
+    "undefended": "mean AUC of undefended clients, 95 %",
+    "+difference": "difference",
     "difference.n": "models",
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)
@@ -55,20 +66,30 @@ class TradeoffView(View):
             dict.fromkeys(n for p in points for n in p["attacks"]),
         )
         lines = [
-            {**point, "leak": best_of(point), "guarantee": epsilon(point),
-             "pareto": "on it" * point["front"]}
+            {
+                **point,
+                "leak": best_of(point),
+                "guarantee": epsilon(point),
+                "pareto": "on it" * point["front"],
+            }
             for point in points
-        ]  # fmt: skip
+        ]
         groups = [{**point, **point["groups"]} for point in points if point["groups"]]
         lost = [{"who": who, "why": why} for who, why in without_result(study)]
         attacks = {"name": "defence", **{f"attacks.{name}.auc": name for name in names}}
         return [
-            Section("Privacy and utility", POINTS, lines, ("tradeoff",), 5,
-                    css=lambda point: "leaks" * (point["point"] == least)),
+            Section(
+                "Privacy and utility",
+                POINTS,
+                lines,
+                ("tradeoff",),
+                5,
+                css=lambda point: "leaks" * (point["point"] == least),
+            ),
             Section("Every attack", attacks, points),
             Section("Clients that defend themselves, and their neighbours", GROUPS, groups),
             Section("Attacks without a result", {"who": "run", "why": "reason"}, lost),
-        ]  # fmt: skip
+        ]
 
     def sentence(self, study: StudyResult) -> str:
         points = point_rows(study)
@@ -109,10 +130,14 @@ def point_rows(study: StudyResult) -> list[dict[str, Any]]:
 def _point(study: StudyResult, point: str, cells: Sequence[CellState]) -> dict[str, Any]:
     rates = study.values("tpr_at_fpr", "attack", target_fpr=0.01, point=point)
     attacks: dict[str, Any] = {
-        name: {"name": name, "by_seed": by_seed, "auc": {**spread(by_seed.values())},
-               "tpr": spread(rates.get((point, name), {}).values())}
+        name: {
+            "name": name,
+            "by_seed": by_seed,
+            "auc": {**spread(by_seed.values())},
+            "tpr": spread(rates.get((point, name), {}).values()),
+        }
         for (_, name), by_seed in study.values("auc", "attack", point=point).items()
-    }  # fmt: skip
+    }
     best = max(attacks, key=lambda name: attacks[name]["auc"]["mean"], default=None)
     knn, linear = (_use(study, cells, probe, best) for probe in ("knn", "linear"))
     untrained = study.values("knn", subject="utility", control="untrained").get((point,), {})
@@ -209,8 +234,9 @@ def without_result(study: StudyResult) -> Iterator[tuple[str, str]]:
     """(who, why) of every attack without a result; of equal reasons at one point one entry."""
     noted = (
         ((cell.point, why if why.startswith("failed") else f"not run: {why}"), (attack, cell.seed))
-        for cell in study.cells for attack, why in cell.not_run.items()
-    )  # fmt: skip
+        for cell in study.cells
+        for attack, why in cell.not_run.items()
+    )
     for (point, why), rows in group_by_key(noted).items():
         attacks, seeds = (
             ", ".join(map(str, dict.fromkeys(one))) for one in zip(*rows, strict=True)
@@ -257,9 +283,13 @@ def draw(points: Sequence[Any]) -> Figure | None:
                 axes.annotate(text, at, **near, color=look["color"])
     if (undefended := points[0]["knn"]["mean"]) is not None:
         axes.axvline(
-            (1 - WITHIN) * undefended, color=canvas.GREY, linewidth=1, linestyle=":", zorder=0,
+            (1 - WITHIN) * undefended,
+            color=canvas.GREY,
+            linewidth=1,
+            linestyle=":",
+            zorder=0,
             label="95 % of the undefended kNN",
-        )  # fmt: skip
+        )
     axes.set_xlabel("weighted kNN accuracy (utility)")
     axes.set_ylabel("AUC of the best attack (0.5: no leakage)")
     canvas.legend(axes)
