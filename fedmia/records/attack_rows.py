@@ -63,7 +63,7 @@ class ThresholdRow(TypedDict):
         recall_ci: 95 % confidence interval [low, high] of `recall`; null where there is none.
     """
 
-    accuracy: Annotated[float | None, Field(label="accuracy", head="accu-\nracy", place=2)]
+    accuracy: Annotated[float | None, Field(label="accuracy", head="accuracy", place=2)]
     accuracy_ci: Interval | None
     precision: Annotated[float | None, Field(label="precision")]
     precision_ci: Interval | None

@@ -180,7 +180,7 @@ def clients_sentence(report: Report) -> str | None:
     sentence = f"By client, AUC {min(aucs):.2f} to {max(aucs):.2f} ({by}, {len(rows)} clients"
     if nulls:
         sentence += (
-            f"; nulls, non-members posing as theirs, {min(n[0] for n in nulls):.2f} to "
+            f"; non-members in the place of theirs {min(n[0] for n in nulls):.2f} to "
             f"{max(n[1] for n in nulls):.2f}"
         )
     return f"{sentence}). No ranking: " + (
@@ -236,7 +236,8 @@ def distribution_sentence(spread: ClientDistribution, by: str) -> str:
         f"By client, AUC {middle(spread['percentiles'])} ({by}, {spread['clients']:,} clients"
     )
     if spread["null_percentiles"] is not None:
-        sentence += f"; nulls, non-members posing as theirs, {middle(spread['null_percentiles'])}"
+        null = middle(spread["null_percentiles"])
+        sentence += f"; non-members in the place of theirs: {null}"
     sentence += f"). Clients with a simultaneous interval over 0.5: {spread['over_half']:,}"
     sentence += f", under 0.5: {spread['under_half']:,}"
     if spread["with_null"]:

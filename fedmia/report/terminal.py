@@ -30,8 +30,9 @@ def render(report: Report) -> RenderableType:
         Text.assemble((f"{title}: ", "bold"), str(texts[key]).replace("`", ""))
         for key, title in TITLES.items()
     ]
-    listed = (report_tables.attacks, report_tables.paired, report_tables.utility)
-    parts += [draw(table) for make in listed if (table := make(report)).rows]
+    attacks = report_tables.attacks(report, readings=False)
+    listed = (attacks, report_tables.paired(report), report_tables.utility(report))
+    parts += [draw(table) for table in listed if table.rows]
     parts += [Text(line, style="dim") for line in legend(report)]
     parts += [Text(sentence) for sentence in sentences(report).values() if sentence]
     parts += [Text(f"{r['attack']}: {r['statement']}.") for r in report["dataset_inference"]]
@@ -51,7 +52,7 @@ def draw(table: Table) -> RenderableType:
     """
     grid = rich_table.Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     for head in table.head:
-        grid.add_column(Text(_plain(head)), overflow="fold")
+        grid.add_column(Text(_plain(head)), overflow="fold", no_wrap="AUC" in _plain(head))
     for row in table.rows:
         grid.add_row(*(Text(_plain(cell)) for cell in row.cells), style="bold red" * bool(row.css))
     return grid
@@ -71,6 +72,7 @@ def legend(report: Report) -> list[str]:
     return [
         "low, high: 95 % limits that hold for all attacks at once. n: scored members + "
         f"non-members. Accuracy: at a threshold from {source}."
-        + " *: scored on the model under attack."
-        * attacked
+        + " *: scored on the model under attack." * attacked
+        + " Other readings of these attacks: on the page."
+        * any(report_tables.is_reading(report, row) for row in report["attacks"])
     ]

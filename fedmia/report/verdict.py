@@ -107,7 +107,20 @@ def words(report: Report, pretrain: str, used: Collection[str] = ()) -> dict[str
             code, core = LEAKS[0], f"by the attacks alone, {core}"
             texts = {**_explain(report, code, used), "sure": f"{shout}."}
         sentence = f"{shout}; {core}"
+    texts["means"] = " ".join([texts["means"], *_circumstances(report, code, pretrain)])
     return {"verdict": sentence, "verdict_code": code, **texts}
+
+
+def _circumstances(report: Report, code: str, pretrain: str) -> list[str]:
+    """What else a reader must know of the run, whatever its verdict."""
+    health, last = report["health"], report["interrupted"]
+    useless = health is not None and health["collapsed"] and code != "collapsed"
+    facts = {
+        "The model gives nearly the same output for every image, so it is of no use.": useless,
+        "The server had seen all private images before, in pre-training.": pretrain == "pooled",
+        f"The run ended early, after round {last}.": last,
+    }
+    return [sentence for sentence, holds in facts.items() if holds]
 
 
 def _sentence(report: Report, pretrain: str) -> tuple[str, str]:
@@ -286,7 +299,12 @@ def _explain(report: Report, code: str, used: Collection[str]) -> dict[str, str]
     elif code == "not-established":
         if scored:
             row, auc = max(scored, key=lambda one: one[1].value)
-            means += f" {count_pairs(row['name'], auc.value)}"
+            doubt = "This may be chance."
+            if auc.together[1] < 0.5:
+                doubt = "It picks the non-member more often than a guess would."
+            elif auc.together[0] > 0.5:
+                doubt = "Its control, where nothing leaks, may do as well."
+            means += f" {count_pairs(row['name'], auc.value)} {doubt}"
         sure, todo = _reach(report, scored)
     elif code == "shift" and (pixels := shifted_pixels(controls)) is not None:
         auc = pixels[1]
