@@ -32,7 +32,9 @@ def render(report: Report) -> RenderableType:
     ]
     attacks = report_tables.attacks(report, readings=False)
     listed = (attacks, report_tables.paired(report), report_tables.utility(report))
-    parts += [draw(table) for table in listed if table.rows]
+    for table in listed:
+        parts += [Text(), draw(table)] * bool(table.rows)
+    parts.append(Text())
     parts += [Text(line, style="dim") for line in legend(report)]
     parts += [Text(sentence) for sentence in sentences(report).values() if sentence]
     parts += [Text(f"{r['attack']}: {r['statement']}.") for r in report["dataset_inference"]]
