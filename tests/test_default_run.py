@@ -38,6 +38,6 @@ def judge(report: dict[str, Any]) -> None:
     assert low <= 0.5 <= high
     rows = [*report["attacks"], *report["controls"]["untrained"], *report["controls"]["placebo"]]
     ends = [(row["low"], row["high"]) for row in rows]
-    ends += [pair["ci_simultaneous"] for pair in report["paired"]]
+    ends += [(pair["low"], pair["high"]) for pair in report["paired"]]
     assert max(high - low for low, high in [*ends, (low, high)]) <= 0.25
     assert report["timing"]["overhead_s"] < 0.05 * report["timing"]["total_s"]

@@ -33,6 +33,7 @@ TITLES = {
     "kNN": "Accuracy of a nearest-neighbour probe of the encoder",
     # Of studies and of released heads.
     "score of a set": "How a set of images gets one score",
+    "data set, p": "Chance of so high a score without training on the set, corrected for all tests",
     "simultaneous": "Wider interval: all of this kind are right at once with 95 %",
     "control": "The same attack where nothing, or less, can leak",
     "in words": "What the simultaneous interval says",

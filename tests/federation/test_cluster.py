@@ -92,5 +92,5 @@ def test_no_cluster__one_line_and_nothing_written(
     flags = f"{BRANCHES} --backend ray --ray-address {address}"
     assert main([*shlex.split(flags), "--out", str(tmp_path / "RUN")]) == 2
     err = capsys.readouterr().err
-    assert f"--ray-address {address}: " in err and err.count("\n") == 1
+    assert f"ray_address {address}: " in err and err.count("\n") == 1
     assert time.monotonic() - began < 20 and not (tmp_path / "RUN" / "report.json").exists()

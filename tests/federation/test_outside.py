@@ -31,7 +31,7 @@ ASKED = f"--attacker {HERE}:Loud --attacks similarity,{HERE}:SignFlip "
 def test_run__is_reported_with_its_role_its_controls_and_its_curves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calls, plain = list[RunScores](), publish.build_report
+    calls, plain = list[RunScores](), publish.build_whole
     uploads, noted = dict[tuple[str, int], State](), TrajectoryRecorder.sent
 
     def sent(self: TrajectoryRecorder, branch: str, round: int, snapshot: Snapshot) -> None:
@@ -43,7 +43,7 @@ def test_run__is_reported_with_its_role_its_controls_and_its_curves(
         return plain(scores)
 
     monkeypatch.setattr(TrajectoryRecorder, "sent", sent)
-    monkeypatch.setattr(publish, "build_report", build)
+    monkeypatch.setattr(publish, "build_whole", build)
     flags = SMALL.replace("snapshots 1", "snapshots 2") + "--clients 4 --rounds 4 "
     assert simulate(f"{flags}{ASKED}--attack.similarity.views 4", tmp_path / "RUN") == 0
     report = json.loads((tmp_path / "RUN" / "report.json").read_text())
