@@ -105,6 +105,9 @@ def test_python__pages_document_what_the_package_exports(pages: dict[str, str]) 
     paths = re.findall(r"^\.\. auto\w+:: ([\w.]+)$", text, re.M)
     exported = [path.removeprefix("fedmia.") for path in paths if path.count(".") == 1]
     assert sorted(exported) == fedmia.__all__
+    bases = {f"{module}.{name}" for _, module, name in registry.KINDS.values()}
+    public = {f"fedmia.{kind}.{base}" for kind, base in (("attacks", "Attack"), ("ssl", "SSL"))}
+    assert bases - {"fedmia.attacks.base.Attack", "fedmia.ssl.base.SSL"} | public < set(paths)
     assert {"fedmia.attacks.ActiveAttack", "fedmia.threat.ServerView"} < set(paths)
     for path in paths:
         module, _, name = path.rpartition(".")
