@@ -69,8 +69,11 @@ def test_paths__exist(path: str) -> None:
     assert list(inside.glob(path)), path
 
 
-@pytest.mark.parametrize("name", [q for q in quoted(IDEAS + PLACES) if re.fullmatch(r"\w+(\.\w+)+", q)
-                                  and not q.endswith((".py", ".md"))])  # fmt: skip
+@pytest.mark.parametrize(
+    "name",
+    [q for q in quoted(IDEAS + PLACES)
+     if re.fullmatch(r"\w+(\.\w+)+", q) and not q.endswith((".py", ".md"))],
+)  # fmt: skip
 def test_names__can_be_imported(name: str) -> None:
     where, _, what = name.rpartition(".")
     assert hasattr(importlib.import_module(where), what)
