@@ -219,8 +219,8 @@ def test_docs__the_view_of_its_own_runs() -> None:
         encoding="utf-8"
     )
     (code,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
-    names: dict[str, Any] = {"__name__": "worst_view"}
-    exec(code, names)
+    names: dict[str, Any] = {}
+    exec(compile(code, "worst_view", "exec", dont_inherit=True), names)
     view, rows = names["Worst"](), [row("x", s, "similarity", 0.5 + s / 10) for s in (0, 1, 2)]
     assert view.rows(study(rows)) == [{"point": "x", "worst": 0.7}]
     (section,) = view.sections(study(rows))
