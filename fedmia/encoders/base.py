@@ -309,8 +309,8 @@ def find_form(spec: str) -> tuple[EncoderForm, str]:
 
     known = forms()
     module, *rest = spec.split(":", 2)
-    named = len(rest) == 2 and all(map(str.isidentifier, [*module.split("."), rest[0]]))
-    if named and module not in {form.prefix for form in known}:
+    outside = len(rest) == 2 and all(map(str.isidentifier, [*module.split("."), rest[0]]))
+    if outside and module not in {form.prefix for form in known}:
         return registry.build("encoder", f"{module}:{rest[0]}", {}), rest[1]
     for form in sorted(known, key=lambda form: not form.prefix):  # a prefix comes before all else
         if form.takes(spec):

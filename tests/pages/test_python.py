@@ -33,7 +33,7 @@ from fedmia.testing.attack_case import AttackCase
 from fedmia.testing.material import textures
 from fedmia.testing.ssl import SSLCase
 from tests.pages.materials import CLASSES, Materials, lightning
-from tests.pages.reading import PAGES, ROOT, block, blocks, text_of
+from tests.pages.reading import PAGES, ROOT, block, blocks, commands, text_of, words_of
 from tests.recording.plain import PlainGrid, arrays, make_app
 
 # A word of each block of a page that a test below runs; of others, who runs it, or why nobody does.
@@ -45,14 +45,14 @@ HERE = {
     "docs/howto/own_data.md": ("dataset=(images",),
     "docs/howto/own_model.md": ("model=make_network",),
     "docs/howto/partitions.md": ("client_dict", "all_data_0_niid_0_keep_0.json"),
-    "docs/howto/write_a_defence.md": ("class LargestChanges(", "check_defense("),
-    "docs/howto/write_a_strategy.md": ("class GeometricMedian(", "check_strategy("),
+    "docs/howto/write_a_defence.md": ("class LargestChanges(",),
+    "docs/howto/write_a_strategy.md": ("class GeometricMedian(",),
     "docs/howto/write_a_view.md": ("class Worst(",),
     "docs/howto/write_an_attack.md": (
-        "class Drift(", "check_attack(Drift)", "def fit(", "attacks=[",
+        "class Drift(", "def fit(", "attacks=[",
     ),
     "docs/howto/write_an_encoder_form.md": ("class Lightning(", "print(loaded"),
-    "docs/howto/write_an_ssl_method.md": ("class SimSiam(", "check_ssl(", "class ShortOutputs("),
+    "docs/howto/write_an_ssl_method.md": ("class SimSiam(", "class ShortOutputs("),
 }  # fmt: skip
 BY_OTHERS = {
     ("docs/howto/own_flower_app.md", "mods=["): "tests/recording/test_grid.py",
@@ -92,30 +92,28 @@ def saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], An
     return load
 
 
-def broken(*_: Any, **__: Any) -> Any:
-    """In place of what a plugin's class does."""
-    return torch.zeros(3)
-
-
 @pytest.mark.parametrize(
-    ("module", "check", "work"),
+    "work",
     [
-        ("norm_attack", "check_attack(Norm)", "Norm.score"),
-        ("drift_attack", "check_attack(Drift)", "Drift.score"),
-        ("largest_changes", "check_defense(", "LargestChanges.release"),
-        ("geometric_median", "check_strategy(", "GeometricMedian.aggregate"),
-        ("simsiam", "check_ssl(", "SimSiamMethod.losses"),
+        "norm_attack.Norm.score",
+        "drift_attack.Drift.score",
+        "largest_changes.LargestChanges.release",
+        "geometric_median.GeometricMedian.aggregate",
+        "simsiam.SimSiamMethod.losses",
     ],
 )
 def test_plugin_of_a_page__passes_its_own_check(
-    module: str, check: str, work: str, saved: Callable[[str], Any],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    loaded, page = saved(module), CLASSES[module][0]
-    run(page, check)  # raises AssertionError where it does not
-    monkeypatch.setattr(getattr(loaded, work.split(".")[0]), work.split(".")[1], broken)
-    with pytest.raises((AssertionError, ValueError, AttributeError, TypeError)):
-        run(page, check)
+    work: str, saved: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the command that the page begins with; README shows it as Python."""
+    module, name, method = work.split(".")
+    text, cls = text_of(CLASSES[module][0]), getattr(saved(module), name)
+    code = blocks(text, "python")[-1] if name == "Norm" else words_of(commands(text)[0])[2]
+    assert "check_" in code
+    exec(code, {})  # raises AssertionError where it does not
+    monkeypatch.setattr(cls, method, lambda *_, **__: torch.zeros(3))
+    with pytest.raises((AssertionError, AttributeError, ValueError)):
+        exec(code, {})
 
 
 @pytest.mark.parametrize(
