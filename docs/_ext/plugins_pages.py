@@ -29,6 +29,7 @@ KINDS: dict[str, tuple[str, str, str, str]] = {
     "encoder": ("Forms of encoder", "--encoder", "encoder", "What an audit can open."),
 }  # fmt: skip
 HEAD = ("Option", "Meaning", "Value", "Default", "Range")
+BASES = {"attack": "attacks", "ssl": "ssl"}  # page of Python that describes the base class
 LINKS = {
     "attack": "[All attacks in one table](../../attacks.md) with access, vantage and queries.",
 }

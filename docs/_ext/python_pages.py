@@ -75,7 +75,7 @@ def python_pages() -> dict[str, str]:
     threat = [p for p in threat if callable(getattr(fedmia.threat, p.rpartition(".")[2]))]
     kinds = {kind: paths for kind, paths in registry.KINDS.items() if kind not in ("attack", "ssl")}
     bases = [p for k, (_, m, n) in kinds.items() for p in (f"{m}.{n}", *BESIDE.get(k, ()))]
-    methods = [f"fedmia.ssl.{n}" for n in fedmia.ssl.__all__ if n != "State"]
+    methods = [f"fedmia.ssl.{n}" for n in fedmia.ssl.__all__]
     about_methods = escape(" ".join((fedmia.ssl.__doc__ or "").split("\n\n")[1].split()))
     checks = [f"fedmia.testing.{n}" for n in fedmia.testing.__all__]
     views = escape(" ".join((fedmia.threat.__doc__ or "").split("\n\n")[1].split()))

@@ -9,7 +9,7 @@ negatives. To add a term to the loss of a method that is there, derive from its 
 
 from fedmia.ssl._twoview import BankedSSL, KeyedTwoView, TwoView, TwoViewSSL
 from fedmia.ssl.augment import Augment
-from fedmia.ssl.base import SSL, Encoder, Recipe, SSLMethod, State
+from fedmia.ssl.base import SSL, Encoder, Recipe, SSLMethod
 
 __all__ = [
     "SSL",
@@ -19,7 +19,6 @@ __all__ = [
     "KeyedTwoView",
     "Recipe",
     "SSLMethod",
-    "State",
     "TwoView",
     "TwoViewSSL",
 ]
