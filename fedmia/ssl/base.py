@@ -313,7 +313,7 @@ class SSL(Options, ABC):
             view1, view2: (B, C, H, W) in [0, 1].
 
         Returns:
-            (B,), differentiable; None, the default: nothing.
+            (B,), differentiable, or None where there is no such term, the default.
         """
         return None
 
