@@ -75,10 +75,8 @@ def refuse_added_losses(ssl: SSL) -> None:
         InputError: it mixes images, makes adversarial views, or has a term of its own.
     """
     if type(ssl).extra_losses is not SSL.extra_losses:
-        raise InputError(
-            f"the term that {opt('ssl', type(ssl).__name__)} adds to the loss (extra_losses) has no gradient "
-            "of each image here; it must be part of the method's losses"
-        )
+        what = f"the term that {type(ssl).__name__}.extra_losses adds has no gradient of each image"
+        raise InputError(f"{what} here; it must be part of the method's losses")
     for name, why in (
         ("mixup", "mixes images, so no gradient belongs to one image"),
         ("adversarial", "needs gradients of views, which cannot be had beside those of images"),
