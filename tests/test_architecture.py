@@ -11,8 +11,10 @@ from fedmia.options.registry import KINDS
 from tests.test_layering import LAYERS, ROOT
 
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-FLOORS, PLACES = (PAGE.split(f"## {head}")[1] for head in ("The floors", "Where to put what"))
-FLOORS, PLACES = FLOORS.split("## Where")[0], PLACES.split("## How it works")[0]
+IDEAS, FLOORS, PLACES = (
+    PAGE.split(f"## {head}")[1].split("\n## ")[0]
+    for head in ("Ten ideas", "The floors", "Where to put what")
+)
 
 
 def quoted(text: str) -> list[str]:
@@ -31,6 +33,14 @@ def module(path: str) -> str:
 
 def test_page__is_one_page_with_one_diagram() -> None:
     assert PAGE.count("```") == 2 and len(PAGE.splitlines()) <= 200
+
+
+def test_ideas__are_ten_and_stand_in_the_diagram() -> None:
+    names = [cells[0] for cells in rows(IDEAS)]
+    assert len(names) == 10 and all(quoted(cells[2]) for cells in rows(IDEAS))
+    diagram = PAGE.split("```")[1]
+    for name in names:
+        assert all(re.search(rf"\b{word}", diagram) for word in name.split(" and ")), name
 
 
 def test_floors__are_those_of_the_imports() -> None:
@@ -59,8 +69,11 @@ def test_paths__exist(path: str) -> None:
     assert list(inside.glob(path)), path
 
 
-@pytest.mark.parametrize("name", [q for q in quoted(PLACES) if re.fullmatch(r"\w+(\.\w+)+", q)
-                                  and not q.endswith((".py", ".md"))])  # fmt: skip
+@pytest.mark.parametrize(
+    "name",
+    [q for q in quoted(IDEAS + PLACES)
+     if re.fullmatch(r"\w+(\.\w+)+", q) and not q.endswith((".py", ".md"))],
+)  # fmt: skip
 def test_names__can_be_imported(name: str) -> None:
     where, _, what = name.rpartition(".")
     assert hasattr(importlib.import_module(where), what)

@@ -32,6 +32,8 @@ def process(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[
             table = False
             lines[i] = plain(line)
     lines[:] = "\n".join(lines).split("\n")
+    if what == "property":  # or napoleon takes what stands before a colon for a type
+        lines.insert(0, "\\")
 
 
 def setup(app: Any) -> dict[str, Any]:

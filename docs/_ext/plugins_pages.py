@@ -29,6 +29,7 @@ KINDS: dict[str, tuple[str, str, str, str]] = {
     "encoder": ("Forms of encoder", "--encoder", "encoder", "What an audit can open."),
 }  # fmt: skip
 HEAD = ("Option", "Meaning", "Value", "Default", "Range")
+BASES = {"attack": "attacks", "ssl": "ssl"}  # page of Python that describes the base class
 LINKS = {
     "attack": "[All attacks in one table](../../attacks.md) with access, vantage and queries.",
 }
@@ -69,11 +70,13 @@ def plugin_page(kind: str) -> str:
     """The page of one kind of plugin."""
     title, flag, prefix, about = KINDS[kind]
     package, module, base = registry.KINDS[kind]
+    page = BASES.get(kind, "plugins")
     lines = [
         f"# {title}",
         "",
         f"{about} `{flag} NAME` chooses one; `fedmia list {kind}` prints this list. A plugin of "
-        f"your own is a class derived from `{module}.{base}`; `package.module:Class` names it in "
+        f"your own is a class derived from [`{module}.{base}`](../python/{page}.md); "
+        f"`package.module:Class` names it in "
         f"place of a built-in one. The built-in ones are files of `{package.replace('.', '/')}/`.",
         "",
         LINKS.get(kind, ""),

@@ -9,9 +9,11 @@ import pkgutil
 from mdtext import escape
 
 import fedmia
+import fedmia.ssl
 import fedmia.statistics
 import fedmia.testing
 import fedmia.threat
+from fedmia.options import registry
 
 # What a user types, in the order in which one meets it.
 EXPORTS = (
@@ -19,6 +21,14 @@ EXPORTS = (
     "view", "Run", "StudyResult", "InputError",
 )  # fmt: skip
 BASES = ("Attack", "ActiveAttack", "DatasetAttack", "Known", "NotFitted")
+# Of the other kinds of plugins, and what a plugin builds them with.
+BESIDE = {
+    "strategy": ("fedmia.storage.snapshot.Update", "fedmia.storage.snapshot.StrategyContext"),
+    "defense": ("fedmia.defenses.base.PreparationContext",),
+    "view": ("fedmia.study.view.Section",),
+    "encoder": ("fedmia.encoders.factory.wrap",)
+    + tuple(f"fedmia.encoders.base.{n}" for n in ("load", "LoadContext", "LoadedEncoder")),
+}
 ABOUT = (
     "`import fedmia` loads nothing heavy; each name is imported when it is used. "
     "[The table](../table.md) says what its columns mean."
@@ -63,6 +73,10 @@ def python_pages() -> dict[str, str]:
     """Name of each page of the Python API -> its text."""
     threat = [f"fedmia.threat.{n}" for n in fedmia.threat.__all__ if n[1].islower()]
     threat = [p for p in threat if callable(getattr(fedmia.threat, p.rpartition(".")[2]))]
+    kinds = {kind: paths for kind, paths in registry.KINDS.items() if kind not in ("attack", "ssl")}
+    bases = [p for k, (_, m, n) in kinds.items() for p in (f"{m}.{n}", *BESIDE.get(k, ()))]
+    methods = [f"fedmia.ssl.{n}" for n in fedmia.ssl.__all__]
+    about_methods = escape(" ".join((fedmia.ssl.__doc__ or "").split("\n\n")[1].split()))
     checks = [f"fedmia.testing.{n}" for n in fedmia.testing.__all__]
     views = escape(" ".join((fedmia.threat.__doc__ or "").split("\n\n")[1].split()))
     about_checks = escape(" ".join((fedmia.testing.__doc__ or "").split()))
@@ -73,6 +87,12 @@ def python_pages() -> dict[str, str]:
             "An attack of your own derives from one of these; "
             "[all built-in attacks](../plugins/attack.md).",
             [f"fedmia.attacks.{n}" for n in BASES],
+        ),
+        "ssl": ("Base classes of self-supervised methods", about_methods, methods),
+        "plugins": (
+            "Base classes of all other plugins",
+            "[Pages with a whole file each](../../howto/index.md) show how to use them.",
+            bases,
         ),
         "threat": ("Views: what an attacker may see", views, threat),
         "testing": ("Checks of your own plugins", about_checks, checks),

@@ -72,8 +72,11 @@ def refuse_added_losses(ssl: SSL) -> None:
     """Refuse the losses that options add to a step: no gradient of an image is found for them.
 
     Raises:
-        InputError: it mixes images, or makes adversarial views.
+        InputError: it mixes images, makes adversarial views, or has a term of its own.
     """
+    if type(ssl).extra_losses is not SSL.extra_losses:
+        what = f"the term that {type(ssl).__name__}.extra_losses adds has no gradient of each image"
+        raise InputError(f"{what} here; it must be part of the method's losses")
     for name, why in (
         ("mixup", "mixes images, so no gradient belongs to one image"),
         ("adversarial", "needs gradients of views, which cannot be had beside those of images"),

@@ -308,6 +308,10 @@ def find_form(spec: str) -> tuple[EncoderForm, str]:
     from fedmia.options import registry
 
     known = forms()
+    module, *rest = spec.split(":", 2)
+    outside = len(rest) == 2 and all(map(str.isidentifier, [*module.split("."), rest[0]]))
+    if outside and module not in {form.prefix for form in known}:
+        return registry.build("encoder", f"{module}:{rest[0]}", {}), rest[1]
     for form in sorted(known, key=lambda form: not form.prefix):  # a prefix comes before all else
         if form.takes(spec):
             if form.suffixes and not Path(spec).is_file():
@@ -316,9 +320,6 @@ def find_form(spec: str) -> tuple[EncoderForm, str]:
                 give = opt("encoder", f"hf:{folder}")
                 raise InputError(f"encoder '{spec}' is of a folder of transformers': give {give}")
             return form, spec.removeprefix(f"{form.prefix}:") if form.prefix else spec
-    module, *rest = spec.split(":", 2)
-    if len(rest) == 2 and all(map(str.isidentifier, [*module.split("."), rest[0]])):
-        return registry.build("encoder", f"{module}:{rest[0]}", {}), rest[1]
     missing, suffix = " (no such folder)" if "/" in spec or "@" in spec else "", Path(spec).suffix
     if suffix in NUMPY:
         missing = f" ({why_unread(spec)})"

@@ -95,7 +95,8 @@ class ViewsSSL(SSL):
     @property
     def harder(self) -> bool:
         """Whether the training loss holds more than the method's own."""
-        return self.mixup > 0 or self.adversarial > 0
+        term = type(self).extra_losses is not SSL.extra_losses
+        return term or self.mixup > 0 or self.adversarial > 0
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -69,7 +69,8 @@ class TwoView(SSLMethod):
         return {"": self.encoder, "predictor.": self.predictor}
 
     def step_losses(self, view1: Tensor, view2: Tensor) -> Tensor:
-        """`losses`, and those of adversarial first views and of mixed ones, where options say so.
+        """`losses`, the term of `SSL.extra_losses`, and the losses of adversarial first views and
+        of mixed ones, where options say so.
 
         Adversarial views are found in evaluation mode, as in RoCL: no running statistic moves.
         """
@@ -82,6 +83,8 @@ class TwoView(SSLMethod):
             added.append(self.train().losses(moved, view2))
         if spec.mixup:
             added.append(spec.mixup * mixed_losses(self.against, view1, view2))
+        if (term := spec.extra_losses(self, view1, view2)) is not None:
+            added.append(term)
         # Last, because what the step remembers is of the plain views.
         return sum(added, self.losses(view1, view2))
 

@@ -305,6 +305,18 @@ class SSL(Options, ABC):
         """The untrained method around `backbone`, whose weights are not yet set, on the CPU: every
         weight is drawn from `generator`."""
 
+    def extra_losses(self, method: SSLMethod, view1: Tensor, view2: Tensor) -> Tensor | None:
+        """A term that each step of training adds to the loss of each image.
+
+        Args:
+            method: in training; its `encoder`, `predictor` and the like may be called.
+            view1, view2: (B, C, H, W) in [0, 1].
+
+        Returns:
+            (B,), differentiable, or None where there is no such term, the default.
+        """
+        return None
+
     def chance_loss(self, images: int, batch: int) -> float | None:
         """Mean training loss over `images` images, in batches of `batch`, of an encoder whose
         output is the same for all; None where the method's loss has no such value."""

@@ -105,14 +105,19 @@ def test_python__pages_document_what_the_package_exports(pages: dict[str, str]) 
     paths = re.findall(r"^\.\. auto\w+:: ([\w.]+)$", text, re.M)
     exported = [path.removeprefix("fedmia.") for path in paths if path.count(".") == 1]
     assert sorted(exported) == fedmia.__all__
+    bases = {f"{module}.{name}" for _, module, name in registry.KINDS.values()}
+    public = {f"fedmia.{kind}.{base}" for kind, base in (("attacks", "Attack"), ("ssl", "SSL"))}
+    assert bases - {"fedmia.attacks.base.Attack", "fedmia.ssl.base.SSL"} | public < set(paths)
     assert {"fedmia.attacks.ActiveAttack", "fedmia.threat.ServerView"} < set(paths)
     for path in paths:
         module, _, name = path.rpartition(".")
         documented = getattr(importlib.import_module(module), name)
         parts = vars(documented) if inspect.isclass(documented) else {}
+        fields = getattr(documented, "__dataclass_fields__", {})  # stand under `Attributes`
         public = [n for n, one in parts.items() if not n.startswith("_") and inspect.isroutine(one)]
         assert inspect.getdoc(documented), path
-        assert not [n for n in public if not inspect.getdoc(getattr(documented, n))], path
+        missing = [n for n in public if not inspect.getdoc(getattr(documented, n))]
+        assert not {*missing} - {*fields}, path
 
 
 def test_text__that_means_something_to_markdown_is_escaped() -> None:

@@ -28,6 +28,17 @@ from tests.pages.reading import ROOT, block
 from tests.recording.apps.my_app import task
 from tests.recording.plain import NODES, PlainGrid
 
+# Module of a class that a page shows -> the page, and a text of the block.
+CLASSES = {
+    "norm_attack": ("README.md", "class Norm("),
+    "drift_attack": ("docs/howto/write_an_attack.md", "class Drift("),
+    "largest_changes": ("docs/howto/write_a_defence.md", "class LargestChanges("),
+    "geometric_median": ("docs/howto/write_a_strategy.md", "class GeometricMedian("),
+    "simsiam": ("docs/howto/write_an_ssl_method.md", "class SimSiam("),
+    "short_outputs": ("docs/howto/write_an_ssl_method.md", "class ShortOutputs("),
+    "lightning_form": ("docs/howto/write_an_encoder_form.md", "class Lightning("),
+    "worst_view": ("docs/howto/write_a_view.md", "class Worst("),
+}  # fmt: skip
 SMOKE = "fedmia simulate --config smoke --quiet"
 QUICK = f"{SMOKE} --attacks similarity --federation.placebo false"
 
@@ -88,6 +99,13 @@ def weights(path: Path) -> None:
     import timm
 
     torch.save(timm.create_model("resnet10t").state_dict(), path)
+
+
+def lightning(path: Path, width: int = 4) -> None:
+    """A checkpoint of the network of write_an_encoder_form.md, as Lightning writes it."""
+    first = nn.Conv2d(3, width, 3, 2)
+    state = {f"encoder.0.{name}": tensor for name, tensor in first.state_dict().items()}
+    torch.save({"hyper_parameters": {"width": width}, "state_dict": state}, path)
 
 
 def recording(path: Path) -> None:
@@ -152,10 +170,11 @@ class Materials:
             "my_app/task.py": lambda path: shutil.copy(task.__file__, path) and None,
             "papers": lambda path: shutil.copytree(ROOT / "papers", path) and None,  # of a clone
             "gate.py": partial(code, page="docs/howto/ci_gate.md", containing="verdict_code"),
-            "norm_attack.py": partial(code, page="README.md", containing="class Norm"),
-            "drift_attack.py": partial(
-                code, page="docs/howto/write_an_attack.md", containing="class Drift"
-            ),
+            **{
+                f"{name}.py": partial(code, page=page, containing=text)
+                for name, (page, text) in CLASSES.items()
+            },
+            "FILE.ckpt": lightning,
         }
 
     def copy(self, name: str, into: Path) -> None:

@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -23,12 +24,16 @@ from flwr.serverapp import Grid, ServerApp
 from torch import nn
 
 import fedmia
+from fedmia.options.errors import InputError
 from fedmia.runs import NOT_KEPT
-from fedmia.testing import check_observer
+from fedmia.ssl.simclr import SimCLR
+from fedmia.storage.snapshot import Update
+from fedmia.testing import check_observer, check_ssl
 from fedmia.testing.attack_case import AttackCase
 from fedmia.testing.material import textures
-from tests.pages.materials import Materials
-from tests.pages.reading import PAGES, ROOT, block, blocks, text_of
+from fedmia.testing.ssl import SSLCase
+from tests.pages.materials import CLASSES, Materials, lightning
+from tests.pages.reading import PAGES, ROOT, block, blocks, commands, text_of, words_of
 from tests.recording.plain import PlainGrid, arrays, make_app
 
 # A word of each block of a page that a test below runs; of others, who runs it, or why nobody does.
@@ -40,12 +45,16 @@ HERE = {
     "docs/howto/own_data.md": ("dataset=(images",),
     "docs/howto/own_model.md": ("model=make_network",),
     "docs/howto/partitions.md": ("client_dict", "all_data_0_niid_0_keep_0.json"),
+    "docs/howto/write_a_defence.md": ("class LargestChanges(",),
+    "docs/howto/write_a_strategy.md": ("class GeometricMedian(",),
+    "docs/howto/write_a_view.md": ("class Worst(",),
     "docs/howto/write_an_attack.md": (
-        "class Drift(", "check_attack(Drift)", "def fit(", "attacks=[",
+        "class Drift(", "def fit(", "attacks=[",
     ),
+    "docs/howto/write_an_encoder_form.md": ("class Lightning(", "print(loaded"),
+    "docs/howto/write_an_ssl_method.md": ("class SimSiam(", "class ShortOutputs("),
 }  # fmt: skip
 BY_OTHERS = {
-    ("docs/howto/compare_attacks.md", "class Worst("): "tests/study/test_views.py",
     ("docs/howto/own_flower_app.md", "mods=["): "tests/recording/test_grid.py",
     ("docs/howto/own_flower_app.md", "grid.final("): "tests/recording/test_grid.py",
     ("docs/howto/partitions.md", "DirichletPartitioner("): "flwr-datasets is not installed",
@@ -68,31 +77,95 @@ def test_blocks__are_all_run() -> None:
     assert all(block(*key) for key in known)
 
 
-def saved(page: str, name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> type:
-    """The class of a page, saved as the page says and imported."""
-    module = f"{name.lower()}_attack"
-    (folder / f"{module}.py").write_text(block(page, f"class {name}("))
-    monkeypatch.syspath_prepend(folder)
-    monkeypatch.delitem(sys.modules, module, raising=False)
-    cls: type = getattr(importlib.import_module(module), name)
-    return cls
+@pytest.fixture
+def saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
+    """What imports a module of a page, whose block is saved as the page says."""
+
+    def load(module: str) -> Any:
+        page, text = CLASSES[module]
+        assert f"`{module}.py`" in text_of(page)
+        (tmp_path / f"{module}.py").write_text(block(page, text))
+        monkeypatch.syspath_prepend(tmp_path)
+        monkeypatch.delitem(sys.modules, module, raising=False)
+        return importlib.import_module(module)
+
+    return load
 
 
 @pytest.mark.parametrize(
-    ("page", "name", "vantage"),
-    [("README.md", "Norm", "outsider"), ("docs/howto/write_an_attack.md", "Drift", "client")],
+    "work",
+    [
+        "norm_attack.Norm.score",
+        "drift_attack.Drift.score",
+        "largest_changes.LargestChanges.release",
+        "geometric_median.GeometricMedian.aggregate",
+        "simsiam.SimSiamMethod.losses",
+    ],
 )
-def test_attack_of_a_page__passes_its_own_check(
-    page: str, name: str, vantage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_plugin_of_a_page__passes_its_own_check(
+    work: str, saved: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cls: Any = saved(page, name, tmp_path, monkeypatch)
-    run(page, f"check_attack({name})")  # raises AssertionError where it does not
+    """By the command that the page begins with; README shows it as Python."""
+    module, name, method = work.split(".")
+    text, cls = text_of(CLASSES[module][0]), getattr(saved(module), name)
+    code = blocks(text, "python")[-1] if name == "Norm" else words_of(commands(text)[0])[2]
+    assert "check_" in code
+    exec(code, {})  # raises AssertionError where it does not
+    monkeypatch.setattr(cls, method, lambda *_, **__: torch.zeros(3))
+    with pytest.raises((AssertionError, AttributeError, ValueError)):
+        exec(code, {})
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "vantage"),
+    [("norm_attack", "Norm", "outsider"), ("drift_attack", "Drift", "client")],
+)
+def test_attack_of_a_page__needs_what_the_page_says(
+    module: str, name: str, vantage: str, saved: Callable[[str], Any]
+) -> None:
+    cls = getattr(saved(module), name)
     view = AttackCase(cls).view()
-    assert view.threat.vantage == vantage and cls().name == f"{name.lower()}_attack:{name}"
+    assert view.threat.vantage == vantage and cls().name == f"{module}:{name}"
     assert vantage == "outsider" or len(view.received) > 0
-    monkeypatch.setattr(cls, "score", lambda self, view, images: torch.zeros(len(images)))
-    with pytest.raises(AssertionError, match=f"^{name}"):
-        run(page, f"check_attack({name})")
+
+
+def test_defence_of_the_page__sends_the_largest_changes(saved: Callable[[str], Any]) -> None:
+    received = {"w": torch.zeros(4)}
+    trained = {"w": torch.tensor([0.1, -3.0, 0.2, 1.0])}
+    defense = saved("largest_changes").LargestChanges(share=0.5)
+    sent, _ = defense.release(received, trained, {}, np.random.default_rng(0))
+    assert sent["w"].tolist() == [0, -3, 0, 1]
+
+
+def test_strategy_of_the_page__withstands_one_update(saved: Callable[[str], Any]) -> None:
+    values = [0.0, 0.1, -0.1, 0.05, 100.0]
+    updates = [Update(c, 1, {"w": torch.full((2,), v)}, 5, {}) for c, v in enumerate(values)]
+    strategy = saved("geometric_median").GeometricMedian(steps=20)
+    assert abs(float(strategy.aggregate({"w": torch.zeros(2)}, updates)["w"][0])) < 0.2
+
+
+def test_term_of_the_page__is_added_to_each_loss(saved: Callable[[str], Any]) -> None:
+    cls = saved("short_outputs").ShortOutputs
+    check_ssl(cls)
+    case, plain = SSLCase(cls(weight=0.5, dim=8, bank=6)), SSLCase(SimCLR(dim=8, bank=6))
+    views, method = case.views(), case.build()
+    term = 0.5 * method.encoder(views[0]).square().sum(dim=1)
+    assert (term > 0).all() and case.spec.chance_loss(8, 4) is None
+    assert torch.allclose(method.step_losses(*views), plain.build().step_losses(*views) + term)
+
+
+def test_form_of_the_page__opens_its_files(
+    saved: Callable[[str], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved("lightning_form")
+    monkeypatch.chdir(tmp_path)
+    lightning(Path("FILE.ckpt"), width=6)
+    loaded = run("docs/howto/write_an_encoder_form.md", "print(loaded")["loaded"]
+    assert loaded.access == "white_box"
+    assert loaded.method.encoder(torch.zeros(1, 3, 16, 16)).shape == (1, 24)
+    Path("FILE.ckpt").write_bytes(b"no checkpoint")
+    with pytest.raises(InputError, match="^cannot read 'FILE.ckpt' as a checkpoint of Lightning"):
+        run("docs/howto/write_an_encoder_form.md", "print(loaded")
 
 
 @pytest.mark.parametrize(
@@ -193,10 +266,9 @@ def test_own__images_and_network_of_the_page(
 @pytest.mark.pages
 @pytest.mark.slow(seconds=20)
 def test_notebook__takes_the_class_of_the_page(
-    quick: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    quick: ModuleType, saved: Callable[[str], Any]
 ) -> None:
-    page = "docs/howto/write_an_attack.md"
-    drift = saved(page, "Drift", tmp_path, monkeypatch)
+    page, drift = "docs/howto/write_an_attack.md", saved("drift_attack").Drift
     names = run(page, "attacks=[", fedmia=quick, Drift=drift)
     assert any("Drift" in name for name in names["run"].attacks.index)
 

@@ -18,6 +18,7 @@ from fedmia.nets.keyed import keyed_uniforms
 from fedmia.options import registry
 from fedmia.options.errors import InputError
 from fedmia.options.seeding import rng
+from fedmia.ssl import SSLMethod
 from fedmia.ssl._harder import MIX_TEMPERATURE, SHARES, START, adversarial_view, mixed_losses
 from fedmia.ssl.moco import MoCo
 from fedmia.ssl.simclr import SimCLR
@@ -187,11 +188,24 @@ def test_private_training__refuses_added_losses(defense: DPSGD, options: Any) ->
     DPSGD().check(RunConditions("group", MoCo(rotation=180.0)))
 
 
+class ShortSimCLR(SimCLR):
+    def extra_losses(self, method: SSLMethod, view1: Tensor, view2: Tensor) -> Tensor:
+        return method.encoder(view1).square().sum(dim=1)
+
+
+@pytest.mark.parametrize("defense", [DPSGD(), LogitDP()])
+def test_private_training__refuses_a_term_of_the_loss(defense: DPSGD) -> None:
+    """It would train without the term, in silence."""
+    with pytest.raises(InputError, match=r"ShortSimCLR\.extra_losses adds has no gradient"):
+        defense.check(RunConditions("group", ShortSimCLR()))
+
+
 def test_chance_loss__is_of_the_plain_loss_alone() -> None:
     for cls in (MoCo, SimCLR):
         assert cls().chance_loss(40, 8) is not None
         assert cls(mixup=1.0).chance_loss(40, 8) is None
         assert cls(adversarial=0.03).chance_loss(40, 8) is None
+    assert ShortSimCLR().chance_loss(40, 8) is None
 
 
 def test_job__trains_on_the_step_losses() -> None:

@@ -21,7 +21,6 @@ from fedmia.options.errors import InputError
 from fedmia.statistics.pvalues import holm
 from fedmia.study.__main__ import main
 from fedmia.study.result import StudyResult
-from fedmia.study.view import Section, View
 from fedmia.study.views.baseline import BaselineView, rows_of, sentence
 from fedmia.table import COLUMNS
 from tests.snapshots import Snapshot
@@ -216,13 +215,16 @@ def test_views__follow_from_what_is_compared(flags: str, views: tuple[str, ...])
 
 
 def test_docs__the_view_of_its_own_runs() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "howto" / "compare_attacks.md").read_text(
+    text = (Path(__file__).parents[2] / "docs" / "howto" / "write_a_view.md").read_text(
         encoding="utf-8"
     )
     (code,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
-    names: dict[str, Any] = {"View": View, "Section": Section}
-    exec("from dataclasses import dataclass\nfrom typing import ClassVar\n" + code, names)
+    names: dict[str, Any] = {}
+    exec(compile(code, "worst_view", "exec", dont_inherit=True), names)
     view, rows = names["Worst"](), [row("x", s, "similarity", 0.5 + s / 10) for s in (0, 1, 2)]
     assert view.rows(study(rows)) == [{"point": "x", "worst": 0.7}]
     (section,) = view.sections(study(rows))
     assert section.brief_rows() == (["point", "AUC"], [["x", "0.700"]])
+    assert view.sentence(study(rows)) == "The highest AUC of any point is 0.70."
+    assert set(view.captions) == set(section.figures) == set(view.figures(study(rows)))
+    assert view.figures(study(rows))["worst"]() is not None
