@@ -150,17 +150,7 @@ def deployed(case: str, scratch: Path) -> list[dict[str, float]]:
     (app / "app.py").write_text(code)
     with Deployment(scratch) as flower:
         flower.env["PYTHONPATH"] += os.pathsep + str(Path(__file__).parent)
-        with (scratch / "home" / "config.toml").open("a") as file:
-            address = f"127.0.0.1:{flower.ports['18000']}"
-            file.write(f'[superlink.deploy]\naddress = "{address}"\ninsecure = true\n')
-        link = "flower-superlink --insecure --host 127.0.0.1 --port 18000"
-        flower.start(f"{link} --disable-runtime-dependency-installation", "link.log")
-        flower.answers("18000", "link.log")
-        for n, port in enumerate(("19094", "19095")):
-            flower.start(
-                f"flower-supernode --insecure --superlink 127.0.0.1:18000 --port {port} "
-                f'--node-config "partition-id={n} num-partitions=2"', f"node{n}.log",
-            )  # fmt: skip
+        flower.deploy()
         config = f"case='{case}' out='{out}'"
         flower.run(f'flwr run {app} deploy --stream -c "{config}"', "deploy")
     rounds: list[dict[str, float]] = json.loads(out.read_text())

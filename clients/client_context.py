@@ -96,7 +96,14 @@ class ClientContext:
     halt: Event | None = field(default=None, compare=False)
 
     def __getstate__(self) -> dict[str, Any]:
-        own = ("images", "public_images", "method_cache", "stop", "halt")  # of this process
+        own = (
+            "images",
+            "public_images",
+            "augment",
+            "method_cache",
+            "stop",
+            "halt",
+        )  # of this process
         fields = {k: v for k, v in self.__dict__.items() if k not in own}
         return {**fields, "stop": None, "halt": None}
 

@@ -11,7 +11,6 @@ from torch import Tensor
 from clients.client_context import ClientContext
 from fedmia.attacks.base import Known
 from fedmia.config.experiment import Experiment
-from fedmia.options import registry
 from fedmia.ssl.base import State
 from fedmia.storage.snapshot import Snapshot
 from fedmia.threat import ClientView, ServerView, Trajectory, WhiteBox
@@ -31,7 +30,7 @@ class Observer:
     def __init__(self, experiment: Experiment, client_context: ClientContext) -> None:
         self.client_context, self.holder = client_context, experiment.holder
         self.vantage = experiment.threat.vantage
-        self.augment = registry.build("ssl", *client_context.ssl).augment
+        self.augment = client_context.augment
         self._pixels = PixelCache()
 
     def view(

@@ -14,6 +14,7 @@ an earlier line named is no longer kept.
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import re
@@ -105,7 +106,7 @@ class RoundRecord:
         Raises:
             ValueError: a value of another kind than the format's.
         """
-        hints = get_type_hints(RoundRecord)
+        hints = _hints()
         for name in hints.keys() & line.keys():
             value = line[name]
             if not _fits(value, hints[name]):
@@ -113,6 +114,12 @@ class RoundRecord:
             if isinstance(value, dict) and value:
                 value = getattr(self, name) | {int(client): one for client, one in value.items()}
             setattr(self, name, value)
+
+
+@functools.cache
+def _hints() -> dict[str, Any]:
+    """Types of a line's values; a long recording has thousands of lines."""
+    return get_type_hints(RoundRecord)
 
 
 def _fits(value: Any, hint: Any) -> bool:

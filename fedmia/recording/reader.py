@@ -133,7 +133,8 @@ def read_lines(folder: Path) -> list[bytes]:
 
 
 class StateMap(Mapping[int, State]):
-    """States on disk by number: each is read, and compared with its SHA-256, when it is asked for.
+    """States on disk by number: each is read when it is asked for, and the first time compared with
+    its SHA-256.
 
     Args:
         files: path and SHA-256 by number.
@@ -141,7 +142,7 @@ class StateMap(Mapping[int, State]):
     """
 
     def __init__(self, files: Mapping[int, tuple[Path, str]], names: bool = True) -> None:
-        self._files, self._names = files, names
+        self._files, self._names, self._whole = files, names, set[int]()
 
     def only(self, numbers: Iterable[int]) -> StateMap:
         """The same, of some numbers alone."""
@@ -149,13 +150,9 @@ class StateMap(Mapping[int, State]):
 
     def __getitem__(self, number: int) -> State:
         path, digest = self._files[number]
-        try:
-            right = digest_of(path) == digest
-        except OSError as error:
-            raise InputError(f"'{path}' cannot be read: {error.strerror}") from None
-        if not right:
-            check_file_type(path)
-            raise InputError(f"'{path}' is not the file that was recorded: another SHA-256")
+        if number not in self._whole:
+            _check_digest(path, digest)
+            self._whole.add(number)
         state = read_tensors(path)[0]
         return state if self._names else {n: state[n] for n in sorted(state, key=int)}
 
@@ -164,3 +161,13 @@ class StateMap(Mapping[int, State]):
 
     def __len__(self) -> int:
         return len(self._files)
+
+
+def _check_digest(path: Path, digest: str) -> None:
+    try:
+        right = digest_of(path) == digest
+    except OSError as error:
+        raise InputError(f"'{path}' cannot be read: {error.strerror}") from None
+    if not right:
+        check_file_type(path)
+        raise InputError(f"'{path}' is not the file that was recorded: another SHA-256")

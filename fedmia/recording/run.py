@@ -38,13 +38,9 @@ class RunRecording(RecordedRounds):
 
     Args:
         folder: of the recording, in one that is there; of a run to go on with, or to be scored.
-
-    Attributes:
-        header: what `recording.json` says of a new recording.
     """
 
-    def __init__(self, folder: Path, header: Header | None = None) -> None:
-        self.header = header or Header(every=0)
+    def __init__(self, folder: Path) -> None:
         self._lines = read_lines(folder)
         self._on_disk = len(self._lines)
         super().__init__(folder, self._lines)
@@ -109,7 +105,7 @@ class RunRecording(RecordedRounds):
 
     def _write(self, tensors: State, path: Path) -> str:
         if not (self.folder / HEADER).is_file():
-            write_header(self.folder, self.header, self.folder.parent)
+            write_header(self.folder, Header(every=0), self.folder.parent)
         write_state(self.folder, path, tensors)
         return digest_of(path)
 

@@ -275,7 +275,8 @@ class StudyResult:
         renamed.cells = [CellState(**cell) for cell in cells]
         columns = {n: self.table[n].replace(dict(names)) for n in ("point", "attack", "baseline")}
         renamed.table = self.table.assign(**columns)
-        vars(renamed).pop("_parts", None)
+        for derived in ("_parts", "points"):
+            vars(renamed).pop(derived, None)
         if baseline := names.get(str(self.settings.get("baseline"))):
             settings = {**self.settings, "baseline": baseline}
             renamed.about = {**self.about, "settings": settings}

@@ -159,18 +159,20 @@ def test_differences__hold_together_for_all_attacks_of_all_pairs(
     assert {n for n, row in rows.items() if row["a"]} == {"R@0", "R@2", "x.pth"}
     assert rows["S@2"] == rows["R@5"] == {"a": None, "b": None}
     for name, last in (("R@0", "R@5"), ("R@2", "R@5"), ("x.pth", "y.pth")):
-        found = rows[name]["a"]
+        difference = rows[name]["a"]
         pair = [
             (one["a"][one["truth"]].to_numpy(), one["a"][~one["truth"]].to_numpy())
             for one in (stored[name], stored[last])
         ]
         less = [np.mean((m[:, None] > n) + 0.5 * (m[:, None] == n)) for m, n in pair]
-        assert found["last"] == last
-        assert found["mean"] == pytest.approx(less[0] - less[1], abs=1e-6)
+        assert difference["last"] == last
+        assert difference["mean"] == pytest.approx(less[0] - less[1], abs=1e-6)
         each = difference_interval(*pair)
         together = difference_interval(*pair, family=5)  # two, one and two attacks
-        assert found["ci"] == pytest.approx(each, abs=1e-6)
-        assert found["ci_simultaneous"] == pytest.approx(together, abs=1e-6) and together != each
+        assert difference["ci"] == pytest.approx(each, abs=1e-6)
+        assert (
+            difference["ci_simultaneous"] == pytest.approx(together, abs=1e-6) and together != each
+        )
 
 
 @pytest.mark.parametrize(("column", "value"), [("image", 99), ("truth", False)])
@@ -183,8 +185,8 @@ def test_differences__other_images_are_not_paired(
     points = listed("x@0", "x@1")
     monkeypatch.setattr(compare, "scores_of", lambda study, point: stored[point])
     compare.fill_differences(points, None)  # type: ignore[arg-type]
-    found = points[0]["attacks"]["a"]["difference"]
-    assert found["mean"] == 0.0  # of the second seed alone
+    difference = points[0]["attacks"]["a"]["difference"]
+    assert difference["mean"] == 0.0  # of the second seed alone
     stored["x@1"] = {2: other}  # not finished at those seeds
     points = listed("x@0", "x@1")
     compare.fill_differences(points, None)  # type: ignore[arg-type]

@@ -8,39 +8,33 @@ from pathlib import Path
 import pytest
 
 from fedmia.cli.command import parse
-from fedmia.cli.commands import SIMULATE, STUDY
+from fedmia.cli.commands import SIMULATE
 from fedmia.cli.presets import PRESETS
-from fedmia.config.study import Study
 from fedmia.config.tree import to_tree
 from fedmia.options import registry
 from fedmia.options.errors import InputError
 from fedmia.options.option import check_limits, check_type, option_fields
 from fedmia.options.yamlfile import dump
+from tests.config.conftest import built
 from tests.snapshots import Snapshot
 
 DPSGD = registry.load("defense", "dpsgd")
 
 
-def built(line: str) -> Study:
-    settings = parse(STUDY, shlex.split(line)).settings
-    assert isinstance(settings, Study)
-    return settings
-
-
 def test_points__are_the_runs_that_simulate_would_do() -> None:
-    found = built("--defenses gaussian,fedprox,dpsgd --strengths 'gaussian=0.1,1;fedprox.mu=0.5' "
+    study = built("--defenses gaussian,fedprox,dpsgd --strengths 'gaussian=0.1,1;fedprox.mu=0.5' "
                   "--seeds 2 --seed 4 --rounds 3")  # fmt: skip
     strongest = [f"dpsgd {DPSGD.strength}={s}" for s in DPSGD.strengths]
-    assert [cell.point for cell in found.points] == [
+    assert [cell.point for cell in study.points] == [
         "no defence", "gaussian scale=0.1", "gaussian scale=1.0", "fedprox mu=0.5", *strongest,
     ]  # fmt: skip
-    assert [c.seed for c in found.cells] == [4] * 8 + [5] * 8
+    assert [c.seed for c in study.cells] == [4] * 8 + [5] * 8
     both = "--seed 5 --rounds 3 --attacker passive --federation.snapshots 1 "
     for i, flags in enumerate(("", "--defense gaussian --defense.scale 0.1")):
         run = parse(SIMULATE, shlex.split(both + flags)).settings
-        assert found.cells[8 + i].tree == to_tree(run)
+        assert study.cells[8 + i].tree == to_tree(run)
     run = parse(SIMULATE, shlex.split(both + "--strategy fedprox --strategy.mu 0.5")).settings
-    assert found.cells[8 + 3].tree == to_tree(run)
+    assert study.cells[8 + 3].tree == to_tree(run)
 
 
 def test_presets__are_valid() -> None:

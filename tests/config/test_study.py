@@ -18,13 +18,8 @@ from fedmia.door.studies import name_values
 from fedmia.options.errors import InputError
 from fedmia.options.yamlfile import dump
 from fedmia.study.folder import LONGEST, names
+from tests.config.conftest import built
 from tests.snapshots import Snapshot
-
-
-def built(line: str) -> Study:
-    settings = parse(STUDY, shlex.split(line)).settings
-    assert isinstance(settings, Study)
-    return settings
 
 
 def test_cells__are_the_runs_that_simulate_would_do() -> None:
@@ -146,8 +141,8 @@ def test_encoders__are_the_audits_that_audit_would_do() -> None:
     flags = "--members digits --nonmembers digits --attacks similarity --known 8 --size 16 "
     flags += "--attack.similarity.views 3 --seed 7 --data-dir D --shadows 0"
     study = built(f"--encoders x@3,4,y.pth --seeds 2 {flags}")
-    told = [(c.point, c.tree["encoder"], c.tree["seed"]) for c in study.cells]
-    assert told == [
+    audits = [(c.point, c.tree["encoder"], c.tree["seed"]) for c in study.cells]
+    assert audits == [
         ("x@3", "x@3", 7), ("x@4", "x@4", 7), ("y.pth", "y.pth", 7),
         ("x@3", "x@3", 8), ("x@4", "x@4", 8), ("y.pth", "y.pth", 8),
     ]  # fmt: skip

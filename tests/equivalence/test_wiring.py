@@ -85,12 +85,12 @@ def test_probes__are_of_the_model_that_passive_attacks_are_scored_on(
     monkeypatch.setattr(Probes, "both", lambda self, state: {"knn": Probe(total(state), 1)})
     monkeypatch.setattr(Probes, "health", lambda self, state, loss: Health(total(state), loss))
     monkeypatch.setattr(scoring, "score_all_attacks", lambda *_: {"notes": []})
-    told = scoring.score(run, Stopwatch(time.perf_counter()))
+    scores = scoring.score(run, Stopwatch(time.perf_counter()))
     assert len(set(sums.values())) == len(sums) and losses[CLEAN] != losses[LAST]
-    assert (told.round, told.utility["knn"].value) == (CLEAN, sums[CLEAN])
-    assert told.health == Health(sums[CLEAN], losses[CLEAN])
-    assert told.after_attack == ({"knn": Probe(sums[LAST], 1)}, LAST)
-    assert told.utility_untrained["knn"].value == sums[0]
+    assert (scores.round, scores.utility["knn"].value) == (CLEAN, sums[CLEAN])
+    assert scores.health == Health(sums[CLEAN], losses[CLEAN])
+    assert scores.after_attack == ({"knn": Probe(sums[LAST], 1)}, LAST)
+    assert scores.utility_untrained["knn"].value == sums[0]
     plain = scoring.score(finished(PASSIVE), Stopwatch(time.perf_counter()))
     assert (plain.round, plain.after_attack) == (LAST, None)
 

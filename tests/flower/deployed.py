@@ -107,6 +107,27 @@ class Deployment:
             time.sleep(0.2)
         raise AssertionError(f"nobody on {port}\n" + (self.folder / log).read_text()[-3000:])
 
+    def simulate(self) -> None:
+        """Start a SuperLink of simulated nodes, the connection `local`, as `flwr run` would; a
+        process of ours, so that it is ours to end."""
+        server = "flower-superlink --insecure --simulation --host 127.0.0.1 --port "
+        self.start(server + self.ports["http"], "superlink.log")
+        self.answers("http", "superlink.log")
+
+    def deploy(self) -> None:
+        """Start a SuperLink, the connection `deploy`, and two SuperNodes."""
+        with (self.folder / "home" / "config.toml").open("a") as file:
+            address = f"127.0.0.1:{self.ports['18000']}"
+            file.write(f'[superlink.deploy]\naddress = "{address}"\ninsecure = true\n')
+        link = "flower-superlink --insecure --host 127.0.0.1 --port 18000"
+        self.start(f"{link} --disable-runtime-dependency-installation", "link.log")
+        self.answers("18000", "link.log")
+        for n, port in enumerate(("19094", "19095")):
+            self.start(
+                f"flower-supernode --insecure --superlink 127.0.0.1:18000 --port {port} "
+                f'--node-config "partition-id={n} num-partitions=2"', f"node{n}.log",
+            )  # fmt: skip
+
     def run(self, command: str, connection: str) -> None:
         """`flwr run`, which exits 0 when the app fails: so its status is asked for."""
         shown = self.do(command, cwd=ROOT, timeout=900)

@@ -29,10 +29,7 @@ FLAGS = (
 @pytest.mark.slow(seconds=50)
 def test_simulation__reports_as_inline(tmp_path: Path) -> None:
     with Deployment(tmp_path) as flower:
-        # As `flwr run` would start it; a process of ours, so that it is ours to end.
-        server = "flower-superlink --insecure --simulation --host 127.0.0.1 --port "
-        flower.start(server + flower.ports["http"], "superlink.log")
-        flower.answers("http", "superlink.log")
+        flower.simulate()
         (run,) = [c for c in block("flwr run . local --stream\n").splitlines() if c]
         flower.run(run, "local")
         (out,) = tmp_path.glob("fedmia-run-*")

@@ -97,9 +97,7 @@ def test_apps__leak_where_it_is_planted_and_nowhere_else(server: str, tmp_path: 
 @pytest.mark.slow(seconds=60)
 def test_apps__on_simulated_nodes(tmp_path: Path) -> None:
     with Deployment(tmp_path) as flower:
-        server = "flower-superlink --insecure --simulation --host 127.0.0.1 --port "
-        flower.start(server + flower.ports["http"], "superlink.log")
-        flower.answers("http", "superlink.log")
+        flower.simulate()
         for server in ("fedavg", "loop"):
             run(flower, server, "local")
 
@@ -107,17 +105,7 @@ def test_apps__on_simulated_nodes(tmp_path: Path) -> None:
 @pytest.mark.slow(seconds=60)
 def test_apps__on_a_superlink_with_supernodes(tmp_path: Path) -> None:
     with Deployment(tmp_path) as flower:
-        with (tmp_path / "home" / "config.toml").open("a") as file:
-            address = f"127.0.0.1:{flower.ports['18000']}"
-            file.write(f'[superlink.deploy]\naddress = "{address}"\ninsecure = true\n')
-        link = "flower-superlink --insecure --host 127.0.0.1 --port 18000"
-        flower.start(f"{link} --disable-runtime-dependency-installation", "link.log")
-        flower.answers("18000", "link.log")
-        for n, port in enumerate(("19094", "19095")):
-            flower.start(
-                f"flower-supernode --insecure --superlink 127.0.0.1:18000 --port {port} "
-                f'--node-config "partition-id={n} num-partitions=2"', f"node{n}.log",
-            )  # fmt: skip
+        flower.deploy()
         for server in ("fedavg", "loop"):
             run(flower, server, "deploy")
 

@@ -30,6 +30,7 @@ from fedmia.recording.format import (
 from fedmia.recording.run import RunRecording
 from fedmia.ssl.base import State
 from fedmia.storage import durable
+from fedmia.storage.snapshot import Snapshot, write_tensors
 
 
 def state(value: float) -> State:
@@ -124,6 +125,25 @@ def test_reader__refuses_what_is_no_recording_or_was_changed(tmp_path: Path) -> 
     (folder / HEADER).write_text(json.dumps({"format": 2}))
     with pytest.raises(InputError, match="format 2"):
         Recording(folder)
+
+
+def test_models__are_compared_with_their_digest_the_first_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An attack reads a model again and again; each reader of the folder looks for itself."""
+    run, hashed = RunRecording(tmp_path / "REC"), list[str]()
+    for round in (1, 2):
+        run.save("main", Snapshot(round, {"w": torch.full((2,), float(round))}, {}))
+    plain = digest_of
+    monkeypatch.setattr(
+        "fedmia.recording.reader.digest_of", lambda path: hashed.append(path.name) or plain(path)
+    )
+    models = run.models("main")
+    assert [float(models[r]["w"][0]) for r in (1, 2, 1, 1)] == [1.0, 2.0, 1.0, 1.0]
+    assert hashed == ["0001.safetensors", "0002.safetensors"]
+    write_tensors({"w": torch.zeros(2)}, tmp_path / "REC/models/main/0001.safetensors")
+    with pytest.raises(InputError, match="0001.safetensors' is not the file that was recorded"):
+        run.models("main")[1]
 
 
 def test_writer__wants_a_folder_of_its_own(tmp_path: Path) -> None:

@@ -117,8 +117,8 @@ def test_pairs__have_a_p_of_the_differences(compared: StudyResult) -> None:
 
 def test_differences__at_equal_seeds_between_neighbours(compared: StudyResult) -> None:
     rows = [row for row in differences(compared) if row["attack"] == "<b>one"]
-    told = [(row["option"], row["from"], row["to"], row["where"]) for row in rows]
-    assert told == [
+    compared_points = [(row["option"], row["from"], row["to"], row["where"]) for row in rows]
+    assert compared_points == [
         ("partition.alpha", "0.1", "1.0", "strategy=fedavg"),
         ("strategy", "fedavg", "fedprox", "partition.alpha=0.1"),
         ("strategy", "fedavg", "fedprox", "partition.alpha=1.0"),
@@ -200,7 +200,9 @@ def test_marks__unsound_runs_in_every_comparison(
 
 
 def test_latex_and_names__of_a_paper(compared: StudyResult) -> None:
+    assert "<b>one" in {*compared.points["attack"]}
     paper = compared.rename({"<b>one": "One & only", "ascent": "Ascent (ours)"})
+    assert "<b>one" not in {*paper.points["attack"]} >= {"One & only"}
     text = paper.to_latex()
     assert "One \\& only & 0.610 [0.585, 0.635] & 3" in text and "<b>one" not in text
     assert text.startswith("\\begin{tabular}") and "Ascent (ours)" in text
